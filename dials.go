@@ -1,0 +1,132 @@
+package perdure
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Consistency is a table's consistency model: how stale a Get may be. It is
+// written "bsp", "ssp:S" or "asp", in JSON too.
+type Consistency struct {
+	Kind      ConsistencyKind
+	Staleness Clock // S of ssp:S, in clocks; 0 for bsp; unused for asp
+}
+
+// ConsistencyKind names a family of consistency models.
+type ConsistencyKind string
+
+// The consistency models (ESSP paper, section 2): a read at clock c sees all
+// updates of clocks < c under BSP, < c-S under SSP(S), and has no bound under ASP.
+const (
+	BSP ConsistencyKind = "bsp"
+	SSP ConsistencyKind = "ssp"
+	ASP ConsistencyKind = "asp"
+)
+
+// TwoStep reports whether a clock under this model is staged on all shards
+// before it is ticked, so that the job is a function of its seed.
+func (c Consistency) TwoStep() bool { return c.Kind == BSP }
+
+// ParseConsistency reads "bsp", "ssp:S" (S ≥ 0 clocks) or "asp".
+func ParseConsistency(s string) (Consistency, error) {
+	kind, arg, hasArg := strings.Cut(s, ":")
+	switch {
+	case kind == string(BSP) && !hasArg:
+		return Consistency{Kind: BSP}, nil
+	case kind == string(ASP) && !hasArg:
+		return Consistency{Kind: ASP}, nil
+	case kind == string(SSP) && hasArg:
+		n, err := strconv.ParseInt(arg, 10, 32)
+		if err == nil && n >= 0 {
+			return Consistency{Kind: SSP, Staleness: Clock(n)}, nil
+		}
+		return Consistency{}, fmt.Errorf("%w: staleness %q in %q is not a whole number ≥ 0; write for example ssp:2", ErrUsage, arg, s)
+	case kind == string(SSP):
+		return Consistency{}, fmt.Errorf("%w: ssp needs its staleness in clocks; write for example ssp:2", ErrUsage)
+	}
+	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S or asp", ErrUsage, s)
+}
+
+// String returns the model as it is written on the command line.
+func (c Consistency) String() string {
+	if c.Kind == SSP {
+		return fmt.Sprintf("ssp:%d", c.Staleness)
+	}
+	return string(c.Kind)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Consistency) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Consistency) UnmarshalText(b []byte) (err error) {
+	*c, err = ParseConsistency(string(b))
+	return err
+}
+
+// Recovery is a job's recovery strategy: what happens when a server dies. It is
+// written "none" or "checkpoint:C", in JSON too.
+type Recovery struct {
+	Kind  RecoveryKind
+	Every Clock // C of checkpoint:C: a checkpoint every C clocks
+}
+
+// RecoveryKind names a family of recovery strategies.
+type RecoveryKind string
+
+// The recovery strategies. With RecoverNone a dead server's rows start again
+// from their initial values. With RecoverCheckpoint all shards and all slots
+// roll back to the last full checkpoint.
+const (
+	RecoverNone       RecoveryKind = "none"
+	RecoverCheckpoint RecoveryKind = "checkpoint"
+)
+
+// LosesRows reports whether a server's death may lose updates for good under
+// this strategy; they are then counted and never awaited.
+func (r Recovery) LosesRows() bool { return r.Kind == RecoverNone }
+
+// NextCut returns the clock of the first checkpoint cut after clock c, or -1
+// when the strategy keeps no checkpoints.
+func (r Recovery) NextCut(c Clock) Clock {
+	if r.Kind != RecoverCheckpoint {
+		return -1
+	}
+	return (c/r.Every + 1) * r.Every
+}
+
+// ParseRecovery reads "none" or "checkpoint:C" (C ≥ 1 clocks).
+func ParseRecovery(s string) (Recovery, error) {
+	kind, arg, hasArg := strings.Cut(s, ":")
+	switch {
+	case kind == string(RecoverNone) && !hasArg:
+		return Recovery{Kind: RecoverNone}, nil
+	case kind == string(RecoverCheckpoint) && hasArg:
+		n, err := strconv.ParseInt(arg, 10, 32)
+		if err == nil && n >= 1 {
+			return Recovery{Kind: RecoverCheckpoint, Every: Clock(n)}, nil
+		}
+		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example checkpoint:20", ErrUsage, arg, s)
+	case kind == string(RecoverCheckpoint):
+		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
+	}
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none or checkpoint:C", ErrUsage, s)
+}
+
+// String returns the strategy as it is written on the command line.
+func (r Recovery) String() string {
+	if r.Kind == RecoverCheckpoint {
+		return fmt.Sprintf("checkpoint:%d", r.Every)
+	}
+	return string(r.Kind)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Recovery) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Recovery) UnmarshalText(b []byte) (err error) {
+	*r, err = ParseRecovery(string(b))
+	return err
+}

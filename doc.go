@@ -1,0 +1,23 @@
+// Package perdure is the vocabulary of Perdure, a parameter server that trains
+// through failure, written down as types.
+//
+// Workers compute on their parts of the data. Model parameters live in tables
+// of float32 rows, split into shards, held by servers. A worker Gets rows,
+// computes, Incs them, and ends each iteration with Clock. How stale a Get may
+// be is the table's consistency model ([Consistency]). What happens when a
+// server dies is the job's recovery strategy ([Recovery]).
+//
+// One word means one thing everywhere (code, docs, flags, metrics):
+//
+//   - a slot is a worker's numbered place in the job; a process dies and its
+//     slot is taken by another, one [Incarnation] higher;
+//   - a clock is a slot's count of finished iterations, never wall time;
+//   - an update is all of one slot's deltas to one shard for one clock, applied
+//     whole or not at all, and its identity is (slot, clock);
+//   - a view says who holds which shard; each shard's [Epoch] fences older
+//     holders, and the job's [Generation] counts roll-backs of the whole job.
+//
+// The package does no I/O and imports only the standard library. All its types
+// are plain values: safe to copy, and safe for concurrent use as long as nobody
+// writes to them.
+package perdure

@@ -1,0 +1,24 @@
+package perdure
+
+import "errors"
+
+var (
+	// ErrRolledBack is returned by Get, Inc and other calls of a worker after the
+	// job was rolled back to an earlier clock and until Clock is called. What was
+	// Inc'd since is dropped; the next Clock returns the clock to work on.
+	ErrRolledBack = errors.New("perdure: the job was rolled back; call Clock and go on from the clock it returns")
+
+	// ErrFenced is returned when this process's place (a worker's slot, a server's
+	// shards) has been given to a newer process. It must end.
+	ErrFenced = errors.New("perdure: this process's place has been taken by a newer one")
+
+	// ErrStopped is returned by calls that were pending when the job was stopped.
+	ErrStopped = errors.New("perdure: the job was stopped")
+
+	// ErrRefused wraps every reason for which a peer turns a connection down for
+	// good: retrying with the same parameters cannot succeed.
+	ErrRefused = errors.New("perdure: refused")
+
+	// ErrUsage wraps every mistake in what the user asked for.
+	ErrUsage = errors.New("perdure: usage")
+)

@@ -1,0 +1,35 @@
+package perdure
+
+// RowID numbers a row within its table, from 0.
+type RowID uint64
+
+// TableID numbers a table within its job, in order of creation, from 0.
+type TableID uint32
+
+// ShardID numbers a shard within its job, from 0. Shard i of a job holds part i
+// of every table's rows.
+type ShardID int32
+
+// Slot numbers a worker's place in the job, from 0.
+type Slot int32
+
+// NoSlot is the slot of a client that only reads: it owns no clock, and
+// nobody waits for it.
+const NoSlot Slot = -1
+
+// Clock counts a slot's finished iterations, from 0. A worker "at clock c" has
+// finished c iterations and works on iteration number c.
+type Clock int64
+
+// Epoch numbers the views of one shard: every change of the shard's holder has
+// a higher one, and messages of older epochs are refused.
+type Epoch uint64
+
+// Generation counts roll-backs of the whole job. Messages of older generations
+// are refused, so that nothing of an abandoned course of training can reach
+// the present one.
+type Generation uint64
+
+// Incarnation counts the processes that have held a slot (or a server's place),
+// from 1. Once a newer incarnation is fenced, older ones are refused.
+type Incarnation uint32

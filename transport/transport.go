@@ -1,0 +1,50 @@
+// Package transport moves Perdure's frames between processes: over TCP, over an
+// in-memory network for tests, and through a fault layer around either.
+//
+// A [Network] dials and listens; a [Conn] is an ordered, reliable stream of
+// frames until it breaks, and a broken Conn stays broken: reconnecting and
+// resending is for its users. All implementations pass one conformance suite.
+package transport
+
+import (
+	"context"
+	"errors"
+
+	"github.com/perdure/perdure/wire"
+)
+
+// Network is a way to reach other processes. Safe for concurrent use.
+type Network interface {
+	// Dial connects to a listener's address.
+	Dial(ctx context.Context, addr string) (Conn, error)
+	// Listen opens a listener. An empty port (TCP: "127.0.0.1:0") picks one.
+	Listen(addr string) (Listener, error)
+}
+
+// Listener accepts connections. Close makes a pending Accept return an error.
+type Listener interface {
+	Accept() (Conn, error)
+	Addr() string
+	Close() error
+}
+
+// Conn carries frames in order. One goroutine may Recv while others Send.
+type Conn interface {
+	// Send queues the frames in order, as one batch, and returns; the batch is
+	// written by the connection's own goroutine. It blocks while more than the
+	// connection's bound of bytes is queued, and fails once the connection is
+	// broken. The payloads must stay unchanged until the connection is closed or
+	// the peer has answered them: they are not copied.
+	Send(frames ...wire.Frame) error
+	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
+	// that keeps the payload sets f.Payload to nil before the next Recv.
+	Recv(f *wire.Frame) error
+	// Close breaks the connection; pending Sends and Recvs return ErrClosed.
+	Close() error
+	// Peer describes the other end, for logs.
+	Peer() string
+}
+
+// ErrClosed is returned by operations on a connection or listener that was
+// closed by this side.
+var ErrClosed = errors.New("transport: closed")

@@ -1,0 +1,216 @@
+// Package wire turns Perdure's messages into bytes and back. It is a codec
+// only: no I/O, no state, safe for concurrent use.
+//
+// A message is one frame: a fixed header of 64 bytes, little-endian, then the
+// payload. The generation, the epoch and the incarnation are in every header,
+// so that a receiver can refuse what an abandoned course of training or a
+// superseded process sends, whatever the payload says.
+//
+//	 0      4     magic "PRDR"
+//	 4      1     version of this format (1)
+//	 5      1     kind
+//	 6      2     flags
+//	 8      4     payload bytes
+//	12      4     CRC-32C of header (with these 4 bytes zero) and payload
+//	16      8     generation
+//	24      8     epoch of the shard
+//	32      8     clock
+//	40      8     request: echoed in the answer
+//	48      4     slot (-1: none)
+//	52      4     incarnation of the slot
+//	56      4     shard (-1: none)
+//	60      2     part i of the update, from 0
+//	62      2     parts n of the update
+//
+// Invariant: for every frame f, Decode(Encode(f)) gives f, and every single
+// flipped bit of the encoding is refused.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/perdure/perdure"
+)
+
+const (
+	// Version of the message format. A peer of another version is refused.
+	Version = 1
+	// HeaderBytes is the size of a frame's header.
+	HeaderBytes = 64
+	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
+	// connection of a peer that announces more.
+	MaxPayload = 4 << 20
+	// PartBytes is the payload size that senders aim to stay below: larger
+	// updates are sent in parts, larger reads as several requests.
+	PartBytes = 1 << 20
+)
+
+const magic = "PRDR"
+
+// Kind says what a frame means.
+type Kind uint8
+
+// The kinds of frames. Payloads of control frames are JSON; those of data
+// frames are described with their codecs.
+const (
+	KindHello   Kind = 1  // control, first frame of every connection: Hello
+	KindWelcome Kind = 2  // control, answer to Hello: Welcome
+	KindRefuse  Kind = 3  // control, last frame before the connection is closed: Refusal
+	KindView    Kind = 4  // control, coordinator → all: perdure.View
+	KindStatus  Kind = 5  // control, server, worker or supervisor → coordinator: Status
+	KindTable   Kind = 6  // control, worker → coordinator: perdure.TableSpec to create or attach; answered in the next view
+	KindReport  Kind = 7  // control, worker → coordinator → supervisor: Report
+	KindEvent   Kind = 8  // control, coordinator → supervisor: Event
+	KindOrder   Kind = 9  // control, coordinator → supervisor, server or worker: Order
+	KindExited  Kind = 10 // control, supervisor → coordinator: Exited
+
+	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); no payload
+	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload
+	KindGet    Kind = 18 // worker → server: rows wanted; header clock is the MinClock needed
+	KindRows   Kind = 19 // server → worker: Rows payload; header clock is the content's MinClock
+	KindUpdate Kind = 20 // worker → server: one part of an update; Blocks payload; FlagTicked on a resend
+	KindTick   Kind = 21 // worker → server: the staged update of this clock is to be applied; no payload
+	KindAck    Kind = 22 // server → worker: Counts payload
+	KindLoad   Kind = 23 // worker → server: the slot's saved state is wanted; header clock is the clock to work on
+	KindState  Kind = 24 // server → worker: the slot's saved state, as saved; FlagNone when there is none
+	KindMoved  Kind = 25 // server → worker: this process does not hold the shard at that generation and epoch
+)
+
+// Flags of a frame.
+const (
+	FlagTicked uint16 = 1 << 0 // Update: its sender has already decided to tick it
+	FlagNone   uint16 = 1 << 1 // State: nothing was saved
+)
+
+// Header is a frame's fixed part. See the package comment for its layout.
+type Header struct {
+	Kind        Kind
+	Flags       uint16
+	Generation  perdure.Generation
+	Epoch       perdure.Epoch
+	Clock       perdure.Clock
+	Request     uint64
+	Slot        perdure.Slot
+	Incarnation perdure.Incarnation
+	Shard       perdure.ShardID
+	Part, Parts uint16
+}
+
+// Frame is one message.
+type Frame struct {
+	Header
+	Payload []byte
+}
+
+// Errors of decoding. Each means that the connection cannot be used any more.
+var (
+	ErrMagic    = errors.New("wire: not a Perdure frame")
+	ErrVersion  = errors.New("wire: other version")
+	ErrTooLarge = errors.New("wire: payload too large")
+	ErrChecksum = errors.New("wire: checksum mismatch")
+	ErrPayload  = errors.New("wire: malformed payload")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// PutHeader writes the header of f, with the checksum over it and f.Payload,
+// into dst[:HeaderBytes].
+func PutHeader(dst []byte, f *Frame) {
+	h := dst[:HeaderBytes]
+	le := binary.LittleEndian
+	copy(h, magic)
+	h[4], h[5] = Version, byte(f.Kind)
+	le.PutUint16(h[6:], f.Flags)
+	le.PutUint32(h[8:], uint32(len(f.Payload)))
+	le.PutUint32(h[12:], 0)
+	le.PutUint64(h[16:], uint64(f.Generation))
+	le.PutUint64(h[24:], uint64(f.Epoch))
+	le.PutUint64(h[32:], uint64(f.Clock))
+	le.PutUint64(h[40:], f.Request)
+	le.PutUint32(h[48:], uint32(f.Slot))
+	le.PutUint32(h[52:], uint32(f.Incarnation))
+	le.PutUint32(h[56:], uint32(f.Shard))
+	le.PutUint16(h[60:], f.Part)
+	le.PutUint16(h[62:], f.Parts)
+	le.PutUint32(h[12:], checksum(h, f.Payload))
+}
+
+func checksum(header, payload []byte) uint32 {
+	return crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
+}
+
+// ParseHeader reads the header in src[:HeaderBytes] into f and returns the
+// number of payload bytes that follow. It does not verify the checksum, which
+// covers the payload too: see Verify.
+func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
+	h := src[:HeaderBytes]
+	le := binary.LittleEndian
+	if string(h[:4]) != magic {
+		return 0, fmt.Errorf("%w: it begins with % x", ErrMagic, h[:4])
+	}
+	if h[4] != Version {
+		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d", ErrVersion, h[4], Version)
+	}
+	n := le.Uint32(h[8:])
+	if n > MaxPayload {
+		return 0, fmt.Errorf("%w: %d bytes announced, %d allowed", ErrTooLarge, n, MaxPayload)
+	}
+	f.Header = Header{
+		Kind:        Kind(h[5]),
+		Flags:       le.Uint16(h[6:]),
+		Generation:  perdure.Generation(le.Uint64(h[16:])),
+		Epoch:       perdure.Epoch(le.Uint64(h[24:])),
+		Clock:       perdure.Clock(le.Uint64(h[32:])),
+		Request:     le.Uint64(h[40:]),
+		Slot:        perdure.Slot(le.Uint32(h[48:])),
+		Incarnation: perdure.Incarnation(le.Uint32(h[52:])),
+		Shard:       perdure.ShardID(le.Uint32(h[56:])),
+		Part:        le.Uint16(h[60:]),
+		Parts:       le.Uint16(h[62:]),
+	}
+	return int(n), nil
+}
+
+// Verify checks the checksum of a header as it was received and its payload.
+// It overwrites the checksum field of header with zeros.
+func Verify(header, payload []byte) error {
+	want := binary.LittleEndian.Uint32(header[12:])
+	binary.LittleEndian.PutUint32(header[12:], 0)
+	if got := checksum(header[:HeaderBytes], payload); got != want {
+		return fmt.Errorf("%w: frame says %08x, its bytes give %08x", ErrChecksum, want, got)
+	}
+	return nil
+}
+
+// Append appends the whole frame's bytes to dst.
+func Append(dst []byte, f *Frame) []byte {
+	n := len(dst)
+	dst = append(dst, make([]byte, HeaderBytes)...)
+	PutHeader(dst[n:], f)
+	return append(dst, f.Payload...)
+}
+
+// Decode reads one whole frame from the start of src and returns the rest of
+// src. The frame's payload aliases src.
+func Decode(src []byte, f *Frame) (rest []byte, err error) {
+	if len(src) < HeaderBytes {
+		return src, fmt.Errorf("%w: %d bytes, a header has %d", ErrPayload, len(src), HeaderBytes)
+	}
+	var header [HeaderBytes]byte
+	copy(header[:], src)
+	n, err := ParseHeader(header[:], f)
+	if err != nil {
+		return src, err
+	}
+	if len(src)-HeaderBytes < n {
+		return src, fmt.Errorf("%w: %d payload bytes announced, %d there", ErrPayload, n, len(src)-HeaderBytes)
+	}
+	f.Payload = src[HeaderBytes : HeaderBytes+n : HeaderBytes+n]
+	if err := Verify(header[:], f.Payload); err != nil {
+		return src, err
+	}
+	return src[HeaderBytes+n:], nil
+}
