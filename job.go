@@ -44,6 +44,7 @@ type View struct {
 	Generation Generation  `json:"generation"`
 	Cut        Clock       `json:"cut"` // the clock this generation began at
 	End        Clock       `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
+	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
 	Done       bool        `json:"done"`
 	Tables     []TableSpec `json:"tables"`
 	Shards     []ShardView `json:"shards"`
@@ -73,6 +74,9 @@ type SlotView struct {
 	// Until then the slot's next process must wait.
 	Decided bool  `json:"decided"`
 	Start   Clock `json:"start"`
+	// Settled says that every shard has carried the decision out: the slot's
+	// process may speak.
+	Settled bool `json:"settled"`
 }
 
 // Counts says how far one slot's updates have come on one shard: how many of

@@ -1,0 +1,294 @@
+package consistency
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Weakened switches safety mechanisms off, so that a test can show that it
+// would notice their absence. It is for negative controls only.
+type Weakened struct {
+	ExactlyOnce bool // updates already counted are applied again
+	Staging     bool // updates count as soon as they are received, without a tick
+}
+
+// Update is one slot's update of one clock, as far as the shard has received it.
+type Update struct {
+	Slot        perdure.Slot
+	Clock       perdure.Clock
+	Incarnation perdure.Incarnation
+	Parts       [][]byte // the payloads, in order; nil where not received yet
+	Lost        bool     // its content is gone for good; it only counts
+
+	missing int
+	ticked  bool
+	tick    bool // to be ticked when complete
+}
+
+// Part is one received part of an update.
+type Part struct {
+	Slot        perdure.Slot
+	Clock       perdure.Clock
+	Incarnation perdure.Incarnation
+	Index, Of   int
+	Ticked      bool // the sender has already decided to tick the update
+	Payload     []byte
+}
+
+// Verdict says what became of a message.
+type Verdict int
+
+// The verdicts. After Kept the intake owns the payload.
+const (
+	Kept      Verdict = iota // new; Next may have something to apply
+	Duplicate                // counted already, or beyond the job's end: ignored
+	Fenced                   // from an older incarnation: refused
+	Gap                      // something before it is missing: the sender must resend
+)
+
+// Intake puts one shard's updates in order and says which to apply next.
+//
+// Invariants:
+//   - a slot's pending updates have the clocks applied, applied+1, … without gap,
+//     and all but the last are complete (two-step: ticked);
+//   - two-step: all counts are equal, or one round of ticks is being given out in
+//     slot order;
+//   - no update of a clock ≥ the next cut is applied before PassCut.
+type Intake struct {
+	twoStep bool
+	weak    Weakened
+	cut     perdure.Clock // the next cut; ≤ 0: none
+	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
+	applied []perdure.Clock
+	slots   []slotIntake
+	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
+}
+
+type slotIntake struct {
+	incarnation perdure.Incarnation // older ones are refused
+	carried     perdure.Incarnation // the newest whose Decide was carried out
+	pending     []*Update
+}
+
+// NewIntake makes the intake of a shard at the given applied vector, which it
+// copies. Under twoStep a clock is staged first and applied once all slots have
+// ticked it, in slot order; otherwise an update is applied as soon as it is
+// complete.
+func NewIntake(twoStep bool, applied []perdure.Clock, weak Weakened) *Intake {
+	return &Intake{
+		twoStep: twoStep && !weak.Staging,
+		weak:    weak,
+		applied: slices.Clone(applied),
+		slots:   make([]slotIntake, len(applied)),
+	}
+}
+
+// Applied returns the applied vector. It is the intake's own: do not change it.
+func (in *Intake) Applied() []perdure.Clock { return in.applied }
+
+// MinClock returns the smallest count of the applied vector.
+func (in *Intake) MinClock() perdure.Clock { return MinClock(in.applied) }
+
+// SetCut sets the next cut: updates of clocks ≥ cut wait until PassCut. No cut
+// is meant by cut ≤ 0.
+func (in *Intake) SetCut(cut perdure.Clock) { in.cut = cut }
+
+// SetEnd sets the job's end: updates of clocks ≥ end never count. 0: no end.
+func (in *Intake) SetEnd(end perdure.Clock) { in.end = end }
+
+// AtCut reports whether every update of clocks < cut is applied, and none of
+// clocks ≥ cut: the moment to copy the shard.
+func (in *Intake) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut }
+
+// Offer takes one part of an update.
+func (in *Intake) Offer(p Part) Verdict {
+	s := &in.slots[p.Slot]
+	if p.Incarnation < s.incarnation {
+		return Fenced
+	}
+	if in.end > 0 && p.Clock >= in.end {
+		return Duplicate
+	}
+	at := int(p.Clock - in.applied[p.Slot])
+	if at < 0 {
+		if in.weak.ExactlyOnce && p.Of == 1 {
+			in.again = append(in.again, &Update{Slot: p.Slot, Clock: p.Clock, Parts: [][]byte{p.Payload}})
+			return Kept
+		}
+		return Duplicate
+	}
+	if at > len(s.pending) || p.Index >= p.Of {
+		return Gap
+	}
+	if at == len(s.pending) {
+		if at > 0 && !s.pending[at-1].done(in.twoStep) {
+			return Gap
+		}
+		s.pending = append(s.pending, &Update{Slot: p.Slot, Clock: p.Clock})
+	}
+	return in.put(s.pending[at], p)
+}
+
+// put stores a part in its update.
+func (in *Intake) put(u *Update, p Part) Verdict {
+	complete := u.Parts != nil && u.missing == 0
+	if complete {
+		if p.Ticked && !u.ticked {
+			u.ticked = true
+			return Kept
+		}
+		return Duplicate
+	}
+	if u.Parts == nil || u.Incarnation != p.Incarnation || len(u.Parts) != p.Of {
+		// Parts of different incarnations never combine: the newer begins afresh.
+		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: make([][]byte, p.Of), missing: p.Of}
+	}
+	if u.Parts[p.Index] != nil {
+		return Duplicate
+	}
+	if p.Payload == nil {
+		p.Payload = []byte{}
+	}
+	u.Parts[p.Index] = p.Payload
+	u.missing--
+	u.tick = u.tick || p.Ticked
+	u.ticked = u.missing == 0 && (u.tick || !in.twoStep)
+	return Kept
+}
+
+func (u *Update) complete() bool { return u.Parts != nil && u.missing == 0 }
+
+// done reports whether the next clock's update may follow.
+func (u *Update) done(twoStep bool) bool { return u.complete() && (u.ticked || !twoStep) }
+
+// Tick says that a staged update is to be applied: it is staged on all shards.
+func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Verdict {
+	s := &in.slots[slot]
+	at := int(clock - in.applied[slot])
+	switch {
+	case incarnation < s.incarnation:
+		return Fenced
+	case at < 0 || in.end > 0 && clock >= in.end:
+		return Duplicate
+	case at >= len(s.pending) || !s.pending[at].complete():
+		return Gap
+	case s.pending[at].ticked:
+		return Duplicate
+	}
+	s.pending[at].ticked = true
+	return Kept
+}
+
+// Next returns the update to apply next, having counted it, or nil. Call it
+// until it returns nil after every change.
+func (in *Intake) Next() *Update {
+	if len(in.again) > 0 {
+		u := in.again[0]
+		in.again = in.again[1:]
+		return u
+	}
+	least := in.MinClock()
+	turn := -1
+	for i := range in.slots {
+		ready := in.ready(i)
+		if !in.twoStep {
+			if ready {
+				turn = i
+				break
+			}
+			continue
+		}
+		if in.applied[i] != least {
+			continue // already given out in this round
+		}
+		if !ready {
+			return nil // the round waits for this slot
+		}
+		if turn < 0 {
+			turn = i
+		}
+	}
+	if turn < 0 {
+		return nil
+	}
+	s := &in.slots[turn]
+	u := s.pending[0]
+	s.pending = slices.Delete(s.pending, 0, 1)
+	in.applied[turn]++
+	return u
+}
+
+// ready reports whether the slot's next update may be applied.
+func (in *Intake) ready(slot int) bool {
+	s := &in.slots[slot]
+	if len(s.pending) == 0 || !s.pending[0].ticked {
+		return false
+	}
+	clock := s.pending[0].Clock
+	return (in.cut <= 0 || clock < in.cut) && (in.end <= 0 || clock < in.end)
+}
+
+// Counts returns how far a slot has come.
+func (in *Intake) Counts(slot perdure.Slot) perdure.Counts {
+	c := perdure.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
+	for _, u := range in.slots[slot].pending {
+		if u.ticked && c.Ticked == c.Staged {
+			c.Ticked++
+		}
+		if !u.complete() {
+			break
+		}
+		c.Staged++
+	}
+	return c
+}
+
+// Pending returns a slot's updates that are not applied yet, oldest first.
+func (in *Intake) Pending(slot perdure.Slot) []*Update { return in.slots[slot].pending }
+
+// Ticked reports whether the update is to be applied whatever happens to its slot.
+func (u *Update) Ticked() bool { return u.ticked }
+
+// Fence refuses a slot's incarnations older than the given one from now on.
+// What they had sent whole stays as it is, until Decide.
+func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
+	s := &in.slots[slot]
+	if incarnation <= s.incarnation {
+		return
+	}
+	s.incarnation = incarnation
+	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
+		return !u.complete() || !in.twoStep
+	})
+}
+
+// Incarnation returns the oldest incarnation of a slot that is not refused.
+func (in *Intake) Incarnation(slot perdure.Slot) perdure.Incarnation { return in.slots[slot].incarnation }
+
+// Decide carries out what was decided when the slot was fenced for the given
+// incarnation: what is staged of clocks < start is ticked, where it is missing
+// it counts as lost, and all else is dropped. It is carried out once.
+func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, start perdure.Clock) {
+	s := &in.slots[slot]
+	if incarnation <= s.carried {
+		return
+	}
+	s.carried = incarnation
+	keep := min(max(int(start-in.applied[slot]), 0), len(s.pending))
+	if !in.twoStep {
+		keep = 0
+	}
+	s.pending = s.pending[:keep]
+	for _, u := range s.pending {
+		u.ticked = true
+	}
+	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
+		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Incarnation: incarnation, Parts: [][]byte{}, Lost: true, ticked: true})
+	}
+}
+
+// Carried reports whether the slot's decision for an incarnation is carried out.
+func (in *Intake) Carried(slot perdure.Slot, incarnation perdure.Incarnation) bool {
+	return in.slots[slot].carried >= incarnation
+}

@@ -1,0 +1,134 @@
+// Package table holds the rows of one shard: for each table a contiguous slab
+// of float32, changed by the table's update rule.
+//
+// The numerics are fixed: a row's value is a function of its initial value and
+// of the deltas applied, in order. No operation is fused or reordered, so every
+// machine computes the same bits.
+//
+// A Part is not safe for concurrent use; its shard's owner guards it.
+package table
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// Errors that a peer's message can cause.
+var (
+	ErrRow   = errors.New("table: row not on this shard")
+	ErrShape = errors.New("table: wrong number of values")
+)
+
+// Part is one shard's part of a table: the rows First … First+Rows-1.
+type Part struct {
+	Spec   perdure.TableSpec
+	First  perdure.RowID
+	Rows   int
+	Values []float32 // Rows × Spec.Dim, row after row
+}
+
+// New makes a part with its initial values, which depend on the job's seed, the
+// table's number and the row only.
+func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
+	p := &Part{Spec: spec, First: first, Rows: rows, Values: make([]float32, rows*spec.Dim)}
+	if spec.Init.Kind == perdure.InitUniform || spec.Init.Kind == perdure.InitNormal {
+		for i := range rows {
+			fillRow(p.Values[i*spec.Dim:][:spec.Dim], spec.Init, rowSeed(seed, id, first+perdure.RowID(i)))
+		}
+	}
+	return p
+}
+
+// Row returns a row's values, which alias the slab.
+func (p *Part) Row(id perdure.RowID) ([]float32, error) { return p.Run(id, 1) }
+
+// Run returns the values of n consecutive rows, which alias the slab.
+func (p *Part) Run(first perdure.RowID, n int) ([]float32, error) {
+	if first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n) {
+		return nil, fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
+			ErrRow, first, first+perdure.RowID(n)-1, p.Spec.Name, p.First, p.First+perdure.RowID(p.Rows)-1)
+	}
+	at := int(first-p.First) * p.Spec.Dim
+	return p.Values[at : at+n*p.Spec.Dim], nil
+}
+
+// Check reports whether deltas for the given rows could be applied: so that an
+// update is refused before any part of it is.
+func (p *Part) Check(first perdure.RowID, n, values int) error {
+	if _, err := p.Run(first, n); err != nil {
+		return err
+	}
+	if values != n*p.Spec.Dim {
+		return fmt.Errorf("%w: %d for %d rows of table %s of %d each", ErrShape, values, n, p.Spec.Name, p.Spec.Dim)
+	}
+	return nil
+}
+
+// ApplyRun applies deltas of an update of the given clock to n consecutive rows.
+func (p *Part) ApplyRun(first perdure.RowID, n int, delta []float32, clock perdure.Clock) error {
+	if err := p.Check(first, n, len(delta)); err != nil {
+		return err
+	}
+	rows, _ := p.Run(first, n)
+	Apply(p.Spec.Rule, rows, delta, clock)
+	return nil
+}
+
+// Apply changes rows by the deltas of an update of the given clock: the one
+// place where a rule is computed, on servers and in workers' caches.
+func Apply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) {
+	if rule.Kind == perdure.RuleSGD {
+		axpy(-rule.RateAt(clock), delta, rows)
+		return
+	}
+	add(delta, rows)
+}
+
+// add computes y += x.
+func add(x, y []float32) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] += x[i]
+	}
+}
+
+// axpy computes y += a·x. The conversion keeps the compiler from fusing the
+// multiplication with the addition, which would give other bits on machines
+// that have such an instruction.
+func axpy(a float32, x, y []float32) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] += float32(a * x[i])
+	}
+}
+
+// rowSeed mixes its arguments into the start of a row's random sequence.
+func rowSeed(seed uint64, id perdure.TableID, row perdure.RowID) uint64 {
+	return mix(mix(seed^0x9e3779b97f4a7c15) ^ mix(uint64(id)<<48^uint64(row)))
+}
+
+// mix is the finaliser of SplitMix64.
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// fillRow fills a row with the initialiser's distribution from a seed.
+func fillRow(row []float32, init perdure.Init, seed uint64) {
+	unit := func() float64 { // SplitMix64, uniform in (0, 1)
+		seed += 0x9e3779b97f4a7c15
+		return (float64(mix(seed)>>11) + 0.5) / (1 << 53)
+	}
+	for i := range row {
+		if init.Kind == perdure.InitUniform {
+			row[i] = float32(init.Scale * (2*unit() - 1))
+			continue
+		}
+		r, angle := math.Sqrt(-2*math.Log(unit())), 2*math.Pi*unit() // Box-Muller
+		row[i] = float32(init.Scale * r * math.Cos(angle))
+	}
+}

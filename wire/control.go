@@ -1,0 +1,194 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// Role says what a process is to the job.
+type Role string
+
+// The roles of processes.
+const (
+	RoleCoordinator Role = "coordinator"
+	RoleServer      Role = "server"
+	RoleWorker      Role = "worker"
+	RoleObserver    Role = "observer" // reads rows, owns no slot
+	RoleSupervisor  Role = "supervisor"
+)
+
+// Hello is the first frame of every connection.
+type Hello struct {
+	Role        Role                `json:"role"`
+	Job         string              `json:"job"`                   // "" on a first contact with the coordinator: any
+	Index       int                 `json:"index"`                 // server number or slot; -1: the coordinator chooses
+	Process     string              `json:"process"`               // unique to this process
+	PID         int                 `json:"pid"`                   // 0 inside one process
+	Addr        string              `json:"addr,omitempty"`        // where a server listens for workers
+	Incarnation perdure.Incarnation `json:"incarnation,omitempty"` // what the coordinator granted earlier, on a reconnect
+}
+
+// Welcome answers Hello.
+type Welcome struct {
+	Job         perdure.JobSpec     `json:"job"`
+	Index       int                 `json:"index"`
+	Incarnation perdure.Incarnation `json:"incarnation"`
+}
+
+// Refusal says why a connection is being closed for good.
+type Refusal struct {
+	Reason string `json:"reason"`
+	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
+}
+
+// Status is what a process tells the coordinator of itself: on every change
+// that matters, and at every heartbeat. It carries whole facts, never steps, so
+// that one Status makes up for any number of lost ones.
+type Status struct {
+	Server     *ServerStatus     `json:"server,omitempty"`
+	Worker     *WorkerStatus     `json:"worker,omitempty"`
+	Supervisor *SupervisorStatus `json:"supervisor,omitempty"`
+}
+
+// SupervisorStatus only proves that the supervisor lives.
+type SupervisorStatus struct{}
+
+// ServerStatus is a server's Status.
+type ServerStatus struct {
+	Revision uint64         `json:"revision"` // of the view it acts on
+	Shards   []ShardStatus  `json:"shards"`
+	Counters ServerCounters `json:"counters"`
+}
+
+// ServerCounters count since the process's start.
+type ServerCounters struct {
+	UpdatesApplied    int64 `json:"updates_applied"`
+	UpdatesLost       int64 `json:"updates_lost"`
+	UpdatesDuplicate  int64 `json:"updates_duplicate"`
+	BytesCheckpointed int64 `json:"bytes_checkpointed"`
+}
+
+// ShardStatus is one shard's part of a ServerStatus.
+type ShardStatus struct {
+	Shard      perdure.ShardID    `json:"shard"`
+	Generation perdure.Generation `json:"generation"`
+	Epoch      perdure.Epoch      `json:"epoch"`
+	Ready      bool               `json:"ready"` // restored; it serves
+	MinClock   perdure.Clock      `json:"min_clock"`
+	// Fences answers for the slots that the view calls unsettled.
+	Fences []Fence `json:"fences,omitempty"`
+	// Segments are those written in this generation for cuts that the view does
+	// not call durable yet.
+	Segments []Segment `json:"segments,omitempty"`
+}
+
+// Fence says how far a slot had come on a shard when its older incarnations
+// were fenced, and whether the decision about them has been carried out.
+type Fence struct {
+	Slot        perdure.Slot        `json:"slot"`
+	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are refused
+	Counts      perdure.Counts      `json:"counts"`
+	Carried     bool                `json:"carried"`
+}
+
+// Segment names a checkpoint segment that a server has written durably.
+type Segment struct {
+	Cut   perdure.Clock `json:"cut"`
+	File  string        `json:"file"`
+	Bytes int64         `json:"bytes"`
+	CRC   uint32        `json:"crc"`
+	Seq   uint64        `json:"seq"`
+}
+
+// WorkerStatus is a worker's Status.
+type WorkerStatus struct {
+	Revision   uint64             `json:"revision"` // of the view it acts on
+	Generation perdure.Generation `json:"generation"`
+	Clock      perdure.Clock      `json:"clock"`
+	Finished   bool               `json:"finished"` // every update of clocks < Clock is applied, and it will send no more
+	// Acked answers for the shards whose rows were lost and whose base the view
+	// does not know yet: what was acknowledged to this slot as applied.
+	Acked    []Acked        `json:"acked,omitempty"`
+	Counters WorkerCounters `json:"counters"`
+}
+
+// Acked says how many of the worker's clocks a shard has acknowledged as
+// applied, before the given epoch.
+type Acked struct {
+	Shard   perdure.ShardID `json:"shard"`
+	Epoch   perdure.Epoch   `json:"epoch"`
+	Applied perdure.Clock   `json:"applied"`
+}
+
+// WorkerCounters count since the process's start.
+type WorkerCounters struct {
+	UpdatesSent   int64 `json:"updates_sent"`
+	UpdatesResent int64 `json:"updates_resent"`
+	BytesPushed   int64 `json:"bytes_pushed"`
+	BytesPulled   int64 `json:"bytes_pulled"`
+	Samples       int64 `json:"samples"`
+	// ClockDifferential counts reads of a row, per other slot, by (that slot's
+	// clocks contained in the row - 1) - the reader's clock (ESSP paper, fig. 2).
+	ClockDifferential map[int64]int64 `json:"clock_differential,omitempty"`
+	// ReadLag counts reads of a row by the newest MinClock known of its shard less
+	// the row's.
+	ReadLag map[int64]int64 `json:"read_lag,omitempty"`
+}
+
+// Report is what a training program measured.
+type Report struct {
+	Slot         perdure.Slot       `json:"slot"`
+	Generation   perdure.Generation `json:"generation"`
+	Clock        perdure.Clock      `json:"clock"`
+	TrainLoss    *float64           `json:"train_loss,omitempty"`
+	TestLoss     *float64           `json:"test_loss,omitempty"`
+	TestAccuracy *float64           `json:"test_accuracy,omitempty"`
+	// EndAfter asks the coordinator to end the job at the earliest clock after
+	// Clock that every slot can still meet: the goal is reached.
+	EndAfter bool `json:"end_after,omitempty"`
+}
+
+// Event is something that happened to the job.
+type Event struct {
+	Kind    string         `json:"kind"`
+	Target  string         `json:"target,omitempty"` // "server:0"
+	Clock   perdure.Clock  `json:"clock"`            // the job's MinClock
+	UnixNs  int64          `json:"unix_ns"`
+	Text    string         `json:"text"`
+	Details map[string]any `json:"details,omitempty"`
+}
+
+// Order asks a process to do something.
+type Order struct {
+	Kind   string `json:"kind"` // "kill" and "fault" to the supervisor, "fault" to servers and workers, "stop", "drop"
+	Target string `json:"target,omitempty"`
+	PID    int    `json:"pid,omitempty"`
+	Spec   string `json:"spec,omitempty"`
+}
+
+// Exited tells the coordinator that a process has ended, as its parent saw it.
+type Exited struct {
+	Role  Role   `json:"role"`
+	Index int    `json:"index"`
+	PID   int    `json:"pid"`
+	How   string `json:"how"`
+}
+
+// Control makes a control frame of the given kind with v as its JSON payload.
+func Control(kind Kind, v any) Frame {
+	b, err := json.Marshal(v)
+	if err != nil { // every control type is plain data
+		panic(fmt.Sprintf("wire: encode %T: %v", v, err))
+	}
+	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: b}
+}
+
+// ParseControl reads a control frame's JSON payload into v.
+func ParseControl(f *Frame, v any) error {
+	if err := json.Unmarshal(f.Payload, v); err != nil {
+		return fmt.Errorf("%w: frame of kind %d: %v", ErrPayload, f.Kind, err)
+	}
+	return nil
+}
