@@ -10,7 +10,8 @@ import "io"
 
 // FS is a file system.
 type FS interface {
-	// MkdirAll makes a folder and its parents; it is no error if they exist.
+	// MkdirAll makes a folder and its parents, durably; it is no error if they
+	// exist.
 	MkdirAll(path string) error
 	// Create makes or truncates a file for writing.
 	Create(path string) (File, error)
@@ -20,8 +21,8 @@ type FS interface {
 	Open(path string) (io.ReadCloser, error)
 	// List returns the names in a folder, sorted; a missing folder is empty.
 	List(path string) ([]string, error)
-	// Rename replaces newPath by oldPath, atomically. It is durable only after
-	// SyncDir of the folder.
+	// Rename replaces newPath by oldPath, atomically. Both must be in the same
+	// folder. It is durable only after SyncDir of the folder.
 	Rename(oldPath, newPath string) error
 	// Remove deletes a file; a missing file is no error.
 	Remove(path string) error

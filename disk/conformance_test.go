@@ -1,0 +1,183 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// both file systems, each with an empty folder to work in
+func eachFS(t *testing.T, test func(t *testing.T, fsys FS, root string)) {
+	t.Run("os", func(t *testing.T) { test(t, OS(), t.TempDir()) })
+	t.Run("memory", func(t *testing.T) {
+		m := NewMemory()
+		must(t, m.MkdirAll("/tmp/work"))
+		test(t, m, "/tmp/work")
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t *testing.T, fsys FS, name, content string) {
+	t.Helper()
+	f, err := fsys.Create(name)
+	must(t, err)
+	_, err = io.WriteString(f, content)
+	must(t, err)
+	must(t, f.Sync())
+	must(t, f.Close())
+}
+
+func wantFile(t *testing.T, fsys FS, name, content string) {
+	t.Helper()
+	b, err := fsys.ReadFile(name)
+	if err != nil || string(b) != content {
+		t.Errorf("%s holds %q, %v; want %q", name, b, err, content)
+	}
+}
+
+func wantNames(t *testing.T, fsys FS, dir string, want ...string) {
+	t.Helper()
+	got, err := fsys.List(dir)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%s holds %q, %v; want %q", dir, got, err, want)
+	}
+}
+
+func TestReadsWhatWasWritten(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		name := path.Join(root, "a")
+		put(t, fsys, name, "long content")
+		put(t, fsys, name, "short")
+		wantFile(t, fsys, name, "short")
+		r, err := fsys.Open(name)
+		must(t, err)
+		b, err := io.ReadAll(r)
+		must(t, err)
+		must(t, r.Close())
+		if string(b) != "short" {
+			t.Errorf("Open reads %q", b)
+		}
+		if n, err := Size(fsys, name); n != 5 || err != nil {
+			t.Errorf("Size = %d, %v", n, err)
+		}
+	})
+}
+
+func TestFolders(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		deep := path.Join(root, "x", "y")
+		wantNames(t, fsys, deep)
+		must(t, fsys.MkdirAll(deep))
+		must(t, fsys.MkdirAll(deep))
+		put(t, fsys, path.Join(deep, "b"), "")
+		put(t, fsys, path.Join(deep, "a"), "")
+		must(t, fsys.MkdirAll(path.Join(deep, "c")))
+		wantNames(t, fsys, deep, "a", "b", "c")
+		must(t, fsys.SyncDir(deep))
+		if err := fsys.MkdirAll(path.Join(deep, "a", "z")); err == nil {
+			t.Error("a folder was made below a file")
+		}
+	})
+}
+
+func TestRenameAndRemove(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		a, b := path.Join(root, "a"), path.Join(root, "b")
+		put(t, fsys, a, "new")
+		put(t, fsys, b, "old")
+		must(t, fsys.Rename(a, b))
+		wantNames(t, fsys, root, "b")
+		wantFile(t, fsys, b, "new")
+		must(t, fsys.MkdirAll(path.Join(root, "sub")))
+		if err := fsys.Rename(b, path.Join(root, "sub", "b")); err == nil {
+			t.Error("renamed from one folder to another")
+		}
+		must(t, fsys.Remove(b))
+		must(t, fsys.Remove(b))
+		wantNames(t, fsys, root, "sub")
+	})
+}
+
+func TestErrorsNameThePath(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		gone := path.Join(root, "gone")
+		_, readErr := fsys.ReadFile(gone)
+		_, openErr := fsys.Open(gone)
+		_, sizeErr := Size(fsys, gone)
+		_, createErr := fsys.Create(path.Join(gone, "a"))
+		for what, err := range map[string]error{
+			"read": readErr, "open": openErr, "size": sizeErr, "create": createErr,
+			"rename": fsys.Rename(gone, path.Join(root, "b")), "sync": fsys.SyncDir(gone),
+		} {
+			if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s gives %v; want one line with %s that is fs.ErrNotExist", what, err, gone)
+			}
+		}
+	})
+}
+
+func TestFileIsClosedOnce(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		f, err := fsys.Create(path.Join(root, "a"))
+		must(t, err)
+		must(t, f.Close())
+		_, writeErr := f.Write([]byte("x"))
+		for what, err := range map[string]error{"write": writeErr, "sync": f.Sync(), "close": f.Close()} {
+			if !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("%s after close gives %v", what, err)
+			}
+		}
+	})
+}
+
+func TestWriteFile(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		name := path.Join(root, "a")
+		for _, content := range []string{"first", strings.Repeat("second ", 50_000)} {
+			must(t, WriteFile(fsys, name, func(w io.Writer) error {
+				_, err := io.WriteString(w, content)
+				return err
+			}))
+			wantFile(t, fsys, name, content)
+		}
+		broken := errors.New("broken")
+		err := WriteFile(fsys, name, func(w io.Writer) error {
+			names, _ := fsys.List(root)
+			if len(names) != 2 {
+				t.Errorf("while writing there are %q", names)
+			}
+			if final, ok := TemporaryOf(names[0]); !ok || final != "a" {
+				t.Errorf("TemporaryOf(%q) = %q, %v", names[0], final, ok)
+			}
+			if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
+				t.Error(err)
+			}
+			return broken
+		})
+		if err != broken {
+			t.Errorf("got %v", err)
+		}
+		wantNames(t, fsys, root, "a")
+		if b, _ := fsys.ReadFile(name); !strings.HasPrefix(string(b), "second") {
+			t.Error("a write that failed changed the file")
+		}
+	})
+}
+
+func TestTemporaryOf(t *testing.T) {
+	for _, name := range []string{"a", ".a.tmp", "a.1-2.tmp", ".a.1-2.tmpx", ".a.1.tmp", "..1-2.tmp"} {
+		if final, ok := TemporaryOf(name); ok {
+			t.Errorf("%s counts as temporary file of %q", name, final)
+		}
+	}
+}

@@ -1,0 +1,417 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// ErrCrashed is returned by every operation of a Memory after the step that
+// FailAfter named, and by files that were open when it crashed.
+var ErrCrashed = errors.New("the disk has crashed")
+
+// Memory is a file system in memory that can crash. It keeps apart what is
+// durable and what is not: the bytes of a file since its last Sync, and the
+// creations, renames and removals in a folder since its last SyncDir. Folders
+// are durable once made. Safe for concurrent use.
+//
+// Its steps are the operations that change something: MkdirAll, Create, Write,
+// Sync, Rename, Remove and SyncDir. A test that crashes at every step runs with
+// FailAfter(1), FailAfter(2), and so on until nothing fails any more, and after
+// each calls Crash.
+type Memory struct {
+	mu     sync.Mutex // guards everything below and all inodes
+	dirs   map[string]*memDir
+	steps  int // done so far
+	failAt int // the step that fails; 0: none
+	dead   bool
+	boot   int   // counts crashes: files opened before one are dead
+	limit  int64 // bytes in all files; 0: none
+}
+
+type memDir struct {
+	entries map[string]*inode // what is seen
+	durable map[string]*inode // what is on the platter
+	pending []change          // durable + all of pending = entries
+}
+
+// A change is one creation, rename or removal; a crash keeps or loses it whole.
+type change struct {
+	remove string // "": none
+	set    string // "": none
+	node   *inode
+}
+
+func (c change) apply(entries map[string]*inode) {
+	if c.remove != "" {
+		delete(entries, c.remove)
+	}
+	if c.set != "" {
+		entries[c.set] = c.node
+	}
+}
+
+type inode struct {
+	data      []byte
+	durable   []byte
+	truncated bool // since the last Sync, so that data need not extend durable
+}
+
+// NewMemory returns an empty file system with the folders "/" and ".".
+func NewMemory() *Memory {
+	m := &Memory{dirs: map[string]*memDir{}}
+	m.mkdir("/")
+	m.mkdir(".")
+	return m
+}
+
+func (m *Memory) mkdir(dir string) {
+	m.dirs[dir] = &memDir{entries: map[string]*inode{}, durable: map[string]*inode{}}
+}
+
+// FailAfter makes the n-th step from now, and every operation after it, fail
+// with ErrCrashed and do nothing, as for a process that died there. FailAfter(0)
+// is that process's successor on a machine that stayed up: all works again and
+// nothing is lost.
+func (m *Memory) FailAfter(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead, m.failAt = false, 0
+	if n > 0 {
+		m.failAt = m.steps + n
+	}
+}
+
+// Limit makes writes fail with syscall.ENOSPC once all files together would
+// hold more than so many bytes; 0 lifts the limit.
+func (m *Memory) Limit(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = bytes
+}
+
+// Crash is a power cut and the restart after it. Of what was not synced, rng
+// picks what is kept: of each folder's changes all, none, the first few or any;
+// of each file's bytes a prefix, whose end may read as zeros. Files that were
+// open are dead.
+func (m *Memory) Crash(rng *rand.Rand) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead, m.failAt = false, 0
+	m.boot++
+	seen := map[*inode]bool{}
+	for _, name := range slices.Sorted(maps.Keys(m.dirs)) {
+		d := m.dirs[name]
+		for _, c := range survivors(rng, d.pending) {
+			c.apply(d.durable)
+		}
+		d.pending = nil
+		d.entries = maps.Clone(d.durable)
+		for _, file := range slices.Sorted(maps.Keys(d.entries)) {
+			if n := d.entries[file]; !seen[n] {
+				seen[n] = true
+				n.crash(rng)
+			}
+		}
+	}
+}
+
+func survivors(rng *rand.Rand, pending []change) []change {
+	switch rng.IntN(4) {
+	case 0:
+		return nil
+	case 1:
+		return pending
+	case 2:
+		return pending[:rng.IntN(len(pending)+1)]
+	}
+	return slices.DeleteFunc(slices.Clone(pending), func(change) bool { return rng.IntN(2) == 0 })
+}
+
+func (n *inode) crash(rng *rand.Rand) {
+	base := n.durable
+	if n.truncated && rng.IntN(2) == 0 {
+		base = nil
+	}
+	kept := slices.Clone(base)
+	if !n.truncated || base == nil {
+		tail := slices.Clone(n.data[len(base):])
+		tail = tail[:rng.IntN(len(tail)+1)]
+		if rng.IntN(2) == 0 { // the size was written, some of the blocks were not
+			clear(tail[rng.IntN(len(tail)+1):])
+		}
+		kept = append(kept, tail...)
+	}
+	n.data, n.durable, n.truncated = kept, kept, false
+}
+
+// step counts a change and says whether it may go ahead.
+func (m *Memory) step() error {
+	m.steps++
+	if m.failAt > 0 && m.steps >= m.failAt {
+		m.dead = true
+	}
+	return m.alive()
+}
+
+func (m *Memory) alive() error {
+	if m.dead {
+		return ErrCrashed
+	}
+	return nil
+}
+
+func failed(op, filePath string, err error) error {
+	return wrap(&fs.PathError{Op: op, Path: filePath, Err: err})
+}
+
+// at returns the folder of a path, which must exist, and the name in it.
+func (m *Memory) at(filePath string) (*memDir, string, error) {
+	filePath = path.Clean(filePath)
+	d := m.dirs[path.Dir(filePath)]
+	switch {
+	case d == nil:
+		return nil, "", fs.ErrNotExist
+	case m.dirs[filePath] != nil:
+		return nil, "", errors.New("is a folder")
+	}
+	return d, path.Base(filePath), nil
+}
+
+// MkdirAll implements FS.
+func (m *Memory) MkdirAll(dir string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.step(); err != nil {
+		return failed("mkdir", dir, err)
+	}
+	for d := path.Clean(dir); m.dirs[d] == nil; d = path.Dir(d) {
+		if parent := m.dirs[path.Dir(d)]; parent != nil && parent.entries[path.Base(d)] != nil {
+			return failed("mkdir", dir, errors.New("a file is in the way"))
+		}
+		m.mkdir(d)
+	}
+	return nil
+}
+
+// Create implements FS.
+func (m *Memory) Create(filePath string) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.step()
+	var d *memDir
+	var name string
+	if err == nil {
+		d, name, err = m.at(filePath)
+	}
+	if err != nil {
+		return nil, failed("create", filePath, err)
+	}
+	n := d.entries[name]
+	if n == nil {
+		n = &inode{}
+		d.entries[name] = n
+		d.pending = append(d.pending, change{set: name, node: n})
+	}
+	n.data, n.truncated = nil, true
+	return &memFile{m: m, path: filePath, node: n, boot: m.boot}, nil
+}
+
+func (m *Memory) content(filePath string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.alive(); err != nil {
+		return nil, failed("open", filePath, err)
+	}
+	d, name, err := m.at(filePath)
+	if err == nil && d.entries[name] == nil {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, failed("open", filePath, err)
+	}
+	return d.entries[name].data, nil
+}
+
+// ReadFile implements FS.
+func (m *Memory) ReadFile(filePath string) ([]byte, error) {
+	b, err := m.content(filePath)
+	return bytes.Clone(b), err
+}
+
+// Open implements FS. The reader sees the file as it is now.
+func (m *Memory) Open(filePath string) (io.ReadCloser, error) {
+	b, err := m.content(filePath)
+	if err != nil {
+		return nil, err
+	}
+	return memReader{bytes.NewReader(b)}, nil
+}
+
+type memReader struct{ *bytes.Reader }
+
+func (memReader) Close() error { return nil }
+
+// List implements FS.
+func (m *Memory) List(dir string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.alive(); err != nil {
+		return nil, failed("list", dir, err)
+	}
+	dir = path.Clean(dir)
+	d := m.dirs[dir]
+	if d == nil {
+		return nil, nil
+	}
+	names := slices.Collect(maps.Keys(d.entries))
+	for sub := range m.dirs {
+		if sub != dir && path.Dir(sub) == dir {
+			names = append(names, path.Base(sub))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Rename implements FS.
+func (m *Memory) Rename(oldPath, newPath string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fail := func(err error) error {
+		return failed("rename", fmt.Sprintf("%s to %s", oldPath, newPath), err)
+	}
+	if err := m.step(); err != nil {
+		return fail(err)
+	}
+	d, from, err := m.at(oldPath)
+	if err != nil {
+		return fail(err)
+	}
+	into, to, err := m.at(newPath)
+	if err != nil {
+		return fail(err)
+	}
+	n := d.entries[from]
+	switch {
+	case d != into:
+		return fail(errAcrossFolders)
+	case n == nil:
+		return fail(fs.ErrNotExist)
+	case from == to:
+		return nil
+	}
+	c := change{remove: from, set: to, node: n}
+	c.apply(d.entries)
+	d.pending = append(d.pending, c)
+	return nil
+}
+
+// Remove implements FS.
+func (m *Memory) Remove(filePath string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.step(); err != nil {
+		return failed("remove", filePath, err)
+	}
+	d, name, err := m.at(filePath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed("remove", filePath, err)
+	}
+	if d.entries[name] != nil {
+		delete(d.entries, name)
+		d.pending = append(d.pending, change{remove: name})
+	}
+	return nil
+}
+
+// SyncDir implements FS.
+func (m *Memory) SyncDir(dir string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.step(); err != nil {
+		return failed("sync", dir, err)
+	}
+	d := m.dirs[path.Clean(dir)]
+	if d == nil {
+		return failed("sync", dir, fs.ErrNotExist)
+	}
+	d.durable, d.pending = maps.Clone(d.entries), nil
+	return nil
+}
+
+func (m *Memory) used() (bytes int64) {
+	for _, d := range m.dirs {
+		for _, n := range d.entries {
+			bytes += int64(len(n.data))
+		}
+	}
+	return bytes
+}
+
+// memFile is an open file; m.mu guards closed and the inode.
+type memFile struct {
+	m      *Memory
+	path   string
+	node   *inode
+	boot   int
+	closed bool
+}
+
+func (f *memFile) step() error {
+	if err := f.m.step(); err != nil {
+		return err
+	}
+	switch {
+	case f.boot != f.m.boot:
+		return ErrCrashed
+	case f.closed:
+		return fs.ErrClosed
+	}
+	return nil
+}
+
+func (f *memFile) Write(p []byte) (int, error) {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if err := f.step(); err != nil {
+		return 0, failed("write", f.path, err)
+	}
+	var err error
+	if room := f.m.limit - f.m.used(); f.m.limit > 0 && room < int64(len(p)) {
+		p, err = p[:max(room, 0)], failed("write", f.path, syscall.ENOSPC)
+	}
+	f.node.data = append(f.node.data, p...)
+	return len(p), err
+}
+
+func (f *memFile) Sync() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if err := f.step(); err != nil {
+		return failed("sync", f.path, err)
+	}
+	f.node.durable, f.node.truncated = f.node.data, false
+	return nil
+}
+
+func (f *memFile) Close() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.closed {
+		return failed("close", f.path, fs.ErrClosed)
+	}
+	f.closed = true
+	return nil
+}

@@ -1,0 +1,75 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// Errors of reading a durable format. The reader's message says the rest.
+var (
+	// ErrCorrupt is wrapped by every error about bytes that are not what was
+	// written: truncated, changed, or of another kind of file.
+	ErrCorrupt = errors.New("damaged")
+	// ErrNewerVersion is wrapped when the file is of a format that this version
+	// of Perdure does not know yet.
+	ErrNewerVersion = errors.New("written by a newer Perdure")
+)
+
+// NewerVersion returns the error for a file of format version got, where the
+// reader knows those up to known.
+func NewerVersion(got uint64, known int) error {
+	return fmt.Errorf("%w (format %d), this one reads up to %d", ErrNewerVersion, got, known)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const crcDigits = 8
+
+// sealLine returns the first line of a sealed document up to its checksum.
+//
+//	PERDURE <KIND> <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
+//	<body>
+//
+// The checksum covers the line up to and with the blank before its digits, and
+// then the body.
+func sealLine(kind string, version uint64, body int) []byte {
+	return fmt.Appendf(nil, "PERDURE %s %d bytes %d crc32c ", kind, version, body)
+}
+
+// Seal returns a document of the given kind (one word) and format version with
+// a first line that tells its length and checksum.
+func Seal(kind string, version int, body []byte) []byte {
+	line := sealLine(kind, uint64(version), len(body))
+	sum := crc32.Update(crc32.Checksum(line, castagnoli), castagnoli, body)
+	return append(fmt.Appendf(line, "%0*x\n", crcDigits, sum), body...)
+}
+
+// Unseal verifies what Seal returned and gives its body, which aliases sealed.
+// The errors are ErrCorrupt and, for a version above known, ErrNewerVersion.
+func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
+	line, body, found := bytes.Cut(sealed, []byte("\n"))
+	prefix := "PERDURE " + kind + " "
+	if !bytes.HasPrefix(sealed, []byte(prefix)) {
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrCorrupt, prefix)
+	}
+	var version uint64
+	if _, err := fmt.Sscanf(string(line[len(prefix):]), "%d ", &version); err != nil || version == 0 {
+		return nil, fmt.Errorf("%w: its first line has no version", ErrCorrupt)
+	}
+	if version > uint64(known) {
+		return nil, NewerVersion(version, known)
+	}
+	// The line is compared with the one that its body must have, digit by digit,
+	// so that no second way of writing the same numbers is accepted.
+	want := sealLine(kind, version, len(body))
+	if !found || len(line) != len(want)+crcDigits || !bytes.HasPrefix(line, want) {
+		return nil, fmt.Errorf("%w: truncated, or its first line was changed", ErrCorrupt)
+	}
+	sum := crc32.Update(crc32.Checksum(want, castagnoli), castagnoli, body)
+	if got := fmt.Sprintf("%0*x", crcDigits, sum); got != string(line[len(want):]) {
+		return nil, fmt.Errorf("%w: checksum mismatch: it says %s, its bytes give %s", ErrCorrupt, line[len(want):], got)
+	}
+	return body, nil
+}

@@ -1,0 +1,96 @@
+package disk
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"sync/atomic"
+)
+
+// temporaries counts the temporary names of this process, so that two writers
+// of one path never share one.
+var temporaries atomic.Uint64
+
+var temporaryName = regexp.MustCompile(`^\.(.+)\.[0-9]+-[0-9]+\.tmp$`)
+
+// TemporaryOf returns the name of the file that a temporary file of WriteFile
+// was to become. It is false for any other name.
+func TemporaryOf(name string) (final string, ok bool) {
+	m := temporaryName.FindStringSubmatch(name)
+	if m == nil {
+		return "", false
+	}
+	return m[1], true
+}
+
+// WriteFile makes or replaces the file at path by what write writes, whole or
+// not at all, whenever the machine stops: it writes a temporary file in the
+// same folder, syncs and closes it, renames it, and syncs the folder. The
+// writer is buffered.
+//
+// On an error path holds its old content, and no temporary file is left by a
+// process that lives; only when the last sync failed may path hold the new
+// content already, whole but perhaps not durable.
+func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
+	dir, name := path.Split(filePath)
+	if dir == "" {
+		dir = "."
+	}
+	tmp := path.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", name, os.Getpid(), temporaries.Add(1)))
+	if err := writeSynced(fsys, tmp, write); err != nil {
+		return both(err, fsys.Remove(tmp))
+	}
+	if err := fsys.Rename(tmp, filePath); err != nil {
+		return both(err, fsys.Remove(tmp))
+	}
+	return fsys.SyncDir(dir)
+}
+
+func writeSynced(fsys FS, filePath string, write func(io.Writer) error) error {
+	f, err := fsys.Create(filePath)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 64<<10)
+	err = write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return both(err, f.Close())
+}
+
+// both returns what went wrong, in one line.
+func both(err, then error) error {
+	switch {
+	case then == nil:
+		return err
+	case err == nil:
+		return then
+	}
+	return fmt.Errorf("%w; then %w", err, then)
+}
+
+// size seeks to the end where the file can, and else reads it all.
+func size(r io.Reader) (int64, error) {
+	if s, ok := r.(io.Seeker); ok {
+		return s.Seek(0, io.SeekEnd)
+	}
+	return io.Copy(io.Discard, r)
+}
+
+// Size returns the size of the file at path in bytes; a missing file gives
+// fs.ErrNotExist.
+func Size(fsys FS, filePath string) (int64, error) {
+	f, err := fsys.Open(filePath)
+	if err != nil {
+		return 0, err
+	}
+	n, err := size(f)
+	return n, both(err, f.Close())
+}
