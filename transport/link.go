@@ -1,0 +1,136 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+)
+
+// Link keeps a connection to one peer: it dials, says Hello, hands every frame
+// to its user, and when the connection breaks it begins again, with a growing
+// pause. Its functions are called from Run's goroutine, one at a time.
+type Link struct {
+	Network Network
+	Addr    string
+	Hello   func() wire.Hello                  // what to say on each connection
+	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with Welcome
+	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
+	Down    func(c Conn, err error)            // a connection that was up has broken
+	Patient func(attempts int, err error) bool // whether to try again; nil: always
+}
+
+const (
+	linkPauseLeast  = 5 * time.Millisecond
+	linkPauseMost   = 250 * time.Millisecond
+	linkHandshake   = 5 * time.Second
+	linkDialTimeout = 2 * time.Second
+)
+
+// Run keeps the link until ctx ends or the peer refuses this process for good
+// (perdure.ErrRefused, perdure.ErrFenced).
+func (l *Link) Run(ctx context.Context) error {
+	pause := linkPauseLeast
+	for attempts := 1; ; attempts++ {
+		up, err := l.once(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) {
+			return err
+		}
+		if up {
+			pause, attempts = linkPauseLeast, 0
+		}
+		if l.Patient != nil && !l.Patient(attempts, err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, linkPauseMost)
+	}
+}
+
+// once dials and serves one connection until it breaks.
+func (l *Link) once(ctx context.Context) (up bool, err error) {
+	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
+	c, err := l.Network.Dial(dialCtx, l.Addr)
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+
+	var f wire.Frame
+	if err := handshake(c, l.Hello(), &f); err != nil {
+		return false, err
+	}
+	l.Up(c, &f)
+	for err == nil {
+		if err = c.Recv(&f); err == nil && f.Kind == wire.KindRefuse {
+			err = refusal(&f)
+		} else if err == nil {
+			err = l.Frame(c, &f)
+		}
+	}
+	l.Down(c, err)
+	return true, err
+}
+
+// handshake says hello and waits for the answer.
+func handshake(c Conn, hello wire.Hello, f *wire.Frame) error {
+	timer := time.AfterFunc(linkHandshake, func() { c.Close() })
+	defer timer.Stop()
+	if err := c.Send(wire.Control(wire.KindHello, hello)); err != nil {
+		return err
+	}
+	if err := c.Recv(f); err != nil {
+		return err
+	}
+	switch f.Kind {
+	case wire.KindWelcome:
+		return nil
+	case wire.KindRefuse:
+		return refusal(f)
+	}
+	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
+}
+
+// refusal turns the peer's reason into an error.
+func refusal(f *wire.Frame) error {
+	var r wire.Refusal
+	if err := wire.ParseControl(f, &r); err != nil {
+		return err
+	}
+	if r.Fenced {
+		return fmt.Errorf("%w: %s", perdure.ErrFenced, r.Reason)
+	}
+	return fmt.Errorf("%w: %s", perdure.ErrRefused, r.Reason)
+}
+
+// Greet waits for the Hello of a connection that was accepted, for at most the
+// given time: a peer that says nothing is not kept.
+func Greet(c Conn, patience time.Duration) (hello wire.Hello, err error) {
+	timer := time.AfterFunc(patience, func() { c.Close() })
+	defer timer.Stop()
+	var f wire.Frame
+	if err := c.Recv(&f); err != nil {
+		return hello, err
+	}
+	if f.Kind != wire.KindHello {
+		return hello, fmt.Errorf("transport: %s began with a frame of kind %d instead of a hello", c.Peer(), f.Kind)
+	}
+	return hello, wire.ParseControl(&f, &hello)
+}
+
+// Refuse tells a peer why it is turned away. The caller closes the connection.
+func Refuse(c Conn, r wire.Refusal) error {
+	return c.Send(wire.Control(wire.KindRefuse, r))
+}
