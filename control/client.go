@@ -1,0 +1,61 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/control/v1"
+)
+
+// Client is a job's control API as seen from another process. It is a Backend.
+type Client struct {
+	addr string
+	rpc  controlv1.ControlClient
+}
+
+// NewClient returns a client of the coordinator at addr: "host:port", or a URL
+// that begins with http:// or https://. It connects when it is first used; each
+// call ends with its context at the latest.
+func NewClient(addr string) *Client {
+	url := addr
+	if !strings.Contains(addr, "://") {
+		url = "http://" + addr
+	}
+	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url, connect.WithReadMaxBytes(maxResponseBytes))}
+}
+
+var _ Backend = (*Client)(nil)
+
+// Status implements Backend.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
+	if err != nil {
+		return Status{}, fromConnect(ctx, c.addr, err)
+	}
+	return statusFromProto(r), nil
+}
+
+// View implements Backend.
+func (c *Client) View(ctx context.Context) (perdure.View, error) {
+	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
+	if err != nil {
+		return perdure.View{}, fromConnect(ctx, c.addr, err)
+	}
+	return viewFromProto(r)
+}
+
+// Fault implements Backend.
+func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
+	r, err := c.rpc.Fault(ctx, &controlv1.FaultRequest{Spec: spec})
+	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+}
+
+// Stop implements Backend.
+func (c *Client) Stop(ctx context.Context) error {
+	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})
+	return fromConnect(ctx, c.addr, err)
+}

@@ -1,0 +1,92 @@
+// Package control is the control API of a job: how people, scripts and the
+// dashboard watch it and steer it. It speaks Connect, so that one schema
+// (control/v1/control.proto) serves Go, Python, curl and the browser.
+//
+// [Backend] is the API in plain Go values. The coordinator implements it and
+// hands it to [NewHandler]; [NewClient] gives the same interface to whoever
+// asks from outside. An error keeps its kind on the way: what errors.Is calls
+// [perdure.ErrUsage], [perdure.ErrStopped], [perdure.ErrFenced] or
+// [perdure.ErrRefused] at the coordinator, it calls so at the client, with the
+// same message.
+//
+// Everything here is safe for concurrent use, as far as the Backend is.
+package control
+
+import (
+	"context"
+	"errors"
+
+	"github.com/perdure/perdure"
+)
+
+// Backend is a job that can be watched and steered. Its methods may be called
+// concurrently, and return soon: none waits for the job.
+type Backend interface {
+	// Status says how the job is doing.
+	Status(ctx context.Context) (Status, error)
+	// View returns the job's present view.
+	View(ctx context.Context) (perdure.View, error)
+	// Fault adds a fault, KIND:TARGET@WHEN[+FOR], and says in words what will
+	// happen. A spec that does not parse, or that has no target in this job, gives
+	// perdure.ErrUsage.
+	Fault(ctx context.Context, spec string) (accepted string, err error)
+	// Stop ends the job in order, without waiting for the end. A job that is over
+	// gives perdure.ErrStopped.
+	Stop(ctx context.Context) error
+}
+
+// State says what a job is doing.
+type State string
+
+// The states of a job.
+const (
+	StateStarting   State = "starting"   // some slot or shard has never had a process
+	StateTraining   State = "training"   // every shard is served
+	StateRecovering State = "recovering" // some shard is in an outage, or the job is rolling back
+	StateDone       State = "done"       // every slot has finished its clocks
+	StateStopped    State = "stopped"    // ended by Stop, or by an error
+)
+
+// Status says how a job is doing.
+type Status struct {
+	Job             string // the job's id
+	Workload        string
+	RunDir          string
+	Generation      perdure.Generation
+	Clock           perdure.Clock // the job's MinClock
+	End             perdure.Clock // the job ends at this clock; 0: no end
+	State           State
+	Loss            *float64 // on the training data; nil: none reported yet
+	Accuracy        *float64 // on the test data, 0 to 1; nil: none reported yet
+	ClocksPerSecond float64
+	BytesPushed     int64 // by workers, since the job's start
+	BytesPulled     int64
+	UpdatesLost     int64 // under strategies that may lose updates
+	Processes       []Process
+	LastEvent       string // one line
+}
+
+// Process is one process of the job.
+type Process struct {
+	Role        string // coordinator, server, worker, log or supervisor
+	Index       int    // the server's number or the worker's slot
+	PID         int    // 0: inside the coordinator's process
+	Incarnation perdure.Incarnation
+	State       ProcessState
+	Clock       perdure.Clock // worker: its clock; server: MinClock of its shards
+}
+
+// ProcessState says whether a process lives, as far as the coordinator knows.
+type ProcessState string
+
+// The states of a process.
+const (
+	ProcessStarting ProcessState = "starting"
+	ProcessLive     ProcessState = "live"
+	ProcessSuspect  ProcessState = "suspect" // silent, and not yet given up
+	ProcessDead     ProcessState = "dead"
+)
+
+// ErrUnreachable wraps what a Client returns when nobody answers as a
+// coordinator at its address.
+var ErrUnreachable = errors.New("control: no coordinator answers")

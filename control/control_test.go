@@ -1,0 +1,280 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// fakeJob is a Backend whose answers a test sets.
+type fakeJob struct {
+	status Status
+	view   perdure.View
+	err    error
+	faults []string
+	stops  int
+}
+
+func (f *fakeJob) Status(context.Context) (Status, error)     { return f.status, f.err }
+func (f *fakeJob) View(context.Context) (perdure.View, error) { return f.view, f.err }
+
+func (f *fakeJob) Fault(_ context.Context, spec string) (string, error) {
+	f.faults = append(f.faults, spec)
+	return "accepted " + spec, f.err
+}
+
+func (f *fakeJob) Stop(context.Context) error {
+	f.stops++
+	return f.err
+}
+
+// serve starts the job's control API and returns its base URL.
+func serve(t *testing.T, job Backend) string {
+	t.Helper()
+	s := httptest.NewServer(NewHandler(job))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// fill sets every field below v to a value that is not zero and differs from
+// its neighbours'.
+func fill(t *testing.T, v reflect.Value, next *int) {
+	t.Helper()
+	*next++
+	if c, ok := v.Addr().Interface().(*perdure.Consistency); ok { // a word on the wire
+		*c = perdure.Consistency{Kind: perdure.SSP, Staleness: perdure.Clock(*next)}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i), next)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			fill(t, v.Index(i), next)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem(), next)
+	case reflect.String:
+		v.SetString(fmt.Sprintf("s%d", *next))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(int64(*next))
+	case reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(*next))
+	case reflect.Float64:
+		v.SetFloat(float64(*next) + 0.5)
+	default:
+		t.Fatalf("fill cannot set a %s yet", v.Type())
+	}
+}
+
+func TestEveryFieldArrives(t *testing.T) {
+	var job fakeJob
+	next := 0
+	fill(t, reflect.ValueOf(&job.status).Elem(), &next)
+	fill(t, reflect.ValueOf(&job.view).Elem(), &next)
+	c := NewClient(serve(t, &job))
+	status, err := c.Status(t.Context())
+	if err != nil || !reflect.DeepEqual(status, job.status) {
+		t.Errorf("status: got %+v, %v\nwant %+v", status, err, job.status)
+	}
+	view, err := c.View(t.Context())
+	if err != nil || !reflect.DeepEqual(view, job.view) {
+		t.Errorf("view: got %+v, %v\nwant %+v", view, err, job.view)
+	}
+}
+
+func TestNothingArrivesAsNothing(t *testing.T) {
+	c := NewClient(serve(t, &fakeJob{}))
+	status, err := c.Status(t.Context())
+	if err != nil || !reflect.DeepEqual(status, Status{}) {
+		t.Errorf("status: got %+v, %v; want the zero Status, loss and accuracy nil", status, err)
+	}
+	view, err := c.View(t.Context())
+	if err != nil || !reflect.DeepEqual(view, perdure.View{}) {
+		t.Errorf("view: got %+v, %v; want the zero View", view, err)
+	}
+}
+
+func TestFaultAndStopReachTheJob(t *testing.T) {
+	var job fakeJob
+	// An address without a scheme is how the command line writes it.
+	c := NewClient(strings.TrimPrefix(serve(t, &job), "http://"))
+	accepted, err := c.Fault(t.Context(), "kill:server:0@clock:20")
+	if err != nil || accepted != "accepted kill:server:0@clock:20" {
+		t.Errorf("Fault: got %q, %v", accepted, err)
+	}
+	if err := c.Stop(t.Context()); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+	if len(job.faults) != 1 || job.faults[0] != "kill:server:0@clock:20" || job.stops != 1 {
+		t.Errorf("the job saw faults %q and %d stops", job.faults, job.stops)
+	}
+}
+
+func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
+	var job fakeJob
+	c := NewClient(serve(t, &job))
+	calls := map[string]func() error{
+		"Status": func() error { _, err := c.Status(t.Context()); return err },
+		"View":   func() error { _, err := c.View(t.Context()); return err },
+		"Fault":  func() error { _, err := c.Fault(t.Context(), "x"); return err },
+		"Stop":   func() error { return c.Stop(t.Context()) },
+	}
+	for _, k := range kinds {
+		job.err = fmt.Errorf("%w: what to do instead", k.err)
+		for name, call := range calls {
+			err := call()
+			if !errors.Is(err, k.err) || err.Error() != job.err.Error() {
+				t.Errorf("%s: sent %q, got %v", name, job.err, err)
+			}
+			for _, other := range kinds {
+				if other.err != k.err && errors.Is(err, other.err) {
+					t.Errorf("%s: sent %q, got an error that also is %q", name, job.err, other.err)
+				}
+			}
+		}
+	}
+	job.err = errors.New("the disk is full")
+	for name, call := range calls {
+		err := call()
+		if err == nil || !strings.HasSuffix(err.Error(), ": the disk is full") || errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestNoCoordinatorThere(t *testing.T) {
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, addr := range map[string]string{
+		"another server": other.URL,
+		"nobody":         gone.URL,
+		"not an address": "::",
+	} {
+		_, err := NewClient(addr).Status(t.Context())
+		if !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v; want one line that is ErrUnreachable", name, err)
+		}
+	}
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewClient(serve(t, &fakeJob{})).Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
+	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{Name: "w", Consistency: perdure.Consistency{Kind: "newer"}}}}}
+	_, err := NewClient(serve(t, &job)).View(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `table w`) {
+		t.Errorf("got %v, want an error that names the table", err)
+	}
+}
+
+// TestPlainHTTP pins the API as curl, Python and browsers use it.
+func TestPlainHTTP(t *testing.T) {
+	loss := 0.25
+	job := fakeJob{status: Status{Job: "j1", Clock: 7, State: StateTraining, Loss: &loss}}
+	url := serve(t, &job)
+	for _, c := range []struct {
+		name, method, path, body string
+		err                      error
+		wantCode                 int
+		want                     string
+	}{
+		{
+			name: "post", method: "POST", path: Path + "Status", body: `{}`, wantCode: 200,
+			want: `{"job":"j1","clock":"7","state":"training","loss":0.25}`,
+		},
+		{
+			name: "get", method: "GET", path: Path + "Status?encoding=json&message={}", wantCode: 200,
+			want: `{"job":"j1","clock":"7","state":"training","loss":0.25}`,
+		},
+		{
+			name: "usage", method: "POST", path: Path + "Fault", body: `{"spec":"maim:server:0"}`, wantCode: 400,
+			err:  fmt.Errorf("%w: unknown fault", perdure.ErrUsage),
+			want: `{"code":"invalid_argument","message":"perdure: usage: unknown fault"}`,
+		},
+		{name: "stopping is never a GET", method: "GET", path: Path + "Stop?encoding=json&message={}", wantCode: 405},
+		{name: "no such call", method: "POST", path: Path + "Start", body: `{}`, wantCode: 404, want: "404 page not found"},
+		{name: "elsewhere", method: "GET", path: "/", wantCode: 404, want: "404 page not found"},
+	} {
+		job.err = c.err
+		code, body := request(t, c.method, url+c.path, c.body)
+		if code != c.wantCode || body != c.want {
+			t.Errorf("%s: got %d %s\nwant %d %s", c.name, code, body, c.wantCode, c.want)
+		}
+	}
+	if job.stops != 0 {
+		t.Errorf("a GET stopped the job")
+	}
+}
+
+// TestRequestsAreBounded sends more than a request may hold.
+func TestRequestsAreBounded(t *testing.T) {
+	var job fakeJob
+	code, body := request(t, "POST", serve(t, &job)+Path+"Fault", `{"spec":"`+strings.Repeat("x", maxRequestBytes)+`"}`)
+	if code != http.StatusTooManyRequests || len(job.faults) != 0 {
+		t.Errorf("got %d %s; the job saw %d faults", code, body, len(job.faults))
+	}
+}
+
+// request returns a plain HTTP request's status code and body; JSON compact,
+// because protobuf puts spaces in at random.
+func request(t *testing.T, method, url, body string) (code int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	b, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, b) == nil {
+		b = compact.Bytes()
+	}
+	return w.StatusCode, strings.TrimSpace(string(b))
+}
+
+func ExampleClient() {
+	s := httptest.NewServer(NewHandler(&fakeJob{status: Status{State: StateTraining, Clock: 12}}))
+	defer s.Close()
+
+	job := NewClient(s.URL)
+	status, err := job.Status(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(status.State, "at clock", status.Clock)
+	// Output: training at clock 12
+}

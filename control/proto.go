@@ -1,0 +1,186 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/control/v1"
+)
+
+// The functions of this file translate between plain Go values and the
+// generated ones, field by field. A test fills every field and fails when one
+// is forgotten.
+
+func statusToProto(s Status) *controlv1.StatusResponse {
+	p := &controlv1.StatusResponse{
+		Job:             s.Job,
+		Workload:        s.Workload,
+		RunDir:          s.RunDir,
+		Generation:      uint64(s.Generation),
+		Clock:           int64(s.Clock),
+		End:             int64(s.End),
+		State:           string(s.State),
+		Loss:            s.Loss,
+		Accuracy:        s.Accuracy,
+		ClocksPerSecond: s.ClocksPerSecond,
+		BytesPushed:     s.BytesPushed,
+		BytesPulled:     s.BytesPulled,
+		UpdatesLost:     s.UpdatesLost,
+		LastEvent:       s.LastEvent,
+	}
+	for _, x := range s.Processes {
+		p.Processes = append(p.Processes, &controlv1.Process{
+			Role:        x.Role,
+			Index:       int32(x.Index),
+			Pid:         int64(x.PID),
+			Incarnation: uint32(x.Incarnation),
+			State:       string(x.State),
+			Clock:       int64(x.Clock),
+		})
+	}
+	return p
+}
+
+func statusFromProto(p *controlv1.StatusResponse) Status {
+	s := Status{
+		Job:             p.Job,
+		Workload:        p.Workload,
+		RunDir:          p.RunDir,
+		Generation:      perdure.Generation(p.Generation),
+		Clock:           perdure.Clock(p.Clock),
+		End:             perdure.Clock(p.End),
+		State:           State(p.State),
+		Loss:            p.Loss,
+		Accuracy:        p.Accuracy,
+		ClocksPerSecond: p.ClocksPerSecond,
+		BytesPushed:     p.BytesPushed,
+		BytesPulled:     p.BytesPulled,
+		UpdatesLost:     p.UpdatesLost,
+		LastEvent:       p.LastEvent,
+	}
+	for _, x := range p.Processes {
+		s.Processes = append(s.Processes, Process{
+			Role:        x.Role,
+			Index:       int(x.Index),
+			PID:         int(x.Pid),
+			Incarnation: perdure.Incarnation(x.Incarnation),
+			State:       ProcessState(x.State),
+			Clock:       perdure.Clock(x.Clock),
+		})
+	}
+	return s
+}
+
+func viewToProto(v perdure.View) *controlv1.ViewResponse {
+	p := &controlv1.ViewResponse{
+		Revision:   v.Revision,
+		Generation: uint64(v.Generation),
+		Cut:        int64(v.Cut),
+		End:        int64(v.End),
+		Durable:    int64(v.Durable),
+		Done:       v.Done,
+	}
+	for _, t := range v.Tables {
+		p.Tables = append(p.Tables, tableToProto(t))
+	}
+	for _, s := range v.Shards {
+		x := &controlv1.Shard{
+			Server:      int32(s.Server),
+			Incarnation: uint32(s.Incarnation),
+			Addr:        s.Addr,
+			Epoch:       uint64(s.Epoch),
+			Lost:        s.Lost,
+		}
+		for _, c := range s.Base {
+			x.Base = append(x.Base, int64(c))
+		}
+		p.Shards = append(p.Shards, x)
+	}
+	for _, s := range v.Slots {
+		p.Slots = append(p.Slots, &controlv1.Slot{
+			Incarnation: uint32(s.Incarnation),
+			Decided:     s.Decided,
+			Start:       int64(s.Start),
+			Settled:     s.Settled,
+		})
+	}
+	return p
+}
+
+func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
+	v := perdure.View{
+		Revision:   p.Revision,
+		Generation: perdure.Generation(p.Generation),
+		Cut:        perdure.Clock(p.Cut),
+		End:        perdure.Clock(p.End),
+		Durable:    perdure.Clock(p.Durable),
+		Done:       p.Done,
+	}
+	for _, x := range p.Tables {
+		t, err := tableFromProto(x)
+		if err != nil {
+			return perdure.View{}, err
+		}
+		v.Tables = append(v.Tables, t)
+	}
+	for _, x := range p.Shards {
+		s := perdure.ShardView{
+			Server:      int(x.Server),
+			Incarnation: perdure.Incarnation(x.Incarnation),
+			Addr:        x.Addr,
+			Epoch:       perdure.Epoch(x.Epoch),
+			Lost:        x.Lost,
+		}
+		for _, c := range x.Base {
+			s.Base = append(s.Base, perdure.Clock(c))
+		}
+		v.Shards = append(v.Shards, s)
+	}
+	for _, x := range p.Slots {
+		v.Slots = append(v.Slots, perdure.SlotView{
+			Incarnation: perdure.Incarnation(x.Incarnation),
+			Decided:     x.Decided,
+			Start:       perdure.Clock(x.Start),
+			Settled:     x.Settled,
+		})
+	}
+	return v, nil
+}
+
+func tableToProto(t perdure.TableSpec) *controlv1.Table {
+	return &controlv1.Table{
+		Name: t.Name,
+		Rows: t.Rows,
+		Dim:  int64(t.Dim),
+		Rule: &controlv1.Rule{
+			Kind:     string(t.Rule.Kind),
+			Rate:     t.Rule.Rate,
+			Schedule: string(t.Rule.Schedule),
+			Every:    int64(t.Rule.Every),
+			Factor:   t.Rule.Factor,
+		},
+		Init:        &controlv1.Init{Kind: string(t.Init.Kind), Scale: t.Init.Scale},
+		Consistency: t.Consistency.String(),
+	}
+}
+
+func tableFromProto(p *controlv1.Table) (perdure.TableSpec, error) {
+	consistency, err := perdure.ParseConsistency(p.Consistency)
+	if err != nil {
+		return perdure.TableSpec{}, fmt.Errorf("control: the coordinator's table %s: %w", p.Name, err)
+	}
+	return perdure.TableSpec{
+		Name: p.Name,
+		Rows: p.Rows,
+		Dim:  int(p.Dim),
+		Rule: perdure.Rule{
+			Kind:     perdure.RuleKind(p.Rule.GetKind()),
+			Rate:     p.Rule.GetRate(),
+			Schedule: perdure.Schedule(p.Rule.GetSchedule()),
+			Every:    perdure.Clock(p.Rule.GetEvery()),
+			Factor:   p.Rule.GetFactor(),
+		},
+		Init:        perdure.Init{Kind: perdure.InitKind(p.Init.GetKind()), Scale: p.Init.GetScale()},
+		Consistency: consistency,
+	}, nil
+}
