@@ -47,95 +47,13 @@ type Refusal struct {
 // that matters, and at every heartbeat. It carries whole facts, never steps, so
 // that one Status makes up for any number of lost ones.
 type Status struct {
-	Server     *ServerStatus     `json:"server,omitempty"`
-	Worker     *WorkerStatus     `json:"worker,omitempty"`
-	Supervisor *SupervisorStatus `json:"supervisor,omitempty"`
+	Server     *perdure.ServerStatus `json:"server,omitempty"`
+	Worker     *perdure.WorkerStatus `json:"worker,omitempty"`
+	Supervisor *SupervisorStatus     `json:"supervisor,omitempty"`
 }
 
 // SupervisorStatus only proves that the supervisor lives.
 type SupervisorStatus struct{}
-
-// ServerStatus is a server's Status.
-type ServerStatus struct {
-	Revision uint64         `json:"revision"` // of the view it acts on
-	Shards   []ShardStatus  `json:"shards"`
-	Counters ServerCounters `json:"counters"`
-}
-
-// ServerCounters count since the process's start.
-type ServerCounters struct {
-	UpdatesApplied    int64 `json:"updates_applied"`
-	UpdatesLost       int64 `json:"updates_lost"`
-	UpdatesDuplicate  int64 `json:"updates_duplicate"`
-	BytesCheckpointed int64 `json:"bytes_checkpointed"`
-}
-
-// ShardStatus is one shard's part of a ServerStatus.
-type ShardStatus struct {
-	Shard      perdure.ShardID    `json:"shard"`
-	Generation perdure.Generation `json:"generation"`
-	Epoch      perdure.Epoch      `json:"epoch"`
-	Ready      bool               `json:"ready"` // restored; it serves
-	MinClock   perdure.Clock      `json:"min_clock"`
-	// Fences answers for the slots that the view calls unsettled.
-	Fences []Fence `json:"fences,omitempty"`
-	// Segments are those written in this generation for cuts that the view does
-	// not call durable yet.
-	Segments []Segment `json:"segments,omitempty"`
-}
-
-// Fence says how far a slot had come on a shard when its older incarnations
-// were fenced, and whether the decision about them has been carried out.
-type Fence struct {
-	Slot        perdure.Slot        `json:"slot"`
-	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are refused
-	Counts      perdure.Counts      `json:"counts"`
-	Carried     bool                `json:"carried"`
-}
-
-// Segment names a checkpoint segment that a server has written durably.
-type Segment struct {
-	Cut   perdure.Clock `json:"cut"`
-	File  string        `json:"file"`
-	Bytes int64         `json:"bytes"`
-	CRC   uint32        `json:"crc"`
-	Seq   uint64        `json:"seq"`
-}
-
-// WorkerStatus is a worker's Status.
-type WorkerStatus struct {
-	Revision   uint64             `json:"revision"` // of the view it acts on
-	Generation perdure.Generation `json:"generation"`
-	Clock      perdure.Clock      `json:"clock"`
-	Finished   bool               `json:"finished"` // every update of clocks < Clock is applied, and it will send no more
-	// Acked answers for the shards whose rows were lost and whose base the view
-	// does not know yet: what was acknowledged to this slot as applied.
-	Acked    []Acked        `json:"acked,omitempty"`
-	Counters WorkerCounters `json:"counters"`
-}
-
-// Acked says how many of the worker's clocks a shard has acknowledged as
-// applied, before the given epoch.
-type Acked struct {
-	Shard   perdure.ShardID `json:"shard"`
-	Epoch   perdure.Epoch   `json:"epoch"`
-	Applied perdure.Clock   `json:"applied"`
-}
-
-// WorkerCounters count since the process's start.
-type WorkerCounters struct {
-	UpdatesSent   int64 `json:"updates_sent"`
-	UpdatesResent int64 `json:"updates_resent"`
-	BytesPushed   int64 `json:"bytes_pushed"`
-	BytesPulled   int64 `json:"bytes_pulled"`
-	Samples       int64 `json:"samples"`
-	// ClockDifferential counts reads of a row, per other slot, by (that slot's
-	// clocks contained in the row - 1) - the reader's clock (ESSP paper, fig. 2).
-	ClockDifferential map[int64]int64 `json:"clock_differential,omitempty"`
-	// ReadLag counts reads of a row by the newest MinClock known of its shard less
-	// the row's.
-	ReadLag map[int64]int64 `json:"read_lag,omitempty"`
-}
 
 // Report is what a training program measured.
 type Report struct {

@@ -1,0 +1,416 @@
+// Package membership decides, purely, who holds which shard, who speaks for
+// which slot, and what happens to the job when a process dies.
+//
+// [Core] takes observations (a process came, said how it is, went; time passed)
+// and gives a [Ready]: facts to make durable BEFORE anything is sent, then what
+// to tell whom. It compares what the facts say should be with what was observed
+// last and takes the next step towards it, so it does not matter how often it
+// is told the same, or that it forgets all observations when its process dies.
+//
+// Invariants:
+//   - a view's revision grows with every change of the facts;
+//   - a slot's process speaks only when all shards have refused its predecessors
+//     and carried out what was decided about their last clock (Settled);
+//   - under two-step clocks a decision is taken on the counts of all shards, all
+//     fenced, so a clock is ticked on every shard or on none;
+//   - a shard is given to a new process only in a higher epoch; a roll-back has a
+//     higher generation, recorded together with its cut.
+//
+// A Core is not safe for concurrent use.
+package membership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Facts are what must survive the coordinator.
+type Facts struct {
+	Job          perdure.JobSpec `json:"job"`
+	View         perdure.View    `json:"view"`
+	Servers      []Place         `json:"servers"`
+	Slots        []Place         `json:"slots"`
+	UpdatesLost  int64           `json:"updates_lost"`  // whose effect is in no row any more
+	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
+	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
+}
+
+// Place is a server's number or a worker's slot, and the process that has it.
+type Place struct {
+	Process     string              `json:"process"` // "": nobody
+	PID         int                 `json:"pid"`
+	Addr        string              `json:"addr,omitempty"`
+	Incarnation perdure.Incarnation `json:"incarnation"`
+}
+
+// Kind says whether a place is a server's or a worker's.
+type Kind string
+
+// The kinds of places.
+const (
+	Server Kind = "server"
+	Worker Kind = "worker"
+)
+
+// Event is something worth telling people.
+type Event struct {
+	Kind   string // detected, suspected, rollback, lost, decided, serving, checkpoint, end, complete
+	Target string // "server:0"
+	Text   string
+}
+
+// Kill names a process that must not live on before it is replaced.
+type Kill struct {
+	Kind    Kind
+	Index   int
+	Process string
+	PID     int
+}
+
+// Publish is a cut for which every shard has written its segment.
+type Publish struct {
+	Generation perdure.Generation
+	Cut        perdure.Clock
+	Segments   []perdure.Segment // by shard
+	Epochs     []perdure.Epoch   // by shard
+}
+
+// Ready is what a Core wants done, in this order: save Facts, then send the view
+// and everything else.
+type Ready struct {
+	Facts   *Facts // nil: unchanged
+	Publish *Publish
+	Kills   []Kill
+	Events  []Event
+}
+
+// observed is what is known of a place's process without being recorded.
+type observed struct {
+	connected bool
+	heardTick int64
+	gone      bool // its death is certain
+	suspect   bool // it was silent for too long
+	server    *perdure.ServerStatus
+	worker    *perdure.WorkerStatus
+	lastClock perdure.Clock // of the slot, by whatever incarnation
+	healing   bool          // a "serving" event is due once it works again
+}
+
+// Core is the state machine. See the package comment.
+type Core struct {
+	facts      Facts
+	dirty      bool
+	tick       int64
+	patience   int64 // ticks of silence after which a process is suspected
+	servers    []observed
+	slots      []observed
+	publishing perdure.Clock // cut being published; -1: none
+	complete   bool
+	lost       map[perdure.ShardID]bool // dropped on purpose
+	out        Ready
+}
+
+// New makes a core from recorded facts. A process that is silent for patience
+// ticks is suspected to be frozen or cut off.
+func New(facts Facts, patience int64) *Core {
+	return &Core{
+		facts: facts, patience: patience, publishing: -1,
+		servers: make([]observed, facts.Job.Servers),
+		slots:   make([]observed, facts.Job.Slots),
+		lost:    map[perdure.ShardID]bool{},
+	}
+}
+
+// Begin returns the facts of a job that nobody has joined yet, at clock cut of
+// the given generation: 0 and 1 for a fresh one, else a checkpoint's.
+func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock, tables []perdure.TableSpec) Facts {
+	f := Facts{
+		Job:       job,
+		Servers:   make([]Place, job.Servers),
+		Slots:     make([]Place, job.Slots),
+		ShardLost: make([]int64, job.Shards),
+		View: perdure.View{
+			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
+			Tables: tables,
+			Shards: make([]perdure.ShardView, job.Shards),
+			Slots:  make([]perdure.SlotView, job.Slots),
+		},
+	}
+	for i := range f.View.Shards {
+		f.View.Shards[i].Server = -1
+	}
+	return f
+}
+
+// Facts returns the present facts. Do not change them.
+func (c *Core) Facts() *Facts { return &c.facts }
+
+// Ready returns what to do, once, and begins collecting anew.
+func (c *Core) Ready() Ready {
+	r := c.out
+	c.out = Ready{}
+	if c.dirty {
+		c.dirty = false
+		c.facts.View.Revision++
+		f := c.facts.clone()
+		r.Facts = &f
+	}
+	return r
+}
+
+func (f *Facts) clone() Facts {
+	g := *f
+	g.Servers, g.Slots, g.ShardLost = slices.Clone(f.Servers), slices.Clone(f.Slots), slices.Clone(f.ShardLost)
+	g.View.Tables, g.View.Shards, g.View.Slots = slices.Clone(f.View.Tables), slices.Clone(f.View.Shards), slices.Clone(f.View.Slots)
+	return g
+}
+
+func (c *Core) event(kind, target, format string, args ...any) {
+	c.out.Events = append(c.out.Events, Event{Kind: kind, Target: target, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *Core) place(k Kind, index int) (*Place, *observed) {
+	if k == Server {
+		return &c.facts.Servers[index], &c.servers[index]
+	}
+	return &c.facts.Slots[index], &c.slots[index]
+}
+
+func (c *Core) size(k Kind) int {
+	if k == Server {
+		return len(c.servers)
+	}
+	return len(c.slots)
+}
+
+func target(k Kind, index int) string { return fmt.Sprintf("%s:%d", k, index) }
+
+// Verdict says what becomes of a process that asks for a place.
+type Verdict int
+
+// The verdicts on a joining process.
+const (
+	Granted Verdict = iota // it may speak
+	Wait                   // its place is not settled yet
+	Taken                  // a live process has the place; it may ask again later
+	Refused                // there is no such place
+)
+
+// Join handles a process that asks for a place; index -1 asks for any free one.
+// Asking again is safe. A worker is told Wait until its slot is settled.
+func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perdure.Incarnation, Verdict) {
+	if index < 0 {
+		index = c.free(k, process)
+	}
+	if index < 0 {
+		return -1, 0, Taken
+	}
+	if index >= c.size(k) {
+		return index, 0, Refused
+	}
+	p, o := c.place(k, index)
+	if p.Process != process {
+		if p.Process != "" && o.connected {
+			return index, 0, Taken
+		}
+		c.take(k, index, process)
+	}
+	if p.Addr != addr || p.PID != pid {
+		p.Addr, p.PID = addr, pid
+		c.dirty = true
+	}
+	o.connected, o.gone, o.suspect, o.heardTick = true, false, false, c.tick
+	c.reconcile()
+	if k == Worker && !c.facts.View.Slots[index].Settled {
+		return index, p.Incarnation, Wait
+	}
+	return index, p.Incarnation, Granted
+}
+
+// free finds the place that a process has already, or the first that nobody has.
+func (c *Core) free(k Kind, process string) int {
+	vacant := -1
+	for i := range c.size(k) {
+		p, o := c.place(k, i)
+		if p.Process == process {
+			return i
+		}
+		if vacant < 0 && (p.Process == "" || o.gone) {
+			vacant = i
+		}
+	}
+	return vacant
+}
+
+// take gives a place to a new process. The old one, if any, is dead.
+func (c *Core) take(k Kind, index int, process string) {
+	p, o := c.place(k, index)
+	if p.Process != "" && !o.gone {
+		c.noticed(k, index, "a new process asks for its place")
+	}
+	if k == Server {
+		p.Incarnation++
+	} else if p.Process != "" || p.Incarnation == 0 {
+		c.vacate(index)
+	}
+	healing := o.healing
+	*o = observed{lastClock: o.lastClock, healing: healing}
+	p.Process = process
+	c.dirty = true
+}
+
+// noticed records that a process is dead.
+func (c *Core) noticed(k Kind, index int, how string) {
+	_, o := c.place(k, index)
+	if o.gone {
+		return
+	}
+	o.gone, o.connected, o.healing = true, false, true
+	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+}
+
+// Gone says that a place's process is certainly dead.
+func (c *Core) Gone(k Kind, index int, pid int, how string) {
+	if index < 0 || index >= c.size(k) {
+		return
+	}
+	p, _ := c.place(k, index)
+	if p.Process == "" || p.PID != pid {
+		return // a later process has the place already
+	}
+	c.noticed(k, index, how)
+	if k == Worker {
+		c.vacate(index)
+	}
+	c.reconcile()
+}
+
+// Disconnected says that the connection to a place's process broke. It may be
+// alive and come back.
+func (c *Core) Disconnected(k Kind, index int, process string) {
+	if p, o := c.place(k, index); p.Process == process {
+		o.connected = false
+	}
+	c.reconcile()
+}
+
+// vacate fences a slot's incarnations so far; its fate is to be decided.
+func (c *Core) vacate(slot int) {
+	p := &c.facts.Slots[slot]
+	p.Incarnation++
+	p.Process, p.PID = "", 0
+	c.facts.View.Slots[slot] = perdure.SlotView{Incarnation: p.Incarnation}
+	c.dirty = true
+}
+
+// ServerStatus takes what a server says of itself.
+func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) {
+	if p, o := c.place(Server, index); p.Process == process {
+		o.server, o.heardTick, o.suspect = &st, c.tick, false
+		c.reconcile()
+	}
+}
+
+// WorkerStatus takes what a worker says of itself.
+func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
+	if p, o := c.place(Worker, slot); p.Process == process {
+		o.worker, o.heardTick, o.suspect = &st, c.tick, false
+		if st.Generation == c.facts.View.Generation {
+			o.lastClock = st.Clock
+		}
+		c.reconcile()
+	}
+}
+
+// Tick lets time pass: silent processes become suspects.
+func (c *Core) Tick() {
+	c.tick++
+	for _, k := range []Kind{Server, Worker} {
+		for i := range c.size(k) {
+			p, o := c.place(k, i)
+			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < c.patience {
+				continue
+			}
+			o.suspect = true
+			c.event("suspected", target(k, i), "%s has been silent for too long; it is killed and replaced", target(k, i))
+			c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: i, Process: p.Process, PID: p.PID})
+			if !o.connected {
+				// Nobody to speak for it: a worker of another parent, or one that died
+				// while this coordinator was away.
+				c.noticed(k, i, "it did not come back")
+				if k == Worker {
+					c.vacate(i)
+				}
+			}
+		}
+	}
+	c.reconcile()
+}
+
+// AddTable creates a table, or attaches to an equal one of that name.
+func (c *Core) AddTable(spec perdure.TableSpec) error {
+	for _, t := range c.facts.View.Tables {
+		if t.Name == spec.Name {
+			if t != spec {
+				return fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrRefused, spec.Name)
+			}
+			return nil
+		}
+	}
+	if err := spec.Validate(c.facts.Job.Shards); err != nil {
+		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
+	}
+	for i := range c.slots {
+		if w := c.slots[i].worker; w != nil && w.Clock > 0 {
+			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
+		}
+	}
+	c.facts.View.Tables = append(c.facts.View.Tables, spec)
+	c.dirty = true
+	return nil
+}
+
+// EndAfter ends the job at the earliest clock that every slot can still meet,
+// as asked by a slot that is at clock at. Under two-step clocks that is this
+// clock itself, whatever the others are doing: none of its updates can be
+// applied before the asking slot has ticked it.
+func (c *Core) EndAfter(at perdure.Clock) {
+	v := &c.facts.View
+	end := max(at, 1)
+	for i := range c.slots {
+		if !c.twoStep() {
+			end = max(end, c.slots[i].lastClock+1)
+		}
+	}
+	if v.End != 0 && v.End <= end {
+		return
+	}
+	v.End = end
+	c.dirty = true
+	c.event("end", "", "the goal is reached; the job ends at clock %d", end)
+}
+
+// Finish says that what the job left behind is safe: everybody may go.
+func (c *Core) Finish() {
+	if !c.facts.View.Done {
+		c.facts.View.Done, c.dirty = true, true
+	}
+}
+
+// Complete reports whether every slot has finished its last clock and every
+// update is applied (and, where checkpoints are kept, saved).
+func (c *Core) Complete() bool { return c.complete }
+
+// MinClock returns the least clock of all slots, as far as is known.
+func (c *Core) MinClock() perdure.Clock {
+	least := perdure.Clock(-1)
+	for i := range c.slots {
+		clock := max(c.slots[i].lastClock, c.facts.View.Slots[i].Start)
+		if least < 0 || clock < least {
+			least = clock
+		}
+	}
+	return max(least, 0)
+}

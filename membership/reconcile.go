@@ -1,0 +1,392 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/placement"
+)
+
+// reconcile takes every step that the facts and the observations allow.
+func (c *Core) reconcile() {
+	if c.facts.View.Done {
+		return
+	}
+	c.placeShards()
+	c.replaceLost()
+	c.learnBases()
+	c.decide()
+	c.settle()
+	c.collectCut()
+	c.healed()
+	c.checkComplete()
+}
+
+// placeShards gives the shards out when every server has come for the first time.
+func (c *Core) placeShards() {
+	v := &c.facts.View
+	if v.Shards[0].Server >= 0 {
+		return
+	}
+	for i := range c.facts.Servers {
+		if c.facts.Servers[i].Process == "" {
+			return
+		}
+	}
+	for s, owner := range placement.Assign(len(v.Shards), len(c.facts.Servers)) {
+		p := &c.facts.Servers[owner]
+		v.Shards[s] = perdure.ShardView{Server: owner, Incarnation: p.Incarnation, Addr: p.Addr, Epoch: 1}
+	}
+	c.dirty = true
+	c.event("placed", "", "%d shards on %d servers", len(v.Shards), len(c.facts.Servers))
+}
+
+// Drop declares shards lost, as if their servers had died, though they live.
+func (c *Core) Drop(shards []perdure.ShardID) {
+	for _, s := range shards {
+		if int(s) < len(c.facts.View.Shards) {
+			c.lost[s] = true
+		}
+	}
+	c.reconcile()
+}
+
+// replaceLost gives shards whose process died to the process that took its
+// place, once no server is missing.
+func (c *Core) replaceLost() {
+	v := &c.facts.View
+	if v.Shards[0].Server < 0 {
+		return
+	}
+	var lost []int
+	for i := range v.Shards {
+		sv := &v.Shards[i]
+		if sv.Incarnation != c.facts.Servers[sv.Server].Incarnation || c.lost[perdure.ShardID(i)] {
+			lost = append(lost, i)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	for i := range c.servers {
+		if c.servers[i].gone || c.servers[i].suspect {
+			return
+		}
+	}
+	for _, i := range lost {
+		sv := &v.Shards[i]
+		p := &c.facts.Servers[sv.Server]
+		sv.Incarnation, sv.Addr = p.Incarnation, p.Addr
+		sv.Epoch++
+		if c.facts.Job.Recovery.LosesRows() {
+			sv.Lost, sv.Base = true, nil
+		}
+		delete(c.lost, perdure.ShardID(i))
+	}
+	c.dirty = true
+	if !c.facts.Job.Recovery.LosesRows() {
+		c.rollBack("%d shards were lost", len(lost))
+	} else {
+		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
+	}
+}
+
+// rollBack takes the whole job back to the newest published cut. The higher
+// generation and the cut are recorded together.
+func (c *Core) rollBack(why string, args ...any) {
+	v := &c.facts.View
+	v.Generation++
+	v.Cut = v.Durable
+	redone := int64(0)
+	for i := range v.Slots {
+		v.Slots[i].Decided, v.Slots[i].Start = true, v.Cut
+		redone += int64(max(0, c.slots[i].lastClock-v.Cut))
+		c.slots[i].lastClock = v.Cut
+	}
+	c.facts.ClocksRedone += redone
+	c.publishing = -1
+	c.dirty = true
+	c.event("rollback", "", why+"; all roll back to clock %d (generation %d)", append(args, v.Cut, v.Generation)...)
+}
+
+// shardStatus returns what the holder of a shard says of its present life, or
+// nil if it has not said anything yet.
+func (c *Core) shardStatus(shard int) *perdure.ShardStatus {
+	sv := &c.facts.View.Shards[shard]
+	if sv.Server < 0 {
+		return nil
+	}
+	o := &c.servers[sv.Server]
+	if o.server == nil || o.gone || c.facts.Servers[sv.Server].Incarnation != sv.Incarnation {
+		return nil
+	}
+	for i := range o.server.Shards {
+		st := &o.server.Shards[i]
+		if int(st.Shard) == shard && st.Epoch == sv.Epoch && st.Generation == c.facts.View.Generation {
+			return st
+		}
+	}
+	return nil
+}
+
+// learnBases decides what a lost shard's applied vector starts with: what each
+// slot was acknowledged. The gap is lost, counted and never awaited.
+func (c *Core) learnBases() {
+	v := &c.facts.View
+	for i := range v.Shards {
+		sv := &v.Shards[i]
+		if !sv.Lost || sv.Base != nil {
+			continue
+		}
+		base, known := c.base(i)
+		if !known {
+			continue
+		}
+		sv.Base = base
+		sum := int64(0)
+		for _, n := range base {
+			sum += int64(n)
+		}
+		c.facts.UpdatesLost += sum - c.facts.ShardLost[i]
+		c.facts.ShardLost[i] = sum
+		c.dirty = true
+	}
+}
+
+// base computes the applied vector that a lost shard starts with; not known
+// while a live slot has not told what it was acknowledged.
+func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
+	v := &c.facts.View
+	epoch := v.Shards[shard].Epoch
+	base = make([]perdure.Clock, len(v.Slots))
+	for i := range v.Slots {
+		o := &c.slots[i]
+		if !v.Slots[i].Settled || o.gone {
+			base[i] = c.highestApplied(perdure.Slot(i))
+			continue
+		}
+		if o.worker == nil {
+			return nil, false
+		}
+		at := slices.IndexFunc(o.worker.Acked, func(a perdure.Acked) bool {
+			return int(a.Shard) == shard && a.Epoch == epoch
+		})
+		if at < 0 {
+			return nil, false
+		}
+		base[i] = o.worker.Acked[at].Applied
+	}
+	if c.twoStep() {
+		// All slots' counts of a shard are equal under two-step clocks; some just
+		// have not heard of the last one.
+		most := slices.Max(base)
+		for i := range base {
+			base[i] = most
+		}
+	}
+	return base, true
+}
+
+// highestApplied returns the most that any live shard has applied of a dead
+// slot, which it was or could have been acknowledged.
+func (c *Core) highestApplied(slot perdure.Slot) perdure.Clock {
+	most := c.facts.View.Slots[slot].Start
+	for i := range c.facts.View.Shards {
+		st := c.shardStatus(i)
+		if st == nil {
+			continue
+		}
+		for _, f := range st.Fences {
+			if f.Slot == slot {
+				most = max(most, f.Counts.Applied)
+			}
+		}
+	}
+	return most
+}
+
+func (c *Core) twoStep() bool {
+	return c.facts.Job.Consistency.TwoStep() ||
+		slices.ContainsFunc(c.facts.View.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
+}
+
+// fences returns every shard's word on a slot's newest incarnation; nil unless
+// all shards serve and have fenced the older ones.
+func (c *Core) fences(slot int) []perdure.Fence {
+	v := &c.facts.View
+	fences := make([]perdure.Fence, 0, len(v.Shards))
+	for i := range v.Shards {
+		st := c.shardStatus(i)
+		if st == nil || !st.Ready {
+			return nil
+		}
+		at := slices.IndexFunc(st.Fences, func(f perdure.Fence) bool {
+			return f.Slot == perdure.Slot(slot) && f.Incarnation == v.Slots[slot].Incarnation
+		})
+		if at < 0 {
+			return nil
+		}
+		fences = append(fences, st.Fences[at])
+	}
+	return fences
+}
+
+// decide settles the fate of a dead slot's last clock. Under two-step clocks:
+// was any tick seen, all get it; was staging lost where it is needed, all roll
+// back, or, under a strategy that loses rows, that shard counts the update as
+// lost; was no tick seen, the staging is dropped and the clock is done again.
+// Otherwise the next process starts at the lowest count of all shards.
+func (c *Core) decide() {
+	v := &c.facts.View
+	for slot := range v.Slots {
+		if v.Slots[slot].Decided || v.Slots[slot].Incarnation == 0 {
+			continue
+		}
+		fences := c.fences(slot)
+		if fences == nil {
+			continue
+		}
+		start, staged := fences[0].Counts.Applied, fences[0].Counts.Staged
+		for _, f := range fences {
+			if c.twoStep() {
+				start = max(start, f.Counts.Ticked)
+			} else {
+				start = min(start, f.Counts.Applied)
+			}
+			staged = min(staged, f.Counts.Staged)
+		}
+		if c.twoStep() && staged < start && !c.facts.Job.Recovery.LosesRows() {
+			c.rollBack("slot %d died half way through clock %d and a shard lost its part", slot, start-1)
+			return
+		}
+		v.Slots[slot].Decided, v.Slots[slot].Start = true, start
+		c.dirty = true
+		if last := c.slots[slot].lastClock; v.Slots[slot].Incarnation > 1 {
+			c.facts.ClocksRedone += int64(max(0, last+1-start))
+		}
+		c.slots[slot].lastClock = start
+	}
+}
+
+// settle notes that every shard has carried a decision out.
+func (c *Core) settle() {
+	v := &c.facts.View
+	for slot := range v.Slots {
+		sl := &v.Slots[slot]
+		if !sl.Decided || sl.Settled {
+			continue
+		}
+		fences := c.fences(slot)
+		if fences == nil || slices.ContainsFunc(fences, func(f perdure.Fence) bool { return !f.Carried }) {
+			continue
+		}
+		sl.Settled = true
+		c.dirty = true
+	}
+}
+
+// collectCut finds the newest cut that every shard has written, and asks for
+// its publication, one at a time.
+func (c *Core) collectCut() {
+	v := &c.facts.View
+	if c.facts.Job.Recovery.LosesRows() || c.publishing >= 0 {
+		return
+	}
+	count := map[perdure.Clock]int{}
+	best := perdure.Clock(-1)
+	for i := range v.Shards {
+		st := c.shardStatus(i)
+		if st == nil {
+			return
+		}
+		for _, g := range st.Segments {
+			if count[g.Cut]++; count[g.Cut] == len(v.Shards) && g.Cut > v.Durable {
+				best = max(best, g.Cut)
+			}
+		}
+	}
+	if best < 0 {
+		return
+	}
+	p := &Publish{Generation: v.Generation, Cut: best}
+	for i := range v.Shards {
+		for _, g := range c.shardStatus(i).Segments {
+			if g.Cut == best {
+				p.Segments = append(p.Segments, g)
+				break
+			}
+		}
+		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
+	}
+	c.publishing = best
+	c.out.Publish = p
+}
+
+// Published says that a checkpoint is durable, or could not be made so.
+func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) {
+	c.publishing = -1
+	v := &c.facts.View
+	if ok && generation == v.Generation && cut > v.Durable {
+		v.Durable = cut
+		c.dirty = true
+		c.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
+	}
+	c.reconcile()
+}
+
+// healed reports the places that work again after a failure.
+func (c *Core) healed() {
+	v := &c.facts.View
+	for i := range c.servers {
+		if o := &c.servers[i]; o.healing && !o.gone && c.serving(i) {
+			o.healing = false
+			c.event("serving", target(Server, i), "server:%d serves again", i)
+		}
+	}
+	for i := range c.slots {
+		o := &c.slots[i]
+		if o.healing && !o.gone && o.connected && c.facts.Slots[i].Process != "" && v.Slots[i].Settled {
+			o.healing = false
+			c.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
+		}
+	}
+}
+
+// serving reports whether a server's shards serve; after a roll-back, all of
+// them must.
+func (c *Core) serving(server int) bool {
+	for i := range c.facts.View.Shards {
+		if c.facts.Job.Recovery.LosesRows() && c.facts.View.Shards[i].Server != server {
+			continue
+		}
+		if st := c.shardStatus(i); st == nil || !st.Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// checkComplete looks whether all is done.
+func (c *Core) checkComplete() {
+	v := &c.facts.View
+	was := c.complete
+	c.complete = false
+	if v.End <= 0 || (!c.facts.Job.Recovery.LosesRows() && v.Durable < v.End) {
+		return
+	}
+	for i := range c.slots {
+		w := c.slots[i].worker
+		if w == nil || !w.Finished || w.Generation != v.Generation || w.Clock < v.End {
+			return
+		}
+	}
+	for i := range v.Shards {
+		if st := c.shardStatus(i); st == nil || !st.Ready || st.MinClock < v.End {
+			return
+		}
+	}
+	c.complete = true
+	if !was {
+		c.event("complete", "", "every slot has finished clock %d", v.End)
+	}
+}

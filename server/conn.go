@@ -1,0 +1,155 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// greeting is how long a peer may take to say who it is.
+const greeting = 5 * time.Second
+
+// conn is a connection from a worker or an observer.
+type conn struct {
+	tc          transport.Conn
+	slot        perdure.Slot // NoSlot: an observer
+	incarnation perdure.Incarnation
+	opens       map[perdure.ShardID]shardName // asked for, not ready yet; guarded by Server.mu
+}
+
+// shardName says which life of a shard is meant.
+type shardName struct {
+	generation perdure.Generation
+	epoch      perdure.Epoch
+}
+
+func name(f *wire.Frame) shardName { return shardName{f.Generation, f.Epoch} }
+
+// serve handles one connection until it breaks.
+func (s *Server) serve(tc transport.Conn) {
+	defer tc.Close()
+	hello, err := transport.Greet(tc, greeting)
+	if err != nil {
+		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
+		return
+	}
+	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, opens: map[perdure.ShardID]shardName{}}
+	if err := s.admit(c, hello); err != nil {
+		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
+		return
+	}
+	defer s.forget(c)
+	var f wire.Frame
+	for {
+		if err := tc.Recv(&f); err != nil {
+			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
+			return
+		}
+		if err := s.handle(c, &f); err != nil {
+			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
+			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error()})
+			return
+		}
+	}
+}
+
+// admit checks who wants to connect, and welcomes it.
+func (s *Server) admit(c *conn, hello wire.Hello) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var r wire.Refusal
+	switch {
+	case s.job == nil || s.conns == nil:
+		return fmt.Errorf("this server has not joined a job yet") // the peer tries again
+	case hello.Job != s.job.ID:
+		r.Reason = fmt.Sprintf("this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
+	case hello.Role == wire.RoleObserver:
+		c.slot = perdure.NoSlot
+	case hello.Role != wire.RoleWorker:
+		r.Reason = fmt.Sprintf("a server talks to workers and observers, not to a %q", hello.Role)
+	case hello.Index < 0 || hello.Index >= s.job.Slots:
+		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, s.job.Slots)
+	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
+		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d; this is %d",
+			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
+	}
+	if r.Reason != "" {
+		_ = transport.Refuse(c.tc, r) // it is being closed anyway
+		return fmt.Errorf("%s", r.Reason)
+	}
+	s.conns[c] = struct{}{}
+	return c.tc.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	shards := make([]*shard, 0, len(s.shards))
+	for _, sh := range s.shards {
+		shards = append(shards, sh)
+	}
+	s.mu.Unlock()
+	for _, sh := range shards {
+		sh.unsubscribe(c)
+	}
+}
+
+// shard returns the shard that a frame is for, or nil if it is for another life
+// of it than the one held here: such a frame is refused by being ignored, and
+// its sender opens the shard again when it knows the newer view.
+func (s *Server) shard(f *wire.Frame) *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.shards[f.Shard]
+	if sh == nil || (sh.name != name(f) && !s.cfg.WeakenedGenerations) {
+		return nil
+	}
+	return sh
+}
+
+// handle acts on one frame. An error ends the connection.
+func (s *Server) handle(c *conn, f *wire.Frame) error {
+	if f.Kind == wire.KindOpen {
+		s.open(c, f)
+		return nil
+	}
+	sh := s.shard(f)
+	if sh == nil {
+		return nil
+	}
+	switch f.Kind {
+	case wire.KindGet:
+		return sh.get(c, f)
+	case wire.KindUpdate:
+		return sh.update(c, f)
+	case wire.KindTick:
+		return sh.tick(c, f)
+	case wire.KindLoad:
+		return sh.load(c, f)
+	}
+	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
+}
+
+// open answers once the shard is ready in the life that the peer means.
+func (s *Server) open(c *conn, f *wire.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.shards[f.Shard]
+	if sh != nil && sh.name == name(f) && sh.subscribe(c) {
+		delete(c.opens, f.Shard)
+		return
+	}
+	c.opens[f.Shard] = name(f) // it may be on its way to us, or the peer behind
+}
+
+// opened answers those who waited for a shard. It needs s.mu.
+func (s *Server) opened(sh *shard) {
+	for c := range s.conns {
+		if n, ok := c.opens[sh.id]; ok && n == sh.name && sh.subscribe(c) {
+			delete(c.opens, sh.id)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+// Package server is the process that holds shards: the shell around table and
+// consistency. It owns goroutines, connections and time; every decision about
+// the order of updates is the intake's.
+//
+// A server acts on the newest view it has seen, whatever it missed before: it
+// restores the shards that the view gives to it, fences what the view calls
+// superseded, carries out what the view has decided, and tells the coordinator
+// the state it has reached. All of this is idempotent.
+//
+// Locks: Server.mu guards the view and the maps; shard.mu guards one shard.
+// Server.mu may be taken first, never second.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// Config is what a server needs to run.
+type Config struct {
+	Index         int    // the server's number in the job; -1: the coordinator chooses
+	Process       string // unique to this process
+	PID           int
+	Network       transport.Network
+	Listen        string // where to listen for workers; an empty port picks one
+	Coordinator   string // the coordinator's address
+	Disk          disk.FS
+	CheckpointDir string
+	Log           *slog.Logger
+	Heartbeat     time.Duration // between two statuses; 0: 100 ms
+
+	// For negative controls in tests only.
+	Weakened            consistency.Weakened
+	WeakenedGenerations bool // messages of other generations and epochs are taken
+}
+
+const defaultHeartbeat = 100 * time.Millisecond
+
+// ErrCheckpoint means that a shard could not be saved or restored, in spite of
+// retries: the server gives up, since going on would break a promise.
+var ErrCheckpoint = errors.New("server: checkpoint failed")
+
+// Server is one server process.
+type Server struct {
+	cfg     Config
+	addr    string
+	changed chan struct{} // capacity 1: a status is worth sending
+	failed  chan error    // capacity 1: the server cannot go on
+
+	mu          sync.Mutex // guards what follows
+	job         *perdure.JobSpec
+	index       int
+	incarnation perdure.Incarnation
+	view        perdure.View
+	shards      map[perdure.ShardID]*shard
+	conns       map[*conn]struct{}
+	coordinator transport.Conn // nil while there is none
+
+	counters counters
+}
+
+// Run serves until ctx ends, the coordinator refuses this process, or a
+// checkpoint fails for good.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	l, err := cfg.Network.Listen(cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("server: listen on %q: %w", cfg.Listen, err)
+	}
+	defer l.Close()
+	s := &Server{
+		cfg: cfg, addr: l.Addr(), index: cfg.Index,
+		changed: make(chan struct{}, 1),
+		failed:  make(chan error, 1),
+		shards:  map[perdure.ShardID]*shard{},
+		conns:   map[*conn]struct{}{},
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	defer s.closeConns()
+	wg.Go(func() { s.accept(ctx, l, &wg) })
+	wg.Go(func() { s.heartbeat(ctx) })
+	wg.Go(func() {
+		link := transport.Link{
+			Network: cfg.Network, Addr: cfg.Coordinator,
+			Hello: s.hello, Up: s.up, Frame: s.frame, Down: s.down,
+		}
+		cancel(link.Run(ctx))
+	})
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-s.failed:
+		return err
+	}
+}
+
+// hello introduces this process to the coordinator.
+func (s *Server) hello() wire.Hello {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := wire.Hello{
+		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
+		Addr: s.addr, Incarnation: s.incarnation,
+	}
+	if s.job != nil {
+		h.Job = s.job.ID
+	}
+	return h
+}
+
+func (s *Server) up(c transport.Conn, f *wire.Frame) {
+	var w wire.Welcome
+	if err := wire.ParseControl(f, &w); err != nil {
+		s.cfg.Log.Error("coordinator's welcome", "err", err)
+		c.Close()
+		return
+	}
+	s.mu.Lock()
+	s.job, s.index, s.incarnation, s.coordinator = &w.Job, w.Index, w.Incarnation, c
+	s.mu.Unlock()
+	s.cfg.Log.Info("joined", "job", w.Job.ID, "server", w.Index, "incarnation", w.Incarnation)
+	s.notify()
+}
+
+func (s *Server) down(c transport.Conn, err error) {
+	s.mu.Lock()
+	if s.coordinator == c {
+		s.coordinator = nil
+	}
+	s.mu.Unlock()
+	s.cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+}
+
+func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindView:
+		var v perdure.View
+		if err := wire.ParseControl(f, &v); err != nil {
+			return err
+		}
+		s.onView(v)
+	case wire.KindOrder:
+		var o wire.Order
+		if err := wire.ParseControl(f, &o); err != nil {
+			return err
+		}
+		s.cfg.Log.Warn("order not understood", "kind", o.Kind)
+	}
+	return nil
+}
+
+// notify wakes the heartbeat: something changed that the coordinator waits for.
+func (s *Server) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the server; the first error wins.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// heartbeat sends the server's status at once on changes, and regularly.
+func (s *Server) heartbeat(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.Heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.changed:
+		}
+		s.mu.Lock()
+		c, st := s.coordinator, s.status()
+		s.mu.Unlock()
+		if c != nil {
+			_ = c.Send(wire.Control(wire.KindStatus, wire.Status{Server: &st})) // a broken link says it itself
+		}
+	}
+}
+
+// status needs s.mu.
+func (s *Server) status() perdure.ServerStatus {
+	st := perdure.ServerStatus{Revision: s.view.Revision, Counters: s.counters.snapshot()}
+	for _, sh := range s.shards {
+		st.Shards = append(st.Shards, sh.status(&s.view))
+	}
+	return st
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, l transport.Listener, wg *sync.WaitGroup) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				s.fail(fmt.Errorf("server: accept: %w", err))
+			}
+			return
+		}
+		wg.Go(func() { s.serve(c) })
+	}
+}
+
+func (s *Server) closeConns() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.tc.Close()
+	}
+	s.conns = nil
+}

@@ -1,0 +1,282 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
+)
+
+// maxWaiting bounds the reads that may wait on one shard.
+const maxWaiting = 1 << 16
+
+// shard is one life of one shard on this server: from a restore to the next
+// roll-back or move, which makes a new one.
+type shard struct {
+	s    *Server
+	id   perdure.ShardID
+	name shardName
+	job  perdure.JobSpec
+	gone atomic.Bool // retired: whatever still comes for it is ignored
+
+	mu       sync.Mutex // guards what follows
+	ready    bool       // intake is there and the rows are those it counts
+	filled   bool       // the rows are restored; a lost shard still waits for its base
+	saving   bool       // a segment is being written: nothing is applied meanwhile
+	intake   *consistency.Intake
+	parts    []*table.Part // by table
+	states   [][]byte      // by slot: what its program saved last, as of the applied vector
+	seq      uint64
+	restored content
+	waiting  []waitingGet
+	acks     []*conn // by slot: where its acknowledgements go
+	dirty    []bool  // by slot: its counts have changed since they were acknowledged
+	segments []perdure.Segment
+	problem  string
+}
+
+// content is what a shard is restored to.
+type content struct {
+	parts   []*table.Part
+	states  [][]byte
+	applied []perdure.Clock
+	seq     uint64
+}
+
+// waitingGet is a read that the shard's MinClock does not allow yet.
+type waitingGet struct {
+	c       *conn
+	request uint64
+	need    perdure.Clock
+	rows    wire.Rows
+}
+
+// counters count since the process's start.
+type counters struct{ applied, lost, duplicate, checkpointed atomic.Int64 }
+
+func (c *counters) snapshot() perdure.ServerCounters {
+	return perdure.ServerCounters{
+		UpdatesApplied: c.applied.Load(), UpdatesLost: c.lost.Load(),
+		UpdatesDuplicate: c.duplicate.Load(), BytesCheckpointed: c.checkpointed.Load(),
+	}
+}
+
+func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
+	return &shard{
+		s: s, id: id, name: n, job: *s.job,
+		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots),
+	}
+}
+
+func (sh *shard) retire()       { sh.gone.Store(true) }
+func (sh *shard) retired() bool { return sh.gone.Load() }
+
+// fill hands the restored content over.
+func (sh *shard) fill(c content) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.restored, sh.filled = c, true
+	sh.parts, sh.states, sh.seq = c.parts, c.states, c.seq
+}
+
+// follow brings the shard to what the view says and reports whether it serves.
+func (sh *shard) follow(v *perdure.View) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.filled {
+		return false
+	}
+	for id := len(sh.parts); id < len(v.Tables); id++ {
+		sh.parts = append(sh.parts, newPart(&sh.job, v.Tables[id], perdure.TableID(id), sh.id))
+	}
+	if !sh.ready && !sh.begin(v) {
+		return false
+	}
+	for i, sl := range v.Slots {
+		slot := perdure.Slot(i)
+		sh.intake.Fence(slot, sl.Incarnation)
+		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
+			sh.acks[i] = nil
+		}
+		if sl.Decided {
+			sh.intake.Decide(slot, sl.Incarnation, sl.Start)
+		}
+	}
+	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
+	sh.setEnd(v.End)
+	sh.pump()
+	return true
+}
+
+// begin makes the intake, once it is known what the rows contain. It needs sh.mu.
+func (sh *shard) begin(v *perdure.View) bool {
+	applied := sh.restored.applied
+	if mine := &v.Shards[sh.id]; mine.Lost {
+		if mine.Base == nil {
+			return false // the live slots have not told yet what they were acknowledged
+		}
+		applied = mine.Base
+	}
+	sh.intake = consistency.NewIntake(twoStep(v.Tables, sh.job.Consistency), applied, sh.s.cfg.Weakened)
+	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
+	sh.restored = content{}
+	sh.ready = true
+	return true
+}
+
+// twoStep reports whether a job's clocks are staged before they are ticked: if
+// any table's model asks for it, since a clock's update is one for all tables.
+func twoStep(tables []perdure.TableSpec, model perdure.Consistency) bool {
+	return model.TwoStep() || slices.ContainsFunc(tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
+}
+
+// setEnd takes over the job's end, which is a cut too. It needs sh.mu.
+func (sh *shard) setEnd(end perdure.Clock) {
+	sh.intake.SetEnd(end)
+	if end <= 0 || sh.job.Recovery.NextCut(0) < 0 || sh.saving {
+		return
+	}
+	least := sh.intake.MinClock()
+	next := sh.job.Recovery.NextCut(least)
+	if least < end && end < next {
+		next = end
+	}
+	// A cut that the shard stands at, or has already saved, is not moved.
+	if !sh.intake.AtCut() {
+		sh.intake.SetCut(next)
+	}
+}
+
+func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s perdure.ShardID) *table.Part {
+	first, rows := placement.Range(spec.Rows, job.Shards, s)
+	return table.New(spec, id, job.Seed, first, rows)
+}
+
+// pump applies whatever may be applied, saves the shard when it stands at a
+// cut, and answers those who waited for either. It needs sh.mu.
+func (sh *shard) pump() {
+	if sh.saving {
+		return
+	}
+	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
+		sh.apply(u)
+	}
+	if sh.intake.AtCut() {
+		sh.saving = true
+		go sh.save(sh.segment())
+	}
+	sh.answerWaiting()
+	sh.acknowledge()
+}
+
+// apply changes the rows by an update. Its payloads were checked when they
+// came. It needs sh.mu.
+func (sh *shard) apply(u *consistency.Update) {
+	if u.Lost {
+		sh.s.counters.lost.Add(1)
+	} else {
+		sh.s.counters.applied.Add(1)
+	}
+	for _, payload := range u.Parts {
+		state, err := wire.ParseBlocks(payload, func(b *wire.Block) error {
+			return sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock)
+		})
+		if err != nil {
+			panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+		}
+		if state != nil {
+			sh.states[u.Slot] = slices.Clone(state)
+		}
+	}
+	sh.seq++
+	sh.dirty[u.Slot] = true
+}
+
+// acknowledge tells the slots whose counts have changed. It needs sh.mu.
+func (sh *shard) acknowledge() {
+	for i, d := range sh.dirty {
+		if !d {
+			continue
+		}
+		sh.dirty[i] = false
+		if c := sh.acks[i]; c != nil {
+			sh.sendCounts(c, wire.KindAck)
+		}
+	}
+}
+
+// sendCounts tells a slot how far it has come. It needs sh.mu.
+func (sh *shard) sendCounts(c *conn, kind wire.Kind) {
+	var counts perdure.Counts
+	if c.slot >= 0 {
+		counts = sh.intake.Counts(c.slot)
+	}
+	f := sh.frame(kind)
+	f.Slot, f.Incarnation = c.slot, c.incarnation
+	f.Clock = sh.intake.MinClock()
+	f.Payload = wire.AppendCounts(make([]byte, 0, 24), counts)
+	c.send(f)
+}
+
+func (sh *shard) frame(kind wire.Kind) wire.Frame {
+	return wire.Frame{Header: wire.Header{
+		Kind: kind, Generation: sh.name.generation, Epoch: sh.name.epoch, Shard: sh.id, Slot: perdure.NoSlot,
+	}}
+}
+
+// subscribe answers an Open, if the shard is ready.
+func (sh *shard) subscribe(c *conn) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.ready || sh.retired() {
+		return false
+	}
+	if c.slot >= 0 {
+		if c.incarnation < sh.intake.Incarnation(c.slot) {
+			return true // its connection is being closed
+		}
+		sh.acks[c.slot] = c
+	}
+	sh.sendCounts(c, wire.KindOpened)
+	return true
+}
+
+// unsubscribe forgets a connection that has ended.
+func (sh *shard) unsubscribe(c *conn) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool { return w.c == c })
+	if c.slot >= 0 && sh.acks[c.slot] == c {
+		sh.acks[c.slot] = nil
+	}
+}
+
+// status tells the coordinator how far this shard is.
+func (sh *shard) status(v *perdure.View) perdure.ShardStatus {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	st := perdure.ShardStatus{
+		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Ready: sh.ready,
+		Segments: slices.Clone(sh.segments), Problem: sh.problem,
+	}
+	if !sh.ready {
+		return st
+	}
+	st.MinClock = sh.intake.MinClock()
+	for i, sl := range v.Slots {
+		slot := perdure.Slot(i)
+		if !sl.Settled {
+			st.Fences = append(st.Fences, perdure.Fence{
+				Slot: slot, Incarnation: sh.intake.Incarnation(slot), Counts: sh.intake.Counts(slot),
+				Carried: sl.Decided && sh.intake.Carried(slot, sl.Incarnation),
+			})
+		}
+	}
+	return st
+}

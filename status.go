@@ -1,0 +1,85 @@
+package perdure
+
+// ServerStatus is a server's Status.
+type ServerStatus struct {
+	Revision uint64         `json:"revision"` // of the view it acts on
+	Shards   []ShardStatus  `json:"shards"`
+	Counters ServerCounters `json:"counters"`
+}
+
+// ServerCounters count since the process's start.
+type ServerCounters struct {
+	UpdatesApplied    int64 `json:"updates_applied"`
+	UpdatesLost       int64 `json:"updates_lost"`
+	UpdatesDuplicate  int64 `json:"updates_duplicate"`
+	BytesCheckpointed int64 `json:"bytes_checkpointed"`
+}
+
+// ShardStatus is one shard's part of a ServerStatus.
+type ShardStatus struct {
+	Shard      ShardID    `json:"shard"`
+	Generation Generation `json:"generation"`
+	Epoch      Epoch      `json:"epoch"`
+	Ready      bool       `json:"ready"` // restored; it serves
+	MinClock   Clock      `json:"min_clock"`
+	// Fences answers for the slots that the view calls unsettled.
+	Fences []Fence `json:"fences,omitempty"`
+	// Segments are those written in this generation for cuts that the view does
+	// not call durable yet.
+	Segments []Segment `json:"segments,omitempty"`
+	// Problem says what keeps the shard from going on, "" if nothing does.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Fence says how far a slot had come on a shard when its older incarnations
+// were fenced, and whether the decision about them has been carried out.
+type Fence struct {
+	Slot        Slot        `json:"slot"`
+	Incarnation Incarnation `json:"incarnation"` // older ones are refused
+	Counts      Counts      `json:"counts"`
+	Carried     bool        `json:"carried"`
+}
+
+// Segment names a checkpoint segment that a server has written durably.
+type Segment struct {
+	Cut   Clock  `json:"cut"`
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc"`
+	Seq   uint64 `json:"seq"`
+}
+
+// WorkerStatus is a worker's Status.
+type WorkerStatus struct {
+	Revision   uint64     `json:"revision"` // of the view it acts on
+	Generation Generation `json:"generation"`
+	Clock      Clock      `json:"clock"`
+	Finished   bool       `json:"finished"` // every update of clocks < Clock is applied, and it will send no more
+	// Acked answers for the shards whose rows were lost and whose base the view
+	// does not know yet: what was acknowledged to this slot as applied.
+	Acked    []Acked        `json:"acked,omitempty"`
+	Counters WorkerCounters `json:"counters"`
+}
+
+// Acked says how many of the worker's clocks a shard has acknowledged as
+// applied, before the given epoch.
+type Acked struct {
+	Shard   ShardID `json:"shard"`
+	Epoch   Epoch   `json:"epoch"`
+	Applied Clock   `json:"applied"`
+}
+
+// WorkerCounters count since the process's start.
+type WorkerCounters struct {
+	UpdatesSent   int64 `json:"updates_sent"`
+	UpdatesResent int64 `json:"updates_resent"`
+	BytesPushed   int64 `json:"bytes_pushed"`
+	BytesPulled   int64 `json:"bytes_pulled"`
+	Samples       int64 `json:"samples"`
+	// ClockDifferential counts reads of a row, per other slot, by (that slot's
+	// clocks contained in the row - 1) - the reader's clock (ESSP paper, fig. 2).
+	ClockDifferential map[int64]int64 `json:"clock_differential,omitempty"`
+	// ReadLag counts reads of a row by the newest MinClock known of its shard less
+	// the row's.
+	ReadLag map[int64]int64 `json:"read_lag,omitempty"`
+}
