@@ -25,7 +25,7 @@ type faultConn struct {
 	gate    gate       // the bytes held back
 	held    []heldBatch
 	latest  time.Time // the latest time in held so far
-	last    time.Time // of the last message in either direction while a fault was on
+	last    time.Time // when the last message in either direction came or goes, while a fault is on
 	rng     *rand.Rand
 	rngTurn uint64 // which jitter rng was made for
 }
@@ -56,7 +56,7 @@ func (c *faultConn) Send(frames ...wire.Frame) error {
 	if at.Before(c.latest) {
 		at = c.latest
 	}
-	c.latest, c.last = at, now
+	c.latest, c.last = at, at
 	c.held = append(c.held, heldBatch{slices.Clone(frames), n, at})
 	if !c.delaying.Load() {
 		c.delaying.Store(true)
