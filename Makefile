@@ -1,0 +1,92 @@
+# Everything here needs Go and make, nothing else; tools are built from the
+# versions that tools/go.mod pins.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+
+GO      ?= go
+TOOLS   := bin/tools
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+
+# Flags that make `go build` and `go test` work alike with and without git.
+export GOFLAGS := -mod=readonly -buildvcs=false
+
+GO_FILES  = $(shell find . -name '*.go' -not -path './bin/*' -not -name '*.pb.go' -not -name '*.connect.go')
+STORMS   ?= 50
+SEEDS    ?= 1000
+COUNT    ?= 6
+PACKAGES ?= ./...
+
+.PHONY: help
+help: ## say what each target does
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.PHONY: build
+build: ## build bin/perdure
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/perdure ./cmd/perdure
+
+.PHONY: demo
+demo: build ## train through failures, on this machine, in under a minute
+	bin/perdure demo
+
+.PHONY: check
+check: check-fmt check-vet check-static check-test ## everything a change must pass: format, vet, staticcheck, tests with the race detector
+
+.PHONY: check-fmt
+check-fmt: $(TOOLS)/gofumpt
+	@unformatted=$$($(TOOLS)/gofumpt -l $(GO_FILES)) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: check-vet
+check-vet:
+	$(GO) vet ./...
+
+.PHONY: check-static
+check-static: $(TOOLS)/staticcheck
+	$(TOOLS)/staticcheck ./...
+
+# vet has run already; what is slow under the race detector looks at
+# testing.Short.
+.PHONY: check-test
+check-test: $(TOOLS)/gotestsum
+	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race -short -vet=off -timeout 10m $(PACKAGES)
+
+.PHONY: storm
+storm: ## kill real processes at random, STORMS=50 jobs long
+	$(GO) test ./cmd/perdure -run TestStorm -count 1 -v -timeout 0 -storm.runs=$(STORMS)
+
+.PHONY: sim
+sim: ## run the whole cluster in virtual time, SEEDS=1000 times
+	$(GO) test ./sim -run TestSeeds -count 1 -timeout 0 -sim.seeds=$(SEEDS)
+
+.PHONY: bench
+bench: $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, with the spread
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(PACKAGES) | tee bin/bench.txt
+	$(TOOLS)/benchstat bin/bench.txt
+
+.PHONY: fmt
+fmt: $(TOOLS)/gofumpt ## format all Go files
+	$(TOOLS)/gofumpt -w $(GO_FILES)
+
+.PHONY: generate
+generate: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## generate Go from control/v1/control.proto
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate --template control/buf.gen.yaml --path control/v1
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+# Tools. buf has a module of its own: it is needed for `make generate` only, and
+# would choose the versions of everybody's dependencies.
+$(TOOLS)/staticcheck: TOOL = honnef.co/go/tools/cmd/staticcheck
+$(TOOLS)/gofumpt: TOOL = mvdan.cc/gofumpt
+$(TOOLS)/gotestsum: TOOL = gotest.tools/gotestsum
+$(TOOLS)/benchstat: TOOL = golang.org/x/perf/cmd/benchstat
+$(TOOLS)/protoc-gen-go: TOOL = google.golang.org/protobuf/cmd/protoc-gen-go
+$(TOOLS)/protoc-gen-connect-go: TOOL = connectrpc.com/connect/cmd/protoc-gen-connect-go
+
+$(TOOLS)/%: tools/go.mod
+	$(GO) -C tools build -o "$(CURDIR)/$@" $(TOOL)
+
+$(TOOLS)/buf: tools/buf/go.mod
+	$(GO) -C tools/buf build -o "$(CURDIR)/$@" github.com/bufbuild/buf/cmd/buf

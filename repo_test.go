@@ -1,0 +1,493 @@
+package perdure_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// This file holds the rules that the repository keeps about itself. Each rule
+// is a pure function over parsed files; TestRules shows for each that it
+// catches what it forbids.
+
+const module = "github.com/perdure/perdure"
+
+// layers is the map of the repository: a package imports only packages of
+// strictly lower layers. Folders below a top-level folder belong to it.
+var layers = map[string]int{
+	".": 0,
+
+	"consistency": 1, "placement": 1, "table": 1, "chain": 1, "membership": 1,
+	"wire": 1, "disk": 1, "safetensors": 1,
+
+	"transport": 2, "checkpoint": 2, "updatelog": 2, "registry": 2, "rundir": 2,
+
+	"server": 3, "coordinator": 3, "worker": 3, "control": 3, "dataset": 3,
+
+	"supervisor": 4, "workload": 4, "study": 4, "dashboard": 4,
+
+	"cmd": 5,
+
+	"sim": 6,
+}
+
+// sideways lists the imports within one layer that are wanted, with the reason.
+var sideways = map[[2]string]string{
+	{"membership", "placement"}: "a view change places shards; both are pure",
+}
+
+// forbidden lists imports that no layer may allow, with the reason.
+var forbidden = map[[2]string]string{
+	{"worker", "server"}:     "the client must not pull the server into every program",
+	{"chain", "updatelog"}:   "they are rival strategies; neither may lean on the other",
+	{"updatelog", "chain"}:   "they are rival strategies; neither may lean on the other",
+	{"control", "transport"}: "the control plane is HTTP; frames are for data",
+}
+
+// pure packages take time, randomness and messages as arguments, and start no
+// goroutine: a script can exercise them, and every run replays.
+var (
+	purePackages  = []string{".", "consistency", "placement", "table", "chain", "membership", "wire"}
+	impureImports = []string{"os", "net", "context", "log", "sync", "math/rand", "time"}
+)
+
+// vagueNames say nothing of what a package is for.
+var vagueNames = []string{"util", "utils", "common", "helpers", "types", "manager"}
+
+// privatePaths exist on one developer's machine only. They are put together
+// here so that this file does not contain them.
+var privatePaths = []string{"/" + "work/", "/" + "root/"}
+
+// Limits on sizes, in lines. What is longer can be cut where a decision ends.
+const (
+	maxFuncLines     = 70
+	maxFileLines     = 600
+	maxTestFileLines = 900
+)
+
+// oversize lists the functions ("path: name") and files ("path") that may be
+// longer, with the reason.
+var oversize = map[string]string{}
+
+// ignoredFolders hold what builds and runs leave behind, or no code of ours.
+var ignoredFolders = []string{".git", ".venv", "bin", "runs", "data", "testdata", "node_modules", "target"}
+
+// source is one file of the repository.
+type source struct {
+	path string // from the repository's root, with forward slashes
+	text []byte
+	fset *token.FileSet
+	file *ast.File // nil: not Go, or of another module
+}
+
+func (s source) isTest() bool      { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) isGenerated() bool { return ast.IsGenerated(s.file) }
+func (s source) line(p token.Pos) int {
+	return s.fset.Position(p).Line
+}
+
+// folder is the top-level folder that the file belongs to; "." is the root.
+func (s source) folder() string { return topLevel(path.Dir(s.path)) }
+
+func topLevel(dir string) string {
+	top, _, _ := strings.Cut(dir, "/")
+	return top
+}
+
+// importedFolder returns the top-level folder of this module that an import
+// path leads to.
+func importedFolder(importPath string) (folder string, ours bool) {
+	if importPath == module {
+		return ".", true
+	}
+	rest, ours := strings.CutPrefix(importPath, module+"/")
+	return topLevel(rest), ours
+}
+
+// imports yields the file's import paths with their positions.
+func (s source) imports(yield func(importPath string, line int) bool) {
+	for _, i := range s.file.Imports {
+		p, err := strconv.Unquote(i.Path.Value)
+		if err != nil || !yield(p, s.line(i.Pos())) {
+			return
+		}
+	}
+}
+
+// localName returns the name by which the file calls an imported package of the
+// standard library; "" when it does not import it.
+func (s source) localName(importPath string) string {
+	for _, i := range s.file.Imports {
+		if i.Path.Value == strconv.Quote(importPath) {
+			if i.Name != nil {
+				return i.Name.Name
+			}
+			return path.Base(importPath)
+		}
+	}
+	return ""
+}
+
+// refersTo reports whether n is importPath.name, for one of the names; a name
+// that ends in "*" stands for all that begin so.
+func (s source) refersTo(n ast.Node, importPath string, names ...string) bool {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	if !ok || x.Name != s.localName(importPath) {
+		return false
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		prefix, many := strings.CutSuffix(name, "*")
+		return sel.Sel.Name == name || many && strings.HasPrefix(sel.Sel.Name, prefix)
+	})
+}
+
+// A rule returns what is wrong, one line a finding.
+type rule func(files []source) []string
+
+// rules are the rules by name.
+var rules = map[string]rule{
+	"layers":          checkLayers,
+	"purity":          checkPurity,
+	"exits":           eachGo(checkExits),
+	"package comment": checkPackageComments,
+	"package name":    eachGo(checkPackageName),
+	"sleep":           eachGo(checkSleep),
+	"size":            eachGo(checkSize),
+	"private path":    checkPrivatePaths,
+}
+
+// eachGo makes a rule of a check on one Go file that a person wrote.
+func eachGo(check func(s source) []string) rule {
+	return func(files []source) (found []string) {
+		for _, s := range files {
+			if s.file != nil && !s.isGenerated() {
+				found = append(found, check(s)...)
+			}
+		}
+		return found
+	}
+}
+
+// checkLayers holds the imports of product files to the table. Test files may
+// import anything but sim.
+func checkLayers(files []source) (found []string) {
+	for _, s := range files {
+		if s.file == nil {
+			continue
+		}
+		from := s.folder()
+		layer, known := layers[from]
+		if !known {
+			found = append(found, fmt.Sprintf("%s: folder %s is not in the layer table", s.path, from))
+			continue
+		}
+		for p, line := range s.imports {
+			to, ours := importedFolder(p)
+			if !ours || to == from {
+				continue
+			}
+			reason, banned := forbidden[[2]string{from, to}]
+			switch {
+			case to == "sim":
+				found = append(found, fmt.Sprintf("%s:%d: nothing imports sim", s.path, line))
+			case s.isTest() || sideways[[2]string{from, to}] != "":
+			case banned:
+				found = append(found, fmt.Sprintf("%s:%d: %s must not import %s: %s", s.path, line, from, to, reason))
+			case layers[to] >= layer:
+				found = append(found, fmt.Sprintf("%s:%d: %s (layer %d) must not import %s (layer %d)", s.path, line, from, layer, to, layers[to]))
+			}
+		}
+	}
+	return found
+}
+
+// checkPurity keeps the world out of the pure packages, and other modules out
+// of the root.
+func checkPurity(files []source) (found []string) {
+	for _, s := range files {
+		if s.file == nil || s.isTest() || !slices.Contains(purePackages, s.folder()) {
+			continue
+		}
+		for p, line := range s.imports {
+			impure := slices.ContainsFunc(impureImports, func(i string) bool {
+				return p == i || strings.HasPrefix(p, i+"/")
+			})
+			if impure {
+				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
+			}
+			if s.folder() == "." && strings.Contains(topLevel(p), ".") {
+				found = append(found, fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
+			}
+		}
+	}
+	return found
+}
+
+// checkExits lets only commands end the process: a library returns an error.
+func checkExits(s source) (found []string) {
+	if s.file.Name.Name == "main" || s.isTest() {
+		return nil
+	}
+	for n := range ast.Preorder(s.file) {
+		if s.refersTo(n, "os", "Exit") || s.refersTo(n, "log", "Fatal*") {
+			found = append(found, fmt.Sprintf("%s:%d: only a command ends the process; return an error", s.path, s.line(n.Pos())))
+		}
+	}
+	return found
+}
+
+// checkPackageComments asks every package to say what it is for, in a file that
+// is not a test where it has one.
+func checkPackageComments(files []source) (found []string) {
+	commented := map[string]bool{} // by folder
+	product := map[string]bool{}
+	for _, s := range files {
+		if s.file != nil && !s.isTest() {
+			product[path.Dir(s.path)] = true
+		}
+	}
+	for _, s := range files {
+		dir := path.Dir(s.path)
+		if s.file == nil || s.isTest() && product[dir] {
+			continue
+		}
+		name := s.file.Name.Name
+		text := s.file.Doc.Text()
+		commented[dir] = commented[dir] || strings.HasPrefix(text, "Package "+name+" ") || name == "main" && text != ""
+	}
+	for _, dir := range slices.Sorted(maps.Keys(commented)) {
+		if !commented[dir] {
+			found = append(found, dir+`: no package comment that begins "Package NAME "`)
+		}
+	}
+	return found
+}
+
+// checkPackageName refuses names that fit any content.
+func checkPackageName(s source) (found []string) {
+	name := strings.TrimSuffix(s.file.Name.Name, "_test")
+	if slices.Contains(vagueNames, name) || slices.Contains(vagueNames, path.Base(path.Dir(s.path))) {
+		found = append(found, fmt.Sprintf("%s: name the package for what it provides, not %s", s.path, name))
+	}
+	return found
+}
+
+// checkSleep keeps real waiting out of tests. Written directly inside
+// synctest.Test, a Sleep steps virtual time and costs nothing.
+func checkSleep(s source) (found []string) {
+	if !s.isTest() {
+		return nil
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && s.refersTo(call.Fun, "testing/synctest", "Test") {
+			return false
+		}
+		if s.refersTo(n, "time", "Sleep") {
+			found = append(found, fmt.Sprintf("%s:%d: a test must not sleep; use testing/synctest or a channel", s.path, s.line(n.Pos())))
+		}
+		return true
+	})
+	return found
+}
+
+// checkSize bounds functions and files.
+func checkSize(s source) (found []string) {
+	most := maxFileLines
+	if s.isTest() {
+		most = maxTestFileLines
+	}
+	if n := bytes.Count(s.text, []byte("\n")); n > most && oversize[s.path] == "" {
+		found = append(found, fmt.Sprintf("%s: %d lines; a file has at most %d", s.path, n, most))
+	}
+	for _, d := range s.file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		first, last := s.line(f.Pos()), s.line(f.End())
+		if n := last - first + 1; n > maxFuncLines && oversize[s.path+": "+f.Name.Name] == "" {
+			found = append(found, fmt.Sprintf("%s:%d: %s has %d lines; a function has at most %d", s.path, first, f.Name.Name, n, maxFuncLines))
+		}
+	}
+	return found
+}
+
+// checkPrivatePaths looks into every text file, of whatever language.
+func checkPrivatePaths(files []source) (found []string) {
+	for _, s := range files {
+		for i, line := range strings.Split(string(s.text), "\n") {
+			for _, p := range privatePaths {
+				if strings.Contains(line, p) {
+					found = append(found, fmt.Sprintf("%s:%d: %s is a path of one machine", s.path, i+1, p))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// TestRepository holds the repository to its rules.
+func TestRepository(t *testing.T) {
+	files, err := readRepository(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A walk that finds nothing would keep every rule.
+	for _, must := range []string{"doc.go", "transport/transport.go", "repo_test.go"} {
+		if !slices.ContainsFunc(files, func(s source) bool { return s.path == must && s.file != nil }) {
+			t.Fatalf("%s was not found among %d files", must, len(files))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		for _, f := range rules[name](files) {
+			t.Errorf("%s: %s", name, f)
+		}
+	}
+}
+
+// readRepository reads every text file below the root, and parses the Go files
+// of this module.
+func readRepository(root fs.FS) (files []source, err error) {
+	fset := token.NewFileSet()
+	err = fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != "." && slices.Contains(ignoredFolders, d.Name()):
+			return fs.SkipDir
+		case !d.Type().IsRegular():
+			return nil
+		}
+		text, err := fs.ReadFile(root, p)
+		if err != nil || bytes.IndexByte(text, 0) >= 0 { // binary
+			return err
+		}
+		s := source{path: p, text: text, fset: fset}
+		if strings.HasSuffix(p, ".go") && !strings.HasPrefix(p, "tools/") {
+			s.file, err = parser.ParseFile(fset, p, text, parser.ParseComments)
+		}
+		files = append(files, s)
+		return err
+	})
+	return files, err
+}
+
+// TestRules shows for each rule what it catches and what it lets pass.
+func TestRules(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(ruleCases)) {
+		for i, c := range ruleCases[name] {
+			fset := token.NewFileSet()
+			s := source{path: c.path, text: []byte(c.text), fset: fset}
+			if strings.HasSuffix(c.path, ".go") {
+				file, err := parser.ParseFile(fset, c.path, c.text, parser.ParseComments)
+				if err != nil {
+					t.Fatalf("%s %d: %v", name, i, err)
+				}
+				s.file = file
+			}
+			found := rules[name]([]source{s})
+			if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.Contains(found[0], c.want)) {
+				t.Errorf("%s: %s\n%.200s\nfound %q, want %q", name, c.path, c.text, found, c.want)
+			}
+		}
+	}
+	for name := range rules {
+		if !slices.ContainsFunc(ruleCases[name], func(c ruleCase) bool { return c.want != "" }) {
+			t.Errorf("rule %s has no case that it catches", name)
+		}
+	}
+}
+
+// ruleCase is one file and the one thing a rule finds in it; "": nothing.
+type ruleCase struct{ path, text, want string }
+
+func importing(importPath string) string { return "package x\nimport _ " + strconv.Quote(importPath) }
+
+func lines(n int) string { return strings.Repeat("\n", n) }
+
+var ruleCases = map[string][]ruleCase{
+	"layers": {
+		{"server/a.go", importing(module + "/wire"), ""},
+		{"control/a.go", importing(module + "/control/v1"), ""},
+		{"membership/a.go", importing(module + "/placement"), ""},
+		{"wire/a.go", importing("bytes"), ""},
+		{"wire/a.go", importing(module + "/transport"), "wire (layer 1) must not import transport (layer 2)"},
+		{"placement/a.go", importing(module + "/membership"), "placement (layer 1) must not import membership (layer 1)"},
+		{"a.go", importing(module + "/wire"), ". (layer 0) must not import wire"},
+		{"wire/v2/a.go", importing(module + "/server/x"), "wire (layer 1) must not import server"},
+		{"wire/a_test.go", importing(module + "/server"), ""},
+		{"worker/a.go", importing(module + "/server"), "every program"},
+		{"updatelog/a.go", importing(module + "/chain"), "rival"},
+		{"chain/a.go", importing(module + "/updatelog"), "rival"},
+		{"cmd/perdure/a.go", importing(module + "/sim"), "nothing imports sim"},
+		{"server/a_test.go", importing(module + "/sim"), "nothing imports sim"},
+		{"sim/a_test.go", importing(module + "/server"), ""},
+		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
+	},
+	"purity": {
+		{"wire/a.go", importing("encoding/binary"), ""},
+		{"wire/a_test.go", importing("os"), ""},
+		{"server/a.go", importing("time"), ""},
+		{"table/a.go", importing("golang.org/x/sys/cpu"), ""},
+		{"table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
+		{"chain/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
+		{"membership/a.go", importing("time"), "must not import time"},
+		{"a.go", importing("log/slog"), "must not import log/slog"},
+		{"a.go", importing("golang.org/x/sys/cpu"), "standard library only"},
+	},
+	"exits": {
+		{"server/a.go", "package x\nimport \"os\"\nfunc f() { os.Exit(1) }", "server/a.go:3: only a command"},
+		{"server/a.go", "package x\nimport \"log\"\nfunc f() { log.Fatalf(\"\") }", "only a command"},
+		{"server/a.go", "package x\nimport o \"os\"\nvar f = o.Exit", "only a command"},
+		{"server/a.go", "package x\nimport \"os\"\nfunc f() { os.Getpid() }", ""},
+		{"server/a.go", "package x\nfunc f(os interface{ Exit(int) }) { os.Exit(1) }", ""},
+		{"cmd/perdure/a.go", "package main\nimport \"os\"\nfunc f() { os.Exit(1) }", ""},
+	},
+	"package comment": {
+		{"wire/a.go", "// Package wire says why.\npackage wire", ""},
+		{"wire/a.go", "package wire", "wire: no package comment"},
+		{"wire/a.go", "// Wire.\npackage wire", "wire: no package comment"},
+		{"cmd/perdure/a.go", "// Perdure trains.\npackage main", ""},
+		{"cmd/perdure/a.go", "package main", "cmd/perdure: no package comment"},
+		{"sim/a_test.go", "package sim", "sim: no package comment"},
+		{"sim/a_test.go", "// Package sim is tests.\npackage sim", ""},
+	},
+	"package name": {
+		{"wire/a.go", "package wire", ""},
+		{"wire/util/a.go", "package wireutil", "not wireutil"},
+		{"common/a_test.go", "package common_test", "not common"},
+	},
+	"sleep": {
+		{"wire/a_test.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }", "a_test.go:3: a test must not sleep"},
+		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Test(nil, func() { time.Sleep(1) }) }", ""},
+		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Wait(); time.Sleep(1) }", "must not sleep"},
+		{"server/a.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }", ""},
+	},
+	"size": {
+		{"wire/a.go", "package x" + lines(maxFileLines), ""},
+		{"wire/a.go", "package x" + lines(maxFileLines+1), "601 lines; a file"},
+		{"wire/a_test.go", "package x" + lines(maxTestFileLines), ""},
+		{"wire/a_test.go", "package x" + lines(maxTestFileLines+1), "901 lines; a file"},
+		{"wire/a.go", "// Code generated by x. DO NOT EDIT.\npackage x" + lines(maxFileLines+1), ""},
+		{"wire/a.go", "package x\nfunc f() {" + lines(maxFuncLines-1) + "}", ""},
+		{"wire/a.go", "package x\nfunc f() {" + lines(maxFuncLines) + "}", "f has 71 lines"},
+	},
+	"private path": {
+		{"README.md", "a\nsee " + privatePaths[0] + "x", "README.md:2: "},
+		{"README.md", "cd ~/work && ls /tmp/work", ""},
+	},
+}
