@@ -42,8 +42,8 @@ func (j JobSpec) Validate() error {
 type View struct {
 	Revision   uint64      `json:"revision"`
 	Generation Generation  `json:"generation"`
-	Cut        Clock       `json:"cut"` // the clock this generation began at
-	End        Clock       `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
+	Cut        Clock       `json:"cut"`     // the clock this generation began at
+	End        Clock       `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
 	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
 	Done       bool        `json:"done"`
 	Tables     []TableSpec `json:"tables"`
