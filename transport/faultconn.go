@@ -24,7 +24,6 @@ type faultConn struct {
 	mu      sync.Mutex // guards all below
 	gate    gate       // the bytes held back
 	held    []heldBatch
-	latest  time.Time // the latest time in held so far
 	last    time.Time // when the last message in either direction came or goes, while a fault is on
 	rng     *rand.Rand
 	rngTurn uint64 // which jitter rng was made for
@@ -53,10 +52,9 @@ func (c *faultConn) Send(frames ...wire.Frame) error {
 	}
 	now := time.Now()
 	at := now.Add(c.layer.delay(c, now))
-	if at.Before(c.latest) {
-		at = c.latest
+	if at.After(c.last) { // else it goes with the batch before it
+		c.last = at
 	}
-	c.latest, c.last = at, at
 	c.held = append(c.held, heldBatch{slices.Clone(frames), n, at})
 	if !c.delaying.Load() {
 		c.delaying.Store(true)

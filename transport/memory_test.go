@@ -324,6 +324,53 @@ func TestMemoryBreaks(t *testing.T) {
 	})
 }
 
+func TestMemoryArrivalsNeverTie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := NewMemory(1, MemoryOptions{MinLatency: time.Microsecond})
+		l, err := mem.Host("b").Listen("b/1")
+		must(t, err)
+		const conns = 50
+		var near, far [conns]Conn
+		for i := range conns {
+			near[i], far[i] = dialPair(t, mem.Host("a"), l)
+		}
+		seen := make(chan time.Time, conns)
+		for i := range conns { // all at one instant
+			must(t, near[i].Send(numbered(0, nil)))
+		}
+		for i := range conns {
+			go func() {
+				var f wire.Frame
+				if err := far[i].Recv(&f); err != nil {
+					t.Error(err)
+				}
+				seen <- time.Now()
+			}()
+		}
+		at := map[time.Time]bool{}
+		for range conns {
+			at[<-seen] = true
+		}
+		if len(at) != conns {
+			t.Fatalf("%d frames arrived at %d instants", conns, len(at))
+		}
+	})
+}
+
+func TestMemoryCopiesPayloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := memPair(t, NewMemory(1, MemoryOptions{}))
+		payload := []byte("before")
+		must(t, near.Send(numbered(0, payload)))
+		copy(payload, "after!")
+		var f wire.Frame
+		must(t, far.Recv(&f))
+		if string(f.Payload) != "before" {
+			t.Fatalf("got %q", f.Payload)
+		}
+	})
+}
+
 func TestMemoryForgetsClosedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := NewMemory(1, MemoryOptions{})

@@ -134,10 +134,7 @@ func (c *tcpConn) Close() error {
 	c.mu.Lock()
 	if c.gate.err == nil {
 		c.fail(ErrClosed)
-		now := time.Now()
-		// Failing means that the socket is dead already, which is what is wanted.
-		_ = c.sock.SetReadDeadline(now)
-		_ = c.sock.SetWriteDeadline(now.Add(closeGrace))
+		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // fails when the write will
 	}
 	c.mu.Unlock()
 	<-c.written

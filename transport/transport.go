@@ -39,7 +39,9 @@ type Conn interface {
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
-	// Close breaks the connection; pending Sends and Recvs return ErrClosed.
+	// Close breaks the connection; pending Sends and Recvs return ErrClosed. What
+	// was sent before still goes out if the peer takes it at once: a refusal is
+	// not lost to the Close behind it.
 	Close() error
 	// Peer describes the other end, for logs.
 	Peer() string
