@@ -1,0 +1,140 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/table"
+)
+
+// A segment that cannot be written (a full disk) is tried again so many times
+// before the server gives up.
+const (
+	saveTries = 10
+	savePause = time.Second
+)
+
+// segment describes the shard as it stands at a cut. Nothing is copied: the
+// rows do not change while saving is set. It needs sh.mu.
+func (sh *shard) segment() *checkpoint.Segment {
+	seg := &checkpoint.Segment{
+		Job: sh.job.ID, Generation: sh.name.generation, Epoch: sh.name.epoch, Cut: sh.intake.MinClock(),
+		Shard: sh.id, Seed: sh.job.Seed, Seq: sh.seq,
+		Applied: append([]perdure.Clock(nil), sh.intake.Applied()...),
+		States:  append([][]byte(nil), sh.states...),
+	}
+	for _, p := range sh.parts {
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Values: p.Values})
+	}
+	return seg
+}
+
+// save writes the segment in a goroutine of its own. Meanwhile the shard
+// answers reads and takes updates in, and applies none.
+func (sh *shard) save(seg *checkpoint.Segment) {
+	var ref checkpoint.SegmentRef
+	var err error
+	for try := 1; try <= saveTries && !sh.retired(); try++ {
+		if ref, err = checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, seg); err == nil {
+			break
+		}
+		sh.s.cfg.Log.Error("cannot write a checkpoint segment; training waits", "shard", sh.id, "try", try, "err", err)
+		sh.trouble(err.Error())
+		time.Sleep(savePause)
+	}
+	if sh.retired() {
+		return
+	}
+	if err != nil {
+		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, seg.Cut, err))
+		return
+	}
+	sh.s.counters.checkpointed.Add(ref.Bytes)
+	sh.saved(seg.Cut, ref)
+	sh.s.notify()
+}
+
+func (sh *shard) trouble(problem string) {
+	sh.mu.Lock()
+	sh.problem = problem
+	sh.mu.Unlock()
+	sh.s.notify()
+}
+
+// saved goes on after a cut.
+func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
+	end := sh.s.end()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.problem = ""
+	sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
+	sh.saving = false
+	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
+	sh.setEnd(end)
+	sh.pump()
+}
+
+// end returns the job's end as of the present view.
+func (s *Server) end() perdure.Clock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view.End
+}
+
+// loadContent reads what a shard held at the view's cut: from the checkpoint,
+// or, at clock 0 and where none is kept, the initial rows.
+func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, error) {
+	job := s.jobSpec()
+	c := content{states: make([][]byte, job.Slots), applied: make([]perdure.Clock, job.Slots)}
+	if v.Cut == 0 {
+		for t, spec := range v.Tables {
+			c.parts = append(c.parts, newPart(job, spec, perdure.TableID(t), id))
+		}
+		return c, nil
+	}
+	m, err := s.manifest(v)
+	if err != nil {
+		return c, err
+	}
+	seg, err := checkpoint.Restore(s.cfg.Disk, s.cfg.CheckpointDir, m, id, nil)
+	if err != nil {
+		return c, err
+	}
+	if len(seg.Applied) != job.Slots {
+		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), job.Slots)
+	}
+	for _, t := range seg.Tables {
+		first, rows := placement.Range(t.Spec.Rows, job.Shards, id)
+		if int64(first) != t.First || int64(rows) != t.Rows() {
+			return c, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d",
+				t.First, t.First+t.Rows()-1, t.Spec.Name, first, int(first)+rows-1)
+		}
+		c.parts = append(c.parts, &table.Part{Spec: t.Spec, First: first, Rows: rows, Values: t.Values})
+	}
+	copy(c.states, seg.States)
+	c.applied, c.seq = seg.Applied, seg.Seq
+	return c, nil
+}
+
+// manifest finds the checkpoint that a view's generation begins with.
+func (s *Server) manifest(v *perdure.View) (checkpoint.Manifest, error) {
+	all, err := checkpoint.List(s.cfg.Disk, s.cfg.CheckpointDir)
+	if err != nil && len(all) == 0 {
+		return checkpoint.Manifest{}, err
+	}
+	for _, m := range all { // newest first
+		if m.Cut == v.Cut && m.Generation < v.Generation {
+			return m, m.CheckJob(s.jobSpec().ID)
+		}
+	}
+	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, v.Cut, s.cfg.CheckpointDir)
+}
+
+func (s *Server) jobSpec() *perdure.JobSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.job
+}

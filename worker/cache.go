@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
+)
+
+// rows takes an answer to a read into the cache. It needs c.mu.
+func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
+	g := c.gets[f.Request]
+	if g == nil || g.done || g.load || g.shard != sh.id {
+		return nil // answered already, or given up
+	}
+	var a wire.Answer
+	if err := wire.ParseAnswer(f.Payload, &a); err != nil {
+		return err
+	}
+	t := g.table
+	dim := t.spec.Dim
+	if len(a.Values) != g.rows.Count*dim || len(a.Applied) != c.job.Slots {
+		return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(a.Values), g.rows.Count, dim)
+	}
+	if f.Clock < g.need {
+		return nil // a reader believes no answer that breaks its bound
+	}
+	c.stats.pulled += int64(wire.HeaderBytes + len(f.Payload))
+	sh.minClock = max(sh.minClock, f.Clock)
+	p := t.parts[sh.id]
+	if p.values == nil {
+		p.values, p.read = make([]float32, p.rows*dim), make([]*reading, p.rows)
+	}
+	r := &reading{epoch: sh.epoch, seq: a.Seq, minClock: f.Clock, applied: a.Applied, fetchedAt: c.clock}
+	for i := range g.rows.Count {
+		at := int(g.rows.ID(i) - p.first)
+		if old := p.read[at]; old != nil && old.newer(r) {
+			continue
+		}
+		p.read[at] = r
+		copy(p.values[at*dim:(at+1)*dim], a.Values[i*dim:])
+		c.reapply(sh, t, p, at)
+	}
+	g.done = true
+	c.broadcast()
+	return nil
+}
+
+// newer reports whether r was read after other, by the shard's own order.
+func (r *reading) newer(other *reading) bool {
+	return r.epoch > other.epoch || r.epoch == other.epoch && r.seq > other.seq
+}
+
+// reapply puts own updates that the row does not contain on top of it, so that
+// the program reads its own writes. It needs c.mu.
+func (c *Client) reapply(sh *shardLink, t *Table, p *part, at int) {
+	if c.slot < 0 {
+		return
+	}
+	dim := t.spec.Dim
+	row := p.values[at*dim : (at+1)*dim]
+	id := p.first + perdure.RowID(at)
+	contained := p.read[at].applied[c.slot]
+	for _, u := range sh.kept {
+		if u.clock < contained {
+			continue
+		}
+		for i := range u.blocks {
+			if b := &u.blocks[i]; b.Table == t.id {
+				if delta := find(b, id, dim); delta != nil {
+					table.Apply(t.spec.Rule, row, delta, u.clock)
+				}
+			}
+		}
+	}
+	if p.touched != nil && p.touched[at] {
+		table.Apply(t.spec.Rule, row, p.delta[at*dim:(at+1)*dim], c.clock)
+	}
+}
+
+// Inc adds delta, of Dim values, to the update of one row for the present clock.
+func (t *Table) Inc(row perdure.RowID, delta []float32) error { return t.IncRun(row, delta) }
+
+// IncRun is Inc for consecutive rows from first on; delta has a multiple of Dim
+// values.
+func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
+	n := len(delta) / t.spec.Dim
+	if err := t.check(first, n, len(delta)); err != nil {
+		return err
+	}
+	return t.inc(n, func(i int) perdure.RowID { return first + perdure.RowID(i) }, delta)
+}
+
+// IncRows is Inc for the given rows; a row named twice gets both deltas.
+func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
+	if len(delta) != len(rows)*t.spec.Dim {
+		return fmt.Errorf("%w: table %s: %d values for %d rows of %d", perdure.ErrUsage, t.spec.Name, len(delta), len(rows), t.spec.Dim)
+	}
+	for _, r := range rows {
+		if err := t.check(r, 1, t.spec.Dim); err != nil {
+			return err
+		}
+	}
+	return t.inc(len(rows), func(i int) perdure.RowID { return rows[i] }, delta)
+}
+
+func (t *Table) inc(n int, row func(int) perdure.RowID, delta []float32) error {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.slot < 0 {
+		return fmt.Errorf("%w: an observer cannot Inc", perdure.ErrUsage)
+	}
+	if err := c.usable(); err != nil {
+		return err
+	}
+	dim := t.spec.Dim
+	for i := 0; i < n; {
+		p, at, run := t.run(i, n, row)
+		p.touch(at, run, dim)
+		d := delta[i*dim : (i+run)*dim]
+		sum := p.delta[at*dim : (at+run)*dim]
+		for j, v := range d {
+			sum[j] += v
+		}
+		if p.values != nil { // rows never read are overwritten when they come
+			table.Apply(t.spec.Rule, p.values[at*dim:(at+run)*dim], d, c.clock)
+		}
+		i += run
+	}
+	return nil
+}
+
+// touch notes rows as changed in this clock.
+func (p *part) touch(at, run, dim int) {
+	if p.delta == nil {
+		p.delta, p.touched = make([]float32, p.rows*dim), make([]bool, p.rows)
+	}
+	for j := at; j < at+run; j++ {
+		if !p.touched[j] {
+			p.touched[j] = true
+			p.ids = append(p.ids, p.first+perdure.RowID(j))
+		}
+	}
+}
+
+// encode moves the clock's deltas into an update and clears them.
+func (p *part) encode(b *partBuilder, t *Table) {
+	if len(p.ids) == 0 {
+		return
+	}
+	dim := t.spec.Dim
+	most := max(1, (wire.PartBytes-64)/(4*dim+8))
+	if len(p.ids) == p.rows {
+		for at := 0; at < p.rows; at += most {
+			n := min(most, p.rows-at)
+			b.block(wire.Block{
+				Rows:   wire.Rows{Table: t.id, First: p.first + perdure.RowID(at), Count: n},
+				Values: p.delta[at*dim : (at+n)*dim],
+			})
+		}
+	} else {
+		values := make([]float32, 0, min(most, len(p.ids))*dim)
+		for at := 0; at < len(p.ids); at += most {
+			ids := p.ids[at:min(at+most, len(p.ids))]
+			values = values[:0]
+			for _, id := range ids {
+				i := int(id - p.first)
+				values = append(values, p.delta[i*dim:(i+1)*dim]...)
+			}
+			b.block(wire.Block{Rows: wire.Rows{Table: t.id, Count: len(ids), IDs: ids}, Values: values})
+		}
+	}
+	p.clearDeltas()
+}
+
+func (p *part) clearDeltas() {
+	clear(p.delta)
+	clear(p.touched)
+	p.ids = p.ids[:0]
+}
+
+func (t *Table) dropDeltas() {
+	for _, p := range t.parts {
+		p.clearDeltas()
+	}
+}
+
+// forget empties the cache.
+func (t *Table) forget() {
+	for _, p := range t.parts {
+		clear(p.read)
+	}
+}
+
+// measure counts what a read saw: for every other slot the clock differential,
+// and how far the row was behind its shard.
+func (t *Table) measure(n int, row func(int) perdure.RowID) {
+	c := t.c
+	if c.slot < 0 {
+		return
+	}
+	for i := 0; i < n; {
+		p, at, run := t.run(i, n, row)
+		newest := c.shards[p.shard].minClock
+		for j := at; j < at+run; {
+			r := p.read[j]
+			k := j + 1
+			for k < at+run && p.read[k] == r {
+				k++
+			}
+			for slot, clocks := range r.applied {
+				if perdure.Slot(slot) != c.slot {
+					c.stats.differential.add(clocks-1-c.clock, int64(k-j))
+				}
+			}
+			c.stats.lag.add(max(0, newest-r.minClock), int64(k-j))
+			j = k
+		}
+		i += run
+	}
+}
+
+// find returns the block's deltas for a row, nil if there are none.
+func find(b *wire.Block, id perdure.RowID, dim int) []float32 {
+	at := -1
+	if b.IDs == nil {
+		if id >= b.First && id < b.First+perdure.RowID(b.Count) {
+			at = int(id - b.First)
+		}
+	} else {
+		at = slices.Index(b.IDs, id)
+	}
+	if at < 0 {
+		return nil
+	}
+	return b.Values[at*dim : (at+1)*dim]
+}

@@ -1,0 +1,415 @@
+// Package worker is the client of a job: what a training program uses to Get
+// and Inc rows and to end its iterations with Clock.
+//
+//	w, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: addr, Slot: -1})
+//	model, err := w.Table(ctx, spec)
+//	for clock := w.Clock(); …
+//
+// A Client keeps every update until it is safe, whatever has been acknowledged
+// for flow control, and sends it again after a broken connection, a new view or
+// a restored shard: all three are the same to it. It caches rows and checks
+// every answer's bound itself, so that no server needs to be trusted to be
+// fresh.
+//
+// A Client is safe for concurrent use, but Clock must not overlap with other
+// calls that are meant to belong to the clock it ends.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// Config is what a Client needs.
+type Config struct {
+	Network     transport.Network
+	Coordinator string       // its address
+	Slot        perdure.Slot // the slot to take; -1: any that is free
+	Observer    bool         // takes no slot: reads only, at the clock set by At
+	Process     string       // unique to this process
+	PID         int
+	Log         *slog.Logger
+	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB
+	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
+	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
+	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
+
+	WeakenedGenerations bool // for negative controls in tests only: takes what other generations and epochs say
+}
+
+const (
+	defaultWindowBytes = 64 << 20
+	defaultHeartbeat   = 100 * time.Millisecond
+	defaultPatience    = 10 * time.Second
+	maxReports         = 1024
+)
+
+// Client is one process's membership in a job. See the package comment.
+type Client struct {
+	cfg    Config
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	wake   chan struct{} // capacity 1: a status is worth sending
+
+	mu          sync.Mutex // guards all that follows
+	changed     chan struct{}
+	waiters     int
+	err         error // why the client cannot go on, if it cannot
+	job         perdure.JobSpec
+	slot        perdure.Slot
+	incarnation perdure.Incarnation
+	welcomed    bool
+	view        perdure.View
+	viewed      bool
+	generation  perdure.Generation
+	coordinator transport.Conn // nil while there is none
+	reports     []wire.Frame   // not sent yet
+	clock       perdure.Clock
+	rolled      bool // the job was rolled back and Clock was not called since
+	finished    bool
+	exact       bool // an observer's reads need exactly its clock
+	shards      []*shardLink
+	peers       map[string]*peer // by address
+	tables      []*Table         // by id; nil for those nobody asked for
+	gets        map[uint64]*get
+	nextRequest uint64
+	state       []byte // what the program wants saved; nil: nothing
+	stateDirty  bool   // the next update carries it
+	keptBytes   int64
+	stats       stats
+}
+
+// Dial joins the job of a coordinator: it returns once this process may speak
+// for its slot. Pending connections end with Close.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.WindowBytes == 0 {
+		cfg.WindowBytes = defaultWindowBytes
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &Client{
+		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		slot: cfg.Slot, peers: map[string]*peer{}, gets: map[uint64]*get{},
+	}
+	c.stats.init()
+	if cfg.Observer {
+		c.slot, c.exact = perdure.NoSlot, true
+	}
+	start := time.Now()
+	link := transport.Link{
+		Network: cfg.Network, Addr: cfg.Coordinator,
+		Hello: c.hello, Up: c.up, Frame: c.frame, Down: c.down,
+		Patient: func(_ int, _ error) bool { return c.isWelcome() || time.Since(start) < cfg.Patience },
+	}
+	c.done.Go(func() { c.fail(link.Run(run)) })
+	c.done.Go(func() { c.heartbeat(run) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.wait(ctx, func() (bool, error) {
+		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0, nil
+	})
+	if err != nil {
+		c.cancel()
+		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
+	}
+	if !cfg.Observer {
+		c.clock = max(c.view.Slots[c.slot].Start, c.view.Cut)
+	}
+	return c, nil
+}
+
+// Close leaves: it ends all connections. It does not wait for updates to be
+// safe; see Finish.
+func (c *Client) Close() error {
+	c.cancel()
+	c.fail(transport.ErrClosed)
+	c.done.Wait()
+	return nil
+}
+
+// Job returns what the job was asked to be.
+func (c *Client) Job() perdure.JobSpec { return c.job }
+
+// Slot returns the slot that this process holds, NoSlot for an observer.
+func (c *Client) Slot() perdure.Slot { return c.slot }
+
+// Now returns the clock to work on.
+func (c *Client) Now() perdure.Clock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock
+}
+
+// End returns the clock at which the job ends; 0 if that is not known yet.
+func (c *Client) End() perdure.Clock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view.End
+}
+
+// At sets the clock at which an observer reads: its Gets wait until every
+// update of clocks < clock is applied.
+func (c *Client) At(clock perdure.Clock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock = clock
+	c.forgetRows()
+}
+
+func (c *Client) isWelcome() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.welcomed
+}
+
+// wait waits until ready, an error of its own, the client's end or ctx's end.
+// It needs c.mu, which it gives up while it waits.
+func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
+	for {
+		if c.err != nil {
+			return c.err
+		}
+		if ok, err := ready(); ok || err != nil {
+			return err
+		}
+		changed := c.changed
+		c.waiters++
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+		c.waiters--
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// broadcast lets everybody who waits look again. It needs c.mu.
+func (c *Client) broadcast() {
+	if c.waiters > 0 {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// fail ends the client; the first error stays.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && err != nil {
+		c.err = err
+		if errors.Is(err, context.Canceled) {
+			c.err = transport.ErrClosed
+		}
+	}
+	for _, p := range c.peers {
+		p.cancel()
+	}
+	c.broadcast()
+}
+
+func (c *Client) hello() wire.Hello {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := wire.Hello{
+		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
+		Incarnation: c.incarnation, Job: c.job.ID,
+	}
+	if c.cfg.Observer {
+		h.Role = wire.RoleObserver
+	}
+	return h
+}
+
+func (c *Client) up(conn transport.Conn, f *wire.Frame) {
+	var w wire.Welcome
+	if err := wire.ParseControl(f, &w); err != nil {
+		c.fail(err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.job, c.incarnation, c.welcomed, c.coordinator = w.Job, w.Incarnation, true, conn
+	if !c.cfg.Observer {
+		c.slot = perdure.Slot(w.Index)
+	}
+	unsent := c.reports
+	c.reports = nil
+	if len(unsent) > 0 {
+		_ = conn.Send(unsent...) // a broken link says it itself
+	}
+	c.broadcast()
+	c.notify()
+}
+
+func (c *Client) down(conn transport.Conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.coordinator == conn {
+		c.coordinator = nil
+	}
+	c.cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+}
+
+func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindView:
+		var v perdure.View
+		if err := wire.ParseControl(f, &v); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.onView(v)
+	case wire.KindOrder:
+		var o wire.Order
+		if err := wire.ParseControl(f, &o); err != nil {
+			return err
+		}
+		if c.cfg.OnOrder != nil {
+			c.cfg.OnOrder(o)
+		}
+	}
+	return nil
+}
+
+// onView brings the client to what the view says. It needs c.mu.
+func (c *Client) onView(v perdure.View) {
+	if c.viewed && v.Revision <= c.view.Revision {
+		return
+	}
+	rolled := c.viewed && v.Generation > c.generation
+	c.view, c.viewed, c.generation = v, true, v.Generation
+	if len(c.shards) == 0 {
+		for i := range v.Shards {
+			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i)})
+		}
+	}
+	if rolled {
+		c.rollBack()
+	}
+	if v.Shards[0].Server >= 0 {
+		for _, sh := range c.shards {
+			c.direct(sh, &v.Shards[sh.id])
+		}
+		c.dropPeers()
+	}
+	c.broadcast()
+	c.notify()
+}
+
+// rollBack forgets everything of the abandoned generation. It needs c.mu.
+func (c *Client) rollBack() {
+	c.rolled = !c.cfg.Observer
+	c.finished = false
+	for _, sh := range c.shards {
+		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut}, c.view.Cut
+	}
+	c.keptBytes = 0
+	clear(c.gets)
+	c.state, c.stateDirty = nil, false
+	c.forgetRows()
+	for _, t := range c.tables {
+		if t != nil {
+			t.dropDeltas()
+		}
+	}
+}
+
+func (c *Client) forgetRows() {
+	for _, t := range c.tables {
+		if t != nil {
+			t.forget()
+		}
+	}
+}
+
+// notify wakes the heartbeat.
+func (c *Client) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// heartbeat tells the coordinator how this worker is: at once when something
+// that it waits for has changed, and regularly.
+func (c *Client) heartbeat(ctx context.Context) {
+	tick := time.NewTicker(c.cfg.Heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-c.wake:
+		}
+		c.mu.Lock()
+		conn, st := c.coordinator, c.status()
+		c.mu.Unlock()
+		if conn != nil && !c.cfg.Observer {
+			_ = conn.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st})) // a broken link says it itself
+		}
+	}
+}
+
+// status needs c.mu.
+func (c *Client) status() perdure.WorkerStatus {
+	st := perdure.WorkerStatus{
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Counters: c.stats.snapshot(),
+	}
+	if c.rolled {
+		st.Clock = c.view.Cut
+	}
+	st.Finished = c.finished && c.allApplied()
+	for i := range c.view.Shards {
+		if sv := &c.view.Shards[i]; sv.Lost && sv.Base == nil {
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].counts.Applied})
+		}
+	}
+	return st
+}
+
+// allApplied reports whether every update that can still count is applied. It
+// needs c.mu.
+func (c *Client) allApplied() bool {
+	goal := c.clock
+	if c.view.End > 0 {
+		goal = min(goal, c.view.End)
+	}
+	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Applied < goal })
+}
+
+// Report tells the coordinator, and through it the people who watch, what the
+// program measured. It does not wait.
+func (c *Client) Report(r wire.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.Slot, r.Generation = c.slot, c.generation
+	f := wire.Control(wire.KindReport, r)
+	if c.coordinator == nil || c.coordinator.Send(f) != nil {
+		if len(c.reports) < maxReports {
+			c.reports = append(c.reports, f)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/wire"
+)
+
+// Clock ends the iteration: everything Inc'd since the last Clock becomes this
+// slot's updates of the clock. It returns the clock now to work on: one more
+// than before; an earlier one if the job was rolled back (then what was Inc'd is
+// dropped, and LoadState gives what had been saved by then); the same one if the
+// job ends here.
+//
+// Under a model with two-step clocks it returns once the updates are staged on
+// all shards; otherwise as soon as they are queued, unless more than the window
+// of unacknowledged bytes is. If it returns ctx's error it can be called again
+// and goes on where it was.
+func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.clock, c.err
+	}
+	if c.rolled || c.ended() {
+		return c.turn(), nil
+	}
+	err := c.wait(ctx, func() (bool, error) {
+		return c.rolled || c.ended() || c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes, nil
+	})
+	if err != nil {
+		return c.clock, err
+	}
+	if !c.rolled && !c.ended() && !c.built() {
+		if err := c.buildUpdates(); err != nil {
+			return c.clock, err
+		}
+	}
+	if c.twoStep() {
+		err := c.wait(ctx, func() (bool, error) { return c.rolled || c.ended() || c.staged(), nil })
+		if err != nil {
+			return c.clock, err
+		}
+	}
+	if c.rolled || c.ended() {
+		return c.turn(), nil
+	}
+	if c.twoStep() {
+		c.tick()
+	}
+	c.clock++
+	return c.clock, nil
+}
+
+// turn takes the clock that a roll-back or the job's end dictates. It needs c.mu.
+func (c *Client) turn() perdure.Clock {
+	if c.rolled {
+		c.rolled = false
+		c.clock = c.view.Cut
+		c.notify()
+		return c.clock
+	}
+	for _, sh := range c.shards {
+		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= c.view.End {
+			c.keptBytes -= sh.kept[len(sh.kept)-1].bytes
+			sh.kept = sh.kept[:len(sh.kept)-1]
+		}
+	}
+	return c.clock
+}
+
+func (c *Client) ended() bool { return c.view.End > 0 && c.clock >= c.view.End }
+
+func (c *Client) twoStep() bool {
+	return c.job.Consistency.TwoStep() ||
+		slices.ContainsFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
+}
+
+// built reports whether this clock's updates exist already: an earlier call was
+// interrupted. It needs c.mu.
+func (c *Client) built() bool {
+	kept := c.shards[0].kept
+	return c.shards[0].counts.Staged > c.clock || len(kept) > 0 && kept[len(kept)-1].clock == c.clock
+}
+
+// staged reports whether this clock is staged on all shards. It needs c.mu.
+func (c *Client) staged() bool {
+	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Staged <= c.clock })
+}
+
+// tick lets the shards apply this clock: it is staged on all of them, so it
+// will be applied on all, whatever happens to this process. It needs c.mu.
+func (c *Client) tick() {
+	c.eachPeer(func(sh *shardLink) []wire.Frame {
+		for _, u := range sh.kept {
+			if u.clock == c.clock {
+				u.ticked = true
+			}
+		}
+		return []wire.Frame{c.tickFrame(sh, c.clock)}
+	})
+}
+
+// eachPeer sends the frames for all open shards, one batch for each server. It
+// needs c.mu.
+func (c *Client) eachPeer(frames func(sh *shardLink) []wire.Frame) {
+	batches := map[*peer][]wire.Frame{}
+	for _, sh := range c.shards {
+		fs := frames(sh)
+		if sh.open {
+			batches[sh.peer] = append(batches[sh.peer], fs...)
+		}
+	}
+	for p, fs := range batches {
+		if p.conn != nil {
+			_ = p.conn.Send(fs...) // a broken connection says it itself
+		}
+	}
+}
+
+// buildUpdates turns what was Inc'd into one update for every shard, keeps them
+// and sends them. It needs c.mu.
+func (c *Client) buildUpdates() error {
+	for _, sh := range c.shards {
+		u := &update{clock: c.clock}
+		b := partBuilder{u: u}
+		for _, t := range c.tables {
+			if t != nil {
+				t.parts[sh.id].encode(&b, t)
+			}
+		}
+		if c.stateDirty && sh.id == c.home() {
+			b.state(c.state)
+		}
+		b.flush()
+		if len(u.parts) > math.MaxUint16 {
+			return fmt.Errorf("worker: an update of %d MiB to one shard is too large; use more shards", len(u.parts))
+		}
+		for _, p := range u.parts {
+			u.bytes += int64(len(p)) + wire.HeaderBytes
+		}
+		sh.kept = append(sh.kept, u)
+		c.keptBytes += u.bytes
+	}
+	c.stateDirty = false
+	c.stats.sent += int64(len(c.shards))
+	c.eachPeer(func(sh *shardLink) []wire.Frame { return c.updateFrames(sh, sh.kept[len(sh.kept)-1]) })
+	return nil
+}
+
+// partBuilder packs blocks into payloads of about wire.PartBytes. Every block is
+// whole in its payload.
+type partBuilder struct {
+	u   *update
+	buf []byte
+}
+
+func (b *partBuilder) block(block wire.Block) {
+	if len(b.buf) > 0 && len(b.buf)+4*len(block.Values)+8*len(block.IDs) > wire.PartBytes {
+		b.flush()
+	}
+	if b.buf == nil {
+		b.buf = make([]byte, 0, 64+4*len(block.Values)+8*len(block.IDs))
+	}
+	b.buf = wire.AppendBlock(b.buf, &block)
+}
+
+func (b *partBuilder) state(state []byte) {
+	if len(b.buf)+len(state) > wire.PartBytes {
+		b.flush()
+	}
+	b.buf = wire.AppendStateBlock(b.buf, state)
+}
+
+func (b *partBuilder) flush() {
+	if len(b.buf) == 0 && len(b.u.parts) > 0 {
+		return
+	}
+	b.u.parts = append(b.u.parts, b.buf)
+	_, err := wire.ParseBlocks(b.buf, func(block *wire.Block) error {
+		b.u.blocks = append(b.u.blocks, *block)
+		return nil
+	})
+	if err != nil {
+		panic(fmt.Sprintf("worker: an update does not parse: %v", err))
+	}
+	b.buf = nil
+}
+
+// SaveState gives what the program itself must keep (a position in the data, a
+// random state). It travels with the slot's next update and is staged, ticked
+// and saved with it: the slot's next process gets it from LoadState. It must be
+// smaller than wire.PartBytes.
+func (c *Client) SaveState(state []byte) error {
+	if len(state) > wire.PartBytes {
+		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message", perdure.ErrUsage, len(state), wire.PartBytes)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usable(); err != nil {
+		return err
+	}
+	c.state, c.stateDirty = append([]byte{}, state...), true
+	return nil
+}
+
+// LoadState returns what the slot's program had saved before the present clock,
+// nil if nothing.
+func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	g := &get{shard: c.home(), load: true, need: c.clock}
+	id := c.ask(g)
+	defer delete(c.gets, id)
+	err := c.wait(ctx, func() (bool, error) { return g.done, c.usable() })
+	return g.state, err
+}
+
+// home is the shard that keeps this slot's saved state.
+func (c *Client) home() perdure.ShardID { return placement.Home(c.slot, len(c.shards)) }
+
+// usable returns why Get, Inc and the like cannot be done now. It needs c.mu.
+func (c *Client) usable() error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.rolled {
+		return perdure.ErrRolledBack
+	}
+	return nil
+}
+
+// Finish says that this slot has done its last clock and waits until the whole
+// job is done. If the job is rolled back meanwhile it returns ErrRolledBack:
+// call Clock and go on from there.
+func (c *Client) Finish(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finished = true
+	c.notify()
+	defer func() { c.finished = false }()
+	return c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
+}
+
+// EndJob asks that the job end as soon as every slot can, because its goal is
+// reached at this clock, and waits until that is recorded.
+func (c *Client) EndJob(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		r := wire.Report{Clock: c.clock, EndAfter: true}
+		before := c.view.End
+		err := c.usable()
+		ended := before > 0 && (before <= c.clock || before < c.job.Clocks)
+		c.mu.Unlock()
+		if err != nil || ended {
+			return err
+		}
+		c.Report(r)
+		pause, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		c.mu.Lock()
+		err = c.wait(pause, func() (bool, error) { return c.view.End != before, c.usable() })
+		c.mu.Unlock()
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && pause.Err() == nil {
+			return err
+		}
+	}
+}
