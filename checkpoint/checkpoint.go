@@ -1,0 +1,151 @@
+// Package checkpoint keeps durable images of a job in a folder: immutable
+// segment files, each the state of one shard at a cut, and manifest files, each
+// naming the segments of one checkpoint.
+//
+// Servers write segments ([WriteSegment]); then the coordinator publishes the
+// manifest ([Publish]) and may delete what is older ([Prune]). A server that
+// restores asks for its shard's segment ([Restore]).
+//
+// Invariants:
+//
+//   - a checkpoint exists once its manifest does, and the manifest is written
+//     last, when all its segments are durable: at every moment, a crash leaves
+//     the old checkpoint or the new one, whole;
+//   - a segment's name holds generation, cut, shard and epoch, so that no holder
+//     of a shard overwrites what another one wrote;
+//   - what a reader returns without an error is what was written, bit by bit.
+//
+// All functions may be called concurrently for different shards and cuts.
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
+)
+
+// Errors of reading. Each message names the file and what is wrong with it.
+var (
+	// ErrCorrupt is wrapped when a file is missing, truncated or changed.
+	ErrCorrupt = disk.ErrCorrupt
+	// ErrNewerVersion is wrapped when a file's format is not known here yet.
+	ErrNewerVersion = disk.ErrNewerVersion
+	// ErrOtherJob is wrapped when a file belongs to another job.
+	ErrOtherJob = errors.New("belongs to another job")
+	// ErrNoCheckpoint is wrapped when a folder holds no valid manifest.
+	ErrNoCheckpoint = errors.New("no checkpoint")
+)
+
+// Segment is one shard's state at a cut: all updates of clocks < Cut and none
+// of later ones are applied.
+type Segment struct {
+	Job        string
+	Generation perdure.Generation
+	Epoch      perdure.Epoch
+	Cut        perdure.Clock
+	Shard      perdure.ShardID
+	Seed       uint64          // of the initialisers
+	Seq        uint64          // updates applied in this generation
+	Applied    []perdure.Clock // per slot
+	// States holds what each slot gave to be saved; nil where it gave nothing.
+	// It is as long as Applied, or empty when no slot gave anything.
+	States [][]byte
+	Tables []TableRows
+}
+
+// TableRows is a shard's part of one table: rows First, First+1 and so on,
+// Spec.Dim values each.
+type TableRows struct {
+	Spec   perdure.TableSpec
+	First  int64
+	Values []float32
+}
+
+// Rows returns the number of rows.
+func (t TableRows) Rows() int64 { return int64(len(t.Values) / t.Spec.Dim) }
+
+// SegmentRef names a segment within its folder.
+type SegmentRef struct {
+	File  string          `json:"file"`
+	Bytes int64           `json:"bytes"`
+	CRC   uint32          `json:"crc32c"` // of the whole file
+	Shard perdure.ShardID `json:"shard"`
+	Seq   uint64          `json:"seq"`
+}
+
+// Manifest describes one checkpoint: a segment for every shard of the job.
+type Manifest struct {
+	Version    int                 `json:"version"` // set by Publish
+	Job        perdure.JobSpec     `json:"job"`
+	Generation perdure.Generation  `json:"generation"`
+	Cut        perdure.Clock       `json:"cut"`
+	Tables     []perdure.TableSpec `json:"tables"`
+	Segments   []SegmentRef        `json:"segments"` // in order of shards
+	SavedAt    time.Time           `json:"saved_at"`
+}
+
+// CheckJob returns ErrOtherJob unless the checkpoint is of the job of that ID.
+func (m Manifest) CheckJob(id string) error {
+	if m.Job.ID != id {
+		return fmt.Errorf("checkpoint: %s %w: %q, not %q", m.key().manifest(), ErrOtherJob, m.Job.ID, id)
+	}
+	return nil
+}
+
+// A key orders the checkpoints of a job: a later generation is newer whatever
+// its cut, because it has rolled back what the earlier one did after its cut.
+type key struct {
+	generation perdure.Generation
+	cut        perdure.Clock
+}
+
+func (m Manifest) key() key { return key{m.Generation, m.Cut} }
+
+func (k key) compare(other key) int {
+	return cmp.Or(cmp.Compare(k.generation, other.generation), cmp.Compare(k.cut, other.cut))
+}
+
+func (k key) manifest() string {
+	return fmt.Sprintf("g%06d-c%010d.manifest", k.generation, k.cut)
+}
+
+func (k key) segment(shard perdure.ShardID, epoch perdure.Epoch) string {
+	return fmt.Sprintf("g%06d-c%010d-s%05d-e%06d.segment", k.generation, k.cut, shard, epoch)
+}
+
+var (
+	manifestName = regexp.MustCompile(`^g(\d+)-c(\d+)\.manifest$`)
+	segmentName  = regexp.MustCompile(`^g(\d+)-c(\d+)-s(\d+)-e(\d+)\.segment$`)
+)
+
+func parseManifestName(name string) (key, bool) {
+	k, ok := parseKey(manifestName.FindStringSubmatch(name))
+	return k, ok && k.manifest() == name
+}
+
+func parseSegmentName(name string) (k key, shard perdure.ShardID, ok bool) {
+	m := segmentName.FindStringSubmatch(name)
+	if k, ok = parseKey(m); !ok {
+		return k, 0, false
+	}
+	n, shardErr := strconv.ParseInt(m[3], 10, 32)
+	epoch, epochErr := strconv.ParseUint(m[4], 10, 64)
+	shard = perdure.ShardID(n)
+	ok = shardErr == nil && epochErr == nil && k.segment(shard, perdure.Epoch(epoch)) == name
+	return k, shard, ok
+}
+
+func parseKey(match []string) (key, bool) {
+	if match == nil {
+		return key{}, false
+	}
+	generation, generationErr := strconv.ParseUint(match[1], 10, 64)
+	cut, cutErr := strconv.ParseInt(match[2], 10, 64)
+	return key{perdure.Generation(generation), perdure.Clock(cut)}, generationErr == nil && cutErr == nil
+}

@@ -1,0 +1,408 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error, words string) {
+	t.Helper()
+	if !errors.Is(err, want) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v; want one line with %q that is %v", err, words, want)
+	}
+}
+
+func testTable(name string, rows int64, dim int) perdure.TableSpec {
+	return perdure.TableSpec{
+		Name: name, Rows: rows, Dim: dim,
+		Rule:        perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 10, Factor: 0.5},
+		Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.01},
+		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
+	}
+}
+
+func testSegment() *Segment {
+	return &Segment{
+		Job: "job-1", Generation: 2, Epoch: 3, Cut: 40, Shard: 1, Seed: 7, Seq: 120,
+		Applied: []perdure.Clock{40, 41, 40},
+		States:  [][]byte{[]byte("state"), nil, {}},
+		Tables: []TableRows{
+			{Spec: testTable("w", 6, 3), First: 3, Values: []float32{1, -2, 0.5, float32(math.Inf(1)), math.Float32frombits(0x7fc00001), math.Float32frombits(1 << 31)}},
+			{Spec: testTable("b", 4, 1), First: 2, Values: []float32{0.25, 3}},
+		},
+	}
+}
+
+func segmentBytes(t testing.TB, s *Segment) []byte {
+	t.Helper()
+	fsys := disk.NewMemory()
+	ref, err := WriteSegment(fsys, ".", s)
+	must(t, err)
+	b, err := fsys.ReadFile(ref.File)
+	must(t, err)
+	if ref.Bytes != int64(len(b)) || ref.CRC != crc32.Checksum(b, castagnoli) || ref.Shard != s.Shard || ref.Seq != s.Seq {
+		t.Fatalf("%+v for a file of %d bytes, checksum %08x", ref, len(b), crc32.Checksum(b, castagnoli))
+	}
+	return b
+}
+
+func readBytes(b []byte, dst Dest) (*Segment, error) {
+	return (&sumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(dst.keep)
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		must(t, os.WriteFile(file, got, 0o666))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("the bytes are not those of %s: old checkpoints could not be read", file)
+	}
+}
+
+// sameSegment compares bits, so that NaN equals itself.
+func sameSegment(a, b *Segment) bool {
+	x, y := *a, *b
+	x.Tables, y.Tables = nil, nil
+	if !reflect.DeepEqual(x, y) || len(a.Tables) != len(b.Tables) {
+		return false
+	}
+	for i, t := range a.Tables {
+		u := b.Tables[i]
+		if t.Spec != u.Spec || t.First != u.First || !bytes.Equal(asBytes(t.Values), asBytes(u.Values)) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestSegmentGolden(t *testing.T) {
+	b := segmentBytes(t, testSegment())
+	golden(t, "testdata/segment-1.golden", b)
+	s, err := readBytes(b, nil)
+	must(t, err)
+	if !sameSegment(s, testSegment()) {
+		t.Errorf("read back %+v", s)
+	}
+}
+
+// The layout is checked against the numbers of its description, not against the
+// writer's own constants.
+func TestSegmentLayout(t *testing.T) {
+	b, err := os.ReadFile("testdata/segment-1.golden")
+	must(t, err)
+	le := binary.LittleEndian
+	for what, ok := range map[string]bool{
+		"magic":       string(b[:8]) == "PRDRSEGM",
+		"version":     le.Uint32(b[8:]) == 1,
+		"generation":  le.Uint64(b[16:]) == 2,
+		"epoch":       le.Uint64(b[24:]) == 3,
+		"cut":         le.Uint64(b[32:]) == 40,
+		"seed":        le.Uint64(b[40:]) == 7,
+		"seq":         le.Uint64(b[48:]) == 120,
+		"shard":       le.Uint32(b[56:]) == 1,
+		"sections":    le.Uint32(b[60:]) == 5, // meta, 2 states, 2 tables
+		"file bytes":  le.Uint64(b[64:]) == uint64(len(b)),
+		"first meta":  le.Uint32(b[80:]) == 1 && b[96] == '{',
+		"last floats": le.Uint32(b[len(b)-16:]) == math.Float32bits(0.25), // 2 floats, 4 zeros, checksum
+	} {
+		if !ok {
+			t.Errorf("%s is not where FORMATS.md says", what)
+		}
+	}
+}
+
+func TestSegmentRoundTrip(t *testing.T) {
+	defer func(old bool) { littleEndian = old }(littleEndian)
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawSegment(rt)
+		littleEndian = rapid.Bool().Draw(rt, "written by cast") && littleEndian
+		b := segmentBytes(t, s)
+		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+		got, err := readBytes(b, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if !sameSegment(got, s) {
+			rt.Fatalf("wrote %+v, read %+v", s, got)
+		}
+		littleEndian = false
+		if got, err = readBytes(b, nil); err != nil || !sameSegment(got, s) {
+			rt.Fatalf("the portable reader gives %+v, %v", got, err)
+		}
+		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+	})
+}
+
+func drawSegment(rt *rapid.T) *Segment {
+	slots := rapid.IntRange(0, 4).Draw(rt, "slots")
+	s := &Segment{
+		Job:        rapid.String().Filter(func(s string) bool { return !strings.ContainsRune(s, '\uFFFD') }).Draw(rt, "job"),
+		Generation: perdure.Generation(rapid.Uint64().Draw(rt, "generation")),
+		Epoch:      perdure.Epoch(rapid.Uint64().Draw(rt, "epoch")),
+		Cut:        perdure.Clock(rapid.Int64Min(0).Draw(rt, "cut")),
+		Shard:      perdure.ShardID(rapid.Int32Min(0).Draw(rt, "shard")),
+		Seed:       rapid.Uint64().Draw(rt, "seed"),
+		Seq:        rapid.Uint64().Draw(rt, "seq"),
+		Applied:    make([]perdure.Clock, slots),
+		States:     make([][]byte, slots),
+	}
+	for i := range slots {
+		s.Applied[i] = perdure.Clock(rapid.Int64().Draw(rt, "applied"))
+		if rapid.Bool().Draw(rt, "saved") {
+			s.States[i] = append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(rt, "state")...)
+		}
+	}
+	for i := range rapid.IntRange(0, 3).Draw(rt, "tables") {
+		spec := testTable("t"+string(rune('a'+i)), rapid.Int64Range(1, 50).Draw(rt, "table rows"), rapid.IntRange(1, 5).Draw(rt, "dim"))
+		first := rapid.Int64Range(0, spec.Rows).Draw(rt, "first")
+		rows := int(rapid.Int64Range(0, spec.Rows-first).Draw(rt, "rows"))
+		values := make([]float32, rows*spec.Dim)
+		for i := range values {
+			values[i] = math.Float32frombits(rapid.Uint32().Draw(rt, "value"))
+		}
+		s.Tables = append(s.Tables, TableRows{Spec: spec, First: first, Values: values})
+	}
+	return s
+}
+
+func TestBothEncodingsAgree(t *testing.T) {
+	defer func(old bool) { littleEndian = old }(littleEndian)
+	v := make([]float32, chunkBytes/2+3) // more than one chunk
+	for i := range v {
+		v[i] = float32(i) - 0.5
+	}
+	encode := func() (b []byte) {
+		must(t, encodeFloats(v, func(p []byte) error { b = append(b, p...); return nil }))
+		return b
+	}
+	cast := encode()
+	littleEndian = false
+	portable := encode()
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.Equal(cast, portable) {
+		t.Error("the cast and the portable encoding differ")
+	}
+	got := make([]float32, len(v))
+	r := bytes.NewReader(portable)
+	must(t, decodeFloats(got, func(p []byte) error { _, err := r.Read(p); return err }))
+	if !reflect.DeepEqual(got, v) {
+		t.Error("portable decoding gives other values")
+	}
+}
+
+func TestSegmentRefusesEveryChange(t *testing.T) {
+	good := segmentBytes(t, testSegment())
+	refused := func(what string, i int, b []byte) {
+		t.Helper()
+		_, err := readBytes(b, nil)
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %d gives %v", what, i, err)
+		}
+	}
+	for i := range good {
+		refused("truncated to", i, good[:i])
+		for bit := range 8 {
+			b := bytes.Clone(good)
+			b[i] ^= 1 << bit
+			refused("flipped a bit of byte", i, b)
+		}
+	}
+	refused("extended by", 8, append(bytes.Clone(good), make([]byte, 8)...))
+}
+
+func TestSegmentErrors(t *testing.T) {
+	fsys := disk.NewMemory()
+	ref, err := WriteSegment(fsys, ".", testSegment())
+	must(t, err)
+	good, err := fsys.ReadFile(ref.File)
+	must(t, err)
+	read := func(b []byte) error {
+		f, err := fsys.Create(ref.File)
+		must(t, err)
+		_, err = f.Write(b)
+		must(t, err)
+		_, err = ReadSegment(fsys, ref.File, nil)
+		return err
+	}
+	newer := bytes.Clone(good)
+	newer[8] = 2
+	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 2), this one reads up to 1")
+	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
+	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
+	must(t, fsys.Remove(ref.File))
+	_, err = ReadSegment(fsys, ref.File, nil)
+	wantErr(t, err, ErrCorrupt, ref.File+" is missing")
+	wantErr(t, err, fs.ErrNotExist, ref.File)
+}
+
+func TestReadsIntoTheCallersMemory(t *testing.T) {
+	want := testSegment()
+	b := segmentBytes(t, want)
+	whole := map[string][]float32{"w": make([]float32, 18), "b": make([]float32, 4)}
+	s, err := readBytes(b, func(spec perdure.TableSpec, first, rows int64) ([]float32, error) {
+		d := int64(spec.Dim)
+		return whole[spec.Name][first*d : (first+rows)*d], nil
+	})
+	must(t, err)
+	if whole["w"][9] != 1 || whole["b"][3] != 3 || &s.Tables[0].Values[0] != &whole["w"][9] {
+		t.Errorf("the values are not where they were asked for: %v", whole)
+	}
+	_, err = readBytes(b, func(perdure.TableSpec, int64, int64) ([]float32, error) { return make([]float32, 1), nil })
+	if err == nil || errors.Is(err, ErrCorrupt) {
+		t.Errorf("a destination that is too short gives %v", err)
+	}
+	unknown := errors.New("unknown table")
+	_, err = readBytes(b, func(perdure.TableSpec, int64, int64) ([]float32, error) { return nil, unknown })
+	if !errors.Is(err, unknown) {
+		t.Errorf("the destination's error became %v", err)
+	}
+}
+
+func TestWriteSegmentRefusesWhatCannotBeRead(t *testing.T) {
+	for what, spoil := range map[string]func(*Segment){
+		"half a row":       func(s *Segment) { s.Tables[0].Values = s.Tables[0].Values[:4] },
+		"rows beyond":      func(s *Segment) { s.Tables[0].First = 5 },
+		"negative row":     func(s *Segment) { s.Tables[0].First = -1 },
+		"bad table":        func(s *Segment) { s.Tables[0].Spec.Dim = 0 },
+		"states for slots": func(s *Segment) { s.States = s.States[:2] },
+		"negative cut":     func(s *Segment) { s.Cut = -1 },
+		"negative shard":   func(s *Segment) { s.Shard = -1 },
+		"job not UTF-8":    func(s *Segment) { s.Job = "\xff" },
+	} {
+		fsys := disk.NewMemory()
+		s := testSegment()
+		spoil(s)
+		_, err := WriteSegment(fsys, ".", s)
+		if names, _ := fsys.List("."); err == nil || len(names) != 0 {
+			t.Errorf("%s: %v, and left %q", what, err, names)
+		}
+	}
+}
+
+// reseal makes all checksums of a segment right that the lengths allow to find,
+// so that what lies behind them is tested.
+func reseal(b []byte) []byte {
+	b = bytes.Clone(b)
+	if len(b) < headerBytes {
+		return b
+	}
+	le := binary.LittleEndian
+	le.PutUint64(b[64:], uint64(len(b)))
+	le.PutUint32(b[12:], 0)
+	le.PutUint32(b[12:], crc32.Checksum(b[:headerBytes], castagnoli))
+	for rest := b[headerBytes:]; len(rest) >= sectionBytes; {
+		n := le.Uint64(rest[8:])
+		if n > uint64(len(rest)) || sectionSize(int64(n)) > int64(len(rest)) {
+			break
+		}
+		end := sectionSize(int64(n))
+		le.PutUint32(rest[end-trailerBytes:], crc32.Checksum(rest[:end-trailerBytes], castagnoli))
+		rest = rest[end:]
+	}
+	return b
+}
+
+func TestLyingLengthsAllocateNothing(t *testing.T) {
+	good := segmentBytes(t, testSegment())
+	for i := headerBytes + 8; i < headerBytes+sectionBytes; i++ { // of the meta section
+		b := bytes.Clone(good)
+		b[i] ^= 0x7f
+		wantSmallError(t, reseal(b))
+	}
+	// A table that claims 240 GB, in as many bytes and with the checksums right.
+	s := testSegment()
+	s.Tables[0].Spec.Rows, s.Tables[0].First = 1e12, 1e10
+	b := segmentBytes(t, s)
+	claim := bytes.Replace(b, []byte(`"first":10000000000,"rows":2}`), []byte(`"first":0,"rows":20000000000}`), 1)
+	if bytes.Equal(b, claim) {
+		t.Fatal("the meta was not found")
+	}
+	wantSmallError(t, reseal(claim))
+}
+
+func wantSmallError(t *testing.T, b []byte) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := readBytes(b, nil)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("%d bytes were made for a file of %d", grown, len(b))
+	}
+}
+
+func FuzzReadSegment(f *testing.F) {
+	f.Add(segmentBytes(f, testSegment()))
+	f.Add(segmentBytes(f, &Segment{}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, reseal(b)} {
+			s, err := readBytes(b, nil)
+			if err != nil {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+					t.Fatalf("an error of no kind: %v", err)
+				}
+				continue
+			}
+			again, err := readBytes(segmentBytes(t, s), nil)
+			if err != nil || !sameSegment(again, s) {
+				t.Fatalf("what was read cannot be written: %v", err)
+			}
+		}
+	})
+}
+
+// On the two-core reference machine restoring runs at several GB/s.
+func BenchmarkRestore(b *testing.B) { benchmark(b, true) }
+
+func BenchmarkWriteSegment(b *testing.B) { benchmark(b, false) }
+
+func benchmark(b *testing.B, restore bool) {
+	const dim, rows = 1000, 25_000 // 100 MB
+	s := &Segment{Job: "bench", Tables: []TableRows{{Spec: testTable("w", rows, dim), Values: make([]float32, rows*dim)}}}
+	for i := range s.Tables[0].Values {
+		s.Tables[0].Values[i] = float32(i)
+	}
+	dir := b.TempDir()
+	ref, err := WriteSegment(disk.OS(), dir, s)
+	must(b, err)
+	b.SetBytes(ref.Bytes)
+	for b.Loop() {
+		if restore {
+			_, err = ReadSegment(disk.OS(), dir+"/"+ref.File, func(perdure.TableSpec, int64, int64) ([]float32, error) {
+				return s.Tables[0].Values, nil
+			})
+		} else {
+			_, err = WriteSegment(disk.OS(), dir, s)
+		}
+		must(b, err)
+	}
+}
