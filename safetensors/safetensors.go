@@ -1,0 +1,325 @@
+// Package safetensors writes and reads models in the public safetensors format,
+// which PyTorch and others load, and computes a model's hash.
+//
+// Only float32 tensors are supported: Perdure has no others. What Read returns
+// is complete and consistent, or there is an error. All functions may be called
+// concurrently.
+package safetensors
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// ErrMalformed is wrapped by every error about a file that is not a complete
+// safetensors file of float32 tensors.
+var ErrMalformed = errors.New("safetensors: malformed file")
+
+// Tensor is a named array of float32, its last dimension varying fastest.
+type Tensor struct {
+	Name  string
+	Shape []int64 // empty: a single value
+	Data  []float32
+}
+
+// A safetensors file, little-endian:
+//
+//	0      8     header bytes n, a multiple of 8
+//	8      n     header: JSON, then blanks; keys "__metadata__", then the tensors
+//	8+n    …     the tensors' values, in the order of the header, without gaps
+const (
+	lengthBytes = 8
+	metadataKey = "__metadata__"
+	dtype       = "F32"
+	// maxHeader is the bound of the format's own reference implementation.
+	maxHeader  = 100_000_000
+	chunkBytes = 64 << 10
+)
+
+type entry struct {
+	Dtype   string   `json:"dtype"`
+	Shape   []int64  `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"` // begin and end, from the header's end
+}
+
+// elements returns how many values a shape has; ok is false if it has a negative
+// dimension or its bytes do not fit an int64.
+func elements(shape []int64) (n int64, ok bool) {
+	n = 1
+	for _, d := range shape {
+		if d < 0 || d > 0 && n > math.MaxInt64/4/d {
+			return 0, false
+		}
+		n *= d
+	}
+	return n, true
+}
+
+// Write writes tensors, in their order, and the metadata (nil: none). It streams.
+func Write(w io.Writer, tensors []Tensor, meta map[string]string) error {
+	header, err := encodeHeader(tensors, meta)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(w, chunkBytes)
+	if _, err := out.Write(header); err != nil {
+		return fmt.Errorf("safetensors: write: %w", err)
+	}
+	for _, t := range tensors {
+		if err := writeValues(out, t.Data); err != nil {
+			return fmt.Errorf("safetensors: write %s: %w", t.Name, err)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("safetensors: write: %w", err)
+	}
+	return nil
+}
+
+func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
+	b := append(make([]byte, lengthBytes), '{')
+	field := func(name string, value any) error {
+		key, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		v, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if len(b) > lengthBytes+1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, key...), ':'), v...)
+		return nil
+	}
+	if len(meta) > 0 {
+		if err := field(metadataKey, meta); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{metadataKey: true}
+	var begin int64
+	for _, t := range tensors {
+		n, ok := elements(t.Shape)
+		switch {
+		case !utf8.ValidString(t.Name) || seen[t.Name]:
+			return nil, fmt.Errorf("safetensors: tensor name %q is taken or not UTF-8", t.Name)
+		case !ok || n != int64(len(t.Data)):
+			return nil, fmt.Errorf("safetensors: tensor %s: %d values for shape %v", t.Name, len(t.Data), t.Shape)
+		}
+		seen[t.Name] = true
+		shape := append([]int64{}, t.Shape...) // [], never null
+		if err := field(t.Name, entry{dtype, shape, [2]int64{begin, begin + 4*n}}); err != nil {
+			return nil, err
+		}
+		begin += 4 * n
+	}
+	b = append(b, '}')
+	for len(b)%8 != 0 {
+		b = append(b, ' ')
+	}
+	if len(b)-lengthBytes > maxHeader {
+		return nil, fmt.Errorf("safetensors: a header of %d bytes; at most %d are allowed", len(b), maxHeader)
+	}
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-lengthBytes))
+	return b, nil
+}
+
+// writeValues writes little-endian values, on machines of either order.
+func writeValues(w io.Writer, v []float32) error {
+	var buf [chunkBytes]byte
+	for len(v) > 0 {
+		n := min(len(v), chunkBytes/4)
+		for i, f := range v[:n] {
+			binary.LittleEndian.PutUint32(buf[4*i:], math.Float32bits(f))
+		}
+		if _, err := w.Write(buf[:4*n]); err != nil {
+			return err
+		}
+		v = v[n:]
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// Read reads a file of the given size, and returns its tensors in the order of
+// their values. It makes nothing larger than the file.
+func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
+	var length [lengthBytes]byte
+	if err := readAt(r, length[:], 0, size); err != nil {
+		return nil, nil, err
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > maxHeader || int64(n) > size-lengthBytes {
+		return nil, nil, malformed("a header of %d bytes in a file of %d", n, size)
+	}
+	header := make([]byte, n)
+	if err := readAt(r, header, lengthBytes, size); err != nil {
+		return nil, nil, err
+	}
+	tensors, entries, meta, err := decodeHeader(header)
+	if err != nil {
+		return nil, nil, err
+	}
+	base := lengthBytes + int64(n)
+	if err := checkOffsets(tensors, entries, size-base); err != nil {
+		return nil, nil, err
+	}
+	for i := range tensors {
+		e := entries[i]
+		tensors[i].Data = make([]float32, (e.Offsets[1]-e.Offsets[0])/4)
+		if err := readValues(r, tensors[i].Data, base+e.Offsets[0], size); err != nil {
+			return nil, nil, err
+		}
+	}
+	return tensors, meta, nil
+}
+
+// decodeHeader returns the tensors, without data, and their entries, both
+// in the order of the values. It goes through the JSON by hand because a map
+// would let a name that is there twice pass.
+func decodeHeader(header []byte) (tensors []Tensor, entries []entry, meta map[string]string, err error) {
+	bad := func(err error) ([]Tensor, []entry, map[string]string, error) {
+		return nil, nil, nil, malformed("header: %v", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(header))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return bad(errors.New("not a JSON object"))
+	}
+	type named struct {
+		name string
+		entry
+	}
+	var all []named
+	seen := map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return bad(err)
+		}
+		name, _ := token.(string) // a key: the decoder allows nothing else
+		if seen[name] {
+			return bad(fmt.Errorf("%q is there twice", name))
+		}
+		seen[name] = true
+		e := named{name: name}
+		if name == metadataKey {
+			err = d.Decode(&meta)
+		} else {
+			err = d.Decode(&e.entry)
+			all = append(all, e)
+		}
+		if err != nil {
+			return bad(err)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return bad(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return bad(errors.New("something follows the JSON object"))
+	}
+	slices.SortStableFunc(all, func(a, b named) int {
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]))
+	})
+	for _, e := range all {
+		tensors = append(tensors, Tensor{Name: e.name, Shape: e.Shape})
+		entries = append(entries, e.entry)
+	}
+	return tensors, entries, meta, nil
+}
+
+// checkOffsets checks that the tensors cover all of the bytes once.
+func checkOffsets(tensors []Tensor, entries []entry, bytes int64) error {
+	var end int64
+	for i, e := range entries {
+		n, ok := elements(e.Shape)
+		switch name := tensors[i].Name; {
+		case e.Dtype != dtype:
+			return malformed("tensor %q is of type %q; only %s is supported", name, e.Dtype, dtype)
+		case !ok || e.Offsets[1]-e.Offsets[0] != 4*n:
+			return malformed("tensor %q: %d bytes for shape %v", name, e.Offsets[1]-e.Offsets[0], e.Shape)
+		case e.Offsets[0] != end || e.Offsets[1] > bytes:
+			return malformed("tensor %q is at bytes %d to %d of %d, where %d was expected", name, e.Offsets[0], e.Offsets[1], bytes, end)
+		}
+		end = e.Offsets[1]
+	}
+	if end != bytes {
+		return malformed("%d bytes of values, the header describes %d", bytes, end)
+	}
+	return nil
+}
+
+func readAt(r io.ReaderAt, b []byte, at, size int64) error {
+	if at+int64(len(b)) > size {
+		return malformed("truncated: %d bytes", size)
+	}
+	n, err := r.ReadAt(b, at)
+	switch {
+	case n == len(b):
+		return nil
+	case err == io.EOF:
+		return malformed("truncated: %d bytes, not %d", at+int64(n), size)
+	}
+	return fmt.Errorf("safetensors: read: %w", err)
+}
+
+func readValues(r io.ReaderAt, v []float32, at, size int64) error {
+	var buf [chunkBytes]byte
+	for len(v) > 0 {
+		b := buf[:min(4*len(v), chunkBytes)]
+		if err := readAt(r, b, at, size); err != nil {
+			return err
+		}
+		for i := range len(b) / 4 {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+		v = v[len(b)/4:]
+		at += int64(len(b))
+	}
+	return nil
+}
+
+// Hash returns a model's hash: SHA-256, in hexadecimal, over the tensors in
+// ascending order of their names' bytes, and nothing else. Of each tensor it
+// takes, little-endian:
+//
+//	4      name bytes n
+//	n      name
+//	4      rank k
+//	8·k    dimensions
+//	4·…    values
+//
+// Two models have one hash if and only if names, shapes and all bits of all
+// values are the same, whatever the tensors' order.
+func Hash(tensors []Tensor) string {
+	sorted := slices.Clone(tensors)
+	slices.SortStableFunc(sorted, func(a, b Tensor) int { return cmp.Compare(a.Name, b.Name) })
+	h := sha256.New() // its Write never fails
+	for _, t := range sorted {
+		b := binary.LittleEndian.AppendUint32(nil, uint32(len(t.Name)))
+		b = append(b, t.Name...)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(t.Shape)))
+		for _, d := range t.Shape {
+			b = binary.LittleEndian.AppendUint64(b, uint64(d))
+		}
+		_, _ = h.Write(b)
+		_ = writeValues(h, t.Data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,205 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testTensors() []Tensor {
+	return []Tensor{
+		{Name: "w", Shape: []int64{2, 3}, Data: []float32{1, -2, 0.5, 4, 5, float32(math.Inf(-1))}},
+		{Name: "b", Shape: []int64{3}, Data: []float32{0.25, 0, 3}},
+		{Name: "empty", Shape: []int64{0, 7}, Data: []float32{}},
+		{Name: "scalar", Shape: []int64{}, Data: []float32{9}},
+	}
+}
+
+func encoded(t testing.TB, tensors []Tensor, meta map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, Write(&b, tensors, meta))
+	return b.Bytes()
+}
+
+func read(b []byte) ([]Tensor, map[string]string, error) {
+	return Read(bytes.NewReader(b), int64(len(b)))
+}
+
+func TestGolden(t *testing.T) {
+	const golden = "testdata/model.safetensors"
+	meta := map[string]string{"format": "pt", "by": "perdure"}
+	got := encoded(t, testTensors(), meta)
+	if *update {
+		must(t, os.WriteFile(golden, got, 0o666))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Error("the bytes are not the golden ones")
+	}
+	if n := binary.LittleEndian.Uint64(got); n%8 != 0 || got[8] != '{' {
+		t.Errorf("a header of %d bytes that begins with %q", n, got[8])
+	}
+	tensors, gotMeta, err := read(got)
+	if err != nil || !reflect.DeepEqual(tensors, testTensors()) || !reflect.DeepEqual(gotMeta, meta) {
+		t.Errorf("read %v, %v, %v", tensors, gotMeta, err)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		names := rapid.SliceOfNDistinct(rapid.StringOf(rapid.RuneFrom([]rune("ab.<\"é_"))), 0, 4, rapid.ID[string]).Draw(rt, "names")
+		var tensors []Tensor
+		for _, name := range names {
+			shape := rapid.SliceOfN(rapid.Int64Range(0, 4), 0, 3).Draw(rt, "shape")
+			n, _ := elements(shape)
+			data := make([]float32, n)
+			for i := range data {
+				data[i] = rapid.Float32().Draw(rt, "value")
+			}
+			tensors = append(tensors, Tensor{name, append([]int64{}, shape...), data})
+		}
+		got, _, err := read(encoded(t, tensors, nil))
+		if err != nil || Hash(got) != Hash(tensors) || len(got) != len(tensors) {
+			rt.Fatalf("wrote %v, read %v, %v", tensors, got, err)
+		}
+	})
+}
+
+func TestMoreThanOneChunk(t *testing.T) {
+	v := make([]float32, chunkBytes/2+3)
+	for i := range v {
+		v[i] = float32(i)
+	}
+	want := []Tensor{{"v", []int64{int64(len(v))}, v}}
+	got, _, err := read(encoded(t, want, nil))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("values differ, %v", err)
+	}
+}
+
+func TestWriteRefuses(t *testing.T) {
+	for what, tensors := range map[string][]Tensor{
+		"a wrong shape":      {{"a", []int64{2}, []float32{1}}},
+		"a negative shape":   {{"a", []int64{-1, -1}, []float32{1}}},
+		"an overflow":        {{"a", []int64{1 << 32, 1 << 32}, nil}},
+		"one name twice":     {{"a", nil, []float32{1}}, {"a", nil, []float32{1}}},
+		"the metadata's key": {{metadataKey, nil, []float32{1}}},
+		"no UTF-8":           {{"\xff", nil, []float32{1}}},
+	} {
+		var b bytes.Buffer
+		if err := Write(&b, tensors, nil); err == nil || b.Len() != 0 {
+			t.Errorf("%s: %v, %d bytes", what, err, b.Len())
+		}
+	}
+}
+
+func file(header string, values int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, values)...)
+}
+
+func TestReadRefuses(t *testing.T) {
+	const a = `"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
+	if _, _, err := read(file("{"+a+"}", 4)); err != nil {
+		t.Fatalf("the sound one: %v", err)
+	}
+	for what, b := range map[string][]byte{
+		"an empty file":       {},
+		"a lying length":      binary.LittleEndian.AppendUint64(nil, 1<<62),
+		"a negative length":   binary.LittleEndian.AppendUint64(nil, 1<<63),
+		"no JSON":             file("hello", 0),
+		"a list":              file("[]", 0),
+		"half an object":      file("{"+a, 4),
+		"two objects":         file("{"+a+"}{}", 4),
+		"too few bytes":       file("{"+a+"}", 3),
+		"too many bytes":      file("{"+a+"}", 5),
+		"one name twice":      file("{"+a+","+a+"}", 4),
+		"another type":        file(strings.ReplaceAll("{"+a+"}", "F32", "F16"), 4),
+		"a wrong shape":       file(strings.ReplaceAll("{"+a+"}", "[1]", "[2]"), 4),
+		"an overflow":         file(strings.ReplaceAll("{"+a+"}", "[1]", "[4611686018427387905,4]"), 4),
+		"a gap":               file(strings.ReplaceAll("{"+a+"}", "[0,4]", "[4,8]"), 8),
+		"an overlap":          file("{"+a+`,"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4),
+		"metadata of numbers": file("{"+`"__metadata__":{"x":1},`+a+"}", 4),
+	} {
+		_, _, err := read(b)
+		if !errors.Is(err, ErrMalformed) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s gives %v", what, err)
+		}
+	}
+	b := encoded(t, testTensors(), nil)
+	for i := range b {
+		if _, _, err := read(b[:i]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("truncated to %d gives %v", i, err)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	// Computed from the documented bytes with another implementation.
+	const want = "f1d381e6947cc3851e8340fe5ae85b6f9253d1288131de55d62a5414d2f673fe"
+	tensors := testTensors()
+	if got := Hash(tensors); got != want {
+		t.Errorf("got %s", got)
+	}
+	tensors[0], tensors[2] = tensors[2], tensors[0]
+	if Hash(tensors) != want {
+		t.Error("the order of the tensors counts")
+	}
+	for what, change := range map[string]func(t []Tensor){
+		"name":      func(t []Tensor) { t[0].Name = "v" },
+		"shape":     func(t []Tensor) { t[0].Shape = []int64{3, 2} },
+		"value":     func(t []Tensor) { t[0].Data[5] = 0 },
+		"zero sign": func(t []Tensor) { t[1].Data[1] = float32(math.Copysign(0, -1)) },
+	} {
+		tensors := testTensors()
+		change(tensors)
+		if Hash(tensors) == want {
+			t.Errorf("the %s does not count", what)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(encoded(f, testTensors(), map[string]string{"a": "b"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tensors, meta, err := read(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("an error of no kind: %v", err)
+			}
+			return
+		}
+		again, _, err := read(encoded(t, tensors, meta))
+		if err != nil || Hash(again) != Hash(tensors) {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+	})
+}
+
+func ExampleWrite() {
+	var file bytes.Buffer
+	err := Write(&file, []Tensor{{Name: "w", Shape: []int64{2}, Data: []float32{1, 2}}}, nil)
+	tensors, _, readErr := Read(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	fmt.Println(tensors, err, readErr)
+	// Output: [{w [2] [1 2]}] <nil> <nil>
+}
