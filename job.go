@@ -13,6 +13,13 @@ type JobSpec struct {
 	Clocks      Clock       `json:"clocks"` // the job ends when every slot has finished so many; 0: no end
 	Consistency Consistency `json:"consistency"`
 	Recovery    Recovery    `json:"recovery"`
+
+	// Alarms are clocks whose beginning workers report at once, since somebody
+	// waits for them (a fault that is planned, say).
+	Alarms []Clock `json:"alarms,omitempty"`
+	// AwaitExport keeps a completed job alive until its parent says that the model
+	// has been exported.
+	AwaitExport bool `json:"await_export,omitempty"`
 }
 
 // Validate reports what is wrong with the job, if anything.

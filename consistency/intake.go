@@ -264,7 +264,9 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 }
 
 // Incarnation returns the oldest incarnation of a slot that is not refused.
-func (in *Intake) Incarnation(slot perdure.Slot) perdure.Incarnation { return in.slots[slot].incarnation }
+func (in *Intake) Incarnation(slot perdure.Slot) perdure.Incarnation {
+	return in.slots[slot].incarnation
+}
 
 // Decide carries out what was decided when the slot was fenced for the given
 // incarnation: what is staged of clocks < start is ticked, where it is missing

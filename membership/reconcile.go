@@ -390,3 +390,56 @@ func (c *Core) checkComplete() {
 		c.event("complete", "", "every slot has finished clock %d", v.End)
 	}
 }
+
+// Serving reports whether every shard serves and every slot works.
+func (c *Core) Serving() bool {
+	for i := range c.facts.View.Shards {
+		if st := c.shardStatus(i); st == nil || !st.Ready {
+			return false
+		}
+	}
+	for i := range c.slots {
+		if !c.facts.View.Slots[i].Settled || c.slots[i].gone {
+			return false
+		}
+	}
+	return true
+}
+
+// Condition describes a place for people.
+type Condition struct {
+	Place
+	State   string // waiting, alive, silent, dead
+	Clock   perdure.Clock
+	Problem string
+	Server  *perdure.ServerStatus
+	Worker  *perdure.WorkerStatus
+}
+
+// Condition returns how a place is.
+func (c *Core) Condition(k Kind, index int) Condition {
+	p, o := c.place(k, index)
+	d := Condition{Place: *p, State: "alive", Clock: o.lastClock, Server: o.server, Worker: o.worker}
+	switch {
+	case o.gone:
+		d.State = "dead"
+	case p.Process == "":
+		d.State = "waiting"
+	case o.suspect:
+		d.State = "silent"
+	case !o.connected:
+		d.State = "waiting"
+	}
+	if k == Server && o.server != nil {
+		d.Clock = -1
+		for _, sh := range o.server.Shards {
+			if d.Clock < 0 || sh.MinClock < d.Clock {
+				d.Clock = sh.MinClock
+			}
+			if sh.Problem != "" {
+				d.Problem = sh.Problem
+			}
+		}
+	}
+	return d
+}

@@ -55,25 +55,42 @@ func (p *Part) Run(first perdure.RowID, n int) ([]float32, error) {
 	return p.Values[at : at+n*p.Spec.Dim], nil
 }
 
-// Check reports whether deltas for the given rows could be applied: so that an
-// update is refused before any part of it is.
-func (p *Part) Check(first perdure.RowID, n, values int) error {
-	if _, err := p.Run(first, n); err != nil {
-		return err
+// CheckRows reports whether deltas of the given number of values could be
+// applied to the rows: so that an update is refused before any part of it is.
+// The rows are ids, or count consecutive ones from first where ids is nil.
+func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values int) error {
+	if ids == nil {
+		if _, err := p.Run(first, count); err != nil {
+			return err
+		}
 	}
-	if values != n*p.Spec.Dim {
-		return fmt.Errorf("%w: %d for %d rows of table %s of %d each", ErrShape, values, n, p.Spec.Name, p.Spec.Dim)
+	for _, id := range ids {
+		if _, err := p.Row(id); err != nil {
+			return err
+		}
+	}
+	if values != count*p.Spec.Dim {
+		return fmt.Errorf("%w: %d for %d rows of table %s of %d each", ErrShape, values, count, p.Spec.Name, p.Spec.Dim)
 	}
 	return nil
 }
 
-// ApplyRun applies deltas of an update of the given clock to n consecutive rows.
-func (p *Part) ApplyRun(first perdure.RowID, n int, delta []float32, clock perdure.Clock) error {
-	if err := p.Check(first, n, len(delta)); err != nil {
+// ApplyRows applies deltas, row after row, of an update of the given clock. The
+// rows are named as for CheckRows; nothing is applied if they are refused.
+func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, clock perdure.Clock) error {
+	if err := p.CheckRows(first, ids, count, len(delta)); err != nil {
 		return err
 	}
-	rows, _ := p.Run(first, n)
-	Apply(p.Spec.Rule, rows, delta, clock)
+	if ids == nil {
+		run, _ := p.Run(first, count)
+		Apply(p.Spec.Rule, run, delta, clock)
+		return nil
+	}
+	dim := p.Spec.Dim
+	for i, id := range ids {
+		row, _ := p.Row(id)
+		Apply(p.Spec.Rule, row, delta[i*dim:(i+1)*dim], clock)
+	}
 	return nil
 }
 

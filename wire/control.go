@@ -78,9 +78,38 @@ type Event struct {
 	Details map[string]any `json:"details,omitempty"`
 }
 
+// Progress is what the coordinator knows of the job, for its parent and for
+// people: at every tick, at alarms, and when it is complete.
+type Progress struct {
+	Revision     uint64             `json:"revision"`
+	Generation   perdure.Generation `json:"generation"`
+	Clock        perdure.Clock      `json:"clock"` // the least of all slots' clocks
+	End          perdure.Clock      `json:"end"`
+	Durable      perdure.Clock      `json:"durable"`
+	Complete     bool               `json:"complete"` // nothing is left to do but to export the model
+	Serving      bool               `json:"serving"`  // every shard serves and every slot works
+	UpdatesLost  int64              `json:"updates_lost"`
+	ClocksRedone int64              `json:"clocks_redone"`
+	Places       []PlaceProgress    `json:"places"`
+}
+
+// PlaceProgress is one server's or worker's part of a Progress.
+type PlaceProgress struct {
+	Role        Role                    `json:"role"`
+	Index       int                     `json:"index"`
+	Process     string                  `json:"process"`
+	PID         int                     `json:"pid"`
+	Incarnation perdure.Incarnation     `json:"incarnation"`
+	State       string                  `json:"state"` // waiting, alive, silent, dead
+	Clock       perdure.Clock           `json:"clock"`
+	Problem     string                  `json:"problem,omitempty"`
+	Server      *perdure.ServerCounters `json:"server,omitempty"`
+	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
+}
+
 // Order asks a process to do something.
 type Order struct {
-	Kind   string `json:"kind"` // "kill" and "fault" to the supervisor, "fault" to servers and workers, "stop", "drop"
+	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "finish", "drop", "pass" to the coordinator
 	Target string `json:"target,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Spec   string `json:"spec,omitempty"`

@@ -66,6 +66,8 @@ const (
 	KindEvent   Kind = 8  // control, coordinator → supervisor: Event
 	KindOrder   Kind = 9  // control, coordinator → supervisor, server or worker: Order
 	KindExited  Kind = 10 // control, supervisor → coordinator: Exited
+	// KindProgress is control, coordinator → supervisor: Progress.
+	KindProgress Kind = 11
 
 	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); no payload
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload

@@ -55,6 +55,9 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		c.tick()
 	}
 	c.clock++
+	if slices.Contains(c.job.Alarms, c.clock) {
+		c.notify()
+	}
 	return c.clock, nil
 }
 

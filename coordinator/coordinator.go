@@ -1,0 +1,298 @@
+// Package coordinator is the process that knows who is alive and who holds
+// what: the shell around membership. It owns connections, time and the
+// registry; every decision is membership's.
+//
+// One goroutine, the loop, owns the core. Facts are in the registry before
+// anybody hears of them. The coordinator may be killed at any instant: training
+// goes on with the view that everybody has, and a new process goes on from the
+// registry with the same decisions.
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/registry"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// Config is what a coordinator needs to run.
+type Config struct {
+	Listener      transport.Listener
+	Registry      registry.Registry
+	Begin         *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
+	Disk          disk.FS
+	CheckpointDir string
+	Log           *slog.Logger
+	Tick          time.Duration // 0: 100 ms
+	Patience      time.Duration // of silence, after which a process is suspected; 0: 1.5 s
+}
+
+const (
+	defaultTick     = 100 * time.Millisecond
+	defaultPatience = 1500 * time.Millisecond
+	greeting        = 5 * time.Second
+	inboxSize       = 1024
+	maxEvents       = 4096 // kept for a supervisor that is away
+)
+
+// Coordinator is one coordinator process.
+type Coordinator struct {
+	cfg   Config
+	inbox chan func() // runs in the loop
+	ready chan struct{}
+
+	// The loop's own.
+	core       *membership.Core
+	revision   uint64 // of the registry's document
+	members    map[*member]struct{}
+	supervisor *member
+	events     []wire.Frame // for the supervisor, not sent yet
+	progressed perdure.Clock
+	completed  bool
+	lastReport wire.Report
+}
+
+// member is a connection that was admitted, or that waits for its slot.
+type member struct {
+	conn    transport.Conn
+	hello   wire.Hello
+	index   int
+	waiting bool // for its slot to be settled
+}
+
+// Run coordinates until ctx ends or the registry fails.
+func Run(ctx context.Context, cfg Config) error {
+	c, err := New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// New reads the registry and prepares a coordinator. Nothing is served before Run.
+func New(ctx context.Context, cfg Config) (*Coordinator, error) {
+	if cfg.Tick == 0 {
+		cfg.Tick = defaultTick
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	doc, revision, err := cfg.Registry.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	var facts membership.Facts
+	switch {
+	case revision > 0:
+		if err := json.Unmarshal(doc, &facts); err != nil {
+			return nil, fmt.Errorf("coordinator: facts in the registry: %w", err)
+		}
+	case cfg.Begin != nil:
+		facts = *cfg.Begin
+	default:
+		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
+	}
+	c := &Coordinator{
+		cfg: cfg, inbox: make(chan func(), inboxSize), ready: make(chan struct{}),
+		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), revision: revision,
+		members: map[*member]struct{}{}, progressed: -1,
+	}
+	if revision == 0 {
+		if err := c.save(ctx, &facts); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Run serves until ctx ends or the registry fails.
+func (c *Coordinator) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer func() {
+		cancel()
+		c.cfg.Listener.Close()
+		for m := range c.members {
+			m.conn.Close()
+		}
+	}()
+	wg.Go(func() { c.accept(ctx, &wg) })
+	tick := time.NewTicker(c.cfg.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f := <-c.inbox:
+			f()
+		case <-tick.C:
+			c.core.Tick()
+			c.progress(true)
+		}
+		if err := c.carryOut(ctx, &wg); err != nil {
+			return err
+		}
+	}
+}
+
+// do runs f in the loop.
+func (c *Coordinator) do(ctx context.Context, f func()) {
+	select {
+	case c.inbox <- f:
+	case <-ctx.Done():
+	}
+}
+
+// Ask runs f in the loop, where it may look at the core, and waits for it.
+func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, last wire.Report)) error {
+	done := make(chan struct{})
+	c.do(ctx, func() { f(c.core, c.lastReport); close(done) })
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Order passes an order on to the supervisor; false if there is none.
+func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
+	there := false
+	err := c.Ask(ctx, func(*membership.Core, wire.Report) {
+		if there = c.supervisor != nil; there {
+			c.supervisor.send(wire.Control(wire.KindOrder, o))
+		}
+	})
+	return there, err
+}
+
+// carryOut does what the core wants done, in its order: the registry first.
+func (c *Coordinator) carryOut(ctx context.Context, wg *sync.WaitGroup) error {
+	r := c.core.Ready()
+	if r.Facts != nil {
+		if err := c.save(ctx, r.Facts); err != nil {
+			return err
+		}
+		c.grant()
+		view := wire.Control(wire.KindView, &r.Facts.View)
+		for m := range c.members {
+			if !m.waiting {
+				m.send(view)
+			}
+		}
+	}
+	for _, e := range r.Events {
+		c.tell(e)
+	}
+	for _, k := range r.Kills {
+		if c.supervisor != nil {
+			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
+				Kind: "kill", Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
+			}))
+		}
+	}
+	if r.Publish != nil {
+		p := *r.Publish
+		job, tables := c.core.Facts().Job, c.core.Facts().View.Tables
+		wg.Go(func() { c.publish(ctx, p, job, tables) })
+	}
+	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
+		c.core.Finish()
+	}
+	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
+		c.progress(false)
+	}
+	return nil
+}
+
+func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
+	doc, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("coordinator: %w", err)
+	}
+	if c.revision, err = c.cfg.Registry.Save(ctx, doc, c.revision); err != nil {
+		return fmt.Errorf("coordinator: %w", err)
+	}
+	return nil
+}
+
+// publish writes the manifest of a cut that every shard has written, and then
+// lets the loop record it.
+func (c *Coordinator) publish(ctx context.Context, p membership.Publish, job perdure.JobSpec, tables []perdure.TableSpec) {
+	m := checkpoint.Manifest{Job: job, Generation: p.Generation, Cut: p.Cut, Tables: tables, SavedAt: time.Now().UTC()}
+	for i, g := range p.Segments {
+		m.Segments = append(m.Segments, checkpoint.SegmentRef{
+			File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq,
+		})
+	}
+	err := checkpoint.Publish(c.cfg.Disk, c.cfg.CheckpointDir, m)
+	if err != nil {
+		c.cfg.Log.Error("cannot publish a checkpoint", "cut", p.Cut, "err", err)
+		select { // the same cut is asked for again
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	c.do(ctx, func() {
+		c.core.Published(p.Generation, p.Cut, err == nil)
+		if err != nil {
+			return
+		}
+		// Only once the registry names the new checkpoint may the old one go.
+		if ready := c.carryOutFacts(ctx); ready != nil {
+			c.cfg.Log.Error("registry", "err", ready)
+			return
+		}
+		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
+			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
+		}
+	})
+}
+
+// carryOutFacts makes the facts durable at once.
+func (c *Coordinator) carryOutFacts(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	return c.carryOut(ctx, &wg)
+}
+
+// tell passes an event on to the log and the supervisor.
+func (c *Coordinator) tell(e membership.Event) {
+	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
+	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
+		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
+	}))
+}
+
+// toSupervisor sends a frame to the supervisor, or keeps it for the next one.
+func (c *Coordinator) toSupervisor(f wire.Frame) {
+	if c.supervisor != nil && c.supervisor.conn.Send(f) == nil {
+		return
+	}
+	if len(c.events) < maxEvents {
+		c.events = append(c.events, f)
+	}
+}
+
+// drop loses a share of the shards, chosen by a seed.
+func (c *Coordinator) drop(share float64, seed uint64) {
+	n := len(c.core.Facts().View.Shards)
+	order := rand.New(rand.NewPCG(seed, uint64(n))).Perm(n)
+	var shards []perdure.ShardID
+	for _, s := range order[:min(n, max(1, int(share*float64(n)+0.5)))] {
+		shards = append(shards, perdure.ShardID(s))
+	}
+	c.core.Drop(shards)
+}

@@ -1,0 +1,297 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+func (m *member) send(f wire.Frame) {
+	if m.conn.Send(f) != nil {
+		m.conn.Close() // its reader notices
+	}
+}
+
+func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
+
+func (c *Coordinator) accept(ctx context.Context, wg *sync.WaitGroup) {
+	for {
+		conn, err := c.cfg.Listener.Accept()
+		if err != nil {
+			return
+		}
+		wg.Go(func() { c.serve(ctx, conn) })
+	}
+}
+
+// serve handles one connection until it breaks.
+func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	hello, err := transport.Greet(conn, greeting)
+	if err != nil {
+		c.cfg.Log.Warn("closed a connection that did not say who it is", "peer", conn.Peer(), "err", err)
+		return
+	}
+	m := &member{conn: conn, hello: hello, index: hello.Index}
+	admitted := make(chan bool, 1)
+	c.do(ctx, func() { admitted <- c.admit(m) })
+	select {
+	case ok := <-admitted:
+		if !ok {
+			return
+		}
+	case <-ctx.Done():
+		return
+	}
+	var f wire.Frame
+	for {
+		if err = conn.Recv(&f); err != nil {
+			break
+		}
+		act, parseErr := c.parse(m, &f)
+		if parseErr != nil {
+			err = parseErr
+			break
+		}
+		c.do(ctx, act)
+	}
+	c.do(ctx, func() { c.leave(m, err) })
+}
+
+// admit decides on a newcomer.
+func (c *Coordinator) admit(m *member) bool {
+	facts := c.core.Facts()
+	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)})
+		return false
+	}
+	switch m.hello.Role {
+	case wire.RoleSupervisor:
+		c.supervisor = m
+		c.welcome(m, 0)
+		for _, f := range c.events {
+			m.send(f)
+		}
+		c.events = nil
+		c.progress(true)
+	case wire.RoleObserver:
+		c.welcome(m, 0)
+	case wire.RoleServer, wire.RoleWorker:
+		return c.join(m)
+	default:
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("unknown role %q", m.hello.Role)})
+		return false
+	}
+	return true
+}
+
+// join asks the core for a server's or worker's place.
+func (c *Coordinator) join(m *member) bool {
+	facts := c.core.Facts()
+	k := m.kind()
+	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && c.superseded(k, i, m.hello) {
+		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
+		return false
+	}
+	index, incarnation, verdict := c.core.Join(k, m.hello.Index, m.hello.Process, m.hello.Addr, m.hello.PID)
+	m.index = index
+	switch verdict {
+	case membership.Granted:
+		c.welcome(m, incarnation)
+	case membership.Wait:
+		m.waiting = true
+		c.members[m] = struct{}{}
+	case membership.Taken:
+		c.cfg.Log.Info("a process waits for a place that is still taken", "role", k, "index", m.hello.Index)
+		return false // it asks again
+	case membership.Refused:
+		most := facts.Job.Slots
+		if k == membership.Server {
+			most = facts.Job.Servers
+		}
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)})
+		return false
+	}
+	return true
+}
+
+// superseded reports whether a process that had a place has lost it.
+func (c *Coordinator) superseded(k membership.Kind, index int, h wire.Hello) bool {
+	facts := c.core.Facts()
+	places := facts.Servers
+	if k == membership.Worker {
+		places = facts.Slots
+	}
+	return index < len(places) && places[index].Process != h.Process && places[index].Incarnation >= h.Incarnation
+}
+
+func (c *Coordinator) refuse(m *member, r wire.Refusal) {
+	c.cfg.Log.Warn("refused a connection", "peer", m.conn.Peer(), "role", m.hello.Role, "reason", r.Reason)
+	_ = transport.Refuse(m.conn, r) // it is being closed anyway
+}
+
+// welcome tells a process that it is in, and everything it needs to know.
+func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
+	facts := c.core.Facts()
+	m.waiting = false
+	c.members[m] = struct{}{}
+	m.send(wire.Control(wire.KindWelcome, wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}))
+	m.send(wire.Control(wire.KindView, &facts.View))
+}
+
+// grant welcomes the workers whose slots have been settled.
+func (c *Coordinator) grant() {
+	facts := c.core.Facts()
+	for m := range c.members {
+		if m.waiting && facts.View.Slots[m.index].Settled && facts.Slots[m.index].Process == m.hello.Process {
+			c.welcome(m, facts.Slots[m.index].Incarnation)
+		}
+	}
+}
+
+func (c *Coordinator) leave(m *member, err error) {
+	if _, there := c.members[m]; !there {
+		return
+	}
+	delete(c.members, m)
+	c.cfg.Log.Info("connection ended", "role", m.hello.Role, "index", m.index, "err", err)
+	if c.supervisor == m {
+		c.supervisor = nil
+	}
+	if m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker {
+		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
+	}
+}
+
+// parse turns a frame into what the loop is to do about it.
+func (c *Coordinator) parse(m *member, f *wire.Frame) (func(), error) {
+	switch f.Kind {
+	case wire.KindStatus:
+		var st wire.Status
+		if err := wire.ParseControl(f, &st); err != nil {
+			return nil, err
+		}
+		return func() { c.status(m, st) }, nil
+	case wire.KindTable:
+		var spec perdure.TableSpec
+		if err := wire.ParseControl(f, &spec); err != nil {
+			return nil, err
+		}
+		return func() {
+			if err := c.core.AddTable(spec); err != nil {
+				c.refuse(m, wire.Refusal{Reason: err.Error()})
+			}
+		}, nil
+	case wire.KindReport:
+		var r wire.Report
+		if err := wire.ParseControl(f, &r); err != nil {
+			return nil, err
+		}
+		return func() { c.report(r) }, nil
+	case wire.KindExited:
+		var e wire.Exited
+		if err := wire.ParseControl(f, &e); err != nil {
+			return nil, err
+		}
+		return func() { c.core.Gone(membership.Kind(e.Role), e.Index, e.PID, e.How) }, nil
+	case wire.KindOrder:
+		var o wire.Order
+		if err := wire.ParseControl(f, &o); err != nil {
+			return nil, err
+		}
+		return func() { c.order(o) }, nil
+	}
+	return nil, fmt.Errorf("unexpected frame of kind %d", f.Kind)
+}
+
+func (c *Coordinator) status(m *member, st wire.Status) {
+	if m.waiting {
+		return
+	}
+	switch {
+	case st.Server != nil && m.hello.Role == wire.RoleServer:
+		c.core.ServerStatus(m.index, m.hello.Process, *st.Server)
+	case st.Worker != nil && m.hello.Role == wire.RoleWorker:
+		c.core.WorkerStatus(m.index, m.hello.Process, *st.Worker)
+	}
+}
+
+func (c *Coordinator) report(r wire.Report) {
+	if r.Generation != c.core.Facts().View.Generation {
+		return // of a course of training that was abandoned
+	}
+	if r.EndAfter {
+		c.core.EndAfter(r.Clock)
+		return
+	}
+	if r.TestAccuracy != nil || r.TestLoss != nil {
+		c.lastReport = r
+	}
+	c.toSupervisor(wire.Control(wire.KindReport, r))
+}
+
+// order does what the supervisor asks for.
+func (c *Coordinator) order(o wire.Order) {
+	switch o.Kind {
+	case "finish":
+		c.core.Finish()
+	case "drop":
+		var share float64
+		var seed uint64
+		if _, err := fmt.Sscanf(o.Spec, "%g %d", &share, &seed); err == nil {
+			c.drop(share, seed)
+		}
+	case "pass": // a fault for one of the members' own fault layers
+		o.Kind = "fault"
+		for m := range c.members {
+			if fmt.Sprintf("%s:%d", m.hello.Role, m.index) == o.Target {
+				m.send(wire.Control(wire.KindOrder, o))
+			}
+		}
+	default:
+		c.cfg.Log.Warn("order not understood", "kind", o.Kind)
+	}
+}
+
+// progress tells the supervisor how the job is.
+func (c *Coordinator) progress(always bool) {
+	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
+	if c.supervisor == nil {
+		return
+	}
+	facts := c.core.Facts()
+	p := wire.Progress{
+		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
+		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Serving: c.core.Serving(),
+		UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
+	}
+	if always || p.Complete {
+		for i := range facts.Servers {
+			p.Places = append(p.Places, place(wire.RoleServer, i, c.core.Condition(membership.Server, i)))
+		}
+		for i := range facts.Slots {
+			p.Places = append(p.Places, place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i)))
+		}
+	}
+	c.supervisor.send(wire.Control(wire.KindProgress, p))
+}
+
+func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress {
+	p := wire.PlaceProgress{
+		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
+		State: d.State, Clock: d.Clock, Problem: d.Problem,
+	}
+	if d.Server != nil {
+		p.Server = &d.Server.Counters
+	}
+	if d.Worker != nil {
+		p.Worker = &d.Worker.Counters
+	}
+	return p
+}
