@@ -1,0 +1,112 @@
+// Package contract is what a training program and the worker that runs it
+// promise each other.
+//
+// A [Workload] says which tables it trains, computes one clock for one slot at
+// a time through [Tables], and can judge a model. It knows nothing of servers,
+// shards or failures: the worker gives it rows and takes its deltas.
+//
+// A clock is a pure function of (seed, slot, clock) and of the rows that it
+// Gets: a worker may be asked for the same clock again after a failure, in this
+// process or in another, and must then compute the same.
+//
+// Package workload gives these types again under its own name, beside the list
+// of all workloads; this package is apart from it so that workloads can import
+// it.
+package contract
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// Params is what a user chooses about a training program. All processes of a
+// job must be given the same.
+type Params struct {
+	Seed        uint64
+	Slots       int                 // of the job, at least 1; the data are shared out among them
+	Batch       int                 // examples that a slot computes on per clock, at least 1
+	Rate        float64             // learning rate at clock 0
+	Schedule    perdure.Schedule    // of the learning rate; "" is const
+	StepEvery   perdure.Clock       // schedule step: clocks between two reductions
+	StepFactor  float64             // schedule step: what the rate is multiplied with
+	Data        string              // folder of the data; "" is the embedded set
+	Consistency perdure.Consistency // of every table
+}
+
+// Rule returns the update rule that the learning rate stands for.
+func (p Params) Rule() perdure.Rule {
+	return perdure.Rule{Kind: perdure.RuleSGD, Rate: p.Rate, Schedule: p.Schedule, Every: p.StepEvery, Factor: p.StepFactor}
+}
+
+// The largest values of Params: far beyond use, and small enough that a
+// position in the data never overflows.
+const (
+	maxSlots = 4096
+	maxBatch = 1 << 20
+)
+
+// Validate reports what is wrong with the parameters, if anything, without
+// looking at the data.
+func (p Params) Validate() error {
+	if p.Slots < 1 || p.Slots > maxSlots {
+		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, maxSlots)
+	}
+	if p.Batch < 1 || p.Batch > maxBatch {
+		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
+	}
+	if err := p.Rule().Validate(); err != nil {
+		return err
+	}
+	_, err := perdure.ParseConsistency(p.Consistency.String())
+	return err
+}
+
+// Tables is a workload's way to the model: the worker's Get and Inc. Rows are
+// contiguous runs of whole rows: len(dst) is the number of rows times the
+// table's Dim, and row first+i is dst[i*Dim : (i+1)*Dim].
+type Tables interface {
+	// Get reads rows at the slot's present clock, as fresh as the table's
+	// consistency model demands.
+	Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error
+	// Inc adds to the slot's update for its present clock. It does not keep delta.
+	Inc(ctx context.Context, table string, first perdure.RowID, delta []float32) error
+}
+
+// Metrics is what one slot learned about its training in one clock.
+type Metrics struct {
+	TrainLoss float64 // mean over the batch, at the rows that were read; NaN or Inf once training diverged
+	Samples   int     // examples computed on
+}
+
+// Eval judges a model on examples that it was not trained on.
+type Eval struct {
+	Loss     float64 // mean, lower is better
+	Accuracy float64 // fraction of examples classified right, 0 to 1
+}
+
+// Description says what a workload works on, for people.
+type Description struct {
+	Name       string // of the workload
+	Data       string // name of the data set
+	Train      int    // examples to train on, over all slots
+	Test       int    // examples to evaluate on
+	Parameters int    // float32 values in all tables
+}
+
+// Workload is a training program. It keeps scratch memory, so that a clock
+// allocates nothing: one goroutine at a time may use it, and each worker has
+// its own.
+type Workload interface {
+	// Describe says what the workload works on.
+	Describe() Description
+	// Tables lists the tables that the job must have.
+	Tables() []perdure.TableSpec
+	// Step computes one clock of one slot: Gets, then Incs. It does not call
+	// Clock; that is for its caller. Errors of t are returned as they are, so
+	// that errors.Is finds perdure.ErrRolledBack.
+	Step(ctx context.Context, t Tables, slot perdure.Slot, clock perdure.Clock) (Metrics, error)
+	// Evaluate Gets the whole model and judges it on the test examples.
+	Evaluate(ctx context.Context, t Tables) (Eval, error)
+}

@@ -1,0 +1,313 @@
+// Package softmax trains multinomial logistic regression on labelled pictures:
+// the smallest real workload, convex, so that every healthy run ends near the
+// same loss.
+//
+// [Model] is the computation, which knows nothing of parameter servers; Open
+// makes it a workload. The model is one table of features+1 rows by classes
+// columns, the bias in the last row; a picture's scores are x·W + bias with
+// pixels standardised to about zero mean (see scalePixel). Each slot computes
+// the gradient over its own batch and divides it by the number of slots, so
+// that the sum over the slots is a mean over all their batches and the learning
+// rate means the same for any number of workers.
+//
+// Everything is a function of its arguments: batches of (seed, slot, clock),
+// results of the weights and the batch, in fixed orders of reduction and on one
+// thread, so that the same machine architecture gives the same bits each time
+// whatever GOMAXPROCS is.
+package softmax
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
+)
+
+const (
+	// chunkRows is how many pictures are multiplied at once: 64 × 784 float32 are
+	// 200 kB, which stay in the second-level cache from the forward to the
+	// backward product. It also bounds the scratch memory for any batch.
+	chunkRows = 64
+	// chunkCols is how many columns of the gradient are computed at once. Up to
+	// 192 gonum stays on the calling goroutine (from 4 blocks of 64 on it starts
+	// more, which costs allocations), and the accumulators stay in the
+	// first-level cache: 55 µs for 64 pictures, against 85 µs in one piece.
+	chunkCols = 192
+)
+
+// Options of a Model.
+type Options struct {
+	Seed  uint64  // of the order of the pictures
+	Slots int     // at least 1
+	Batch int     // pictures per slot and clock, at least 1
+	L2    float64 // weight decay: L2/2·‖W‖² is added to the loss; the bias is left out
+}
+
+// Model computes losses and gradients. It owns scratch memory and is not for
+// concurrent use; its data set is only read and may be shared.
+type Model struct {
+	data         *dataset.Images
+	options      Options
+	dim, classes int
+	order        *order
+	pixel        [256]float32 // standardised value of each grey level
+
+	// Scratch, all row-major. Weights and gradient are transposed to classes ×
+	// dim, so that both products run along the pixels: with the table's own
+	// layout the forward product of 64 pictures takes 262 µs instead of 49, the
+	// backward one 197 instead of 55; transposing takes 6.
+	x        []float32 // chunkRows × dim: standardised pixels
+	p        []float32 // chunkRows × classes: scores, then their gradient
+	weights  []float32 // classes × dim
+	gradient []float32 // classes × dim
+	bias     []float32 // classes
+	biasGrad []float32 // classes
+	exps     []float64 // classes
+}
+
+// New returns a model for the data.
+func New(data *dataset.Images, o Options) (*Model, error) {
+	switch {
+	case o.Slots < 1:
+		return nil, fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, o.Slots)
+	case o.Batch < 1:
+		return nil, fmt.Errorf("%w: softmax: batch of %d pictures; choose at least 1", perdure.ErrUsage, o.Batch)
+	case o.Slots > data.Train.N:
+		return nil, fmt.Errorf("%w: softmax: %d workers for %d training pictures; each needs at least one", perdure.ErrUsage, o.Slots, data.Train.N)
+	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
+		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
+	case data.Train.Classes < 2:
+		return nil, fmt.Errorf("%w: softmax: %s has pictures of one class only; there is nothing to learn", perdure.ErrUsage, data.Name)
+	}
+	dim, classes := data.Train.Dim, data.Train.Classes
+	m := &Model{
+		data: data, options: o, dim: dim, classes: classes,
+		order:    newOrder(o.Seed, data.Train.N, o.Slots, o.Batch),
+		x:        make([]float32, chunkRows*dim),
+		p:        make([]float32, chunkRows*classes),
+		weights:  make([]float32, classes*dim),
+		gradient: make([]float32, classes*dim),
+		bias:     make([]float32, classes),
+		biasGrad: make([]float32, classes),
+		exps:     make([]float64, classes),
+	}
+	for level := range m.pixel {
+		m.pixel[level] = scalePixel(uint8(level))
+	}
+	return m, nil
+}
+
+// scalePixel standardises a grey level: 0 to 255 becomes -1 to 1. On the full
+// Fashion-MNIST, 4 slots × 64 pictures, const schedule, the best of a few rates
+// after 1,000 clocks gives a test accuracy of 0.830 so, 0.822 with pixels in
+// [0, 1], and 0.834 with the set's own mean and deviation, which is not worth a
+// constant for each set.
+func scalePixel(level uint8) float32 { return (float32(level)/255 - 0.5) / 0.5 }
+
+// Rows returns the number of rows of the model: pixels + 1.
+func (m *Model) Rows() int { return m.dim + 1 }
+
+// Classes returns the number of columns of the model.
+func (m *Model) Classes() int { return m.classes }
+
+// Batch returns the training pictures of a slot's clock: a pure function of
+// (seed, slot, clock). The slice is valid until the next call. Slot must be in
+// [0, Slots) and clock not below 0.
+func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
+	return m.order.batch(slot, clock)
+}
+
+// Gradient computes a slot's clock at the weights w: into grad, of w's length
+// Rows × Classes, the gradient of the batch's mean loss divided by Slots, and as
+// result the batch's mean loss itself, weight decay included. It allocates
+// nothing, but for the slot's order on the slot's first clock.
+func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
+	m.load(w)
+	clear(m.biasGrad)
+	batch := m.Batch(slot, clock)
+	scale := float32(1 / (float64(len(batch)) * float64(m.options.Slots)))
+	for first := 0; first < len(batch); first += chunkRows {
+		chunk := batch[first:min(first+chunkRows, len(batch))]
+		for i, picture := range chunk {
+			m.standardise(i, m.data.Train.Image(int(picture)))
+		}
+		m.forward(len(chunk))
+		for i, picture := range chunk {
+			scores := m.p[i*m.classes : (i+1)*m.classes]
+			loss += m.softmax(scores, m.data.Train.Labels[picture], scale)
+			for k, g := range scores {
+				m.biasGrad[k] += g
+			}
+		}
+		m.backward(len(chunk), first > 0)
+	}
+	m.store(grad)
+	loss /= float64(len(batch))
+	if m.options.L2 > 0 {
+		loss += m.decay(w, grad)
+	}
+	return loss
+}
+
+// Evaluate returns the mean loss, without weight decay, and the fraction of the
+// pictures whose highest score is that of their class (of equal scores, the
+// first counts). The split must be of the model's data set.
+func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
+	m.load(w)
+	right := 0
+	for first := 0; first < split.N; first += chunkRows {
+		n := min(chunkRows, split.N-first)
+		for i := range n {
+			m.standardise(i, split.Image(first+i))
+		}
+		m.forward(n)
+		for i := range n {
+			scores := m.p[i*m.classes : (i+1)*m.classes]
+			label := split.Labels[first+i]
+			if argmax(scores) == int(label) {
+				right++
+			}
+			loss += m.softmax(scores, label, 0)
+		}
+	}
+	return loss / float64(split.N), float64(right) / float64(split.N)
+}
+
+// load transposes the weights into the scratch.
+func (m *Model) load(w []float32) {
+	for f := range m.dim {
+		for k, v := range w[f*m.classes : (f+1)*m.classes] {
+			m.weights[k*m.dim+f] = v
+		}
+	}
+	copy(m.bias, w[m.dim*m.classes:])
+}
+
+// store transposes the gradient out of the scratch.
+func (m *Model) store(grad []float32) {
+	for f := range m.dim {
+		row := grad[f*m.classes : (f+1)*m.classes]
+		for k := range row {
+			row[k] = m.gradient[k*m.dim+f]
+		}
+	}
+	copy(grad[m.dim*m.classes:], m.biasGrad)
+}
+
+// standardise makes a picture row i of the chunk.
+func (m *Model) standardise(i int, pixels []uint8) {
+	row := m.x[i*m.dim : (i+1)*m.dim]
+	for j, level := range pixels {
+		row[j] = m.pixel[level]
+	}
+}
+
+// forward computes the scores of the chunk's n pictures into p.
+func (m *Model) forward(n int) {
+	for i := range n {
+		copy(m.p[i*m.classes:], m.bias)
+	}
+	// Chunks of classes, for the reason of chunkCols.
+	for first := 0; first < m.classes; first += chunkCols {
+		blas32.Gemm(blas.NoTrans, blas.Trans, 1,
+			matrix(m.x, n, m.dim, 0, m.dim),
+			blas32.General{Rows: min(chunkCols, m.classes-first), Cols: m.dim, Stride: m.dim, Data: m.weights[first*m.dim:]},
+			1, matrix(m.p, n, m.classes, first, min(first+chunkCols, m.classes)))
+	}
+}
+
+// backward adds the chunk's part to the gradient, or starts it.
+func (m *Model) backward(n int, add bool) {
+	beta := float32(0)
+	if add {
+		beta = 1
+	}
+	// A block of 64 classes at a time, so that gonum stays on this goroutine
+	// however many classes there are.
+	for k := 0; k < m.classes; k += 64 {
+		kEnd := min(k+64, m.classes)
+		for first := 0; first < m.dim; first += chunkCols {
+			end := min(first+chunkCols, m.dim)
+			blas32.Gemm(blas.Trans, blas.NoTrans, 1,
+				matrix(m.p, n, m.classes, k, kEnd),
+				matrix(m.x, n, m.dim, first, end),
+				beta, matrix(m.gradient[k*m.dim:], kEnd-k, m.dim, first, end))
+		}
+	}
+}
+
+// matrix is columns first to end of a row-major matrix of rows × stride.
+func matrix(data []float32, rows, stride, first, end int) blas32.General {
+	return blas32.General{Rows: rows, Cols: end - first, Stride: stride, Data: data[first : (rows-1)*stride+end]}
+}
+
+// softmax returns the cross-entropy loss of one picture's scores and replaces
+// them by its gradient times scale.
+func (m *Model) softmax(scores []float32, label uint8, scale float32) (loss float64) {
+	highest := float64(scores[0])
+	for _, s := range scores[1:] {
+		highest = max(highest, float64(s))
+	}
+	own := float64(scores[label])
+	sum := 0.0
+	for k, s := range scores {
+		m.exps[k] = math.Exp(float64(s) - highest)
+		sum += m.exps[k]
+	}
+	for k := range scores {
+		share := m.exps[k] / sum
+		if k == int(label) {
+			share--
+		}
+		scores[k] = float32(share) * scale
+	}
+	return math.Log(sum) + highest - own
+}
+
+// decay adds the gradient of the weight decay and returns its part of the loss.
+func (m *Model) decay(w, grad []float32) float64 {
+	perSlot := float32(m.options.L2 / float64(m.options.Slots))
+	squares := 0.0
+	for i, v := range w[:m.dim*m.classes] {
+		// The conversions keep compilers from fusing multiply and add.
+		grad[i] += float32(perSlot * v)
+		squares += float64(float64(v) * float64(v))
+	}
+	return m.options.L2 / 2 * squares
+}
+
+// argmax returns the first index of the highest score.
+func argmax(scores []float32) int {
+	best := 0
+	for k, s := range scores {
+		if s > scores[best] {
+			best = k
+		}
+	}
+	return best
+}
+
+// TrainPlain trains from zeros without a parameter server and returns the
+// weights: what a job of the same options does under bsp, on one thread. Each
+// clock, all slots compute at the same weights, then their updates are applied
+// in slot order, w -= rate(clock)·gradient.
+func TrainPlain(m *Model, clocks perdure.Clock, rate func(perdure.Clock) float32) []float32 {
+	w := make([]float32, m.Rows()*m.Classes())
+	grads := make([]float32, m.options.Slots*len(w))
+	for clock := range clocks {
+		for slot := range m.options.Slots {
+			m.Gradient(w, perdure.Slot(slot), clock, grads[slot*len(w):][:len(w)])
+		}
+		a := -rate(clock)
+		for slot := range m.options.Slots {
+			for i, g := range grads[slot*len(w):][:len(w)] {
+				w[i] += float32(a * g)
+			}
+		}
+	}
+	return w
+}

@@ -1,0 +1,88 @@
+// Package workload lists the training programs and opens them by name. The list
+// is written out here; nothing registers itself.
+//
+// What a workload is, package contract says; its types have their names here
+// too, so that a user of workloads imports one package.
+package workload
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/workload/contract"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+// The types of package contract.
+type (
+	// Params is what a user chooses about a training program.
+	Params = contract.Params
+	// Tables is a workload's way to the model.
+	Tables = contract.Tables
+	// Metrics is what one slot learned about its training in one clock.
+	Metrics = contract.Metrics
+	// Eval judges a model on examples that it was not trained on.
+	Eval = contract.Eval
+	// Description says what a workload works on.
+	Description = contract.Description
+	// Workload is a training program.
+	Workload = contract.Workload
+)
+
+// Info describes a workload before it is opened.
+type Info struct {
+	Name  string
+	Line  string  // one line for people
+	Batch int     // a good choice where the user makes none
+	Rate  float64 // likewise
+}
+
+type entry struct {
+	Info
+	open func(Params) (Workload, error)
+}
+
+var entries = []entry{
+	{
+		Info{softmax.Name, "logistic regression on pictures in classes (Fashion-MNIST): small, convex, quick", softmax.DefaultBatch, softmax.DefaultRate},
+		softmax.Open,
+	},
+}
+
+// List returns all workloads.
+func List() []Info {
+	list := make([]Info, len(entries))
+	for i, e := range entries {
+		list[i] = e.Info
+	}
+	return list
+}
+
+// Find returns the workload of that name.
+func Find(name string) (Info, error) {
+	e, err := find(name)
+	return e.Info, err
+}
+
+// New opens a workload: it checks the parameters and loads the data. What the
+// user did wrong is told in one line: perdure.ErrUsage, or an error of package
+// dataset about the data.
+func New(name string, p Params) (Workload, error) {
+	e, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	return e.open(p)
+}
+
+func find(name string) (entry, error) {
+	known := make([]string, len(entries))
+	for i, e := range entries {
+		if e.Name == name {
+			return e, nil
+		}
+		known[i] = e.Name
+	}
+	return entry{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+}

@@ -1,0 +1,252 @@
+package workload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+func goodParams(name string) workload.Params {
+	info, err := workload.Find(name)
+	if err != nil {
+		panic(err)
+	}
+	return workload.Params{
+		Seed: 3, Slots: 2, Batch: info.Batch, Rate: info.Rate,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	change := func(f func(*workload.Params)) workload.Params {
+		p := goodParams("softmax")
+		f(&p)
+		return p
+	}
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	for _, c := range []struct {
+		name   string
+		params workload.Params
+		kind   error
+		want   string
+	}{
+		{"sofmax", goodParams("softmax"), perdure.ErrUsage, `unknown workload "sofmax"; choose softmax`},
+		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
+		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},
+		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "0 workers"},
+		{"softmax", change(func(p *workload.Params) { p.Rate = math.NaN() }), perdure.ErrUsage, "learning rate NaN"},
+		{"softmax", change(func(p *workload.Params) { p.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
+		{"softmax", change(func(p *workload.Params) { p.Schedule = "cosine" }), perdure.ErrUsage, `schedule "cosine"`},
+		{"softmax", change(func(p *workload.Params) { p.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
+		{"softmax", change(func(p *workload.Params) { p.Consistency.Kind = "psp" }), perdure.ErrUsage, `consistency model "psp"`},
+		{"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing, nowhere + ": no such folder"},
+	} {
+		w, err := workload.New(c.name, c.params)
+		if w != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("New(%q, %+v): %v, want one line with %q", c.name, c.params, err, c.want)
+		}
+	}
+}
+
+// memory is a parameter server of one thread: Incs wait until tick, which
+// applies them in order.
+type memory struct {
+	t       *testing.T
+	specs   []perdure.TableSpec
+	rows    [][]float32
+	pending []inc
+	err     error // of all calls
+}
+
+// inc is an Inc that waits for its tick.
+type inc struct {
+	spec  perdure.TableSpec
+	rows  []float32 // that it changes
+	delta []float32
+}
+
+func newMemory(t *testing.T, specs []perdure.TableSpec) *memory {
+	m := &memory{t: t, specs: specs}
+	for _, s := range specs {
+		if err := s.Validate(1); err != nil {
+			t.Error(err)
+		}
+		m.rows = append(m.rows, make([]float32, s.Rows*int64(s.Dim)))
+	}
+	return m
+}
+
+func (m *memory) run(name string, first perdure.RowID, n int) (perdure.TableSpec, []float32) {
+	i := slices.IndexFunc(m.specs, func(s perdure.TableSpec) bool { return s.Name == name })
+	if i < 0 {
+		m.t.Fatalf("no table %q", name)
+	}
+	dim := m.specs[i].Dim
+	if n == 0 || n%dim != 0 {
+		m.t.Fatalf("%d values are not whole rows of %d", n, dim)
+	}
+	return m.specs[i], m.rows[i][int(first)*dim:][:n]
+}
+
+func (m *memory) Get(_ context.Context, name string, first perdure.RowID, dst []float32) error {
+	_, rows := m.run(name, first, len(dst))
+	copy(dst, rows)
+	return m.err
+}
+
+func (m *memory) Inc(_ context.Context, name string, first perdure.RowID, delta []float32) error {
+	spec, rows := m.run(name, first, len(delta))
+	m.pending = append(m.pending, inc{spec, rows, slices.Clone(delta)})
+	return m.err
+}
+
+func (m *memory) tick(c perdure.Clock) {
+	for _, i := range m.pending {
+		table.Apply(i.spec.Rule, i.rows, i.delta, c)
+	}
+	m.pending = nil
+}
+
+// TestAllLearn trains every workload and redoes each clock of slot 0 in another
+// instance, as after a failure: the deltas must be the same.
+func TestAllLearn(t *testing.T) {
+	for _, info := range workload.List() {
+		t.Run(info.Name, func(t *testing.T) {
+			params := goodParams(info.Name)
+			w, err := workload.New(info.Name, params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := workload.New(info.Name, params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := w.Describe()
+			if d.Name != info.Name || d.Data == "" || d.Train < 1 || d.Test < 1 || info.Line == "" {
+				t.Errorf("described as %+v, %q", d, info.Line)
+			}
+			m := newMemory(t, w.Tables())
+			values := 0
+			for _, rows := range m.rows {
+				values += len(rows)
+			}
+			if d.Parameters != values {
+				t.Errorf("described with %d parameters, the tables hold %d", d.Parameters, values)
+			}
+			before := evaluate(t, w, m)
+			for clock := range perdure.Clock(40) {
+				for slot := range perdure.Slot(params.Slots) {
+					step(t, w, m, slot, clock)
+				}
+				redone := &memory{t: t, specs: m.specs, rows: m.rows}
+				step(t, again, redone, 0, clock)
+				for i, want := range m.pending[:len(redone.pending)] {
+					if !slices.Equal(redone.pending[i].delta, want.delta) {
+						t.Fatalf("clock %d, computed again elsewhere, gives other deltas", clock)
+					}
+				}
+				m.tick(clock)
+			}
+			after := evaluate(t, w, m)
+			if !(after.Loss < 0.9*before.Loss) || !(after.Accuracy > before.Accuracy) {
+				t.Errorf("before training %+v, after %+v", before, after)
+			}
+		})
+	}
+}
+
+func evaluate(t *testing.T, w workload.Workload, m *memory) workload.Eval {
+	t.Helper()
+	e, err := w.Evaluate(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func step(t *testing.T, w workload.Workload, m *memory, slot perdure.Slot, clock perdure.Clock) workload.Metrics {
+	t.Helper()
+	metrics, err := w.Step(t.Context(), m, slot, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if metrics.Samples < 1 || !(metrics.TrainLoss > 0) || len(m.pending) == 0 {
+		t.Fatalf("slot %d, clock %d: %+v, %d Incs", slot, clock, metrics, len(m.pending))
+	}
+	return metrics
+}
+
+// TestSoftmaxIsThePlainLoop: under bsp, tables with the servers' own rule give
+// the bits of the baseline.
+func TestSoftmaxIsThePlainLoop(t *testing.T) {
+	params := goodParams("softmax")
+	params.Slots, params.Schedule = 3, perdure.ScheduleSqrt
+	w, err := workload.New("softmax", params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMemory(t, w.Tables())
+	for clock := range perdure.Clock(15) {
+		for slot := range perdure.Slot(params.Slots) {
+			step(t, w, m, slot, clock)
+		}
+		m.tick(clock)
+	}
+	data, err := dataset.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := softmax.New(data, softmax.Options{Seed: params.Seed, Slots: params.Slots, Batch: params.Batch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain := softmax.TrainPlain(model, 15, params.Rule().RateAt); !slices.Equal(plain, m.rows[0]) {
+		t.Error("the workload and the plain loop end with different bits")
+	}
+}
+
+func TestErrorsOfTablesComeThrough(t *testing.T) {
+	for _, info := range workload.List() {
+		w, err := workload.New(info.Name, goodParams(info.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMemory(t, w.Tables())
+		for _, slot := range []perdure.Slot{-1, 2} {
+			if _, err := w.Step(t.Context(), m, slot, 0); !errors.Is(err, perdure.ErrUsage) {
+				t.Errorf("slot %d of 2: %v", slot, err)
+			}
+		}
+		m.err = perdure.ErrRolledBack
+		if _, err := w.Step(t.Context(), m, 0, 0); !errors.Is(err, perdure.ErrRolledBack) {
+			t.Errorf("Step: %v", err)
+		}
+		if _, err := w.Evaluate(t.Context(), m); !errors.Is(err, perdure.ErrRolledBack) {
+			t.Errorf("Evaluate: %v", err)
+		}
+	}
+}
+
+func ExampleNew() {
+	w, err := workload.New("softmax", workload.Params{
+		Seed: 1, Slots: 4, Batch: 64, Rate: 0.05,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%+v\n", w.Describe())
+	// Output: {Name:softmax Data:embedded Fashion-MNIST Train:10000 Test:2000 Parameters:7850}
+}
