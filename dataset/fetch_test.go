@@ -100,7 +100,7 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 		client
 		want string
 	}{
-		{"client missing", t.Context(), missing, "no-such-program-1a2b is not installed here; get tiny-data; then put package/data/*-ubyte into"},
+		{"client missing", t.Context(), missing, "not installed here: no-such-program-1a2b; get tiny-data; then put package/data/*-ubyte into"},
 		{"client fails", t.Context(), bringing(goodFiles, errors.New("no network")), "no network; if it goes on failing: get tiny-data; then put package/data/*-ubyte into"},
 		{"canceled", canceled, bringing(nil, errors.New("killed")), "context canceled"},
 		{"file missing", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first"}, nil), "b-ubyte: no such file"},
