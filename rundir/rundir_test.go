@@ -1,0 +1,274 @@
+package rundir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func create1(t *testing.T) *Dir {
+	t.Helper()
+	d, err := Create(filepath.Join(t.TempDir(), "runs", "first"))
+	must(t, err)
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isUsage asks for one clear line.
+func isUsage(t *testing.T, err error, want string) {
+	t.Helper()
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v; want one line of usage with %q", err, want)
+	}
+}
+
+// full is a run with everything known, and bare one with nothing.
+func full(t *testing.T, d *Dir) {
+	t.Helper()
+	must(t, d.WriteRun(map[string]any{"seed": 7, "faults": []string{"kill:server:0@clock:10"}}))
+	must(t, d.Event(Event{Seconds: 0, Kind: "begin", Text: "the first clock began"}))
+	must(t, d.Event(Event{
+		Seconds: 1.25, Clock: 10, Kind: "exit", Target: "server:0", Text: "killed by SIGKILL\nat once",
+		Details: map[string]any{"pid": 42, "at": "x"},
+	}))
+	must(t, d.Point(SeriesPoint{
+		Seconds: 0.5, Clock: 3, TrainLoss: new(2.25), TestLoss: new(2.5), TestAccuracy: new(0.125),
+		ClocksPerSecond: new(6.0), SamplesPerSecond: new(1e6), MBPushedPerSecond: new(7.5), MBPulledPerSecond: new(8.5),
+		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0), MBCoordinator: new(6.5),
+	}))
+	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1))}))
+	must(t, d.WriteSummary(Summary{
+		Workload: "softmax", Data: "digits", Workers: 2, Servers: 3, Shards: 8,
+		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+		OnOutage:    "wait", Seed: 7, Clocks: 100, WallSeconds: 12.5,
+		TimeSplit: map[string]float64{"compute": 10},
+		TrainLoss: new(0.25), TestLoss: new(0.5), TestAccuracy: new(0.9),
+		UpdatesSent: new(int64(1600)), UpdatesApplied: new(int64(1600)), UpdatesLost: new(int64(0)),
+		ClocksRedone: new(int64(10)), BytesPushed: new(int64(1 << 40)), BytesPulled: new(int64(2)),
+		ClockDifferential: map[string]int64{"-1": 5, "0": 2}, ReadLag: map[string]int64{"0": 7},
+		Failures: []Failure{
+			{Kind: "kill", Target: "server:0", AtSeconds: 1.25, AtClock: 10, DetectedAfterMs: new(1.5), ServingAgainAfterMs: new(250.0), UpdatesLost: new(int64(0)), ClocksRedone: new(int64(10))},
+			{Kind: "kill", Target: "worker:1", AtSeconds: 2, AtClock: 12},
+		},
+		ModelSHA256: new("ab12"),
+	}))
+}
+
+// TestGolden holds every file's bytes.
+func TestGolden(t *testing.T) {
+	for name, write := range map[string]func(*testing.T, *Dir){
+		"full": full,
+		"bare": func(t *testing.T, d *Dir) {
+			must(t, d.WriteSummary(Summary{
+				OnOutage: "wait", TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(-1)),
+				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+			}))
+		},
+	} {
+		d := create1(t)
+		write(t, d)
+		must(t, d.Close())
+		var got bytes.Buffer
+		for _, file := range []string{runFile, eventsFile, seriesFile, summaryFile} {
+			b, err := os.ReadFile(filepath.Join(d.Path(), file))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&got, "== %s\n%s", file, b)
+		}
+		golden := filepath.Join("testdata", name+".golden")
+		if *update {
+			must(t, os.WriteFile(golden, got.Bytes(), 0o666))
+		}
+		want, err := os.ReadFile(golden)
+		must(t, err)
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s: the files are\n%s\nwant\n%s", name, &got, want)
+		}
+	}
+}
+
+// TestFolders finds the folders where processes expect them.
+func TestFolders(t *testing.T) {
+	d := create1(t)
+	defer d.Close()
+	for _, dir := range []string{d.Checkpoint(), filepath.Dir(d.LogFile("server-0"))} {
+		info, err := os.Stat(dir)
+		must(t, err)
+		if !info.IsDir() || filepath.Dir(dir) != d.Path() {
+			t.Errorf("%s is not a folder of the run", dir)
+		}
+	}
+	if got := filepath.Base(d.LogFile("server-0")); got != "server-0.log" {
+		t.Errorf("log file %s", got)
+	}
+}
+
+// TestCreateRefuses gives one clear line for each folder that will not do.
+func TestCreateRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o666))
+	_, err := Create(dir)
+	isUsage(t, err, "is not empty (it holds file)")
+	_, err = Create(file)
+	isUsage(t, err, "is a file")
+	_, err = Create(filepath.Join(file, "below"))
+	isUsage(t, err, "not a directory")
+	_, err = Create("")
+	isUsage(t, err, "no name")
+
+	locked := filepath.Join(dir, "locked")
+	must(t, os.Mkdir(locked, 0o555))
+	if os.Geteuid() != 0 { // who may write anywhere
+		_, err = Create(locked)
+		isUsage(t, err, "permission denied")
+	}
+
+	d := create1(t)
+	must(t, d.Close())
+	_, err = Create(d.Path())
+	isUsage(t, err, "is not empty")
+}
+
+// TestOneRunEach lets only one of many win an empty folder.
+func TestOneRunEach(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	won := make(chan *Dir, 8)
+	var all sync.WaitGroup
+	for range cap(won) {
+		all.Go(func() {
+			d, err := Create(path)
+			if err == nil {
+				won <- d
+			} else if !errors.Is(err, perdure.ErrUsage) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d runs in one folder", len(won))
+	}
+	must(t, (<-won).Close())
+}
+
+// TestConcurrent appends whole lines from many goroutines.
+func TestConcurrent(t *testing.T) {
+	d := create1(t)
+	const writers, each = 8, 50
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			for range each {
+				if err := errors.Join(
+					d.Event(Event{Kind: "k", Text: strings.Repeat("x", 100*i)}),
+					d.Point(SeriesPoint{Seconds: float64(i)}),
+					d.WriteRun(i),
+				); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	must(t, d.Close())
+	for file, extra := range map[string]int{eventsFile: 0, seriesFile: 1} {
+		b, err := os.ReadFile(filepath.Join(d.Path(), file))
+		must(t, err)
+		lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+		if len(lines) != writers*each+extra {
+			t.Errorf("%s has %d lines", file, len(lines))
+		}
+		for _, line := range lines {
+			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != 14 {
+				t.Fatalf("%s: torn line %q", file, line)
+			}
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(d.Path(), ".*.tmp"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestErrors returns what writing, syncing and encoding run into.
+func TestErrors(t *testing.T) {
+	d := create1(t)
+	if d.Event(Event{Details: map[string]any{"x": math.NaN()}}) == nil {
+		t.Error("an event that has no JSON was written")
+	}
+	if d.WriteRun(func() {}) == nil {
+		t.Error("a run that has no JSON was written")
+	}
+	must(t, d.Close())
+	if !errors.Is(d.Event(Event{}), os.ErrClosed) || !errors.Is(d.Point(SeriesPoint{}), os.ErrClosed) || !errors.Is(d.Close(), os.ErrClosed) {
+		t.Error("a closed run was written to")
+	}
+	must(t, os.RemoveAll(d.Path()))
+	if !errors.Is(d.WriteRun(1), os.ErrNotExist) || !errors.Is(d.WriteSummary(Summary{}), os.ErrNotExist) {
+		t.Error("a run without a folder was written to")
+	}
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	d = create1(t)
+	must(t, d.events.Close())
+	d.events = full
+	if d.Event(Event{}) == nil {
+		t.Error("an event on a full disk is no error")
+	}
+	if d.Close() == nil {
+		t.Error("Close hides that syncing failed")
+	}
+	if !errors.Is(d.series.Close(), os.ErrClosed) {
+		t.Error("Close leaves a file open behind an error")
+	}
+}
+
+// TestReadRun reads back what was written, and says what is wrong otherwise.
+func TestReadRun(t *testing.T) {
+	type run struct {
+		Seed uint64 `json:"seed"`
+	}
+	d := create1(t)
+	defer d.Close()
+	var got run
+	isUsage(t, ReadRun(d.Path(), &got), "has no run.json")
+	isUsage(t, ReadRun(d.Path()+"x", &got), "there is no folder")
+	must(t, d.WriteRun(run{Seed: 1}))
+	must(t, d.WriteRun(run{Seed: math.MaxUint64}))
+	must(t, ReadRun(d.Path(), &got))
+	if got.Seed != math.MaxUint64 {
+		t.Errorf("read %+v", got)
+	}
+	name := filepath.Join(d.Path(), runFile)
+	for content, want := range map[string]string{"": "is empty", `{"seed":`: "is damaged", `{"seed":"x"}`: "is damaged"} {
+		must(t, os.WriteFile(name, []byte(content), 0o666))
+		isUsage(t, ReadRun(d.Path(), &got), want)
+	}
+	must(t, os.Remove(name))
+	must(t, os.Mkdir(name, 0o777))
+	isUsage(t, ReadRun(d.Path(), &got), "is a directory")
+}

@@ -1,0 +1,71 @@
+package rundir
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// Summary is how a run ended. Every field is always in summary.json; what is
+// not known is nil, and null there.
+type Summary struct {
+	Workload    string              `json:"workload"`
+	Data        string              `json:"data"`
+	Workers     int                 `json:"workers"`
+	Servers     int                 `json:"servers"`
+	Shards      int                 `json:"shards"`
+	Consistency perdure.Consistency `json:"consistency"`
+	Recovery    perdure.Recovery    `json:"recovery"`
+	OnOutage    string              `json:"on_outage"`
+	Seed        uint64              `json:"seed"`
+
+	Clocks      perdure.Clock      `json:"clocks"` // that every slot has finished
+	WallSeconds float64            `json:"wall_seconds"`
+	TimeSplit   map[string]float64 `json:"time_split"` // seconds by what they went to
+
+	// A loss that is no finite number is written as null too: JSON has no other
+	// word for it. series.csv tells the two apart.
+	TrainLoss    *float64 `json:"train_loss"`
+	TestLoss     *float64 `json:"test_loss"`
+	TestAccuracy *float64 `json:"test_accuracy"` // 0 to 1
+
+	UpdatesSent    *int64 `json:"updates_sent"`
+	UpdatesApplied *int64 `json:"updates_applied"`
+	UpdatesLost    *int64 `json:"updates_lost"`
+	ClocksRedone   *int64 `json:"clocks_redone"`
+	BytesPushed    *int64 `json:"bytes_pushed"`
+	BytesPulled    *int64 `json:"bytes_pulled"`
+
+	// Histograms over reads of rows, by the number of clocks.
+	ClockDifferential map[string]int64 `json:"clock_differential"`
+	ReadLag           map[string]int64 `json:"read_lag"`
+
+	Failures    []Failure `json:"failures"` // in order of time; none is []
+	ModelSHA256 *string   `json:"model_sha256"`
+}
+
+// Failure is one fault or death of the run, and what came of it.
+type Failure struct {
+	Kind      string        `json:"kind"`
+	Target    string        `json:"target"`
+	AtSeconds float64       `json:"at_seconds"` // since the first clock began
+	AtClock   perdure.Clock `json:"at_clock"`
+
+	DetectedAfterMs     *float64 `json:"detected_after_ms"`
+	ServingAgainAfterMs *float64 `json:"serving_again_after_ms"` // every shard serves and every slot works
+	UpdatesLost         *int64   `json:"updates_lost"`
+	ClocksRedone        *int64   `json:"clocks_redone"`
+}
+
+// WriteSummary makes or replaces summary.json.
+func (d *Dir) WriteSummary(s Summary) error {
+	for _, v := range []**float64{&s.TrainLoss, &s.TestLoss, &s.TestAccuracy} {
+		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {
+			*v = nil
+		}
+	}
+	if s.Failures == nil {
+		s.Failures = []Failure{}
+	}
+	return d.replace(summaryFile, s)
+}
