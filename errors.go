@@ -12,8 +12,8 @@ var (
 	// shards) has been given to a newer process. It must end.
 	ErrFenced = errors.New("perdure: this process's place has been taken by a newer one")
 
-	// ErrStopped is returned by calls that were pending when the job was stopped.
-	ErrStopped = errors.New("perdure: the job was stopped")
+	// ErrStopped is returned when the job was stopped, or had ended before.
+	ErrStopped = errors.New("perdure: the job is over")
 
 	// ErrRefused wraps every reason for which a peer turns a connection down for
 	// good: retrying with the same parameters cannot succeed.

@@ -110,6 +110,9 @@ func (c *Coordinator) join(m *member) bool {
 	case membership.Taken:
 		c.cfg.Log.Info("a process waits for a place that is still taken", "role", k, "index", m.hello.Index)
 		return false // it asks again
+	case membership.Over:
+		c.refuse(m, wire.Refusal{Over: true, Reason: "the job is done"})
+		return false
 	case membership.Refused:
 		most := facts.Job.Slots
 		if k == membership.Server {

@@ -196,6 +196,7 @@ const (
 	Wait                   // its place is not settled yet
 	Taken                  // a live process has the place; it may ask again later
 	Refused                // there is no such place
+	Over                   // the job is done
 )
 
 // Join handles a process that asks for a place; index -1 asks for any free one.
@@ -209,6 +210,9 @@ func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perd
 	}
 	if index >= c.size(k) {
 		return index, 0, Refused
+	}
+	if c.facts.View.Done {
+		return index, 0, Over
 	}
 	p, o := c.place(k, index)
 	if p.Process != process {
@@ -327,6 +331,9 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 // Tick lets time pass: silent processes become suspects.
 func (c *Core) Tick() {
 	c.tick++
+	if c.facts.View.Done {
+		return
+	}
 	for _, k := range []Kind{Server, Worker} {
 		for i := range c.size(k) {
 			p, o := c.place(k, i)

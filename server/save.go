@@ -43,9 +43,13 @@ func (sh *shard) save(seg *checkpoint.Segment) {
 		}
 		sh.s.cfg.Log.Error("cannot write a checkpoint segment; training waits", "shard", sh.id, "try", try, "err", err)
 		sh.trouble(err.Error())
-		time.Sleep(savePause)
+		select {
+		case <-time.After(savePause):
+		case <-sh.s.ctx.Done():
+			return
+		}
 	}
-	if sh.retired() {
+	if sh.retired() || sh.s.ctx.Err() != nil {
 		return
 	}
 	if err != nil {

@@ -54,8 +54,10 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 type Server struct {
 	cfg     Config
 	addr    string
-	changed chan struct{} // capacity 1: a status is worth sending
-	failed  chan error    // capacity 1: the server cannot go on
+	changed chan struct{}   // capacity 1: a status is worth sending
+	failed  chan error      // capacity 1: the server cannot go on
+	ctx     context.Context // the server's life
+	wg      sync.WaitGroup  // all goroutines; new ones are started by running ones only
 
 	mu          sync.Mutex // guards what follows
 	job         *perdure.JobSpec
@@ -75,6 +77,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
+	if cfg.CheckpointDir != "" {
+		if err := cfg.Disk.MkdirAll(cfg.CheckpointDir); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
 	l, err := cfg.Network.Listen(cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("server: listen on %q: %w", cfg.Listen, err)
@@ -91,13 +98,13 @@ func Run(ctx context.Context, cfg Config) error {
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	s.ctx = ctx
+	defer s.wg.Wait()
 	defer cancel(nil)
 	defer s.closeConns()
-	wg.Go(func() { s.accept(ctx, l, &wg) })
-	wg.Go(func() { s.heartbeat(ctx) })
-	wg.Go(func() {
+	s.wg.Go(func() { s.accept(ctx, l) })
+	s.wg.Go(func() { s.heartbeat(ctx) })
+	s.wg.Go(func() {
 		link := transport.Link{
 			Network: cfg.Network, Addr: cfg.Coordinator,
 			Hello: s.hello, Up: s.up, Frame: s.frame, Down: s.down,
@@ -213,7 +220,7 @@ func (s *Server) status() perdure.ServerStatus {
 }
 
 // accept takes connections until the listener is closed.
-func (s *Server) accept(ctx context.Context, l transport.Listener, wg *sync.WaitGroup) {
+func (s *Server) accept(ctx context.Context, l transport.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -222,7 +229,7 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, wg *sync.Wait
 			}
 			return
 		}
-		wg.Go(func() { s.serve(c) })
+		s.wg.Go(func() { s.serve(c) })
 	}
 }
 

@@ -169,7 +169,8 @@ func (sh *shard) pump() {
 	}
 	if sh.intake.AtCut() {
 		sh.saving = true
-		go sh.save(sh.segment())
+		seg := sh.segment()
+		sh.s.wg.Go(func() { sh.save(seg) })
 	}
 	sh.answerWaiting()
 	sh.acknowledge()

@@ -34,7 +34,7 @@ func (s *Server) onView(v perdure.View) {
 			}
 			sh = newShard(s, id, n)
 			s.shards[id] = sh
-			go s.restore(sh, v)
+			s.wg.Go(func() { s.restore(sh, v) })
 			continue
 		}
 		s.bring(sh)

@@ -31,7 +31,8 @@ const (
 )
 
 // Run keeps the link until ctx ends or the peer refuses this process for good
-// (perdure.ErrRefused, perdure.ErrFenced).
+// (perdure.ErrRefused, perdure.ErrFenced) or says that the job is over
+// (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
 	pause := linkPauseLeast
 	for attempts := 1; ; attempts++ {
@@ -39,7 +40,7 @@ func (l *Link) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) {
+		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) || errors.Is(err, perdure.ErrStopped) {
 			return err
 		}
 		if up {
@@ -108,6 +109,9 @@ func refusal(f *wire.Frame) error {
 	var r wire.Refusal
 	if err := wire.ParseControl(f, &r); err != nil {
 		return err
+	}
+	if r.Over {
+		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
 	}
 	if r.Fenced {
 		return fmt.Errorf("%w: %s", perdure.ErrFenced, r.Reason)

@@ -41,6 +41,7 @@ type Welcome struct {
 type Refusal struct {
 	Reason string `json:"reason"`
 	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
+	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
 }
 
 // Status is what a process tells the coordinator of itself: on every change

@@ -75,7 +75,7 @@ func (c *Client) reapply(sh *shardLink, t *Table, p *part, at int) {
 			}
 		}
 	}
-	if p.touched != nil && p.touched[at] {
+	if p.touched != nil && p.touched[at] && contained <= c.clock {
 		table.Apply(t.spec.Rule, row, p.delta[at*dim:(at+1)*dim], c.clock)
 	}
 }
@@ -125,12 +125,26 @@ func (t *Table) inc(n int, row func(int) perdure.RowID, delta []float32) error {
 		for j, v := range d {
 			sum[j] += v
 		}
-		if p.values != nil { // rows never read are overwritten when they come
-			table.Apply(t.spec.Rule, p.values[at*dim:(at+run)*dim], d, c.clock)
-		}
+		p.show(t, at, run, d)
 		i += run
 	}
 	return nil
+}
+
+// show applies deltas of the present clock to the cached rows, at once: the
+// program reads its own writes. Rows that were never read are overwritten when
+// they come. A row may contain this clock already, done by an earlier process of
+// the slot: then the server will ignore these deltas, and so does the cache.
+func (p *part) show(t *Table, at, run int, delta []float32) {
+	if p.read == nil {
+		return
+	}
+	dim := t.spec.Dim
+	for j := range run {
+		if r := p.read[at+j]; r != nil && r.applied[t.c.slot] <= t.c.clock {
+			table.Apply(t.spec.Rule, p.values[(at+j)*dim:(at+j+1)*dim], delta[j*dim:(j+1)*dim], t.c.clock)
+		}
+	}
 }
 
 // touch notes rows as changed in this clock.

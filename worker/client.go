@@ -85,6 +85,7 @@ type Client struct {
 	state       []byte // what the program wants saved; nil: nothing
 	stateDirty  bool   // the next update carries it
 	keptBytes   int64
+	built       bool // this clock's updates exist: a call of Clock was interrupted
 	stats       stats
 }
 
@@ -327,7 +328,7 @@ func (c *Client) rollBack() {
 	}
 	c.keptBytes = 0
 	clear(c.gets)
-	c.state, c.stateDirty = nil, false
+	c.state, c.stateDirty, c.built = nil, false, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {
@@ -412,4 +413,12 @@ func (c *Client) Report(r wire.Report) {
 			c.reports = append(c.reports, f)
 		}
 	}
+}
+
+// Generation returns the generation that this client works in: the count of
+// roll-backs of the whole job, from 1.
+func (c *Client) Generation() perdure.Generation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation
 }

@@ -37,7 +37,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	if err != nil {
 		return c.clock, err
 	}
-	if !c.rolled && !c.ended() && !c.built() {
+	if !c.rolled && !c.ended() && !c.built {
 		if err := c.buildUpdates(); err != nil {
 			return c.clock, err
 		}
@@ -55,6 +55,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		c.tick()
 	}
 	c.clock++
+	c.built = false
 	if slices.Contains(c.job.Alarms, c.clock) {
 		c.notify()
 	}
@@ -83,13 +84,6 @@ func (c *Client) ended() bool { return c.view.End > 0 && c.clock >= c.view.End }
 func (c *Client) twoStep() bool {
 	return c.job.Consistency.TwoStep() ||
 		slices.ContainsFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
-}
-
-// built reports whether this clock's updates exist already: an earlier call was
-// interrupted. It needs c.mu.
-func (c *Client) built() bool {
-	kept := c.shards[0].kept
-	return c.shards[0].counts.Staged > c.clock || len(kept) > 0 && kept[len(kept)-1].clock == c.clock
 }
 
 // staged reports whether this clock is staged on all shards. It needs c.mu.
@@ -151,7 +145,7 @@ func (c *Client) buildUpdates() error {
 		sh.kept = append(sh.kept, u)
 		c.keptBytes += u.bytes
 	}
-	c.stateDirty = false
+	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
 	c.eachPeer(func(sh *shardLink) []wire.Frame { return c.updateFrames(sh, sh.kept[len(sh.kept)-1]) })
 	return nil

@@ -105,7 +105,8 @@ func (t *Table) reach(ctx context.Context) error {
 			shard: perdure.ShardID(s), table: t, rows: wire.Rows{Table: t.id, First: p.first, Count: 1}, need: consistency.Always,
 		}))
 	}
-	return t.c.await(ctx, ids)
+	// A roll-back ends the wait: shards that begin anew know all tables.
+	return t.c.await(ctx, ids, func() error { return t.c.err })
 }
 
 // Spec returns the table's description.
@@ -163,7 +164,7 @@ func (t *Table) read(ctx context.Context, n int, row func(int) perdure.RowID, ds
 		if len(ids) == 0 {
 			break
 		}
-		if err := c.await(ctx, ids); err != nil {
+		if err := c.await(ctx, ids, c.usable); err != nil {
 			return err
 		}
 	}
@@ -274,10 +275,10 @@ func (c *Client) ask(g *get) uint64 {
 	return id
 }
 
-// await waits until requests are answered. It needs c.mu.
-func (c *Client) await(ctx context.Context, ids []uint64) error {
+// await waits until requests are answered, or an error of check. It needs c.mu.
+func (c *Client) await(ctx context.Context, ids []uint64, check func() error) error {
 	err := c.wait(ctx, func() (bool, error) {
-		if err := c.usable(); err != nil {
+		if err := check(); err != nil {
 			return false, err
 		}
 		for len(ids) > 0 {

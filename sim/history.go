@@ -1,0 +1,271 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+)
+
+// History checks what programs read, from the values alone: it believes no
+// label. Every slot p adds, in every clock c and to every row, 1 to its column
+// count, a weight of c to its column weight, and its generation's square to its
+// column generation. So a row tells how many of p's clocks it contains, whether
+// they are the first ones, each once, and in which generation they were done.
+type History struct {
+	job   perdure.JobSpec
+	rows  int64
+	loses bool // rows may be lost: what was read may go backwards
+
+	mu      sync.Mutex                             // guards what follows
+	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
+	Reads   int64
+	Redone  int64
+}
+
+// columns of each slot in a row.
+const (
+	colCount = iota
+	colWeight
+	colGeneration
+	columns
+)
+
+// NewHistory makes a checker for a job whose program is History.Program.
+func NewHistory(job perdure.JobSpec, loses bool) *History {
+	h := &History{job: job, rows: int64(job.Shards) + 3, loses: loses}
+	for range job.Slots {
+		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
+	}
+	return h
+}
+
+// Violation is a promise that was not kept.
+type Violation struct{ What string }
+
+func (v *Violation) Error() string { return "sim: promise broken: " + v.What }
+
+func violated(format string, args ...any) error {
+	return &Violation{What: fmt.Sprintf(format, args...)}
+}
+
+func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
+
+// weights is the sum of weight(c) for c < n.
+func weights(n perdure.Clock) (sum float64) {
+	for c := range n {
+		sum += weight(c)
+	}
+	return sum
+}
+
+// Spec is the table that the program works on.
+func (h *History) Spec() perdure.TableSpec {
+	return perdure.TableSpec{
+		Name: "history", Rows: h.rows, Dim: h.job.Slots * columns,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.job.Consistency,
+	}
+}
+
+// Program is a training program that checks everything it reads.
+func (h *History) Program(ctx context.Context, w *worker.Client) error {
+	t, err := w.Table(ctx, h.Spec())
+	if err != nil {
+		return err
+	}
+	r := &reader{h: h, w: w, t: t, dim: h.job.Slots * columns}
+	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+		return err
+	}
+	for {
+		for clock := w.Now(); clock < h.job.Clocks; {
+			err := r.step(ctx, clock)
+			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+				return err
+			}
+			before := clock
+			if clock, err = w.Clock(ctx); err != nil {
+				return err
+			}
+			if clock != before+1 {
+				r.rolledBack()
+				if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+					return err
+				}
+			}
+		}
+		err := w.Finish(ctx)
+		if errors.Is(err, perdure.ErrRolledBack) {
+			r.rolledBack()
+			_, err = w.Clock(ctx)
+			if err == nil {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+// reader is one worker process.
+type reader struct {
+	h    *History
+	w    *worker.Client
+	t    *worker.Table
+	dim  int
+	seen map[perdure.RowID][]perdure.Clock // by row and slot: what was read last
+}
+
+func (r *reader) rolledBack() { r.seen = nil }
+
+// loadState checks that the program gets back what it saved in the clock before.
+func (r *reader) loadState(ctx context.Context) error {
+	clock := r.w.Now()
+	state, err := r.w.LoadState(ctx)
+	if err != nil || r.h.loses {
+		return err
+	}
+	saved := perdure.Clock(-1)
+	if state != nil {
+		if _, err := fmt.Sscanf(string(state), "slot %d clock %d", new(int), &saved); err != nil {
+			return violated("saved state reads %q", state)
+		}
+	}
+	twoStep := r.h.job.Consistency.TwoStep()
+	if saved < clock-1 || twoStep && saved != clock-1 {
+		return violated("slot %d starts at clock %d with the state saved at clock %d", r.w.Slot(), clock, saved)
+	}
+	return nil
+}
+
+// step reads all rows, adds, and reads one again.
+func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
+	h := r.h
+	values := make([]float32, int(h.rows)*r.dim)
+	if err := r.t.GetRun(ctx, 0, values); err != nil {
+		return err
+	}
+	for row := range perdure.RowID(h.rows) {
+		if err := r.check(row, values[int(row)*r.dim:][:r.dim], clock, clock); err != nil {
+			return err
+		}
+	}
+	generation := r.w.Generation()
+	delta := make([]float32, int(h.rows)*r.dim)
+	slot := int(r.w.Slot())
+	for row := range int(h.rows) {
+		own := delta[row*r.dim+slot*columns:]
+		own[colCount], own[colWeight], own[colGeneration] = 1, float32(weight(clock)), float32(generation*generation)
+	}
+	h.begin(slot, clock, generation)
+	if err := r.t.IncRun(0, delta); err != nil {
+		return err
+	}
+	row := perdure.RowID(int64(clock) % h.rows)
+	if err := r.t.Get(ctx, row, values[:r.dim]); err != nil {
+		return err
+	}
+	if err := r.check(row, values[:r.dim], clock, clock+1); err != nil {
+		return err
+	}
+	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d", slot, clock))
+}
+
+func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.started[slot][clock] = max(h.started[slot][clock], g)
+}
+
+// check judges one row that was read at a clock; own is how many of the
+// reader's clocks it must contain exactly.
+func (r *reader) check(row perdure.RowID, v []float32, clock, own perdure.Clock) error {
+	h := r.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Reads++
+	if r.seen == nil {
+		r.seen = map[perdure.RowID][]perdure.Clock{}
+	}
+	if r.seen[row] == nil {
+		r.seen[row] = make([]perdure.Clock, h.job.Slots)
+	}
+	for p := range h.job.Slots {
+		what := fmt.Sprintf("%s at clock %d read row %d: slot %d", name(r.w), clock, row, p)
+		n := perdure.Clock(v[p*columns+colCount])
+		if float64(n) != float64(v[p*columns+colCount]) || n < 0 {
+			return violated("%s's count is %v", what, v[p*columns+colCount])
+		}
+		if h.loses {
+			continue
+		}
+		if sum := float64(v[p*columns+colWeight]); sum != weights(n) {
+			return violated("%s's %d clocks weigh %v, the first %d weigh %v", what, n, sum, n, weights(n))
+		}
+		if n > perdure.Clock(len(h.started[p])) {
+			return violated("%s has %d clocks, it began only %d", what, n, len(h.started[p]))
+		}
+		if n < r.seen[row][p] {
+			return violated("%s has %d clocks, an earlier read had %d", what, n, r.seen[row][p])
+		}
+		r.seen[row][p] = n
+		if err := h.bound(what, p == int(r.w.Slot()), n, clock, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bound checks the consistency model (ESSP paper, section 2): a read at clock c
+// sees all updates of clocks < c - s, and all of the reader's own.
+func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) error {
+	if mine {
+		// Without two-step clocks a shard may be ahead of a slot whose process died:
+		// it has counted clocks that the next process does again for other shards.
+		if n < own || n > own && h.job.Consistency.TwoStep() {
+			return violated("%s (the reader) has %d clocks, want %d", what, n, own)
+		}
+		return nil
+	}
+	switch m := h.job.Consistency; m.Kind {
+	case perdure.BSP:
+		if n != clock {
+			return violated("%s has %d clocks, bsp wants exactly %d", what, n, clock)
+		}
+	case perdure.SSP:
+		if n < clock-m.Staleness {
+			return violated("%s has %d clocks, %s wants at least %d", what, n, m, clock-m.Staleness)
+		}
+	}
+	return nil
+}
+
+func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
+
+// Final judges the whole table after the job, and returns how many of the slots'
+// updates are not in it, per shard-sized pieces counted by lost.
+func (h *History) Final(values []float32) error {
+	dim := h.job.Slots * columns
+	for row := range int(h.rows) {
+		for p := range h.job.Slots {
+			v := values[row*dim+p*columns:]
+			if got := perdure.Clock(v[colCount]); got != h.job.Clocks {
+				return violated("at the end row %d has %d of slot %d's %d clocks", row, got, p, h.job.Clocks)
+			}
+			if float64(v[colWeight]) != weights(h.job.Clocks) {
+				return violated("at the end row %d has slot %d's clocks with weight %v, want %v", row, p, v[colWeight], weights(h.job.Clocks))
+			}
+			want := 0.0
+			for _, g := range h.started[p] {
+				want += float64(g * g)
+			}
+			if math.Abs(float64(v[colGeneration])-want) > 0.5 {
+				return violated("at the end row %d has slot %d's clocks with generations %v, want %v", row, p, v[colGeneration], want)
+			}
+		}
+	}
+	return nil
+}

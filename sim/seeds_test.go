@@ -1,0 +1,172 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/sim"
+	"github.com/perdure/perdure/transport"
+)
+
+var (
+	seeds   = flag.Int("sim.seeds", 100, "how many seeds to run")
+	oneSeed = flag.Uint64("sim.seed", 0, "run this seed only, with a log")
+)
+
+const clocks = 24
+
+// scenario is what a seed stands for.
+type scenario struct {
+	job   perdure.JobSpec
+	kills int
+	cuts  int
+	net   transport.MemoryOptions
+}
+
+// draw makes a scenario from a seed.
+func draw(seed uint64) (scenario, *rand.Rand) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	models := []string{"bsp", "ssp:0", "ssp:2", "asp"}
+	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
+	s := scenario{job: perdure.JobSpec{
+		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
+		Consistency: model, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: perdure.Clock(2 + rng.IntN(8))},
+	}}
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	if rng.IntN(4) > 0 {
+		s.kills = 1 + rng.IntN(4)
+	}
+	if rng.IntN(2) == 0 {
+		s.net.Breaks = 0.002
+	}
+	if rng.IntN(2) == 0 {
+		s.cuts = 1 + rng.IntN(4)
+	}
+	return s, rng
+}
+
+// run runs a scenario to its end in virtual time.
+func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
+		defer cancel()
+		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows())
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Program: h.Program}
+		if *oneSeed != 0 {
+			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		}
+		if weaken != nil {
+			weaken(&o)
+		}
+		c := sim.Start(ctx, o)
+		hosts := []string{"coordinator"}
+		for i := range s.job.Servers {
+			hosts = append(hosts, fmt.Sprintf("server:%d", i))
+		}
+		for i := range s.job.Slots {
+			hosts = append(hosts, fmt.Sprintf("worker:%d", i))
+		}
+		span := func(most time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(most))) }
+		later := func(f func()) {
+			at := span(clocks * 4 * time.Millisecond)
+			go func() {
+				select {
+				case <-time.After(at):
+					f()
+				case <-ctx.Done():
+				}
+			}()
+		}
+		for range s.kills {
+			host, pause := hosts[rng.IntN(len(hosts))], span(30*time.Millisecond)
+			later(func() { c.Kill(host, pause) })
+		}
+		for range s.cuts {
+			a, b, oneWay, d := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))], rng.IntN(2) == 0, span(60*time.Millisecond)
+			if a != b {
+				later(func() { c.Cut(a, b, oneWay, d) })
+			}
+		}
+		if err = c.Wait(); err == nil {
+			err = final(c, h, s.job)
+		}
+	})
+	return err
+}
+
+// final reads the last checkpoint, which is the model, and judges it.
+func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
+	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
+	if err != nil {
+		return err
+	}
+	if m.Cut != job.Clocks {
+		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
+	}
+	var values []float32
+	for s := range perdure.ShardID(job.Shards) {
+		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
+		if err != nil {
+			return err
+		}
+		values = append(values, seg.Tables[0].Values...)
+	}
+	return h.Final(values)
+}
+
+// Whatever is killed, every read keeps its promises and every update is in the
+// model exactly once.
+func TestSeeds(t *testing.T) {
+	first, last := uint64(1), uint64(*seeds)
+	if *oneSeed != 0 {
+		first, last = *oneSeed, *oneSeed
+	}
+	for seed := first; seed <= last; seed++ {
+		s, rng := draw(seed)
+		if err := run(t, seed, s, rng, nil); err != nil {
+			t.Errorf("seed %d (%d workers, %d servers, %d shards, %s, %s, %d kills): %v; replay with -sim.seed=%d", seed,
+				s.job.Slots, s.job.Servers, s.job.Shards, s.job.Consistency, s.job.Recovery, s.kills, err, seed)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// With a safety mechanism switched off, the checker must notice: otherwise it
+// would not be worth much.
+func TestNegativeControls(t *testing.T) {
+	for name, weaken := range map[string]func(*sim.Options){
+		"exactly once": func(o *sim.Options) { o.Weakened = consistency.Weakened{ExactlyOnce: true} },
+		"staging":      func(o *sim.Options) { o.Weakened = consistency.Weakened{Staging: true} },
+		"generations":  func(o *sim.Options) { o.WeakenedGenerations = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 300; seed++ {
+				s, rng := draw(seed)
+				// The hardest case for fencing: a cut at every clock, and updates that
+				// come late, from before a roll-back.
+				s.job.Recovery.Every, s.cuts, s.kills = 1, 4, 3
+				err := run(t, seed, s, rng, weaken)
+				var v *sim.Violation
+				if errors.As(err, &v) {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Error("300 seeds without it, and nothing was noticed")
+		})
+	}
+}
