@@ -34,8 +34,9 @@ type Config struct {
 	Disk          disk.FS
 	CheckpointDir string
 	Log           *slog.Logger
-	Tick          time.Duration // 0: 100 ms
-	Patience      time.Duration // of silence, after which a process is suspected; 0: 1.5 s
+	Tick          time.Duration    // 0: 100 ms
+	Patience      time.Duration    // of silence, after which a process is suspected; 0: 1.5 s
+	OnOrder       func(wire.Order) // faults for this process itself; may be nil
 }
 
 const (
@@ -273,6 +274,7 @@ func (c *Coordinator) tell(e membership.Event) {
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
+		UpdatesLost: c.core.Facts().UpdatesLost, ClocksRedone: c.core.Facts().ClocksRedone,
 	}))
 }
 

@@ -252,6 +252,9 @@ func (c *Coordinator) order(o wire.Order) {
 		}
 	case "pass": // a fault for one of the members' own fault layers
 		o.Kind = "fault"
+		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
+			c.cfg.OnOrder(o)
+		}
 		for m := range c.members {
 			if fmt.Sprintf("%s:%d", m.hello.Role, m.index) == o.Target {
 				m.send(wire.Control(wire.KindOrder, o))

@@ -37,7 +37,8 @@ type Config struct {
 	Disk          disk.FS
 	CheckpointDir string
 	Log           *slog.Logger
-	Heartbeat     time.Duration // between two statuses; 0: 100 ms
+	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
+	OnOrder       func(wire.Order) // faults for this process; may be nil
 
 	// For negative controls in tests only.
 	Weakened            consistency.Weakened
@@ -169,7 +170,9 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 		if err := wire.ParseControl(f, &o); err != nil {
 			return err
 		}
-		s.cfg.Log.Warn("order not understood", "kind", o.Kind)
+		if s.cfg.OnOrder != nil {
+			s.cfg.OnOrder(o)
+		}
 	}
 	return nil
 }

@@ -71,12 +71,13 @@ type Report struct {
 
 // Event is something that happened to the job.
 type Event struct {
-	Kind    string         `json:"kind"`
-	Target  string         `json:"target,omitempty"` // "server:0"
-	Clock   perdure.Clock  `json:"clock"`            // the job's MinClock
-	UnixNs  int64          `json:"unix_ns"`
-	Text    string         `json:"text"`
-	Details map[string]any `json:"details,omitempty"`
+	Kind         string        `json:"kind"`
+	Target       string        `json:"target,omitempty"` // "server:0"
+	Clock        perdure.Clock `json:"clock"`            // the job's MinClock
+	UnixNs       int64         `json:"unix_ns"`
+	Text         string        `json:"text"`
+	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
+	ClocksRedone int64         `json:"clocks_redone"`
 }
 
 // Progress is what the coordinator knows of the job, for its parent and for

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// errInterrupted is why a run ended early on the user's word.
+var errInterrupted = errors.New("interrupted")
+
+// errExported ends a run whose model is safe.
+var errExported = errors.New("the model is exported")
+
+// localJob is one run of a job on this machine, as its parent sees it.
+type localJob struct {
+	s    settings
+	dir  *rundir.Dir
+	job  *supervisor.Job
+	addr string // the coordinator's
+	web  string // the control API's
+	view view
+	tally
+
+	complete chan struct{} // closed when nothing is left to do but to export
+	once     sync.Once
+}
+
+// startJob makes the run's folder and starts all processes. workers says
+// whether worker processes are among them.
+func startJob(ctx context.Context, s settings, out string, workers bool, v view) (j *localJob, err error) {
+	dir, err := rundir.Create(out)
+	if err != nil {
+		return nil, err
+	}
+	if s.Resumed != "" {
+		if err := copyCheckpoint(filepath.Join(s.Resumed, "checkpoint"), dir.Checkpoint()); err != nil {
+			return nil, err
+		}
+	}
+	if err := dir.WriteRun(s); err != nil {
+		return nil, err
+	}
+	faults, err := s.faults()
+	if err != nil {
+		return nil, err
+	}
+	frames, err := listenLocal()
+	if err != nil {
+		return nil, err
+	}
+	web, err := listenLocal()
+	if err != nil {
+		return nil, err
+	}
+	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{})}
+	j.tally.init()
+	if err := os.WriteFile(filepath.Join(out, "control"), []byte(j.web+"\n"), 0o666); err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
+		Network: transport.TCP{}, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, Log: slog.New(slog.DiscardHandler),
+		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return j, j.spawn(out, frames, web, workers)
+}
+
+// socket is a listening socket that outlives the process that serves it.
+type socket struct {
+	addr string
+	file *os.File
+}
+
+func listenLocal() (s socket, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return s, fmt.Errorf("listen: %w", err)
+	}
+	defer l.Close()
+	s.addr = l.Addr().String()
+	s.file, err = l.(*net.TCPListener).File()
+	return s, err
+}
+
+// spawn starts the processes.
+func (j *localJob) spawn(out string, frames, web socket, workers bool) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
+		name := string(role)
+		if role != wire.RoleCoordinator {
+			name = fmt.Sprintf("%s-%d", role, index)
+		}
+		return j.job.Group().Start(supervisor.Spec{
+			Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
+			LogPath: j.dir.LogFile(name), Files: files,
+		})
+	}
+	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
+		return err
+	}
+	for i := range j.s.Job.Servers {
+		if err := start(wire.RoleServer, i, nil, "--index", fmt.Sprint(i), "--coordinator", j.addr); err != nil {
+			return err
+		}
+	}
+	for i := range j.s.Job.Slots {
+		if !workers {
+			break
+		}
+		if err := start(wire.RoleWorker, i, nil, "--slot", fmt.Sprint(i), "--coordinator", j.addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runJob runs a training job to its end and returns its summary.
+func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Summary, err error) {
+	s.Job.AwaitExport = true
+	j, err := startJob(ctx, s, out, true, v)
+	if j == nil || j.job == nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, j.close()) }()
+	if err != nil {
+		return sum, err
+	}
+	v.begin(j)
+	ended := make(chan error, 1)
+	go func() { ended <- j.job.Run() }()
+
+	exportCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type exported struct {
+		m   model
+		err error
+	}
+	done := make(chan exported, 1)
+	go func() {
+		select {
+		case <-j.complete:
+			m, err := j.export(exportCtx)
+			done <- exported{m, err}
+		case <-exportCtx.Done():
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		j.job.End(errInterrupted)
+		<-ended
+		return sum, j.interrupted()
+	case err := <-ended:
+		if errors.Is(err, supervisor.ErrStopAsked) {
+			return sum, j.interrupted()
+		}
+		return sum, err
+	case e := <-done:
+		if e.err != nil {
+			j.job.End(e.err)
+			<-ended
+			return sum, e.err
+		}
+		j.job.Over()
+		sum = j.summary(&e.m)
+		j.job.End(errExported)
+		<-ended
+		if err := j.dir.WriteSummary(sum); err != nil {
+			return sum, err
+		}
+		v.end(j, sum)
+		return sum, nil
+	}
+}
+
+// interrupted says how to go on after an early end.
+func (j *localJob) interrupted() error {
+	if j.s.Job.Recovery.Kind == perdure.RecoverCheckpoint {
+		return fmt.Errorf("%w at clock %d; go on with: perdure train --resume %s --clocks %d", errInterrupted, j.clock(), j.dir.Path(), j.s.Job.Clocks)
+	}
+	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
+}
+
+// close ends the processes and the folder's files.
+func (j *localJob) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	j.job.End(errExported) // does nothing if it has ended
+	err := j.job.Group().Stop(ctx)
+	j.view.close()
+	return errors.Join(err, j.dir.Close())
+}

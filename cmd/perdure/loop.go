@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// clientTables gives a workload its tables through a client.
+type clientTables struct {
+	tables map[string]*worker.Table
+	waited time.Duration // in Get, since it was set to 0
+}
+
+// openTables creates or attaches to the workload's tables.
+func openTables(ctx context.Context, c *worker.Client, w workload.Workload) (*clientTables, error) {
+	t := &clientTables{tables: map[string]*worker.Table{}}
+	for _, spec := range w.Tables() {
+		table, err := c.Table(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		t.tables[spec.Name] = table
+	}
+	return t, nil
+}
+
+func (t *clientTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
+	begin := time.Now()
+	defer func() { t.waited += time.Since(begin) }()
+	return t.tables[table].GetRun(ctx, first, dst)
+}
+
+func (t *clientTables) Inc(_ context.Context, table string, first perdure.RowID, delta []float32) error {
+	return t.tables[table].IncRun(first, delta)
+}
+
+// train is what a worker process does: it works from its slot's clock to the
+// job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
+// clock and leaves.
+func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings, p *pacer) error {
+	run := context.WithoutCancel(ctx)
+	t, err := openTables(run, c, w)
+	if err != nil {
+		return err
+	}
+	tr := &trainer{c: c, w: w, t: t, s: s, p: p}
+	for clock := c.Now(); ; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		end := c.End()
+		if end > 0 && clock >= end {
+			err := tr.finish(ctx)
+			if !errors.Is(err, perdure.ErrRolledBack) {
+				return err
+			}
+		} else if err := tr.step(run, clock); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		if clock, err = c.Clock(run); err != nil {
+			return err
+		}
+	}
+}
+
+// trainer is one worker's training.
+type trainer struct {
+	c    *worker.Client
+	w    workload.Workload
+	t    *clientTables
+	s    settings
+	p    *pacer
+	lost time.Time // when the last train loss was reported
+}
+
+// finish waits for the others; a SIGTERM meanwhile is no reason to leave early
+// as long as the job may roll back, so only the job's end or ctx's ends it.
+func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
+
+// step does one clock: it may evaluate the model first, and asks for the job's
+// end when its goal is reached.
+func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
+	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
+		e, err := tr.w.Evaluate(ctx, tr.t)
+		if err != nil {
+			return err
+		}
+		tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy)})
+		if tr.s.Until.reached(e) {
+			return tr.c.EndJob(ctx)
+		}
+	}
+	begin := time.Now()
+	tr.t.waited = 0
+	m, err := tr.w.Step(ctx, tr.t, tr.c.Slot(), clock)
+	if err != nil {
+		return err
+	}
+	tr.c.AddSamples(m.Samples)
+	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
+		tr.lost = now
+		tr.c.Report(wire.Report{Clock: clock, TrainLoss: finite(m.TrainLoss)})
+	}
+	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
+}
+
+// finite returns nil for what JSON cannot say.
+func finite(v float64) *float64 {
+	if v != v || v > 1e300 || v < -1e300 {
+		return nil
+	}
+	return &v
+}
+
+// pacer makes a worker slow on purpose.
+type pacer struct {
+	mu     sync.Mutex // guards what follows
+	kind   string
+	factor float64
+	until  time.Time // zero: to the end
+	rng    *rand.Rand
+}
+
+func (p *pacer) set(kind string, factor float64, d time.Duration, seed uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kind, p.factor, p.until = kind, factor, time.Time{}
+	if d > 0 {
+		p.until = time.Now().Add(d)
+	}
+	p.rng = rand.New(rand.NewPCG(seed, 1))
+}
+
+// wait makes a clock that took so long take as much longer as the fault says.
+func (p *pacer) wait(ctx context.Context, took time.Duration) error {
+	p.mu.Lock()
+	factor := p.factor
+	if p.kind == "jitter" {
+		factor = 1 + (p.factor-1)*p.rng.Float64()
+	}
+	if p.kind == "" || !p.until.IsZero() && time.Now().After(p.until) {
+		factor = 1
+	}
+	p.mu.Unlock()
+	if factor <= 1 {
+		return nil
+	}
+	select {
+	case <-time.After(time.Duration((factor - 1) * float64(took))):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// goal is what --until asks for: "accuracy:0.8" or "loss:0.5".
+type goal struct {
+	Metric string  `json:"metric,omitempty"`
+	Value  float64 `json:"value,omitempty"`
+}
+
+func parseGoal(s string) (g goal, err error) {
+	if s == "" {
+		return g, nil
+	}
+	g.Metric = "accuracy"
+	if n, _ := fmt.Sscanf(s, "accuracy:%g", &g.Value); n == 1 && g.Value > 0 && g.Value <= 1 {
+		return g, nil
+	}
+	g.Metric = "loss"
+	if n, _ := fmt.Sscanf(s, "loss:%g", &g.Value); n == 1 && g.Value > 0 {
+		return g, nil
+	}
+	return goal{}, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, or loss:L with L > 0", perdure.ErrUsage, s)
+}
+
+func (g goal) reached(e workload.Eval) bool {
+	return g.Metric == "accuracy" && e.Accuracy >= g.Value || g.Metric == "loss" && e.Loss <= g.Value
+}

@@ -1,0 +1,97 @@
+// Command perdure trains models through failure: a parameter server whose every
+// process may be killed. See `perdure --help` and docs/GUIDE.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
+)
+
+// version is set by the build.
+var version = "unversioned"
+
+// Exit codes.
+const (
+	exitError  = 1
+	exitUsage  = 2
+	exitFenced = 3 // a role's process whose place was given to a newer one
+	exitSignal = 130
+)
+
+type cli struct {
+	Train     trainCmd     `cmd:"" help:"Train a workload on this machine, through whatever fails."`
+	Demo      demoCmd      `cmd:"" help:"Show in a minute what Perdure is for."`
+	Up        upCmd        `cmd:"" help:"Start servers for your own training program to use."`
+	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
+	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
+	Stop      stopCmd      `cmd:"" help:"End a running job in order."`
+	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
+	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
+
+	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
+
+	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`
+	Server      serverCmd      `cmd:"" hidden:"" help:"Run one server of a job."`
+	Worker      workerCmd      `cmd:"" hidden:"" help:"Run one worker of a job."`
+}
+
+func main() {
+	if err := supervisor.DieWithParent(); err != nil {
+		fmt.Fprintln(os.Stderr, "perdure:", err)
+		os.Exit(exitError)
+	}
+	os.Exit(run(os.Args[1:]))
+}
+
+// run runs one command line and returns the exit code.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var c cli
+	parser := kong.Must(&c,
+		kong.Name("perdure"),
+		kong.Description("A parameter server that trains through failure: kill any process at any moment, and training goes on."),
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
+	kongcompletion.Register(parser)
+	k, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "perdure: %v (see perdure --help)\n", err)
+		return exitUsage
+	}
+	if err := k.Run(); err != nil {
+		return report(ctx, err)
+	}
+	return 0
+}
+
+// report prints an error as one line and returns its exit code.
+func report(ctx context.Context, err error) int {
+	switch {
+	case errors.Is(err, errInterrupted) || ctx.Err() != nil && errors.Is(err, context.Canceled):
+		if errors.Is(err, errInterrupted) {
+			fmt.Fprintln(os.Stderr, "perdure:", err)
+		}
+		return exitSignal
+	case errors.Is(err, perdure.ErrFenced):
+		fmt.Fprintln(os.Stderr, "perdure:", err)
+		return exitFenced
+	case errors.Is(err, perdure.ErrUsage):
+		fmt.Fprintln(os.Stderr, "perdure:", plain(err))
+		return exitUsage
+	}
+	fmt.Fprintln(os.Stderr, "perdure:", plain(err))
+	return exitError
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/registry"
+	"github.com/perdure/perdure/server"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// Descriptors that the supervisor hands to the coordinator: sockets that stay
+// open while no coordinator lives, so that its address is never lost.
+const (
+	framesFD  = 3
+	controlFD = 4
+)
+
+// roleFlags are what every role's process is given.
+type roleFlags struct {
+	Run string `required:"" help:"The run's folder." type:"path"`
+}
+
+func (r roleFlags) settings() (settings, error) {
+	return readSettings(filepath.Join(r.Run, "run.json"))
+}
+func (r roleFlags) checkpoints() string { return filepath.Join(r.Run, "checkpoint") }
+func (r roleFlags) registry() string    { return filepath.Join(r.Run, "registry", "facts") }
+
+// processName is unique to this process.
+func processName() string { return fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()) }
+
+func roleLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+type coordinatorCmd struct{ roleFlags }
+
+func (c *coordinatorCmd) Run(ctx context.Context) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	faults := transport.Faulty(transport.TCP{})
+	l, err := transport.TCP{}.ListenFile(os.NewFile(framesFD, "coordinator"))
+	if err != nil {
+		return err
+	}
+	web, err := net.FileListener(os.NewFile(controlFD, "control"))
+	if err != nil {
+		return fmt.Errorf("inherited control socket: %w", err)
+	}
+	reg, err := registry.OpenFile(disk.OS(), c.registry())
+	if err != nil {
+		return err
+	}
+	defer reg.Close()
+	begin := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
+	co, err := coordinator.New(ctx, coordinator.Config{
+		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: c.checkpoints(),
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+	})
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.run()}), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = srv.Serve(web) }() // ends with the process
+	defer srv.Close()
+	return quiet(co.Run(ctx))
+}
+
+func (c *coordinatorCmd) run() string { return c.roleFlags.Run }
+
+// quiet makes the end by a signal no error.
+func quiet(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, perdure.ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+type serverCmd struct {
+	roleFlags
+	Index       int    `help:"The server's number." default:"-1"`
+	Coordinator string `required:"" help:"The coordinator's address."`
+}
+
+func (c *serverCmd) Run(ctx context.Context) error {
+	faults := transport.Faulty(transport.TCP{})
+	return quiet(server.Run(ctx, server.Config{
+		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: "127.0.0.1:0",
+		Coordinator: c.Coordinator, Disk: disk.OS(), CheckpointDir: c.checkpoints(), Log: roleLog(),
+		OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+	}))
+}
+
+type workerCmd struct {
+	roleFlags
+	Slot        int    `help:"The slot to take." default:"-1"`
+	Coordinator string `required:"" help:"The coordinator's address."`
+}
+
+func (c *workerCmd) Run(ctx context.Context) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	w, err := workload.New(s.Job.Workload, s.Params)
+	if err != nil {
+		return err
+	}
+	faults := transport.Faulty(transport.TCP{})
+	p := &pacer{}
+	client, err := worker.Dial(context.WithoutCancel(ctx), worker.Config{
+		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p) },
+	})
+	if err != nil {
+		return quiet(err)
+	}
+	defer client.Close()
+	return quiet(train(ctx, client, w, s, p))
+}
+
+// applyFault makes this process's own network, or its computing, fail as asked:
+// "cut 0 2s", "slow 3 0s", "jitter 2 1s".
+func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer) {
+	var kind, duration string
+	var factor float64
+	if _, err := fmt.Sscanf(o.Spec, "%s %g %s", &kind, &factor, &duration); err != nil {
+		return
+	}
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		return
+	}
+	seed := uint64(os.Getpid())
+	switch {
+	case kind == "cut":
+		faults.Cut(d)
+	case p != nil:
+		p.set(kind, factor, d, seed)
+	case kind == "slow":
+		faults.Slow(factor, d)
+	case kind == "jitter":
+		faults.Jitter(factor, d, seed)
+	}
+}
+
+// plain takes the sentinel's own words out of a message, which say to people
+// only what the exit code says already.
+func plain(err error) string {
+	text := err.Error()
+	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused} {
+		text = strings.ReplaceAll(text, s.Error()+": ", "")
+	}
+	return text
+}
+
+// readSettings reads a run.json.
+func readSettings(path string) (s settings, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("run settings: %w", err)
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("run settings %s: %w", path, err)
+	}
+	return s, nil
+}

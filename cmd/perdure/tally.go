@@ -1,0 +1,222 @@
+package main
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
+)
+
+// tally is what a run's parent knows of it: the newest word of every process,
+// also of those that have died, and what programs reported.
+type tally struct {
+	mu         sync.Mutex // guards what follows
+	started    time.Time
+	progress   wire.Progress
+	servers    map[string]perdure.ServerCounters // by process
+	workers    map[string]perdure.WorkerCounters
+	trainLoss  *float64
+	testLoss   *float64
+	testAcc    *float64
+	evalled    bool // a test result has come since the last point of the series
+	last       point
+	lastEvent  string
+	failed     error // the first write to the run's folder that failed
+	clocksRate float64
+	mbRate     float64
+}
+
+// point is what rates are computed from.
+type point struct {
+	at             time.Time
+	clock          perdure.Clock
+	samples        int64
+	pushed, pulled int64
+	usage          map[wire.Role]supervisor.Usage
+}
+
+// seriesEvery is the time between two rows of series.csv, unless there is a
+// test result to write.
+const seriesEvery = 500 * time.Millisecond
+
+func (t *tally) init() {
+	t.started = time.Now()
+	t.servers, t.workers = map[string]perdure.ServerCounters{}, map[string]perdure.WorkerCounters{}
+	t.last.at = t.started
+}
+
+func (t *tally) clock() perdure.Clock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.progress.Clock
+}
+
+func (j *localJob) onEvent(e wire.Event) {
+	j.mu.Lock()
+	j.lastEvent = e.Text
+	j.mu.Unlock()
+	j.keep(j.dir.Event(rundir.Event{
+		Seconds: j.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
+		Details: map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone},
+	}))
+	j.view.event(j, e)
+}
+
+func (j *localJob) onReport(r wire.Report) {
+	j.mu.Lock()
+	if r.TrainLoss != nil {
+		j.trainLoss = r.TrainLoss
+	}
+	evaluated := r.TestAccuracy != nil || r.TestLoss != nil
+	if evaluated {
+		j.testLoss, j.testAcc, j.evalled = r.TestLoss, r.TestAccuracy, true
+	}
+	j.mu.Unlock()
+	if evaluated {
+		j.point(max(r.Clock, 0))
+	}
+}
+
+func (j *localJob) onProgress(p wire.Progress) {
+	j.mu.Lock()
+	places := p.Places
+	if places == nil {
+		places = j.progress.Places
+	}
+	for _, d := range p.Places {
+		if d.Server != nil {
+			j.servers[d.Process] = *d.Server
+		}
+		if d.Worker != nil {
+			j.workers[d.Process] = *d.Worker
+		}
+	}
+	j.progress = p
+	j.progress.Places = places
+	due := time.Since(j.last.at) >= seriesEvery
+	j.mu.Unlock()
+	if due {
+		j.point(p.Clock)
+		j.view.progress(j)
+	}
+	if p.Complete {
+		j.once.Do(func() { close(j.complete) })
+	}
+}
+
+// keep notes a failure to write to the run's folder, and ends the job: a run
+// that leaves no record is worth nothing.
+func (j *localJob) keep(err error) {
+	if err != nil {
+		j.job.End(err)
+	}
+}
+
+// totals sums the counters of all processes, living and dead. It needs j.mu.
+func (t *tally) totals() (s perdure.ServerCounters, w perdure.WorkerCounters) {
+	for _, c := range t.servers {
+		s.UpdatesApplied += c.UpdatesApplied
+		s.UpdatesLost += c.UpdatesLost
+		s.UpdatesDuplicate += c.UpdatesDuplicate
+	}
+	w.ClockDifferential, w.ReadLag = map[int64]int64{}, map[int64]int64{}
+	for _, c := range t.workers {
+		w.UpdatesSent += c.UpdatesSent
+		w.BytesPushed += c.BytesPushed
+		w.BytesPulled += c.BytesPulled
+		w.Samples += c.Samples
+		for k, n := range c.ClockDifferential {
+			w.ClockDifferential[k] += n
+		}
+		for k, n := range c.ReadLag {
+			w.ReadLag[k] += n
+		}
+	}
+	return s, w
+}
+
+// point writes a row of series.csv.
+func (j *localJob) point(clock perdure.Clock) {
+	usage := j.job.Group().Usage()
+	j.mu.Lock()
+	_, w := j.totals()
+	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, usage: usage}
+	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss}
+	if j.evalled {
+		p.TestLoss, p.TestAccuracy, j.evalled = j.testLoss, j.testAcc, false
+	}
+	if dt := now.at.Sub(j.last.at).Seconds(); dt >= 0.1 {
+		rate := func(a, b int64, scale float64) *float64 {
+			v := max(0, float64(a-b)/scale/dt)
+			return &v
+		}
+		p.ClocksPerSecond = rate(int64(clock), int64(j.last.clock), 1)
+		p.SamplesPerSecond = rate(now.samples, j.last.samples, 1)
+		p.MBPushedPerSecond = rate(now.pushed, j.last.pushed, 1e6)
+		p.MBPulledPerSecond = rate(now.pulled, j.last.pulled, 1e6)
+		j.clocksRate, j.mbRate = *p.ClocksPerSecond, *p.MBPushedPerSecond+*p.MBPulledPerSecond
+		cpu := func(r wire.Role) *float64 {
+			v := max(0, (usage[r].CPU-j.last.usage[r].CPU).Seconds()/dt)
+			return &v
+		}
+		p.CPUServer, p.CPUWorker, p.CPUCoordinator = cpu(wire.RoleServer), cpu(wire.RoleWorker), cpu(wire.RoleCoordinator)
+		j.last = now
+	}
+	mb := func(r wire.Role) *float64 {
+		v := float64(usage[r].RSS) / 1e6
+		return &v
+	}
+	p.MBServer, p.MBWorker, p.MBCoordinator = mb(wire.RoleServer), mb(wire.RoleWorker), mb(wire.RoleCoordinator)
+	j.mu.Unlock()
+	j.keep(j.dir.Point(p))
+}
+
+// summary is how the run ended.
+func (j *localJob) summary(m *model) rundir.Summary {
+	j.point(m.clock)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	job := &j.s.Job
+	srv, w := j.totals()
+	lost := srv.UpdatesLost + j.progress.UpdatesLost
+	data := j.s.Params.Data
+	if data == "" {
+		data = "embedded"
+	}
+	sum := rundir.Summary{
+		Workload: job.Workload, Data: data, Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
+		Consistency: job.Consistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
+		Clocks: m.clock, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
+		TestLoss: &m.eval.Loss, TestAccuracy: &m.eval.Accuracy,
+		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &srv.UpdatesApplied, UpdatesLost: &lost,
+		ClocksRedone: &j.progress.ClocksRedone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
+		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), ModelSHA256: &m.sha256,
+	}
+	ms := func(d *time.Duration) *float64 {
+		if d == nil {
+			return nil
+		}
+		v := float64(d.Microseconds()) / 1000
+		return &v
+	}
+	for _, f := range j.job.Timeline() {
+		sum.Failures = append(sum.Failures, rundir.Failure{
+			Kind: f.Kind, Target: f.Target, AtSeconds: f.At.Seconds(), AtClock: perdure.Clock(f.AtClock),
+			DetectedAfterMs: ms(f.Detected), ServingAgainAfterMs: ms(f.Serving),
+			UpdatesLost: &f.UpdatesLost, ClocksRedone: &f.ClocksRedone,
+		})
+	}
+	return sum
+}
+
+func texts(h map[int64]int64) map[string]int64 {
+	out := make(map[string]int64, len(h))
+	for k, n := range h {
+		out[strconv.FormatInt(k, 10)] = n
+	}
+	return out
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/workload"
+)
+
+// settings are everything that a run was asked to be: run.json. The same
+// settings run it again (train --from).
+type settings struct {
+	Version   string          `json:"version"` // of Perdure
+	Job       perdure.JobSpec `json:"job"`
+	Params    workload.Params `json:"params"`
+	Faults    []string        `json:"faults"`
+	EvalEvery perdure.Clock   `json:"eval_every"`
+	Until     goal            `json:"until"`
+
+	// Where the run goes on from: the checkpoint that was copied into its folder.
+	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
+	Generation perdure.Generation  `json:"generation"`
+	Cut        perdure.Clock       `json:"cut"`
+	Tables     []perdure.TableSpec `json:"tables,omitempty"`
+}
+
+// jobFlags are what train and up have in common.
+type jobFlags struct {
+	Workers     int      `help:"Worker processes." default:"4" placeholder:"N"`
+	Servers     int      `help:"Server processes." default:"2" placeholder:"N"`
+	Shards      int      `help:"Parts that every table is split into." default:"16" placeholder:"N"`
+	Consistency string   `help:"How stale a read may be: bsp, ssp:S (S clocks) or asp." default:"bsp" placeholder:"MODEL"`
+	Recovery    string   `help:"What happens when a server dies: none, or checkpoint:C (one every C clocks)." default:"checkpoint:20" placeholder:"STRATEGY"`
+	Clocks      int64    `help:"Iterations of every worker." default:"300" placeholder:"N"`
+	Seed        uint64   `help:"Of everything that is drawn." default:"1" placeholder:"N"`
+	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR], repeatable: kill:server:0@clock:100, freeze:worker:1@2.5s+3s, slow*3:worker:*@0s." placeholder:"FAULT"`
+	Out         string   `help:"The run's folder; it must be empty or new. Default: runs/NAME-TIME." placeholder:"DIR" type:"path"`
+}
+
+type trainCmd struct {
+	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads." default:"softmax"`
+	jobFlags
+	Until      string  `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L. --clocks still bounds it." placeholder:"GOAL"`
+	Batch      int     `help:"Examples per worker and clock. Default: the workload's." placeholder:"N"`
+	LR         float64 `name:"lr" help:"Learning rate at clock 0. Default: the workload's." placeholder:"RATE"`
+	Schedule   string  `help:"Learning rate over time: const, sqrt (rate/√t) or step." default:"const" placeholder:"NAME"`
+	StepEvery  int64   `help:"Schedule step: clocks between two reductions." default:"100" placeholder:"N"`
+	StepFactor float64 `help:"Schedule step: what the rate is multiplied with." default:"0.5" placeholder:"X"`
+	EvalEvery  int64   `help:"Clocks between two evaluations on the test set; 0: only at the end." default:"10" placeholder:"N"`
+	Data       string  `help:"Folder of a data set; see perdure data. Default: the embedded part of Fashion-MNIST." placeholder:"DIR" type:"path"`
+	Resume     string  `help:"Go on from the last checkpoint of that run's folder. Only --clocks, --servers, --until, --eval-every, --fault and --out are taken from this command line." placeholder:"DIR" type:"existingdir"`
+	From       string  `help:"Run that run.json again, with all its settings; --out and --fault may differ." placeholder:"FILE" type:"existingfile"`
+	Quiet      bool    `help:"Print only the result." short:"q"`
+}
+
+func (t *trainCmd) Run(ctx context.Context) error {
+	s, err := t.settings()
+	if err != nil {
+		return err
+	}
+	if t.Out == "" {
+		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
+	}
+	_, err = runJob(ctx, s, t.Out, newView(os.Stdout, t.Quiet))
+	return err
+}
+
+// settings turns the flags into what the run is to be, or says what is wrong.
+func (t *trainCmd) settings() (settings, error) {
+	switch {
+	case t.From != "" && t.Resume != "":
+		return settings{}, fmt.Errorf("%w: --from and --resume exclude each other", perdure.ErrUsage)
+	case t.From != "":
+		s, err := readSettings(t.From)
+		if err != nil {
+			return s, err
+		}
+		if len(t.Fault) > 0 {
+			s.Faults = t.Fault
+		}
+		s.Version, s.Job.ID = version, newJobID()
+		if s.Resumed != "" {
+			return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
+		}
+		return s, s.check()
+	case t.Resume != "":
+		return t.resumed()
+	}
+	job, err := t.job(t.Workload)
+	if err != nil {
+		return settings{}, err
+	}
+	info, err := workload.Find(t.Workload)
+	if err != nil {
+		return settings{}, err
+	}
+	if t.Batch == 0 {
+		t.Batch = info.Batch
+	}
+	if t.LR == 0 {
+		t.LR = info.Rate
+	}
+	g, err := parseGoal(t.Until)
+	if err != nil {
+		return settings{}, err
+	}
+	if t.EvalEvery < 0 {
+		return settings{}, fmt.Errorf("%w: --eval-every %d; choose 0 or more clocks", perdure.ErrUsage, t.EvalEvery)
+	}
+	if g.Metric != "" && t.EvalEvery == 0 {
+		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
+	}
+	s := settings{
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g,
+		Params: workload.Params{
+			Seed: t.Seed, Slots: t.Workers, Batch: t.Batch, Rate: t.LR, Schedule: perdure.Schedule(t.Schedule),
+			StepEvery: perdure.Clock(t.StepEvery), StepFactor: t.StepFactor, Data: t.Data, Consistency: job.Consistency,
+		},
+	}
+	return s, s.check()
+}
+
+// job turns the common flags into a job.
+func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
+	job = perdure.JobSpec{
+		ID: newJobID(), Workload: name, Seed: f.Seed, Slots: f.Workers, Servers: f.Servers, Shards: f.Shards,
+		Clocks: perdure.Clock(f.Clocks),
+	}
+	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
+		return job, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
+	}
+	if job.Consistency, err = perdure.ParseConsistency(f.Consistency); err != nil {
+		return job, err
+	}
+	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
+		return job, err
+	}
+	return job, job.Validate()
+}
+
+// check completes the settings and refuses what cannot be run, before anything
+// is started or written.
+func (s *settings) check() error {
+	if err := s.Job.Validate(); err != nil {
+		return err
+	}
+	faults, err := s.faults()
+	if err != nil {
+		return err
+	}
+	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
+	w, err := workload.New(s.Job.Workload, s.Params)
+	if err != nil {
+		return err
+	}
+	for _, t := range w.Tables() {
+		if err := t.Validate(s.Job.Shards); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settings) faults() (faults []supervisor.Fault, err error) {
+	for _, text := range s.Faults {
+		f, err := supervisor.ParseFault(text)
+		if err == nil {
+			err = f.Validate(s.Job.Servers, s.Job.Slots)
+		}
+		if err != nil {
+			return nil, err
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
+}
+
+// resumed makes the settings of a run that goes on from another's checkpoint.
+func (t *trainCmd) resumed() (settings, error) {
+	s, err := readSettings(filepath.Join(t.Resume, "run.json"))
+	if err != nil {
+		return s, err
+	}
+	m, err := checkpoint.Latest(disk.OS(), filepath.Join(t.Resume, "checkpoint"))
+	if err != nil {
+		return s, err
+	}
+	if err := m.CheckJob(s.Job.ID); err != nil {
+		return s, err
+	}
+	s.Version, s.Faults, s.Job.Clocks, s.Job.Servers = version, t.Fault, perdure.Clock(t.Clocks), t.Servers
+	s.EvalEvery = perdure.Clock(t.EvalEvery)
+	if t.Until != "" {
+		if s.Until, err = parseGoal(t.Until); err != nil {
+			return s, err
+		}
+	}
+	if s.Job.Clocks <= m.Cut {
+		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, t.Resume, m.Cut)
+	}
+	if err := checkpoint.Verify(disk.OS(), filepath.Join(t.Resume, "checkpoint"), m); err != nil {
+		return s, err
+	}
+	s.Resumed, s.Generation, s.Cut, s.Tables = t.Resume, m.Generation, m.Cut, m.Tables
+	return s, s.check()
+}
+
+func newJobID() string {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
+func copyCheckpoint(from, to string) error {
+	names, err := os.ReadDir(from)
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(from, n.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, n.Name()), b, 0o666)
+		}
+		if err != nil {
+			return fmt.Errorf("resume: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
+)
+
+type upCmd struct {
+	jobFlags
+}
+
+func (u *upCmd) Run(ctx context.Context) error {
+	job, err := u.job("own")
+	if err != nil {
+		return err
+	}
+	s := settings{Version: version, Job: job, Faults: u.Fault}
+	faults, err := s.faults()
+	if err != nil {
+		return err
+	}
+	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
+	if u.Out == "" {
+		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
+	}
+	v := newView(os.Stdout, false)
+	j, err := startJob(ctx, s, u.Out, false, v)
+	if j == nil || j.job == nil {
+		return err
+	}
+	defer func() { _ = j.close() }()
+	if err != nil {
+		return err
+	}
+	v.begin(j)
+	fmt.Printf("the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s\n", j.addr, job.Slots, j.addr)
+	ended := make(chan error, 1)
+	go func() { ended <- j.job.Run() }()
+	select {
+	case <-ctx.Done():
+		j.job.End(errInterrupted)
+		<-ended
+		return j.interrupted()
+	case err := <-ended:
+		if errors.Is(err, supervisor.ErrStopAsked) {
+			return nil
+		}
+		return err
+	case <-j.complete:
+		// The workers are told by the coordinator; let them hear it.
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+		fmt.Printf("done: every worker has finished %d clocks; checkpoint in %s\n", job.Clocks, j.dir.Checkpoint())
+		return nil
+	}
+}
+
+// target is a running job, by its folder or address.
+type target struct {
+	Run     string `help:"The run's folder. Default: the newest in runs/." placeholder:"DIR" type:"path"`
+	Address string `help:"The control API's address instead." placeholder:"HOST:PORT"`
+}
+
+func (t *target) client() (*control.Client, error) {
+	if t.Address != "" {
+		return control.NewClient(t.Address), nil
+	}
+	if t.Run == "" {
+		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
+		if len(runs) == 0 {
+			return nil, fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT", perdure.ErrUsage)
+		}
+		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
+		t.Run = filepath.Dir(newest)
+	}
+	b, err := os.ReadFile(filepath.Join(t.Run, "control"))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no run's folder: %w", t.Run, err)
+	}
+	return control.NewClient(strings.TrimSpace(string(b))), nil
+}
+
+func modified(path string) time.Time {
+	if i, err := os.Stat(path); err == nil {
+		return i.ModTime()
+	}
+	return time.Time{}
+}
+
+type statusCmd struct{ target }
+
+func (c *statusCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
+	if s.Accuracy != nil {
+		fmt.Printf("test accuracy %.4f\n", *s.Accuracy)
+	}
+	fmt.Printf("pushed %.1f MB, pulled %.1f MB, updates lost %d\n", float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	for _, p := range s.Processes {
+		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %d\n", fmt.Sprintf("%s:%d", p.Role, p.Index), p.PID, p.Incarnation, p.State, p.Clock)
+	}
+	return nil
+}
+
+type stopCmd struct{ target }
+
+func (c *stopCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return client.Stop(ctx)
+}
+
+type faultCmd struct {
+	target
+	Spec string `arg:"" help:"KIND:TARGET@WHEN[+FOR], as for train --fault. A time or clock that is over means now."`
+}
+
+func (c *faultCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	accepted, err := client.Fault(ctx, c.Spec)
+	if err == nil {
+		fmt.Println(accepted)
+	}
+	return err
+}
+
+// backend answers the control API in the coordinator's process.
+type backend struct {
+	co  *coordinator.Coordinator
+	run string
+}
+
+func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
+	err = b.co.Ask(ctx, func(core *membership.Core, last wire.Report) {
+		f := core.Facts()
+		s = control.Status{
+			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
+			Clock: core.MinClock(), End: f.View.End, State: state(core),
+			Accuracy: last.TestAccuracy, UpdatesLost: f.UpdatesLost,
+		}
+		add := func(role wire.Role, k membership.Kind, n int) {
+			for i := range n {
+				d := core.Condition(k, i)
+				s.Processes = append(s.Processes, control.Process{
+					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
+				})
+				if d.Worker != nil {
+					s.BytesPushed += d.Worker.Counters.BytesPushed
+					s.BytesPulled += d.Worker.Counters.BytesPulled
+				}
+			}
+		}
+		add(wire.RoleServer, membership.Server, len(f.Servers))
+		add(wire.RoleWorker, membership.Worker, len(f.Slots))
+	})
+	return s, err
+}
+
+func state(core *membership.Core) control.State {
+	f := core.Facts()
+	switch {
+	case f.View.Done || core.Complete():
+		return control.StateDone
+	case core.Serving():
+		return control.StateTraining
+	case slices.ContainsFunc(f.Slots, func(p membership.Place) bool { return p.Incarnation == 0 }):
+		return control.StateStarting
+	}
+	return control.StateRecovering
+}
+
+func processState(s string) control.ProcessState {
+	switch s {
+	case "alive":
+		return control.ProcessLive
+	case "dead":
+		return control.ProcessDead
+	case "silent":
+		return control.ProcessSuspect
+	}
+	return control.ProcessStarting
+}
+
+func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
+	err = b.co.Ask(ctx, func(core *membership.Core, _ wire.Report) { v = core.Facts().View })
+	return v, err
+}
+
+func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
+	f, err := supervisor.ParseFault(spec)
+	if err != nil {
+		return "", err
+	}
+	err = b.co.Ask(ctx, func(core *membership.Core, _ wire.Report) {
+		err = f.Validate(core.Facts().Job.Servers, core.Facts().Job.Slots)
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := b.order(ctx, wire.Order{Kind: "fault", Spec: f.String()}); err != nil {
+		return "", err
+	}
+	return "planned: " + f.String(), nil
+}
+
+func (b *backend) Stop(ctx context.Context) error {
+	return b.order(ctx, wire.Order{Kind: "stop"})
+}
+
+func (b *backend) order(ctx context.Context, o wire.Order) error {
+	there, err := b.co.Order(ctx, o)
+	if err == nil && !there {
+		err = fmt.Errorf("the job's supervisor is not connected; try again")
+	}
+	return err
+}

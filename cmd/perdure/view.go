@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/wire"
+)
+
+// view shows a run to a person while it goes on.
+type view interface {
+	begin(j *localJob)
+	event(j *localJob, e wire.Event)
+	progress(j *localJob)
+	end(j *localJob, s rundir.Summary)
+	close()
+}
+
+// newView picks the live panel on a terminal, plain lines elsewhere.
+func newView(out *os.File, quiet bool) view {
+	p := &plainView{out: out, quiet: quiet}
+	if !quiet && term.IsTerminal(int(out.Fd())) {
+		return &panel{plainView: p, fd: int(out.Fd())}
+	}
+	return p
+}
+
+// plainView prints a line for what happens, and one a second for how it goes.
+type plainView struct {
+	out   io.Writer
+	quiet bool
+	last  time.Time
+	mu    sync.Mutex // guards last and the panel's lines
+}
+
+func (v *plainView) begin(j *localJob) {
+	if v.quiet {
+		return
+	}
+	job := &j.s.Job
+	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
+		job.Workload, job.Consistency, job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
+}
+
+// shown lists the kinds of events that people want to see as they happen.
+var shown = map[string]bool{"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "end": true}
+
+func (v *plainView) event(j *localJob, e wire.Event) {
+	if !v.quiet && shown[e.Kind] {
+		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", j.job.Since().Seconds(), e.Clock, e.Text)
+	}
+}
+
+func (v *plainView) progress(j *localJob) {
+	if v.quiet || time.Since(v.last) < time.Second {
+		return
+	}
+	v.last = time.Now()
+	fmt.Fprintln(v.out, status(j))
+}
+
+// status is one line about a run: how far, how good, how fast.
+func status(j *localJob) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := &j.progress
+	end := p.End
+	if end == 0 {
+		end = j.s.Job.Clocks
+	}
+	line := fmt.Sprintf("%7.2fs  clock %5d of %d", j.job.Since().Seconds(), p.Clock, end)
+	if j.trainLoss != nil {
+		line += fmt.Sprintf("  loss %.4f", *j.trainLoss)
+	}
+	if j.testAcc != nil {
+		line += fmt.Sprintf("  test accuracy %.4f", *j.testAcc)
+	}
+	line += fmt.Sprintf("  %.0f clocks/s  %.1f MB/s", j.clocksRate, j.mbRate)
+	if j.clocksRate > 0 && end > p.Clock {
+		line += fmt.Sprintf("  %s left", (time.Duration(float64(end-p.Clock)/j.clocksRate*1000) * time.Millisecond).Round(time.Second))
+	}
+	return line
+}
+
+func (v *plainView) end(j *localJob, s rundir.Summary) {
+	value := func(p *float64, format string) string {
+		if p == nil {
+			return "not known"
+		}
+		return fmt.Sprintf(format, *p)
+	}
+	killed := ""
+	if n := len(s.Failures); n > 0 {
+		killed = fmt.Sprintf(" through %d failures", n)
+	}
+	fmt.Fprintf(v.out, "\ndone: %d clocks in %.1f s%s\n", s.Clocks, s.WallSeconds, killed)
+	rows := [][2]string{
+		{"test accuracy", value(s.TestAccuracy, "%.4f")},
+		{"test loss", value(s.TestLoss, "%.4f")},
+		{"updates applied", fmt.Sprint(*s.UpdatesApplied)},
+		{"updates lost", fmt.Sprint(*s.UpdatesLost)},
+		{"clocks redone", fmt.Sprint(*s.ClocksRedone)},
+		{"pushed, pulled", fmt.Sprintf("%.1f MB, %.1f MB", float64(*s.BytesPushed)/1e6, float64(*s.BytesPulled)/1e6)},
+		{"model sha256", *s.ModelSHA256},
+		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/, checkpoint/"},
+	}
+	for _, r := range rows {
+		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])
+	}
+}
+
+func (v *plainView) close() {}
+
+// panel is a block of lines at the bottom of a terminal, drawn anew in place;
+// events scroll by above it.
+type panel struct {
+	*plainView
+	fd    int
+	lines int // of the panel as it stands
+}
+
+func (v *panel) event(j *localJob, e wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+	v.plainView.event(j, e)
+	v.draw(j)
+}
+
+func (v *panel) progress(j *localJob) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+	v.draw(j)
+}
+
+func (v *panel) end(j *localJob, s rundir.Summary) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+	v.plainView.end(j, s)
+}
+
+func (v *panel) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.erase()
+}
+
+func (v *panel) erase() {
+	if v.lines > 0 {
+		fmt.Fprintf(v.out, "\x1b[%dA\x1b[J", v.lines)
+		v.lines = 0
+	}
+}
+
+func (v *panel) draw(j *localJob) {
+	width, _, err := term.GetSize(v.fd)
+	if err != nil || width < 20 {
+		width = 80
+	}
+	j.mu.Lock()
+	p, last := j.progress, j.lastEvent
+	j.mu.Unlock()
+	lines := []string{
+		strings.Repeat("─", width-1),
+		bar(p.Clock, max(p.End, 1), width-1),
+		strings.TrimSpace(status(j)),
+		alive(p.Places),
+		"last: " + last,
+	}
+	for _, l := range lines {
+		if r := []rune(l); len(r) > width-1 {
+			l = string(r[:width-2]) + "…"
+		}
+		fmt.Fprintln(v.out, l)
+	}
+	v.lines = len(lines)
+}
+
+// bar draws how far the job is.
+func bar(clock, end perdure.Clock, width int) string {
+	full := int(int64(width) * int64(min(clock, end)) / int64(end))
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// alive says who is there: a dot each, a cross for the dead.
+func alive(places []wire.PlaceProgress) string {
+	signs := map[string]string{"alive": "●", "dead": "✗", "silent": "◌", "waiting": "○"}
+	var servers, workers strings.Builder
+	for _, p := range places {
+		b := &workers
+		if p.Role == wire.RoleServer {
+			b = &servers
+		}
+		b.WriteString(signs[p.State])
+	}
+	return "servers " + servers.String() + "  workers " + workers.String()
+}

@@ -1,0 +1,298 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// Watcher is told what happens to a job. Its functions are called one at a time
+// and must return soon; any may be nil.
+type Watcher struct {
+	Event    func(wire.Event)
+	Report   func(wire.Report)
+	Progress func(wire.Progress)
+}
+
+// JobConfig is what a Job needs.
+type JobConfig struct {
+	Network     transport.Network
+	Coordinator string // its address
+	Faults      []Fault
+	Seed        uint64 // of what faults draw
+	Watch       Watcher
+	Log         *slog.Logger
+	Grace       time.Duration // see Options
+}
+
+// Job runs a local job's processes: it starts and watches them, replaces those
+// that die, carries the planned faults out, and tells the coordinator which
+// processes have ended.
+type Job struct {
+	cfg   JobConfig
+	group *Group
+	ctx   context.Context
+	fatal context.CancelCauseFunc
+
+	mu       sync.Mutex // guards what follows
+	conn     transport.Conn
+	unsent   []wire.Frame // exits and orders that the coordinator has not been sent
+	schedule *Schedule
+	begun    time.Time // when the first clock began
+	began    bool
+	clock    wire.Progress
+	away     map[place]time.Duration // how long a place stays empty after its next exit
+	over     bool                    // processes may end as they like
+	timeline timeline
+}
+
+// maxUnsent bounds what is kept for a coordinator that is away.
+const maxUnsent = 4096
+
+// ErrChild means that a process of the job ended with an error of its own, not
+// by being killed: replacing it would not help.
+var ErrChild = errors.New("supervisor: a process of the job failed")
+
+// exitFenced is the code of a process that ended because its place was taken.
+const exitFenced = 3
+
+// NewJob makes a job without processes. ctx's end does not end them; Stop does.
+func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
+	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}}
+	j.ctx, j.fatal = context.WithCancelCause(ctx)
+	var err error
+	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// Group returns the job's processes.
+func (j *Job) Group() *Group { return j.group }
+
+// Run keeps in touch with the coordinator and carries faults out until ctx or
+// the job ends, or a process fails; it returns why.
+func (j *Job) Run() error {
+	link := transport.Link{
+		Network: j.cfg.Network, Addr: j.cfg.Coordinator,
+		Hello: func() wire.Hello { return wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"} },
+		Up:    j.up, Frame: j.frame, Down: j.down,
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := link.Run(j.ctx); err != nil && j.ctx.Err() == nil {
+			j.fatal(err)
+		}
+	})
+	wg.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-j.ctx.Done():
+				return
+			case <-tick.C:
+				j.carryOut()
+			}
+		}
+	})
+	<-j.ctx.Done()
+	wg.Wait()
+	return context.Cause(j.ctx)
+}
+
+// End makes Run return err. Processes may end from now on.
+func (j *Job) End(err error) {
+	j.mu.Lock()
+	j.over = true
+	j.mu.Unlock()
+	j.fatal(err)
+}
+
+// Over says that the job is done: processes that end are not replaced.
+func (j *Job) Over() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.over = true
+	j.send(wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}))
+}
+
+// AddFault plans another fault.
+func (j *Job) AddFault(f Fault) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.schedule.pending = append(j.schedule.pending, f)
+}
+
+// Since returns how long ago the first clock began; 0 if it has not.
+func (j *Job) Since() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.since(time.Now())
+}
+
+func (j *Job) since(now time.Time) time.Duration {
+	if !j.began {
+		return 0
+	}
+	return now.Sub(j.begun)
+}
+
+// send sends a frame to the coordinator, or keeps it until there is one. It
+// needs j.mu.
+func (j *Job) send(f wire.Frame) {
+	if j.conn != nil && j.conn.Send(f) == nil {
+		return
+	}
+	if len(j.unsent) < maxUnsent {
+		j.unsent = append(j.unsent, f)
+	}
+}
+
+func (j *Job) up(c transport.Conn, _ *wire.Frame) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.conn = c
+	unsent := j.unsent
+	j.unsent = nil
+	for _, f := range unsent {
+		j.send(f)
+	}
+	j.timeline.serving(wire.Event{
+		Target: string(wire.RoleCoordinator), UnixNs: time.Now().UnixNano(),
+		UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+	})
+}
+
+func (j *Job) down(c transport.Conn, _ error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.conn == c {
+		j.conn = nil
+	}
+}
+
+// frame takes what the coordinator tells.
+func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindEvent:
+		var e wire.Event
+		if err := wire.ParseControl(f, &e); err != nil {
+			return err
+		}
+		j.event(e)
+	case wire.KindReport:
+		var r wire.Report
+		if err := wire.ParseControl(f, &r); err != nil {
+			return err
+		}
+		if j.cfg.Watch.Report != nil {
+			j.cfg.Watch.Report(r)
+		}
+	case wire.KindProgress:
+		var p wire.Progress
+		if err := wire.ParseControl(f, &p); err != nil {
+			return err
+		}
+		j.progress(p)
+	case wire.KindOrder:
+		var o wire.Order
+		if err := wire.ParseControl(f, &o); err != nil {
+			return err
+		}
+		return j.order(o)
+	}
+	return nil
+}
+
+func (j *Job) event(e wire.Event) {
+	at := time.Unix(0, e.UnixNs)
+	j.mu.Lock()
+	switch e.Kind {
+	case "detected", "suspected":
+		j.timeline.detected(e.Target, at)
+	case "serving":
+		j.timeline.serving(e)
+	}
+	j.mu.Unlock()
+	if j.cfg.Watch.Event != nil {
+		j.cfg.Watch.Event(e)
+	}
+}
+
+func (j *Job) progress(p wire.Progress) {
+	j.mu.Lock()
+	if p.Serving && !j.began {
+		j.begun, j.began = time.Now(), true
+	}
+	j.clock = p
+	j.mu.Unlock()
+	j.carryOut()
+	if j.cfg.Watch.Progress != nil {
+		j.cfg.Watch.Progress(p)
+	}
+}
+
+// order does what the coordinator, or somebody through it, asks for.
+func (j *Job) order(o wire.Order) error {
+	switch o.Kind {
+	case "kill":
+		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {
+			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
+		}
+	case "fault":
+		f, err := ParseFault(o.Spec)
+		if err != nil {
+			return err
+		}
+		j.AddFault(f)
+	case "stop":
+		j.End(ErrStopAsked)
+	}
+	return nil
+}
+
+// ErrStopAsked is why Run ends after somebody asked to stop the job.
+var ErrStopAsked = errors.New("supervisor: stopped as asked")
+
+// onExit is told of every process that ends, and decides about its successor.
+func (j *Job) onExit(e Exit) Restart {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := place{e.Role, e.Index}
+	pause := j.away[p]
+	delete(j.away, p)
+	target := p.String()
+	if e.Role == wire.RoleCoordinator {
+		target = string(e.Role)
+	}
+	if !j.over {
+		j.timeline.died(target, e, j.since(e.At), j.clock)
+		if e.Role == wire.RoleCoordinator {
+			j.timeline.detected(target, e.At)
+		}
+	}
+	j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
+	switch {
+	case j.over || j.ctx.Err() != nil:
+		return Never
+	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced:
+		j.fatal(fmt.Errorf("%w: %s: %s", ErrChild, target, e.LastLine))
+		return Never
+	}
+	return Restart(pause)
+}
+
+// Timeline returns the failures so far.
+func (j *Job) Timeline() []Failure {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.timeline.list()
+}
