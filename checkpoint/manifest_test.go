@@ -177,14 +177,18 @@ func TestPublishRefuses(t *testing.T) {
 		want  string
 	}{
 		"a shard without segment": {func(_ disk.FS, m *Manifest) { m.Segments = m.Segments[:1] }, "1 segments for 2 shards"},
-		"a shard with two": {func(_ disk.FS, m *Manifest) { m.Segments[1] = m.Segments[0] },
-			"each shard must have exactly one"},
+		"a shard with two": {
+			func(_ disk.FS, m *Manifest) { m.Segments[1] = m.Segments[0] },
+			"each shard must have exactly one",
+		},
 		"segments of another cut": {func(_ disk.FS, m *Manifest) { m.Cut++ }, "is no segment of shard 0 at"},
 		"exchanged segments": {func(_ disk.FS, m *Manifest) {
 			m.Segments[0].File, m.Segments[1].File = m.Segments[1].File, m.Segments[0].File
 		}, "is no segment of shard 0 at"},
-		"a missing segment": {func(fsys disk.FS, m *Manifest) { _ = fsys.Remove("ckpt/" + m.Segments[1].File) },
-			"s00001-e000001.segment is missing"},
+		"a missing segment": {
+			func(fsys disk.FS, m *Manifest) { _ = fsys.Remove("ckpt/" + m.Segments[1].File) },
+			"s00001-e000001.segment is missing",
+		},
 		"a short segment": {func(_ disk.FS, m *Manifest) { m.Segments[0].Bytes++ }, "s00000-e000001.segment: damaged: "},
 		"another job":     {func(_ disk.FS, m *Manifest) { m.Job.ID = "job-2" }, `belongs to another job: "job-1", not "job-2"`},
 		"a bad job":       {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "0 workers"},
