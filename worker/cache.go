@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/table"
@@ -34,14 +33,24 @@ func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
 		p.values, p.read = make([]float32, p.rows*dim), make([]*reading, p.rows)
 	}
 	r := &reading{epoch: sh.epoch, seq: a.Seq, minClock: f.Clock, applied: a.Applied, fetchedAt: c.clock}
-	for i := range g.rows.Count {
+	for i := 0; i < g.rows.Count; {
 		at := int(g.rows.ID(i) - p.first)
 		if old := p.read[at]; old != nil && old.newer(r) {
+			i++
 			continue
 		}
-		p.read[at] = r
-		copy(p.values[at*dim:(at+1)*dim], a.Values[i*dim:])
-		c.reapply(sh, t, p, at)
+		run := 1 // rows in a row, all to be replaced
+		for ; i+run < g.rows.Count && int(g.rows.ID(i+run)-p.first) == at+run; run++ {
+			if old := p.read[at+run]; old != nil && old.newer(r) {
+				break
+			}
+		}
+		for j := range run {
+			p.read[at+j] = r
+		}
+		copy(p.values[at*dim:(at+run)*dim], a.Values[i*dim:])
+		c.reapply(sh, t, p, at, run)
+		i += run
 	}
 	g.done = true
 	c.broadcast()
@@ -53,30 +62,52 @@ func (r *reading) newer(other *reading) bool {
 	return r.epoch > other.epoch || r.epoch == other.epoch && r.seq > other.seq
 }
 
-// reapply puts own updates that the row does not contain on top of it, so that
-// the program reads its own writes. It needs c.mu.
-func (c *Client) reapply(sh *shardLink, t *Table, p *part, at int) {
+// reapply puts own updates that a run of fresh rows does not contain on top of
+// it, so that the program reads its own writes. It needs c.mu.
+func (c *Client) reapply(sh *shardLink, t *Table, p *part, at, run int) {
 	if c.slot < 0 {
 		return
 	}
-	dim := t.spec.Dim
-	row := p.values[at*dim : (at+1)*dim]
-	id := p.first + perdure.RowID(at)
 	contained := p.read[at].applied[c.slot]
 	for _, u := range sh.kept {
 		if u.clock < contained {
 			continue
 		}
 		for i := range u.blocks {
-			if b := &u.blocks[i]; b.Table == t.id {
-				if delta := find(b, id, dim); delta != nil {
-					table.Apply(t.spec.Rule, row, delta, u.clock)
-				}
+			if u.blocks[i].Table == t.id {
+				t.applyBlock(p, at, run, &u.blocks[i], u.clock)
 			}
 		}
 	}
-	if p.touched != nil && p.touched[at] && contained <= c.clock {
-		table.Apply(t.spec.Rule, row, p.delta[at*dim:(at+1)*dim], c.clock)
+	if len(p.ids) > 0 && contained <= c.clock {
+		dim := t.spec.Dim
+		for j := at; j < at+run; j++ {
+			if p.touched[j] {
+				table.Apply(t.spec.Rule, p.values[j*dim:(j+1)*dim], p.delta[j*dim:(j+1)*dim], c.clock)
+			}
+		}
+	}
+}
+
+// applyBlock applies the part of an own update that hits a run of cached rows.
+func (t *Table) applyBlock(p *part, at, run int, b *wire.Block, clock perdure.Clock) {
+	dim := t.spec.Dim
+	first, end := p.first+perdure.RowID(at), p.first+perdure.RowID(at+run)
+	apply := func(id perdure.RowID, n, i int) { // n rows from id, the block's from its i-th
+		to := int(id-p.first) * dim
+		table.Apply(t.spec.Rule, p.values[to:to+n*dim], b.Values[i*dim:(i+n)*dim], clock)
+	}
+	if b.IDs == nil {
+		from, to := max(first, b.First), min(end, b.First+perdure.RowID(b.Count))
+		if from < to {
+			apply(from, int(to-from), int(from-b.First))
+		}
+		return
+	}
+	for i, id := range b.IDs {
+		if id >= first && id < end {
+			apply(id, 1, i)
+		}
 	}
 }
 
@@ -121,10 +152,7 @@ func (t *Table) inc(n int, row func(int) perdure.RowID, delta []float32) error {
 		p, at, run := t.run(i, n, row)
 		p.touch(at, run, dim)
 		d := delta[i*dim : (i+run)*dim]
-		sum := p.delta[at*dim : (at+run)*dim]
-		for j, v := range d {
-			sum[j] += v
-		}
+		table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, p.delta[at*dim:(at+run)*dim], d, c.clock)
 		p.show(t, at, run, d)
 		i += run
 	}
@@ -140,10 +168,15 @@ func (p *part) show(t *Table, at, run int, delta []float32) {
 		return
 	}
 	dim := t.spec.Dim
-	for j := range run {
-		if r := p.read[at+j]; r != nil && r.applied[t.c.slot] <= t.c.clock {
-			table.Apply(t.spec.Rule, p.values[(at+j)*dim:(at+j+1)*dim], delta[j*dim:(j+1)*dim], t.c.clock)
+	for j := 0; j < run; {
+		r, k := p.read[at+j], j+1
+		for k < run && p.read[at+k] == r {
+			k++
 		}
+		if r != nil && r.applied[t.c.slot] <= t.c.clock {
+			table.Apply(t.spec.Rule, p.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
+		}
+		j = k
 	}
 }
 
@@ -235,20 +268,4 @@ func (t *Table) measure(n int, row func(int) perdure.RowID) {
 		}
 		i += run
 	}
-}
-
-// find returns the block's deltas for a row, nil if there are none.
-func find(b *wire.Block, id perdure.RowID, dim int) []float32 {
-	at := -1
-	if b.IDs == nil {
-		if id >= b.First && id < b.First+perdure.RowID(b.Count) {
-			at = int(id - b.First)
-		}
-	} else {
-		at = slices.Index(b.IDs, id)
-	}
-	if at < 0 {
-		return nil
-	}
-	return b.Values[at*dim : (at+1)*dim]
 }

@@ -25,7 +25,6 @@ type tally struct {
 	evalled    bool // a test result has come since the last point of the series
 	last       point
 	lastEvent  string
-	failed     error // the first write to the run's folder that failed
 	clocksRate float64
 	mbRate     float64
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/workload"
 )
 
 type upCmd struct {
@@ -27,7 +28,7 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault}
+	s := settings{Version: version, Job: job, Faults: u.Fault, Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
 	faults, err := s.faults()
 	if err != nil {
 		return err
