@@ -90,6 +90,9 @@ func (in *Intake) Applied() []perdure.Clock { return in.applied }
 // MinClock returns the smallest count of the applied vector.
 func (in *Intake) MinClock() perdure.Clock { return MinClock(in.applied) }
 
+// TwoStep reports whether clocks are staged before they are ticked.
+func (in *Intake) TwoStep() bool { return in.twoStep }
+
 // SetCut sets the next cut: updates of clocks ≥ cut wait until PassCut. No cut
 // is meant by cut ≤ 0.
 func (in *Intake) SetCut(cut perdure.Clock) { in.cut = cut }

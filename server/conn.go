@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -18,6 +19,49 @@ type conn struct {
 	slot        perdure.Slot // NoSlot: an observer
 	incarnation perdure.Incarnation
 	opens       map[perdure.ShardID]shardName // asked for, not ready yet; guarded by Server.mu
+
+	mu      sync.Mutex // guards what follows
+	holding bool
+	held    []wire.Frame
+}
+
+// send queues frames for the peer. A connection that broke says so itself.
+func (c *conn) send(frames ...wire.Frame) {
+	c.mu.Lock()
+	if c.holding {
+		c.held = append(c.held, frames...)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	if err := c.tc.Send(frames...); err != nil {
+		c.tc.Close()
+	}
+}
+
+// hold keeps back what is sent until release: the answers to frames that came
+// together go out together.
+func (c *conn) hold() {
+	c.mu.Lock()
+	c.holding = true
+	c.mu.Unlock()
+}
+
+func (c *conn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.holding {
+		return
+	}
+	c.holding = false
+	if len(c.held) == 0 {
+		return
+	}
+	if err := c.tc.Send(c.held...); err != nil {
+		c.tc.Close()
+	}
+	clear(c.held) // lets the payloads go
+	c.held = c.held[:0]
 }
 
 // shardName says which life of a shard is meant.
@@ -48,7 +92,15 @@ func (s *Server) serve(tc transport.Conn) {
 			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
 			return
 		}
-		if err := s.handle(c, &f); err != nil {
+		more := tc.Buffered()
+		if more {
+			c.hold()
+		}
+		err := s.handle(c, &f)
+		if !more || err != nil {
+			c.release()
+		}
+		if err != nil {
 			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
 			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error()})
 			return
@@ -150,6 +202,42 @@ func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
 		if n, ok := c.opens[sh.id]; ok && n == sh.name && sh.subscribe(c) {
 			delete(c.opens, sh.id)
+		}
+	}
+}
+
+// ackDelay is how long an acknowledgement that nobody waits for may be held
+// back, to go out with others.
+const ackDelay = 5 * time.Millisecond
+
+// ackSoon sends all acknowledgements that are owed, after ackDelay.
+func (s *Server) ackSoon() {
+	if s.acking.CompareAndSwap(false, true) {
+		time.AfterFunc(ackDelay, s.ackAll)
+	}
+}
+
+// ackAll sends the acknowledgements that are owed, one batch for each
+// connection.
+func (s *Server) ackAll() {
+	s.acking.Store(false)
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	shards := make([]*shard, 0, len(s.shards))
+	for _, sh := range s.shards {
+		shards = append(shards, sh)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		var owed []wire.Frame
+		for _, sh := range shards {
+			owed = append(owed, sh.owed(c)...)
+		}
+		if len(owed) > 0 {
+			c.send(owed...)
 		}
 	}
 }

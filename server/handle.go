@@ -8,13 +8,6 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// send queues frames for the peer. A connection that broke says so itself.
-func (c *conn) send(frames ...wire.Frame) {
-	if err := c.tc.Send(frames...); err != nil {
-		c.tc.Close()
-	}
-}
-
 // update takes one part of an update.
 func (sh *shard) update(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
@@ -138,7 +131,7 @@ func (sh *shard) answer(w *waitingGet) error {
 	}
 	f := sh.frame(wire.KindRows)
 	f.Request, f.Clock, f.Payload = w.request, sh.intake.MinClock(), payload
-	w.c.send(f)
+	w.c.send(append(sh.ack(w.c), f)...)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -69,6 +70,7 @@ type Server struct {
 	conns       map[*conn]struct{}
 	coordinator transport.Conn // nil while there is none
 
+	acking   atomic.Bool // ackAll is on its way
 	counters counters
 }
 

@@ -199,21 +199,43 @@ func (sh *shard) apply(u *consistency.Update) {
 	sh.dirty[u.Slot] = true
 }
 
-// acknowledge tells the slots whose counts have changed. It needs sh.mu.
+// acknowledge tells the slots whose counts have changed: at once where a worker
+// waits for it to end its clock, else with the next answer or soon. It needs
+// sh.mu.
 func (sh *shard) acknowledge() {
-	for i, d := range sh.dirty {
-		if !d {
-			continue
-		}
-		sh.dirty[i] = false
+	if !sh.intake.TwoStep() {
+		sh.s.ackSoon()
+		return
+	}
+	for i := range sh.dirty {
 		if c := sh.acks[i]; c != nil {
-			sh.sendCounts(c, wire.KindAck)
+			c.send(sh.ack(c)...)
 		}
 	}
 }
 
-// sendCounts tells a slot how far it has come. It needs sh.mu.
-func (sh *shard) sendCounts(c *conn, kind wire.Kind) {
+// ack returns the acknowledgement that a connection is owed, if it is. It needs
+// sh.mu.
+func (sh *shard) ack(c *conn) []wire.Frame {
+	if c.slot < 0 || !sh.dirty[c.slot] || sh.acks[c.slot] != c {
+		return nil
+	}
+	sh.dirty[c.slot] = false
+	return []wire.Frame{sh.countsFrame(c, wire.KindAck)}
+}
+
+// owed is ack for those who do not hold sh.mu.
+func (sh *shard) owed(c *conn) []wire.Frame {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.ready || sh.retired() {
+		return nil
+	}
+	return sh.ack(c)
+}
+
+// countsFrame tells a slot how far it has come. It needs sh.mu.
+func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
 	var counts perdure.Counts
 	if c.slot >= 0 {
 		counts = sh.intake.Counts(c.slot)
@@ -222,7 +244,7 @@ func (sh *shard) sendCounts(c *conn, kind wire.Kind) {
 	f.Slot, f.Incarnation = c.slot, c.incarnation
 	f.Clock = sh.intake.MinClock()
 	f.Payload = wire.AppendCounts(make([]byte, 0, 24), counts)
-	c.send(f)
+	return f
 }
 
 func (sh *shard) frame(kind wire.Kind) wire.Frame {
@@ -244,7 +266,7 @@ func (sh *shard) subscribe(c *conn) bool {
 		}
 		sh.acks[c.slot] = c
 	}
-	sh.sendCounts(c, wire.KindOpened)
+	c.send(sh.countsFrame(c, wire.KindOpened))
 	return true
 }
 

@@ -112,16 +112,6 @@ func add(x, y []float32) {
 	}
 }
 
-// axpy computes y += a·x. The conversion keeps the compiler from fusing the
-// multiplication with the addition, which would give other bits on machines
-// that have such an instruction.
-func axpy(a float32, x, y []float32) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] += float32(a * x[i])
-	}
-}
-
 // rowSeed mixes its arguments into the start of a row's random sequence.
 func rowSeed(seed uint64, id perdure.TableID, row perdure.RowID) uint64 {
 	return mix(mix(seed^0x9e3779b97f4a7c15) ^ mix(uint64(id)<<48^uint64(row)))

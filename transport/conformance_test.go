@@ -74,6 +74,7 @@ func TestConformance(t *testing.T) {
 		{"concurrent senders", testConcurrent},
 		{"large frames", testLarge},
 		{"payload memory is reused", testReuse},
+		{"small batches, slowly received", testBacklog},
 		{"close unblocks", testCloseUnblocks},
 		{"what was sent before close arrives", testLastWords},
 		{"broken stays broken", testBroken},
@@ -95,6 +96,46 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	}
+}
+
+// testBacklog sends small batches until no more fit anywhere, then receives: they
+// come whole and in order, and Buffered is true only while more has come.
+func testBacklog(t *testing.T, s subject) {
+	near, far := connect(t, s)
+	if far.Buffered() {
+		t.Error("something is buffered on a new connection")
+	}
+	const n = 800 // × 32 KiB: more than the socket's buffers and the bound
+	sent := make(chan error, 1)
+	go func() {
+		for i := range n {
+			payload := bytes.Repeat([]byte{byte(i)}, 32<<10)
+			if err := near.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(i)}, Payload: payload}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	var f wire.Frame
+	for i := range n {
+		must(t, far.Recv(&f))
+		if f.Clock != perdure.Clock(i) || len(f.Payload) != 32<<10 || f.Payload[0] != byte(i) || f.Payload[len(f.Payload)-1] != byte(i) {
+			t.Fatalf("frame %d came as clock %d with %d bytes", i, f.Clock, len(f.Payload))
+		}
+	}
+	must(t, <-sent)
+	if far.Buffered() {
+		t.Error("something is buffered after the last frame")
+	}
+	// A batch comes together; the memory network gives each frame its own time.
+	tick := wire.Frame{Header: wire.Header{Kind: wire.KindTick}}
+	must(t, near.Send(tick, tick))
+	must(t, far.Recv(&f))
+	if !s.bubble && !far.Buffered() {
+		t.Error("the batch's second frame is not buffered after the first was received")
+	}
+	must(t, far.Recv(&f))
 }
 
 // connect returns the two ends of a connection; they are closed with the test.

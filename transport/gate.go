@@ -64,6 +64,9 @@ func (g *gate) enter(n int) error {
 	return nil
 }
 
+// free reports whether nobody is inside or waits.
+func (g *gate) free() bool { return g.inside == 0 && g.serving == g.next }
+
 // leave says that n bytes are out.
 func (g *gate) leave(n int) {
 	g.inside -= n

@@ -194,6 +194,13 @@ func (c *memConn) breakOwn(err error) {
 	}
 }
 
+// Buffered implements Conn.
+func (c *memConn) Buffered() bool {
+	c.link.mem.mu.Lock()
+	defer c.link.mem.mu.Unlock()
+	return c.err == nil && len(c.in.frames) > 0 && !c.in.frames[0].at.After(time.Now())
+}
+
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
 

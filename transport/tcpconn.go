@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure/wire"
@@ -24,13 +25,16 @@ const (
 	// inlineBytes is the largest payload that is copied behind its header: below
 	// it, a copy costs less than an entry of a writev.
 	inlineBytes = 256
+	// directBytes is the largest batch that a sender writes itself.
+	directBytes = 64 << 10
 	// keptFrames is how many frames' room a queue keeps after a burst.
 	keptFrames = 4096
 )
 
-// tcpConn is a Conn over a TCP socket. Senders append frames to queue; the
-// writer goroutine swaps the queue for an empty one and writes it. The goroutine
-// ends when the connection breaks.
+// tcpConn is a Conn over a TCP socket. A small batch is written by its sender if
+// nothing is before it. Otherwise senders append frames to queue; the writer
+// goroutine swaps the queue for an empty one and writes it. The goroutine ends
+// when the connection breaks.
 type tcpConn struct {
 	sock   *net.TCPConn
 	peer   string
@@ -41,12 +45,18 @@ type tcpConn struct {
 	gate  gate       // the bytes that are queued or being written; its err says why the connection broke
 	more  sync.Cond  // something is queued, or the connection broke
 	queue []wire.Frame
+	tail  []byte // the unwritten rest of what was written directly; goes before queue
+	busy  bool   // the writer has frames in hand
+	small []byte // what is being written directly
+	try   func(fd uintptr) bool
+	tried int // bytes that try has written
 
-	written chan struct{} // closed when the writer has ended
-	writing []wire.Frame  // the writer's: being written
-	slab    []byte        // the writer's: headers and small payloads of one chunk
-	pieces  [][]byte      // the writer's: the chunk's bytes in order
-	vector  net.Buffers   // the writer's: pieces not yet written; a field because WriteTo lets it escape
+	raw     syscall.RawConn // for writing directly; nil: not possible
+	written chan struct{}   // closed when the writer has ended
+	writing []wire.Frame    // the writer's: being written
+	slab    []byte          // the writer's: headers and small payloads of one chunk
+	pieces  [][]byte        // the writer's: the chunk's bytes in order
+	vector  net.Buffers     // the writer's: pieces not yet written; a field because WriteTo lets it escape
 
 	in      *bufio.Reader          // the receiver's
 	header  [wire.HeaderBytes]byte // the receiver's
@@ -66,6 +76,7 @@ func newTCPConn(sock *net.TCPConn, t TCP) *tcpConn {
 	}
 	c.gate.init(&c.mu, t.MaxQueued)
 	c.more.L = &c.mu
+	c.raw, _ = sock.SyscallConn() // without it, the writer does everything
 	go c.write()
 	return c
 }
@@ -81,6 +92,9 @@ func (c *tcpConn) Send(frames ...wire.Frame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n <= directBytes && c.idle() {
+		return c.sendNow(frames)
+	}
 	if err := c.gate.enter(n); err != nil {
 		return err
 	}
@@ -88,6 +102,29 @@ func (c *tcpConn) Send(frames ...wire.Frame) error {
 		c.more.Signal()
 	}
 	c.queue = append(c.queue, frames...)
+	return nil
+}
+
+// idle reports whether nothing is queued, waiting or being written; c.mu is held.
+func (c *tcpConn) idle() bool {
+	return !c.busy && len(c.queue) == 0 && c.gate.err == nil && c.gate.free()
+}
+
+// sendNow writes a small batch from the sender's goroutine: waking another one
+// costs more than writing. What the socket does not take at once is left to the
+// writer. c.mu is held.
+func (c *tcpConn) sendNow(frames []wire.Frame) error {
+	c.small = c.small[:0]
+	for i := range frames {
+		c.small = wire.Append(c.small, &frames[i])
+	}
+	n := c.writeNow()
+	if n == len(c.small) {
+		return nil
+	}
+	c.tail = append(c.tail, c.small[n:]...)
+	c.gate.inside += len(c.tail)
+	c.more.Signal()
 	return nil
 }
 
@@ -105,6 +142,9 @@ func (c *tcpConn) Recv(f *wire.Frame) error {
 	}
 	return nil
 }
+
+// Buffered implements Conn.
+func (c *tcpConn) Buffered() bool { return c.in.Buffered() > 0 }
 
 func (c *tcpConn) read(f *wire.Frame) error {
 	if _, err := io.ReadFull(c.in, c.header[:]); err != nil {
@@ -171,6 +211,10 @@ func (c *tcpConn) breakWith(why error) error {
 func (c *tcpConn) write() {
 	defer close(c.written)
 	for c.take() {
+		if err := c.writeTail(); err != nil {
+			c.stopWriting(err)
+			return
+		}
 		for rest := c.writing; len(rest) > 0; {
 			k, bytes := chunk(rest)
 			if err := c.writeChunk(rest[:k]); err != nil {
@@ -193,13 +237,18 @@ func (c *tcpConn) take() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.queue) == 0 && c.gate.err == nil {
+	if c.busy {
+		c.busy = false
+		_ = c.sock.SetWriteDeadline(time.Time{}) // else it would end direct writes; fails when they will
+	}
+	for len(c.queue) == 0 && len(c.tail) == 0 && c.gate.err == nil {
 		c.more.Wait()
 	}
-	if len(c.queue) == 0 || c.gate.err != nil && c.gate.err != ErrClosed {
+	if len(c.queue)+len(c.tail) == 0 || c.gate.err != nil && c.gate.err != ErrClosed {
 		return false
 	}
 	c.queue, c.writing = c.writing[:0], c.queue
+	c.busy = true
 	return true
 }
 
@@ -215,8 +264,30 @@ func chunk(frames []wire.Frame) (n, bytes int) {
 // writeChunk writes frames. While the peer takes bytes, it may take its time.
 func (c *tcpConn) writeChunk(frames []wire.Frame) error {
 	c.gather(frames)
-	c.vector = c.pieces
 	defer func() { clear(c.pieces) }()
+	return c.writePieces()
+}
+
+// writeTail writes the rest of what was written directly.
+func (c *tcpConn) writeTail() error {
+	c.mu.Lock()
+	tail := c.tail
+	c.tail = nil
+	c.mu.Unlock()
+	if len(tail) == 0 {
+		return nil
+	}
+	c.pieces = append(c.pieces[:0], tail)
+	err := c.writePieces()
+	c.mu.Lock()
+	c.gate.leave(len(tail))
+	c.mu.Unlock()
+	return err
+}
+
+// writePieces writes pieces.
+func (c *tcpConn) writePieces() error {
+	c.vector = c.pieces
 	for {
 		c.mu.Lock()
 		closing := c.gate.err != nil

@@ -30,15 +30,18 @@ type Listener interface {
 
 // Conn carries frames in order. One goroutine may Recv while others Send.
 type Conn interface {
-	// Send queues the frames in order, as one batch, and returns; the batch is
-	// written by the connection's own goroutine. It blocks while more than the
-	// connection's bound of bytes is queued, and fails once the connection is
-	// broken. The payloads must stay unchanged until the connection is closed or
+	// Send takes the frames in order, as one batch, and returns: it writes what
+	// the network takes at once and leaves the rest to the connection's own
+	// goroutine. It blocks while more than the connection's bound of bytes is
+	// queued, and fails once the connection is broken. The payloads must stay unchanged until the connection is closed or
 	// the peer has answered them: they are not copied.
 	Send(frames ...wire.Frame) error
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
+	// Buffered reports whether more has been received already than Recv has
+	// returned. It is for the goroutine that calls Recv.
+	Buffered() bool
 	// Close breaks the connection; pending Sends and Recvs return ErrClosed. What
 	// was sent before still goes out if the peer takes it at once: a refusal is
 	// not lost to the Close behind it.

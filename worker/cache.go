@@ -53,6 +53,9 @@ func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
 		i += run
 	}
 	g.done = true
+	if g.ahead {
+		delete(c.gets, f.Request)
+	}
 	c.broadcast()
 	return nil
 }
@@ -121,7 +124,7 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.check(first, n, len(delta)); err != nil {
 		return err
 	}
-	return t.inc(n, func(i int) perdure.RowID { return first + perdure.RowID(i) }, delta)
+	return t.inc(&wire.Rows{Table: t.id, First: first, Count: n}, delta)
 }
 
 // IncRows is Inc for the given rows; a row named twice gets both deltas.
@@ -134,10 +137,10 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 			return err
 		}
 	}
-	return t.inc(len(rows), func(i int) perdure.RowID { return rows[i] }, delta)
+	return t.inc(&wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, delta)
 }
 
-func (t *Table) inc(n int, row func(int) perdure.RowID, delta []float32) error {
+func (t *Table) inc(rows *wire.Rows, delta []float32) error {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,11 +151,10 @@ func (t *Table) inc(n int, row func(int) perdure.RowID, delta []float32) error {
 		return err
 	}
 	dim := t.spec.Dim
-	for i := 0; i < n; {
-		p, at, run := t.run(i, n, row)
-		p.touch(at, run, dim)
+	for i := 0; i < rows.Count; {
+		p, at, run := t.run(rows, i)
 		d := delta[i*dim : (i+run)*dim]
-		table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, p.delta[at*dim:(at+run)*dim], d, c.clock)
+		p.add(at, run, dim, d)
 		p.show(t, at, run, d)
 		i += run
 	}
@@ -180,16 +182,28 @@ func (p *part) show(t *Table, at, run int, delta []float32) {
 	}
 }
 
-// touch notes rows as changed in this clock.
-func (p *part) touch(at, run, dim int) {
+// add adds deltas to those of the clock. What a row had before its first of the
+// clock is of an earlier one, and is overwritten.
+func (p *part) add(at, run, dim int, delta []float32) {
 	if p.delta == nil {
 		p.delta, p.touched = make([]float32, p.rows*dim), make([]bool, p.rows)
 	}
-	for j := at; j < at+run; j++ {
-		if !p.touched[j] {
-			p.touched[j] = true
-			p.ids = append(p.ids, p.first+perdure.RowID(j))
+	for j := 0; j < run; {
+		touched, k := p.touched[at+j], j+1
+		for k < run && p.touched[at+k] == touched {
+			k++
 		}
+		d, sum := delta[j*dim:k*dim], p.delta[(at+j)*dim:(at+k)*dim]
+		if touched {
+			table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, sum, d, 0)
+		} else {
+			copy(sum, d)
+			for i := at + j; i < at+k; i++ {
+				p.touched[i] = true
+				p.ids = append(p.ids, p.first+perdure.RowID(i))
+			}
+		}
+		j = k
 	}
 }
 
@@ -224,8 +238,9 @@ func (p *part) encode(b *partBuilder, t *Table) {
 }
 
 func (p *part) clearDeltas() {
-	clear(p.delta)
-	clear(p.touched)
+	for _, id := range p.ids {
+		p.touched[id-p.first] = false
+	}
 	p.ids = p.ids[:0]
 }
 
@@ -244,13 +259,13 @@ func (t *Table) forget() {
 
 // measure counts what a read saw: for every other slot the clock differential,
 // and how far the row was behind its shard.
-func (t *Table) measure(n int, row func(int) perdure.RowID) {
+func (t *Table) measure(rows *wire.Rows) {
 	c := t.c
 	if c.slot < 0 {
 		return
 	}
-	for i := 0; i < n; {
-		p, at, run := t.run(i, n, row)
+	for i := 0; i < rows.Count; {
+		p, at, run := t.run(rows, i)
 		newest := c.shards[p.shard].minClock
 		for j := at; j < at+run; {
 			r := p.read[j]

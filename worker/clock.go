@@ -147,7 +147,9 @@ func (c *Client) buildUpdates() error {
 	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
-	c.eachPeer(func(sh *shardLink) []wire.Frame { return c.updateFrames(sh, sh.kept[len(sh.kept)-1]) })
+	c.eachPeer(func(sh *shardLink) []wire.Frame {
+		return append(c.updateFrames(sh, sh.kept[len(sh.kept)-1]), c.renewalFrames(sh)...)
+	})
 	return nil
 }
 

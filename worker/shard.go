@@ -20,6 +20,7 @@ type shardLink struct {
 	kept     []*update
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
+	renewals []uint64       // requests that go out with the next update
 }
 
 // update is one of this slot's updates to one shard, kept until it is safe.

@@ -40,6 +40,7 @@ type reading struct {
 	minClock  perdure.Clock
 	applied   []perdure.Clock
 	fetchedAt perdure.Clock
+	renewal   uint64 // the request that will replace it; 0: none
 }
 
 // get is a request to a shard that is not answered yet.
@@ -49,6 +50,7 @@ type get struct {
 	rows  wire.Rows
 	need  perdure.Clock
 	load  bool // it asks for the saved state
+	ahead bool // nobody waits for it yet
 	done  bool
 	state []byte
 }
@@ -124,7 +126,7 @@ func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) 
 	if err := t.check(first, n, len(dst)); err != nil {
 		return err
 	}
-	return t.read(ctx, n, func(i int) perdure.RowID { return first + perdure.RowID(i) }, dst)
+	return t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
 }
 
 // GetRows reads the given rows into dst, of len(rows)·Dim values.
@@ -137,7 +139,7 @@ func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32
 			return err
 		}
 	}
-	return t.read(ctx, len(rows), func(i int) perdure.RowID { return rows[i] }, dst)
+	return t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
 }
 
 func (t *Table) check(first perdure.RowID, n, values int) error {
@@ -152,7 +154,7 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 
 // read fetches what the cache may not answer until it may answer all, and
 // copies it out.
-func (t *Table) read(ctx context.Context, n int, row func(int) perdure.RowID, dst []float32) error {
+func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +162,7 @@ func (t *Table) read(ctx context.Context, n int, row func(int) perdure.RowID, ds
 		if err := c.usable(); err != nil {
 			return err
 		}
-		ids := t.fetch(n, row)
+		ids := t.fetch(rows)
 		if len(ids) == 0 {
 			break
 		}
@@ -169,90 +171,165 @@ func (t *Table) read(ctx context.Context, n int, row func(int) perdure.RowID, ds
 		}
 	}
 	dim := t.spec.Dim
-	for i := 0; i < n; {
-		p, at, run := t.run(i, n, row)
+	for i := 0; i < rows.Count; {
+		p, at, run := t.run(rows, i)
 		copy(dst[i*dim:(i+run)*dim], p.values[at*dim:(at+run)*dim])
 		i += run
 	}
-	t.measure(n, row)
+	t.measure(rows)
+	t.renew(rows)
 	return nil
 }
 
 // run returns the part that holds the i-th row asked for, where in it, and how
 // many of the rows asked for follow there one after the other.
-func (t *Table) run(i, n int, row func(int) perdure.RowID) (p *part, at, run int) {
-	first := row(i)
-	s := placement.ShardOf(t.spec.Rows, len(t.parts), first)
-	p = t.parts[s]
+func (t *Table) run(rows *wire.Rows, i int) (p *part, at, run int) {
+	first := rows.ID(i)
+	p = t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), first)]
 	at = int(first - p.first)
+	if rows.IDs == nil {
+		return p, at, min(rows.Count-i, p.rows-at)
+	}
 	run = 1
-	for i+run < n && at+run < p.rows && row(i+run) == first+perdure.RowID(run) {
+	for i+run < rows.Count && at+run < p.rows && rows.IDs[i+run] == first+perdure.RowID(run) {
 		run++
 	}
 	return p, at, run
 }
 
-// need is the MinClock that this client's reads of the table must have.
-func (t *Table) need() perdure.Clock {
+// need is the MinClock that a read of the table at a clock must have.
+func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	if t.c.exact {
-		return t.c.clock
+		return clock
 	}
-	return consistency.Needed(t.spec.Consistency, t.c.clock)
+	return consistency.Needed(t.spec.Consistency, clock)
 }
 
-// mayAnswer reports whether the cached row may be read now.
-func (t *Table) mayAnswer(r *reading) bool {
+// mayAnswer reports whether the cached row may be read at a clock.
+func (t *Table) mayAnswer(r *reading, clock perdure.Clock) bool {
 	if r == nil {
 		return false
 	}
 	if t.c.exact {
-		return r.minClock >= t.c.clock
+		return r.minClock >= clock
 	}
-	return consistency.MayReuse(t.spec.Consistency, r.minClock, r.fetchedAt, t.c.clock)
+	return consistency.MayReuse(t.spec.Consistency, r.minClock, r.fetchedAt, clock)
 }
 
-// fetch asks the servers for the rows that the cache may not answer.
-func (t *Table) fetch(n int, row func(int) perdure.RowID) (ids []uint64) {
+// renewing returns the request that is on its way to replace a cached row and
+// will serve a read at a clock; 0 if there is none.
+func (t *Table) renewing(r *reading, clock perdure.Clock) uint64 {
+	if r == nil || r.renewal == 0 {
+		return 0
+	}
+	if g := t.c.gets[r.renewal]; g == nil || g.need < t.need(clock) {
+		return 0
+	}
+	return r.renewal
+}
+
+// fetch asks the servers for the rows that the cache may not answer, unless it
+// has asked already. It returns the requests to wait for.
+func (t *Table) fetch(rows *wire.Rows) (ids []uint64) {
+	clock := t.c.clock
+	t.request(rows, clock, func(r *reading) bool {
+		if t.mayAnswer(r, clock) {
+			return false
+		}
+		id := t.renewing(r, clock)
+		if id != 0 && (len(ids) == 0 || ids[len(ids)-1] != id) {
+			ids = append(ids, id)
+		}
+		return id == 0
+	}, func(g *get) { ids = append(ids, t.c.ask(g)) })
+	return ids
+}
+
+// renew asks for those of the rows just read that the cache will no longer
+// answer after the next clock. The requests go out with this clock's updates, so
+// that the answers come while the program computes the next. With no staleness
+// allowed there is nothing to ask for before others have finished.
+func (t *Table) renew(rows *wire.Rows) {
+	c := t.c
+	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || c.exact {
+		return
+	}
+	at := c.clock + 2
+	t.request(rows, at, func(r *reading) bool {
+		return !t.mayAnswer(r, at) && t.renewing(r, at) == 0
+	}, func(g *get) {
+		g.ahead = true
+		id := c.register(g)
+		t.parts[g.shard].mark(&g.rows, id)
+		sh := c.shards[g.shard]
+		sh.renewals = append(sh.renewals, id)
+	})
+}
+
+// mark notes at cached rows which request will replace them.
+func (p *part) mark(rows *wire.Rows, request uint64) {
+	var old, marked *reading
+	for i := range rows.Count {
+		at := int(rows.ID(i) - p.first)
+		if r := p.read[at]; r != old {
+			was := *r
+			was.renewal = request
+			old, marked = r, &was
+		}
+		p.read[at] = marked
+	}
+}
+
+// request makes up requests, to be read at a clock, for those rows whose cached
+// copy (nil: none) wants one, and hands them to send.
+func (t *Table) request(rows *wire.Rows, clock perdure.Clock, wants func(*reading) bool, send func(*get)) {
 	most := max(1, wire.PartBytes/(4*t.spec.Dim)) // rows in one answer
 	open := map[perdure.ShardID]*get{}
-	send := func(g *get) { ids = append(ids, t.c.ask(g)) }
-	for i := 0; i < n; {
-		p, at, run := t.run(i, n, row)
-		s := placement.ShardOf(t.spec.Rows, len(t.parts), row(i))
+	for i := 0; i < rows.Count; {
+		p, at, run := t.run(rows, i)
 		i += run
 		for j := at; j < at+run; {
-			if p.read != nil && t.mayAnswer(p.read[j]) {
-				j++
-				continue
-			}
 			k := j + 1
-			for k < at+run && k-j < most && (p.read == nil || !t.mayAnswer(p.read[k])) {
+			for k < at+run && k-j < most && p.reading(k) == p.reading(j) {
 				k++
 			}
-			t.addRows(open, s, p.first+perdure.RowID(j), k-j, most, send)
+			if wants(p.reading(j)) {
+				t.addRows(open, p, j, k-j, clock, most, send)
+			}
 			j = k
 		}
 	}
 	for _, g := range open {
 		send(g)
 	}
-	return ids
+}
+
+// reading returns what is known of a cached row; nil if it was never read.
+func (p *part) reading(at int) *reading {
+	if p.read == nil {
+		return nil
+	}
+	return p.read[at]
 }
 
 // addRows adds rows to the request being made up for a shard: a run as long as
 // there is only one, else a list.
-func (t *Table) addRows(open map[perdure.ShardID]*get, s perdure.ShardID, first perdure.RowID, n, most int, send func(*get)) {
-	g := open[s]
+func (t *Table) addRows(open map[perdure.ShardID]*get, p *part, at, n int, clock perdure.Clock, most int, send func(*get)) {
+	g, first := open[p.shard], p.first+perdure.RowID(at)
 	if g != nil && g.rows.Count+n > most {
 		send(g)
 		g = nil
 	}
 	if g == nil {
-		open[s] = &get{shard: s, table: t, need: t.need(), rows: wire.Rows{Table: t.id, First: first, Count: n}}
+		open[p.shard] = &get{shard: p.shard, table: t, need: t.need(clock), rows: wire.Rows{Table: t.id, First: first, Count: n}}
+		return
+	}
+	g.rows.Count += n
+	if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count-n) {
 		return
 	}
 	if g.rows.IDs == nil {
-		for i := range g.rows.Count {
+		for i := range g.rows.Count - n {
 			g.rows.IDs = append(g.rows.IDs, g.rows.First+perdure.RowID(i))
 		}
 		g.rows.First = 0
@@ -260,15 +337,19 @@ func (t *Table) addRows(open map[perdure.ShardID]*get, s perdure.ShardID, first 
 	for i := range n {
 		g.rows.IDs = append(g.rows.IDs, first+perdure.RowID(i))
 	}
-	g.rows.Count += n
+}
+
+// register gives a request its number. It needs c.mu.
+func (c *Client) register(g *get) uint64 {
+	c.nextRequest++
+	c.gets[c.nextRequest] = g
+	return c.nextRequest
 }
 
 // ask registers a request and sends it if its shard is open; otherwise it is
 // sent when that opens. It needs c.mu.
 func (c *Client) ask(g *get) uint64 {
-	c.nextRequest++
-	id := c.nextRequest
-	c.gets[id] = g
+	id := c.register(g)
 	if sh := c.shards[g.shard]; sh.open {
 		sh.send(c.getFrame(sh, id, g))
 	}
@@ -294,6 +375,18 @@ func (c *Client) await(ctx context.Context, ids []uint64, check func() error) er
 		delete(c.gets, id)
 	}
 	return err
+}
+
+// renewalFrames returns the requests to send with the clock's update. It needs
+// c.mu.
+func (c *Client) renewalFrames(sh *shardLink) (frames []wire.Frame) {
+	for _, id := range sh.renewals {
+		if g := c.gets[id]; g != nil {
+			frames = append(frames, c.getFrame(sh, id, g))
+		}
+	}
+	sh.renewals = sh.renewals[:0]
+	return frames
 }
 
 func (c *Client) getFrame(sh *shardLink, id uint64, g *get) wire.Frame {

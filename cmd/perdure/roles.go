@@ -103,6 +103,8 @@ type serverCmd struct {
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
+	paceGC()
+	halfTheCores()
 	faults := transport.Faulty(transport.TCP{})
 	return quiet(server.Run(ctx, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: "127.0.0.1:0",
@@ -118,6 +120,7 @@ type workerCmd struct {
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
+	paceGC()
 	s, err := c.settings()
 	if err != nil {
 		return err

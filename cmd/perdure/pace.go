@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+const (
+	garbageLeast = 64 << 20 // bytes that may pile up however little lives
+	garbageShare = 8        // and this part of what lives on top
+)
+
+// paceGC lets garbage grow to garbageLeast and 1/garbageShare of what lives. Go's
+// own pace is wrong for both ends: a small server, whose messages are its only
+// garbage, would collect all the time, and one with a large table would let it
+// double. GOGC in the environment overrides it.
+func paceGC() {
+	if os.Getenv("GOGC") == "" {
+		watchGC(0)
+	}
+}
+
+// watchGC sets the pace now and after every collection.
+func watchGC(before int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	now := gcPercent(live[0].Value.Uint64())
+	if now != before {
+		debug.SetGCPercent(now)
+	}
+	// The finaliser runs when a collection finds its object unreachable, and
+	// makes the next one.
+	runtime.SetFinalizer(&struct{ _ [64]byte }{}, func(any) { watchGC(now) })
+}
+
+// gcPercent returns the garbage to allow, in percent of the bytes that live.
+func gcPercent(live uint64) int {
+	live = max(live, 4<<20) // the least that Go reckons with
+	return int(100 * (garbageLeast + live/garbageShare) / live)
+}
+
+// halfTheCores keeps a server of a local job from taking all cores: the workers,
+// and the other servers, run on them too. GOMAXPROCS in the environment
+// overrides it.
+func halfTheCores() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
+	}
+}
