@@ -75,7 +75,7 @@ func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
 	defer sh.mu.Unlock()
 	sh.problem = ""
 	sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
-	sh.saving = false
+	sh.saving, sh.cut = false, cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
 	sh.setEnd(end)
 	sh.pump()

@@ -38,6 +38,7 @@ type shard struct {
 	acks     []*conn // by slot: where its acknowledgements go
 	dirty    []bool  // by slot: its counts have changed since they were acknowledged
 	segments []perdure.Segment
+	cut      perdure.Clock // the newest cut that is saved
 	problem  string
 }
 
@@ -124,6 +125,7 @@ func (sh *shard) begin(v *perdure.View) bool {
 		applied = mine.Base
 	}
 	sh.intake = consistency.NewIntake(twoStep(v.Tables, sh.job.Consistency), applied, sh.s.cfg.Weakened)
+	sh.cut = v.Cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
 	sh.restored = content{}
 	sh.ready = true
@@ -144,10 +146,10 @@ func (sh *shard) setEnd(end perdure.Clock) {
 	}
 	least := sh.intake.MinClock()
 	next := sh.job.Recovery.NextCut(least)
-	if least < end && end < next {
-		next = end
+	if sh.cut < end && least <= end && end < next {
+		next = end // the shard may stand there already
 	}
-	// A cut that the shard stands at, or has already saved, is not moved.
+	// A cut that the shard stands at is not moved.
 	if !sh.intake.AtCut() {
 		sh.intake.SetCut(next)
 	}

@@ -32,7 +32,7 @@ func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
 	if p.values == nil {
 		p.values, p.read = make([]float32, p.rows*dim), make([]*reading, p.rows)
 	}
-	r := &reading{epoch: sh.epoch, seq: a.Seq, minClock: f.Clock, applied: a.Applied, fetchedAt: c.clock}
+	r := &reading{epoch: sh.epoch, seq: a.Seq, minClock: f.Clock, applied: a.Applied, fetchedAt: c.readClock()}
 	for i := 0; i < g.rows.Count; {
 		at := int(g.rows.ID(i) - p.first)
 		if old := p.read[at]; old != nil && old.newer(r) {

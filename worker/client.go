@@ -166,7 +166,7 @@ func (c *Client) End() perdure.Clock {
 }
 
 // At sets the clock at which an observer reads: its Gets wait until every
-// update of clocks < clock is applied.
+// update of clocks < clock is applied, or all that the job will have.
 func (c *Client) At(clock perdure.Clock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,6 +300,7 @@ func (c *Client) onView(v perdure.View) {
 		return
 	}
 	rolled := c.viewed && v.Generation > c.generation
+	ends := v.End != c.view.End
 	c.view, c.viewed, c.generation = v, true, v.Generation
 	if len(c.shards) == 0 {
 		for i := range v.Shards {
@@ -308,6 +309,9 @@ func (c *Client) onView(v perdure.View) {
 	}
 	if rolled {
 		c.rollBack()
+	}
+	if ends {
+		c.needLess()
 	}
 	if v.Shards[0].Server >= 0 {
 		for _, sh := range c.shards {

@@ -258,7 +258,8 @@ func (c *Client) EndJob(ctx context.Context) error {
 		r := wire.Report{Clock: c.clock, EndAfter: true}
 		before := c.view.End
 		err := c.usable()
-		ended := before > 0 && (before <= c.clock || before < c.job.Clocks)
+		planned := c.job.Clocks > 0 && before == c.job.Clocks
+		ended := before > 0 && (before <= c.clock || !planned)
 		c.mu.Unlock()
 		if err != nil || ended {
 			return err

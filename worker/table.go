@@ -197,6 +197,32 @@ func (t *Table) run(rows *wire.Rows, i int) (p *part, at, run int) {
 	return p, at, run
 }
 
+// readClock is the clock that reads are made at. No update of a clock ≥ the
+// job's end is ever applied, so nobody waits for one: a slot that was ahead when
+// the job was ended early reads the model as it ends. It needs c.mu.
+func (c *Client) readClock() perdure.Clock {
+	if c.view.End > 0 {
+		return min(c.clock, c.view.End)
+	}
+	return c.clock
+}
+
+// needLess asks again for what waits for clocks that the job, ended early, will
+// not have. It needs c.mu.
+func (c *Client) needLess() {
+	for id, g := range c.gets {
+		if g.load || g.done || c.view.End == 0 {
+			continue
+		}
+		if need := g.table.need(c.view.End); need < g.need {
+			g.need = need
+			if sh := c.shards[g.shard]; sh.open {
+				sh.send(c.getFrame(sh, id, g))
+			}
+		}
+	}
+}
+
 // need is the MinClock that a read of the table at a clock must have.
 func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	if t.c.exact {
@@ -231,7 +257,7 @@ func (t *Table) renewing(r *reading, clock perdure.Clock) uint64 {
 // fetch asks the servers for the rows that the cache may not answer, unless it
 // has asked already. It returns the requests to wait for.
 func (t *Table) fetch(rows *wire.Rows) (ids []uint64) {
-	clock := t.c.clock
+	clock := t.c.readClock()
 	t.request(rows, clock, func(r *reading) bool {
 		if t.mayAnswer(r, clock) {
 			return false
@@ -255,6 +281,9 @@ func (t *Table) renew(rows *wire.Rows) {
 		return
 	}
 	at := c.clock + 2
+	if c.view.End > 0 {
+		at = min(at, c.view.End)
+	}
 	t.request(rows, at, func(r *reading) bool {
 		return !t.mayAnswer(r, at) && t.renewing(r, at) == 0
 	}, func(g *get) {

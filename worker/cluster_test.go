@@ -1,0 +1,252 @@
+package worker_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/registry"
+	"github.com/perdure/perdure/server"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+var (
+	showLog = flag.Bool("worker.log", false, "show what the processes log")
+	seed    = flag.Uint64("worker.seed", 1, "of networks and of what is drawn")
+)
+
+const coordinatorAddr = "coordinator/1"
+
+// cluster is a small cluster in one process, in virtual time.
+type cluster struct {
+	*testing.T
+	ctx       context.Context
+	job       perdure.JobSpec
+	net       *transport.Memory
+	disk      *disk.Memory
+	log       *slog.Logger
+	wg        sync.WaitGroup
+	lives     int
+	processes map[string]*process
+}
+
+// process is one life of the coordinator or a server.
+type process struct {
+	cancel context.CancelFunc
+	killed atomic.Bool
+	ended  chan struct{}
+}
+
+// inCluster runs a test in a cluster of 2 servers and 4 shards.
+func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
+	t.Helper()
+	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: clocks}
+	var err error
+	if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
+		t.Fatal(err)
+	}
+	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
+		c := &cluster{
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, transport.MemoryOptions{}), disk: disk.NewMemory(),
+			log: slog.New(slog.DiscardHandler), processes: map[string]*process{},
+		}
+		if *showLog {
+			c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		}
+		t.Cleanup(func() { cancel(); c.wg.Wait() })
+		c.start("coordinator")
+		for i := range job.Servers {
+			c.start(fmt.Sprintf("server:%d", i))
+		}
+		test(c)
+	})
+}
+
+// start starts a process of a host.
+func (c *cluster) start(host string) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	p := &process{cancel: cancel, ended: make(chan struct{})}
+	c.processes[host] = p
+	c.lives++
+	run, name := c.coordinate, fmt.Sprintf("%s#%d", host, c.lives)
+	var index int
+	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
+		run = func(ctx context.Context) error {
+			return server.Run(ctx, server.Config{
+				Index: index, Process: name, Network: c.net.Host(host), Listen: host + "/0", Coordinator: coordinatorAddr,
+				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+			})
+		}
+	}
+	c.wg.Go(func() {
+		defer close(p.ended)
+		if err := run(ctx); ctx.Err() == nil && !p.killed.Load() {
+			c.Errorf("%s ended: %v", name, err)
+		}
+	})
+}
+
+func (c *cluster) coordinate(ctx context.Context) error {
+	l, err := c.net.Host("coordinator").Listen(coordinatorAddr)
+	if err != nil {
+		return err
+	}
+	r, err := registry.OpenFile(c.disk, "registry/facts")
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	begin := membership.Begin(c.job, 1, 0, nil)
+	return coordinator.Run(ctx, coordinator.Config{
+		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"),
+	})
+}
+
+// kill ends a host's process; nothing it still sends arrives.
+func (c *cluster) kill(host string) {
+	c.processes[host].killed.Store(true)
+	c.net.Kill(host)
+	c.processes[host].cancel()
+	<-c.processes[host].ended
+}
+
+// dial joins as a worker, from a host of its own.
+func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
+	c.Helper()
+	w, err := c.tryDial(host, slot, with...)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return w
+}
+
+func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
+	c.lives++
+	cfg := worker.Config{
+		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
+		Process: fmt.Sprintf("%s#%d", host, c.lives), Log: c.log.With("process", host),
+	}
+	for _, f := range with {
+		f(&cfg)
+	}
+	w, err := worker.Dial(c.ctx, cfg)
+	if err == nil {
+		c.Cleanup(func() { w.Close() })
+	}
+	return w, err
+}
+
+// workers joins with one client for each slot.
+func (c *cluster) workers() []*worker.Client {
+	c.Helper()
+	clients := make([]*worker.Client, c.job.Slots)
+	for i := range clients {
+		clients[i] = c.dial(fmt.Sprintf("worker:%d", i), perdure.Slot(i))
+	}
+	return clients
+}
+
+const (
+	rows = 11
+	dim  = 3
+)
+
+// table opens the table that the tests use.
+func (c *cluster) table(w *worker.Client, change ...func(*perdure.TableSpec)) *worker.Table {
+	c.Helper()
+	spec := perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	for _, f := range change {
+		f(&spec)
+	}
+	t, err := w.Table(c.ctx, spec)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return t
+}
+
+func (c *cluster) tables(ws []*worker.Client) []*worker.Table {
+	c.Helper()
+	ts := make([]*worker.Table, len(ws))
+	for i, w := range ws {
+		ts[i] = c.table(w)
+	}
+	return ts
+}
+
+// clock ends a clock and checks which one is next.
+func (c *cluster) clock(w *worker.Client, want perdure.Clock) {
+	c.Helper()
+	if got, err := w.Clock(c.ctx); err != nil || got != want {
+		c.Fatalf("slot %d: Clock gave %d, %v; want %d", w.Slot(), got, err, want)
+	}
+}
+
+// inc adds v to every value of all rows.
+func (c *cluster) inc(t *worker.Table, v float32) {
+	c.Helper()
+	delta := make([]float32, rows*dim)
+	for i := range delta {
+		delta[i] = v
+	}
+	if err := t.IncRun(0, delta); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// get reads all rows, all values of which must be the same.
+func (c *cluster) get(t *worker.Table) float32 {
+	c.Helper()
+	got := make([]float32, rows*dim)
+	if err := t.GetRun(c.ctx, 0, got); err != nil {
+		c.Fatal(err)
+	}
+	for _, v := range got {
+		if v != got[0] {
+			c.Fatalf("a clock was torn: %v", got)
+		}
+	}
+	return got[0]
+}
+
+// within returns a context that ends after a while.
+func (c *cluster) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(c.ctx, d)
+	c.Cleanup(cancel)
+	return ctx
+}
+
+// pass lets virtual time pass.
+func (c *cluster) pass(d time.Duration) { <-time.After(d) }
+
+// go1 runs f beside the test and returns where its result comes.
+func go1[T any](f func() T) chan T {
+	out := make(chan T, 1)
+	go func() { out <- f() }()
+	return out
+}
+
+// both runs f for each slot at once and waits for all.
+func both(n int, f func(slot int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}

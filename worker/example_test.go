@@ -1,0 +1,89 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// A program joins the job whose coordinator it was given the address of, and
+// takes any slot that is free.
+func ExampleDial() {
+	ctx := context.Background()
+	w, err := worker.Dial(ctx, worker.Config{
+		Network:     transport.TCP{},
+		Coordinator: os.Getenv("PERDURE_COORDINATOR"),
+		Slot:        perdure.NoSlot,
+		Process:     fmt.Sprintf("pid-%d", os.Getpid()),
+		PID:         os.Getpid(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer w.Close()
+	fmt.Printf("slot %d begins at clock %d of %d\n", w.Slot(), w.Now(), w.End())
+}
+
+// The training loop. After a roll-back every call but Clock returns
+// ErrRolledBack, and Clock returns the earlier clock to work on: so the loop
+// needs to know nothing else about failures.
+func ExampleClient_Clock() {
+	train := func(ctx context.Context, w *worker.Client, model *worker.Table) error {
+		row, gradient := make([]float32, 8), make([]float32, 8)
+		step := func(clock perdure.Clock) error {
+			if err := model.Get(ctx, 0, row); err != nil {
+				return err
+			}
+			for i, x := range row { // of ½‖row - 1‖², whatever the clock
+				gradient[i] = x - 1
+			}
+			return model.Inc(0, gradient)
+		}
+		for {
+			for clock := w.Now(); w.End() == 0 || clock < w.End(); {
+				if err := step(clock); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+					return err
+				}
+				var err error
+				if clock, err = w.Clock(ctx); err != nil {
+					return err
+				}
+			}
+			if err := w.Finish(ctx); !errors.Is(err, perdure.ErrRolledBack) {
+				return err
+			}
+			if _, err := w.Clock(ctx); err != nil { // rolled back while others finished
+				return err
+			}
+		}
+	}
+	_ = train
+}
+
+// What a program must not forget travels with its updates: whoever has the slot
+// next, and everybody after a roll-back, gets what belongs to the clock.
+func ExampleClient_LoadState() {
+	type position struct{ Epoch, Sample int }
+	save := func(w *worker.Client, p position) error { // before each Clock
+		b, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		return w.SaveState(b)
+	}
+	load := func(ctx context.Context, w *worker.Client) (p position, err error) { // at the start, and when Clock went back
+		b, err := w.LoadState(ctx)
+		if err != nil || b == nil { // nil: nobody has saved anything yet
+			return p, err
+		}
+		return p, json.Unmarshal(b, &p)
+	}
+	_, _ = save, load
+}

@@ -1,0 +1,473 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+func (c *cluster) cutServers(host string) {
+	for i := range c.job.Servers {
+		c.net.Cut(host, fmt.Sprintf("server:%d", i), false)
+	}
+}
+
+func (c *cluster) healServers(host string) {
+	for i := range c.job.Servers {
+		c.net.Heal(host, fmt.Sprintf("server:%d", i))
+	}
+}
+
+// A call whose ctx ends returns ctx's error, leaves nothing half done, and can
+// be made again.
+func TestContexts(t *testing.T) {
+	inCluster(t, "bsp", "none", 2, 0, func(c *cluster) {
+		ws := c.workers()
+		c.cutServers("worker:0")
+		spec := perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+		expect := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%s: %v; want ctx's error", what, err)
+			}
+		}
+		_, err := ws[0].Table(c.within(time.Second), spec)
+		expect("Table", err)
+		_, err = ws[0].LoadState(c.within(time.Second))
+		expect("LoadState", err)
+		c.healServers("worker:0")
+		ts := c.tables(ws)
+		c.inc(ts[0], 1)
+		c.cutServers("worker:0")
+		for range 3 {
+			clock, err := ws[0].Clock(c.within(time.Second))
+			expect("Clock", err)
+			if clock != 0 {
+				t.Fatalf("a Clock that was cut short gave clock %d, want the present one, 0", clock)
+			}
+		}
+		c.healServers("worker:0")
+		c.clock(ws[0], 1)
+		expect("Get", ts[0].Get(c.within(time.Second), 0, make([]float32, dim))) // the other slot is at clock 0
+		expect("Finish", ws[0].Finish(c.within(time.Second)))
+		c.clock(ws[1], 1)
+		for slot := range ts {
+			if got := c.get(ts[slot]); got != 1 {
+				t.Fatalf("slot %d read %v; what was Inc'd once must count once", slot, got)
+			}
+		}
+	})
+}
+
+// A program may have WindowBytes unacknowledged; then Clock waits.
+func TestWindow(t *testing.T) {
+	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
+		w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.WindowBytes = 2000 })
+		table := c.table(w)
+		c.cutServers("worker:0")
+		clock := perdure.Clock(0)
+		for {
+			c.inc(table, 1)
+			next, err := w.Clock(c.within(time.Second))
+			if errors.Is(err, context.DeadlineExceeded) {
+				break
+			}
+			if err != nil || next != clock+1 || next > 20 {
+				t.Fatalf("Clock gave %d, %v after %d", next, err, clock)
+			}
+			clock = next
+		}
+		// 4 updates of a header, a block's header and 2 or 3 rows each: about 600 bytes a clock.
+		if clock < 2 || clock > 8 {
+			t.Errorf("%d clocks went into a window of 2000 bytes", clock)
+		}
+		waiting := go1(func() error { _, err := w.Clock(c.ctx); return err })
+		c.pass(time.Second)
+		if len(waiting) != 0 {
+			t.Fatal("Clock did not wait for the window")
+		}
+		c.healServers("worker:0")
+		if err := <-waiting; err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second)
+		if o := c.observer(clock + 1); o != float32(clock+1) {
+			t.Fatalf("the table has %v, want %d", o, clock+1)
+		}
+	})
+}
+
+// observer reads the table as it is when every slot has done a clock.
+func (c *cluster) observer(at perdure.Clock) float32 {
+	c.Helper()
+	w := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
+	defer w.Close()
+	t := c.table(w)
+	w.At(at)
+	return c.get(t)
+}
+
+// An observer reads exactly at the clock it sets, whatever the table's model,
+// and can change nothing.
+func TestObserver(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:5", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			inCluster(t, model, "none", 2, 0, func(c *cluster) {
+				ws := c.workers()
+				ts := c.tables(ws)
+				o := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
+				table := c.table(o)
+				if got := c.get(table); got != 0 || o.Slot() != perdure.NoSlot {
+					t.Fatalf("at first the observer, in slot %d, read %v", o.Slot(), got)
+				}
+				if err := table.Inc(0, make([]float32, dim)); !errors.Is(err, perdure.ErrUsage) {
+					t.Errorf("an observer's Inc: %v", err)
+				}
+				o.At(2)
+				got := go1(func() float32 { return c.get(table) })
+				for clock := range perdure.Clock(2) {
+					c.pass(time.Second)
+					if len(got) != 0 {
+						t.Fatalf("the observer at clock 2 did not wait for clock %d", clock)
+					}
+					both(2, func(slot int) {
+						c.inc(ts[slot], 1)
+						c.clock(ws[slot], clock+1)
+					})
+				}
+				if v := <-got; v != 4 {
+					t.Fatalf("the observer at clock 2 read %v, want 4", v)
+				}
+			})
+		})
+	}
+}
+
+// After a roll-back pending and later calls say so at once, Clock gives the
+// cut, and rows and saved states are those of the cut.
+func TestRollBack(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:0"} {
+		t.Run(model, func(t *testing.T) {
+			inCluster(t, model, "checkpoint:2", 2, 0, func(c *cluster) {
+				ws := c.workers()
+				ts := c.tables(ws)
+				step := func(slot int, clock perdure.Clock) {
+					if got := c.get(ts[slot]); got != float32(2*clock) {
+						t.Errorf("slot %d at clock %d read %v, want %d", slot, clock, got, 2*clock)
+					}
+					c.inc(ts[slot], 1)
+					if err := ws[slot].SaveState(fmt.Appendf(nil, "slot %d after clock %d", slot, clock)); err != nil {
+						t.Error(err)
+					}
+					c.clock(ws[slot], clock+1)
+				}
+				both(2, func(slot int) {
+					for clock := range perdure.Clock(5) {
+						step(slot, clock)
+					}
+				})
+				c.pass(time.Second) // the checkpoint of clock 4 is durable
+				step(0, 5)
+				dst := make([]float32, rows*dim)
+				pending := go1(func() error { return ts[0].GetRun(c.ctx, 0, dst) }) // slot 1 is at clock 5
+				finishing := go1(func() error { return ws[1].Finish(c.ctx) })
+				c.pass(time.Second)
+				if len(pending)+len(finishing) != 0 {
+					t.Fatal("a Get or Finish that has to wait did not")
+				}
+				c.kill("server:0")
+				c.start("server:0")
+				for what, ended := range map[string]chan error{"Get": pending, "Finish": finishing} {
+					if err := <-ended; !errors.Is(err, perdure.ErrRolledBack) {
+						t.Fatalf("a pending %s returned %v", what, err)
+					}
+				}
+				for slot, w := range ws {
+					c.rolledBack(w, ts[slot])
+					c.clock(w, 4)
+					if state, err := w.LoadState(c.ctx); err != nil || string(state) != fmt.Sprintf("slot %d after clock 3", slot) {
+						t.Errorf("slot %d: LoadState gave %q, %v", slot, state, err)
+					}
+				}
+				both(2, func(slot int) {
+					for clock := perdure.Clock(4); clock < 9; clock++ {
+						step(slot, clock)
+					}
+				})
+			})
+		})
+	}
+}
+
+// rolledBack checks that every call but Clock says so, without waiting.
+func (c *cluster) rolledBack(w *worker.Client, t *worker.Table) {
+	c.Helper()
+	start := time.Now()
+	row := make([]float32, dim)
+	_, load := w.LoadState(c.ctx)
+	for what, err := range map[string]error{
+		"Get": t.Get(c.ctx, 0, row), "GetRun": t.GetRun(c.ctx, 0, row), "GetRows": t.GetRows(c.ctx, []perdure.RowID{1}, row),
+		"Inc": t.Inc(0, row), "IncRun": t.IncRun(0, row), "IncRows": t.IncRows([]perdure.RowID{1}, row),
+		"SaveState": w.SaveState(nil), "LoadState": load, "Finish": w.Finish(c.ctx), "EndJob": w.EndJob(c.ctx),
+	} {
+		if !errors.Is(err, perdure.ErrRolledBack) {
+			c.Errorf("slot %d, %s after a roll-back: %v", w.Slot(), what, err)
+		}
+	}
+	if d := time.Since(start); d != 0 {
+		c.Errorf("slot %d: these calls waited %v", w.Slot(), d)
+	}
+}
+
+// Under bsp the next process of a slot begins exactly where its predecessor
+// ended its last clock, with the state saved then; what was begun is as if it had
+// never been.
+func TestSuccessor(t *testing.T) {
+	inCluster(t, "bsp", "none", 2, 0, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		if state, err := ws[0].LoadState(c.ctx); state != nil || err != nil {
+			t.Fatalf("at first LoadState gave %q, %v", state, err)
+		}
+		for clock := range perdure.Clock(3) {
+			both(2, func(slot int) {
+				c.inc(ts[slot], 1)
+				if slot == 0 && clock != 2 { // what is saved stays saved
+					if err := ws[0].SaveState(fmt.Appendf(nil, "after clock %d", clock)); err != nil {
+						t.Error(err)
+					}
+				}
+				c.clock(ws[slot], clock+1)
+			})
+		}
+		c.inc(ts[0], 1000)
+		if err := ws[0].SaveState([]byte("never ended")); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second) // its ticks have arrived
+		c.net.Kill("worker:0")
+		next := c.dial("worker:0", perdure.NoSlot)
+		if next.Slot() != 0 || next.Now() != 3 {
+			t.Fatalf("the successor is slot %d at clock %d, want slot 0 at clock 3", next.Slot(), next.Now())
+		}
+		if state, err := next.LoadState(c.ctx); err != nil || string(state) != "after clock 1" {
+			t.Fatalf("the successor's LoadState gave %q, %v", state, err)
+		}
+		table := c.table(next)
+		if got := c.get(table); got != 6 {
+			t.Fatalf("the successor read %v, want 6", got)
+		}
+		c.inc(table, 1)
+		both(2, func(slot int) { c.clock([]*worker.Client{next, ws[1]}[slot], 4) })
+		if got := c.get(table); got != 7 {
+			t.Fatalf("a clock later it read %v, want 7", got)
+		}
+	})
+}
+
+// A process that was cut off while its slot was given to another learns it from
+// the servers, and can do nothing any more.
+func TestFenced(t *testing.T) {
+	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
+		old := c.dial("old", 0)
+		ts := c.table(old)
+		c.inc(ts, 1)
+		c.clock(old, 1)
+		// The next coordinator does not hear of the old process.
+		c.net.Cut("old", "coordinator", false)
+		c.kill("coordinator")
+		c.start("coordinator")
+		next := c.dial("next", 0)
+		if next.Now() != 1 {
+			t.Fatalf("the new process begins at clock %d, want 1", next.Now())
+		}
+		c.pass(time.Second)
+		row := make([]float32, dim)
+		_, clockErr := old.Clock(c.ctx)
+		_, loadErr := old.LoadState(c.ctx)
+		for what, err := range map[string]error{
+			"Clock": clockErr, "LoadState": loadErr, "Get": ts.Get(c.ctx, 0, row), "Inc": ts.Inc(0, row), "Finish": old.Finish(c.ctx),
+		} {
+			if !errors.Is(err, perdure.ErrFenced) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s of the old process: %v; want one line of ErrFenced", what, err)
+			}
+		}
+		if got := c.get(c.table(next)); got != 1 {
+			t.Errorf("the new process read %v, want 1", got)
+		}
+	})
+}
+
+// A killed coordinator is missed by nobody while nothing else happens.
+func TestCoordinatorAway(t *testing.T) {
+	inCluster(t, "bsp", "checkpoint:3", 2, 10, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		c.kill("coordinator")
+		both(2, func(slot int) {
+			for clock := range perdure.Clock(7) { // across cuts
+				c.inc(ts[slot], 1)
+				c.clock(ws[slot], clock+1)
+			}
+		})
+		if got := c.get(ts[0]); got != 14 {
+			t.Fatalf("read %v, want 14", got)
+		}
+		c.start("coordinator")
+		both(2, func(slot int) {
+			for clock := perdure.Clock(7); clock < 10; clock++ {
+				c.clock(ws[slot], clock+1)
+			}
+			if err := ws[slot].Finish(c.ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// At the job's last clock Clock stands still and Finish returns when all have
+// come so far; who comes later is told that it is over.
+func TestFinish(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:3", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			inCluster(t, model, "checkpoint:5", 2, 4, func(c *cluster) {
+				ws := c.workers()
+				ts := c.tables(ws)
+				if ws[0].End() != 4 || ws[0].Job().Clocks != 4 {
+					t.Fatalf("the job's end is %d of %d", ws[0].End(), ws[0].Job().Clocks)
+				}
+				both(2, func(slot int) {
+					for clock := range perdure.Clock(4) {
+						c.inc(ts[slot], 1)
+						c.clock(ws[slot], clock+1)
+					}
+					c.inc(ts[slot], 1000) // beyond the end: never counts
+					c.clock(ws[slot], 4)
+				})
+				first := go1(func() error { return ws[0].Finish(c.ctx) })
+				c.pass(time.Second)
+				if len(first) != 0 {
+					t.Fatal("Finish did not wait for the other slot")
+				}
+				if err := ws[1].Finish(c.ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-first; err != nil {
+					t.Fatal(err)
+				}
+				if got := c.observer(4); got != 8 {
+					t.Errorf("the model is %v, want 8", got)
+				}
+				if _, err := c.tryDial("late", 0); !errors.Is(err, perdure.ErrStopped) {
+					t.Errorf("a process that came late was told: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// EndJob ends a job without a planned end, or earlier than planned, at one clock
+// for all. Who was ahead then does not wait for what will not come.
+func TestEndJob(t *testing.T) {
+	for _, recovery := range []string{"none", "checkpoint:3"} {
+		for model, clocks := range map[string]perdure.Clock{"bsp": 100, "ssp:2": 0} {
+			t.Run(model+" "+recovery, func(t *testing.T) {
+				inCluster(t, model, recovery, 3, clocks, func(c *cluster) {
+					ws := c.workers()
+					ts := c.tables(ws)
+					both(3, func(slot int) { c.untilEnd(ws[slot], ts[slot], 5) })
+					end := ws[0].End()
+					if end < 5 || end > 9 || ws[1].End() != end || model == "bsp" && end != 5 {
+						t.Fatalf("the slots ended at clocks %d and %d", end, ws[1].End())
+					}
+					if model != "bsp" {
+						return
+					}
+					if got := c.observer(end); got != float32(3*end) {
+						t.Errorf("the model of clock %d is %v", end, got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// untilEnd trains as a program does; slot 0 has enough at a clock.
+func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clock) {
+	for clock := perdure.Clock(0); w.End() == 0 || clock < w.End(); {
+		if w.Slot() == 0 && clock == enough {
+			c.pass(20 * time.Millisecond) // judging the model takes time; the others go on
+			if err := w.EndJob(c.ctx); err != nil {
+				c.Error(err)
+				return
+			}
+		}
+		if err := t.GetRun(c.ctx, 0, make([]float32, rows*dim)); err != nil {
+			c.Errorf("slot %d at clock %d: %v", w.Slot(), clock, err)
+			return
+		}
+		c.inc(t, 1)
+		var err error
+		if clock, err = w.Clock(c.ctx); err != nil {
+			c.Errorf("slot %d at clock %d: %v", w.Slot(), clock, err)
+			return
+		}
+	}
+	if err := w.Finish(c.ctx); err != nil {
+		c.Errorf("slot %d at the end: %v", w.Slot(), err)
+	}
+}
+
+// A process that cannot join says why in one line.
+func TestDialRefused(t *testing.T) {
+	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
+		c.dial("worker:0", 0)
+		patience := func(cfg *worker.Config) { cfg.Patience = time.Second }
+		for what, try := range map[string]struct {
+			slot perdure.Slot
+			with func(*worker.Config)
+			want error
+		}{
+			"no such slot":          {5, patience, perdure.ErrRefused},
+			"a slot that is taken":  {0, patience, nil},
+			"all slots are taken":   {perdure.NoSlot, patience, nil},
+			"nobody at the address": {0, func(cfg *worker.Config) { patience(cfg); cfg.Coordinator = "nowhere/1" }, nil},
+		} {
+			_, err := c.tryDial("other", try.slot, try.with)
+			if err == nil || strings.Contains(err.Error(), "\n") || try.want != nil && !errors.Is(err, try.want) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// After Close every call says so, and Close may be called again.
+func TestClosed(t *testing.T) {
+	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
+		w := c.dial("worker:0", 0)
+		table := c.table(w)
+		waiting := go1(func() error { return w.Finish(c.ctx) })
+		for range 2 {
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := w.Clock(c.ctx)
+		for what, err := range map[string]error{
+			"a pending Finish": <-waiting, "Clock": err, "Get": table.Get(c.ctx, 0, make([]float32, dim)),
+		} {
+			if !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("%s after Close: %v", what, err)
+			}
+		}
+		w.Report(wire.Report{}) // goes nowhere
+	})
+}
