@@ -147,6 +147,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		// Parts of different incarnations never combine: the newer begins afresh.
 		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: make([][]byte, p.Of), missing: p.Of}
 	}
+	u.tick = u.tick || p.Ticked
 	if u.Parts[p.Index] != nil {
 		return Duplicate
 	}
@@ -155,7 +156,6 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 	}
 	u.Parts[p.Index] = p.Payload
 	u.missing--
-	u.tick = u.tick || p.Ticked
 	u.ticked = u.missing == 0 && (u.tick || !in.twoStep)
 	return Kept
 }

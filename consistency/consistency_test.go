@@ -1,0 +1,124 @@
+package consistency
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+func model(t *testing.T, s string) perdure.Consistency {
+	t.Helper()
+	m, err := perdure.ParseConsistency(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A read at clock c needs MinClock ≥ c - s.
+func TestMayRead(t *testing.T) {
+	for _, tc := range []struct {
+		model  string
+		clock  perdure.Clock
+		needed perdure.Clock
+	}{
+		{"bsp", 0, 0}, // the first read never waits
+		{"bsp", 1, 1},
+		{"bsp", 7, 7},
+		{"ssp:0", 7, 7}, // like bsp
+		{"ssp:1", 0, -1},
+		{"ssp:1", 1, 0},
+		{"ssp:2", 7, 5},
+		{"ssp:2147483647", 7, 7 - math.MaxInt32},
+		{"asp", 0, Always},
+		{"asp", 1 << 40, Always},
+	} {
+		m := model(t, tc.model)
+		if got := Needed(m, tc.clock); got != tc.needed {
+			t.Errorf("%s: a read at clock %d needs MinClock %d, want %d", tc.model, tc.clock, got, tc.needed)
+		}
+		if !MayRead(m, tc.needed, tc.clock) {
+			t.Errorf("%s: a read at clock %d may not use MinClock %d", tc.model, tc.clock, tc.needed)
+		}
+		if tc.needed != Always && MayRead(m, tc.needed-1, tc.clock) {
+			t.Errorf("%s: a read at clock %d may use MinClock %d", tc.model, tc.clock, tc.needed-1)
+		}
+	}
+}
+
+// A cached row serves as long as a fresh answer with its MinClock would; under
+// asp for the clock it was fetched at.
+func TestMayReuse(t *testing.T) {
+	for _, tc := range []struct {
+		model                      string
+		minClock, fetchedAt, clock perdure.Clock
+		want                       bool
+	}{
+		{"bsp", 3, 3, 3, true},
+		{"bsp", 3, 3, 4, false},
+		{"bsp", 4, 3, 4, true}, // fetched late, from a faster shard
+		{"ssp:2", 3, 3, 5, true},
+		{"ssp:2", 3, 3, 6, false},
+		{"ssp:2", 1, 3, 3, true}, // when it was fetched does not matter
+		{"ssp:2", 0, 3, 3, false},
+		{"asp", 0, 3, 3, true},
+		{"asp", 3, 3, 4, false},  // or others' updates would never be seen
+		{"asp", 99, 5, 4, false}, // rolled back since
+	} {
+		if got := MayReuse(model(t, tc.model), tc.minClock, tc.fetchedAt, tc.clock); got != tc.want {
+			t.Errorf("%s: row of MinClock %d fetched at %d, at clock %d: %v, want %v",
+				tc.model, tc.minClock, tc.fetchedAt, tc.clock, got, tc.want)
+		}
+	}
+}
+
+func TestMinClock(t *testing.T) {
+	for _, tc := range []struct {
+		applied []perdure.Clock
+		want    perdure.Clock
+	}{
+		{[]perdure.Clock{0}, 0},
+		{[]perdure.Clock{3, 2, 5}, 2},
+		{[]perdure.Clock{3, 3}, 3},
+		{[]perdure.Clock{9, 9, 0}, 0},
+		{nil, math.MaxInt64}, // nobody to wait for
+	} {
+		if got := MinClock(tc.applied); got != tc.want {
+			t.Errorf("MinClock(%v) = %d, want %d", tc.applied, got, tc.want)
+		}
+	}
+}
+
+// The intake copies the vector it begins with, and a part without content is
+// a part.
+func TestIntakeOwnsItsVector(t *testing.T) {
+	applied := []perdure.Clock{1, 1}
+	in := NewIntake(false, applied, Weakened{})
+	applied[0] = 7
+	if v := in.Offer(Part{Slot: 0, Clock: 1, Of: 1}); v != Kept {
+		t.Fatalf("offer: %v", v)
+	}
+	if u := in.Next(); u == nil || u.Clock != 1 || len(u.Parts) != 1 {
+		t.Fatalf("applied %+v", u)
+	}
+	if got := in.Applied(); got[0] != 2 || got[1] != 1 || applied[0] != 7 {
+		t.Fatalf("applied vector %v, the caller's %v", got, applied)
+	}
+}
+
+func ExampleIntake() {
+	in := NewIntake(false, make([]perdure.Clock, 2), Weakened{})
+	in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
+	again := in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
+	for u := in.Next(); u != nil; u = in.Next() {
+		fmt.Printf("apply slot %d clock %d: %s\n", u.Slot, u.Clock, u.Parts[0])
+	}
+	fmt.Println("the second is a duplicate:", again == Duplicate)
+	fmt.Println("applied", in.Applied(), "MinClock", in.MinClock())
+	// Output:
+	// apply slot 1 clock 0: deltas
+	// the second is a duplicate: true
+	// applied [0 1] MinClock 0
+}

@@ -1,0 +1,453 @@
+package consistency
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// The explorer visits every state that 2 slots, 2 shards and 2 clocks can reach
+// while a process dies, or a connection breaks, at any moment: before or after
+// any part of an update is staged on either shard, before or after any tick.
+// Whatever a process sent may still arrive long after it was replaced, or be
+// lost from any message on.
+const (
+	exploreSlots  = 2
+	exploreShards = 2
+	exploreClocks = 2
+)
+
+// explored is one case: what may happen in it, and what is switched off.
+type explored struct {
+	twoStep bool
+	parts   int // of every update
+	deaths  int // that may happen in one course
+	breaks  int // connections that may break in one course
+	weak    Weakened
+}
+
+// world is one state of everything. Its fields are values or are cloned.
+type world struct {
+	shards  [exploreShards]*Intake
+	applied [exploreShards][exploreSlots]string // the incarnations that made each applied clock: "i1i1"
+	slots   [exploreSlots]holder
+	links   []link
+	deaths  int // that may still happen
+	breaks  int
+}
+
+// holder is a slot: the process that has it, and what the coordinator knows.
+type holder struct {
+	incarnation perdure.Incarnation
+	alive       bool
+	first       perdure.Clock // that this process did itself
+	clock       perdure.Clock // it works on
+	staging     bool          // it has sent this clock's update, and not ticked it
+	fenced      [exploreShards]bool
+	decided     bool
+	start       perdure.Clock
+	carried     [exploreShards]bool
+}
+
+// link is a connection of a process to a shard: first in, first out.
+type link struct {
+	slot, shard int
+	broken      bool // nobody sends on it any more; what is on its way may arrive or not
+	way         []message
+}
+
+func (w *world) clone() *world {
+	n := *w
+	for i, in := range w.shards {
+		n.shards[i] = in.clone()
+	}
+	n.links = slices.Clone(w.links)
+	for i := range n.links {
+		n.links[i].way = slices.Clone(n.links[i].way)
+	}
+	return &n
+}
+
+func (in *Intake) clone() *Intake {
+	n := *in
+	n.applied, n.again, n.slots = slices.Clone(in.applied), slices.Clone(in.again), slices.Clone(in.slots)
+	for i := range n.slots {
+		n.slots[i].pending = nil
+		for _, u := range in.slots[i].pending {
+			v := *u
+			v.Parts = slices.Clone(u.Parts)
+			n.slots[i].pending = append(n.slots[i].pending, &v)
+		}
+	}
+	return &n
+}
+
+// key says everything about a state. It is written by hand because most of the
+// explorer's time goes here.
+func (w *world) key() string {
+	b := make([]byte, 0, 512)
+	num := func(ns ...int64) {
+		for _, n := range ns {
+			b = strconv.AppendInt(append(b, ' '), n, 10)
+		}
+	}
+	flags := func(fs ...bool) {
+		for _, f := range fs {
+			b = strconv.AppendBool(b, f)
+		}
+	}
+	for i, in := range w.shards {
+		for j := range in.slots {
+			b = append(append(b, '#'), w.applied[i][j]...)
+			s := &in.slots[j]
+			num(int64(in.applied[j]), int64(s.incarnation), int64(s.carried))
+			for _, u := range s.pending {
+				num(int64(u.Clock))
+				flags(u.tick, u.ticked, u.Lost)
+				for _, p := range u.Parts {
+					b = append(append(b, ','), p...)
+				}
+			}
+		}
+	}
+	for i := range w.slots {
+		h := &w.slots[i]
+		num(int64(h.incarnation), int64(h.first), int64(h.clock), int64(h.start))
+		flags(h.alive, h.staging, h.decided)
+		flags(h.fenced[:]...)
+		flags(h.carried[:]...)
+	}
+	num(int64(w.deaths), int64(w.breaks))
+	for _, l := range w.links {
+		if len(l.way) == 0 {
+			continue
+		}
+		num(int64(l.slot), int64(l.shard))
+		flags(l.broken)
+		for _, m := range l.way {
+			num(int64(m.part.Clock), int64(m.part.Incarnation), int64(m.part.Index))
+			flags(m.tick, m.part.Ticked)
+		}
+	}
+	return string(b)
+}
+
+// step is one thing that may happen next.
+type step struct {
+	format string
+	args   []any
+	do     func(e *explored, w *world) error
+}
+
+// steps returns all that may happen in a state.
+func (e *explored) steps(w *world) (next []step) {
+	add := func(do func(e *explored, w *world) error, format string, args ...any) {
+		next = append(next, step{format, args, do})
+	}
+	for i, l := range w.links {
+		if len(l.way) > 0 {
+			m := l.way[0]
+			add(func(e *explored, w *world) error { return e.deliver(w, i) },
+				"shard %d gets from slot %d: clock %d part %d of incarnation %d, tick %v", l.shard, l.slot, m.part.Clock, m.part.Index, m.part.Incarnation, m.tick)
+			if l.broken {
+				add(func(_ *explored, w *world) error { w.links[i].way = nil; return nil }, "shard %d gets no more of a broken connection of slot %d", l.shard, l.slot)
+			}
+		}
+		if !l.broken && w.breaks > 0 && w.slots[l.slot].alive {
+			add(func(e *explored, w *world) error { w.breaks--; e.reconnect(w, i); return nil }, "slot %d and shard %d lose their connection", l.slot, l.shard)
+		}
+	}
+	for i := range w.slots {
+		h := &w.slots[i]
+		switch {
+		case h.alive && !h.staging && h.clock < exploreClocks:
+			add(func(e *explored, w *world) error { e.stage(w, i); return nil }, "slot %d sends clock %d", i, h.clock)
+		case h.alive && h.staging && w.staged(i):
+			add(func(_ *explored, w *world) error { w.tick(i); return nil }, "slot %d ticks clock %d", i, h.clock)
+		}
+		if h.alive && w.deaths > 0 {
+			add(func(_ *explored, w *world) error { w.deaths--; w.die(i); return nil }, "slot %d's process dies", i)
+		}
+		for s := range w.shards {
+			switch {
+			case !h.alive && !h.fenced[s]:
+				add(func(e *explored, w *world) error {
+					w.slots[i].fenced[s] = true
+					w.shards[s].Fence(perdure.Slot(i), w.slots[i].incarnation)
+					return e.pump(w, s)
+				}, "shard %d fences slot %d", s, i)
+			case h.decided && !h.carried[s]:
+				add(func(e *explored, w *world) error {
+					w.slots[i].carried[s] = true
+					w.shards[s].Decide(perdure.Slot(i), w.slots[i].incarnation, w.slots[i].start)
+					return e.pump(w, s)
+				}, "shard %d carries out slot %d's decision %d", s, i, h.start)
+			}
+		}
+		switch {
+		case !h.alive && !h.decided && h.fenced == [exploreShards]bool{true, true}:
+			add(func(e *explored, w *world) error { return e.decide(w, i) }, "slot %d's fate is decided", i)
+		case !h.alive && h.decided && h.carried == [exploreShards]bool{true, true}:
+			add(func(e *explored, w *world) error { w.begin(i); return nil }, "slot %d's next process begins", i)
+		}
+	}
+	return next
+}
+
+// staged reports whether a slot's present clock is staged everywhere.
+func (w *world) staged(slot int) bool {
+	return !slices.ContainsFunc(w.shards[:], func(in *Intake) bool {
+		return in.Counts(perdure.Slot(slot)).Staged <= w.slots[slot].clock
+	})
+}
+
+// eachLink visits a slot's working connections.
+func (w *world) eachLink(slot int, f func(l *link)) {
+	for i := range w.links {
+		if l := &w.links[i]; l.slot == slot && !l.broken {
+			f(l)
+		}
+	}
+}
+
+// stage sends the present clock's update to all shards. A process that dies in
+// between is one that dies afterwards, with the rest lost on the way.
+func (e *explored) stage(w *world, slot int) {
+	h := &w.slots[slot]
+	w.eachLink(slot, func(l *link) { e.send(h, l, h.clock, false) })
+	if h.staging = e.twoStep; !e.twoStep {
+		h.clock++
+	}
+}
+
+func (e *explored) send(h *holder, l *link, clock perdure.Clock, ticked bool) {
+	for i := range e.parts {
+		l.way = append(l.way, message{part: Part{
+			Slot: perdure.Slot(l.slot), Clock: clock, Incarnation: h.incarnation, Index: i, Of: e.parts, Ticked: ticked,
+			Payload: fmt.Appendf(nil, "i%d", h.incarnation),
+		}})
+	}
+}
+
+func (w *world) tick(slot int) {
+	h := &w.slots[slot]
+	w.eachLink(slot, func(l *link) {
+		l.way = append(l.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation}})
+	})
+	h.staging = false
+	h.clock++
+}
+
+// reconnect gives a slot a new connection to a shard, on which it sends what the
+// shard says it has not got. What is on the old one may still arrive.
+func (e *explored) reconnect(w *world, broken int) {
+	w.links[broken].broken = true
+	slot, shard := w.links[broken].slot, w.links[broken].shard
+	h, l := &w.slots[slot], link{slot: slot, shard: shard}
+	n := w.shards[shard].Counts(perdure.Slot(slot))
+	sent := h.clock
+	if h.staging {
+		sent++
+	}
+	for c := max(h.first, n.Applied); c < sent; c++ {
+		ticked := e.twoStep && c < h.clock
+		switch {
+		case c >= n.Staged:
+			e.send(h, &l, c, ticked)
+		case ticked && c >= n.Ticked:
+			l.way = append(l.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: c, Incarnation: h.incarnation}})
+		}
+	}
+	w.links = append(w.links, l)
+}
+
+// die ends a slot's process and records the next incarnation.
+func (w *world) die(slot int) {
+	w.eachLink(slot, func(l *link) { l.broken = true })
+	w.slots[slot] = holder{incarnation: w.slots[slot].incarnation + 1}
+}
+
+// decide is the coordinator's decision, on the counts of all shards, all fenced.
+func (e *explored) decide(w *world, slot int) error {
+	h := &w.slots[slot]
+	n := w.shards[0].Counts(perdure.Slot(slot))
+	start, staged := n.Applied, n.Staged
+	for _, in := range w.shards {
+		n := in.Counts(perdure.Slot(slot))
+		staged = min(staged, n.Staged)
+		if e.twoStep {
+			start = max(start, n.Ticked)
+		} else {
+			start = min(start, n.Applied)
+		}
+	}
+	if e.twoStep && staged < start {
+		return fmt.Errorf("slot %d ticked clock %d though it is not staged everywhere", slot, start-1)
+	}
+	h.decided, h.start = true, start
+	return nil
+}
+
+func (w *world) begin(slot int) {
+	h := &w.slots[slot]
+	*h = holder{incarnation: h.incarnation, alive: true, first: h.start, clock: h.start}
+	for s := range w.shards {
+		w.links = append(w.links, link{slot: slot, shard: s})
+	}
+}
+
+// deliver takes the first message of a connection to its shard.
+func (e *explored) deliver(w *world, at int) error {
+	l := &w.links[at]
+	m := l.way[0]
+	l.way = slices.Delete(l.way, 0, 1)
+	in := w.shards[l.shard]
+	verdict := Fenced
+	if m.tick {
+		verdict = in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
+	} else {
+		verdict = in.Offer(m.part)
+	}
+	if verdict == Gap && !l.broken {
+		return errors.New("a gap on a connection that lost nothing")
+	}
+	return e.pump(w, l.shard)
+}
+
+// pump applies what may be, and holds it against what must be.
+func (e *explored) pump(w *world, shard int) error {
+	in := w.shards[shard]
+	for u := in.Next(); u != nil; u = in.Next() {
+		mine := &w.applied[shard][u.Slot]
+		switch at := applications(w.applied[shard][:]); {
+		case u.Lost:
+			return fmt.Errorf("shard %d counts clock %d of slot %d as lost", shard, u.Clock, u.Slot)
+		case slices.ContainsFunc(u.Parts, func(p []byte) bool { return string(p) != string(u.Parts[0]) }):
+			return fmt.Errorf("shard %d combines parts of two incarnations: %s", shard, u.Parts)
+		case int(u.Clock) != applications([]string{*mine}):
+			return fmt.Errorf("shard %d applies clock %d of slot %d after %s", shard, u.Clock, u.Slot, *mine)
+		case e.twoStep && (int(u.Slot) != at%exploreSlots || int(u.Clock) != at/exploreSlots):
+			return fmt.Errorf("shard %d applies slot %d clock %d out of turn: %v", shard, u.Slot, u.Clock, w.applied[shard])
+		}
+		*mine += string(u.Parts[0])
+	}
+	for slot, one := range w.applied[0] {
+		if two := w.applied[1][slot]; e.twoStep && !strings.HasPrefix(one, two) && !strings.HasPrefix(two, one) {
+			return fmt.Errorf("the shards apply different updates of slot %d: %s and %s", slot, one, two)
+		}
+	}
+	return nil
+}
+
+// applications counts what "i1i1" and the like stand for.
+func applications(made []string) (n int) {
+	for _, m := range made {
+		n += strings.Count(m, "i")
+	}
+	return n
+}
+
+// finished is asked where nothing more can happen.
+func (e *explored) finished(w *world) error {
+	for s, in := range w.shards {
+		if in.MinClock() != exploreClocks {
+			return fmt.Errorf("stuck: shard %d has applied %v", s, w.applied[s])
+		}
+	}
+	if e.twoStep && w.applied[0] != w.applied[1] {
+		return fmt.Errorf("the shards applied different updates: %v and %v", w.applied[0], w.applied[1])
+	}
+	return nil
+}
+
+// explore visits every state, and returns how many there are, or the course that
+// leads to the first that is wrong.
+func (e explored) explore() (states int, err error) {
+	w := &world{deaths: e.deaths, breaks: e.breaks}
+	for s := range w.shards {
+		w.shards[s] = NewIntake(e.twoStep, make([]perdure.Clock, exploreSlots), e.weak)
+	}
+	for i := range w.slots {
+		w.slots[i].incarnation = 1
+		w.begin(i)
+	}
+	visited := map[string]bool{w.key(): true}
+	var course []step
+	var visit func(w *world) error
+	visit = func(w *world) error {
+		next := e.steps(w)
+		if len(next) == 0 {
+			return e.finished(w)
+		}
+		for _, s := range next {
+			n := w.clone()
+			course = append(course, s)
+			if err := s.do(&e, n); err != nil {
+				return err
+			}
+			if key := n.key(); !visited[key] {
+				visited[key] = true
+				if err := visit(n); err != nil {
+					return err
+				}
+			}
+			course = course[:len(course)-1]
+		}
+		return nil
+	}
+	if err := visit(w); err != nil {
+		var told strings.Builder
+		for _, s := range course {
+			fmt.Fprintf(&told, "\n  "+s.format, s.args...)
+		}
+		return len(visited), fmt.Errorf("%w, after:%s", err, told.String())
+	}
+	return len(visited), nil
+}
+
+// No clock is ever applied on one shard and lost on the other, none twice, all
+// in order, and every course can be finished.
+func TestExploreAll(t *testing.T) {
+	cases := []explored{
+		{twoStep: true, parts: 1, deaths: 1},
+		{twoStep: true, parts: 1, breaks: 1},
+		{twoStep: false, parts: 1, deaths: 1},
+		{twoStep: false, parts: 1, breaks: 1},
+	}
+	if !testing.Short() {
+		cases = append(cases, explored{twoStep: true, parts: 2, deaths: 1})
+	}
+	for _, e := range cases {
+		t.Run(fmt.Sprintf("two-step %v, %d parts, %d deaths, %d breaks", e.twoStep, e.parts, e.deaths, e.breaks), func(t *testing.T) {
+			t.Parallel()
+			states, err := e.explore()
+			if err != nil {
+				t.Error(err)
+			}
+			if states < 1000 {
+				t.Errorf("only %d states: the explorer does not explore", states)
+			}
+			t.Logf("%d states", states)
+		})
+	}
+}
+
+// The explorer notices when a safety mechanism is off.
+func TestExplorerNoticesWeakening(t *testing.T) {
+	for _, e := range []explored{
+		{twoStep: true, parts: 1, deaths: 1, weak: Weakened{Staging: true}},
+		{twoStep: true, parts: 1, breaks: 1, weak: Weakened{ExactlyOnce: true}},
+		{twoStep: false, parts: 1, deaths: 1, weak: Weakened{ExactlyOnce: true}},
+	} {
+		_, err := e.explore()
+		if err == nil {
+			t.Errorf("%+v: nothing wrong was found", e)
+		}
+		t.Logf("%+v: %v", e, err)
+	}
+}

@@ -1,0 +1,189 @@
+package consistency
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// naive is the obviously correct intake: it keeps everything that was ever
+// received and not refused, and works out from all of it, every time, what an
+// update is made of and what must be applied next.
+type naive struct {
+	twoStep  bool
+	cut, end perdure.Clock
+	log      []entry
+	applied  []effect
+	counts   []perdure.Clock
+}
+
+// entry is a thing that happened to one slot.
+type entry struct {
+	kind  entryKind
+	part  Part          // partEntry; tickEntry and the others use its Slot, Clock and Incarnation
+	start perdure.Clock // decideEntry
+}
+
+type entryKind int
+
+const (
+	partEntry entryKind = iota
+	tickEntry
+	fenceEntry
+	decideEntry
+)
+
+// effect is one applied update.
+type effect struct {
+	slot    perdure.Slot
+	clock   perdure.Clock
+	content string
+}
+
+// version is what is known of one update.
+type version struct {
+	incarnation perdure.Incarnation
+	parts       []string // "" where missing
+	said        bool     // some part said that it is ticked
+	ticked      bool
+	lost        bool
+}
+
+func (v *version) whole() bool {
+	return v != nil && !slices.Contains(v.parts, "")
+}
+
+// version reads the whole log for one update; nil: nothing of it counts.
+func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
+	var v *version
+	for _, e := range m.log {
+		if e.part.Slot != slot {
+			continue
+		}
+		mine := e.part.Clock == clock
+		switch e.kind {
+		case partEntry:
+			if !mine {
+				continue
+			}
+			if v == nil || !v.whole() && v.incarnation != e.part.Incarnation {
+				v = &version{incarnation: e.part.Incarnation, parts: make([]string, e.part.Of)}
+			}
+			if !v.whole() {
+				v.parts[e.part.Index] = string(e.part.Payload)
+			}
+			v.said = v.said || e.part.Ticked
+			v.ticked = v.whole() && (v.said || v.ticked || !m.twoStep)
+		case tickEntry:
+			if mine && v.whole() {
+				v.ticked = true
+			}
+		case fenceEntry:
+			if !v.whole() || !m.twoStep {
+				v = nil
+			}
+		case decideEntry:
+			if clock >= e.start || !m.twoStep {
+				v = nil
+				continue
+			}
+			if v == nil {
+				v = &version{lost: true}
+			}
+			v.ticked = true
+		}
+	}
+	return v
+}
+
+// fence returns the incarnation below which a slot's processes are refused.
+func (m *naive) fence(slot perdure.Slot) (least perdure.Incarnation) {
+	for _, e := range m.log {
+		if e.kind == fenceEntry && e.part.Slot == slot {
+			least = max(least, e.part.Incarnation)
+		}
+	}
+	return least
+}
+
+// judge returns what the intake must say to a part, and keeps it if it counts.
+func (m *naive) judge(p Part) Verdict {
+	switch {
+	case p.Incarnation < m.fence(p.Slot):
+		return Fenced
+	case m.end > 0 && p.Clock >= m.end, p.Clock < m.counts[p.Slot]:
+		return Duplicate
+	}
+	for c := m.counts[p.Slot]; c < p.Clock; c++ {
+		if before := m.version(p.Slot, c); !before.whole() || !before.ticked {
+			return Gap
+		}
+	}
+	v := m.version(p.Slot, p.Clock)
+	m.log = append(m.log, entry{kind: partEntry, part: p})
+	switch {
+	case v.whole() && (v.ticked || !p.Ticked):
+		return Duplicate
+	case !v.whole() && v != nil && v.incarnation == p.Incarnation && v.parts[p.Index] != "":
+		return Duplicate
+	}
+	return Kept
+}
+
+// judgeTick is judge for a tick.
+func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Verdict {
+	v := m.version(slot, clock)
+	switch {
+	case incarnation < m.fence(slot):
+		return Fenced
+	case m.end > 0 && clock >= m.end, clock < m.counts[slot]:
+		return Duplicate
+	case !v.whole():
+		return Gap
+	case v.ticked:
+		return Duplicate
+	}
+	m.log = append(m.log, entry{kind: tickEntry, part: Part{Slot: slot, Clock: clock}})
+	return Kept
+}
+
+// apply applies all that may be: under two-step clocks a clock's updates in slot
+// order once all slots have ticked it, else whatever is whole.
+func (m *naive) apply() {
+	for {
+		least, next := slices.Min(m.counts), -1
+		for slot, c := range m.counts {
+			v := m.version(perdure.Slot(slot), c)
+			ready := v.whole() && v.ticked && (m.cut <= 0 || c < m.cut) && (m.end <= 0 || c < m.end)
+			if m.twoStep && c == least && !ready {
+				return
+			}
+			if next < 0 && ready && (!m.twoStep || c == least) {
+				next = slot
+			}
+		}
+		if next < 0 {
+			return
+		}
+		v := m.version(perdure.Slot(next), m.counts[next])
+		e := effect{slot: perdure.Slot(next), clock: m.counts[next], content: strings.Join(v.parts, "+")}
+		if v.lost {
+			e.content = "lost"
+		}
+		m.applied = append(m.applied, e)
+		m.counts[next]++
+	}
+}
+
+// howFar returns what Intake.Counts must.
+func (m *naive) howFar(slot perdure.Slot) perdure.Counts {
+	n := perdure.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
+	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {
+		if v.ticked {
+			n.Ticked++
+		}
+		n.Staged++
+	}
+	return n
+}

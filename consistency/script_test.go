@@ -1,0 +1,133 @@
+package consistency
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/perdure/perdure"
+)
+
+// TestScripts runs the scripts of testdata, which are the specification of
+// Intake: each command prints the verdict and what is applied because of it.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var in *Intake
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "new" {
+				in = scriptIntake(t, d)
+				return describe(in)
+			}
+			return scriptCommand(t, d, in)
+		})
+	})
+}
+
+// scriptIntake makes what "new slots=2 [two-step] [applied=(3,4)] [cut=K] [end=K]" asks for.
+func scriptIntake(t *testing.T, d *datadriven.TestData) *Intake {
+	slots, cut, end := 2, 0, 0
+	d.MaybeScanArgs(t, "slots", &slots)
+	d.MaybeScanArgs(t, "cut", &cut)
+	d.MaybeScanArgs(t, "end", &end)
+	applied := make([]perdure.Clock, slots)
+	if arg, ok := d.Arg("applied"); ok {
+		arg.ExpectNumVals(t, slots)
+		for i := range applied {
+			var n int
+			arg.Scan(t, i, &n)
+			applied[i] = perdure.Clock(n)
+		}
+	}
+	in := NewIntake(d.HasArg("two-step"), applied, Weakened{})
+	in.SetCut(perdure.Clock(cut))
+	in.SetEnd(perdure.Clock(end))
+	return in
+}
+
+func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
+	slot, clock, inc, start, at := 0, 0, 1, 0, 0
+	d.MaybeScanArgs(t, "slot", &slot)
+	d.MaybeScanArgs(t, "clock", &clock)
+	d.MaybeScanArgs(t, "inc", &inc)
+	d.MaybeScanArgs(t, "start", &start)
+	d.MaybeScanArgs(t, "at", &at)
+	s, c, i := perdure.Slot(slot), perdure.Clock(clock), perdure.Incarnation(inc)
+	var out strings.Builder
+	switch d.Cmd {
+	case "offer":
+		p := Part{Slot: s, Clock: c, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"), Payload: []byte(fmt.Sprintf("i%d", inc))}
+		if arg, ok := d.Arg("part"); ok { // part=(0,2): the first of two
+			arg.Scan(t, 0, &p.Index)
+			arg.Scan(t, 1, &p.Of)
+			p.Payload = fmt.Appendf(p.Payload, "p%d", p.Index)
+		}
+		fmt.Fprintln(&out, in.Offer(p))
+	case "tick":
+		fmt.Fprintln(&out, in.Tick(s, i, c))
+	case "next":
+	case "fence":
+		in.Fence(s, i)
+	case "decide":
+		in.Decide(s, i, perdure.Clock(start))
+	case "cut":
+		in.SetCut(perdure.Clock(at))
+	case "end":
+		in.SetEnd(perdure.Clock(at))
+	case "show":
+		return describe(in)
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	for u := in.Next(); u != nil; u = in.Next() {
+		fmt.Fprintf(&out, "apply slot %d clock %d: %s\n", u.Slot, u.Clock, content(u))
+	}
+	if in.AtCut() {
+		fmt.Fprintf(&out, "at cut %d\n", in.cut)
+	}
+	return out.String()
+}
+
+// content names what an applied update is made of.
+func content(u *Update) string {
+	if u.Lost {
+		return "lost"
+	}
+	var parts []string
+	for _, p := range u.Parts {
+		parts = append(parts, string(p))
+	}
+	return strings.Join(parts, "+")
+}
+
+// describe prints the state, a line for each slot.
+func describe(in *Intake) string {
+	var out strings.Builder
+	for i := range in.slots {
+		n := in.Counts(perdure.Slot(i))
+		fmt.Fprintf(&out, "slot %d: applied %d ticked %d staged %d", i, n.Applied, n.Ticked, n.Staged)
+		if least := in.Incarnation(perdure.Slot(i)); least > 0 {
+			fmt.Fprintf(&out, ", refuses incarnations < %d", least)
+			if in.Carried(perdure.Slot(i), least) {
+				out.WriteString(", decision carried out")
+			}
+		}
+		for _, u := range in.Pending(perdure.Slot(i)) {
+			if !u.complete() {
+				have := len(u.Parts) - u.missing
+				fmt.Fprintf(&out, ", has %d of %d parts of clock %d", have, len(u.Parts), u.Clock)
+			}
+		}
+		out.WriteString("\n")
+	}
+	fmt.Fprintf(&out, "MinClock %d\n", in.MinClock())
+	return out.String()
+}
+
+// String is for messages of tests.
+func (v Verdict) String() string {
+	names := []string{"kept", "duplicate", "fenced", "gap"}
+	return names[slices.Index([]Verdict{Kept, Duplicate, Fenced, Gap}, v)]
+}

@@ -1,0 +1,304 @@
+package consistency
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+)
+
+// storm is a random course of events for one shard. It is plain data: rapid
+// makes and shrinks it, and a negative control takes it by number.
+type storm struct {
+	TwoStep bool
+	Slots   int
+	Parts   int           // of every update
+	Every   perdure.Clock // between two cuts; 0: no cuts
+	Deeds   []deed
+}
+
+// deed is one event; A and B choose among what is possible.
+type deed struct {
+	Kind deedKind
+	A, B int
+}
+
+type deedKind int
+
+const (
+	send    deedKind = iota // a slot's process sends its next update
+	tick                    // it ticks what is staged here
+	deliver                 // a message arrives, whichever
+	double                  // a message arrives and stays under way
+	resend                  // a process sends again all that it keeps
+	die                     // a slot's process dies, and its incarnation is fenced
+	decide                  // its fate is decided, and its successor begins
+	advance                 // the shard has been copied at its cut
+	end                     // the job's end becomes known
+	deedKinds
+)
+
+func storms(parts int) *rapid.Generator[storm] {
+	deeds := rapid.Custom(func(t *rapid.T) deed {
+		kinds := []deedKind{send, send, send, tick, tick, deliver, deliver, deliver, deliver, deliver, double, double, resend, die, decide, decide, advance, advance, end}
+		return deed{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"), rapid.IntRange(0, 99).Draw(t, "b")}
+	})
+	return rapid.Custom(func(t *rapid.T) storm {
+		return storm{
+			TwoStep: rapid.Bool().Draw(t, "twoStep"),
+			Slots:   rapid.IntRange(1, 3).Draw(t, "slots"),
+			Parts:   rapid.IntRange(1, parts).Draw(t, "parts"),
+			Every:   perdure.Clock(rapid.IntRange(0, 3).Draw(t, "every")),
+			Deeds:   rapid.SliceOfN(deeds, 40, 200).Draw(t, "deeds"),
+		}
+	})
+}
+
+// message is on its way to the shard.
+type message struct {
+	tick bool
+	part Part // of a tick: Slot, Clock, Incarnation
+}
+
+// process is what speaks for a slot: the same rules as a worker's.
+type process struct {
+	incarnation perdure.Incarnation
+	silent      bool          // dead, its successor not begun
+	clock       perdure.Clock // to be sent next
+	ticked      perdure.Clock // clocks < ticked are decided to be ticked
+	first       perdure.Clock // the first that it sends itself
+}
+
+// course is a storm under way: an intake and the naive one beside it.
+type course struct {
+	storm
+	in    *Intake
+	naive naive
+	procs []process
+	way   []message
+	seen  []effect // what the intake applied
+}
+
+// run plays a storm, then calms down, and reports the first thing that is wrong.
+func (s storm) run(weak Weakened) error {
+	c := &course{storm: s, in: NewIntake(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
+	c.naive = naive{twoStep: s.TwoStep, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
+	c.in.SetCut(s.Every)
+	c.procs = make([]process, s.Slots)
+	for i := range c.procs {
+		c.die(i)
+		c.decide(i, 0)
+	}
+	for i, d := range s.Deeds {
+		if err := c.do(d); err != nil {
+			return fmt.Errorf("deed %d %v: %w", i, d, err)
+		}
+	}
+	return c.calm()
+}
+
+// do plays one deed on both and compares them.
+func (c *course) do(d deed) error {
+	slot := d.A % c.Slots
+	p := &c.procs[slot]
+	switch d.Kind {
+	case send:
+		if !p.silent && (!c.TwoStep || p.clock == p.ticked) {
+			c.sendParts(slot, p.clock)
+			p.clock++
+		}
+	case tick:
+		if c.TwoStep && !p.silent && p.ticked < p.clock && c.in.Counts(perdure.Slot(slot)).Staged > p.ticked {
+			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation}})
+			p.ticked++
+		}
+	case deliver, double:
+		if len(c.way) == 0 {
+			return nil
+		}
+		at := d.B % len(c.way)
+		m := c.way[at]
+		if d.Kind == deliver {
+			c.way = slices.Delete(c.way, at, at+1)
+		}
+		return c.arrive(m)
+	case resend:
+		c.resend(slot)
+	case die:
+		c.die(slot)
+	case decide:
+		c.decide(slot, d.B)
+	case advance:
+		if c.in.AtCut() {
+			c.naive.cut += c.Every
+			c.in.SetCut(c.naive.cut)
+		}
+	case end:
+		if c.naive.end == 0 && d.B < 10 {
+			c.naive.end = max(slices.Max(c.naive.counts), 1) + perdure.Clock(d.B)
+			c.in.SetEnd(c.naive.end)
+		}
+	}
+	return c.compare()
+}
+
+// sendParts puts an update's parts on their way. Its content is its own: that of
+// another incarnation differs.
+func (c *course) sendParts(slot int, clock perdure.Clock) {
+	p := &c.procs[slot]
+	for i := range c.Parts {
+		payload := fmt.Sprintf("s%dc%di%dp%d", slot, clock, p.incarnation, i)
+		c.way = append(c.way, message{part: Part{
+			Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation, Index: i, Of: c.Parts,
+			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
+		}})
+	}
+}
+
+func (c *course) resend(slot int) {
+	p := &c.procs[slot]
+	for clock := max(p.first, c.in.Applied()[slot]); clock < p.clock && !p.silent; clock++ {
+		c.sendParts(slot, clock)
+		if clock < p.ticked {
+			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation}})
+		}
+	}
+}
+
+// arrive gives a message to both.
+func (c *course) arrive(m message) error {
+	var got, want Verdict
+	if m.tick {
+		got = c.in.Tick(m.part.Slot, m.part.Incarnation, m.part.Clock)
+		want = c.naive.judgeTick(m.part.Slot, m.part.Incarnation, m.part.Clock)
+	} else {
+		got, want = c.in.Offer(m.part), c.naive.judge(m.part)
+	}
+	if got != want {
+		return fmt.Errorf("%+v: %v, want %v", m, got, want)
+	}
+	return c.compare()
+}
+
+// die replaces a slot's process: the older incarnations are fenced.
+func (c *course) die(slot int) {
+	p := &c.procs[slot]
+	*p = process{incarnation: p.incarnation + 1, silent: true}
+	c.in.Fence(perdure.Slot(slot), p.incarnation)
+	c.naive.log = append(c.naive.log, entry{kind: fenceEntry, part: Part{Slot: perdure.Slot(slot), Incarnation: p.incarnation}})
+}
+
+// decide settles a fenced slot as the counts of other shards might want it: under
+// two-step clocks another one may have seen one tick more, or had its rows
+// lost (then this one is ahead); else another may have applied less.
+func (c *course) decide(slot, choice int) {
+	p, s := &c.procs[slot], perdure.Slot(slot)
+	if !p.silent {
+		return
+	}
+	n := c.in.Counts(s)
+	start := n.Applied
+	switch {
+	case c.TwoStep:
+		start = n.Ticked + perdure.Clock(choice%2)
+		if c.naive.end > 0 {
+			start = min(start, max(c.naive.end, n.Ticked))
+		}
+	case choice%2 == 1:
+		start = max(0, start-1)
+	}
+	c.in.Decide(s, p.incarnation, start)
+	c.naive.log = append(c.naive.log, entry{kind: decideEntry, part: Part{Slot: s, Incarnation: p.incarnation}, start: start})
+	p.silent, p.first, p.clock, p.ticked = false, start, start, start
+}
+
+// compare drains the intake and holds its whole state against the naive one's.
+func (c *course) compare() error {
+	for u := c.in.Next(); u != nil; u = c.in.Next() {
+		c.seen = append(c.seen, effect{slot: u.Slot, clock: u.Clock, content: content(u)})
+	}
+	c.naive.apply()
+	if !slices.Equal(c.seen, c.naive.applied) {
+		return fmt.Errorf("applied %v, want %v", c.seen, c.naive.applied)
+	}
+	if !slices.Equal(c.in.Applied(), c.naive.counts) {
+		return fmt.Errorf("applied vector %v, want %v", c.in.Applied(), c.naive.counts)
+	}
+	for i := range c.procs {
+		slot := perdure.Slot(i)
+		if got, want := c.in.Counts(slot), c.naive.howFar(slot); got != want {
+			return fmt.Errorf("slot %d: counts %+v, want %+v", i, got, want)
+		}
+	}
+	least := slices.Min(c.naive.counts)
+	if at := c.naive.cut > 0 && least == c.naive.cut; c.in.MinClock() != least || c.in.AtCut() != at {
+		return fmt.Errorf("MinClock %d, at cut %v; want %d, %v", c.in.MinClock(), c.in.AtCut(), least, at)
+	}
+	if most := slices.Max(c.naive.counts); c.naive.cut > 0 && most > c.naive.cut || c.naive.end > 0 && most > c.naive.end {
+		return fmt.Errorf("counts %v beyond cut %d or end %d", c.naive.counts, c.naive.cut, c.naive.end)
+	}
+	return nil
+}
+
+// calm lets every process finish: what it wants applied is applied, each clock of
+// each slot once, in order.
+func (c *course) calm() error {
+	goal := slices.Max(c.naive.counts) + 2
+	if c.naive.end > 0 {
+		goal = min(goal, c.naive.end)
+	}
+	for round := 0; slices.Min(c.in.Applied()) < goal; round++ {
+		if round > 100 {
+			return fmt.Errorf("stuck at %v, goal %d: %s", c.in.Applied(), goal, describe(c.in))
+		}
+		for slot := range c.procs {
+			for _, kind := range []deedKind{decide, send, resend, tick, advance} {
+				if err := c.do(deed{Kind: kind, A: slot}); err != nil {
+					return fmt.Errorf("calm, round %d: %w", round, err)
+				}
+			}
+			for len(c.way) > 0 {
+				if err := c.do(deed{Kind: deliver}); err != nil {
+					return fmt.Errorf("calm, round %d: %w", round, err)
+				}
+			}
+		}
+	}
+	next := make([]perdure.Clock, c.Slots)
+	for _, e := range c.seen {
+		if e.clock != next[e.slot] {
+			return fmt.Errorf("slot %d: clock %d applied, want %d", e.slot, e.clock, next[e.slot])
+		}
+		next[e.slot]++
+	}
+	return nil
+}
+
+// Whatever is lost, doubled, reordered or sent again, an intake applies what the
+// naive one does.
+func TestIntakeLikeNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if err := storms(3).Draw(t, "storm").run(Weakened{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The storms notice when a safety mechanism is off.
+func TestStormsNoticeWeakening(t *testing.T) {
+	for _, weak := range []Weakened{{ExactlyOnce: true}, {Staging: true}} {
+		noticed := 0
+		for seed := range 50 {
+			if storms(1).Example(seed).run(weak) != nil {
+				noticed++
+			}
+		}
+		t.Logf("%+v: %d of 50 storms fail", weak, noticed)
+		if noticed == 0 {
+			t.Errorf("%+v: no storm fails", weak)
+		}
+	}
+}
