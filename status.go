@@ -22,6 +22,7 @@ type ShardStatus struct {
 	Epoch      Epoch      `json:"epoch"`
 	Ready      bool       `json:"ready"` // restored; it serves
 	MinClock   Clock      `json:"min_clock"`
+	Seq        uint64     `json:"seq"` // updates that its rows contain
 	// Fences answers for the slots that the view calls unsettled.
 	Fences []Fence `json:"fences,omitempty"`
 	// Segments are those written in this generation for cuts that the view does

@@ -275,7 +275,7 @@ func (c *Coordinator) progress(always bool) {
 	p := wire.Progress{
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
 		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Serving: c.core.Serving(),
-		UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
+		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 	}
 	if always || p.Complete {
 		for i := range facts.Servers {

@@ -108,7 +108,8 @@ type Core struct {
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
 	complete   bool
-	lost       map[perdure.ShardID]bool // dropped on purpose
+	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
+	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
 }
 
@@ -339,6 +340,9 @@ func (c *Core) Tick() {
 			p, o := c.place(k, i)
 			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < c.patience {
 				continue
+			}
+			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
+				continue // told to wait, it has nothing to say
 			}
 			o.suspect = true
 			c.event("suspected", target(k, i), "%s has been silent for too long; it is killed and replaced", target(k, i))

@@ -48,6 +48,10 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 			c.lost[s] = true
 		}
 	}
+	if len(c.lost) > 0 {
+		c.dropped = true
+		c.event("detected", "shards", "%d shards are dropped", len(c.lost))
+	}
 	c.reconcile()
 }
 
@@ -174,7 +178,9 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 		if at < 0 {
 			return nil, false
 		}
-		base[i] = o.worker.Acked[at].Applied
+		// A process that has not heard of the shard yet knows nothing of its
+		// predecessors' updates, but it will not send them.
+		base[i] = max(o.worker.Acked[at].Applied, v.Slots[i].Start)
 	}
 	if c.twoStep() {
 		// All slots' counts of a shard are equal under two-step clocks; some just
@@ -281,6 +287,7 @@ func (c *Core) settle() {
 			continue
 		}
 		sl.Settled = true
+		c.slots[slot].heardTick = c.tick // its process speaks from now on
 		c.dirty = true
 	}
 }
@@ -322,16 +329,23 @@ func (c *Core) collectCut() {
 	c.out.Publish = p
 }
 
-// Published says that a checkpoint is durable, or could not be made so.
-func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) {
-	c.publishing = -1
+// Published says that a checkpoint is durable, or could not be made so. It
+// reports whether the checkpoint counts: one that a roll-back overtook does not,
+// and nothing older may be deleted because of it.
+func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) bool {
 	v := &c.facts.View
-	if ok && generation == v.Generation && cut > v.Durable {
+	if generation != v.Generation {
+		return false
+	}
+	c.publishing = -1
+	counts := ok && cut > v.Durable
+	if counts {
 		v.Durable = cut
 		c.dirty = true
 		c.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	}
 	c.reconcile()
+	return counts
 }
 
 // healed reports the places that work again after a failure.
@@ -342,6 +356,10 @@ func (c *Core) healed() {
 			o.healing = false
 			c.event("serving", target(Server, i), "server:%d serves again", i)
 		}
+	}
+	if c.dropped && len(c.lost) == 0 && c.Serving() {
+		c.dropped = false
+		c.event("serving", "shards", "all shards serve again")
 	}
 	for i := range c.slots {
 		o := &c.slots[i]
@@ -389,6 +407,17 @@ func (c *Core) checkComplete() {
 	if !was {
 		c.event("complete", "", "every slot has finished clock %d", v.End)
 	}
+}
+
+// UpdatesIn returns how many updates the rows of all shards contain, by their
+// newest word.
+func (c *Core) UpdatesIn() (n int64) {
+	for i := range c.facts.View.Shards {
+		if st := c.shardStatus(i); st != nil {
+			n += int64(st.Seq)
+		}
+	}
+	return n
 }
 
 // Serving reports whether every shard serves and every slot works.

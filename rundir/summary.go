@@ -30,8 +30,8 @@ type Summary struct {
 	TestAccuracy *float64 `json:"test_accuracy"` // 0 to 1
 
 	UpdatesSent    *int64 `json:"updates_sent"`
-	UpdatesApplied *int64 `json:"updates_applied"`
-	UpdatesLost    *int64 `json:"updates_lost"`
+	UpdatesApplied *int64 `json:"updates_applied"` // that the model contains
+	UpdatesLost    *int64 `json:"updates_lost"`    // that it lacks; a whole job has clocks·workers·shards
 	ClocksRedone   *int64 `json:"clocks_redone"`
 	BytesPushed    *int64 `json:"bytes_pushed"`
 	BytesPulled    *int64 `json:"bytes_pulled"`

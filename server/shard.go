@@ -32,7 +32,7 @@ type shard struct {
 	intake   *consistency.Intake
 	parts    []*table.Part // by table
 	states   [][]byte      // by slot: what its program saved last, as of the applied vector
-	seq      uint64
+	seq      uint64         // updates that the rows contain
 	restored content
 	waiting  []waitingGet
 	acks     []*conn // by slot: where its acknowledgements go
@@ -197,7 +197,9 @@ func (sh *shard) apply(u *consistency.Update) {
 			sh.states[u.Slot] = slices.Clone(state)
 		}
 	}
-	sh.seq++
+	if !u.Lost {
+		sh.seq++
+	}
 	sh.dirty[u.Slot] = true
 }
 
@@ -293,7 +295,7 @@ func (sh *shard) status(v *perdure.View) perdure.ShardStatus {
 	if !sh.ready {
 		return st
 	}
-	st.MinClock = sh.intake.MinClock()
+	st.MinClock, st.Seq = sh.intake.MinClock(), sh.seq
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		if !sl.Settled {

@@ -90,6 +90,7 @@ type Progress struct {
 	Durable      perdure.Clock      `json:"durable"`
 	Complete     bool               `json:"complete"` // nothing is left to do but to export the model
 	Serving      bool               `json:"serving"`  // every shard serves and every slot works
+	UpdatesIn    int64              `json:"updates_in"` // that the rows contain now
 	UpdatesLost  int64              `json:"updates_lost"`
 	ClocksRedone int64              `json:"clocks_redone"`
 	Places       []PlaceProgress    `json:"places"`

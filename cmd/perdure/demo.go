@@ -37,13 +37,14 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 		t := trainCmd{
 			Workload: "softmax", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: 50,
 			jobFlags: jobFlags{
-				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "checkpoint:20", Clocks: 300, Seed: d.Seed, Fault: faults,
+				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "checkpoint:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localAny,
 			},
 		}
 		s, err := t.settings()
 		if err != nil {
 			return rundir.Summary{}, err
 		}
+		s.Listen = t.Listen
 		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), newView(os.Stdout, false))
 		fmt.Println()
 		return sum, err

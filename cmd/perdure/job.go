@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -41,6 +42,14 @@ type localJob struct {
 // startJob makes the run's folder and starts all processes. workers says
 // whether worker processes are among them.
 func startJob(ctx context.Context, s settings, out string, workers bool, v view) (j *localJob, err error) {
+	frames, err := listen(s.Listen)
+	if err != nil {
+		return nil, err
+	}
+	web, err := listen(localAny)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := rundir.Create(out)
 	if err != nil {
 		return nil, err
@@ -54,14 +63,6 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 		return nil, err
 	}
 	faults, err := s.faults()
-	if err != nil {
-		return nil, err
-	}
-	frames, err := listenLocal()
-	if err != nil {
-		return nil, err
-	}
-	web, err := listenLocal()
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +87,34 @@ type socket struct {
 	file *os.File
 }
 
-func listenLocal() (s socket, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// localAny is a free port of this machine, for itself only.
+const localAny = "127.0.0.1:0"
+
+func listen(addr string) (s socket, err error) {
+	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return s, fmt.Errorf("listen: %w", err)
+		return s, fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage, addr)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return s, fmt.Errorf("%w: --listen %s: name the one address under which workers reach this machine", perdure.ErrUsage, addr)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, unwrapSyscall(err))
 	}
 	defer l.Close()
 	s.addr = l.Addr().String()
 	s.file, err = l.(*net.TCPListener).File()
 	return s, err
+}
+
+// unwrapSyscall returns what the system said, without the words around it.
+func unwrapSyscall(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // spawn starts the processes.
@@ -116,8 +136,12 @@ func (j *localJob) spawn(out string, frames, web socket, workers bool) error {
 	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
 		return err
 	}
+	host, _, err := net.SplitHostPort(j.addr)
+	if err != nil {
+		return err
+	}
 	for i := range j.s.Job.Servers {
-		if err := start(wire.RoleServer, i, nil, "--index", fmt.Sprint(i), "--coordinator", j.addr); err != nil {
+		if err := start(wire.RoleServer, i, nil, "--index", fmt.Sprint(i), "--coordinator", j.addr, "--listen", net.JoinHostPort(host, "0")); err != nil {
 			return err
 		}
 	}

@@ -43,11 +43,17 @@ func (t *clientTables) Inc(_ context.Context, table string, first perdure.RowID,
 	return t.tables[table].IncRun(first, delta)
 }
 
+// lastClock is how long a worker that must leave may still take to finish its
+// clock. Others may have left before, and then it cannot.
+const lastClock = 500 * time.Millisecond
+
 // train is what a worker process does: it works from its slot's clock to the
 // job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
-// clock and leaves.
+// clock, if it can, and leaves.
 func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings, p *pacer) error {
-	run := context.WithoutCancel(ctx)
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
 	t, err := openTables(run, c, w)
 	if err != nil {
 		return err

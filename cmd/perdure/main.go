@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -92,6 +93,6 @@ func report(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "perdure:", plain(err))
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "perdure:", plain(err))
+	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain(err), "\n", "; "))
 	return exitError
 }

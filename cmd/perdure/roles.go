@@ -82,7 +82,11 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.run()}), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = srv.Serve(web) }() // ends with the process
-	defer srv.Close()
+	defer func() { // who asked to stop hears that it was done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // the process ends anyway
+	}()
 	return quiet(co.Run(ctx))
 }
 
@@ -100,6 +104,7 @@ type serverCmd struct {
 	roleFlags
 	Index       int    `help:"The server's number." default:"-1"`
 	Coordinator string `required:"" help:"The coordinator's address."`
+	Listen      string `help:"Where to listen for workers." default:"127.0.0.1:0"`
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
@@ -107,7 +112,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	halfTheCores()
 	faults := transport.Faulty(transport.TCP{})
 	return quiet(server.Run(ctx, server.Config{
-		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: "127.0.0.1:0",
+		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Disk: disk.OS(), CheckpointDir: c.checkpoints(), Log: roleLog(),
 		OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
 	}))
@@ -181,10 +186,10 @@ func plain(err error) string {
 func readSettings(path string) (s settings, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return s, fmt.Errorf("run settings: %w", err)
+		return s, fmt.Errorf("%s is no run's settings: %w", path, unwrapSyscall(err))
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("run settings %s: %w", path, err)
+		return s, fmt.Errorf("%s is no run's settings: %w", path, err)
 	}
 	return s, nil
 }

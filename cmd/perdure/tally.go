@@ -17,8 +17,7 @@ type tally struct {
 	mu         sync.Mutex // guards what follows
 	started    time.Time
 	progress   wire.Progress
-	servers    map[string]perdure.ServerCounters // by process
-	workers    map[string]perdure.WorkerCounters
+	workers    map[string]perdure.WorkerCounters // by process
 	trainLoss  *float64
 	testLoss   *float64
 	testAcc    *float64
@@ -44,7 +43,7 @@ const seriesEvery = 500 * time.Millisecond
 
 func (t *tally) init() {
 	t.started = time.Now()
-	t.servers, t.workers = map[string]perdure.ServerCounters{}, map[string]perdure.WorkerCounters{}
+	t.workers = map[string]perdure.WorkerCounters{}
 	t.last.at = t.started
 }
 
@@ -87,9 +86,6 @@ func (j *localJob) onProgress(p wire.Progress) {
 		places = j.progress.Places
 	}
 	for _, d := range p.Places {
-		if d.Server != nil {
-			j.servers[d.Process] = *d.Server
-		}
 		if d.Worker != nil {
 			j.workers[d.Process] = *d.Worker
 		}
@@ -115,13 +111,8 @@ func (j *localJob) keep(err error) {
 	}
 }
 
-// totals sums the counters of all processes, living and dead. It needs j.mu.
-func (t *tally) totals() (s perdure.ServerCounters, w perdure.WorkerCounters) {
-	for _, c := range t.servers {
-		s.UpdatesApplied += c.UpdatesApplied
-		s.UpdatesLost += c.UpdatesLost
-		s.UpdatesDuplicate += c.UpdatesDuplicate
-	}
+// totals sums the counters of all workers, living and dead. It needs j.mu.
+func (t *tally) totals() (w perdure.WorkerCounters) {
 	w.ClockDifferential, w.ReadLag = map[int64]int64{}, map[int64]int64{}
 	for _, c := range t.workers {
 		w.UpdatesSent += c.UpdatesSent
@@ -135,14 +126,14 @@ func (t *tally) totals() (s perdure.ServerCounters, w perdure.WorkerCounters) {
 			w.ReadLag[k] += n
 		}
 	}
-	return s, w
+	return w
 }
 
 // point writes a row of series.csv.
 func (j *localJob) point(clock perdure.Clock) {
 	usage := j.job.Group().Usage()
 	j.mu.Lock()
-	_, w := j.totals()
+	w := j.totals()
 	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, usage: usage}
 	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss}
 	if j.evalled {
@@ -180,8 +171,10 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	job := &j.s.Job
-	srv, w := j.totals()
-	lost := srv.UpdatesLost + j.progress.UpdatesLost
+	w := j.totals()
+	// Every slot has one update of each clock for each shard.
+	applied := j.progress.UpdatesIn
+	lost := int64(m.clock)*int64(job.Slots)*int64(job.Shards) - applied
 	data := j.s.Params.Data
 	if data == "" {
 		data = "embedded"
@@ -191,7 +184,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		Consistency: job.Consistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
 		Clocks: m.clock, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
 		TestLoss: &m.eval.Loss, TestAccuracy: &m.eval.Accuracy,
-		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &srv.UpdatesApplied, UpdatesLost: &lost,
+		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &j.progress.ClocksRedone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), ModelSHA256: &m.sha256,
 	}

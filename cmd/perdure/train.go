@@ -8,8 +8,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
@@ -28,6 +31,8 @@ type settings struct {
 	EvalEvery perdure.Clock   `json:"eval_every"`
 	Until     goal            `json:"until"`
 
+	Listen string `json:"-"` // the coordinator's address, of this machine only
+
 	// Where the run goes on from: the checkpoint that was copied into its folder.
 	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
 	Generation perdure.Generation  `json:"generation"`
@@ -45,26 +50,42 @@ type jobFlags struct {
 	Clocks      int64    `help:"Iterations of every worker." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Of everything that is drawn." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR], repeatable: kill:server:0@clock:100, freeze:worker:1@2.5s+3s, slow*3:worker:*@0s." placeholder:"FAULT"`
+	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Out         string   `help:"The run's folder; it must be empty or new. Default: runs/NAME-TIME." placeholder:"DIR" type:"path"`
 }
 
 type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads." default:"softmax"`
 	jobFlags
-	Until      string  `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L. --clocks still bounds it." placeholder:"GOAL"`
-	Batch      int     `help:"Examples per worker and clock. Default: the workload's." placeholder:"N"`
-	LR         float64 `name:"lr" help:"Learning rate at clock 0. Default: the workload's." placeholder:"RATE"`
-	Schedule   string  `help:"Learning rate over time: const, sqrt (rate/√t) or step." default:"const" placeholder:"NAME"`
-	StepEvery  int64   `help:"Schedule step: clocks between two reductions." default:"100" placeholder:"N"`
-	StepFactor float64 `help:"Schedule step: what the rate is multiplied with." default:"0.5" placeholder:"X"`
-	EvalEvery  int64   `help:"Clocks between two evaluations on the test set; 0: only at the end." default:"10" placeholder:"N"`
-	Data       string  `help:"Folder of a data set; see perdure data. Default: the embedded part of Fashion-MNIST." placeholder:"DIR" type:"path"`
-	Resume     string  `help:"Go on from the last checkpoint of that run's folder. Only --clocks, --servers, --until, --eval-every, --fault and --out are taken from this command line." placeholder:"DIR" type:"existingdir"`
-	From       string  `help:"Run that run.json again, with all its settings; --out and --fault may differ." placeholder:"FILE" type:"existingfile"`
-	Quiet      bool    `help:"Print only the result." short:"q"`
+	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L. --clocks still bounds it." placeholder:"GOAL"`
+	Batch      *int     `help:"Examples per worker and clock. Default: the workload's." placeholder:"N"`
+	LR         *float64 `name:"lr" help:"Learning rate at clock 0. Default: the workload's." placeholder:"RATE"`
+	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√t) or step." default:"const" placeholder:"NAME"`
+	StepEvery  int64    `help:"Schedule step: clocks between two reductions." default:"100" placeholder:"N"`
+	StepFactor float64  `help:"Schedule step: what the rate is multiplied with." default:"0.5" placeholder:"X"`
+	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end." default:"10" placeholder:"N"`
+	Data       string   `help:"Folder of a data set; see perdure data. Default: the embedded part of Fashion-MNIST." placeholder:"DIR" type:"path"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault and --out may differ." placeholder:"DIR" type:"existingdir"`
+	From       string   `help:"Run that run.json again, with all its settings; --out and --fault may differ." placeholder:"FILE" type:"existingfile"`
+	Quiet      bool     `help:"Print only the result." short:"q"`
+
+	given map[string]bool // the flags on the command line
 }
 
-func (t *trainCmd) Run(ctx context.Context) error {
+// taken are the flags that go with --resume and --from; the run's own settings
+// hold for all else.
+var taken = map[string][]string{
+	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "until", "eval-every", "listen"},
+	"from":   {"from", "out", "quiet", "fault", "listen"},
+}
+
+func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
+	t.given = map[string]bool{}
+	for _, p := range k.Path {
+		if p.Flag != nil {
+			t.given[p.Flag.Name] = true
+		}
+	}
 	s, err := t.settings()
 	if err != nil {
 		return err
@@ -72,6 +93,7 @@ func (t *trainCmd) Run(ctx context.Context) error {
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
 	}
+	s.Listen = t.Listen
 	_, err = runJob(ctx, s, t.Out, newView(os.Stdout, t.Quiet))
 	return err
 }
@@ -79,21 +101,8 @@ func (t *trainCmd) Run(ctx context.Context) error {
 // settings turns the flags into what the run is to be, or says what is wrong.
 func (t *trainCmd) settings() (settings, error) {
 	switch {
-	case t.From != "" && t.Resume != "":
-		return settings{}, fmt.Errorf("%w: --from and --resume exclude each other", perdure.ErrUsage)
 	case t.From != "":
-		s, err := readSettings(t.From)
-		if err != nil {
-			return s, err
-		}
-		if len(t.Fault) > 0 {
-			s.Faults = t.Fault
-		}
-		s.Version, s.Job.ID = version, newJobID()
-		if s.Resumed != "" {
-			return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
-		}
-		return s, s.check()
+		return t.again()
 	case t.Resume != "":
 		return t.resumed()
 	}
@@ -105,11 +114,12 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	if t.Batch == 0 {
-		t.Batch = info.Batch
+	batch, rate := info.Batch, info.Rate
+	if t.Batch != nil {
+		batch = *t.Batch
 	}
-	if t.LR == 0 {
-		t.LR = info.Rate
+	if t.LR != nil {
+		rate = *t.LR
 	}
 	g, err := parseGoal(t.Until)
 	if err != nil {
@@ -124,7 +134,7 @@ func (t *trainCmd) settings() (settings, error) {
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g,
 		Params: workload.Params{
-			Seed: t.Seed, Slots: t.Workers, Batch: t.Batch, Rate: t.LR, Schedule: perdure.Schedule(t.Schedule),
+			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rate: rate, Schedule: perdure.Schedule(t.Schedule),
 			StepEvery: perdure.Clock(t.StepEvery), StepFactor: t.StepFactor, Data: t.Data, Consistency: job.Consistency,
 		},
 	}
@@ -186,8 +196,43 @@ func (s *settings) faults() (faults []supervisor.Fault, err error) {
 	return faults, nil
 }
 
+// onlyTaken refuses flags that would be ignored beside --resume or --from.
+func (t *trainCmd) onlyTaken(with string) error {
+	for name := range t.given {
+		if !slices.Contains(taken[with], name) {
+			return fmt.Errorf("%w: --%s cannot be changed with --%s, which takes that run's; leave it out", perdure.ErrUsage, name, with)
+		}
+	}
+	if len(t.given) > 0 && t.Workload != "softmax" {
+		return fmt.Errorf("%w: leave the workload out with --%s, which takes that run's", perdure.ErrUsage, with)
+	}
+	return nil
+}
+
+// again makes the settings of a run that repeats another.
+func (t *trainCmd) again() (settings, error) {
+	if err := t.onlyTaken("from"); err != nil {
+		return settings{}, err
+	}
+	s, err := readSettings(t.From)
+	if err != nil {
+		return s, err
+	}
+	if len(t.Fault) > 0 {
+		s.Faults = t.Fault
+	}
+	s.Version, s.Job.ID = version, newJobID()
+	if s.Resumed != "" {
+		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
+	}
+	return s, s.check()
+}
+
 // resumed makes the settings of a run that goes on from another's checkpoint.
 func (t *trainCmd) resumed() (settings, error) {
+	if err := t.onlyTaken("resume"); err != nil {
+		return settings{}, err
+	}
 	s, err := readSettings(filepath.Join(t.Resume, "run.json"))
 	if err != nil {
 		return s, err
@@ -199,9 +244,17 @@ func (t *trainCmd) resumed() (settings, error) {
 	if err := m.CheckJob(s.Job.ID); err != nil {
 		return s, err
 	}
-	s.Version, s.Faults, s.Job.Clocks, s.Job.Servers = version, t.Fault, perdure.Clock(t.Clocks), t.Servers
-	s.EvalEvery = perdure.Clock(t.EvalEvery)
-	if t.Until != "" {
+	s.Version, s.Faults = version, t.Fault
+	if t.given["clocks"] {
+		s.Job.Clocks = perdure.Clock(t.Clocks)
+	}
+	if t.given["servers"] {
+		s.Job.Servers = t.Servers
+	}
+	if t.given["eval-every"] {
+		s.EvalEvery = perdure.Clock(t.EvalEvery)
+	}
+	if t.given["until"] {
 		if s.Until, err = parseGoal(t.Until); err != nil {
 			return s, err
 		}

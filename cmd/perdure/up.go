@@ -28,7 +28,7 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault, Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
+	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
 	faults, err := s.faults()
 	if err != nil {
 		return err
@@ -96,6 +96,14 @@ func (t *target) client() (*control.Client, error) {
 	return control.NewClient(strings.TrimSpace(string(b))), nil
 }
 
+// ended adds to a client's error what it most often means.
+func ended(err error) error {
+	if errors.Is(err, control.ErrUnreachable) {
+		return fmt.Errorf("%w; the run has ended, or its coordinator is just being replaced", err)
+	}
+	return err
+}
+
 func modified(path string) time.Time {
 	if i, err := os.Stat(path); err == nil {
 		return i.ModTime()
@@ -112,7 +120,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return err
+		return ended(err)
 	}
 	fmt.Printf("job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
 	if s.Accuracy != nil {
@@ -132,7 +140,7 @@ func (c *stopCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return client.Stop(ctx)
+	return ended(client.Stop(ctx))
 }
 
 type faultCmd struct {
@@ -149,7 +157,7 @@ func (c *faultCmd) Run(ctx context.Context) error {
 	if err == nil {
 		fmt.Println(accepted)
 	}
-	return err
+	return ended(err)
 }
 
 // backend answers the control API in the coordinator's process.

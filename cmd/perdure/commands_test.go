@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// endless are a job that does not end by itself, and prints a line at clock 30.
+func endless(dir string) []string {
+	args := small("--clocks", "1000000", "--fault", "slow*1.01:worker:0@clock:30", "--out", dir)
+	return append(args[:1:1], args[2:]...) // not --quiet
+}
+
+// begin starts a command and waits until a line of its output matches. It
+// returns the match, and a function that waits for the command's end.
+func begin(t *testing.T, pattern string, args ...string) (cmd *exec.Cmd, match []string, end func() (code int, stderr string)) {
+	t.Helper()
+	cmd, _, stderr := command(t, args...)
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for match == nil && lines.Scan() {
+		match = regexp.MustCompile(pattern).FindStringSubmatch(lines.Text())
+	}
+	if match == nil {
+		t.Fatalf("the command ended (%v) before it printed %s: %s", cmd.Wait(), pattern, stderr)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines.Scan() { // lets the command go on printing
+		}
+	}()
+	return cmd, match, func() (int, string) {
+		<-read
+		return exitCode(t, cmd.Wait()), stderr.String()
+	}
+}
+
+// TestInterrupt: Ctrl-C ends a run in order and says how to go on; --resume goes
+// on from the last checkpoint and makes the model of a run that was left alone.
+func TestInterrupt(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			cmd, _, end := begin(t, "fault: slow", endless(dir)...)
+			if kill {
+				must(t, cmd.Process.Kill())
+			} else {
+				must(t, cmd.Process.Signal(os.Interrupt))
+			}
+			code, stderr := end()
+			if kill && code != -1 || !kill && code != exitSignal {
+				t.Errorf("exit code %d", code)
+			}
+			if !kill && (!strings.Contains(stderr, "--resume "+dir) || strings.Count(stderr, "\n") != 1) {
+				t.Errorf("%q does not say in one line how to go on", stderr)
+			}
+
+			clocks := strconv.Itoa(newestCut(t, dir) + 7)
+			code, _, stderr = invoke(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3", "--out", dir+"2")
+			if code != 0 {
+				t.Fatalf("resume: exit code %d: %s%s", code, stderr, logs(dir+"2"))
+			}
+			whole, _ := trained(t, small("--clocks", clocks)...)
+			if got := summary(t, dir+"2"); *got.ModelSHA256 != *whole.ModelSHA256 {
+				t.Errorf("resumed to %s, a run left alone gives %s", *got.ModelSHA256, *whole.ModelSHA256)
+			}
+		})
+	}
+}
+
+// newestCut is the newest clock for which a run's folder has a whole checkpoint.
+func newestCut(t *testing.T, dir string) (cut int) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.manifest"))
+	must(t, err)
+	for _, n := range names {
+		m := regexp.MustCompile(`-c0*(\d+)`).FindStringSubmatch(filepath.Base(n))
+		c, err := strconv.Atoi(m[1])
+		must(t, err)
+		cut = max(cut, c)
+	}
+	if cut == 0 {
+		t.Fatalf("no checkpoint in %s", dir)
+	}
+	return cut
+}
+
+// TestFromRunJSON: a run's settings run it again.
+func TestFromRunJSON(t *testing.T) {
+	_, dir := trained(t, small("--fault", "kill:server:0@clock:20")...)
+	s, _ := trained(t, "train", "--quiet", "--from", filepath.Join(dir, "run.json"))
+	if *s.ModelSHA256 != one(t) || len(s.Failures) != 1 {
+		t.Errorf("model %s, want %s; failures %+v", *s.ModelSHA256, one(t), s.Failures)
+	}
+}
+
+// TestUntil: a bsp job with a goal ends at the same clock with the same model,
+// whatever is killed.
+func TestUntil(t *testing.T) {
+	goal := []string{"--clocks", "1000", "--until", "accuracy:0.6", "--eval-every", "5"}
+	calm, _ := trained(t, small(goal...)...)
+	killed, _ := trained(t, small(append(goal, "--fault", "kill:server:0@clock:7", "--fault", "kill:worker:0@clock:9")...)...)
+	if *calm.TestAccuracy < 0.5 || calm.Clocks >= 1000 || calm.Clocks < 5 {
+		t.Errorf("ended at clock %d with accuracy %g", calm.Clocks, *calm.TestAccuracy)
+	}
+	if calm.Clocks != killed.Clocks || *calm.ModelSHA256 != *killed.ModelSHA256 {
+		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256, killed.Clocks, *killed.ModelSHA256)
+	}
+}
+
+// TestUp runs an own training program on `perdure up`, asks for its status,
+// makes a server fail, and checks the result.
+func TestUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", "4",
+		"--consistency", "bsp", "--recovery", "checkpoint:5", "--clocks", "40", "--out", dir)
+	programs := make(chan error, 2)
+	for range 2 {
+		go func() { programs <- count(t, match[1], dir) }()
+	}
+	for range 2 {
+		if err := <-programs; err != nil {
+			t.Error(err)
+		}
+	}
+	if code, stderr := end(); code != 0 {
+		t.Errorf("perdure up: exit code %d: %s", code, stderr)
+	}
+	events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+	must(t, err)
+	if !strings.Contains(string(events), `"rollback"`) {
+		t.Errorf("the fault did nothing: %s%s", events, logs(dir))
+	}
+}
+
+// count is a training program: every slot adds 1 to every row in every clock, so
+// that each row is twice the clock whenever it is read.
+func count(t *testing.T, coordinator, dir string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: coordinator, Slot: -1, Process: processName() + t.Name()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	table, err := c.Table(ctx, perdurelib.TableSpec{Name: "counts", Rows: 10, Dim: 3, Rule: perdurelib.Rule{Kind: perdurelib.RuleAdd}})
+	if err != nil {
+		return err
+	}
+	row := make([]float32, 3)
+	failed := false
+	for clock := c.Now(); clock < c.End(); {
+		err := table.Get(ctx, 9, row)
+		if err == nil && row[2] != float32(2*clock) {
+			return fmt.Errorf("at clock %d the row holds %g", clock, row)
+		}
+		if err == nil {
+			err = table.Inc(9, []float32{1, 1, 1})
+		}
+		if err != nil && !errors.Is(err, perdurelib.ErrRolledBack) {
+			return err
+		}
+		if c.Slot() == 1 && clock == 12 && !failed {
+			failed = true
+			for _, args := range [][]string{{"status", "--run", dir}, {"fault", "kill:server:1@0s", "--run", dir}} {
+				if code, out, errs := invoke(t, args...); code != 0 || out == "" {
+					return fmt.Errorf("perdure %s: exit code %d: %s%s", args, code, out, errs)
+				}
+			}
+		}
+		if clock, err = c.Clock(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		err := c.Finish(ctx)
+		if !errors.Is(err, perdurelib.ErrRolledBack) {
+			return err
+		}
+		return errors.New("rolled back after the last clock") // the fault is long over
+	}
+}
+
+// TestStop: a running job ends when asked to, with a checkpoint to go on from.
+func TestStop(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, _, end := begin(t, "fault: slow", endless(dir)...)
+	if code, out, errs := invoke(t, "stop", "--run", dir); code != 0 {
+		t.Fatalf("stop: exit code %d: %s%s", code, out, errs)
+	}
+	if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "--resume") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 || !strings.Contains(errs, "ended") {
+		t.Errorf("status of an ended run: exit code %d: %s", code, errs)
+	}
+}
+
+// TestChildrenEnd: when the parent is killed, no process outlives it by more
+// than a second.
+func TestChildrenEnd(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd, _, end := begin(t, "fault: slow", endless(dir)...)
+	code, out, errs := invoke(t, "status", "--run", dir)
+	pids := regexp.MustCompile(`pid (\d+)`).FindAllStringSubmatch(out, -1)
+	if code != 0 || len(pids) != 5 {
+		t.Fatalf("status: exit code %d: %s%s", code, out, errs)
+	}
+	must(t, cmd.Process.Kill())
+	killed := time.Now()
+	end()
+	deadline := time.NewTimer(time.Second)
+	defer deadline.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for _, m := range pids {
+		pid, err := strconv.Atoi(m[1])
+		must(t, err)
+		for lives(pid) {
+			select {
+			case <-look.C:
+			case <-deadline.C:
+				t.Fatalf("process %d lives a second after its parent was killed", pid)
+			}
+		}
+	}
+	t.Logf("all %d processes were gone after %v", len(pids), time.Since(killed))
+}
+
+// lives reports whether a process runs: one that has ended, and whose new parent
+// has not asked for its exit code yet, does not.
+func lives(pid int) bool {
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
+		return false
+	}
+	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func TestVersionAndLists(t *testing.T) {
+	for args, want := range map[string]string{
+		"version": "wire version", "workloads": "softmax", "data": "fashion-mnist", "--help": "train", "train --help": "--consistency", "completion": "",
+	} {
+		if code, out, errs := invoke(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("perdure %s: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure/rundir"
+)
+
+// TestFaultKinds takes a job through one fault of each kind. Nothing that
+// happens to a process changes a bsp job's model.
+func TestFaultKinds(t *testing.T) {
+	want := one(t)
+	cases := []struct {
+		fault   string
+		noticed bool // it must be noticed, and over
+	}{
+		{"term:server:0@clock:20", true},
+		{"term:worker:1@clock:20+100ms", true},
+		{"kill:coordinator@clock:20+300ms", true},
+		{"freeze:server:1@clock:20+300ms", false},
+		{"freeze:coordinator@clock:20+300ms", false},
+		{"freeze:worker:0@clock:20", true}, // for good: it is suspected, killed and replaced
+		{"cut:server:0@clock:20+300ms", false},
+		{"cut:worker:2@clock:20", true},
+		{"slow*3:worker:0@clock:20+300ms", false},
+		{"slow*2:server:*@clock:20", false},
+		{"jitter*2:worker:*@clock:20", false},
+		{"jitter*1.5:coordinator@clock:20", false},
+	}
+	for _, c := range cases {
+		t.Run(c.fault, func(t *testing.T) {
+			s, dir := trained(t, small("--fault", c.fault)...)
+			if got := *s.ModelSHA256; got != want {
+				t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
+			}
+			if len(s.Failures) == 0 {
+				t.Fatal("the summary lists no failure")
+			}
+			if f := s.Failures[0]; c.noticed && (f.DetectedAfterMs == nil || f.ServingAgainAfterMs == nil) {
+				t.Errorf("the summary does not say when it was noticed and over: %+v", f)
+			}
+		})
+	}
+}
+
+// TestNoneCountsLosses: without checkpoints a killed server's rows begin again,
+// and the job says how many updates that cost.
+func TestNoneCountsLosses(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:2", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			s, dir := trained(t, small("--consistency", model, "--recovery", "none", "--fault", "kill:server:0@clock:20", "--fault", "kill:server:0@clock:40")...)
+			checkFailures(t, s, 2)
+			if *s.UpdatesLost == 0 || s.Failures[0].UpdatesLost == nil || *s.Failures[0].UpdatesLost == 0 {
+				t.Errorf("no lost updates were counted: %+v\n%s", s, logs(dir))
+			}
+			if *s.ClocksRedone != 0 {
+				t.Errorf("%d clocks redone without a checkpoint to go back to", *s.ClocksRedone)
+			}
+			checkCounts(t, s)
+		})
+	}
+}
+
+// TestModels trains under each model through kills: a roll-back brings all back
+// to a cut, and every update after it counts exactly once.
+func TestModels(t *testing.T) {
+	for _, model := range []string{"ssp:0", "ssp:2", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault", "kill:worker:0@clock:40")...)
+			checkFailures(t, s, 2)
+			if *s.UpdatesLost != 0 {
+				t.Errorf("%d updates lost", *s.UpdatesLost)
+			}
+			checkCounts(t, s)
+		})
+	}
+}
+
+// checkCounts checks what the summary of a small job must hold in any case.
+func checkCounts(t *testing.T, s rundir.Summary) {
+	t.Helper()
+	whole := int64(60 * s.Workers * s.Shards)
+	if s.Clocks != 60 || *s.UpdatesApplied+*s.UpdatesLost != whole {
+		t.Errorf("%d clocks, %d updates applied, %d lost; the job has %d", s.Clocks, *s.UpdatesApplied, *s.UpdatesLost, whole)
+	}
+	var lost int64
+	for _, f := range s.Failures {
+		if f.UpdatesLost != nil {
+			lost += *f.UpdatesLost
+		}
+	}
+	if lost > *s.UpdatesLost {
+		t.Errorf("the failures cost %d updates, the model lacks %d", lost, *s.UpdatesLost)
+	}
+	if len(s.ClockDifferential) == 0 || len(s.ReadLag) == 0 {
+		t.Error("the summary has no histograms")
+	}
+}

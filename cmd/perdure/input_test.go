@@ -1,0 +1,165 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestBadInput: every mistake gives one line that says what is wrong, the right
+// exit code, and leaves nothing behind.
+func TestBadInput(t *testing.T) {
+	full := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(full, "notes.txt"), []byte("mine"), 0o666))
+	badJSON := filepath.Join(t.TempDir(), "run.json")
+	must(t, os.WriteFile(badJSON, []byte(`{"job":`), 0o666))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+
+	cases := []struct {
+		args string
+		code int
+		want string // a regular expression
+	}{
+		{"", 2, `expected one of "train"`},
+		{"fly", 2, `unexpected argument fly`},
+		{"train --fly", 2, `unknown flag --fly`},
+		{"train tetris", 2, `unknown workload "tetris"; choose softmax`},
+		{"train --consistency eventual", 2, `unknown consistency model "eventual"; choose`},
+		{"train --consistency ssp:-1", 2, `not a whole number`},
+		{"train --recovery magic", 2, `unknown recovery strategy "magic"; choose`},
+		{"train --recovery checkpoint:0", 2, `not a whole number`},
+		{"train --workers 0", 2, `0 workers; choose`},
+		{"train --workers=-1", 2, `-1 workers; choose`},
+		{"train --servers 0", 2, `0 servers; choose`},
+		{"train --shards 0", 2, `0 shards; choose`},
+		{"train --shards 786", 2, `786 shards.*785 rows`},
+		{"train --clocks 0", 2, `0 clocks; choose`},
+		{"train --batch 0", 2, `batch of 0`},
+		{"train --batch many", 2, `--batch: expected`},
+		{"train --lr NaN", 2, `learning rate NaN`},
+		{"train --lr=-1", 2, `learning rate -1`},
+		{"train --lr Inf", 2, `learning rate \+Inf`},
+		{"train --schedule cosine", 2, `unknown learning-rate schedule "cosine"; choose`},
+		{"train --schedule step --step-factor NaN", 2, `factor NaN`},
+		{"train --schedule step --step-every 0", 2, `every 0`},
+		{"train --eval-every=-1", 2, `--eval-every -1; choose`},
+		{"train --until accuracy:NaN", 2, `--until "accuracy:NaN": write`},
+		{"train --until accuracy:2", 2, `--until "accuracy:2": write`},
+		{"train --until soon", 2, `--until "soon": write`},
+		{"train --until loss:1 --eval-every 0", 2, `--until needs --eval-every`},
+		{"train --fault kill", 2, `names no target`},
+		{"train --fault kill:server:2@1s", 2, `there is no server:2; this job's 2 servers`},
+		{"train --fault kill:worker:4@1s", 2, `there is no worker:4; this job's 4 workers`},
+		{"train --fault kill:log@1s", 2, `no log process`},
+		{"train --fault slow*NaN:worker:0@1s", 2, `factor "NaN"`},
+		{"train --data /nonexistent", 1, `/nonexistent: no such folder; give`},
+		{"train --data " + full, 1, `holds neither`},
+		{"train --out " + full, 2, `is not empty \(it holds notes.txt\); choose`},
+		{"train --out " + filepath.Join(full, "notes.txt"), 2, `is a file; choose`},
+		{"train --out /proc/perdure", 2, `cannot write into /proc/perdure`},
+		{"train --listen 127.0.0.1", 2, `write HOST:PORT`},
+		{"train --listen 0.0.0.0:0", 2, `name the one address`},
+		{"train --listen " + taken.Addr().String(), 1, `address already in use; choose another`},
+		{"train --resume /nonexistent", 2, `no such file`},
+		{"train --resume " + full, 1, `is no run's settings`},
+		{"train --from " + badJSON, 1, `is no run's settings: unexpected end`},
+		{"train --resume " + full + " --seed 2", 2, `--seed cannot be changed with --resume`},
+		{"up --workers 0", 2, `0 workers; choose`},
+		{"status", 2, `no run in runs/; name one`},
+		{"status --run " + full, 1, `is no run's folder`},
+		{"status --address 127.0.0.1:1", 1, `no coordinator answers`},
+		{"stop --address 127.0.0.1:1", 1, `no coordinator answers`},
+		{"fault kill:server:0@1s --address 127.0.0.1:1", 1, `no coordinator answers`},
+		{"data fetch imagenet", 2, `unknown data set "imagenet"; choose`},
+	}
+	for _, c := range cases {
+		t.Run(c.args, func(t *testing.T) {
+			cmd, _, stderr := command(t, strings.Fields(c.args)...)
+			cmd.Dir = t.TempDir()
+			code := exitCode(t, cmd.Run())
+			text := stderr.String()
+			if code != c.code || !regexp.MustCompile(c.want).MatchString(text) {
+				t.Errorf("exit code %d and %q; want %d and %s", code, text, c.code, c.want)
+			}
+			if !strings.HasPrefix(text, "perdure: ") || strings.Count(text, "\n") != 1 {
+				t.Errorf("not one line: %q", text)
+			}
+			if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v %v", left, err)
+			}
+		})
+	}
+	if b, err := os.ReadFile(filepath.Join(full, "notes.txt")); err != nil || string(b) != "mine" {
+		t.Errorf("the user's file is now %q (%v)", b, err)
+	}
+}
+
+// TestBadCheckpoint: a checkpoint that is not what it should be is refused, in
+// one line that names the file, and the run that would go on leaves no folder.
+func TestBadCheckpoint(t *testing.T) {
+	_, dir := trained(t, small()...)
+	glob := func(dir, pattern string) string {
+		names, err := filepath.Glob(filepath.Join(dir, "checkpoint", pattern))
+		must(t, err)
+		if len(names) == 0 {
+			t.Fatalf("no %s in %s", pattern, dir)
+		}
+		return names[len(names)-1]
+	}
+	edit := func(pattern string, change func([]byte) []byte) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			path := glob(dir, pattern)
+			b, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(path, change(b), 0o666))
+		}
+	}
+	cut := func(b []byte) []byte { return b[:len(b)/2] }
+	flip := func(b []byte) []byte { b[len(b)/2] ^= 4; return b }
+	cases := []struct {
+		name  string
+		spoil func(*testing.T, string)
+		want  string
+	}{
+		{"segment truncated", edit("*.segment", cut), `\.segment`},
+		{"segment flipped", edit("*.segment", flip), `\.segment`},
+		{"manifest truncated", edit("*.manifest", cut), `manifest`},
+		{"manifest flipped", edit("*.manifest", flip), `manifest`},
+		{"all gone", func(t *testing.T, dir string) { must(t, os.RemoveAll(filepath.Join(dir, "checkpoint"))) }, `checkpoint`},
+		{"of another job", func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "run.json")
+			b, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(path, regexp.MustCompile(`"id": "[0-9a-f]+"`).ReplaceAll(b, []byte(`"id": "0123456789abcdef"`)), 0o666))
+		}, `0123456789abcdef`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			copied, out := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "out")
+			must(t, os.CopyFS(copied, os.DirFS(dir)))
+			c.spoil(t, copied)
+			code, stdout, stderr := invoke(t, "train", "--quiet", "--resume", copied, "--clocks", "70", "--out", out)
+			if strings.HasPrefix(c.name, "manifest") && code == 0 {
+				return // an older checkpoint is whole: the run goes on from that
+			}
+			if code != 1 || !regexp.MustCompile(c.want).MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit code %d, stdout %q, stderr %q; want 1 and one line with %s", code, stdout, stderr, c.want)
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Error("the refused run has made its folder")
+			}
+		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
