@@ -166,7 +166,9 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	for i := range v.Slots {
 		o := &c.slots[i]
 		if !v.Slots[i].Settled || o.gone {
-			base[i] = c.highestApplied(perdure.Slot(i))
+			if base[i], known = c.highestApplied(i); !known {
+				return nil, false
+			}
 			continue
 		}
 		if o.worker == nil {
@@ -193,22 +195,22 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	return base, true
 }
 
-// highestApplied returns the most that any live shard has applied of a dead
-// slot, which it was or could have been acknowledged.
-func (c *Core) highestApplied(slot perdure.Slot) perdure.Clock {
-	most := c.facts.View.Slots[slot].Start
+// highestApplied returns the most that any shard that kept its rows has applied
+// of a dead slot, which it was or could have been acknowledged; not known while
+// one of them has not told.
+func (c *Core) highestApplied(slot int) (most perdure.Clock, known bool) {
+	most = c.facts.View.Slots[slot].Start
 	for i := range c.facts.View.Shards {
-		st := c.shardStatus(i)
-		if st == nil {
-			continue
+		if sv := &c.facts.View.Shards[i]; sv.Lost && sv.Base == nil {
+			continue // it knows nothing itself
 		}
-		for _, f := range st.Fences {
-			if f.Slot == slot {
-				most = max(most, f.Counts.Applied)
-			}
+		f := c.fence(i, slot)
+		if f == nil {
+			return 0, false
 		}
+		most = max(most, f.Counts.Applied)
 	}
-	return most
+	return most, true
 }
 
 func (c *Core) twoStep() bool {
@@ -216,23 +218,31 @@ func (c *Core) twoStep() bool {
 		slices.ContainsFunc(c.facts.View.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
-// fences returns every shard's word on a slot's newest incarnation; nil unless
-// all shards serve and have fenced the older ones.
+// fence returns a shard's word on a slot's newest incarnation; nil unless it
+// serves and has fenced the older ones.
+func (c *Core) fence(shard, slot int) *perdure.Fence {
+	st := c.shardStatus(shard)
+	if st == nil || !st.Ready {
+		return nil
+	}
+	at := slices.IndexFunc(st.Fences, func(f perdure.Fence) bool {
+		return f.Slot == perdure.Slot(slot) && f.Incarnation == c.facts.View.Slots[slot].Incarnation
+	})
+	if at < 0 {
+		return nil
+	}
+	return &st.Fences[at]
+}
+
+// fences returns every shard's fence of a slot; nil unless all have theirs.
 func (c *Core) fences(slot int) []perdure.Fence {
-	v := &c.facts.View
-	fences := make([]perdure.Fence, 0, len(v.Shards))
-	for i := range v.Shards {
-		st := c.shardStatus(i)
-		if st == nil || !st.Ready {
+	fences := make([]perdure.Fence, 0, len(c.facts.View.Shards))
+	for i := range c.facts.View.Shards {
+		f := c.fence(i, slot)
+		if f == nil {
 			return nil
 		}
-		at := slices.IndexFunc(st.Fences, func(f perdure.Fence) bool {
-			return f.Slot == perdure.Slot(slot) && f.Incarnation == v.Slots[slot].Incarnation
-		})
-		if at < 0 {
-			return nil
-		}
-		fences = append(fences, st.Fences[at])
+		fences = append(fences, *f)
 	}
 	return fences
 }

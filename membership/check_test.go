@@ -1,0 +1,144 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// check holds a newly saved view against the one before it and the truth.
+func (c *cluster) check(before, after *Facts) {
+	b, a := &before.View, &after.View
+	if a.Revision != b.Revision+1 {
+		c.fail("revision %d after %d", a.Revision, b.Revision)
+	}
+	if a.Generation < b.Generation || a.Durable < b.Durable || a.Cut < b.Cut || b.Done && !a.Done {
+		c.fail("generation %d, cut %d, durable %d, done %v after %d, %d, %d, %v",
+			a.Generation, a.Cut, a.Durable, a.Done, b.Generation, b.Cut, b.Durable, b.Done)
+	}
+	if a.Cut > a.Durable {
+		c.fail("cut %d is not durable; only %d is", a.Cut, a.Durable)
+	}
+	if a.Generation == b.Generation && a.Cut != b.Cut {
+		c.fail("cut %d and cut %d in generation %d", b.Cut, a.Cut, a.Generation)
+	}
+	// What was lost is found again if a slot's next process does its clock again.
+	if after.UpdatesLost < 0 || after.ClocksRedone < before.ClocksRedone {
+		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone, before.UpdatesLost, before.ClocksRedone)
+	}
+	if after.UpdatesLost > 0 && !c.job.Recovery.LosesRows() {
+		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
+	}
+	for i := range a.Shards {
+		c.checkShard(i, &b.Shards[i], &a.Shards[i])
+	}
+	for i := range a.Slots {
+		if before.Slots[i].Incarnation > after.Slots[i].Incarnation || b.Slots[i].Incarnation > a.Slots[i].Incarnation {
+			c.fail("slot %d: incarnation %d after %d", i, a.Slots[i].Incarnation, b.Slots[i].Incarnation)
+		}
+		c.checkSlot(i, b, a)
+	}
+	for i := range after.Servers {
+		if before.Servers[i].Incarnation > after.Servers[i].Incarnation {
+			c.fail("server %d: incarnation %d after %d", i, after.Servers[i].Incarnation, before.Servers[i].Incarnation)
+		}
+	}
+}
+
+// A shard has one holder in an epoch, and its base is decided once.
+func (c *cluster) checkShard(i int, b, a *perdure.ShardView) {
+	if a.Epoch < b.Epoch {
+		c.fail("shard %d: epoch %d after %d", i, a.Epoch, b.Epoch)
+	}
+	if a.Server < 0 {
+		return
+	}
+	key, mine := shardEpoch{i, a.Epoch}, holder{a.Server, a.Incarnation}
+	if other, taken := c.epochs[key]; taken && other != mine {
+		c.fail("shard %d is held by %v and by %v in epoch %d", i, other, mine, a.Epoch)
+	}
+	c.epochs[key] = mine
+	if a.Epoch == b.Epoch && b.Base != nil && !slices.Equal(a.Base, b.Base) {
+		c.fail("shard %d: base %v after %v in epoch %d", i, a.Base, b.Base, a.Epoch)
+	}
+}
+
+// A slot's process begins where no shard is beyond, only when all older ones are
+// refused everywhere, and nothing decided is taken back.
+func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
+	b, a, slot := &bv.Slots[i], &av.Slots[i], perdure.Slot(i)
+	if a.Settled && !a.Decided {
+		c.fail("slot %d is settled and not decided", i)
+	}
+	if a.Incarnation == 0 || av.Generation != bv.Generation {
+		return
+	}
+	same := a.Incarnation == b.Incarnation
+	if same && (b.Decided && (!a.Decided || a.Start != b.Start) || b.Settled && !a.Settled) {
+		c.fail("slot %d, incarnation %d: %+v after %+v", i, a.Incarnation, *a, *b)
+	}
+	decided, settled := a.Decided && !(same && b.Decided), a.Settled && !(same && b.Settled)
+	if !decided && !settled {
+		return
+	}
+	most := perdure.Clock(-1) // under two-step clocks
+	for j, sv := range av.Shards {
+		s := c.servers[sv.Server]
+		sh := s.shards[j]
+		if s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {
+			continue // it died after it had said so
+		}
+		if sh.epoch != sv.Epoch || sh.generation != av.Generation {
+			c.fail("slot %d was decided though shard %d is not restored", i, j)
+			continue
+		}
+		if sh.in.Incarnation(slot) < a.Incarnation {
+			c.fail("slot %d: incarnation %d began though shard %d refuses only those < %d", i, a.Incarnation, j, sh.in.Incarnation(slot))
+		}
+		if settled && !sh.in.Carried(slot, a.Incarnation) {
+			c.fail("slot %d was settled though shard %d has not carried it out", i, j)
+		}
+		n := sh.in.Counts(slot)
+		most = max(most, n.Ticked)
+		if decided && !c.job.Consistency.TwoStep() && a.Start > n.Applied {
+			c.fail("slot %d starts at clock %d; shard %d has applied %d", i, a.Start, j, n.Applied)
+		}
+		if decided && c.job.Consistency.TwoStep() && a.Start < n.Ticked {
+			c.fail("slot %d starts at clock %d; shard %d has ticked %d", i, a.Start, j, n.Ticked)
+		}
+	}
+	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > most && c.allServe(av) {
+		c.fail("slot %d starts at clock %d; no shard has ticked more than %d", i, a.Start, most)
+	}
+}
+
+// allServe reports whether every shard of a view is there.
+func (c *cluster) allServe(v *perdure.View) bool {
+	for j, sv := range v.Shards {
+		s := c.servers[sv.Server]
+		if sh := s.shards[j]; s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// checkPublish holds a cut to be published against the facts: it has a segment
+// of this generation from every shard, and no other is being published.
+func (c *cluster) checkPublish(p *Publish) {
+	v := &c.saved.View
+	if len(p.Segments) != c.job.Shards || len(p.Epochs) != c.job.Shards || p.Cut <= v.Durable || p.Generation != v.Generation {
+		c.fail("publish %+v in generation %d with cut %d durable", *p, v.Generation, v.Durable)
+		return
+	}
+	for i, g := range p.Segments {
+		if g.Cut != p.Cut || p.Epochs[i] != v.Shards[i].Epoch {
+			c.fail("publish cut %d with segment %+v of shard %d, epoch %d", p.Cut, g, i, p.Epochs[i])
+		}
+	}
+	for _, other := range c.underway {
+		if other.Generation == p.Generation {
+			c.fail("cut %d and cut %d of generation %d are published at once", other.Cut, p.Cut, p.Generation)
+		}
+	}
+}

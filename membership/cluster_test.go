@@ -1,0 +1,463 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+)
+
+// cluster is a whole job around a Core, without network or time: servers whose
+// shards are real intakes, workers that send and tick as real ones do, and a
+// registry that has what was saved. Processes report honestly, but perhaps late,
+// by an old view, or never. It checks what must hold of every saved view.
+type cluster struct {
+	core     *Core
+	job      perdure.JobSpec
+	patience int64
+	saved    Facts // the registry
+	servers  []*fakeServer
+	workers  []*fakeWorker
+	started  int       // processes so far; numbers them
+	underway []Publish // not answered yet
+	losing   bool      // the coordinator dies before it saves the next facts
+
+	epochs map[shardEpoch]holder // who held a shard in an epoch
+	told   strings.Builder       // events and the like, for scripts
+	wrong  error                 // the first thing that must not be
+}
+
+type shardEpoch struct {
+	shard int
+	epoch perdure.Epoch
+}
+
+type holder struct {
+	server      int
+	incarnation perdure.Incarnation
+}
+
+type fakeProcess struct {
+	name        string
+	pid         int
+	up          bool // it runs
+	silent      bool // it runs, or its machine does, but nothing is heard of it
+	connected   bool
+	incarnation perdure.Incarnation // its own, once it was admitted
+	view        perdure.View        // it acts on
+}
+
+type fakeServer struct {
+	fakeProcess
+	shards map[int]*fakeShard
+}
+
+type fakeShard struct {
+	generation perdure.Generation
+	epoch      perdure.Epoch
+	in         *consistency.Intake // nil: not restored
+	cut        perdure.Clock       // the last one it saved or began from
+	segments   []perdure.Segment
+}
+
+type fakeWorker struct {
+	fakeProcess
+	granted bool
+	first   perdure.Clock   // that it did itself
+	clock   perdure.Clock   // it works on
+	sent    perdure.Clock   // it has made the updates of clocks < sent
+	ticked  perdure.Clock   // it has decided to tick the clocks < ticked
+	acked   []perdure.Clock // by shard: acknowledged as applied
+}
+
+func newCluster(job perdure.JobSpec, patience int64) *cluster {
+	c := &cluster{
+		job: job, patience: patience,
+		epochs:  map[shardEpoch]holder{},
+		servers: make([]*fakeServer, job.Servers), workers: make([]*fakeWorker, job.Slots),
+	}
+	for i := range c.servers {
+		c.servers[i] = &fakeServer{}
+	}
+	for i := range c.workers {
+		c.workers[i] = &fakeWorker{}
+	}
+	c.saved = Begin(job, 1, 0, nil)
+	c.core = New(c.saved.clone(), patience)
+	return c
+}
+
+func (c *cluster) fail(format string, args ...any) {
+	if c.wrong == nil {
+		c.wrong = fmt.Errorf(format, args...)
+	}
+}
+
+// process returns what runs at a place.
+func (c *cluster) process(k Kind, index int) *fakeProcess {
+	if k == Server {
+		return &c.servers[index].fakeProcess
+	}
+	return &c.workers[index].fakeProcess
+}
+
+// each visits all places.
+func (c *cluster) each(f func(k Kind, index int, p *fakeProcess)) {
+	for i := range c.servers {
+		f(Server, i, c.process(Server, i))
+	}
+	for i := range c.workers {
+		f(Worker, i, c.process(Worker, i))
+	}
+}
+
+// flush does what the core wants done, in its order; false: the coordinator died
+// before it saved anything.
+func (c *cluster) flush() bool {
+	if c.losing {
+		c.restart()
+		return false
+	}
+	r := c.core.Ready()
+	if r.Facts != nil {
+		c.check(&c.saved, r.Facts)
+		c.saved = *r.Facts
+		c.grant()
+	}
+	for _, e := range r.Events {
+		fmt.Fprintf(&c.told, "%s: %s\n", e.Kind, e.Text)
+	}
+	if r.Publish != nil {
+		fmt.Fprintf(&c.told, "publish: cut %d of generation %d\n", r.Publish.Cut, r.Publish.Generation)
+		c.checkPublish(r.Publish)
+		c.underway = append(c.underway, *r.Publish)
+	}
+	for _, k := range r.Kills {
+		fmt.Fprintf(&c.told, "kill: %s:%d\n", k.Kind, k.Index)
+		if p := c.process(k.Kind, k.Index); p.pid == k.PID {
+			*p = fakeProcess{}
+		}
+		c.core.Gone(k.Kind, k.Index, k.PID, "killed")
+	}
+	if len(r.Kills) > 0 {
+		return c.flush()
+	}
+	return true
+}
+
+// restart begins a new coordinator from the registry.
+func (c *cluster) restart() {
+	c.losing = false
+	c.underway = nil
+	c.core = New(c.saved.clone(), c.patience)
+	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
+}
+
+// start runs a new process for a place, unless one runs there.
+func (c *cluster) start(k Kind, index int) {
+	if c.process(k, index).up {
+		return
+	}
+	c.started++
+	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
+	if k == Server {
+		c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
+	} else {
+		c.workers[index] = &fakeWorker{fakeProcess: p, acked: make([]perdure.Clock, c.job.Shards)}
+	}
+	c.join(k, index)
+}
+
+// join connects a process to the coordinator, or tries to.
+func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
+	p := c.process(k, index)
+	// As the shell does it: one whose place has a newer process is refused.
+	place := c.core.Facts().Slots
+	if k == Server {
+		place = c.core.Facts().Servers
+	}
+	if p.incarnation > 0 && p.incarnation < place[index].Incarnation {
+		*p = fakeProcess{}
+		return 0, Refused
+	}
+	_, incarnation, verdict := c.core.Join(k, index, p.name, "at-"+p.name, p.pid)
+	if !c.flush() || verdict != Granted && verdict != Wait {
+		return incarnation, verdict
+	}
+	p.connected = true
+	if k == Server {
+		p.incarnation = incarnation
+	}
+	c.grant()
+	return incarnation, verdict
+}
+
+// grant admits the workers that waited for their slots to be settled.
+func (c *cluster) grant() {
+	for i, w := range c.workers {
+		sl := c.saved.View.Slots[i]
+		if !w.up || !w.connected || w.granted || c.saved.Slots[i].Process != w.name || !sl.Settled {
+			continue
+		}
+		w.granted, w.incarnation, w.view = true, sl.Incarnation, c.saved.View
+		w.first, w.clock, w.sent, w.ticked = sl.Start, sl.Start, sl.Start, sl.Start
+	}
+}
+
+// kill ends a process; how its end is noticed differs.
+func (c *cluster) kill(k Kind, index int, how string) {
+	p := c.process(k, index)
+	if !p.up {
+		return
+	}
+	name, pid, connected := p.name, p.pid, p.connected
+	switch how {
+	case "gone": // its parent tells
+		*p = fakeProcess{}
+		c.core.Gone(k, index, pid, "exited")
+	case "disconnect": // its connection breaks, and that is all
+		*p = fakeProcess{}
+		if connected {
+			c.core.Disconnected(k, index, name)
+		}
+	case "silent": // nothing is heard of it any more
+		if p.silent = true; !connected {
+			*p = fakeProcess{} // nobody ever heard of it
+		}
+	}
+	c.flush()
+}
+
+// follow lets a process act on the newest view.
+func (c *cluster) follow(k Kind, index int) {
+	p := c.process(k, index)
+	if !p.up || p.silent || !p.connected || k == Worker && !c.workers[index].granted {
+		return
+	}
+	v := c.saved.View
+	if k == Server {
+		p.view = v
+		c.followServer(index)
+		return
+	}
+	w := c.workers[index]
+	if v.Slots[index].Incarnation > w.incarnation {
+		*w = fakeWorker{} // its place was given away
+		return
+	}
+	if v.Generation > w.view.Generation {
+		w.first, w.clock, w.sent, w.ticked = v.Cut, v.Cut, v.Cut, v.Cut
+		w.acked = make([]perdure.Clock, c.job.Shards)
+	}
+	w.view = v
+}
+
+func (c *cluster) followServer(index int) {
+	s := c.servers[index]
+	for i, sv := range s.view.Shards {
+		if sv.Server != index || sv.Incarnation != s.incarnation {
+			delete(s.shards, i)
+			continue
+		}
+		sh := s.shards[i]
+		if sh == nil || sh.epoch != sv.Epoch || sh.generation != s.view.Generation {
+			sh = &fakeShard{generation: s.view.Generation, epoch: sv.Epoch}
+			s.shards[i] = sh
+		}
+		if sh.in == nil {
+			c.restore(sh, &s.view, &sv)
+		}
+		if sh.in == nil {
+			continue
+		}
+		for slot, sl := range s.view.Slots {
+			sh.in.Fence(perdure.Slot(slot), sl.Incarnation)
+			if sl.Decided {
+				sh.in.Decide(perdure.Slot(slot), sl.Incarnation, sl.Start)
+			}
+		}
+		sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= s.view.Durable })
+		sh.in.SetEnd(s.view.End)
+		c.pump(i, sh)
+	}
+}
+
+// restore makes a shard's intake, once it is known what its rows contain.
+func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
+	applied := make([]perdure.Clock, c.job.Slots)
+	for i := range applied {
+		applied[i] = v.Cut
+	}
+	if sv.Lost {
+		if sv.Base == nil {
+			return
+		}
+		applied = sv.Base
+	}
+	sh.in = consistency.NewIntake(c.job.Consistency.TwoStep(), applied, consistency.Weakened{})
+	sh.cut = sh.in.MinClock()
+	sh.in.SetCut(c.nextCut(sh, v))
+}
+
+// nextCut is a shard's next cut; the job's end is one.
+func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
+	least := sh.in.MinClock()
+	next := c.job.Recovery.NextCut(least)
+	if next > 0 && sh.cut < v.End && least <= v.End && v.End < next { // it may stand at the end already
+		return v.End
+	}
+	return next
+}
+
+// pump applies what may be applied and saves the shard at its cuts.
+func (c *cluster) pump(shard int, sh *fakeShard) {
+	v := &c.saved.View
+	if !sh.in.AtCut() {
+		sh.in.SetCut(c.nextCut(sh, v))
+	}
+	for {
+		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
+			if u.Lost && !c.job.Recovery.LosesRows() {
+				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
+			}
+		}
+		if !sh.in.AtCut() {
+			return
+		}
+		cut := sh.in.MinClock()
+		sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+		sh.cut = cut
+		sh.in.SetCut(c.nextCut(sh, v))
+	}
+}
+
+// report lets a process say how it is, by the view that it has.
+func (c *cluster) report(k Kind, index int) {
+	p := c.process(k, index)
+	if !p.up || p.silent || !p.connected {
+		return
+	}
+	if k == Worker {
+		if w := c.workers[index]; w.granted {
+			c.core.WorkerStatus(index, p.name, c.workerStatus(w))
+			c.flush()
+		}
+		return
+	}
+	s := c.servers[index]
+	st := perdure.ServerStatus{Revision: s.view.Revision}
+	for i := range c.job.Shards {
+		sh := s.shards[i]
+		if sh == nil {
+			continue
+		}
+		one := perdure.ShardStatus{
+			Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Ready: sh.in != nil, Segments: slices.Clone(sh.segments),
+		}
+		if one.Ready {
+			one.MinClock = sh.in.MinClock()
+			for j, sl := range s.view.Slots {
+				if slot := perdure.Slot(j); !sl.Settled {
+					one.Fences = append(one.Fences, perdure.Fence{
+						Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
+						Carried: sl.Decided && sh.in.Carried(slot, sl.Incarnation),
+					})
+				}
+			}
+		}
+		st.Shards = append(st.Shards, one)
+	}
+	c.core.ServerStatus(index, p.name, st)
+	c.flush()
+}
+
+func (c *cluster) workerStatus(w *fakeWorker) perdure.WorkerStatus {
+	st := perdure.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
+	least := slices.Min(w.acked)
+	st.Finished = w.view.End > 0 && w.clock >= w.view.End && least >= w.view.End
+	for i, sv := range w.view.Shards {
+		if sv.Lost && sv.Base == nil {
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
+		}
+	}
+	return st
+}
+
+// shard returns what a worker reaches as a shard; nil: nothing.
+func (c *cluster) shard(w *fakeWorker, i int) *fakeShard {
+	sv := &w.view.Shards[i]
+	if sv.Server < 0 {
+		return nil
+	}
+	s := c.servers[sv.Server]
+	if !s.up || s.silent || s.incarnation != sv.Incarnation {
+		return nil
+	}
+	if sh := s.shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == w.view.Generation {
+		return sh
+	}
+	return nil
+}
+
+// work takes a worker's next step, if it may: to make the updates of its clock,
+// or, under two-step clocks, to tick them.
+func (c *cluster) work(index int) {
+	w := c.workers[index]
+	if !w.up || !w.granted || w.silent || w.view.End > 0 && w.clock >= w.view.End {
+		return
+	}
+	if w.sent == w.clock {
+		w.sent++
+		if !c.job.Consistency.TwoStep() {
+			w.clock++
+		}
+		return
+	}
+	for i := range c.job.Shards {
+		if sh := c.shard(w, i); sh == nil || sh.in.Counts(perdure.Slot(index)).Staged <= w.clock {
+			return
+		}
+	}
+	w.clock++
+	w.ticked = w.clock
+}
+
+// send brings a shard all of a worker's updates and ticks that it lacks.
+func (c *cluster) send(index, shard int) {
+	w, slot := c.workers[index], perdure.Slot(index)
+	if !w.up || !w.granted || w.silent {
+		return
+	}
+	sh := c.shard(w, shard)
+	if sh == nil {
+		return
+	}
+	for clock := max(w.first, sh.in.Counts(slot).Staged); clock < w.sent; clock++ {
+		p := consistency.Part{Slot: slot, Clock: clock, Incarnation: w.incarnation, Of: 1, Ticked: clock < w.ticked}
+		if sh.in.Offer(p) == consistency.Fenced {
+			return
+		}
+		c.pump(shard, sh)
+	}
+	for clock := sh.in.Counts(slot).Ticked; clock < w.ticked; clock++ {
+		sh.in.Tick(slot, w.incarnation, clock)
+		c.pump(shard, sh)
+	}
+	w.acked[shard] = sh.in.Counts(slot).Applied
+}
+
+// answer ends the oldest publication under way.
+func (c *cluster) answer(ok bool) {
+	if len(c.underway) == 0 {
+		return
+	}
+	p := c.underway[0]
+	c.underway = c.underway[1:]
+	current, newer := p.Generation == c.core.Facts().View.Generation, p.Cut > c.core.Facts().View.Durable
+	if got, want := c.core.Published(p.Generation, p.Cut, ok), ok && current && newer; got != want {
+		c.fail("publication of cut %d of generation %d counts: %v, want %v", p.Cut, p.Generation, got, want)
+	}
+	c.flush()
+}

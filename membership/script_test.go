@@ -1,0 +1,238 @@
+package membership
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/perdure/perdure"
+)
+
+// TestScripts runs the scripts of testdata. Each command prints what it was
+// answered, the events it caused and, if it changed, the view.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var c *cluster
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "new" {
+				c = scriptCluster(t, d)
+				return c.describe()
+			}
+			revision := c.saved.View.Revision
+			scriptCommand(t, d, c)
+			out := c.told.String()
+			c.told.Reset()
+			if c.saved.View.Revision != revision || d.Cmd == "show" {
+				out += c.describe()
+			}
+			if c.wrong != nil {
+				d.Fatalf(t, "%v", c.wrong)
+			}
+			return out
+		})
+	})
+}
+
+// scriptCluster makes what "new [slots=] [servers=] [shards=] [model=] [recovery=]
+// [clocks=] [patience=]" asks for.
+func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
+	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
+	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
+	d.MaybeScanArgs(t, "slots", &job.Slots)
+	d.MaybeScanArgs(t, "servers", &job.Servers)
+	d.MaybeScanArgs(t, "shards", &job.Shards)
+	d.MaybeScanArgs(t, "model", &model)
+	d.MaybeScanArgs(t, "recovery", &recovery)
+	d.MaybeScanArgs(t, "clocks", &clocks)
+	d.MaybeScanArgs(t, "patience", &patience)
+	job.Clocks = perdure.Clock(clocks)
+	var err error
+	if job.Consistency, err = perdure.ParseConsistency(model); err == nil {
+		job.Recovery, err = perdure.ParseRecovery(recovery)
+	}
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return newCluster(job, int64(patience))
+}
+
+// places returns the places that "server=0", "worker=1" or nothing (all) mean.
+func places(t *testing.T, d *datadriven.TestData, c *cluster) (kinds []Kind, indices []int) {
+	for _, k := range []Kind{Server, Worker} {
+		if arg, ok := d.Arg(string(k)); ok {
+			var index int
+			arg.Scan(t, 0, &index)
+			return []Kind{k}, []int{index}
+		}
+	}
+	c.each(func(k Kind, index int, _ *fakeProcess) { kinds, indices = append(kinds, k), append(indices, index) })
+	return kinds, indices
+}
+
+func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
+	kinds, indices := places(t, d, c)
+	n, how, at, index, shards := 1, "gone", 0, -1, []int{}
+	d.MaybeScanArgs(t, "n", &n)
+	d.MaybeScanArgs(t, "how", &how)
+	d.MaybeScanArgs(t, "at", &at)
+	d.MaybeScanArgs(t, "index", &index)
+	if arg, ok := d.Arg("shards"); ok {
+		for i := range arg.Vals {
+			var s int
+			arg.Scan(t, i, &s)
+			shards = append(shards, s)
+		}
+	}
+	k, i := kinds[0], indices[0]
+	switch d.Cmd {
+	case "start":
+		for j := range kinds {
+			c.start(kinds[j], indices[j])
+		}
+	case "ask": // a stranger asks for a place
+		got, inc, v := c.core.Join(Kind(how), index, "stranger", "nowhere", 999)
+		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", how, got, inc, v)
+		c.flush()
+	case "rejoin":
+		for j := range kinds {
+			if p := c.process(kinds[j], indices[j]); p.up && !p.connected {
+				inc, v := c.join(kinds[j], indices[j])
+				fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", kinds[j], indices[j], inc, v)
+			}
+		}
+	case "kill":
+		c.kill(k, i, how)
+	case "follow":
+		c.follow(k, i)
+	case "report":
+		c.report(k, i)
+	case "quiet": // all follow and report until nothing changes any more
+		for before := uint64(0); before != c.saved.View.Revision; {
+			before = c.saved.View.Revision
+			c.each(func(k Kind, index int, _ *fakeProcess) { c.follow(k, index) })
+			c.each(func(k Kind, index int, _ *fakeProcess) { c.report(k, index) })
+		}
+	case "send": // a worker's updates and ticks, to some shards
+		for _, s := range shards {
+			c.send(i, s)
+		}
+	case "work":
+		c.work(i)
+	case "clocks": // all workers finish n clocks, if they may
+		c.clocks(n)
+	case "tick":
+		for range n {
+			c.core.Tick()
+			c.flush()
+		}
+	case "published":
+		c.answer(how != "failed")
+	case "restart":
+		c.restart()
+	case "lose":
+		c.losing = true
+	case "drop":
+		for _, s := range shards {
+			c.core.Drop([]perdure.ShardID{perdure.ShardID(s)})
+		}
+		c.flush()
+	case "end":
+		c.core.EndAfter(perdure.Clock(at))
+		c.flush()
+	case "finish":
+		c.core.Finish()
+		c.flush()
+	case "table":
+		scriptTable(t, d, c)
+	case "show":
+		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(), c.core.MinClock())
+		c.each(func(k Kind, index int, _ *fakeProcess) {
+			fmt.Fprintf(&c.told, "%s:%d %s; ", k, index, c.core.Condition(k, index).State)
+		})
+		c.told.WriteString("\n")
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+}
+
+// clocks lets all workers finish n clocks, if they may, and sends all to all shards.
+func (c *cluster) clocks(n int) {
+	steps := 1
+	if c.job.Consistency.TwoStep() {
+		steps = 2
+	}
+	for range n * steps {
+		for i := range c.workers {
+			c.work(i)
+		}
+		for range 2 { // again, to hear what the others' made possible
+			for i := range c.workers {
+				for s := range c.job.Shards {
+					c.send(i, s)
+				}
+			}
+		}
+	}
+}
+
+func scriptTable(t *testing.T, d *datadriven.TestData, c *cluster) {
+	name, rows, model := "t", 10, "bsp"
+	d.MaybeScanArgs(t, "name", &name)
+	d.MaybeScanArgs(t, "rows", &rows)
+	d.MaybeScanArgs(t, "model", &model)
+	m, err := perdure.ParseConsistency(model)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	err = c.core.AddTable(perdure.TableSpec{Name: name, Rows: int64(rows), Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: m})
+	if err != nil {
+		fmt.Fprintln(&c.told, err)
+	}
+	c.flush()
+}
+
+// describe prints the saved view.
+func (c *cluster) describe() string {
+	var out strings.Builder
+	v := &c.saved.View
+	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut, v.Durable, v.End)
+	if v.Done {
+		out.WriteString(" done")
+	}
+	if c.saved.UpdatesLost+c.saved.ClocksRedone > 0 {
+		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
+	}
+	out.WriteString("\n")
+	for i, s := range v.Shards {
+		fmt.Fprintf(&out, "  shard %d:", i)
+		if s.Server < 0 {
+			out.WriteString(" nowhere\n")
+			continue
+		}
+		fmt.Fprintf(&out, " server:%d.%d %s epoch %d", s.Server, s.Incarnation, s.Addr, s.Epoch)
+		if s.Lost {
+			fmt.Fprintf(&out, " lost, base %v", s.Base)
+		}
+		out.WriteString("\n")
+	}
+	for i, s := range v.Slots {
+		state := "fencing"
+		switch {
+		case s.Incarnation == 0:
+			state = "never taken"
+		case s.Settled:
+			state = fmt.Sprintf("settled at clock %d", s.Start)
+		case s.Decided:
+			state = fmt.Sprintf("decided for clock %d", s.Start)
+		}
+		fmt.Fprintf(&out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
+	}
+	return out.String()
+}
+
+// String is for messages of tests.
+func (v Verdict) String() string {
+	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over"}[v]
+}
