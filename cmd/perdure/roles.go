@@ -82,7 +82,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.run()}), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = srv.Serve(web) }() // ends with the process
-	defer func() { // who asked to stop hears that it was done
+	defer func() {                     // who asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway

@@ -165,16 +165,19 @@ func (j *localJob) point(clock perdure.Clock) {
 	j.keep(j.dir.Point(p))
 }
 
-// summary is how the run ended.
+// summary is how the run ended; m is nil where the model is not known.
 func (j *localJob) summary(m *model) rundir.Summary {
-	j.point(m.clock)
+	j.mu.Lock()
+	end := j.progress.End
+	j.mu.Unlock()
+	j.point(end)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	job := &j.s.Job
 	w := j.totals()
 	// Every slot has one update of each clock for each shard.
 	applied := j.progress.UpdatesIn
-	lost := int64(m.clock)*int64(job.Slots)*int64(job.Shards) - applied
+	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
 	data := j.s.Params.Data
 	if data == "" {
 		data = "embedded"
@@ -182,11 +185,13 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	sum := rundir.Summary{
 		Workload: job.Workload, Data: data, Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
 		Consistency: job.Consistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
-		Clocks: m.clock, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
-		TestLoss: &m.eval.Loss, TestAccuracy: &m.eval.Accuracy,
+		Clocks: end, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &j.progress.ClocksRedone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
-		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), ModelSHA256: &m.sha256,
+		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag),
+	}
+	if m != nil {
+		sum.TestLoss, sum.TestAccuracy, sum.ModelSHA256 = &m.eval.Loss, &m.eval.Accuracy, &m.sha256
 	}
 	ms := func(d *time.Duration) *float64 {
 		if d == nil {

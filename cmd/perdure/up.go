@@ -66,8 +66,8 @@ func (u *upCmd) Run(ctx context.Context) error {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
-		fmt.Printf("done: every worker has finished %d clocks; checkpoint in %s\n", job.Clocks, j.dir.Checkpoint())
-		return nil
+		fmt.Printf("done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
+		return j.dir.WriteSummary(j.summary(nil))
 	}
 }
 

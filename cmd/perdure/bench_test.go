@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+// up starts `perdure up` and joins its job as its one worker.
+func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
+	b.Helper()
+	dir = filepath.Join(b.TempDir(), "run")
+	cmd, match, end := begin(b, `coordinator is at (\S+):`,
+		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
+	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], Slot: 0, Process: processName()})
+	must(b, err)
+	b.Cleanup(func() {
+		c.Close()
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		end()
+	})
+	return c, dir
+}
+
+// BenchmarkSoftmax trains softmax with one worker and one server, ssp:2 and
+// batch 64, and the same kernel in a plain loop. It prints the samples/s of
+// both, and their ratio: the median over pairs that ran one after the other.
+func BenchmarkSoftmax(b *testing.B) {
+	for _, shards := range []int{1, 16} {
+		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
+			const batch, clocks = 64, 2000
+			paceGC() // as in every worker process
+			data, err := dataset.Embedded()
+			must(b, err)
+			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
+			must(b, err)
+			rule := perdurelib.Rule{Kind: perdurelib.RuleSGD, Rate: 0.05}
+			c, _ := up(b, "--shards", strconv.Itoa(shards), "--consistency", "ssp:2", "--recovery", "none")
+			table, err := c.Table(b.Context(), perdurelib.TableSpec{Name: "w", Rows: int64(m.Rows()), Dim: m.Classes(), Rule: rule})
+			must(b, err)
+			served := func() time.Duration {
+				w := make([]float32, m.Rows()*m.Classes())
+				gradient := make([]float32, len(w))
+				begin := time.Now()
+				for range clocks {
+					must(b, table.GetRun(b.Context(), 0, w))
+					m.Gradient(w, 0, c.Now(), gradient)
+					must(b, table.IncRun(0, gradient))
+					_, err := c.Clock(b.Context())
+					must(b, err)
+				}
+				return time.Since(begin)
+			}
+			plain := func() time.Duration {
+				begin := time.Now()
+				softmax.TrainPlain(m, clocks, rule.RateAt)
+				return time.Since(begin)
+			}
+			served() // warms up
+			plain()
+			var fast, slow, ratios []float64
+			for range max(9, b.N) {
+				p, s := plain().Seconds(), served().Seconds()
+				fast, slow, ratios = append(fast, batch*clocks/p), append(slow, batch*clocks/s), append(ratios, p/s)
+			}
+			b.ReportMetric(median(fast), "plain-samples/s")
+			b.ReportMetric(median(slow), "samples/s")
+			b.ReportMetric(median(ratios), "of-plain")
+			b.ReportMetric(slices.Min(ratios), "of-plain-least")
+			b.ReportMetric(slices.Max(ratios), "of-plain-most")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+// BenchmarkServingAgain kills the one server of a job with a table of 100 MB ten
+// times, and prints how long it took to be noticed, and to serve again from the
+// local checkpoint.
+func BenchmarkServingAgain(b *testing.B) {
+	const kills = 10
+	c, dir := up(b, "--shards", "16", "--consistency", "bsp", "--recovery", "checkpoint:2")
+	rows := bigTable(b, c, 100<<20)
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	until := func(clock perdurelib.Clock) { // trains to a clock, through roll-backs
+		for c.Now() < clock {
+			_ = rows.Inc(0, make([]float32, rows.Spec().Dim)) // dropped in a roll-back, done again after it
+			_, err := c.Clock(ctx)
+			must(b, err)
+		}
+	}
+	until(4)
+	for i := range kills {
+		now, generation := c.Now(), c.Generation()
+		if code, _, errs := invoke(b, "fault", "kill:server:0@0s", "--run", dir); code != 0 {
+			b.Fatal(errs)
+		}
+		for c.Generation() == generation { // the roll-back comes while it trains
+			until(c.Now() + 1)
+		}
+		until(now + 4)
+		b.Logf("kill %d: back at clock %d", i+1, c.Now())
+	}
+	noticed, serving := delays(b, dir)
+	if len(noticed) != kills || len(serving) != kills {
+		b.Fatalf("%d kills were noticed and %d outlived, of %d", len(noticed), len(serving), kills)
+	}
+	b.ReportMetric(median(noticed), "ms-noticed")
+	b.ReportMetric(slices.Max(noticed), "ms-noticed-most")
+	b.ReportMetric(median(serving), "ms-serving")
+	b.ReportMetric(slices.Max(serving), "ms-serving-most")
+	b.ReportMetric(0, "ns/op")
+}
+
+// bigTable makes a table of so many bytes, in rows of 4 KiB.
+func bigTable(b *testing.B, c *worker.Client, bytes int64) *worker.Table {
+	b.Helper()
+	t, err := c.Table(b.Context(), perdurelib.TableSpec{
+		Name: "big", Rows: bytes / 4096, Dim: 1024, Rule: perdurelib.Rule{Kind: perdurelib.RuleAdd},
+	})
+	must(b, err)
+	return t
+}
+
+// delays reads from a run's events how many milliseconds after each fault it was
+// noticed, and over.
+func delays(b *testing.B, dir string) (noticed, serving []float64) {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+	must(b, err)
+	fault := 0.0
+	for line := range strings.Lines(string(text)) {
+		kind := regexp.MustCompile(`"kind":"(\w+)"`).FindStringSubmatch(line)
+		at := regexp.MustCompile(`"unix_ns":(\d+)`).FindStringSubmatch(line)
+		if kind == nil || at == nil {
+			continue
+		}
+		ns, err := strconv.ParseFloat(at[1], 64)
+		must(b, err)
+		switch kind[1] {
+		case "fault":
+			fault = ns
+		case "detected":
+			noticed = append(noticed, (ns-fault)/1e6)
+		case "serving":
+			serving = append(serving, (ns-fault)/1e6)
+		}
+	}
+	return noticed, serving
+}
+
+// BenchmarkServerMemory holds a table of 1 GB on one server, updates all of it,
+// and prints the server's memory beyond that of an idle one, as a multiple of
+// the rows: after the updates, and the most it ever was.
+func BenchmarkServerMemory(b *testing.B) {
+	if runtime.GOOS != "linux" {
+		b.Skip("reads /proc")
+	}
+	for _, recovery := range []string{"none", "checkpoint:4"} {
+		b.Run(recovery, func(b *testing.B) {
+			const size, chunk = 1 << 30, 8 << 20
+			c, dir := up(b, "--shards", "16", "--consistency", "ssp:2", "--recovery", recovery)
+			_, out, _ := invoke(b, "status", "--run", dir)
+			pid := regexp.MustCompile(`server:0 +pid (\d+)`).FindStringSubmatch(out)
+			if pid == nil {
+				b.Fatalf("status: %s", out)
+			}
+			idle := memory(b, pid[1], "VmRSS")
+			t := bigTable(b, c, size)
+			delta := make([]float32, chunk/4)
+			for first := int64(0); first < size; first += chunk {
+				must(b, t.IncRun(perdurelib.RowID(first/4096), delta))
+				_, err := c.Clock(b.Context())
+				must(b, err)
+			}
+			for range 3 { // then a read needs all of it applied
+				_, err := c.Clock(b.Context())
+				must(b, err)
+			}
+			must(b, t.Get(b.Context(), 0, make([]float32, 1024)))
+			b.ReportMetric((memory(b, pid[1], "VmRSS")-idle)/size, "of-rows")
+			b.ReportMetric((memory(b, pid[1], "VmHWM")-idle)/size, "of-rows-most")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// memory returns a figure of a process, in bytes.
+func memory(b *testing.B, pid, name string) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/status")
+	must(b, err)
+	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		b.Fatalf("no %s of process %s", name, pid)
+	}
+	kb, err := strconv.ParseFloat(string(m[1]), 64)
+	must(b, err)
+	return kb * 1024
+}
