@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestScripts runs the scripts of testdata, which are the specification of
+// TestScripts runs the scripts of testdata/scripts, which are the specification of
 // Intake: each command prints the verdict and what is applied because of it.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var in *Intake
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "new" {

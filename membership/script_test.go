@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestScripts runs the scripts of testdata. Each command prints what it was
+// TestScripts runs the scripts of testdata/scripts. Each command prints what it was
 // answered, the events it caused and, if it changed, the view.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var c *cluster
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "new" {
