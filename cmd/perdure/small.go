@@ -48,9 +48,5 @@ type dataFetchCmd struct {
 }
 
 func (c *dataFetchCmd) Run(ctx context.Context) error {
-	if err := dataset.Fetch(ctx, c.Name, c.Dir, os.Stderr); err != nil {
-		return err
-	}
-	fmt.Printf("ready; train on it with --data %s/%s\n", c.Dir, c.Name)
-	return nil
+	return dataset.Fetch(ctx, c.Name, c.Dir, os.Stdout)
 }

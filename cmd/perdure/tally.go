@@ -96,8 +96,8 @@ func (j *localJob) onProgress(p wire.Progress) {
 	j.mu.Unlock()
 	if due {
 		j.point(p.Clock)
-		j.view.progress(j)
 	}
+	j.view.progress(j)
 	if p.Complete {
 		j.once.Do(func() { close(j.complete) })
 	}

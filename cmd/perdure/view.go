@@ -127,6 +127,9 @@ type panel struct {
 	lines int // of the panel as it stands
 }
 
+// redraw is the least time between two drawings of the panel.
+const redraw = 100 * time.Millisecond
+
 func (v *panel) event(j *localJob, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -138,6 +141,10 @@ func (v *panel) event(j *localJob, e wire.Event) {
 func (v *panel) progress(j *localJob) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if time.Since(v.last) < redraw {
+		return
+	}
+	v.last = time.Now()
 	v.erase()
 	v.draw(j)
 }
