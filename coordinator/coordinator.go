@@ -11,6 +11,7 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -218,15 +219,38 @@ func (c *Coordinator) carryOut(ctx context.Context, wg *sync.WaitGroup) error {
 	return nil
 }
 
+// A document that cannot be saved (a full disk) is tried again so many times
+// before the coordinator gives up. Nothing goes on without it: what is not
+// recorded has not been decided.
+const (
+	saveTries = 10
+	savePause = time.Second
+)
+
 func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	doc, err := json.Marshal(f)
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	if c.revision, err = c.cfg.Registry.Save(ctx, doc, c.revision); err != nil {
-		return fmt.Errorf("coordinator: %w", err)
+	for try := 1; ; try++ {
+		revision, err := c.cfg.Registry.Save(ctx, doc, c.revision)
+		if err == nil {
+			c.revision = revision
+			return nil
+		}
+		if errors.Is(err, registry.ErrConflict) || try == saveTries || ctx.Err() != nil {
+			return fmt.Errorf("coordinator: %w", err)
+		}
+		if try == 1 {
+			c.tell(membership.Event{
+				Kind: "trouble", Target: string(wire.RoleCoordinator), Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
+			})
+		}
+		select {
+		case <-time.After(savePause):
+		case <-ctx.Done():
+		}
 	}
-	return nil
 }
 
 // publish writes the manifest of a cut that every shard has written, and then

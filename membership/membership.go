@@ -56,7 +56,7 @@ const (
 
 // Event is something worth telling people.
 type Event struct {
-	Kind   string // detected, suspected, rollback, lost, decided, serving, checkpoint, end, complete
+	Kind   string // placed, detected, suspected, rollback, lost, serving, trouble, checkpoint, end, complete
 	Target string // "server:0"
 	Text   string
 }
@@ -313,9 +313,26 @@ func (c *Core) vacate(slot int) {
 // ServerStatus takes what a server says of itself.
 func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) {
 	if p, o := c.place(Server, index); p.Process == process {
+		before := problem(o.server)
 		o.server, o.heardTick, o.suspect = &st, c.tick, false
+		if now := problem(&st); now != "" && before == "" {
+			c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
+		}
 		c.reconcile()
 	}
+}
+
+// problem returns what keeps a server's shards from going on, "" if nothing does.
+func problem(st *perdure.ServerStatus) string {
+	if st == nil {
+		return ""
+	}
+	for _, sh := range st.Shards {
+		if sh.Problem != "" {
+			return sh.Problem
+		}
+	}
+	return ""
 }
 
 // WorkerStatus takes what a worker says of itself.

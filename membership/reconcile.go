@@ -475,10 +475,8 @@ func (c *Core) Condition(k Kind, index int) Condition {
 			if d.Clock < 0 || sh.MinClock < d.Clock {
 				d.Clock = sh.MinClock
 			}
-			if sh.Problem != "" {
-				d.Problem = sh.Problem
-			}
 		}
+		d.Problem = problem(o.server)
 	}
 	return d
 }

@@ -139,6 +139,18 @@ func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
 	})
 }
 
+// Fill makes the disk full for a while: nothing more can be written.
+func (c *Cluster) Fill(d time.Duration) {
+	c.disk.Limit(1)
+	c.wg.Go(func() {
+		select {
+		case <-time.After(d):
+		case <-c.ctx.Done():
+		}
+		c.disk.Limit(0)
+	})
+}
+
 func (c *Cluster) start(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

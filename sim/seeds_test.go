@@ -31,6 +31,7 @@ type scenario struct {
 	job   perdure.JobSpec
 	kills int
 	cuts  int
+	fills int // times at which the disk is full
 	net   transport.MemoryOptions
 }
 
@@ -52,6 +53,9 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	}
 	if rng.IntN(2) == 0 {
 		s.cuts = 1 + rng.IntN(4)
+	}
+	if rng.IntN(4) == 0 {
+		s.fills = 1
 	}
 	return s, rng
 }
@@ -99,6 +103,10 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 				later(func() { c.Cut(a, b, oneWay, d) })
 			}
 		}
+		for range s.fills {
+			d := span(4 * time.Second)
+			later(func() { c.Fill(d) })
+		}
 		if err = c.Wait(); err == nil {
 			err = final(c, h, s.job)
 		}
@@ -136,8 +144,8 @@ func TestSeeds(t *testing.T) {
 	for seed := first; seed <= last; seed++ {
 		s, rng := draw(seed)
 		if err := run(t, seed, s, rng, nil); err != nil {
-			t.Errorf("seed %d (%d workers, %d servers, %d shards, %s, %s, %d kills): %v; replay with -sim.seed=%d", seed,
-				s.job.Slots, s.job.Servers, s.job.Shards, s.job.Consistency, s.job.Recovery, s.kills, err, seed)
+			t.Errorf("seed %d (%d workers, %d servers, %d shards, %s, %s, %d kills, %d cuts, %d full disks): %v; replay with -sim.seed=%d", seed,
+				s.job.Slots, s.job.Servers, s.job.Shards, s.job.Consistency, s.job.Recovery, s.kills, s.cuts, s.fills, err, seed)
 		}
 		if t.Failed() {
 			return

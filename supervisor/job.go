@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ type Job struct {
 	began    bool
 	clock    wire.Progress
 	away     map[place]time.Duration // how long a place stays empty after its next exit
+	trouble  map[string]string       // by target: what it last could not do
 	over     bool                    // processes may end as they like
 	timeline timeline
 }
@@ -64,7 +66,7 @@ const exitFenced = 3
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
-	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}}
+	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
 	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
@@ -220,6 +222,8 @@ func (j *Job) event(e wire.Event) {
 		j.timeline.detected(e.Target, at)
 	case "serving":
 		j.timeline.serving(e)
+	case "trouble":
+		j.trouble[e.Target] = e.Text
 	}
 	j.mu.Unlock()
 	if j.cfg.Watch.Event != nil {
@@ -284,10 +288,22 @@ func (j *Job) onExit(e Exit) Restart {
 	case j.over || j.ctx.Err() != nil:
 		return Never
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced:
-		j.fatal(fmt.Errorf("%w: %s: %s", ErrChild, target, e.LastLine))
+		j.fatal(fmt.Errorf("%w: %s: %s", ErrChild, target, j.why(target, e)))
 		return Never
 	}
 	return Restart(pause)
+}
+
+// why says why a process ended: its last word, or, where that could not be
+// written (a full disk), what it last told the coordinator. It needs j.mu.
+func (j *Job) why(target string, e Exit) string {
+	if text, ok := strings.CutPrefix(e.LastLine, "perdure: "); ok {
+		return text
+	}
+	if text := j.trouble[target]; text != "" {
+		return text
+	}
+	return e.LastLine
 }
 
 // Timeline returns the failures so far.
