@@ -17,6 +17,7 @@ package worker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +36,7 @@ type Config struct {
 	Coordinator string       // its address
 	Slot        perdure.Slot // the slot to take; -1: any that is free
 	Observer    bool         // takes no slot: reads only, at the clock set by At
-	Process     string       // unique to this process
+	Process     string       // unique to this process; "": a name is drawn
 	PID         int
 	Log         *slog.Logger
 	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB
@@ -92,6 +93,12 @@ type Client struct {
 // Dial joins the job of a coordinator: it returns once this process may speak
 // for its slot. Pending connections end with Close.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.Network == nil || cfg.Coordinator == "" {
+		return nil, fmt.Errorf("%w: worker: Dial needs a Network and the Coordinator's address", perdure.ErrUsage)
+	}
+	if cfg.Process == "" {
+		cfg.Process = rand.Text()
+	}
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes
 	}

@@ -429,7 +429,7 @@ func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clo
 // A process that cannot join says why in one line.
 func TestDialRefused(t *testing.T) {
 	inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
-		c.dial("worker:0", 0)
+		c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.Process = "" }) // needs no name
 		patience := func(cfg *worker.Config) { cfg.Patience = time.Second }
 		for what, try := range map[string]struct {
 			slot perdure.Slot
@@ -439,6 +439,8 @@ func TestDialRefused(t *testing.T) {
 			"no such slot":          {5, patience, perdure.ErrRefused},
 			"a slot that is taken":  {0, patience, nil},
 			"all slots are taken":   {perdure.NoSlot, patience, nil},
+			"no coordinator":        {0, func(cfg *worker.Config) { cfg.Coordinator = "" }, perdure.ErrUsage},
+			"no network":            {0, func(cfg *worker.Config) { cfg.Network = nil }, perdure.ErrUsage},
 			"nobody at the address": {0, func(cfg *worker.Config) { patience(cfg); cfg.Coordinator = "nowhere/1" }, nil},
 		} {
 			_, err := c.tryDial("other", try.slot, try.with)
