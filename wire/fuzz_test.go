@@ -1,0 +1,115 @@
+package wire
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// allocates runs f and fails if it took much more memory than the input is
+// large: a peer must not be able to make this process take memory for a few
+// bytes. What JSON and the fuzzer itself need is the constant.
+func allocates(t *testing.T, input int, f func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(64*input)+1<<20 {
+		t.Errorf("%d bytes of input took %d bytes of memory", input, took)
+	}
+}
+
+// seedPayloads adds the payloads of all samples, whatever they are for.
+func seedPayloads(f *testing.F) {
+	for _, s := range samples() {
+		f.Add(s.frame.Payload)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range samples() {
+		f.Add(Append(nil, &s.frame))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			var got Frame
+			rest, err := Decode(b, &got)
+			if err == nil && !bytes.Equal(Append(nil, &got), b[:len(b)-len(rest)]) {
+				t.Errorf("% x is read as %+v, which is written as % x", b, got, Append(nil, &got))
+			}
+		})
+	})
+}
+
+func FuzzParseRows(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			var r Rows
+			rest, err := ParseRows(b, &r)
+			if err != nil {
+				return
+			}
+			if r.Count < 0 || r.IDs != nil && len(r.IDs) != r.Count || len(b)-len(rest) != rowsBytes+8*len(r.IDs) {
+				t.Errorf("% x is read as %+v, with %d bytes left", b, r, len(rest))
+			}
+		})
+	})
+}
+
+func FuzzParseBlocks(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			values := 0
+			_, err := ParseBlocks(b, func(x *Block) error {
+				values += len(x.Values)
+				return nil
+			})
+			if err == nil && 4*values > len(b) {
+				t.Errorf("%d values in %d bytes", values, len(b))
+			}
+		})
+	})
+}
+
+func FuzzParseAnswer(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			var a Answer
+			if err := ParseAnswer(b, &a); err != nil {
+				return
+			}
+			if back := AppendFloats(AppendAnswerHeader(nil, a.Seq, a.Applied), a.Values); !bytes.Equal(back, b) {
+				t.Errorf("% x is written back as % x", b, back)
+			}
+		})
+	})
+}
+
+func FuzzParseCounts(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := ParseCounts(b); err == nil && !bytes.Equal(AppendCounts(nil, c), b) {
+			t.Errorf("% x is read as %+v", b, c)
+		}
+	})
+}
+
+func FuzzParseControl(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			frame := Frame{Payload: b}
+			for _, v := range []any{
+				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &Status{}, &perdure.TableSpec{},
+				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
+			} {
+				_ = ParseControl(&frame, v) // refused or not: without a panic
+			}
+		})
+	})
+}

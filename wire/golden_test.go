@@ -1,0 +1,300 @@
+package wire
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func ptr[T any](v T) *T { return &v }
+
+// sample is one message with every field set, and how to read its payload.
+type sample struct {
+	name  string
+	frame Frame
+	want  any              // what the payload says; nil: there is none
+	parse func(*Frame) any // reads the payload
+}
+
+func control(name string, kind Kind, v any) sample {
+	return sample{name, Control(kind, v), v, func(f *Frame) any {
+		out := reflect.New(reflect.TypeOf(v))
+		if err := ParseControl(f, out.Interface()); err != nil {
+			return err
+		}
+		return out.Elem().Interface()
+	}}
+}
+
+// data makes a frame as those between workers and servers are.
+func data(name string, kind Kind, flags uint16, payload []byte, want any, parse func(*Frame) any) sample {
+	h := Header{
+		Kind: kind, Flags: flags, Generation: 3, Epoch: 5, Clock: 1234, Request: 77,
+		Slot: 2, Incarnation: 4, Shard: 6, Part: 1, Parts: 2,
+	}
+	return sample{name, Frame{h, payload}, want, parse}
+}
+
+// blocks is an update as ParseBlocks gives it.
+type blocks struct {
+	Blocks []Block
+	State  []byte
+}
+
+func parseBlocks(f *Frame) any {
+	var u blocks
+	state, err := ParseBlocks(f.Payload, func(b *Block) error {
+		c := *b
+		c.Values = slices.Clone(b.Values)
+		u.Blocks = append(u.Blocks, c)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	u.State = state
+	return u
+}
+
+func parseRows(f *Frame) any {
+	var r Rows
+	rest, err := ParseRows(f.Payload, &r)
+	if err != nil || len(rest) > 0 {
+		return fmt.Errorf("%d bytes left: %v", len(rest), err)
+	}
+	return r
+}
+
+func parseAnswer(f *Frame) any {
+	var a Answer
+	if err := ParseAnswer(f.Payload, &a); err != nil {
+		return err
+	}
+	return a
+}
+
+func parseCounts(f *Frame) any {
+	c, err := ParseCounts(f.Payload)
+	if err != nil {
+		return err
+	}
+	return c
+}
+
+func raw(f *Frame) any { return string(f.Payload) }
+
+var sampleTable = perdure.TableSpec{
+	Name: "w", Rows: 785, Dim: 10,
+	Rule:        perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 100, Factor: 0.25},
+	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
+	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
+}
+
+var sampleJob = perdure.JobSpec{
+	ID: "job-1", Workload: "softmax", Seed: 7, Slots: 3, Servers: 2, Shards: 4, Clocks: 500,
+	Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+	Alarms: []perdure.Clock{100, 200}, AwaitExport: true,
+}
+
+func controlSamples() []sample {
+	return []sample{
+		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2}),
+		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
+		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true}),
+		control("view", KindView, perdure.View{
+			Revision: 9, Generation: 3, Cut: 40, End: 500, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Shards: []perdure.ShardView{{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Epoch: 5, Base: []perdure.Clock{1, 2, 3}, Lost: true}, {Server: -1}},
+			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
+		}),
+		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
+			Revision: 9,
+			Shards: []perdure.ShardStatus{{
+				Shard: 1, Generation: 3, Epoch: 5, Ready: true, MinClock: 61, Seq: 180, Problem: "disk full",
+				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
+				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
+			}},
+			Counters: perdure.ServerCounters{UpdatesApplied: 1, UpdatesLost: 2, UpdatesDuplicate: 3, BytesCheckpointed: 4},
+		}}),
+		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
+			Revision: 9, Generation: 3, Clock: 64, Finished: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+			Counters: perdure.WorkerCounters{
+				UpdatesSent: 1, UpdatesResent: 2, BytesPushed: 3, BytesPulled: 4, Samples: 5,
+				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
+			},
+		}}),
+		control("status-supervisor", KindStatus, Status{Supervisor: &SupervisorStatus{}}),
+		control("table", KindTable, sampleTable),
+		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), EndAfter: true}),
+		control("event", KindEvent, Event{Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000, Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2}),
+		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
+		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
+		control("progress", KindProgress, Progress{
+			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Serving: true, UpdatesIn: 3, UpdatesLost: 1, ClocksRedone: 2,
+			Places: []PlaceProgress{{
+				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61, Problem: "disk full",
+				Server: &perdure.ServerCounters{UpdatesApplied: 1}, Worker: &perdure.WorkerCounters{UpdatesSent: 1},
+			}},
+		}),
+	}
+}
+
+func dataSamples() []sample {
+	counts := perdure.Counts{Staged: 1236, Ticked: 1235, Applied: 1234}
+	run := Rows{Table: 1, First: 100, Count: 2}
+	list := Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}
+	values := []float32{1, -2.5, 3e-10, 4e10}
+	a := Block{Rows: run, Values: values}
+	b := Block{Rows: list, Values: []float32{0.5, 1.5, 2.5}}
+	update := AppendStateBlock(AppendBlock(AppendBlock(nil, &a), &b), []byte("state"))
+	answer := AppendFloats(AppendAnswerHeader(nil, 99, []perdure.Clock{10, 11, 12}), values)
+	return []sample{
+		data("open", KindOpen, 0, nil, "", raw),
+		data("opened", KindOpened, 0, AppendCounts(nil, counts), counts, parseCounts),
+		data("get-run", KindGet, 0, AppendRows(nil, &run), run, parseRows),
+		data("get-list", KindGet, 0, AppendRows(nil, &list), list, parseRows),
+		data("rows", KindRows, 0, answer, Answer{Seq: 99, Applied: []perdure.Clock{10, 11, 12}, Values: values}, parseAnswer),
+		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
+		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
+		data("tick", KindTick, 0, nil, "", raw),
+		data("ack", KindAck, 0, AppendCounts(nil, counts), counts, parseCounts),
+		data("load", KindLoad, 0, nil, "", raw),
+		data("state", KindState, 0, []byte("state"), "state", raw),
+		data("state-none", KindState, FlagNone, nil, "", raw),
+		data("moved", KindMoved, 0, nil, "", raw),
+	}
+}
+
+func samples() []sample { return append(controlSamples(), dataSamples()...) }
+
+// fields are the parts of a header, for people who read a golden file.
+var fields = []struct {
+	name  string
+	bytes int
+}{
+	{"magic", 4}, {"version", 1}, {"kind", 1}, {"flags", 2}, {"payload bytes", 4}, {"crc32c", 4},
+	{"generation", 8}, {"epoch", 8}, {"clock", 8}, {"request", 8}, {"slot", 4}, {"incarnation", 4}, {"shard", 4},
+	{"part", 2}, {"parts", 2},
+}
+
+// dump writes a frame's bytes for people: a line a field, then the payload, 16
+// bytes a line.
+func dump(b []byte) string {
+	var out strings.Builder
+	at := 0
+	for _, f := range fields {
+		fmt.Fprintf(&out, "%04x  % -24x %s\n", at, b[at:at+f.bytes], f.name)
+		at += f.bytes
+	}
+	for ; at < len(b); at += 16 {
+		line := b[at:min(at+16, len(b))]
+		text := strings.Map(func(r rune) rune {
+			if r < ' ' || r > '~' {
+				return '.'
+			}
+			return r
+		}, string(latin(line)))
+		fmt.Fprintf(&out, "%04x  % -48x |%s|\n", at, line, text)
+	}
+	return out.String()
+}
+
+func latin(b []byte) []rune {
+	out := make([]rune, len(b))
+	for i, c := range b {
+		out[i] = rune(c)
+	}
+	return out
+}
+
+// undump reads what dump wrote.
+func undump(text string) (out []byte, err error) {
+	at := 0
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		n := 16
+		if i < len(fields) {
+			n = fields[i].bytes
+		}
+		digits, _, _ := strings.Cut(line[6:], "|")
+		words := strings.Fields(digits)
+		b, err := hex.DecodeString(strings.Join(words[:min(n, len(words))], ""))
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		if want := fmt.Sprintf("%04x", at); line[:4] != want {
+			return nil, fmt.Errorf("line %d begins at %s, want %s", i+1, line[:4], want)
+		}
+		out, at = append(out, b...), at+len(b)
+	}
+	return out, nil
+}
+
+// Every kind of message has bytes that do not change, and they are read back as
+// what was sent. Python and later versions are held to the same files.
+func TestGolden(t *testing.T) {
+	kinds := map[Kind]bool{}
+	for _, s := range samples() {
+		kinds[s.frame.Kind] = true
+		t.Run(s.name, func(t *testing.T) {
+			path := filepath.Join("testdata", s.name+".golden")
+			got := dump(Append(nil, &s.frame))
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(golden) {
+				t.Errorf("bytes have changed (a change needs a new version):\ngot\n%s\nwant\n%s", got, golden)
+			}
+			b, err := undump(string(golden))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f Frame
+			if rest, err := Decode(b, &f); err != nil || len(rest) > 0 || f.Header != s.frame.Header {
+				t.Fatalf("decoded %+v, %d bytes left, %v; want %+v", f.Header, len(rest), err, s.frame.Header)
+			}
+			if said := s.parse(&f); !reflect.DeepEqual(said, s.want) {
+				t.Errorf("the payload says %+v, want %+v", said, s.want)
+			}
+		})
+	}
+	for k := KindHello; k <= KindMoved; k++ {
+		if known := k <= KindProgress || k >= KindOpen; known && !kinds[k] {
+			t.Errorf("kind %d has no golden file", k)
+		}
+	}
+	files, err := filepath.Glob("testdata/*.golden")
+	if err != nil || len(files) != len(samples()) {
+		t.Errorf("%d golden files for %d samples, %v", len(files), len(samples()), err)
+	}
+}
+
+// A sample sets every field of the messages, so that none is forgotten in the
+// golden bytes.
+func TestSamplesAreFull(t *testing.T) {
+	for _, s := range controlSamples() {
+		if s.name == "status-supervisor" || strings.HasPrefix(s.name, "status-") {
+			continue // one of three
+		}
+		v := reflect.ValueOf(s.want)
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; v.Field(i).IsZero() {
+				t.Errorf("%s: field %s is not set", s.name, name)
+			}
+		}
+	}
+}

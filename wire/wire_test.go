@@ -1,0 +1,247 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+)
+
+func drawHeader(t *rapid.T) Header {
+	return Header{
+		Kind: Kind(rapid.Byte().Draw(t, "kind")), Flags: rapid.Uint16().Draw(t, "flags"),
+		Generation: perdure.Generation(rapid.Uint64().Draw(t, "generation")), Epoch: perdure.Epoch(rapid.Uint64().Draw(t, "epoch")),
+		Clock: perdure.Clock(rapid.Int64().Draw(t, "clock")), Request: rapid.Uint64().Draw(t, "request"),
+		Slot: perdure.Slot(rapid.Int32().Draw(t, "slot")), Incarnation: perdure.Incarnation(rapid.Uint32().Draw(t, "incarnation")),
+		Shard: perdure.ShardID(rapid.Int32().Draw(t, "shard")), Part: rapid.Uint16().Draw(t, "part"), Parts: rapid.Uint16().Draw(t, "parts"),
+	}
+}
+
+// Any frames, one behind the other, are read back as they were.
+func TestFramesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var sent []Frame
+		var b []byte
+		for range rapid.IntRange(1, 4).Draw(t, "frames") {
+			f := Frame{drawHeader(t), rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload")}
+			sent = append(sent, f)
+			b = Append(b, &f)
+		}
+		for i := range sent {
+			var f Frame
+			var err error
+			if b, err = Decode(b, &f); err != nil || f.Header != sent[i].Header || !bytes.Equal(f.Payload, sent[i].Payload) {
+				t.Fatalf("frame %d: %+v, %v; want %+v", i, f, err, sent[i])
+			}
+		}
+		if len(b) > 0 {
+			t.Fatalf("%d bytes left", len(b))
+		}
+	})
+}
+
+func drawRows(t *rapid.T) Rows {
+	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-1).Draw(t, "table"))}
+	if rapid.Bool().Draw(t, "run") {
+		r.First, r.Count = perdure.RowID(rapid.Uint64().Draw(t, "first")), rapid.IntRange(0, MaxPayload*8).Draw(t, "count")
+		return r
+	}
+	r.IDs = []perdure.RowID{}
+	for range rapid.IntRange(0, 20).Draw(t, "ids") {
+		r.IDs = append(r.IDs, perdure.RowID(rapid.Uint64().Draw(t, "id")))
+	}
+	r.Count = len(r.IDs)
+	return r
+}
+
+func sameRows(a, b Rows) bool {
+	return a.Table == b.Table && a.First == b.First && a.Count == b.Count && slices.Equal(a.IDs, b.IDs) && (a.IDs == nil) == (b.IDs == nil)
+}
+
+func sameFloats(a, b []float32) bool { // by their bits: NaNs, too
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+}
+
+func drawFloats(t *rapid.T) []float32 {
+	bits := rapid.SliceOfN(rapid.Uint32(), 0, 50).Draw(t, "values")
+	out := make([]float32, len(bits))
+	for i, b := range bits {
+		out[i] = math.Float32frombits(b)
+	}
+	return out
+}
+
+// Any update is read back as it was, saved state included, whatever its values
+// are and wherever in memory its bytes lie.
+func TestBlocksRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var sent []Block
+		var payload, state []byte
+		for range rapid.IntRange(0, 4).Draw(t, "blocks") {
+			b := Block{drawRows(t), drawFloats(t)}
+			sent = append(sent, b)
+			payload = AppendBlock(payload, &b)
+		}
+		if rapid.Bool().Draw(t, "has state") {
+			state = rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "state")
+			payload = AppendStateBlock(payload, state)
+		}
+		shift := rapid.IntRange(0, 8).Draw(t, "shift")
+		payload = append(make([]byte, shift), payload...)[shift:]
+		i := 0
+		got, err := ParseBlocks(payload, func(b *Block) error {
+			if i == len(sent) || !sameRows(b.Rows, sent[i].Rows) || !sameFloats(b.Values, sent[i].Values) {
+				return fmt.Errorf("block %d is %+v", i, b)
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != len(sent) || !bytes.Equal(got, state) || (got == nil) != (state == nil) {
+			t.Fatalf("%v; %d of %d blocks, state %q; want %q", err, i, len(sent), got, state)
+		}
+	})
+}
+
+func TestAnswersAndCountsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clocks := func() (out []perdure.Clock) {
+			for _, c := range rapid.SliceOfN(rapid.Int64(), 0, 10).Draw(t, "clocks") {
+				out = append(out, perdure.Clock(c))
+			}
+			return out
+		}
+		sent := Answer{rapid.Uint64().Draw(t, "seq"), clocks(), drawFloats(t)}
+		var got Answer
+		err := ParseAnswer(AppendFloats(AppendAnswerHeader(nil, sent.Seq, sent.Applied), sent.Values), &got)
+		if err != nil || got.Seq != sent.Seq || !slices.Equal(got.Applied, sent.Applied) || !sameFloats(got.Values, sent.Values) {
+			t.Fatalf("%+v, %v; want %+v", got, err, sent)
+		}
+		c := perdure.Counts{Staged: perdure.Clock(rapid.Int64().Draw(t, "s")), Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a"))}
+		if back, err := ParseCounts(AppendCounts(nil, c)); err != nil || back != c {
+			t.Fatalf("%+v, %v; want %+v", back, err, c)
+		}
+	})
+}
+
+// Whatever is cut off or flipped, the frame is refused, in one line.
+func TestDamage(t *testing.T) {
+	sentinels := []error{ErrMagic, ErrVersion, ErrTooLarge, ErrChecksum, ErrPayload}
+	refused := func(what string, b []byte) {
+		var f Frame
+		_, err := Decode(b, &f)
+		if !slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, s := range samples() {
+		b := Append(nil, &s.frame)
+		for n := range b {
+			refused(fmt.Sprintf("%s cut to %d bytes", s.name, n), b[:n])
+		}
+		for bit := range 8 * len(b) {
+			b[bit/8] ^= 1 << (bit % 8)
+			refused(fmt.Sprintf("%s with bit %d flipped", s.name, bit), b)
+			b[bit/8] ^= 1 << (bit % 8)
+		}
+	}
+}
+
+func TestHeaderErrors(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(b []byte)
+		want   error
+	}{
+		"other magic":     {func(b []byte) { copy(b, "HTTP") }, ErrMagic},
+		"version 0":       {func(b []byte) { b[4] = 0 }, ErrVersion},
+		"later version":   {func(b []byte) { b[4] = Version + 1 }, ErrVersion},
+		"oversize":        {func(b []byte) { binary.LittleEndian.PutUint32(b[8:], MaxPayload+1) }, ErrTooLarge},
+		"largest length":  {func(b []byte) { binary.LittleEndian.PutUint32(b[8:], math.MaxUint32) }, ErrTooLarge},
+		"longer than is":  {func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 6) }, ErrPayload},
+		"shorter than is": {func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 4) }, ErrChecksum},
+		"another clock":   {func(b []byte) { b[32]++ }, ErrChecksum},
+		"another payload": {func(b []byte) { b[HeaderBytes]++ }, ErrChecksum},
+	} {
+		b := Append(nil, &Frame{Header{Kind: KindState}, []byte("state")})
+		c.change(b)
+		var f Frame
+		if _, err := Decode(b, &f); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+	large := Frame{Header{Kind: KindState}, make([]byte, MaxPayload)}
+	var f Frame
+	if _, err := Decode(Append(nil, &large), &f); err != nil || len(f.Payload) != MaxPayload {
+		t.Errorf("the largest payload there may be: %v", err)
+	}
+}
+
+// A payload that ends anywhere before its end is refused or says less: never
+// something else.
+func TestTruncatedPayloads(t *testing.T) {
+	for _, s := range dataSamples() {
+		for n := range len(s.frame.Payload) {
+			f := Frame{s.frame.Header, s.frame.Payload[:n:n]}
+			switch got := s.parse(&f).(type) {
+			case error:
+				if s.frame.Kind != KindGet && !errors.Is(got, ErrPayload) {
+					t.Errorf("%s cut to %d: %v", s.name, n, got)
+				}
+			case blocks: // at the end of a block, or of the values before the padding
+				want := s.want.(blocks)
+				if len(got.Blocks) > len(want.Blocks) || len(got.Blocks) == len(want.Blocks) && string(got.State) == string(want.State) && n <= len(s.frame.Payload)-8 {
+					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				}
+			case Answer: // has no number of values: its reader knows how many it asked for
+				if want := s.want.(Answer); len(got.Values) >= len(want.Values) {
+					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				}
+			case string:
+			default:
+				t.Errorf("%s cut to %d says %+v", s.name, n, got)
+			}
+		}
+	}
+}
+
+// What is announced beyond what is there is refused before memory is taken.
+func TestAnnouncedTooMuch(t *testing.T) {
+	le := binary.LittleEndian
+	rows := func(mode uint32, n uint64) []byte {
+		b := le.AppendUint32(le.AppendUint32(nil, 0), mode)
+		return le.AppendUint64(le.AppendUint64(b, n), 0)
+	}
+	var r Rows
+	for what, b := range map[string][]byte{
+		"a list of many rows": rows(1, 1<<24), "a list of all rows": rows(1, math.MaxUint64), "a run of all rows": rows(0, math.MaxUint64),
+		"an unknown mode": rows(2, 0), "just too large a run": rows(0, MaxPayload*8+1),
+	} {
+		if _, err := ParseRows(b, &r); !errors.Is(err, ErrPayload) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, n := range []uint64{1, 1 << 32, 1 << 62, math.MaxUint64} {
+		if _, err := ParseBlocks(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err, ErrPayload) {
+			t.Errorf("%d values that are not there: %v", n, err)
+		}
+		if err := ParseAnswer(le.AppendUint64(make([]byte, 8), n), &Answer{}); !errors.Is(err, ErrPayload) {
+			t.Errorf("an applied vector of %d that is not there: %v", n, err)
+		}
+	}
+}
+
+// What a user of ParseBlocks refuses is refused as it says.
+func TestBlocksPassErrorsOn(t *testing.T) {
+	b := AppendBlock(nil, &Block{Rows: Rows{Count: 1}, Values: []float32{1}})
+	mine := errors.New("mine")
+	if _, err := ParseBlocks(b, func(*Block) error { return mine }); !errors.Is(err, mine) {
+		t.Errorf("%v", err)
+	}
+}
