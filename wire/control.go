@@ -88,8 +88,8 @@ type Progress struct {
 	Clock        perdure.Clock      `json:"clock"` // the least of all slots' clocks
 	End          perdure.Clock      `json:"end"`
 	Durable      perdure.Clock      `json:"durable"`
-	Complete     bool               `json:"complete"` // nothing is left to do but to export the model
-	Serving      bool               `json:"serving"`  // every shard serves and every slot works
+	Complete     bool               `json:"complete"`   // nothing is left to do but to export the model
+	Serving      bool               `json:"serving"`    // every shard serves and every slot works
 	UpdatesIn    int64              `json:"updates_in"` // that the rows contain now
 	UpdatesLost  int64              `json:"updates_lost"`
 	ClocksRedone int64              `json:"clocks_redone"`

@@ -1,0 +1,251 @@
+package perdure_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// oneLine checks that an error is ErrUsage in one line that says what to do.
+func oneLine(t *testing.T, what string, err error, says ...string) {
+	t.Helper()
+	if !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("%s: %v; want ErrUsage", what, err)
+		return
+	}
+	for _, s := range says {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%s: %q does not say %q", what, err, s)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %q has more than one line", what, err)
+	}
+}
+
+func TestConsistency(t *testing.T) {
+	for s, want := range map[string]perdure.Consistency{
+		"bsp":            {Kind: perdure.BSP},
+		"asp":            {Kind: perdure.ASP},
+		"ssp:0":          {Kind: perdure.SSP},
+		"ssp:3":          {Kind: perdure.SSP, Staleness: 3},
+		"ssp:2147483647": {Kind: perdure.SSP, Staleness: math.MaxInt32},
+	} {
+		got, err := perdure.ParseConsistency(s)
+		if err != nil || got != want || got.String() != s {
+			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
+		}
+		if got.TwoStep() != (s == "bsp") {
+			t.Errorf("%q: two steps: %v", s, got.TwoStep())
+		}
+		var back struct{ C perdure.Consistency }
+		b, err := json.Marshal(struct{ C perdure.Consistency }{want})
+		if err != nil || string(b) != `{"C":"`+s+`"}` || json.Unmarshal(b, &back) != nil || back.C != want {
+			t.Errorf("%q in JSON is %s, which is read as %+v", s, b, back.C)
+		}
+	}
+	for s, says := range map[string]string{
+		"": "choose bsp, ssp:S or asp", "BSP": "choose", " bsp": "choose", "bsp:": "choose", "bsp:1": "choose", "asp:1": "choose", "vap:1": "choose",
+		"ssp": "ssp:2", "ssp:": "ssp:2", "ssp:-1": "ssp:2", "ssp:1.5": "ssp:2", "ssp:two": "ssp:2", "ssp:2147483648": "ssp:2",
+		"ssp:1:1": "ssp:2", "bsp\nasp": "choose",
+	} {
+		_, err := perdure.ParseConsistency(s)
+		oneLine(t, s, err, says)
+		var c perdure.Consistency
+		oneLine(t, s+" as text", c.UnmarshalText([]byte(s)), says)
+	}
+}
+
+func TestRecovery(t *testing.T) {
+	for s, want := range map[string]perdure.Recovery{
+		"none":                  {Kind: perdure.RecoverNone},
+		"checkpoint:1":          {Kind: perdure.RecoverCheckpoint, Every: 1},
+		"checkpoint:20":         {Kind: perdure.RecoverCheckpoint, Every: 20},
+		"checkpoint:2147483647": {Kind: perdure.RecoverCheckpoint, Every: math.MaxInt32},
+	} {
+		got, err := perdure.ParseRecovery(s)
+		if err != nil || got != want || got.String() != s {
+			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
+		}
+		if got.LosesRows() != (s == "none") {
+			t.Errorf("%q loses rows: %v", s, got.LosesRows())
+		}
+		var back struct{ R perdure.Recovery }
+		b, err := json.Marshal(struct{ R perdure.Recovery }{want})
+		if err != nil || string(b) != `{"R":"`+s+`"}` || json.Unmarshal(b, &back) != nil || back.R != want {
+			t.Errorf("%q in JSON is %s, which is read as %+v", s, b, back.R)
+		}
+	}
+	for s, says := range map[string]string{
+		"": "choose none or checkpoint:C", "None": "choose", "none:": "choose", "none:1": "choose", "chain:2": "choose",
+		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
+		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
+	} {
+		_, err := perdure.ParseRecovery(s)
+		oneLine(t, s, err, says)
+		var r perdure.Recovery
+		oneLine(t, s+" as text", r.UnmarshalText([]byte(s)), says)
+	}
+}
+
+func TestNextCut(t *testing.T) {
+	for _, c := range []struct {
+		every, clock, want perdure.Clock
+	}{{20, 0, 20}, {20, 1, 20}, {20, 19, 20}, {20, 20, 40}, {20, 21, 40}, {1, 0, 1}, {1, 7, 8}} {
+		r := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: c.every}
+		if got := r.NextCut(c.clock); got != c.want {
+			t.Errorf("%s: the first cut after clock %d is %d, want %d", r, c.clock, got, c.want)
+		}
+	}
+	if got := (perdure.Recovery{Kind: perdure.RecoverNone}).NextCut(5); got != -1 {
+		t.Errorf("without checkpoints the next cut is %d, want -1", got)
+	}
+}
+
+func TestRule(t *testing.T) {
+	sgd := func(change func(*perdure.Rule)) perdure.Rule {
+		r := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5}
+		change(&r)
+		return r
+	}
+	step := func(every perdure.Clock, factor float64) perdure.Rule {
+		return sgd(func(r *perdure.Rule) { r.Schedule, r.Every, r.Factor = perdure.ScheduleStep, every, factor })
+	}
+	for _, r := range []perdure.Rule{
+		{Kind: perdure.RuleAdd}, {Kind: perdure.RuleAdd, Rate: math.NaN()}, // add looks at no rate
+		sgd(func(*perdure.Rule) {}), sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleConst }),
+		sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleSqrt }), step(1, 1), step(100, 0.5),
+	} {
+		if err := r.Validate(); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	for what, r := range map[string]perdure.Rule{
+		"choose add or sgd": {}, "choose const, sqrt or step": sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
+		"learning rate 0":    sgd(func(r *perdure.Rule) { r.Rate = 0 }),
+		"learning rate -1":   sgd(func(r *perdure.Rule) { r.Rate = -1 }),
+		"learning rate NaN":  sgd(func(r *perdure.Rule) { r.Rate = math.NaN() }),
+		"learning rate +Inf": sgd(func(r *perdure.Rule) { r.Rate = math.Inf(1) }),
+		"every 0":            step(0, 0.5), "factor 0": step(1, 0), "factor 1.5": step(1, 1.5), "factor NaN": step(1, math.NaN()),
+	} {
+		oneLine(t, what, r.Validate(), what)
+	}
+}
+
+// The rates are exact: server and worker must compute the same bits.
+func TestRateAt(t *testing.T) {
+	r := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Every: 10, Factor: 0.5}
+	for _, c := range []struct {
+		schedule perdure.Schedule
+		clock    perdure.Clock
+		want     float32
+	}{
+		{"", 0, 0.5}, {"", 1000, 0.5}, {perdure.ScheduleConst, 7, 0.5},
+		{perdure.ScheduleSqrt, 0, 0.5}, {perdure.ScheduleSqrt, 3, 0.25}, {perdure.ScheduleSqrt, 99, 0.05},
+		{perdure.ScheduleStep, 0, 0.5}, {perdure.ScheduleStep, 9, 0.5}, {perdure.ScheduleStep, 10, 0.25}, {perdure.ScheduleStep, 29, 0.125},
+	} {
+		r.Schedule = c.schedule
+		if got := r.RateAt(c.clock); got != c.want {
+			t.Errorf("schedule %q at clock %d: %v, want %v", c.schedule, c.clock, got, c.want)
+		}
+	}
+}
+
+func table(change func(*perdure.TableSpec)) perdure.TableSpec {
+	s := perdure.TableSpec{Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.BSP}}
+	change(&s)
+	return s
+}
+
+func TestTableSpec(t *testing.T) {
+	for what, s := range map[string]perdure.TableSpec{
+		"plain":             table(func(*perdure.TableSpec) {}),
+		"as many shards":    table(func(s *perdure.TableSpec) { s.Rows = 4 }),
+		"longest name":      table(func(s *perdure.TableSpec) { s.Name = "a" + strings.Repeat("-", 63) }),
+		"all in a name":     table(func(s *perdure.TableSpec) { s.Name = "Ab_0.-" }),
+		"largest row":       table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim }),
+		"zeros":             table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitZeros }),
+		"uniform":           table(func(s *perdure.TableSpec) { s.Init = perdure.Init{Kind: perdure.InitUniform, Scale: 0.1} }),
+		"normal, no spread": table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitNormal }),
+		"ssp":               table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: 2} }),
+	} {
+		if err := s.Validate(4); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		var back perdure.TableSpec
+		b, err := json.Marshal(s)
+		if err != nil || json.Unmarshal(b, &back) != nil || back != s {
+			t.Errorf("%s: %+v in JSON is %s, which is read as %+v, %v", what, s, b, back, err)
+		}
+	}
+	name := func(n string) perdure.TableSpec { return table(func(s *perdure.TableSpec) { s.Name = n }) }
+	scale := func(v float64) perdure.TableSpec { return table(func(s *perdure.TableSpec) { s.Init.Scale = v }) }
+	for _, c := range []struct {
+		spec perdure.TableSpec
+		says string
+	}{
+		{name(""), "letter first"}, {name("1a"), "letter first"}, {name("a b"), "letter first"}, {name("a\n"), "letter first"},
+		{name("ä"), "letter first"}, {name(strings.Repeat("a", 65)), "1 to 64"}, {name("../a"), "letter first"},
+		{table(func(s *perdure.TableSpec) { s.Rows = 0 }), "at least 1 row"},
+		{table(func(s *perdure.TableSpec) { s.Rows = -5 }), "at least 1 row"},
+		{table(func(s *perdure.TableSpec) { s.Dim = 0 }), "1 to 262144 values"},
+		{table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim + 1 }), "1 to 262144 values"},
+		{table(func(s *perdure.TableSpec) { s.Rows = math.MaxInt64 }), "too large"},
+		{table(func(s *perdure.TableSpec) { s.Rows = 3 }), "at most as many shards as rows"},
+		{table(func(s *perdure.TableSpec) { s.Init.Kind = "ones" }), "choose zeros, uniform or normal"},
+		{scale(-1), "finite number ≥ 0"}, {scale(math.NaN()), "finite number ≥ 0"}, {scale(math.Inf(1)), "finite number ≥ 0"},
+		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "choose add or sgd"},
+		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S or asp"},
+		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:2"},
+	} {
+		oneLine(t, c.says, c.spec.Validate(4), c.says)
+	}
+}
+
+func job(change func(*perdure.JobSpec)) perdure.JobSpec {
+	j := perdure.JobSpec{
+		ID: "job-1", Workload: "softmax", Seed: math.MaxUint64, Slots: 2, Servers: 2, Shards: 4, Clocks: 100,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+	}
+	change(&j)
+	return j
+}
+
+func TestJobSpec(t *testing.T) {
+	for what, j := range map[string]perdure.JobSpec{
+		"plain":    job(func(*perdure.JobSpec) {}),
+		"no end":   job(func(j *perdure.JobSpec) { j.Clocks = 0 }),
+		"smallest": job(func(j *perdure.JobSpec) { j.Slots, j.Servers, j.Shards = 1, 1, 1 }),
+		"largest":  job(func(j *perdure.JobSpec) { j.Slots, j.Servers, j.Shards = 4096, 4096, 65536 }),
+	} {
+		if err := j.Validate(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		var back perdure.JobSpec
+		b, err := json.Marshal(j)
+		if err != nil || json.Unmarshal(b, &back) != nil || !reflect.DeepEqual(back, j) {
+			t.Errorf("%s: in JSON it is %s, %v", what, b, err)
+		}
+	}
+	for _, c := range []struct {
+		change func(*perdure.JobSpec)
+		says   string
+	}{
+		{func(j *perdure.JobSpec) { j.Slots = 0 }, "0 workers; choose 1 to 4096"},
+		{func(j *perdure.JobSpec) { j.Slots = -1 }, "-1 workers"},
+		{func(j *perdure.JobSpec) { j.Slots = 4097 }, "4097 workers"},
+		{func(j *perdure.JobSpec) { j.Servers = 0 }, "0 servers; choose 1 to 4096"},
+		{func(j *perdure.JobSpec) { j.Servers, j.Shards = 4097, 65536 }, "4097 servers"},
+		{func(j *perdure.JobSpec) { j.Shards = 0 }, "0 shards; choose 1 to 65536"},
+		{func(j *perdure.JobSpec) { j.Shards = 65537 }, "65537 shards"},
+		{func(j *perdure.JobSpec) { j.Servers = 5 }, "at least as many shards as servers"},
+		{func(j *perdure.JobSpec) { j.Clocks = -1 }, "choose at least 1"},
+	} {
+		oneLine(t, c.says, job(c.change).Validate(), c.says)
+	}
+}
