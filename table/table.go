@@ -57,9 +57,13 @@ func (p *Part) Run(first perdure.RowID, n int) ([]float32, error) {
 
 // CheckRows reports whether deltas of the given number of values could be
 // applied to the rows: so that an update is refused before any part of it is.
-// The rows are ids, or count consecutive ones from first where ids is nil.
+// The rows are the count ids, or count consecutive ones from first where ids is
+// nil.
 func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values int) error {
-	if ids == nil {
+	switch {
+	case ids != nil && len(ids) != count:
+		return fmt.Errorf("%w: %d rows are announced and %d named of table %s", ErrShape, count, len(ids), p.Spec.Name)
+	case ids == nil:
 		if _, err := p.Run(first, count); err != nil {
 			return err
 		}
