@@ -142,3 +142,25 @@ func (c *cluster) checkPublish(p *Publish) {
 		}
 	}
 }
+
+// A job that is called complete is: every update that counts is applied, on
+// shards of the present view, and saved where checkpoints are kept.
+func (c *cluster) checkComplete() {
+	v := &c.saved.View
+	if !c.core.Complete() || v.Done {
+		return
+	}
+	if v.End <= 0 || !c.job.Recovery.LosesRows() && v.Durable < v.End {
+		c.fail("complete with end %d and %d durable", v.End, v.Durable)
+	}
+	for i, sv := range v.Shards {
+		s := c.servers[sv.Server]
+		sh := s.shards[i]
+		if s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {
+			continue // it died after it had said so
+		}
+		if sh.epoch != sv.Epoch || sh.generation != v.Generation || sh.in.MinClock() < v.End {
+			c.fail("complete at clock %d though shard %d is at epoch %d of generation %d, clock %d", v.End, i, sh.epoch, sh.generation, sh.in.MinClock())
+		}
+	}
+}

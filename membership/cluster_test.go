@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -24,9 +25,21 @@ type cluster struct {
 	underway []Publish // not answered yet
 	losing   bool      // the coordinator dies before it saves the next facts
 
+	frozen Facts // a copy of the registry, which nobody may change
+	ghosts []ghost
+
 	epochs map[shardEpoch]holder // who held a shard in an epoch
 	told   strings.Builder       // events and the like, for scripts
 	wrong  error                 // the first thing that must not be
+}
+
+// ghost is the last word of a process.
+type ghost struct {
+	kind   Kind
+	index  int
+	name   string
+	server perdure.ServerStatus
+	worker perdure.WorkerStatus
 }
 
 type shardEpoch struct {
@@ -122,8 +135,11 @@ func (c *cluster) flush() bool {
 	}
 	r := c.core.Ready()
 	if r.Facts != nil {
+		if c.frozen.View.Revision > 0 && !reflect.DeepEqual(c.saved, c.frozen) {
+			c.fail("the saved facts were changed")
+		}
 		c.check(&c.saved, r.Facts)
-		c.saved = *r.Facts
+		c.saved, c.frozen = *r.Facts, r.Facts.clone()
 		c.grant()
 	}
 	for _, e := range r.Events {
@@ -144,7 +160,28 @@ func (c *cluster) flush() bool {
 	if len(r.Kills) > 0 {
 		return c.flush()
 	}
+	c.checkComplete()
 	return true
+}
+
+// haunt remembers the last word of a process; ghost repeats those of the
+// processes that have lost the place.
+func (c *cluster) haunt(g ghost) {
+	c.ghosts = slices.DeleteFunc(c.ghosts, func(old ghost) bool { return old.name == g.name })
+	c.ghosts = append(c.ghosts, g)
+}
+
+func (c *cluster) ghost(k Kind, index int) {
+	for _, g := range c.ghosts {
+		switch place, _ := c.core.place(k, index); {
+		case g.kind != k || g.index != index || g.name == place.Process:
+		case k == Server:
+			c.core.ServerStatus(index, g.name, g.server)
+		default:
+			c.core.WorkerStatus(index, g.name, g.worker)
+		}
+	}
+	c.flush()
 }
 
 // restart begins a new coordinator from the registry.
@@ -341,7 +378,9 @@ func (c *cluster) report(k Kind, index int) {
 	}
 	if k == Worker {
 		if w := c.workers[index]; w.granted {
-			c.core.WorkerStatus(index, p.name, c.workerStatus(w))
+			st := c.workerStatus(w)
+			c.haunt(ghost{kind: k, index: index, name: p.name, worker: st})
+			c.core.WorkerStatus(index, p.name, st)
 			c.flush()
 		}
 		return
@@ -369,6 +408,7 @@ func (c *cluster) report(k Kind, index int) {
 		}
 		st.Shards = append(st.Shards, one)
 	}
+	c.haunt(ghost{kind: k, index: index, name: p.name, server: st})
 	c.core.ServerStatus(index, p.name, st)
 	c.flush()
 }

@@ -71,30 +71,35 @@ func places(t *testing.T, d *datadriven.TestData, c *cluster) (kinds []Kind, ind
 	return kinds, indices
 }
 
+// orders is what a command says, where it says it.
+type orders struct {
+	kind   Kind
+	place  int
+	n, at  int
+	index  int
+	how    string
+	shards []int
+}
+
 func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 	kinds, indices := places(t, d, c)
-	n, how, at, index, shards := 1, "gone", 0, -1, []int{}
-	d.MaybeScanArgs(t, "n", &n)
-	d.MaybeScanArgs(t, "how", &how)
-	d.MaybeScanArgs(t, "at", &at)
-	d.MaybeScanArgs(t, "index", &index)
+	o := orders{kind: kinds[0], place: indices[0], n: 1, index: -1, how: "gone"}
+	d.MaybeScanArgs(t, "n", &o.n)
+	d.MaybeScanArgs(t, "how", &o.how)
+	d.MaybeScanArgs(t, "at", &o.at)
+	d.MaybeScanArgs(t, "index", &o.index)
 	if arg, ok := d.Arg("shards"); ok {
 		for i := range arg.Vals {
 			var s int
 			arg.Scan(t, i, &s)
-			shards = append(shards, s)
+			o.shards = append(o.shards, s)
 		}
 	}
-	k, i := kinds[0], indices[0]
 	switch d.Cmd {
 	case "start":
 		for j := range kinds {
 			c.start(kinds[j], indices[j])
 		}
-	case "ask": // a stranger asks for a place
-		got, inc, v := c.core.Join(Kind(how), index, "stranger", "nowhere", 999)
-		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", how, got, inc, v)
-		c.flush()
 	case "rejoin":
 		for j := range kinds {
 			if p := c.process(kinds[j], indices[j]); p.up && !p.connected {
@@ -102,59 +107,84 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 				fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", kinds[j], indices[j], inc, v)
 			}
 		}
+	case "table":
+		scriptTable(t, d, c)
+	default:
+		if !c.processCommand(d.Cmd, o) && !c.jobCommand(d.Cmd, o) {
+			d.Fatalf(t, "unknown command %q", d.Cmd)
+		}
+	}
+}
+
+// processCommand does what one process is told to do.
+func (c *cluster) processCommand(cmd string, o orders) bool {
+	switch cmd {
+	case "ask": // a stranger asks for a place
+		got, inc, v := c.core.Join(Kind(o.how), o.index, "stranger", "nowhere", 999)
+		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
+		c.flush()
 	case "kill":
-		c.kill(k, i, how)
+		c.kill(o.kind, o.place, o.how)
 	case "follow":
-		c.follow(k, i)
+		c.follow(o.kind, o.place)
 	case "report":
-		c.report(k, i)
+		c.report(o.kind, o.place)
+	case "ghost": // the last word of the processes before this one comes late
+		c.ghost(o.kind, o.place)
+	case "work":
+		c.work(o.place)
+	case "send": // a worker's updates and ticks, to some shards
+		for _, s := range o.shards {
+			c.send(o.place, s)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// jobCommand does what concerns all.
+func (c *cluster) jobCommand(cmd string, o orders) bool {
+	switch cmd {
 	case "quiet": // all follow and report until nothing changes any more
 		for before := uint64(0); before != c.saved.View.Revision; {
 			before = c.saved.View.Revision
 			c.each(func(k Kind, index int, _ *fakeProcess) { c.follow(k, index) })
 			c.each(func(k Kind, index int, _ *fakeProcess) { c.report(k, index) })
 		}
-	case "send": // a worker's updates and ticks, to some shards
-		for _, s := range shards {
-			c.send(i, s)
-		}
-	case "work":
-		c.work(i)
 	case "clocks": // all workers finish n clocks, if they may
-		c.clocks(n)
+		c.clocks(o.n)
 	case "tick":
-		for range n {
+		for range o.n {
 			c.core.Tick()
 			c.flush()
 		}
 	case "published":
-		c.answer(how != "failed")
+		c.answer(o.how != "failed")
 	case "restart":
 		c.restart()
 	case "lose":
 		c.losing = true
 	case "drop":
-		for _, s := range shards {
+		for _, s := range o.shards {
 			c.core.Drop([]perdure.ShardID{perdure.ShardID(s)})
 		}
 		c.flush()
 	case "end":
-		c.core.EndAfter(perdure.Clock(at))
+		c.core.EndAfter(perdure.Clock(o.at))
 		c.flush()
 	case "finish":
 		c.core.Finish()
 		c.flush()
-	case "table":
-		scriptTable(t, d, c)
 	case "show":
 		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(), c.core.MinClock())
 		c.each(func(k Kind, index int, _ *fakeProcess) {
-			fmt.Fprintf(&c.told, "%s:%d %s; ", k, index, c.core.Condition(k, index).State)
+			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.Condition(k, index).State, c.core.Condition(k, index).Clock)
 		})
-		c.told.WriteString("\n")
 	default:
-		d.Fatalf(t, "unknown command %q", d.Cmd)
+		return false
 	}
+	return true
 }
 
 // clocks lets all workers finish n clocks, if they may, and sends all to all shards.
