@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -75,6 +76,7 @@ func name(f *wire.Frame) shardName { return shardName{f.Generation, f.Epoch} }
 // serve handles one connection until it breaks.
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
+	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
 	hello, err := transport.Greet(tc, greeting)
 	if err != nil {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)

@@ -32,7 +32,7 @@ type shard struct {
 	intake   *consistency.Intake
 	parts    []*table.Part // by table
 	states   [][]byte      // by slot: what its program saved last, as of the applied vector
-	seq      uint64         // updates that the rows contain
+	seq      uint64        // updates that the rows contain
 	restored content
 	waiting  []waitingGet
 	acks     []*conn // by slot: where its acknowledgements go
