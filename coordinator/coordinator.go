@@ -271,9 +271,8 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, job per
 		}
 	}
 	c.do(ctx, func() {
-		c.core.Published(p.Generation, p.Cut, err == nil)
-		if err != nil {
-			return
+		if !c.core.Published(p.Generation, p.Cut, err == nil) {
+			return // a roll-back may have come first: it goes back to the older checkpoint
 		}
 		// Only once the registry names the new checkpoint may the old one go.
 		if ready := c.carryOutFacts(ctx); ready != nil {

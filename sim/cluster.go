@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Options struct {
 	Seed    uint64
 	Job     perdure.JobSpec
 	Network transport.MemoryOptions
+	Sync    time.Duration                                     // the most that syncing a file takes
 	Program func(ctx context.Context, w *worker.Client) error // what every worker runs
 	Log     *slog.Logger                                      // nil: none
 
@@ -57,6 +59,7 @@ type Cluster struct {
 	mu    sync.Mutex // guards what follows
 	procs map[string]*process
 	lives int
+	rng   *rand.Rand
 	left  int // workers that have not ended well yet
 }
 
@@ -76,6 +79,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(),
 		ctx: ctx, stop: stop, procs: map[string]*process{}, left: o.Job.Slots,
+		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.start("coordinator")
 	for i := range o.Job.Servers {
@@ -179,7 +183,7 @@ func (c *Cluster) role(host string, p *process) func(context.Context) error {
 	} else if _, err := fmt.Sscanf(host, "worker:%d", &index); err == nil {
 		kind = "worker"
 	}
-	fs := &mortalDisk{FS: c.disk, dead: p.dead}
+	fs := &mortalDisk{FS: c.disk, dead: p.dead, sync: c.syncTime}
 	network := c.net.Host(host)
 	log := c.o.Log.With("process", p.name)
 	switch kind {
@@ -234,16 +238,24 @@ func (c *Cluster) work(ctx context.Context, index int, p *process, network trans
 	return nil
 }
 
+// syncTime draws how long a file takes to be synced.
+func (c *Cluster) syncTime() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.rng.Int64N(int64(c.o.Sync) + 1))
+}
+
 // mortalDisk is the disk as one process sees it: once the process is dead,
 // nothing it does reaches the disk.
 type mortalDisk struct {
 	disk.FS
 	dead *atomic.Bool
+	sync func() time.Duration
 }
 
 type mortalFile struct {
 	disk.File
-	dead *atomic.Bool
+	disk *mortalDisk
 }
 
 func (d *mortalDisk) alive() error {
@@ -258,7 +270,7 @@ func (d *mortalDisk) Create(path string) (disk.File, error) {
 		return nil, err
 	}
 	f, err := d.FS.Create(path)
-	return &mortalFile{f, d.dead}, err
+	return &mortalFile{f, d}, err
 }
 
 func (d *mortalDisk) Rename(from, to string) error {
@@ -283,15 +295,16 @@ func (d *mortalDisk) Open(path string) (io.ReadCloser, error) {
 }
 
 func (f *mortalFile) Write(b []byte) (int, error) {
-	if f.dead.Load() {
-		return 0, disk.ErrCrashed
+	if err := f.disk.alive(); err != nil {
+		return 0, err
 	}
 	return f.File.Write(b)
 }
 
 func (f *mortalFile) Sync() error {
-	if f.dead.Load() {
-		return disk.ErrCrashed
+	<-time.After(f.disk.sync())
+	if err := f.disk.alive(); err != nil {
+		return err
 	}
 	return f.File.Sync()
 }

@@ -32,6 +32,7 @@ type scenario struct {
 	kills int
 	cuts  int
 	fills int // times at which the disk is full
+	sync  time.Duration
 	net   transport.MemoryOptions
 }
 
@@ -57,6 +58,9 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	if rng.IntN(4) == 0 {
 		s.fills = 1
 	}
+	if rng.IntN(2) == 0 {
+		s.sync = time.Duration(1 + rng.Int64N(int64(10*time.Millisecond)))
+	}
 	return s, rng
 }
 
@@ -67,7 +71,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
 		defer cancel()
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows())
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Program: h.Program}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}
