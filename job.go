@@ -39,6 +39,12 @@ func (j JobSpec) Validate() error {
 	if j.Clocks < 0 {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
 	}
+	if _, err := ParseConsistency(j.Consistency.String()); err != nil {
+		return err
+	}
+	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
+		return err
+	}
 	return nil
 }
 

@@ -6,13 +6,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/rundir"
 )
 
 type demoCmd struct {
-	Out  string `help:"Folder for the two runs; it must be empty or new. Default: a new one in the system's temporary folder." placeholder:"DIR" type:"path"`
-	Seed uint64 `help:"Of everything that is drawn." default:"7"`
+	Out  string `help:"Folder for the two runs, empty or new (default a new one in the system's temporary folder)." placeholder:"DIR" type:"path"`
+	Seed uint64 `help:"Seed of all that is drawn at random (default ${default})." default:"7" placeholder:"N"`
 }
 
 // demoFaults kill servers, a worker and the coordinator.
@@ -57,11 +56,11 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	if err != nil {
 		return err
 	}
-	return compare(calm, storm)
+	return compare(d.Out, calm, storm)
 }
 
 // compare shows the two runs side by side.
-func compare(calm, storm rundir.Summary) error {
+func compare(dir string, calm, storm rundir.Summary) error {
 	row := func(name, a, b string) { fmt.Printf("  %-28s %-20s %s\n", name, a, b) }
 	fmt.Println("── side by side")
 	row("", "undisturbed", "disturbed")
@@ -83,7 +82,7 @@ func compare(calm, storm rundir.Summary) error {
 		fmt.Println(line)
 	}
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
-		return fmt.Errorf("the two models differ: that must never happen, %w", perdure.ErrFenced)
+		return fmt.Errorf("the two models differ, which must never happen; please report it with the folder %s", dir)
 	}
 	fmt.Println(`
 The two models are identical, to the last bit. Elsewhere, a killed parameter

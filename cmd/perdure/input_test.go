@@ -9,6 +9,66 @@ import (
 	"testing"
 )
 
+// mistakes are command lines, and what comes of them. FULL is a folder with a
+// file in it, BADJSON half a file, TAKEN an address in use.
+var mistakes = []struct {
+	args string
+	code int
+	want string // a regular expression
+}{
+	{"", 2, `expected one of "train"`},
+	{"fly", 2, `unexpected argument fly`},
+	{"train --fly", 2, `unknown flag --fly`},
+	{"train tetris", 2, `unknown workload "tetris"; choose softmax`},
+	{"train --consistency eventual", 2, `unknown consistency model "eventual"; choose`},
+	{"train --consistency ssp:-1", 2, `not a whole number`},
+	{"train --recovery magic", 2, `unknown recovery strategy "magic"; choose`},
+	{"train --recovery checkpoint:0", 2, `not a whole number`},
+	{"train --workers 0", 2, `0 workers; choose`},
+	{"train --workers=-1", 2, `-1 workers; choose`},
+	{"train --servers 0", 2, `0 servers; choose`},
+	{"train --shards 0", 2, `0 shards; choose`},
+	{"train --shards 786", 2, `786 shards.*785 rows`},
+	{"train --clocks 0", 2, `0 clocks; choose`},
+	{"train --batch 0", 2, `batch of 0`},
+	{"train --batch many", 2, `--batch: expected`},
+	{"train --lr NaN", 2, `learning rate NaN`},
+	{"train --lr=-1", 2, `learning rate -1`},
+	{"train --lr Inf", 2, `learning rate \+Inf`},
+	{"train --schedule cosine", 2, `unknown learning-rate schedule "cosine"; choose`},
+	{"train --schedule step --step-factor NaN", 2, `factor NaN`},
+	{"train --schedule step --step-every 0", 2, `every 0`},
+	{"train --eval-every=-1", 2, `--eval-every -1; choose`},
+	{"train --until accuracy:NaN", 2, `--until "accuracy:NaN": write`},
+	{"train --until accuracy:2", 2, `--until "accuracy:2": write`},
+	{"train --until soon", 2, `--until "soon": write`},
+	{"train --until loss:1 --eval-every 0", 2, `--until needs --eval-every`},
+	{"train --fault kill", 2, `names no target`},
+	{"train --fault kill:server:2@1s", 2, `there is no server:2; this job's 2 servers`},
+	{"train --fault kill:worker:4@1s", 2, `there is no worker:4; this job's 4 workers`},
+	{"train --fault kill:log@1s", 2, `no log process`},
+	{"train --fault slow*NaN:worker:0@1s", 2, `factor "NaN"`},
+	{"train --data /nonexistent", 1, `/nonexistent: no such folder; give`},
+	{"train --data FULL", 1, `holds neither`},
+	{"train --out FULL", 2, `is not empty \(it holds notes.txt\); choose`},
+	{"train --out FULL/notes.txt", 2, `is a file; choose`},
+	{"train --out /proc/perdure", 2, `cannot write into /proc/perdure`},
+	{"train --listen 127.0.0.1", 2, `write HOST:PORT`},
+	{"train --listen 0.0.0.0:0", 2, `name the one address`},
+	{"train --listen TAKEN", 1, `address already in use; choose another`},
+	{"train --resume /nonexistent", 2, `no such file`},
+	{"train --resume FULL", 1, `is no run's settings`},
+	{"train --from BADJSON", 1, `is no run's settings: unexpected end`},
+	{"train --resume FULL --seed 2", 2, `--seed cannot be changed with --resume`},
+	{"up --workers 0", 2, `0 workers; choose`},
+	{"status", 2, `no run in runs/; name one`},
+	{"status --run FULL", 1, `is no run's folder`},
+	{"status --address 127.0.0.1:1", 1, `no coordinator answers`},
+	{"stop --address 127.0.0.1:1", 1, `no coordinator answers`},
+	{"fault kill:server:0@1s --address 127.0.0.1:1", 1, `no coordinator answers`},
+	{"data fetch imagenet", 2, `unknown data set "imagenet"; choose`},
+}
+
 // TestBadInput: every mistake gives one line that says what is wrong, the right
 // exit code, and leaves nothing behind.
 func TestBadInput(t *testing.T) {
@@ -20,66 +80,10 @@ func TestBadInput(t *testing.T) {
 	must(t, err)
 	defer taken.Close()
 
-	cases := []struct {
-		args string
-		code int
-		want string // a regular expression
-	}{
-		{"", 2, `expected one of "train"`},
-		{"fly", 2, `unexpected argument fly`},
-		{"train --fly", 2, `unknown flag --fly`},
-		{"train tetris", 2, `unknown workload "tetris"; choose softmax`},
-		{"train --consistency eventual", 2, `unknown consistency model "eventual"; choose`},
-		{"train --consistency ssp:-1", 2, `not a whole number`},
-		{"train --recovery magic", 2, `unknown recovery strategy "magic"; choose`},
-		{"train --recovery checkpoint:0", 2, `not a whole number`},
-		{"train --workers 0", 2, `0 workers; choose`},
-		{"train --workers=-1", 2, `-1 workers; choose`},
-		{"train --servers 0", 2, `0 servers; choose`},
-		{"train --shards 0", 2, `0 shards; choose`},
-		{"train --shards 786", 2, `786 shards.*785 rows`},
-		{"train --clocks 0", 2, `0 clocks; choose`},
-		{"train --batch 0", 2, `batch of 0`},
-		{"train --batch many", 2, `--batch: expected`},
-		{"train --lr NaN", 2, `learning rate NaN`},
-		{"train --lr=-1", 2, `learning rate -1`},
-		{"train --lr Inf", 2, `learning rate \+Inf`},
-		{"train --schedule cosine", 2, `unknown learning-rate schedule "cosine"; choose`},
-		{"train --schedule step --step-factor NaN", 2, `factor NaN`},
-		{"train --schedule step --step-every 0", 2, `every 0`},
-		{"train --eval-every=-1", 2, `--eval-every -1; choose`},
-		{"train --until accuracy:NaN", 2, `--until "accuracy:NaN": write`},
-		{"train --until accuracy:2", 2, `--until "accuracy:2": write`},
-		{"train --until soon", 2, `--until "soon": write`},
-		{"train --until loss:1 --eval-every 0", 2, `--until needs --eval-every`},
-		{"train --fault kill", 2, `names no target`},
-		{"train --fault kill:server:2@1s", 2, `there is no server:2; this job's 2 servers`},
-		{"train --fault kill:worker:4@1s", 2, `there is no worker:4; this job's 4 workers`},
-		{"train --fault kill:log@1s", 2, `no log process`},
-		{"train --fault slow*NaN:worker:0@1s", 2, `factor "NaN"`},
-		{"train --data /nonexistent", 1, `/nonexistent: no such folder; give`},
-		{"train --data " + full, 1, `holds neither`},
-		{"train --out " + full, 2, `is not empty \(it holds notes.txt\); choose`},
-		{"train --out " + filepath.Join(full, "notes.txt"), 2, `is a file; choose`},
-		{"train --out /proc/perdure", 2, `cannot write into /proc/perdure`},
-		{"train --listen 127.0.0.1", 2, `write HOST:PORT`},
-		{"train --listen 0.0.0.0:0", 2, `name the one address`},
-		{"train --listen " + taken.Addr().String(), 1, `address already in use; choose another`},
-		{"train --resume /nonexistent", 2, `no such file`},
-		{"train --resume " + full, 1, `is no run's settings`},
-		{"train --from " + badJSON, 1, `is no run's settings: unexpected end`},
-		{"train --resume " + full + " --seed 2", 2, `--seed cannot be changed with --resume`},
-		{"up --workers 0", 2, `0 workers; choose`},
-		{"status", 2, `no run in runs/; name one`},
-		{"status --run " + full, 1, `is no run's folder`},
-		{"status --address 127.0.0.1:1", 1, `no coordinator answers`},
-		{"stop --address 127.0.0.1:1", 1, `no coordinator answers`},
-		{"fault kill:server:0@1s --address 127.0.0.1:1", 1, `no coordinator answers`},
-		{"data fetch imagenet", 2, `unknown data set "imagenet"; choose`},
-	}
-	for _, c := range cases {
+	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "TAKEN", taken.Addr().String())
+	for _, c := range mistakes {
 		t.Run(c.args, func(t *testing.T) {
-			cmd, _, stderr := command(t, strings.Fields(c.args)...)
+			cmd, _, stderr := command(t, strings.Fields(names.Replace(c.args))...)
 			cmd.Dir = t.TempDir()
 			code := exitCode(t, cmd.Run())
 			text := stderr.String()

@@ -32,10 +32,10 @@ const (
 type cli struct {
 	Train     trainCmd     `cmd:"" help:"Train a workload on this machine, through whatever fails."`
 	Demo      demoCmd      `cmd:"" help:"Show in a minute what Perdure is for."`
-	Up        upCmd        `cmd:"" help:"Start servers for your own training program to use."`
+	Up        upCmd        `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
 	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
-	Stop      stopCmd      `cmd:"" help:"End a running job in order."`
+	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train or up then exits with code 130."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`

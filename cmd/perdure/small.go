@@ -44,7 +44,7 @@ func (dataListCmd) Run() error {
 
 type dataFetchCmd struct {
 	Name string `arg:"" help:"Which set: fashion-mnist or mnist."`
-	Dir  string `help:"Folder to put it into, under its own name." default:"data" type:"path"`
+	Dir  string `help:"Folder to put it into, under its own name (default ${default})." default:"data" placeholder:"DIR" type:"path"`
 }
 
 func (c *dataFetchCmd) Run(ctx context.Context) error {

@@ -179,7 +179,10 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	applied := j.progress.UpdatesIn
 	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
 	data := j.s.Params.Data
-	if data == "" {
+	switch {
+	case job.Workload == ownWorkload:
+		data = "own"
+	case data == "":
 		data = "embedded"
 	}
 	sum := rundir.Summary{

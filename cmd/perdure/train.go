@@ -42,31 +42,31 @@ type settings struct {
 
 // jobFlags are what train and up have in common.
 type jobFlags struct {
-	Workers     int      `help:"Worker processes." default:"4" placeholder:"N"`
-	Servers     int      `help:"Server processes." default:"2" placeholder:"N"`
-	Shards      int      `help:"Parts that every table is split into." default:"16" placeholder:"N"`
-	Consistency string   `help:"How stale a read may be: bsp, ssp:S (S clocks) or asp." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none, or checkpoint:C (one every C clocks)." default:"checkpoint:20" placeholder:"STRATEGY"`
-	Clocks      int64    `help:"Iterations of every worker." default:"300" placeholder:"N"`
-	Seed        uint64   `help:"Of everything that is drawn." default:"1" placeholder:"N"`
-	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR], repeatable: kill:server:0@clock:100, freeze:worker:1@2.5s+3s, slow*3:worker:*@0s." placeholder:"FAULT"`
-	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Out         string   `help:"The run's folder; it must be empty or new. Default: runs/NAME-TIME." placeholder:"DIR" type:"path"`
+	Workers     int      `help:"Workers; with up, how many of your own programs (default ${default})." default:"4" placeholder:"N"`
+	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
+	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
+	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks) or asp (at will) (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), or checkpoint:C (all roll back to the last checkpoint, one every C clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
+	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
+	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
+	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Out         string   `help:"The run's folder, empty or new (default runs/NAME-TIME)." placeholder:"DIR" type:"path"`
 }
 
 type trainCmd struct {
-	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads." default:"softmax"`
+	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L. --clocks still bounds it." placeholder:"GOAL"`
-	Batch      *int     `help:"Examples per worker and clock. Default: the workload's." placeholder:"N"`
-	LR         *float64 `name:"lr" help:"Learning rate at clock 0. Default: the workload's." placeholder:"RATE"`
-	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√t) or step." default:"const" placeholder:"NAME"`
-	StepEvery  int64    `help:"Schedule step: clocks between two reductions." default:"100" placeholder:"N"`
-	StepFactor float64  `help:"Schedule step: what the rate is multiplied with." default:"0.5" placeholder:"X"`
-	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end." default:"10" placeholder:"N"`
-	Data       string   `help:"Folder of a data set; see perdure data. Default: the embedded part of Fashion-MNIST." placeholder:"DIR" type:"path"`
-	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault and --out may differ." placeholder:"DIR" type:"existingdir"`
-	From       string   `help:"Run that run.json again, with all its settings; --out and --fault may differ." placeholder:"FILE" type:"existingfile"`
+	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L; at the latest after --clocks (default never)." placeholder:"GOAL"`
+	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
+	LR         *float64 `name:"lr" help:"Learning rate at clock 0 (default the workload's)." placeholder:"RATE"`
+	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√(clock+1)) or step (default ${default})." default:"const" placeholder:"NAME"`
+	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
+	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
+	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
+	Data       string   `help:"Folder of a data set; see perdure data (default the embedded part of Fashion-MNIST)." placeholder:"DIR" type:"path"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
+	From       string   `help:"Run that run.json again, with its settings; --fault, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
 
 	given map[string]bool // the flags on the command line

@@ -19,12 +19,15 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
+// ownWorkload is what the job of a user's own program trains.
+const ownWorkload = "own"
+
 type upCmd struct {
 	jobFlags
 }
 
 func (u *upCmd) Run(ctx context.Context) error {
-	job, err := u.job("own")
+	job, err := u.job(ownWorkload)
 	if err != nil {
 		return err
 	}
@@ -73,8 +76,8 @@ func (u *upCmd) Run(ctx context.Context) error {
 
 // target is a running job, by its folder or address.
 type target struct {
-	Run     string `help:"The run's folder. Default: the newest in runs/." placeholder:"DIR" type:"path"`
-	Address string `help:"The control API's address instead." placeholder:"HOST:PORT"`
+	Run     string `help:"The run's folder (default the newest in runs/)." placeholder:"DIR" type:"path"`
+	Address string `help:"The address of the control API, instead of --run." placeholder:"HOST:PORT"`
 }
 
 func (t *target) client() (*control.Client, error) {
@@ -145,7 +148,7 @@ func (c *stopCmd) Run(ctx context.Context) error {
 
 type faultCmd struct {
 	target
-	Spec string `arg:"" help:"KIND:TARGET@WHEN[+FOR], as for train --fault. A time or clock that is over means now."`
+	Spec string `arg:"" help:"KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock that is over means now."`
 }
 
 func (c *faultCmd) Run(ctx context.Context) error {

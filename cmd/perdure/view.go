@@ -99,7 +99,10 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 	}
 	killed := ""
 	if n := len(s.Failures); n > 0 {
-		killed = fmt.Sprintf(" through %d failures", n)
+		killed = fmt.Sprintf(" through %d faults", n)
+	}
+	if len(s.Failures) == 1 {
+		killed = " through a fault"
 	}
 	fmt.Fprintf(v.out, "\ndone: %d clocks in %.1f s%s\n", s.Clocks, s.WallSeconds, killed)
 	rows := [][2]string{
