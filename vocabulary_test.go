@@ -117,7 +117,8 @@ func TestRule(t *testing.T) {
 		return sgd(func(r *perdure.Rule) { r.Schedule, r.Every, r.Factor = perdure.ScheduleStep, every, factor })
 	}
 	for _, r := range []perdure.Rule{
-		{Kind: perdure.RuleAdd}, {Kind: perdure.RuleAdd, Rate: math.NaN()}, // add looks at no rate
+		{Kind: perdure.RuleAdd},
+		{Kind: perdure.RuleAdd, Rate: math.NaN()}, // add looks at no rate
 		sgd(func(*perdure.Rule) {}), sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleConst }),
 		sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleSqrt }), step(1, 1), step(100, 0.5),
 	} {
@@ -145,9 +146,16 @@ func TestRateAt(t *testing.T) {
 		clock    perdure.Clock
 		want     float32
 	}{
-		{"", 0, 0.5}, {"", 1000, 0.5}, {perdure.ScheduleConst, 7, 0.5},
-		{perdure.ScheduleSqrt, 0, 0.5}, {perdure.ScheduleSqrt, 3, 0.25}, {perdure.ScheduleSqrt, 99, 0.05},
-		{perdure.ScheduleStep, 0, 0.5}, {perdure.ScheduleStep, 9, 0.5}, {perdure.ScheduleStep, 10, 0.25}, {perdure.ScheduleStep, 29, 0.125},
+		{"", 0, 0.5},
+		{"", 1000, 0.5},
+		{perdure.ScheduleConst, 7, 0.5},
+		{perdure.ScheduleSqrt, 0, 0.5},
+		{perdure.ScheduleSqrt, 3, 0.25},
+		{perdure.ScheduleSqrt, 99, 0.05},
+		{perdure.ScheduleStep, 0, 0.5},
+		{perdure.ScheduleStep, 9, 0.5},
+		{perdure.ScheduleStep, 10, 0.25},
+		{perdure.ScheduleStep, 29, 0.125},
 	} {
 		r.Schedule = c.schedule
 		if got := r.RateAt(c.clock); got != c.want {
@@ -189,8 +197,13 @@ func TestTableSpec(t *testing.T) {
 		spec perdure.TableSpec
 		says string
 	}{
-		{name(""), "letter first"}, {name("1a"), "letter first"}, {name("a b"), "letter first"}, {name("a\n"), "letter first"},
-		{name("ä"), "letter first"}, {name(strings.Repeat("a", 65)), "1 to 64"}, {name("../a"), "letter first"},
+		{name(""), "letter first"},
+		{name("1a"), "letter first"},
+		{name("a b"), "letter first"},
+		{name("a\n"), "letter first"},
+		{name("ä"), "letter first"},
+		{name(strings.Repeat("a", 65)), "1 to 64"},
+		{name("../a"), "letter first"},
 		{table(func(s *perdure.TableSpec) { s.Rows = 0 }), "at least 1 row"},
 		{table(func(s *perdure.TableSpec) { s.Rows = -5 }), "at least 1 row"},
 		{table(func(s *perdure.TableSpec) { s.Dim = 0 }), "1 to 262144 values"},
@@ -198,7 +211,9 @@ func TestTableSpec(t *testing.T) {
 		{table(func(s *perdure.TableSpec) { s.Rows = math.MaxInt64 }), "too large"},
 		{table(func(s *perdure.TableSpec) { s.Rows = 3 }), "at most as many shards as rows"},
 		{table(func(s *perdure.TableSpec) { s.Init.Kind = "ones" }), "choose zeros, uniform or normal"},
-		{scale(-1), "finite number ≥ 0"}, {scale(math.NaN()), "finite number ≥ 0"}, {scale(math.Inf(1)), "finite number ≥ 0"},
+		{scale(-1), "finite number ≥ 0"},
+		{scale(math.NaN()), "finite number ≥ 0"},
+		{scale(math.Inf(1)), "finite number ≥ 0"},
 		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "choose add or sgd"},
 		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S or asp"},
 		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:2"},

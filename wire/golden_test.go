@@ -181,9 +181,21 @@ var fields = []struct {
 	name  string
 	bytes int
 }{
-	{"magic", 4}, {"version", 1}, {"kind", 1}, {"flags", 2}, {"payload bytes", 4}, {"crc32c", 4},
-	{"generation", 8}, {"epoch", 8}, {"clock", 8}, {"request", 8}, {"slot", 4}, {"incarnation", 4}, {"shard", 4},
-	{"part", 2}, {"parts", 2},
+	{"magic", 4},
+	{"version", 1},
+	{"kind", 1},
+	{"flags", 2},
+	{"payload bytes", 4},
+	{"crc32c", 4},
+	{"generation", 8},
+	{"epoch", 8},
+	{"clock", 8},
+	{"request", 8},
+	{"slot", 4},
+	{"incarnation", 4},
+	{"shard", 4},
+	{"part", 2},
+	{"parts", 2},
 }
 
 // dump writes a frame's bytes for people: a line a field, then the payload, 16
