@@ -57,6 +57,7 @@ type View struct {
 	Generation Generation  `json:"generation"`
 	Cut        Clock       `json:"cut"`     // the clock this generation began at
 	End        Clock       `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
+	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends
 	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
 	Done       bool        `json:"done"`
 	Tables     []TableSpec `json:"tables"`

@@ -79,6 +79,7 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 		End:        int64(v.End),
 		Durable:    int64(v.Durable),
 		Done:       v.Done,
+		Pause:      v.Pause,
 	}
 	for _, t := range v.Tables {
 		p.Tables = append(p.Tables, tableToProto(t))
@@ -115,6 +116,7 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		End:        perdure.Clock(p.End),
 		Durable:    perdure.Clock(p.Durable),
 		Done:       p.Done,
+		Pause:      p.Pause,
 	}
 	for _, x := range p.Tables {
 		t, err := tableFromProto(x)

@@ -61,6 +61,7 @@ type Coordinator struct {
 	supervisor *member
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
+	ended      bool // the supervisor has ended the job
 	completed  bool
 	lastReport wire.Report
 }
@@ -118,7 +119,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// Run serves until ctx ends or the registry fails.
+// Run serves until ctx or the job ends (perdure.ErrStopped), or the registry
+// fails.
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -145,6 +147,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 		if err := c.carryOut(ctx, &wg); err != nil {
 			return err
+		}
+		if c.ended {
+			return perdure.ErrStopped
 		}
 	}
 }

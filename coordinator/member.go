@@ -108,8 +108,12 @@ func (c *Coordinator) join(m *member) bool {
 		m.waiting = true
 		c.members[m] = struct{}{}
 	case membership.Taken:
-		c.cfg.Log.Info("a process waits for a place that is still taken", "role", k, "index", m.hello.Index)
-		return false // it asks again
+		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
+		if m.hello.Index < 0 {
+			taken = fmt.Sprintf("every %s of the job is there already", k)
+		}
+		c.refuse(m, wire.Refusal{Again: true, Reason: taken})
+		return false
 	case membership.Over:
 		c.refuse(m, wire.Refusal{Over: true, Reason: "the job is done"})
 		return false
@@ -244,6 +248,13 @@ func (c *Coordinator) order(o wire.Order) {
 	switch o.Kind {
 	case "finish":
 		c.core.Finish()
+	case "end":
+		for m := range c.members {
+			if m != c.supervisor {
+				c.refuse(m, wire.Refusal{Over: true, Reason: "the job was ended: " + o.Spec})
+			}
+		}
+		c.ended = true
 	case "drop":
 		var share float64
 		var seed uint64

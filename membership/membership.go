@@ -109,6 +109,7 @@ type Core struct {
 	publishing perdure.Clock // cut being published; -1: none
 	complete   bool
 	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
+	pausedAt   uint64                   // the first revision that asks for a pause
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
 }
@@ -117,7 +118,7 @@ type Core struct {
 // ticks is suspected to be frozen or cut off.
 func New(facts Facts, patience int64) *Core {
 	return &Core{
-		facts: facts, patience: patience, publishing: -1,
+		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
 		servers: make([]observed, facts.Job.Servers),
 		slots:   make([]observed, facts.Job.Slots),
 		lost:    map[perdure.ShardID]bool{},
@@ -403,21 +404,25 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 // EndAfter ends the job at the earliest clock that every slot can still meet,
 // as asked by a slot that is at clock at. Under two-step clocks that is this
 // clock itself, whatever the others are doing: none of its updates can be
-// applied before the asking slot has ticked it.
+// applied before the asking slot has ticked it. Else the slots pause, and say
+// where they stand: see decideEnd.
 func (c *Core) EndAfter(at perdure.Clock) {
 	v := &c.facts.View
-	end := max(at, 1)
-	for i := range c.slots {
-		if !c.twoStep() {
-			end = max(end, c.slots[i].lastClock+1)
-		}
-	}
-	if v.End != 0 && v.End <= end {
+	at = max(at, 1)
+	if v.Pause || v.End != 0 && v.End <= at {
 		return
 	}
-	v.End = end
 	c.dirty = true
-	c.event("end", "", "the goal is reached; the job ends at clock %d", end)
+	if c.twoStep() {
+		c.endAt(at)
+		return
+	}
+	v.Pause, c.pausedAt = true, v.Revision+1
+}
+
+func (c *Core) endAt(clock perdure.Clock) {
+	c.facts.View.End = clock
+	c.event("end", "", "the goal is reached; the job ends at clock %d", clock)
 }
 
 // Finish says that what the job left behind is safe: everybody may go.

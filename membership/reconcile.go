@@ -17,6 +17,7 @@ func (c *Core) reconcile() {
 	c.learnBases()
 	c.decide()
 	c.settle()
+	c.decideEnd()
 	c.collectCut()
 	c.healed()
 	c.checkComplete()
@@ -101,6 +102,7 @@ func (c *Core) rollBack(why string, args ...any) {
 	v := &c.facts.View
 	v.Generation++
 	v.Cut = v.Durable
+	v.Pause = false // whoever reached the goal will reach it again
 	redone := int64(0)
 	for i := range v.Slots {
 		v.Slots[i].Decided, v.Slots[i].Start = true, v.Cut
@@ -356,6 +358,27 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 	}
 	c.reconcile()
 	return counts
+}
+
+// decideEnd ends a pause once every slot has said, of its pause, at which clock
+// it stands: the highest is the job's end. So no shard has an update beyond it.
+func (c *Core) decideEnd() {
+	v := &c.facts.View
+	if !v.Pause {
+		return
+	}
+	end := perdure.Clock(1)
+	for i := range c.slots {
+		o := &c.slots[i]
+		if w := o.worker; w == nil || o.gone || !v.Slots[i].Settled || w.Generation != v.Generation || w.Revision < c.pausedAt {
+			return
+		}
+		end = max(end, o.worker.Clock)
+	}
+	v.Pause, c.dirty = false, true
+	if v.End == 0 || end < v.End {
+		c.endAt(end)
+	}
 }
 
 // healed reports the places that work again after a failure.

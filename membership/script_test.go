@@ -228,6 +228,9 @@ func (c *cluster) describe() string {
 	var out strings.Builder
 	v := &c.saved.View
 	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut, v.Durable, v.End)
+	if v.Pause {
+		out.WriteString(" pause")
+	}
 	if v.Done {
 		out.WriteString(" done")
 	}

@@ -50,6 +50,7 @@ type Job struct {
 	clock    wire.Progress
 	away     map[place]time.Duration // how long a place stays empty after its next exit
 	trouble  map[string]string       // by target: what it last could not do
+	why      error                   // the job ends because of it
 	over     bool                    // processes may end as they like
 	timeline timeline
 }
@@ -110,12 +111,27 @@ func (j *Job) Run() error {
 	return context.Cause(j.ctx)
 }
 
-// End makes Run return err. Processes may end from now on.
+// lastWord is how long the coordinator may take to tell everybody that the job
+// ends.
+const lastWord = 300 * time.Millisecond
+
+// End ends the job: the coordinator tells the workers, among them those that
+// nobody here has started, and ends; then Run returns err.
 func (j *Job) End(err error) {
 	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.end(err)
+}
+
+// end is End for those who hold j.mu. The first error counts.
+func (j *Job) end(err error) {
 	j.over = true
-	j.mu.Unlock()
-	j.fatal(err)
+	if j.why != nil {
+		return
+	}
+	j.why = err
+	j.send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: err.Error()}))
+	time.AfterFunc(lastWord, func() { j.fatal(err) })
 }
 
 // Over says that the job is done: processes that end are not replaced.
@@ -178,6 +194,9 @@ func (j *Job) down(c transport.Conn, _ error) {
 	defer j.mu.Unlock()
 	if j.conn == c {
 		j.conn = nil
+	}
+	if j.why != nil { // that was the coordinator's last word
+		j.fatal(j.why)
 	}
 }
 
@@ -288,15 +307,15 @@ func (j *Job) onExit(e Exit) Restart {
 	case j.over || j.ctx.Err() != nil:
 		return Never
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced:
-		j.fatal(fmt.Errorf("%w: %s: %s", ErrChild, target, j.why(target, e)))
+		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
 		return Never
 	}
 	return Restart(pause)
 }
 
-// why says why a process ended: its last word, or, where that could not be
+// reason says why a process ended: its last word, or, where that could not be
 // written (a full disk), what it last told the coordinator. It needs j.mu.
-func (j *Job) why(target string, e Exit) string {
+func (j *Job) reason(target string, e Exit) string {
 	if text, ok := strings.CutPrefix(e.LastLine, "perdure: "); ok {
 		return text
 	}

@@ -110,6 +110,9 @@ func refusal(f *wire.Frame) error {
 	if err := wire.ParseControl(f, &r); err != nil {
 		return err
 	}
+	if r.Again {
+		return fmt.Errorf("transport: not now: %s", r.Reason)
+	}
 	if r.Over {
 		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
 	}

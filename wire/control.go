@@ -42,6 +42,7 @@ type Refusal struct {
 	Reason string `json:"reason"`
 	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
 	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
+	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
 }
 
 // Status is what a process tells the coordinator of itself: on every change

@@ -110,9 +110,9 @@ func controlSamples() []sample {
 	return []sample{
 		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
-		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true}),
+		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
 		control("view", KindView, perdure.View{
-			Revision: 9, Generation: 3, Cut: 40, End: 500, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardView{{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Epoch: 5, Base: []perdure.Clock{1, 2, 3}, Lost: true}, {Server: -1}},
 			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
 		}),

@@ -32,7 +32,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		return c.turn(), nil
 	}
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes, nil
+		return c.rolled || c.ended() || !c.view.Pause && (c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes), nil
 	})
 	if err != nil {
 		return c.clock, err

@@ -128,6 +128,12 @@ func TestUntil(t *testing.T) {
 	if calm.Clocks != killed.Clocks || *calm.ModelSHA256 != *killed.ModelSHA256 {
 		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256, killed.Clocks, *killed.ModelSHA256)
 	}
+	for _, model := range []string{"ssp:2", "asp"} {
+		s, _ := trained(t, small(append(goal, "--consistency", model, "--fault", "kill:server:0@clock:7")...)...)
+		if s.Clocks >= 1000 || *s.UpdatesLost != 0 {
+			t.Errorf("%s ended at clock %d; its model lacks %d updates (below 0: it has too many)", model, s.Clocks, *s.UpdatesLost)
+		}
+	}
 }
 
 // TestUp runs an own training program on `perdure up`, asks for its status,

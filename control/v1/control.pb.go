@@ -349,6 +349,7 @@ type ViewResponse struct {
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
 	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"` // shard i is entry i
 	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`   // slot i is entry i
+	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"` // no slot ends a clock until it is decided where the job ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,6 +445,13 @@ func (x *ViewResponse) GetSlots() []*Slot {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *ViewResponse) GetPause() bool {
+	if x != nil {
+		return x.Pause
+	}
+	return false
 }
 
 // Table is a dense table of float32, rows × dim.
@@ -1010,7 +1018,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\vincarnation\x18\x04 \x01(\rR\vincarnation\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x14\n" +
 	"\x05clock\x18\x06 \x01(\x03R\x05clock\"\r\n" +
-	"\vViewRequest\"\xb2\x02\n" +
+	"\vViewRequest\"\xc8\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
 	"\n" +
@@ -1022,7 +1030,9 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x121\n" +
 	"\x06tables\x18\a \x03(\v2\x19.perdure.control.v1.TableR\x06tables\x121\n" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +
-	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\"\xbf\x01\n" +
+	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
+	"\x05pause\x18\n" +
+	" \x01(\bR\x05pause\"\xbf\x01\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
