@@ -63,7 +63,17 @@ type Coordinator struct {
 	progressed perdure.Clock
 	ended      bool // the supervisor has ended the job
 	completed  bool
-	lastReport wire.Report
+	latest     Latest
+	rated      time.Time // when latest.ClocksPerSecond was computed
+	ratedAt    perdure.Clock
+}
+
+// Latest is what this coordinator, since it began, last heard of the training
+// itself.
+type Latest struct {
+	TrainLoss, TestAccuracy *float64 // nil: not heard
+	ClocksPerSecond         float64  // over the last second or so
+	Event                   string   // in words
 }
 
 // member is a connection that was admitted, or that waits for its slot.
@@ -143,6 +153,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			f()
 		case <-tick.C:
 			c.core.Tick()
+			c.rate(time.Now())
 			c.progress(true)
 		}
 		if err := c.carryOut(ctx, &wg); err != nil {
@@ -154,6 +165,19 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
+// rate computes the clocks per second, about once a second.
+func (c *Coordinator) rate(now time.Time) {
+	dt := now.Sub(c.rated).Seconds()
+	if dt < 1 {
+		return
+	}
+	clock := c.core.MinClock()
+	if !c.rated.IsZero() {
+		c.latest.ClocksPerSecond = max(0, float64(clock-c.ratedAt)/dt)
+	}
+	c.rated, c.ratedAt = now, clock
+}
+
 // do runs f in the loop.
 func (c *Coordinator) do(ctx context.Context, f func()) {
 	select {
@@ -163,9 +187,9 @@ func (c *Coordinator) do(ctx context.Context, f func()) {
 }
 
 // Ask runs f in the loop, where it may look at the core, and waits for it.
-func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, last wire.Report)) error {
+func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
 	done := make(chan struct{})
-	c.do(ctx, func() { f(c.core, c.lastReport); close(done) })
+	c.do(ctx, func() { f(c.core, c.latest); close(done) })
 	select {
 	case <-done:
 		return nil
@@ -177,7 +201,7 @@ func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, las
 // Order passes an order on to the supervisor; false if there is none.
 func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 	there := false
-	err := c.Ask(ctx, func(*membership.Core, wire.Report) {
+	err := c.Ask(ctx, func(*membership.Core, Latest) {
 		if there = c.supervisor != nil; there {
 			c.supervisor.send(wire.Control(wire.KindOrder, o))
 		}
@@ -299,6 +323,7 @@ func (c *Coordinator) carryOutFacts(ctx context.Context) error {
 
 // tell passes an event on to the log and the supervisor.
 func (c *Coordinator) tell(e membership.Event) {
+	c.latest.Event = e.Text
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),

@@ -237,8 +237,11 @@ func (c *Coordinator) report(r wire.Report) {
 		c.core.EndAfter(r.Clock)
 		return
 	}
-	if r.TestAccuracy != nil || r.TestLoss != nil {
-		c.lastReport = r
+	if r.TestAccuracy != nil {
+		c.latest.TestAccuracy = r.TestAccuracy
+	}
+	if r.TrainLoss != nil {
+		c.latest.TrainLoss = r.TrainLoss
 	}
 	c.toSupervisor(wire.Control(wire.KindReport, r))
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -19,24 +20,34 @@ type conn struct {
 	tc          transport.Conn
 	slot        perdure.Slot // NoSlot: an observer
 	incarnation perdure.Incarnation
+	log         *slog.Logger
 	opens       map[perdure.ShardID]shardName // asked for, not ready yet; guarded by Server.mu
 
-	mu      sync.Mutex // guards what follows
-	holding bool
-	held    []wire.Frame
+	mu        sync.Mutex // guards what follows
+	holding   bool
+	held      []wire.Frame
+	heldBytes int
+	broken    bool
 }
 
-// send queues frames for the peer. A connection that broke says so itself.
+// mostHeld is how many bytes of answers are held back at most.
+const mostHeld = 1 << 20
+
+// send queues frames for the peer. It never waits: a peer that takes too little
+// of what it asked for must not hold others up, and loses its connection.
 func (c *conn) send(frames ...wire.Frame) {
 	c.mu.Lock()
-	if c.holding {
-		c.held = append(c.held, frames...)
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	if !c.holding {
+		c.pass(frames)
 		return
 	}
-	c.mu.Unlock()
-	if err := c.tc.Send(frames...); err != nil {
-		c.tc.Close()
+	c.held = append(c.held, frames...)
+	for i := range frames {
+		c.heldBytes += wire.HeaderBytes + len(frames[i].Payload)
+	}
+	if c.heldBytes > mostHeld {
+		c.flush()
 	}
 }
 
@@ -44,25 +55,34 @@ func (c *conn) send(frames ...wire.Frame) {
 // together go out together.
 func (c *conn) hold() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.holding = true
-	c.mu.Unlock()
 }
 
 func (c *conn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.holding {
-		return
-	}
 	c.holding = false
+	c.flush()
+}
+
+// flush sends what is held back. It needs c.mu.
+func (c *conn) flush() {
 	if len(c.held) == 0 {
 		return
 	}
-	if err := c.tc.Send(c.held...); err != nil {
-		c.tc.Close()
-	}
+	c.pass(c.held)
 	clear(c.held) // lets the payloads go
-	c.held = c.held[:0]
+	c.held, c.heldBytes = c.held[:0], 0
+}
+
+// pass hands frames to the connection. It needs c.mu.
+func (c *conn) pass(frames []wire.Frame) {
+	if err := c.tc.TrySend(frames...); err != nil && !c.broken {
+		c.broken = true
+		c.log.Warn("closed a connection", "slot", c.slot, "peer", c.tc.Peer(), "err", err)
+		go c.tc.Close() // it may take a moment
+	}
 }
 
 // shardName says which life of a shard is meant.
@@ -82,7 +102,7 @@ func (s *Server) serve(tc transport.Conn) {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return
 	}
-	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, opens: map[perdure.ShardID]shardName{}}
+	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]shardName{}}
 	if err := s.admit(c, hello); err != nil {
 		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
 		return

@@ -124,7 +124,7 @@ func start(t *testing.T, host func(name string) (transport.Network, string)) *su
 		t.Fatal(err)
 	}
 	s.near, _ = host("garbage")
-	if err := co.Ask(ctx, func(core *membership.Core, _ wire.Report) { s.view = core.Facts().View }); err != nil {
+	if err := co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { s.view = core.Facts().View }); err != nil {
 		t.Fatal(err)
 	}
 	s.addr = s.view.Shards[0].Addr

@@ -83,6 +83,7 @@ func TestConformance(t *testing.T) {
 		{"listen twice", testListenTwice},
 		{"bound of queued bytes", testBound},
 		{"large batch alone", testLargeBatch},
+		{"try to send", testTrySend},
 		{"thousand idle connections", testIdle},
 	}
 	for _, s := range subjects() {
@@ -136,6 +137,34 @@ func testBacklog(t *testing.T, s subject) {
 		t.Error("the batch's second frame is not buffered after the first was received")
 	}
 	must(t, far.Recv(&f))
+}
+
+// testTrySend sends until no more fits, which is said and does not block, and
+// again once the peer has taken something.
+func testTrySend(t *testing.T, s subject) {
+	near, far := connect(t, s)
+	payload := make([]byte, 64<<10)
+	sent := 0
+	var err error
+	for ; err == nil && sent < 1<<10; sent++ {
+		err = near.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(sent)}, Payload: payload})
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatalf("after %d frames of 64 KiB: %v", sent, err)
+	}
+	var f wire.Frame
+	for i := range sent - 1 {
+		must(t, far.Recv(&f))
+		if f.Clock != perdure.Clock(i) || len(f.Payload) != len(payload) {
+			t.Fatalf("frame %d came as %d with %d bytes", i, f.Clock, len(f.Payload))
+		}
+	}
+	must(t, near.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}}))
+	must(t, far.Recv(&f))
+	must(t, near.Close())
+	if err := near.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindTick}}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
 }
 
 // connect returns the two ends of a connection; they are closed with the test.

@@ -41,13 +41,26 @@ func (c *faultConn) Send(frames ...wire.Frame) error {
 	if !c.layer.on.Load() && !c.delaying.Load() {
 		return c.Conn.Send(frames...)
 	}
+	return c.delay(frames, true)
+}
+
+// TrySend implements Conn.
+func (c *faultConn) TrySend(frames ...wire.Frame) error {
+	if !c.layer.on.Load() && !c.delaying.Load() {
+		return c.Conn.TrySend(frames...)
+	}
+	return c.delay(frames, false)
+}
+
+// delay queues a batch for pass.
+func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.gate.enter(n); err != nil {
+	if err := c.gate.enter(n, wait); err != nil {
 		return err
 	}
 	now := time.Now()

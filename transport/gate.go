@@ -46,8 +46,11 @@ func (g *gate) init(owner sync.Locker, max int) {
 	}
 }
 
-// enter waits until n bytes may go in.
-func (g *gate) enter(n int) error {
+// enter waits until n bytes may go in; without wait it gives ErrFull instead.
+func (g *gate) enter(n int, wait bool) error {
+	if !wait && g.err == nil && (g.next != g.serving || g.inside > 0 && g.inside+n > g.max) {
+		return ErrFull
+	}
 	ticket := g.next
 	g.next++
 	for g.err == nil && (ticket != g.serving || g.inside > 0 && g.inside+n > g.max) {

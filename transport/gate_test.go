@@ -19,7 +19,7 @@ func TestGateIsFair(t *testing.T) {
 			go func() {
 				mu.Lock()
 				defer mu.Unlock()
-				if err := g.enter(n); err == nil {
+				if err := g.enter(n, true); err == nil {
 					order = append(order, n)
 				}
 			}()
@@ -51,7 +51,7 @@ func TestGateIsFair(t *testing.T) {
 		g.fail(ErrClosed)
 		mu.Unlock()
 		synctest.Wait()
-		if len(order) != 3 || g.enter(1).Error() != "over" {
+		if len(order) != 3 || g.enter(1, true).Error() != "over" {
 			t.Fatalf("let in: %v after it failed", order)
 		}
 	})

@@ -221,7 +221,12 @@ func (c *memConn) Close() error {
 }
 
 // Send implements Conn. It copies the payloads.
-func (c *memConn) Send(frames ...wire.Frame) error {
+func (c *memConn) Send(frames ...wire.Frame) error { return c.send(frames, true) }
+
+// TrySend implements Conn.
+func (c *memConn) TrySend(frames ...wire.Frame) error { return c.send(frames, false) }
+
+func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
 		return err
@@ -234,7 +239,7 @@ func (c *memConn) Send(frames ...wire.Frame) error {
 	m, p := c.link.mem, c.out
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := p.gate.enter(n); err != nil {
+	if err := p.gate.enter(n, wait); err != nil {
 		return err
 	}
 	for i := range flights {

@@ -85,7 +85,12 @@ func newTCPConn(sock *net.TCPConn, t TCP) *tcpConn {
 func (c *tcpConn) Peer() string { return c.peer }
 
 // Send implements Conn.
-func (c *tcpConn) Send(frames ...wire.Frame) error {
+func (c *tcpConn) Send(frames ...wire.Frame) error { return c.send(frames, true) }
+
+// TrySend implements Conn.
+func (c *tcpConn) TrySend(frames ...wire.Frame) error { return c.send(frames, false) }
+
+func (c *tcpConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
 		return err
@@ -95,7 +100,7 @@ func (c *tcpConn) Send(frames ...wire.Frame) error {
 	if n <= directBytes && c.idle() {
 		return c.sendNow(frames)
 	}
-	if err := c.gate.enter(n); err != nil {
+	if err := c.gate.enter(n, wait); err != nil {
 		return err
 	}
 	if len(c.queue) == 0 {

@@ -36,6 +36,9 @@ type Conn interface {
 	// queued, and fails once the connection is broken. The payloads must stay unchanged until the connection is closed or
 	// the peer has answered them: they are not copied.
 	Send(frames ...wire.Frame) error
+	// TrySend is Send for those who must not wait: it fails with ErrFull, and
+	// sends nothing, where Send would block.
+	TrySend(frames ...wire.Frame) error
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
@@ -49,6 +52,9 @@ type Conn interface {
 	// Peer describes the other end, for logs.
 	Peer() string
 }
+
+// ErrFull is returned by TrySend when too much is queued already.
+var ErrFull = errors.New("transport: too much is queued: the peer takes too little")
 
 // ErrClosed is returned by operations on a connection or listener that was
 // closed by this side.

@@ -49,13 +49,9 @@ type Refusal struct {
 // that matters, and at every heartbeat. It carries whole facts, never steps, so
 // that one Status makes up for any number of lost ones.
 type Status struct {
-	Server     *perdure.ServerStatus `json:"server,omitempty"`
-	Worker     *perdure.WorkerStatus `json:"worker,omitempty"`
-	Supervisor *SupervisorStatus     `json:"supervisor,omitempty"`
+	Server *perdure.ServerStatus `json:"server,omitempty"`
+	Worker *perdure.WorkerStatus `json:"worker,omitempty"`
 }
-
-// SupervisorStatus only proves that the supervisor lives.
-type SupervisorStatus struct{}
 
 // Report is what a training program measured.
 type Report struct {

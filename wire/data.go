@@ -37,6 +37,14 @@ func (r *Rows) ID(i int) perdure.RowID {
 	return r.First + perdure.RowID(i)
 }
 
+// Part returns the rows from the i-th to before the j-th.
+func (r *Rows) Part(i, j int) *Rows {
+	if r.IDs != nil {
+		return &Rows{Table: r.Table, Count: j - i, IDs: r.IDs[i:j]}
+	}
+	return &Rows{Table: r.Table, First: r.First + perdure.RowID(i), Count: j - i}
+}
+
 // AppendRows appends the encoding of r.
 func AppendRows(dst []byte, r *Rows) []byte {
 	le := binary.LittleEndian

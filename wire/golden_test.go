@@ -132,7 +132,6 @@ func controlSamples() []sample {
 				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
 			},
 		}}),
-		control("status-supervisor", KindStatus, Status{Supervisor: &SupervisorStatus{}}),
 		control("table", KindTable, sampleTable),
 		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), EndAfter: true}),
 		control("event", KindEvent, Event{Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000, Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2}),

@@ -53,8 +53,8 @@ func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
 		i += run
 	}
 	g.done = true
-	if g.ahead {
-		delete(c.gets, f.Request)
+	if g.ahead > 0 {
+		c.drop(f.Request)
 	}
 	c.broadcast()
 	return nil

@@ -83,6 +83,7 @@ type Client struct {
 	tables      []*Table         // by id; nil for those nobody asked for
 	gets        map[uint64]*get
 	nextRequest uint64
+	aheadBytes  int    // of rows that were asked for ahead and have not come
 	state       []byte // what the program wants saved; nil: nothing
 	stateDirty  bool   // the next update carries it
 	keptBytes   int64
@@ -339,6 +340,7 @@ func (c *Client) rollBack() {
 	}
 	c.keptBytes = 0
 	clear(c.gets)
+	c.aheadBytes = 0
 	c.state, c.stateDirty, c.built = nil, false, false
 	c.forgetRows()
 	for _, t := range c.tables {

@@ -50,7 +50,7 @@ type get struct {
 	rows  wire.Rows
 	need  perdure.Clock
 	load  bool // it asks for the saved state
-	ahead bool // nobody waits for it yet
+	ahead int  // bytes, if it was sent ahead and nobody waits for it yet
 	done  bool
 	state []byte
 }
@@ -152,12 +152,32 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 	return nil
 }
 
+// pieceBytes is how much is fetched at once: a server keeps no more for a reader
+// than fits in its connection.
+const pieceBytes = 8 << 20
+
 // read fetches what the cache may not answer until it may answer all, and
-// copies it out.
+// copies it out, piece by piece.
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	most := max(1, pieceBytes/(4*t.spec.Dim))
+	for from := 0; from < rows.Count || from == 0; from += most {
+		piece := rows
+		if rows.Count > most {
+			piece = rows.Part(from, min(from+most, rows.Count))
+		}
+		if err := t.readPiece(ctx, piece, dst[from*t.spec.Dim:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPiece needs c.mu.
+func (t *Table) readPiece(ctx context.Context, rows *wire.Rows, dst []float32) error {
+	c := t.c
 	for {
 		if err := c.usable(); err != nil {
 			return err
@@ -271,13 +291,16 @@ func (t *Table) fetch(rows *wire.Rows) (ids []uint64) {
 	return ids
 }
 
+// mostAhead bounds the bytes that are asked for ahead.
+const mostAhead = 16 << 20
+
 // renew asks for those of the rows just read that the cache will no longer
 // answer after the next clock. The requests go out with this clock's updates, so
 // that the answers come while the program computes the next. With no staleness
 // allowed there is nothing to ask for before others have finished.
 func (t *Table) renew(rows *wire.Rows) {
 	c := t.c
-	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || c.exact {
+	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || c.exact || c.aheadBytes >= mostAhead {
 		return
 	}
 	at := c.clock + 2
@@ -287,7 +310,8 @@ func (t *Table) renew(rows *wire.Rows) {
 	t.request(rows, at, func(r *reading) bool {
 		return !t.mayAnswer(r, at) && t.renewing(r, at) == 0
 	}, func(g *get) {
-		g.ahead = true
+		g.ahead = 4 * t.spec.Dim * g.rows.Count
+		c.aheadBytes += g.ahead
 		id := c.register(g)
 		t.parts[g.shard].mark(&g.rows, id)
 		sh := c.shards[g.shard]
@@ -375,6 +399,14 @@ func (c *Client) register(g *get) uint64 {
 	return c.nextRequest
 }
 
+// drop forgets a request. It needs c.mu.
+func (c *Client) drop(id uint64) {
+	if g := c.gets[id]; g != nil {
+		c.aheadBytes -= g.ahead
+		delete(c.gets, id)
+	}
+}
+
 // ask registers a request and sends it if its shard is open; otherwise it is
 // sent when that opens. It needs c.mu.
 func (c *Client) ask(g *get) uint64 {
@@ -395,13 +427,13 @@ func (c *Client) await(ctx context.Context, ids []uint64, check func() error) er
 			if g := c.gets[ids[0]]; g != nil && !g.done {
 				return false, nil
 			}
-			delete(c.gets, ids[0])
+			c.drop(ids[0])
 			ids = ids[1:]
 		}
 		return true, nil
 	})
 	for _, id := range ids {
-		delete(c.gets, id)
+		c.drop(id)
 	}
 	return err
 }

@@ -126,10 +126,14 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		return ended(err)
 	}
 	fmt.Printf("job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
-	if s.Accuracy != nil {
-		fmt.Printf("test accuracy %.4f\n", *s.Accuracy)
+	fmt.Printf("%.0f clocks/s", s.ClocksPerSecond)
+	if s.Loss != nil {
+		fmt.Printf(", loss %.4f", *s.Loss)
 	}
-	fmt.Printf("pushed %.1f MB, pulled %.1f MB, updates lost %d\n", float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	if s.Accuracy != nil {
+		fmt.Printf(", test accuracy %.4f", *s.Accuracy)
+	}
+	fmt.Printf("\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
 	for _, p := range s.Processes {
 		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %d\n", fmt.Sprintf("%s:%d", p.Role, p.Index), p.PID, p.Incarnation, p.State, p.Clock)
 	}
@@ -170,12 +174,13 @@ type backend struct {
 }
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
-	err = b.co.Ask(ctx, func(core *membership.Core, last wire.Report) {
+	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
 		f := core.Facts()
 		s = control.Status{
 			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
 			Clock: core.MinClock(), End: f.View.End, State: state(core),
-			Accuracy: last.TestAccuracy, UpdatesLost: f.UpdatesLost,
+			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
+			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 		}
 		add := func(role wire.Role, k membership.Kind, n int) {
 			for i := range n {
@@ -221,7 +226,7 @@ func processState(s string) control.ProcessState {
 }
 
 func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
-	err = b.co.Ask(ctx, func(core *membership.Core, _ wire.Report) { v = core.Facts().View })
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View })
 	return v, err
 }
 
@@ -230,7 +235,7 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = b.co.Ask(ctx, func(core *membership.Core, _ wire.Report) {
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
 		err = f.Validate(core.Facts().Job.Servers, core.Facts().Job.Slots)
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ type ControlClient interface {
 	// Fault adds a fault to the job. A fault that does not parse, or that has no
 	// target in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
-	// Stop ends the job in order: workers finish their clock. It does not wait
+	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 }
@@ -152,7 +152,7 @@ type ControlHandler interface {
 	// Fault adds a fault to the job. A fault that does not parse, or that has no
 	// target in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
-	// Stop ends the job in order: workers finish their clock. It does not wait
+	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 }
