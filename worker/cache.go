@@ -255,6 +255,7 @@ func (t *Table) forget() {
 	for _, p := range t.parts {
 		clear(p.read)
 	}
+	t.expiring = nil
 }
 
 // measure counts what a read saw: for every other slot the clock differential,

@@ -145,6 +145,11 @@ func (c *Client) buildUpdates() error {
 		sh.kept = append(sh.kept, u)
 		c.keptBytes += u.bytes
 	}
+	for _, t := range c.tables {
+		if t != nil {
+			t.renew()
+		}
+	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
 	c.eachPeer(func(sh *shardLink) []wire.Frame {

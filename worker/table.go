@@ -18,6 +18,8 @@ type Table struct {
 	id    perdure.TableID
 	spec  perdure.TableSpec
 	parts []*part // by shard
+
+	expiring []wire.Rows // read in the present clock, to be asked for ahead
 }
 
 // part is one shard's part of a table as this client has it: the rows it has
@@ -197,7 +199,7 @@ func (t *Table) readPiece(ctx context.Context, rows *wire.Rows, dst []float32) e
 		i += run
 	}
 	t.measure(rows)
-	t.renew(rows)
+	t.expire(rows)
 	return nil
 }
 
@@ -294,29 +296,49 @@ func (t *Table) fetch(rows *wire.Rows) (ids []uint64) {
 // mostAhead bounds the bytes that are asked for ahead.
 const mostAhead = 16 << 20
 
-// renew asks for those of the rows just read that the cache will no longer
-// answer after the next clock. The requests go out with this clock's updates, so
-// that the answers come while the program computes the next. With no staleness
-// allowed there is nothing to ask for before others have finished.
-func (t *Table) renew(rows *wire.Rows) {
-	c := t.c
-	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || c.exact || c.aheadBytes >= mostAhead {
+// expire notes those of the rows just read that the cache will no longer answer
+// after the next clock, for renew. With no staleness allowed there is nothing to
+// ask for before others have finished.
+func (t *Table) expire(rows *wire.Rows) {
+	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || t.c.exact {
 		return
 	}
-	at := c.clock + 2
-	if c.view.End > 0 {
-		at = min(at, c.view.End)
+	at := t.ahead()
+	t.request(rows, at, func(r *reading) bool { return !t.mayAnswer(r, at) },
+		func(g *get) { t.expiring = append(t.expiring, g.rows) })
+}
+
+// ahead is the clock that rows are asked for ahead of: the one after the next.
+func (t *Table) ahead() perdure.Clock {
+	at := t.c.clock + 2
+	if t.c.view.End > 0 {
+		at = min(at, t.c.view.End)
 	}
-	t.request(rows, at, func(r *reading) bool {
-		return !t.mayAnswer(r, at) && t.renewing(r, at) == 0
-	}, func(g *get) {
-		g.ahead = 4 * t.spec.Dim * g.rows.Count
-		c.aheadBytes += g.ahead
-		id := c.register(g)
-		t.parts[g.shard].mark(&g.rows, id)
-		sh := c.shards[g.shard]
-		sh.renewals = append(sh.renewals, id)
-	})
+	return at
+}
+
+// renew asks for the rows that expire and have not been replaced meanwhile. The
+// requests go out with the clock's updates, so that the answers come while the
+// program computes the next. A request that is on its way will most likely bring
+// rows that are fresh enough, whatever it asked for; if not, a read asks again.
+func (t *Table) renew() {
+	c, at := t.c, t.ahead()
+	for i := range t.expiring {
+		if c.aheadBytes >= mostAhead {
+			break
+		}
+		t.request(&t.expiring[i], at, func(r *reading) bool {
+			return !t.mayAnswer(r, at) && (r == nil || c.gets[r.renewal] == nil)
+		}, func(g *get) {
+			g.ahead = 4 * t.spec.Dim * g.rows.Count
+			c.aheadBytes += g.ahead
+			id := c.register(g)
+			t.parts[g.shard].mark(&g.rows, id)
+			sh := c.shards[g.shard]
+			sh.renewals = append(sh.renewals, id)
+		})
+	}
+	t.expiring = t.expiring[:0]
 }
 
 // mark notes at cached rows which request will replace them.
@@ -324,7 +346,11 @@ func (p *part) mark(rows *wire.Rows, request uint64) {
 	var old, marked *reading
 	for i := range rows.Count {
 		at := int(rows.ID(i) - p.first)
-		if r := p.read[at]; r != old {
+		r := p.read[at]
+		if r == nil {
+			continue
+		}
+		if r != old {
 			was := *r
 			was.renewal = request
 			old, marked = r, &was

@@ -44,6 +44,7 @@ func BenchmarkSoftmax(b *testing.B) {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
 			paceGC() // as in every worker process
+			shareCores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
 			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})

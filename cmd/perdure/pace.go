@@ -41,11 +41,11 @@ func gcPercent(live uint64) int {
 	return int(100 * (garbageLeast + live/garbageShare) / live)
 }
 
-// halfTheCores keeps a server of a local job from taking all cores: the workers,
-// and the other servers, run on them too. GOMAXPROCS in the environment
-// overrides it.
-func halfTheCores() {
+// shareCores keeps one of n servers, or one of n workers, of a local job from
+// taking all cores: half of them are the servers', half the workers'. GOMAXPROCS
+// in the environment overrides it.
+func shareCores(n int) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2/n))
 	}
 }

@@ -108,8 +108,12 @@ type serverCmd struct {
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
 	paceGC()
-	halfTheCores()
+	shareCores(s.Job.Servers)
 	faults := transport.Faulty(transport.TCP{})
 	return quiet(server.Run(ctx, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
@@ -125,11 +129,12 @@ type workerCmd struct {
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
-	paceGC()
 	s, err := c.settings()
 	if err != nil {
 		return err
 	}
+	paceGC()
+	shareCores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
