@@ -69,7 +69,7 @@ func compare(dir string, calm, storm rundir.Summary) error {
 	row("clocks done again", fmt.Sprint(*calm.ClocksRedone), fmt.Sprint(*storm.ClocksRedone))
 	row("updates lost", fmt.Sprint(*calm.UpdatesLost), fmt.Sprint(*storm.UpdatesLost))
 	row("test accuracy", fmt.Sprintf("%.4f", *calm.TestAccuracy), fmt.Sprintf("%.4f", *storm.TestAccuracy))
-	row("model (first of 64 digits)", (*calm.ModelSHA256)[:16], (*storm.ModelSHA256)[:16])
+	row("model (16 of 64 digits)", (*calm.ModelSHA256)[:16], (*storm.ModelSHA256)[:16])
 	fmt.Println()
 	for _, f := range storm.Failures {
 		line := fmt.Sprintf("  clock %3d: %s of %s", f.AtClock, f.Kind, f.Target)
