@@ -24,6 +24,9 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	})
 	if verdict == consistency.Kept {
 		f.Payload = nil // the intake has it now
+		if n := len(sh.spare); n > 0 {
+			f.Payload, sh.spare = sh.spare[n-1][:0], sh.spare[:n-1]
+		}
 	}
 	sh.took(c, verdict, true)
 	return nil

@@ -16,6 +16,12 @@ import (
 // maxWaiting bounds the reads that may wait on one shard.
 const maxWaiting = 1 << 16
 
+// A shard keeps so many payloads, of so many bytes, to be used again.
+const (
+	mostSpare  = 4
+	spareBytes = 256 << 10
+)
+
 // shard is one life of one shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
 type shard struct {
@@ -33,6 +39,7 @@ type shard struct {
 	parts    []*table.Part // by table
 	states   [][]byte      // by slot: what its program saved last, as of the applied vector
 	seq      uint64        // updates that the rows contain
+	spare    [][]byte      // payloads of applied updates, to receive others into
 	restored content
 	waiting  []waitingGet
 	acks     []*conn // by slot: where its acknowledgements go
@@ -195,6 +202,9 @@ func (sh *shard) apply(u *consistency.Update) {
 		}
 		if state != nil {
 			sh.states[u.Slot] = slices.Clone(state)
+		}
+		if len(sh.spare) < mostSpare && cap(payload) <= spareBytes {
+			sh.spare = append(sh.spare, payload)
 		}
 	}
 	if !u.Lost {

@@ -33,15 +33,18 @@ func (c *Client) rows(sh *shardLink, f *wire.Frame) error {
 		p.values, p.read = make([]float32, p.rows*dim), make([]*reading, p.rows)
 	}
 	r := &reading{epoch: sh.epoch, seq: a.Seq, minClock: f.Clock, applied: a.Applied, fetchedAt: c.readClock()}
+	p.uniform = g.rows.IDs == nil && g.rows.Count == p.rows
 	for i := 0; i < g.rows.Count; {
 		at := int(g.rows.ID(i) - p.first)
 		if old := p.read[at]; old != nil && old.newer(r) {
+			p.uniform = false
 			i++
 			continue
 		}
 		run := 1 // rows in a row, all to be replaced
 		for ; i+run < g.rows.Count && int(g.rows.ID(i+run)-p.first) == at+run; run++ {
 			if old := p.read[at+run]; old != nil && old.newer(r) {
+				p.uniform = false
 				break
 			}
 		}
@@ -171,10 +174,7 @@ func (p *part) show(t *Table, at, run int, delta []float32) {
 	}
 	dim := t.spec.Dim
 	for j := 0; j < run; {
-		r, k := p.read[at+j], j+1
-		for k < run && p.read[at+k] == r {
-			k++
-		}
+		r, k := p.read[at+j], p.same(at+j, at+run)-at
 		if r != nil && r.applied[t.c.slot] <= t.c.clock {
 			table.Apply(t.spec.Rule, p.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
 		}
@@ -254,6 +254,7 @@ func (t *Table) dropDeltas() {
 func (t *Table) forget() {
 	for _, p := range t.parts {
 		clear(p.read)
+		p.uniform = false
 	}
 	t.expiring = nil
 }
@@ -270,10 +271,7 @@ func (t *Table) measure(rows *wire.Rows) {
 		newest := c.shards[p.shard].minClock
 		for j := at; j < at+run; {
 			r := p.read[j]
-			k := j + 1
-			for k < at+run && p.read[k] == r {
-				k++
-			}
+			k := p.same(j, at+run)
 			for slot, clocks := range r.applied {
 				if perdure.Slot(slot) != c.slot {
 					c.stats.differential.add(clocks-1-c.clock, int64(k-j))

@@ -126,7 +126,7 @@ func (c *Client) eachPeer(frames func(sh *shardLink) []wire.Frame) {
 func (c *Client) buildUpdates() error {
 	for _, sh := range c.shards {
 		u := &update{clock: c.clock}
-		b := partBuilder{u: u}
+		b := partBuilder{u: u, spare: &sh.spare}
 		for _, t := range c.tables {
 			if t != nil {
 				t.parts[sh.id].encode(&b, t)
@@ -161,8 +161,20 @@ func (c *Client) buildUpdates() error {
 // partBuilder packs blocks into payloads of about wire.PartBytes. Every block is
 // whole in its payload.
 type partBuilder struct {
-	u   *update
-	buf []byte
+	u     *update
+	buf   []byte
+	spare *[][]byte // payloads to be used again
+}
+
+// room returns an empty payload of a capacity.
+func (b *partBuilder) room(n int) []byte {
+	for i, p := range *b.spare {
+		if cap(p) >= n && cap(p) <= 2*n {
+			*b.spare = slices.Delete(*b.spare, i, i+1)
+			return p[:0]
+		}
+	}
+	return make([]byte, 0, n)
 }
 
 func (b *partBuilder) block(block wire.Block) {
@@ -170,7 +182,7 @@ func (b *partBuilder) block(block wire.Block) {
 		b.flush()
 	}
 	if b.buf == nil {
-		b.buf = make([]byte, 0, 64+4*len(block.Values)+8*len(block.IDs))
+		b.buf = b.room(64 + 4*len(block.Values) + 8*len(block.IDs))
 	}
 	b.buf = wire.AppendBlock(b.buf, &block)
 }

@@ -21,6 +21,7 @@ type shardLink struct {
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
 	renewals []uint64       // requests that go out with the next update
+	spare    [][]byte       // payloads to be used again
 }
 
 // update is one of this slot's updates to one shard, kept until it is safe.
@@ -29,6 +30,7 @@ type update struct {
 	parts  [][]byte     // payloads
 	blocks []wire.Block // what is in them, aliasing the payloads
 	bytes  int64
+	sends  int  // how often it was sent
 	ticked bool // staged on all shards: to be applied whatever happens
 }
 
@@ -190,9 +192,24 @@ func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
 	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Applied {
 		c.keptBytes -= sh.kept[n].bytes
+		sh.recycle(sh.kept[n])
 		n++
 	}
 	sh.kept = slices.Delete(sh.kept, 0, n)
+}
+
+// A shard keeps so many payloads, of so many bytes, to be used again.
+const (
+	mostSpare  = 4
+	spareBytes = 256 << 10
+)
+
+// recycle keeps the payloads of an update that is safe. One that was sent again
+// may still be queued on a connection.
+func (sh *shardLink) recycle(u *update) {
+	if u.sends == 1 && u.bytes <= spareBytes && len(sh.spare)+len(u.parts) <= mostSpare {
+		sh.spare = append(sh.spare, u.parts...)
+	}
 }
 
 // resend sends what the shard has not got, and asks again for what is wanted
@@ -216,6 +233,7 @@ func (c *Client) resend(sh *shardLink) {
 
 func (c *Client) updateFrames(sh *shardLink, u *update) []wire.Frame {
 	frames := make([]wire.Frame, len(u.parts))
+	u.sends++
 	for i, p := range u.parts {
 		f := c.shardFrame(sh, wire.KindUpdate)
 		f.Clock, f.Part, f.Parts, f.Payload = u.clock, uint16(i), uint16(len(u.parts)), p

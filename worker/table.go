@@ -30,6 +30,7 @@ type part struct {
 	rows    int
 	values  []float32 // cached rows, own updates applied on top; nil until read
 	read    []*reading
+	uniform bool      // all rows have the same reading, not nil
 	delta   []float32 // nil until Inc'd
 	touched []bool
 	ids     []perdure.RowID // touched rows, in order of first touch
@@ -343,6 +344,7 @@ func (t *Table) renew() {
 
 // mark notes at cached rows which request will replace them.
 func (p *part) mark(rows *wire.Rows, request uint64) {
+	p.uniform = p.uniform && rows.IDs == nil && rows.Count == p.rows
 	var old, marked *reading
 	for i := range rows.Count {
 		at := int(rows.ID(i) - p.first)
@@ -368,10 +370,7 @@ func (t *Table) request(rows *wire.Rows, clock perdure.Clock, wants func(*readin
 		p, at, run := t.run(rows, i)
 		i += run
 		for j := at; j < at+run; {
-			k := j + 1
-			for k < at+run && k-j < most && p.reading(k) == p.reading(j) {
-				k++
-			}
+			k := p.same(j, min(at+run, j+most))
 			if wants(p.reading(j)) {
 				t.addRows(open, p, j, k-j, clock, most, send)
 			}
@@ -381,6 +380,19 @@ func (t *Table) request(rows *wire.Rows, clock perdure.Clock, wants func(*readin
 	for _, g := range open {
 		send(g)
 	}
+}
+
+// same returns the end of the rows from the first on, before end, that have the
+// same reading as it.
+func (p *part) same(first, end int) int {
+	if p.uniform || p.read == nil {
+		return end
+	}
+	k := first + 1
+	for k < end && p.read[k] == p.read[first] {
+		k++
+	}
+	return k
 }
 
 // reading returns what is known of a cached row; nil if it was never read.
