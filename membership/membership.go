@@ -445,5 +445,5 @@ func (c *Core) MinClock() perdure.Clock {
 			least = clock
 		}
 	}
-	return max(least, 0)
+	return max(least, c.facts.View.Cut) // nobody works below it, also before all have reported
 }

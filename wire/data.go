@@ -107,6 +107,16 @@ func AppendBlock(dst []byte, b *Block) []byte {
 	return pad8(dst)
 }
 
+// LastFloats returns the n values of the block that AppendBlock has just
+// appended to dst: an alias of dst where the machine allows.
+func LastFloats(dst []byte, n int) []float32 {
+	end := len(dst)
+	if n%2 == 1 {
+		end -= 4 // padding: all before the values is aligned to 8 bytes
+	}
+	return Floats(dst[end-4*n : end])
+}
+
 // AppendStateBlock appends what a slot wants saved with its update.
 func AppendStateBlock(dst, state []byte) []byte {
 	r := Rows{Table: stateTable, Count: len(state)}

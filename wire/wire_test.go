@@ -245,3 +245,20 @@ func TestBlocksPassErrorsOn(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// LastFloats finds the values of the block that was appended last, wherever it
+// begins and however many they are.
+func TestLastFloats(t *testing.T) {
+	var payload []byte
+	for n := range 20 {
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = float32(100*n + i)
+		}
+		b := Block{Rows: Rows{Count: n, IDs: make([]perdure.RowID, n%3)}, Values: values}
+		payload = AppendBlock(payload, &b)
+		if got := LastFloats(payload, n); !slices.Equal(got, values) {
+			t.Errorf("%d values: %v", n, got)
+		}
+	}
+}

@@ -72,9 +72,9 @@ func (p *part) mark(rows *wire.Rows, request uint64) {
 	}
 }
 
-// renewalFrames returns the requests to send with the clock's update. It needs
+// addRenewals appends the requests to send with the clock's update. It needs
 // c.mu.
-func (c *Client) renewalFrames(sh *shardLink) (frames []wire.Frame) {
+func (c *Client) addRenewals(sh *shardLink, frames []wire.Frame) []wire.Frame {
 	for _, id := range sh.renewals {
 		if g := c.gets[id]; g != nil {
 			frames = append(frames, c.getFrame(sh, id, g))

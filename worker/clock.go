@@ -94,30 +94,32 @@ func (c *Client) staged() bool {
 // tick lets the shards apply this clock: it is staged on all of them, so it
 // will be applied on all, whatever happens to this process. It needs c.mu.
 func (c *Client) tick() {
-	c.eachPeer(func(sh *shardLink) []wire.Frame {
+	for _, sh := range c.shards {
 		for _, u := range sh.kept {
 			if u.clock == c.clock {
 				u.ticked = true
 			}
 		}
-		return []wire.Frame{c.tickFrame(sh, c.clock)}
+	}
+	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
+		return append(frames, c.tickFrame(sh, c.clock))
 	})
 }
 
-// eachPeer sends the frames for all open shards, one batch for each server. It
-// needs c.mu.
-func (c *Client) eachPeer(frames func(sh *shardLink) []wire.Frame) {
-	batches := map[*peer][]wire.Frame{}
+// eachPeer sends the frames that add appends for each open shard, one batch for
+// each server. It needs c.mu.
+func (c *Client) eachPeer(add func(sh *shardLink, frames []wire.Frame) []wire.Frame) {
 	for _, sh := range c.shards {
-		fs := frames(sh)
 		if sh.open {
-			batches[sh.peer] = append(batches[sh.peer], fs...)
+			sh.peer.batch = add(sh, sh.peer.batch)
 		}
 	}
-	for p, fs := range batches {
-		if p.conn != nil {
-			_ = p.conn.Send(fs...) // a broken connection says it itself
+	for _, p := range c.peers {
+		if p.conn != nil && len(p.batch) > 0 {
+			_ = p.conn.Send(p.batch...) // a broken connection says it itself
 		}
+		clear(p.batch) // lets the payloads go
+		p.batch = p.batch[:0]
 	}
 }
 
@@ -125,7 +127,7 @@ func (c *Client) eachPeer(frames func(sh *shardLink) []wire.Frame) {
 // and sends them. It needs c.mu.
 func (c *Client) buildUpdates() error {
 	for _, sh := range c.shards {
-		u := &update{clock: c.clock}
+		u := newUpdate(c.clock)
 		b := partBuilder{u: u, spare: &sh.spare}
 		for _, t := range c.tables {
 			if t != nil {
@@ -152,8 +154,8 @@ func (c *Client) buildUpdates() error {
 	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
-	c.eachPeer(func(sh *shardLink) []wire.Frame {
-		return append(c.updateFrames(sh, sh.kept[len(sh.kept)-1]), c.renewalFrames(sh)...)
+	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
+		return c.addRenewals(sh, c.addUpdate(sh, sh.kept[len(sh.kept)-1], frames))
 	})
 	return nil
 }
@@ -185,6 +187,10 @@ func (b *partBuilder) block(block wire.Block) {
 		b.buf = b.room(64 + 4*len(block.Values) + 8*len(block.IDs))
 	}
 	b.buf = wire.AppendBlock(b.buf, &block)
+	// Kept as they are in the payload; what the block was made of will change.
+	block.Values = wire.LastFloats(b.buf, len(block.Values))
+	block.IDs = slices.Clone(block.IDs)
+	b.u.blocks = append(b.u.blocks, block)
 }
 
 func (b *partBuilder) state(state []byte) {
@@ -199,13 +205,6 @@ func (b *partBuilder) flush() {
 		return
 	}
 	b.u.parts = append(b.u.parts, b.buf)
-	_, err := wire.ParseBlocks(b.buf, func(block *wire.Block) error {
-		b.u.blocks = append(b.u.blocks, *block)
-		return nil
-	})
-	if err != nil {
-		panic(fmt.Sprintf("worker: an update does not parse: %v", err))
-	}
 	b.buf = nil
 }
 

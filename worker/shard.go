@@ -32,6 +32,16 @@ type update struct {
 	bytes  int64
 	sends  int  // how often it was sent
 	ticked bool // staged on all shards: to be applied whatever happens
+
+	// Room for the one part and the one block that most updates have.
+	onePart  [1][]byte
+	oneBlock [1]wire.Block
+}
+
+func newUpdate(clock perdure.Clock) *update {
+	u := &update{clock: clock}
+	u.parts, u.blocks = u.onePart[:0], u.oneBlock[:0]
+	return u
 }
 
 // peer is a server's address and the connection to it.
@@ -39,6 +49,7 @@ type peer struct {
 	addr   string
 	cancel context.CancelFunc
 	conn   transport.Conn // nil while there is none; guarded by Client.mu
+	batch  []wire.Frame   // room for eachPeer
 }
 
 // direct points a shard at its present holder. It needs c.mu.
@@ -207,7 +218,7 @@ const (
 // recycle keeps the payloads of an update that is safe. One that was sent again
 // may still be queued on a connection.
 func (sh *shardLink) recycle(u *update) {
-	if u.sends == 1 && u.bytes <= spareBytes && len(sh.spare)+len(u.parts) <= mostSpare {
+	if u.sends == 1 && u.bytes <= spareBytes && len(u.blocks) > 0 && len(sh.spare)+len(u.parts) <= mostSpare {
 		sh.spare = append(sh.spare, u.parts...)
 	}
 }
@@ -219,11 +230,12 @@ func (c *Client) resend(sh *shardLink) {
 		switch {
 		case u.clock >= sh.counts.Staged:
 			c.stats.resent++
-			sh.send(c.updateFrames(sh, u)...)
+			sh.send(c.addUpdate(sh, u, nil)...)
 		case u.ticked && u.clock >= sh.counts.Ticked:
 			sh.send(c.tickFrame(sh, u.clock))
 		}
 	}
+	sh.renewals = sh.renewals[:0] // among those that follow
 	for id, g := range c.gets {
 		if g.shard == sh.id && !g.done {
 			sh.send(c.getFrame(sh, id, g))
@@ -231,8 +243,8 @@ func (c *Client) resend(sh *shardLink) {
 	}
 }
 
-func (c *Client) updateFrames(sh *shardLink, u *update) []wire.Frame {
-	frames := make([]wire.Frame, len(u.parts))
+// addUpdate appends an update's frames.
+func (c *Client) addUpdate(sh *shardLink, u *update, frames []wire.Frame) []wire.Frame {
 	u.sends++
 	for i, p := range u.parts {
 		f := c.shardFrame(sh, wire.KindUpdate)
@@ -240,7 +252,7 @@ func (c *Client) updateFrames(sh *shardLink, u *update) []wire.Frame {
 		if u.ticked {
 			f.Flags = wire.FlagTicked
 		}
-		frames[i] = f
+		frames = append(frames, f)
 		c.stats.pushed += int64(wire.HeaderBytes + len(p))
 	}
 	return frames

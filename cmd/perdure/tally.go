@@ -90,6 +90,9 @@ func (j *localJob) onProgress(p wire.Progress) {
 			j.workers[d.Process] = *d.Worker
 		}
 	}
+	if p.Generation == j.progress.Generation { // a new coordinator knows it only once all have reported
+		p.Clock = max(p.Clock, j.progress.Clock)
+	}
 	j.progress = p
 	j.progress.Places = places
 	due := time.Since(j.last.at) >= seriesEvery
