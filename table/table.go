@@ -105,15 +105,7 @@ func Apply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) {
 		axpy(-rule.RateAt(clock), delta, rows)
 		return
 	}
-	add(delta, rows)
-}
-
-// add computes y += x.
-func add(x, y []float32) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] += x[i]
-	}
+	axpy(1, delta, rows) // a product with 1 changes no bit
 }
 
 // rowSeed mixes its arguments into the start of a row's random sequence.
