@@ -235,9 +235,12 @@ func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perd
 	return index, p.Incarnation, Granted
 }
 
-// free finds the place that a process has already, or the first that nobody has.
+// free finds the place that a process has already, the first that nobody has, or
+// a slot whose process has been out of touch for a third of the patience: a
+// worker that nobody watches, which a fresh one replaces. The old one, should it
+// come back, is fenced.
 func (c *Core) free(k Kind, process string) int {
-	vacant := -1
+	vacant, lost := -1, -1
 	for i := range c.size(k) {
 		p, o := c.place(k, i)
 		if p.Process == process {
@@ -246,6 +249,12 @@ func (c *Core) free(k Kind, process string) int {
 		if vacant < 0 && (p.Process == "" || o.gone) {
 			vacant = i
 		}
+		if lost < 0 && k == Worker && !o.connected && c.tick-o.heardTick > c.patience/3 {
+			lost = i
+		}
+	}
+	if vacant < 0 {
+		return lost
 	}
 	return vacant
 }
