@@ -51,8 +51,8 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
-	inbox chan func() // runs in the loop
-	ready chan struct{}
+	inbox chan func()    // runs in the loop
+	wg    sync.WaitGroup // Run's goroutines
 
 	// The loop's own.
 	core       *membership.Core
@@ -61,7 +61,7 @@ type Coordinator struct {
 	supervisor *member
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
-	ended      bool // the supervisor has ended the job
+	ended      error // why the loop ends, once it does
 	completed  bool
 	latest     Latest
 	rated      time.Time // when latest.ClocksPerSecond was computed
@@ -117,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
 	}
 	c := &Coordinator{
-		cfg: cfg, inbox: make(chan func(), inboxSize), ready: make(chan struct{}),
+		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), revision: revision,
 		members: map[*member]struct{}{}, progressed: -1,
 	}
@@ -133,8 +133,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 // fails.
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer c.wg.Wait()
 	defer func() {
 		cancel()
 		c.cfg.Listener.Close()
@@ -142,7 +141,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			m.conn.Close()
 		}
 	}()
-	wg.Go(func() { c.accept(ctx, &wg) })
+	c.wg.Go(func() { c.accept(ctx) })
 	tick := time.NewTicker(c.cfg.Tick)
 	defer tick.Stop()
 	for {
@@ -156,11 +155,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.rate(time.Now())
 			c.progress(true)
 		}
-		if err := c.carryOut(ctx, &wg); err != nil {
+		if err := c.carryOut(ctx); err != nil {
 			return err
 		}
-		if c.ended {
-			return perdure.ErrStopped
+		if c.ended != nil {
+			return c.ended
 		}
 	}
 }
@@ -210,7 +209,7 @@ func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 }
 
 // carryOut does what the core wants done, in its order: the registry first.
-func (c *Coordinator) carryOut(ctx context.Context, wg *sync.WaitGroup) error {
+func (c *Coordinator) carryOut(ctx context.Context) error {
 	r := c.core.Ready()
 	if r.Facts != nil {
 		if err := c.save(ctx, r.Facts); err != nil {
@@ -237,7 +236,7 @@ func (c *Coordinator) carryOut(ctx context.Context, wg *sync.WaitGroup) error {
 	if r.Publish != nil {
 		p := *r.Publish
 		job, tables := c.core.Facts().Job, c.core.Facts().View.Tables
-		wg.Go(func() { c.publish(ctx, p, job, tables) })
+		c.wg.Go(func() { c.publish(ctx, p, job, tables) })
 	}
 	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
 		c.core.Finish()
@@ -304,21 +303,13 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, job per
 			return // a roll-back may have come first: it goes back to the older checkpoint
 		}
 		// Only once the registry names the new checkpoint may the old one go.
-		if ready := c.carryOutFacts(ctx); ready != nil {
-			c.cfg.Log.Error("registry", "err", ready)
+		if c.ended = c.carryOut(ctx); c.ended != nil {
 			return
 		}
 		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
 			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
 		}
 	})
-}
-
-// carryOutFacts makes the facts durable at once.
-func (c *Coordinator) carryOutFacts(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	return c.carryOut(ctx, &wg)
 }
 
 // tell passes an event on to the log and the supervisor.

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/membership"
@@ -19,13 +18,13 @@ func (m *member) send(f wire.Frame) {
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
-func (c *Coordinator) accept(ctx context.Context, wg *sync.WaitGroup) {
+func (c *Coordinator) accept(ctx context.Context) {
 	for {
 		conn, err := c.cfg.Listener.Accept()
 		if err != nil {
 			return
 		}
-		wg.Go(func() { c.serve(ctx, conn) })
+		c.wg.Go(func() { c.serve(ctx, conn) })
 	}
 }
 
@@ -257,7 +256,7 @@ func (c *Coordinator) order(o wire.Order) {
 				c.refuse(m, wire.Refusal{Over: true, Reason: "the job was ended: " + o.Spec})
 			}
 		}
-		c.ended = true
+		c.ended = perdure.ErrStopped
 	case "drop":
 		var share float64
 		var seed uint64
