@@ -1,6 +1,9 @@
 package perdure
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // JobSpec is what a job is asked to be. It never changes while the job lives.
 type JobSpec struct {
@@ -46,6 +49,13 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	return nil
+}
+
+// TwoStep reports whether the job's clocks are staged on all shards before they
+// are ticked: if any table's model asks for it, since a slot's update of a clock
+// is one for all tables.
+func (j *JobSpec) TwoStep(tables []TableSpec) bool {
+	return j.Consistency.TwoStep() || slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
 // View is the job's shape as the coordinator recorded it: who holds which

@@ -215,10 +215,7 @@ func (c *Core) highestApplied(slot int) (most perdure.Clock, known bool) {
 	return most, true
 }
 
-func (c *Core) twoStep() bool {
-	return c.facts.Job.Consistency.TwoStep() ||
-		slices.ContainsFunc(c.facts.View.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
-}
+func (c *Core) twoStep() bool { return c.facts.Job.TwoStep(c.facts.View.Tables) }
 
 // fence returns a shard's word on a slot's newest incarnation; nil unless it
 // serves and has fenced the older ones.

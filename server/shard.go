@@ -131,18 +131,12 @@ func (sh *shard) begin(v *perdure.View) bool {
 		}
 		applied = mine.Base
 	}
-	sh.intake = consistency.NewIntake(twoStep(v.Tables, sh.job.Consistency), applied, sh.s.cfg.Weakened)
+	sh.intake = consistency.NewIntake(sh.job.TwoStep(v.Tables), applied, sh.s.cfg.Weakened)
 	sh.cut = v.Cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
 	sh.restored = content{}
 	sh.ready = true
 	return true
-}
-
-// twoStep reports whether a job's clocks are staged before they are ticked: if
-// any table's model asks for it, since a clock's update is one for all tables.
-func twoStep(tables []perdure.TableSpec, model perdure.Consistency) bool {
-	return model.TwoStep() || slices.ContainsFunc(tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
 // setEnd takes over the job's end, which is a cut too. It needs sh.mu.

@@ -81,10 +81,7 @@ func (c *Client) turn() perdure.Clock {
 
 func (c *Client) ended() bool { return c.view.End > 0 && c.clock >= c.view.End }
 
-func (c *Client) twoStep() bool {
-	return c.job.Consistency.TwoStep() ||
-		slices.ContainsFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Consistency.TwoStep() })
-}
+func (c *Client) twoStep() bool { return c.job.TwoStep(c.view.Tables) }
 
 // staged reports whether this clock is staged on all shards. It needs c.mu.
 func (c *Client) staged() bool {
