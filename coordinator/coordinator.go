@@ -324,7 +324,7 @@ func (c *Coordinator) tell(e membership.Event) {
 
 // toSupervisor sends a frame to the supervisor, or keeps it for the next one.
 func (c *Coordinator) toSupervisor(f wire.Frame) {
-	if c.supervisor != nil && c.supervisor.conn.Send(f) == nil {
+	if c.supervisor != nil && c.supervisor.conn.TrySend(f) == nil {
 		return
 	}
 	if len(c.events) < maxEvents {

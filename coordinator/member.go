@@ -11,7 +11,7 @@ import (
 )
 
 func (m *member) send(f wire.Frame) {
-	if m.conn.Send(f) != nil {
+	if m.conn.TrySend(f) != nil {
 		m.conn.Close() // its reader notices
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,9 @@ const mostHeld = 1 << 20
 // send queues frames for the peer. It never waits: a peer that takes too little
 // of what it asked for must not hold others up, and loses its connection.
 func (c *conn) send(frames ...wire.Frame) {
+	if len(frames) == 0 {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.holding {
@@ -161,12 +166,8 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
-	shards := make([]*shard, 0, len(s.shards))
-	for _, sh := range s.shards {
-		shards = append(shards, sh)
-	}
 	s.mu.Unlock()
-	for _, sh := range shards {
+	for _, sh := range s.held() {
 		sh.unsubscribe(c)
 	}
 }
@@ -243,23 +244,18 @@ func (s *Server) ackSoon() {
 // connection.
 func (s *Server) ackAll() {
 	s.acking.Store(false)
+	owed := map[*conn][]wire.Frame{}
+	for _, sh := range s.held() {
+		sh.owed(owed)
+	}
+	for c, frames := range owed {
+		c.send(frames...)
+	}
+}
+
+// held returns the shards that this server has.
+func (s *Server) held() []*shard {
 	s.mu.Lock()
-	conns := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	shards := make([]*shard, 0, len(s.shards))
-	for _, sh := range s.shards {
-		shards = append(shards, sh)
-	}
-	s.mu.Unlock()
-	for _, c := range conns {
-		var owed []wire.Frame
-		for _, sh := range shards {
-			owed = append(owed, sh.owed(c)...)
-		}
-		if len(owed) > 0 {
-			c.send(owed...)
-		}
-	}
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.shards))
 }

@@ -232,14 +232,18 @@ func (sh *shard) ack(c *conn) []wire.Frame {
 	return []wire.Frame{sh.countsFrame(c, wire.KindAck)}
 }
 
-// owed is ack for those who do not hold sh.mu.
-func (sh *shard) owed(c *conn) []wire.Frame {
+// owed adds the acknowledgements that are owed, by connection.
+func (sh *shard) owed(to map[*conn][]wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if !sh.ready || sh.retired() {
-		return nil
+		return
 	}
-	return sh.ack(c)
+	for slot, dirty := range sh.dirty {
+		if c := sh.acks[slot]; dirty && c != nil {
+			to[c] = append(to[c], sh.ack(c)...)
+		}
+	}
 }
 
 // countsFrame tells a slot how far it has come. It needs sh.mu.

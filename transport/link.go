@@ -137,7 +137,8 @@ func Greet(c Conn, patience time.Duration) (hello wire.Hello, err error) {
 	return hello, wire.ParseControl(&f, &hello)
 }
 
-// Refuse tells a peer why it is turned away. The caller closes the connection.
+// Refuse tells a peer why it is turned away, if it listens. The caller closes
+// the connection.
 func Refuse(c Conn, r wire.Refusal) error {
-	return c.Send(wire.Control(wire.KindRefuse, r))
+	return c.TrySend(wire.Control(wire.KindRefuse, r))
 }

@@ -92,7 +92,7 @@ func (c *tcpConn) TrySend(frames ...wire.Frame) error { return c.send(frames, fa
 
 func (c *tcpConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
-	if err != nil {
+	if err != nil || n == 0 { // an empty write is a system call too
 		return err
 	}
 	c.mu.Lock()
