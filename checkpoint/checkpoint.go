@@ -51,7 +51,7 @@ type Segment struct {
 	Cut        perdure.Clock
 	Shard      perdure.ShardID
 	Seed       uint64          // of the initialisers
-	Seq        uint64          // updates applied in this generation
+	Seq        uint64          // updates that the rows contain
 	Applied    []perdure.Clock // per slot
 	// States holds what each slot gave to be saved; nil where it gave nothing.
 	// It is as long as Applied, or empty when no slot gave anything.

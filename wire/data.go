@@ -179,7 +179,7 @@ func skipPad(rest []byte, size int) []byte {
 // Answer is the payload of KindRows: what a Get is answered with. The rows are
 // those asked for, in that order.
 //
-//	 0      8     seq: updates the shard had applied in this generation
+//	 0      8     seq: updates that the shard's rows contained
 //	 8      8     n, length of the applied vector
 //	16      8·n   the applied vector: for each slot, its clocks contained
 //	16+8n   4·m   the values

@@ -5,19 +5,22 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// mostAhead bounds the bytes that are asked for ahead.
+// mostAhead bounds the bytes that are asked for ahead, and those noted for it.
 const mostAhead = 16 << 20
 
 // expire notes those of the rows just read that the cache will no longer answer
 // after the next clock, for renew. With no staleness allowed there is nothing to
 // ask for before others have finished.
 func (t *Table) expire(rows *wire.Rows) {
-	if m := t.spec.Consistency; m.Kind != perdure.SSP || m.Staleness == 0 || t.c.exact {
+	m := t.spec.Consistency
+	if m.Kind != perdure.SSP || m.Staleness == 0 || t.c.exact || t.expiringBytes >= mostAhead {
 		return
 	}
 	at := t.ahead()
-	t.request(rows, at, func(r *reading) bool { return !t.mayAnswer(r, at) },
-		func(g *get) { t.expiring = append(t.expiring, g.rows) })
+	t.request(rows, at, func(r *reading) bool { return !t.mayAnswer(r, at) }, func(g *get) {
+		t.expiring = append(t.expiring, g.rows)
+		t.expiringBytes += 4 * t.spec.Dim * g.rows.Count
+	})
 }
 
 // ahead is the clock that rows are asked for ahead of: the one after the next.
@@ -50,7 +53,7 @@ func (t *Table) renew() {
 			sh.renewals = append(sh.renewals, id)
 		})
 	}
-	t.expiring = t.expiring[:0]
+	t.expiring, t.expiringBytes = t.expiring[:0], 0
 }
 
 // mark notes at cached rows which request will replace them.

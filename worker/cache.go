@@ -256,7 +256,7 @@ func (t *Table) forget() {
 		clear(p.read)
 		p.uniform = false
 	}
-	t.expiring = nil
+	t.expiring, t.expiringBytes = nil, 0
 }
 
 // measure counts what a read saw: for every other slot the clock differential,

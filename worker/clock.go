@@ -232,7 +232,7 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	}
 	g := &get{shard: c.home(), load: true, need: c.clock}
 	id := c.ask(g)
-	defer delete(c.gets, id)
+	defer c.drop(id)
 	err := c.wait(ctx, func() (bool, error) { return g.done, c.usable() })
 	return g.state, err
 }

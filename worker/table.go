@@ -19,7 +19,8 @@ type Table struct {
 	spec  perdure.TableSpec
 	parts []*part // by shard
 
-	expiring []wire.Rows // read in the present clock, to be asked for ahead
+	expiring      []wire.Rows // read in the present clock, to be asked for ahead
+	expiringBytes int
 }
 
 // part is one shard's part of a table as this client has it: the rows it has
