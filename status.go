@@ -2,17 +2,8 @@ package perdure
 
 // ServerStatus is a server's Status.
 type ServerStatus struct {
-	Revision uint64         `json:"revision"` // of the view it acts on
-	Shards   []ShardStatus  `json:"shards"`
-	Counters ServerCounters `json:"counters"`
-}
-
-// ServerCounters count since the process's start.
-type ServerCounters struct {
-	UpdatesApplied    int64 `json:"updates_applied"`
-	UpdatesLost       int64 `json:"updates_lost"`
-	UpdatesDuplicate  int64 `json:"updates_duplicate"`
-	BytesCheckpointed int64 `json:"bytes_checkpointed"`
+	Revision uint64        `json:"revision"` // of the view it acts on
+	Shards   []ShardStatus `json:"shards"`
 }
 
 // ShardStatus is one shard's part of a ServerStatus.
@@ -72,11 +63,10 @@ type Acked struct {
 
 // WorkerCounters count since the process's start.
 type WorkerCounters struct {
-	UpdatesSent   int64 `json:"updates_sent"`
-	UpdatesResent int64 `json:"updates_resent"`
-	BytesPushed   int64 `json:"bytes_pushed"`
-	BytesPulled   int64 `json:"bytes_pulled"`
-	Samples       int64 `json:"samples"`
+	UpdatesSent int64 `json:"updates_sent"`
+	BytesPushed int64 `json:"bytes_pushed"`
+	BytesPulled int64 `json:"bytes_pulled"`
+	Samples     int64 `json:"samples"`
 	// ClockDifferential counts reads of a row, per other slot, by (that slot's
 	// clocks contained in the row - 1) - the reader's clock (ESSP paper, fig. 2).
 	ClockDifferential map[int64]int64 `json:"clock_differential,omitempty"`

@@ -306,9 +306,6 @@ func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress
 		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
 		State: d.State, Clock: d.Clock, Problem: d.Problem,
 	}
-	if d.Server != nil {
-		p.Server = &d.Server.Counters
-	}
 	if d.Worker != nil {
 		p.Worker = &d.Worker.Counters
 	}

@@ -52,8 +52,6 @@ func (sh *shard) took(c *conn, verdict consistency.Verdict, ack bool) {
 	case consistency.Gap:
 		c.send(sh.frame(wire.KindMoved)) // it opens the shard anew and resends from what it is told
 		return
-	case consistency.Duplicate:
-		sh.s.counters.duplicate.Add(1)
 	case consistency.Fenced:
 		return // its connection is being closed
 	}

@@ -56,7 +56,6 @@ func (sh *shard) save(seg *checkpoint.Segment) {
 		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, seg.Cut, err))
 		return
 	}
-	sh.s.counters.checkpointed.Add(ref.Bytes)
 	sh.saved(seg.Cut, ref)
 	sh.s.notify()
 }

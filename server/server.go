@@ -70,8 +70,7 @@ type Server struct {
 	conns       map[*conn]struct{}
 	coordinator transport.Conn // nil while there is none
 
-	acking   atomic.Bool // ackAll is on its way
-	counters counters
+	acking atomic.Bool // ackAll is on its way
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a
@@ -217,7 +216,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 
 // status needs s.mu.
 func (s *Server) status() perdure.ServerStatus {
-	st := perdure.ServerStatus{Revision: s.view.Revision, Counters: s.counters.snapshot()}
+	st := perdure.ServerStatus{Revision: s.view.Revision}
 	for _, sh := range s.shards {
 		st.Shards = append(st.Shards, sh.status(&s.view))
 	}

@@ -65,16 +65,6 @@ type waitingGet struct {
 	rows    wire.Rows
 }
 
-// counters count since the process's start.
-type counters struct{ applied, lost, duplicate, checkpointed atomic.Int64 }
-
-func (c *counters) snapshot() perdure.ServerCounters {
-	return perdure.ServerCounters{
-		UpdatesApplied: c.applied.Load(), UpdatesLost: c.lost.Load(),
-		UpdatesDuplicate: c.duplicate.Load(), BytesCheckpointed: c.checkpointed.Load(),
-	}
-}
-
 func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
 	return &shard{
 		s: s, id: id, name: n, job: *s.job,
@@ -182,11 +172,6 @@ func (sh *shard) pump() {
 // apply changes the rows by an update. Its payloads were checked when they
 // came. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
-	if u.Lost {
-		sh.s.counters.lost.Add(1)
-	} else {
-		sh.s.counters.applied.Add(1)
-	}
 	for _, payload := range u.Parts {
 		state, err := wire.ParseBlocks(payload, func(b *wire.Block) error {
 			return sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock)

@@ -103,7 +103,6 @@ type PlaceProgress struct {
 	State       string                  `json:"state"` // waiting, alive, silent, dead
 	Clock       perdure.Clock           `json:"clock"`
 	Problem     string                  `json:"problem,omitempty"`
-	Server      *perdure.ServerCounters `json:"server,omitempty"`
 	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
 }
 

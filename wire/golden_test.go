@@ -123,12 +123,11 @@ func controlSamples() []sample {
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
-			Counters: perdure.ServerCounters{UpdatesApplied: 1, UpdatesLost: 2, UpdatesDuplicate: 3, BytesCheckpointed: 4},
 		}}),
 		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
 			Revision: 9, Generation: 3, Clock: 64, Finished: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
 			Counters: perdure.WorkerCounters{
-				UpdatesSent: 1, UpdatesResent: 2, BytesPushed: 3, BytesPulled: 4, Samples: 5,
+				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
 			},
 		}}),
@@ -141,7 +140,7 @@ func controlSamples() []sample {
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Serving: true, UpdatesIn: 3, UpdatesLost: 1, ClocksRedone: 2,
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61, Problem: "disk full",
-				Server: &perdure.ServerCounters{UpdatesApplied: 1}, Worker: &perdure.WorkerCounters{UpdatesSent: 1},
+				Worker: &perdure.WorkerCounters{UpdatesSent: 1},
 			}},
 		}),
 	}

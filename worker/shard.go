@@ -229,7 +229,6 @@ func (c *Client) resend(sh *shardLink) {
 	for _, u := range sh.kept {
 		switch {
 		case u.clock >= sh.counts.Staged:
-			c.stats.resent++
 			sh.send(c.addUpdate(sh, u, nil)...)
 		case u.ticked && u.clock >= sh.counts.Ticked:
 			sh.send(c.tickFrame(sh, u.clock))

@@ -36,15 +36,15 @@ func (h *histogram) counts() map[int64]int64 {
 
 // stats are counted since the client's start; Client.mu guards them.
 type stats struct {
-	sent, resent, pushed, pulled, samples int64
-	differential, lag                     *histogram
+	sent, pushed, pulled, samples int64
+	differential, lag             *histogram
 }
 
 func (s *stats) init() { s.differential, s.lag = &histogram{}, &histogram{} }
 
 func (s *stats) snapshot() perdure.WorkerCounters {
 	return perdure.WorkerCounters{
-		UpdatesSent: s.sent, UpdatesResent: s.resent, BytesPushed: s.pushed, BytesPulled: s.pulled,
+		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: s.pulled,
 		Samples: s.samples, ClockDifferential: s.differential.counts(), ReadLag: s.lag.counts(),
 	}
 }
