@@ -19,6 +19,10 @@ var (
 	// good: retrying with the same parameters cannot succeed.
 	ErrRefused = errors.New("perdure: refused")
 
+	// ErrNonFinite is returned by Inc for a delta with NaN or ±Inf in it, unless
+	// the table lets them through. Nothing of the delta is taken.
+	ErrNonFinite = errors.New("perdure: NaN or Inf in an update")
+
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )

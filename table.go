@@ -10,81 +10,36 @@ import (
 // one message of 1 MiB.
 const MaxDim = 1 << 18
 
-// TableSpec describes a dense table: Rows × Dim float32, numbered from row 0.
+// TableSpec describes a table of float32 rows of Dim values each. A dense table
+// has the rows 0 … Rows-1. A sparse one has a row for every 64-bit number: a row
+// is stored from its first update on, and until then is what Init makes of it.
 type TableSpec struct {
 	Name        string      `json:"name"`
-	Rows        int64       `json:"rows"`
-	Dim         int         `json:"dim"` // float32 values per row
+	Rows        int64       `json:"rows,omitempty"`   // dense only
+	Sparse      bool        `json:"sparse,omitempty"` // rows are any RowID
+	Dim         int         `json:"dim"`              // float32 values per row
 	Rule        Rule        `json:"rule"`
 	Init        Init        `json:"init"`
 	Consistency Consistency `json:"consistency"`
+
+	// Evict, of a sparse table: a row that was not updated for so many clocks is
+	// dropped, with its rule's state, and begins again when it is next updated. 0:
+	// never. Reads do not count: what a shard holds is a function of its updates.
+	Evict Clock `json:"evict,omitempty"`
+	// NonFinite says what becomes of an update with NaN or ±Inf in it.
+	NonFinite NonFinite `json:"non_finite,omitempty"`
 }
 
-// RuleKind names how a delta changes a row.
-type RuleKind string
+// NonFinite is a table's policy for updates that contain NaN or ±Inf.
+type NonFinite string
 
-// The update rules: RuleAdd computes row += delta; RuleSGD row -= rate(clock)·delta.
+// The policies: RefuseNonFinite makes Inc fail with ErrNonFinite, and a server
+// close the connection of a client that sends such an update all the same;
+// AllowNonFinite applies it.
 const (
-	RuleAdd RuleKind = "add"
-	RuleSGD RuleKind = "sgd"
+	RefuseNonFinite NonFinite = "" // the default
+	AllowNonFinite  NonFinite = "allow"
 )
-
-// Schedule names how the learning rate of RuleSGD depends on the clock.
-type Schedule string
-
-// The learning-rate schedules, with t = clock + 1: const η; sqrt η/√t; step
-// η·Factor^⌊clock/Every⌋.
-const (
-	ScheduleConst Schedule = "const"
-	ScheduleSqrt  Schedule = "sqrt"
-	ScheduleStep  Schedule = "step"
-)
-
-// Rule is a table's update rule. The rate fields are used by RuleSGD only.
-type Rule struct {
-	Kind     RuleKind `json:"kind"`
-	Rate     float64  `json:"rate,omitempty"`     // η, the learning rate at clock 0
-	Schedule Schedule `json:"schedule,omitempty"` // "" means const
-	Every    Clock    `json:"every,omitempty"`    // step: clocks between two reductions
-	Factor   float64  `json:"factor,omitempty"`   // step: what the rate is multiplied with
-}
-
-// RateAt returns the learning rate for an update of clock c. It is a function
-// of its arguments only: server and worker get the same bits.
-func (r Rule) RateAt(c Clock) float32 {
-	switch r.Schedule {
-	case ScheduleSqrt:
-		return float32(r.Rate / math.Sqrt(float64(c)+1))
-	case ScheduleStep:
-		return float32(r.Rate * math.Pow(r.Factor, float64(c/r.Every)))
-	default:
-		return float32(r.Rate)
-	}
-}
-
-// Validate reports what is wrong with the rule, if anything.
-func (r Rule) Validate() error {
-	switch r.Kind {
-	case RuleAdd:
-		return nil
-	case RuleSGD:
-	default:
-		return fmt.Errorf("%w: unknown update rule %q; choose add or sgd", ErrUsage, r.Kind)
-	}
-	if !(r.Rate > 0) || math.IsInf(r.Rate, 0) {
-		return fmt.Errorf("%w: learning rate %v is not a finite number > 0", ErrUsage, r.Rate)
-	}
-	switch r.Schedule {
-	case "", ScheduleConst, ScheduleSqrt:
-		return nil
-	case ScheduleStep:
-		if r.Every < 1 || !(r.Factor > 0) || r.Factor > 1 {
-			return fmt.Errorf("%w: schedule step needs every ≥ 1 clocks and a factor in (0, 1]; got every %d, factor %v", ErrUsage, r.Every, r.Factor)
-		}
-		return nil
-	}
-	return fmt.Errorf("%w: unknown learning-rate schedule %q; choose const, sqrt or step", ErrUsage, r.Schedule)
-}
 
 // InitKind names the distribution of a row's initial values.
 type InitKind string
@@ -112,28 +67,62 @@ func (t TableSpec) Validate(shards int) error {
 	if !tableName.MatchString(t.Name) {
 		return fmt.Errorf("%w: table name %q: use 1 to 64 letters, digits, '_', '.', '-', a letter first", ErrUsage, t.Name)
 	}
-	if t.Rows < 1 || t.Dim < 1 || t.Dim > MaxDim {
-		return fmt.Errorf("%w: table %s: %d rows × %d; needs at least 1 row and 1 to %d values in each", ErrUsage, t.Name, t.Rows, t.Dim, MaxDim)
+	if t.Dim < 1 || t.Dim > MaxDim {
+		return fmt.Errorf("%w: table %s: rows of %d values; choose 1 to %d values", ErrUsage, t.Name, t.Dim, MaxDim)
 	}
-	if t.Rows > math.MaxInt64/4/int64(t.Dim) {
-		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
+	if err := t.validateRows(shards); err != nil {
+		return err
 	}
-	if int64(shards) > t.Rows {
-		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows", ErrUsage, shards, t.Name, t.Rows)
+	if err := t.validateInit(); err != nil {
+		return err
 	}
-	switch t.Init.Kind {
-	case "", InitZeros, InitUniform, InitNormal:
-	default:
-		return fmt.Errorf("%w: table %s: unknown initialiser %q; choose zeros, uniform or normal", ErrUsage, t.Name, t.Init.Kind)
-	}
-	if math.IsNaN(t.Init.Scale) || math.IsInf(t.Init.Scale, 0) || t.Init.Scale < 0 {
-		return fmt.Errorf("%w: table %s: initial scale %v is not a finite number ≥ 0", ErrUsage, t.Name, t.Init.Scale)
+	if t.NonFinite != RefuseNonFinite && t.NonFinite != AllowNonFinite {
+		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to refuse them", ErrUsage, t.Name, t.NonFinite)
 	}
 	if err := t.Rule.Validate(); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	if _, err := ParseConsistency(t.Consistency.String()); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func (t TableSpec) validateRows(shards int) error {
+	if t.Sparse {
+		if t.Rows != 0 {
+			return fmt.Errorf("%w: table %s: a sparse table has no number of rows; leave out its %d", ErrUsage, t.Name, t.Rows)
+		}
+		if t.Evict < 0 || t.Evict > math.MaxInt32 {
+			return fmt.Errorf("%w: table %s: eviction after %d clocks; choose 0 (never) to %d", ErrUsage, t.Name, t.Evict, math.MaxInt32)
+		}
+		return nil
+	}
+	switch {
+	case t.Rows < 1:
+		return fmt.Errorf("%w: table %s: %d rows; a table needs at least 1 row, or Sparse", ErrUsage, t.Name, t.Rows)
+	case t.Rows > math.MaxInt64/4/int64(t.Dim):
+		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
+	case int64(shards) > t.Rows:
+		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows", ErrUsage, shards, t.Name, t.Rows)
+	case t.Evict != 0:
+		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)
+	}
+	return nil
+}
+
+func (t TableSpec) validateInit() error {
+	switch t.Init.Kind {
+	case "", InitZeros:
+	case InitUniform, InitNormal:
+		if t.Rule.Kind == RuleFTRL {
+			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initialiser zeros", ErrUsage, t.Name)
+		}
+	default:
+		return fmt.Errorf("%w: table %s: unknown initialiser %q; choose zeros, uniform or normal", ErrUsage, t.Name, t.Init.Kind)
+	}
+	if math.IsNaN(t.Init.Scale) || math.IsInf(t.Init.Scale, 0) || t.Init.Scale < 0 {
+		return fmt.Errorf("%w: table %s: initial scale %v is not a finite number ≥ 0", ErrUsage, t.Name, t.Init.Scale)
 	}
 	return nil
 }

@@ -118,7 +118,11 @@ func TestRule(t *testing.T) {
 	}
 	for _, r := range []perdure.Rule{
 		{Kind: perdure.RuleAdd},
-		{Kind: perdure.RuleAdd, Rate: math.NaN()}, // add looks at no rate
+		{Kind: perdure.RuleMomentum, Rate: 1, Momentum: 0.9, Decay: 0.1, ClipValue: 1, ClipNorm: 2},
+		perdure.Rule{Kind: perdure.RuleNesterov, Rate: 1}.WithDefaults(), perdure.Rule{Kind: perdure.RuleAdagrad, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleRowwiseAdagrad, Rate: 1}.WithDefaults(), perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1}.WithDefaults(),
+		{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, L1: 1, L2: 0.5},
 		sgd(func(*perdure.Rule) {}), sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleConst }),
 		sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleSqrt }), step(1, 1), step(100, 0.5),
 	} {
@@ -127,12 +131,25 @@ func TestRule(t *testing.T) {
 		}
 	}
 	for what, r := range map[string]perdure.Rule{
-		"choose add or sgd": {}, "choose const, sqrt or step": sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
-		"learning rate 0":    sgd(func(r *perdure.Rule) { r.Rate = 0 }),
-		"learning rate -1":   sgd(func(r *perdure.Rule) { r.Rate = -1 }),
-		"learning rate NaN":  sgd(func(r *perdure.Rule) { r.Rate = math.NaN() }),
-		"learning rate +Inf": sgd(func(r *perdure.Rule) { r.Rate = math.Inf(1) }),
-		"every 0":            step(0, 0.5), "factor 0": step(1, 0), "factor 1.5": step(1, 1.5), "factor NaN": step(1, math.NaN()),
+		"choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl": {}, "choose const, sqrt or step": sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
+		"learning rate 0":               sgd(func(r *perdure.Rule) { r.Rate = 0 }),
+		"learning rate -1":              sgd(func(r *perdure.Rule) { r.Rate = -1 }),
+		"learning rate NaN":             sgd(func(r *perdure.Rule) { r.Rate = math.NaN() }),
+		"learning rate +Inf":            sgd(func(r *perdure.Rule) { r.Rate = math.Inf(1) }),
+		"rule add has no learning rate": {Kind: perdure.RuleAdd, Rate: math.NaN()},
+		"rule add has no clip value":    {Kind: perdure.RuleAdd, ClipValue: 1},
+		"rule ftrl has no decay":        {Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, Decay: 1},
+		"momentum 0 of rule momentum":   {Kind: perdure.RuleMomentum, Rate: 1},
+		"momentum 1 of rule nesterov":   {Kind: perdure.RuleNesterov, Rate: 1, Momentum: 1},
+		"beta2 0.9999999999":            {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.9999999999, Epsilon: 1e-8}, // 1 as a float32
+		"epsilon 1e-60":                 {Kind: perdure.RuleAdagrad, Rate: 1, Epsilon: 1e-60},                              // 0 as a float32
+		"epsilon 0":                     {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.99},
+		"beta 0":                        {Kind: perdure.RuleFTRL, Rate: 1},
+		"l1 -1":                         {Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, L1: -1},
+		"decay -0.1":                    sgd(func(r *perdure.Rule) { r.Decay = -0.1 }),
+		"clip norm +Inf":                sgd(func(r *perdure.Rule) { r.ClipNorm = math.Inf(1) }),
+		"rule sgd has no momentum":      sgd(func(r *perdure.Rule) { r.Momentum = 0.5 }),
+		"every 0":                       step(0, 0.5), "factor 0": step(1, 0), "factor 1.5": step(1, 1.5), "factor NaN": step(1, math.NaN()),
 	} {
 		oneLine(t, what, r.Validate(), what)
 	}
@@ -170,6 +187,12 @@ func table(change func(*perdure.TableSpec)) perdure.TableSpec {
 	return s
 }
 
+func sparse(change func(*perdure.TableSpec)) perdure.TableSpec {
+	s := table(func(s *perdure.TableSpec) { s.Sparse, s.Rows = true, 0 })
+	change(&s)
+	return s
+}
+
 func TestTableSpec(t *testing.T) {
 	for what, s := range map[string]perdure.TableSpec{
 		"plain":             table(func(*perdure.TableSpec) {}),
@@ -180,6 +203,8 @@ func TestTableSpec(t *testing.T) {
 		"zeros":             table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitZeros }),
 		"uniform":           table(func(s *perdure.TableSpec) { s.Init = perdure.Init{Kind: perdure.InitUniform, Scale: 0.1} }),
 		"normal, no spread": table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitNormal }),
+		"sparse":            sparse(func(*perdure.TableSpec) {}),
+		"sparse, evicting":  sparse(func(s *perdure.TableSpec) { s.Evict, s.NonFinite = 100, perdure.AllowNonFinite }),
 		"ssp":               table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: 2} }),
 	} {
 		if err := s.Validate(4); err != nil {
@@ -214,7 +239,15 @@ func TestTableSpec(t *testing.T) {
 		{scale(-1), "finite number ≥ 0"},
 		{scale(math.NaN()), "finite number ≥ 0"},
 		{scale(math.Inf(1)), "finite number ≥ 0"},
-		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "choose add or sgd"},
+		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adamax" }), "choose add, sgd"},
+		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "learning rate 0"},
+		{table(func(s *perdure.TableSpec) {
+			s.Rule, s.Init = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1}, perdure.Init{Kind: perdure.InitNormal}
+		}), "use the initialiser zeros"},
+		{table(func(s *perdure.TableSpec) { s.NonFinite = "drop" }), "choose allow"},
+		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
+		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
+		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
 		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S or asp"},
 		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:2"},
 	} {

@@ -2,11 +2,15 @@
 // which server. Its functions are pure and deterministic: every process gets
 // the same answers from the job's numbers alone.
 //
-// Invariant: the shards' row ranges of a table are disjoint, in order, cover
+// Invariant: the shards' row ranges of a dense table are disjoint, in order, cover
 // the table, and differ in size by at most one row.
 package placement
 
-import "github.com/perdure/perdure"
+import (
+	"math/bits"
+
+	"github.com/perdure/perdure"
+)
 
 // Range returns the rows of shard s of a table of the given number of rows: the
 // first one and how many. It needs 1 ≤ shards ≤ rows and 0 ≤ s < shards.
@@ -27,6 +31,17 @@ func ShardOf(rows int64, shards int, row perdure.RowID) perdure.ShardID {
 		return perdure.ShardID(larger + (r-wide)/size)
 	}
 	return perdure.ShardID(r / (size + 1))
+}
+
+// ShardOfID returns the shard that holds a row of a sparse table: rows are spread
+// by a hash, so that ids that follow one another do not meet on one shard.
+func ShardOfID(row perdure.RowID, shards int) perdure.ShardID {
+	h := uint64(row) * 0x9e3779b97f4a7c15 // the finaliser of SplitMix64, and its constant
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	h ^= h >> 31
+	high, _ := bits.Mul64(h, uint64(shards)) // h·shards / 2^64
+	return perdure.ShardID(high)
 }
 
 // Home returns the shard that keeps what a slot's program saves.

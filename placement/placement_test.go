@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -60,4 +61,26 @@ func TestAssignIsBalanced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where a row of a sparse table is never changes, and rows that follow one another
+// are spread evenly.
+func TestShardOfID(t *testing.T) {
+	for row, want := range map[perdure.RowID]perdure.ShardID{0: 0, 1: 14, 2: 6, 1000: 1, math.MaxUint64: 3} {
+		if got := placement.ShardOfID(row, 16); got != want {
+			t.Errorf("row %d is on shard %d of 16, want %d", row, got, want)
+		}
+	}
+	for _, shards := range []int{1, 2, 7, 16} {
+		count := make([]int, shards)
+		const rows = 100_000
+		for row := range perdure.RowID(rows) {
+			count[placement.ShardOfID(row, shards)]++
+		}
+		for s, n := range count {
+			if mean := rows / shards; n < mean*9/10 || n > mean*11/10 {
+				t.Errorf("shard %d of %d has %d of %d rows", s, shards, n, rows)
+			}
+		}
+	}
 }

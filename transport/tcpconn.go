@@ -169,7 +169,7 @@ func (c *tcpConn) read(f *wire.Frame) error {
 		}
 		return err
 	}
-	return wire.Verify(c.header[:], f.Payload)
+	return wire.Verify(c.header[:], f.Payload, nil)
 }
 
 // Close implements Conn. Frames that were sent before are still written if the

@@ -105,7 +105,21 @@ type Header struct {
 type Frame struct {
 	Header
 	Payload []byte
+	// Body is the rest of the payload: a sender may keep a message's bulk apart, so
+	// that it is sent from where it lies. On the wire there is no seam.
+	Body []byte
+	// Release, if not nil, is called once when the transport that the frame was sent
+	// on has no more use for Payload and Body: they are on their way, or never
+	// will be.
+	Release Releaser
 }
+
+// Releaser takes back what a frame's bytes lie in. It is called from any
+// goroutine and must not wait.
+type Releaser interface{ Release() }
+
+// PayloadBytes returns the payload's length, body included.
+func (f *Frame) PayloadBytes() int { return len(f.Payload) + len(f.Body) }
 
 // Errors of decoding. Each means that the connection cannot be used any more.
 var (
@@ -118,7 +132,7 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// PutHeader writes the header of f, with the checksum over it and f.Payload,
+// PutHeader writes the header of f, with the checksum over it and its payload,
 // into dst[:HeaderBytes].
 func PutHeader(dst []byte, f *Frame) {
 	h := dst[:HeaderBytes]
@@ -126,7 +140,7 @@ func PutHeader(dst []byte, f *Frame) {
 	copy(h, magic)
 	h[4], h[5] = Version, byte(f.Kind)
 	le.PutUint16(h[6:], f.Flags)
-	le.PutUint32(h[8:], uint32(len(f.Payload)))
+	le.PutUint32(h[8:], uint32(f.PayloadBytes()))
 	le.PutUint32(h[12:], 0)
 	le.PutUint64(h[16:], uint64(f.Generation))
 	le.PutUint64(h[24:], uint64(f.Epoch))
@@ -137,11 +151,12 @@ func PutHeader(dst []byte, f *Frame) {
 	le.PutUint32(h[56:], uint32(f.Shard))
 	le.PutUint16(h[60:], f.Part)
 	le.PutUint16(h[62:], f.Parts)
-	le.PutUint32(h[12:], checksum(h, f.Payload))
+	le.PutUint32(h[12:], checksum(h, f.Payload, f.Body))
 }
 
-func checksum(header, payload []byte) uint32 {
-	return crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
+func checksum(header, payload, body []byte) uint32 {
+	sum := crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
+	return crc32.Update(sum, castagnoli, body)
 }
 
 // ParseHeader reads the header in src[:HeaderBytes] into f and returns the
@@ -176,12 +191,13 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 	return int(n), nil
 }
 
-// Verify checks the checksum of a header as it was received and its payload.
-// It overwrites the checksum field of header with zeros.
-func Verify(header, payload []byte) error {
+// Verify checks the checksum of a header as it was received and its payload,
+// which may lie in two pieces. It overwrites the checksum field of header with
+// zeros.
+func Verify(header, payload, body []byte) error {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
-	if got := checksum(header[:HeaderBytes], payload); got != want {
+	if got := checksum(header[:HeaderBytes], payload, body); got != want {
 		return fmt.Errorf("%w: frame says %08x, its bytes give %08x", ErrChecksum, want, got)
 	}
 	return nil
@@ -192,7 +208,7 @@ func Append(dst []byte, f *Frame) []byte {
 	n := len(dst)
 	dst = append(dst, make([]byte, HeaderBytes)...)
 	PutHeader(dst[n:], f)
-	return append(dst, f.Payload...)
+	return append(append(dst, f.Payload...), f.Body...)
 }
 
 // Decode reads one whole frame from the start of src and returns the rest of
@@ -211,7 +227,7 @@ func Decode(src []byte, f *Frame) (rest []byte, err error) {
 		return src, fmt.Errorf("%w: %d payload bytes announced, %d there", ErrPayload, n, len(src)-HeaderBytes)
 	}
 	f.Payload = src[HeaderBytes : HeaderBytes+n : HeaderBytes+n]
-	if err := Verify(header[:], f.Payload); err != nil {
+	if err := Verify(header[:], f.Payload, nil); err != nil {
 		return src, err
 	}
 	return src[HeaderBytes+n:], nil

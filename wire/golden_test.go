@@ -42,7 +42,7 @@ func data(name string, kind Kind, flags uint16, payload []byte, want any, parse 
 		Kind: kind, Flags: flags, Generation: 3, Epoch: 5, Clock: 1234, Request: 77,
 		Slot: 2, Incarnation: 4, Shard: 6, Part: 1, Parts: 2,
 	}
-	return sample{name, Frame{h, payload}, want, parse}
+	return sample{name, Frame{Header: h, Payload: payload}, want, parse}
 }
 
 // blocks is an update as ParseBlocks gives it.
@@ -98,6 +98,7 @@ var sampleTable = perdure.TableSpec{
 	Rule:        perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 100, Factor: 0.25},
 	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
+	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite,
 }
 
 var sampleJob = perdure.JobSpec{

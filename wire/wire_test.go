@@ -31,9 +31,10 @@ func TestFramesRoundTrip(t *testing.T) {
 		var sent []Frame
 		var b []byte
 		for range rapid.IntRange(1, 4).Draw(t, "frames") {
-			f := Frame{drawHeader(t), rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload")}
+			f := Frame{Header: drawHeader(t), Payload: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "payload")}
 			sent = append(sent, f)
-			b = Append(b, &f)
+			seam := rapid.IntRange(0, len(f.Payload)).Draw(t, "seam") // on the wire there is none
+			b = Append(b, &Frame{Header: f.Header, Payload: f.Payload[:seam], Body: f.Payload[seam:]})
 		}
 		for i := range sent {
 			var f Frame
@@ -169,14 +170,14 @@ func TestHeaderErrors(t *testing.T) {
 		"another clock":   {func(b []byte) { b[32]++ }, ErrChecksum},
 		"another payload": {func(b []byte) { b[HeaderBytes]++ }, ErrChecksum},
 	} {
-		b := Append(nil, &Frame{Header{Kind: KindState}, []byte("state")})
+		b := Append(nil, &Frame{Header: Header{Kind: KindState}, Payload: []byte("state")})
 		c.change(b)
 		var f Frame
 		if _, err := Decode(b, &f); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
-	large := Frame{Header{Kind: KindState}, make([]byte, MaxPayload)}
+	large := Frame{Header: Header{Kind: KindState}, Payload: make([]byte, MaxPayload)}
 	var f Frame
 	if _, err := Decode(Append(nil, &large), &f); err != nil || len(f.Payload) != MaxPayload {
 		t.Errorf("the largest payload there may be: %v", err)
@@ -188,7 +189,7 @@ func TestHeaderErrors(t *testing.T) {
 func TestTruncatedPayloads(t *testing.T) {
 	for _, s := range dataSamples() {
 		for n := range len(s.frame.Payload) {
-			f := Frame{s.frame.Header, s.frame.Payload[:n:n]}
+			f := Frame{Header: s.frame.Header, Payload: s.frame.Payload[:n:n]}
 			switch got := s.parse(&f).(type) {
 			case error:
 				if s.frame.Kind != KindGet && !errors.Is(got, ErrPayload) {

@@ -1,0 +1,179 @@
+package perdure
+
+import (
+	"fmt"
+	"math"
+)
+
+// RuleKind names how an update changes a row.
+type RuleKind string
+
+// The update rules, for a row w, what was Inc'd g, and the learning rate η of
+// the update's clock; all but RuleAdd take g for a gradient. Package table has
+// the formulas.
+const (
+	RuleAdd            RuleKind = "add"             // w += g
+	RuleSGD            RuleKind = "sgd"             // w -= η·g
+	RuleMomentum       RuleKind = "momentum"        // heavy ball (Polyak 1964)
+	RuleNesterov       RuleKind = "nesterov"        // Nesterov's momentum, as in Sutskever et al. 2013
+	RuleAdagrad        RuleKind = "adagrad"         // Duchi et al. 2011
+	RuleRowwiseAdagrad RuleKind = "rowwise-adagrad" // Adagrad with one accumulator for each row
+	RuleAdam           RuleKind = "adam"            // Kingma and Ba 2015; with Decay AdamW, Loshchilov and Hutter 2019
+	RuleFTRL           RuleKind = "ftrl"            // FTRL-Proximal, McMahan et al. 2013
+)
+
+// Schedule names how the learning rate depends on the clock.
+type Schedule string
+
+// The learning-rate schedules, with t = clock + 1: const η; sqrt η/√t; step
+// η·Factor^⌊clock/Every⌋.
+const (
+	ScheduleConst Schedule = "const"
+	ScheduleSqrt  Schedule = "sqrt"
+	ScheduleStep  Schedule = "step"
+)
+
+// Rule is a table's update rule. Fields that a rule does not use must be zero.
+// Momentum, Beta1, Beta2, Epsilon and Beta have usual values that
+// WithDefaults fills in.
+type Rule struct {
+	Kind     RuleKind `json:"kind"`
+	Rate     float64  `json:"rate,omitempty"`     // η, the learning rate at clock 0; all but add
+	Schedule Schedule `json:"schedule,omitempty"` // "" means const
+	Every    Clock    `json:"every,omitempty"`    // step: clocks between two reductions
+	Factor   float64  `json:"factor,omitempty"`   // step: what the rate is multiplied with
+
+	Momentum float64 `json:"momentum,omitempty"` // μ of momentum and nesterov, in (0, 1)
+	Beta1    float64 `json:"beta1,omitempty"`    // adam, in (0, 1)
+	Beta2    float64 `json:"beta2,omitempty"`    // adam, in (0, 1)
+	Epsilon  float64 `json:"epsilon,omitempty"`  // adagrad, rowwise-adagrad, adam; > 0
+	Beta     float64 `json:"beta,omitempty"`     // ftrl; > 0
+	L1       float64 `json:"l1,omitempty"`       // ftrl; ≥ 0
+	L2       float64 `json:"l2,omitempty"`       // ftrl; ≥ 0
+
+	// Decay is the weight decay λ ≥ 0: g += λ·w before the rule, and under adam
+	// w -= η·λ·w beside it. Not for add and ftrl.
+	Decay float64 `json:"decay,omitempty"`
+	// ClipValue bounds each value of g to [-ClipValue, ClipValue]; ClipNorm scales
+	// each row of g down to that Euclidean norm, after ClipValue. Both come before
+	// Decay. 0: no bound. Not for add.
+	ClipValue float64 `json:"clip_value,omitempty"`
+	ClipNorm  float64 `json:"clip_norm,omitempty"`
+}
+
+// WithDefaults returns the rule with the usual value of each of its settings
+// that is zero and may not be: Momentum 0.9, Beta1 0.9, Beta2 0.999, Epsilon
+// 1e-8 (adam) or 1e-10 (adagrad), Beta 1.
+func (r Rule) WithDefaults() Rule {
+	fill := func(v *float64, usual float64) {
+		if *v == 0 {
+			*v = usual
+		}
+	}
+	switch r.Kind {
+	case RuleMomentum, RuleNesterov:
+		fill(&r.Momentum, 0.9)
+	case RuleAdagrad, RuleRowwiseAdagrad:
+		fill(&r.Epsilon, 1e-10)
+	case RuleAdam:
+		fill(&r.Beta1, 0.9)
+		fill(&r.Beta2, 0.999)
+		fill(&r.Epsilon, 1e-8)
+	case RuleFTRL:
+		fill(&r.Beta, 1)
+	}
+	return r
+}
+
+// KeepsState reports whether the rule keeps state beside the rows, so that what
+// an update does to a row depends on more than the row and the update. Only
+// servers have the state: a reader sees the effect of its own updates once the
+// server's answer contains them.
+func (r Rule) KeepsState() bool { return r.Kind != RuleAdd && r.Kind != RuleSGD }
+
+// RateAt returns the learning rate for an update of clock c. It is a function
+// of its arguments only: server and worker get the same bits.
+func (r Rule) RateAt(c Clock) float32 {
+	switch r.Schedule {
+	case ScheduleSqrt:
+		return float32(r.Rate / math.Sqrt(float64(c)+1))
+	case ScheduleStep:
+		return float32(r.Rate * math.Pow(r.Factor, float64(c/r.Every)))
+	default:
+		return float32(r.Rate)
+	}
+}
+
+// Validate reports what is wrong with the rule, if anything.
+func (r Rule) Validate() error {
+	allowed, known := ruleSettings[r.Kind]
+	if !known {
+		return fmt.Errorf("%w: unknown update rule %q; choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl", ErrUsage, r.Kind)
+	}
+	for _, s := range r.settings() {
+		switch {
+		case !allowed[s.name]:
+			if s.value != 0 {
+				return fmt.Errorf("%w: rule %s has no %s; leave out its %v", ErrUsage, r.Kind, s.name, s.value)
+			}
+		case !s.fits(s.value) || !s.fits(float64(float32(s.value))) || math.IsInf(float64(float32(s.value)), 0):
+			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, s.value, r.Kind, s.must)
+		}
+	}
+	if r.Kind == RuleAdd {
+		return nil
+	}
+	return r.validateSchedule()
+}
+
+func (r Rule) validateSchedule() error {
+	switch r.Schedule {
+	case "", ScheduleConst, ScheduleSqrt:
+		return nil
+	case ScheduleStep:
+		if r.Every < 1 || !(r.Factor > 0) || r.Factor > 1 {
+			return fmt.Errorf("%w: schedule step needs every ≥ 1 clocks and a factor in (0, 1]; got every %d, factor %v", ErrUsage, r.Every, r.Factor)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: unknown learning-rate schedule %q; choose const, sqrt or step", ErrUsage, r.Schedule)
+}
+
+// ruleSettings says which settings each rule has.
+var ruleSettings = map[RuleKind]map[string]bool{
+	RuleAdd:            {},
+	RuleSGD:            {"learning rate": true, "decay": true, "clip value": true, "clip norm": true},
+	RuleMomentum:       {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "momentum": true},
+	RuleNesterov:       {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "momentum": true},
+	RuleAdagrad:        {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "epsilon": true},
+	RuleRowwiseAdagrad: {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "epsilon": true},
+	RuleAdam:           {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "beta1": true, "beta2": true, "epsilon": true},
+	RuleFTRL:           {"learning rate": true, "clip value": true, "clip norm": true, "beta": true, "l1": true, "l2": true},
+}
+
+// setting is one number of a rule and what it must be where it is used.
+type setting struct {
+	name  string
+	value float64
+	must  string
+	fits  func(float64) bool
+}
+
+func (r Rule) settings() []setting {
+	positive := func(v float64) bool { return v > 0 }
+	notNegative := func(v float64) bool { return v >= 0 }
+	share := func(v float64) bool { return v > 0 && v < 1 }
+	return []setting{
+		{"learning rate", r.Rate, "a finite number > 0", positive},
+		{"momentum", r.Momentum, "in (0, 1)", share},
+		{"beta1", r.Beta1, "in (0, 1)", share},
+		{"beta2", r.Beta2, "in (0, 1)", share},
+		{"epsilon", r.Epsilon, "a finite number > 0", positive},
+		{"beta", r.Beta, "a finite number > 0", positive},
+		{"l1", r.L1, "a finite number ≥ 0", notNegative},
+		{"l2", r.L2, "a finite number ≥ 0", notNegative},
+		{"decay", r.Decay, "a finite number ≥ 0", notNegative},
+		{"clip value", r.ClipValue, "a finite number ≥ 0", notNegative},
+		{"clip norm", r.ClipNorm, "a finite number ≥ 0", notNegative},
+	}
+}
