@@ -87,25 +87,15 @@ func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, de
 	}
 	if ids == nil {
 		run, _ := p.Run(first, count)
-		Apply(p.Spec.Rule, run, delta, clock)
+		Apply(p.Spec.Rule, p.Spec.Dim, run, delta, clock)
 		return nil
 	}
 	dim := p.Spec.Dim
 	for i, id := range ids {
 		row, _ := p.Row(id)
-		Apply(p.Spec.Rule, row, delta[i*dim:(i+1)*dim], clock)
+		Apply(p.Spec.Rule, dim, row, delta[i*dim:(i+1)*dim], clock)
 	}
 	return nil
-}
-
-// Apply changes rows by the deltas of an update of the given clock: the one
-// place where a rule is computed, on servers and in workers' caches.
-func Apply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) {
-	if rule.Kind == perdure.RuleSGD {
-		axpy(-rule.RateAt(clock), delta, rows)
-		return
-	}
-	axpy(1, delta, rows) // a product with 1 changes no bit
 }
 
 // rowSeed mixes its arguments into the start of a row's random sequence.

@@ -1,0 +1,160 @@
+package table
+
+import "math"
+
+// The loops that the rules are made of, in plain Go. They fix the bits: each
+// operation is rounded to float32 on its own, in the order that is written here.
+// The conversions keep the compiler from fusing a multiplication with an
+// addition, which would give other bits on machines that have such an
+// instruction. Where an architecture has vector kernels, they do the same
+// operations on eight values at a time, and tests hold them against these.
+//
+// All vectors of a call have the same length; w are the rows, g is what a rule
+// sees of an update.
+
+// addPlain: w += g.
+func addPlain(w, g []float32) {
+	g = g[:len(w)]
+	for i := range w {
+		w[i] += g[i]
+	}
+}
+
+// sgdPlain: w -= rate·g.
+func sgdPlain(w, g []float32, rate float32) {
+	g = g[:len(w)]
+	for i := range w {
+		w[i] -= float32(rate * g[i])
+	}
+}
+
+// momentumPlain: v = mu·v + g; w -= rate·v.
+func momentumPlain(w, v, g []float32, mu, rate float32) {
+	v, g = v[:len(w)], g[:len(w)]
+	for i := range w {
+		v[i] = float32(mu*v[i]) + g[i]
+		w[i] -= float32(rate * v[i])
+	}
+}
+
+// nesterovPlain: v = mu·v + g; w -= rate·(g + mu·v).
+func nesterovPlain(w, v, g []float32, mu, rate float32) {
+	v, g = v[:len(w)], g[:len(w)]
+	for i := range w {
+		v[i] = float32(mu*v[i]) + g[i]
+		ahead := g[i] + float32(mu*v[i])
+		w[i] -= float32(rate * ahead)
+	}
+}
+
+// adagradPlain: a += g·g; w -= (rate·g) / (√a + epsilon).
+func adagradPlain(w, a, g []float32, rate, epsilon float32) {
+	a, g = a[:len(w)], g[:len(w)]
+	for i := range w {
+		a[i] += float32(g[i] * g[i])
+		w[i] -= float32(rate*g[i]) / (root(a[i]) + epsilon)
+	}
+}
+
+// adamFactors are the numbers of one call of adam.
+type adamFactors struct {
+	beta1, rest1 float32 // β1, 1-β1
+	beta2, rest2 float32 // β2, 1-β2
+	step         float32 // η / (1-β1^t)
+	scale        float32 // 1 / √(1-β2^t)
+	epsilon      float32
+}
+
+// adamPlain: m = beta1·m + rest1·g; v = beta2·v + rest2·(g·g);
+// w -= (step·m) / (scale·√v + epsilon).
+func adamPlain(w, m, v, g []float32, k *adamFactors) {
+	m, v, g = m[:len(w)], v[:len(w)], g[:len(w)]
+	f := *k
+	for i := range w {
+		m[i] = float32(f.beta1*m[i]) + float32(f.rest1*g[i])
+		v[i] = float32(f.beta2*v[i]) + float32(f.rest2*float32(g[i]*g[i]))
+		w[i] -= float32(f.step*m[i]) / (float32(f.scale*root(v[i])) + f.epsilon)
+	}
+}
+
+// ftrlFactors are the numbers of one call of ftrl.
+type ftrlFactors struct {
+	inverse float32 // 1/α
+	beta    float32
+	l1, l2  float32
+}
+
+// ftrlPlain: n' = n + g·g; s = (√n' - √n)·inverse; z += g - s·w; n = n';
+// w = 0 where |z| ≤ l1, else (sign(z)·l1 - z) / ((beta + √n)·inverse + l2).
+func ftrlPlain(w, z, n, g []float32, k *ftrlFactors) {
+	z, n, g = z[:len(w)], n[:len(w)], g[:len(w)]
+	f := *k
+	for i := range w {
+		before := root(n[i])
+		n[i] += float32(g[i] * g[i])
+		after := root(n[i])
+		s := float32((after - before) * f.inverse)
+		z[i] += g[i] - float32(s*w[i])
+		l1 := f.l1
+		if math.Signbit(float64(z[i])) {
+			l1 = -l1
+		}
+		v := (l1 - z[i]) / (float32((f.beta+after)*f.inverse) + f.l2)
+		if float32(math.Abs(float64(z[i]))) <= f.l1 {
+			v = 0
+		}
+		w[i] = v
+	}
+}
+
+// clipPlain: dst = scale·g, with each g first bounded to [-bound, bound]. A NaN
+// stays one; bound +Inf bounds nothing, and scale 1 changes nothing.
+func clipPlain(dst, g []float32, bound, scale float32) {
+	g = g[:len(dst)]
+	for i := range dst {
+		dst[i] = float32(scale * bounded(g[i], bound))
+	}
+}
+
+func bounded(v, bound float32) float32 {
+	if bound < v {
+		v = bound
+	}
+	if -bound > v {
+		v = -bound
+	}
+	return v
+}
+
+// squaresPlain returns the sum of the squares of g, each value bounded as in clip.
+// Value i goes to the partial sum i mod 16; then the upper half of the sums is
+// added to the lower one until one is left. The squares are exact in float64:
+// nothing overflows, and a fused multiplication would give the same bits.
+func squaresPlain(g []float32, bound float32) float64 {
+	var sums [16]float64
+	for i, v := range g {
+		v := float64(bounded(v, bound))
+		sums[i%len(sums)] += float64(v * v)
+	}
+	for n := len(sums) / 2; n > 0; n /= 2 {
+		for i := range n {
+			sums[i] += sums[i+n]
+		}
+	}
+	return sums[0]
+}
+
+// nonFinitePlain returns the index of the first NaN or ±Inf; -1: there is none.
+func nonFinitePlain(values []float32) int {
+	const exponent = 0x7f800000 // all of its bits are set in these, and only in these
+	for i, v := range values {
+		if math.Float32bits(v)&exponent == exponent {
+			return i
+		}
+	}
+	return -1
+}
+
+// root is the correctly rounded square root: that of float64 has digits enough
+// to round once more.
+func root(v float32) float32 { return float32(math.Sqrt(float64(v))) }

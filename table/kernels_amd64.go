@@ -1,0 +1,126 @@
+package table
+
+import "golang.org/x/sys/cpu"
+
+// vectors says that this machine has AVX2 and that its operating system saves
+// the registers. The vector kernels are in kernels_amd64.s: the operations of
+// the plain loops, in their order, and their bits for every length and
+// alignment. Only where an operation meets two NaN may it be the other one's.
+var vectors = cpu.X86.HasAVX2
+
+func add(w, g []float32) {
+	if !vectors {
+		addPlain(w, g)
+		return
+	}
+	addAVX2(w, g[:len(w)])
+}
+
+func sgd(w, g []float32, rate float32) {
+	if !vectors {
+		sgdPlain(w, g, rate)
+		return
+	}
+	sgdAVX2(w, g[:len(w)], rate)
+}
+
+func momentum(w, v, g []float32, mu, rate float32) {
+	if !vectors {
+		momentumPlain(w, v, g, mu, rate)
+		return
+	}
+	momentumAVX2(w, v[:len(w)], g[:len(w)], mu, rate)
+}
+
+func nesterov(w, v, g []float32, mu, rate float32) {
+	if !vectors {
+		nesterovPlain(w, v, g, mu, rate)
+		return
+	}
+	nesterovAVX2(w, v[:len(w)], g[:len(w)], mu, rate)
+}
+
+func adagrad(w, a, g []float32, rate, epsilon float32) {
+	if !vectors {
+		adagradPlain(w, a, g, rate, epsilon)
+		return
+	}
+	adagradAVX2(w, a[:len(w)], g[:len(w)], rate, epsilon)
+}
+
+func adam(w, m, v, g []float32, k *adamFactors) {
+	if !vectors {
+		adamPlain(w, m, v, g, k)
+		return
+	}
+	adamAVX2(w, m[:len(w)], v[:len(w)], g[:len(w)], k)
+}
+
+func ftrl(w, z, n, g []float32, k *ftrlFactors) {
+	if !vectors {
+		ftrlPlain(w, z, n, g, k)
+		return
+	}
+	ftrlAVX2(w, z[:len(w)], n[:len(w)], g[:len(w)], k)
+}
+
+func clip(dst, g []float32, bound, scale float32) {
+	if !vectors {
+		clipPlain(dst, g, bound, scale)
+		return
+	}
+	clipAVX2(dst, g[:len(dst)], bound, scale)
+}
+
+func squares(g []float32, bound float32) float64 {
+	if !vectors {
+		return squaresPlain(g, bound)
+	}
+	return squaresAVX2(g, bound)
+}
+
+// nonFinite leaves the eight values that have one among them, and those after
+// the last eight, to the plain loop.
+func nonFinite(values []float32) int {
+	finite := 0
+	if vectors {
+		finite = finiteAVX2(values)
+	}
+	if i := nonFinitePlain(values[finite:]); i >= 0 {
+		return finite + i
+	}
+	return -1
+}
+
+//go:noescape
+func addAVX2(w, g []float32)
+
+//go:noescape
+func sgdAVX2(w, g []float32, rate float32)
+
+//go:noescape
+func momentumAVX2(w, v, g []float32, mu, rate float32)
+
+//go:noescape
+func nesterovAVX2(w, v, g []float32, mu, rate float32)
+
+//go:noescape
+func adagradAVX2(w, a, g []float32, rate, epsilon float32)
+
+//go:noescape
+func adamAVX2(w, m, v, g []float32, k *adamFactors)
+
+//go:noescape
+func ftrlAVX2(w, z, n, g []float32, k *ftrlFactors)
+
+//go:noescape
+func clipAVX2(dst, g []float32, bound, scale float32)
+
+//go:noescape
+func squaresAVX2(g []float32, bound float32) float64
+
+// finiteAVX2 returns how many values before the first NaN or ±Inf it has looked
+// at, a multiple of 8.
+//
+//go:noescape
+func finiteAVX2(values []float32) int

@@ -1,0 +1,17 @@
+//go:build !amd64
+
+package table
+
+// vectors: this architecture has the plain loops only.
+var vectors bool
+
+func add(w, g []float32)                               { addPlain(w, g) }
+func sgd(w, g []float32, rate float32)                 { sgdPlain(w, g, rate) }
+func momentum(w, v, g []float32, mu, rate float32)     { momentumPlain(w, v, g, mu, rate) }
+func nesterov(w, v, g []float32, mu, rate float32)     { nesterovPlain(w, v, g, mu, rate) }
+func adagrad(w, a, g []float32, rate, epsilon float32) { adagradPlain(w, a, g, rate, epsilon) }
+func adam(w, m, v, g []float32, k *adamFactors)        { adamPlain(w, m, v, g, k) }
+func ftrl(w, z, n, g []float32, k *ftrlFactors)        { ftrlPlain(w, z, n, g, k) }
+func clip(dst, g []float32, bound, scale float32)      { clipPlain(dst, g, bound, scale) }
+func squares(g []float32, bound float32) float64       { return squaresPlain(g, bound) }
+func nonFinite(values []float32) int                   { return nonFinitePlain(values) }

@@ -1,0 +1,385 @@
+package table
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// This file computes the update rules. What follows is what is computed, for a
+// row w, what was Inc'd g, and η = Rule.RateAt(clock), in float32, each operation
+// rounded on its own, in the order of the parentheses; what stands in [ ] is
+// computed once for a call, in float64 where it is a function of settings only.
+//
+// First what every rule but add does to g, in this order, each where it is set:
+//
+//	ClipValue c   g = min(max(g, -c), c)
+//	ClipNorm  N   g = [N/‖g‖]·g for a row whose norm is > N
+//	Decay     λ   g = g + λ·w; under adam instead w = w - [η·λ]·w
+//
+// ‖g‖² is summed in float64, where squares of float32 are exact and cannot
+// overflow: value i of a row goes to the partial sum i mod 16, and then the upper
+// half of the sums is added to the lower one, four times. Then the rule, with the
+// state beside a row, which starts as zeros:
+//
+//	add              w = w + g
+//	sgd              w = w - η·g
+//	momentum         v = μ·v + g;  w = w - η·v
+//	nesterov         v = μ·v + g;  w = w - η·(g + μ·v)
+//	adagrad          a = a + g·g;  w = w - (η·g) / (√a + ε)
+//	rowwise-adagrad  a = a + [‖g‖²/dim], one for the row;  w = w - [η/(√a + ε)]·g
+//	adam             t = min(t + 1, 2²⁴), one for the row
+//	                 m = β1·m + [1-β1]·g;  v = β2·v + [1-β2]·(g·g)
+//	                 w = w - ([η/[1-β1^t]]·m) / ([1/√(1-β2^t)]·√v + ε)
+//	ftrl             n' = n + g·g;  z = z + (g - ((√n' - √n)·[1/η])·w);  n = n'
+//	                 w = 0 where |z| ≤ λ1, else
+//	                 w = (sign(z)·λ1 - z) / ((β + √n)·[1/η] + λ2)
+//
+// In words: momentum is Polyak's heavy ball and nesterov is the form of Sutskever,
+// Martens, Dahl and Hinton ("On the importance of initialization and momentum in
+// deep learning", 2013), both with the signs and the undamped gradient that
+// PyTorch has. adagrad is Duchi, Hazan and Singer ("Adaptive subgradient methods",
+// 2011) with its diagonal; rowwise-adagrad keeps one accumulator for each row, of
+// the mean square, as recommendation models do for embeddings (Naumov et al.,
+// DLRM, 2019). adam is Kingma and Ba ("Adam: a method for stochastic
+// optimization", 2015), with Loshchilov and Hutter's decoupled decay (AdamW,
+// 2019); its t counts the updates of that row, so that rows that are seldom
+// updated are corrected for their own number of updates. ftrl is FTRL-Proximal
+// with a learning rate for each coordinate, Algorithm 1 of McMahan et al. ("Ad
+// click prediction: a view from the trenches", 2013), α = η; the paper has a
+// constant α, and with a schedule 1/η is that of the update's clock.
+//
+// At the edges: a row of rowwise-adagrad with a = 0 stays as it is, and so does a
+// row of ftrl once η is so small (below 2⁻¹²⁸) that 1/η is infinite. A NaN that an
+// update contains stays one through clipping; ±Inf is clipped by ClipValue, and
+// becomes NaN under ClipNorm, where the row's other values become 0.
+
+// StateShape says what state a rule keeps beside a row: how many values for each
+// value of the row (0 to 2), and whether one more for the row as a whole.
+func StateShape(rule perdure.Rule) (full int, perRow bool) {
+	switch rule.Kind {
+	case perdure.RuleMomentum, perdure.RuleNesterov, perdure.RuleAdagrad:
+		return 1, false // v; v; a
+	case perdure.RuleRowwiseAdagrad:
+		return 0, true // a
+	case perdure.RuleAdam:
+		return 2, true // m and v; t
+	case perdure.RuleFTRL:
+		return 2, false // z and n
+	}
+	return 0, false
+}
+
+// Apply changes rows, whole ones of dim values each, by the deltas of an update
+// of the given clock: for the rules that keep no state, on servers and in
+// workers' caches alike. A rule that keeps state changes nothing here: only a
+// shard has what it needs. Apply allocates nothing, and may be called
+// concurrently for different rows.
+func Apply(rule perdure.Rule, dim int, rows, delta []float32, clock perdure.Clock) {
+	applyStateless(rule.Kind, shapingOf(rule), dim, rows, delta, rule.RateAt(clock))
+}
+
+func applyStateless(kind perdure.RuleKind, s shaping, dim int, rows, delta []float32, rate float32) {
+	switch {
+	case kind == perdure.RuleAdd:
+		add(rows, delta)
+	case kind != perdure.RuleSGD:
+	case s.needed():
+		s.descend(dim, rows, delta, rate)
+	default:
+		sgd(rows, delta, rate)
+	}
+}
+
+// FirstNonFinite returns the index of the first NaN or ±Inf, -1 if there is none.
+func FirstNonFinite(values []float32) int { return nonFinite(values) }
+
+// blockValues is how many values are shaped and then applied at a time: 4 KiB of
+// each stream, which together stay in the innermost cache.
+const blockValues = 1024
+
+// shaping is what happens to g before a rule sees it.
+type shaping struct {
+	bound float32 // of each value; +Inf: none
+	norm  float64 // of each row; 0: no bound
+	decay float32 // λ; 0: none
+}
+
+func shapingOf(rule perdure.Rule) shaping {
+	s := shaping{bound: float32(math.Inf(1)), norm: rule.ClipNorm}
+	if rule.ClipValue > 0 {
+		s.bound = float32(rule.ClipValue)
+	}
+	if rule.Kind != perdure.RuleAdam {
+		s.decay = float32(rule.Decay)
+	}
+	return s
+}
+
+func (s shaping) needed() bool {
+	return s.norm > 0 || s.decay > 0 || !math.IsInf(float64(s.bound), 1)
+}
+
+// scale returns what a row of g is multiplied with, after its values are bounded.
+func (s shaping) scale(g []float32) float32 {
+	if s.norm == 0 {
+		return 1
+	}
+	if norm := math.Sqrt(squares(g, s.bound)); norm > s.norm {
+		return float32(s.norm / norm)
+	}
+	return 1
+}
+
+// shape writes to dst what the rule sees of g, the deltas of whole rows w.
+func (s shaping) shape(dim int, dst, g, w []float32) {
+	if s.norm == 0 {
+		dim = len(g) // no row is looked at as a whole
+	}
+	for at := 0; at < len(g); at += dim {
+		row := g[at : at+dim]
+		clip(dst[at:at+dim], row, s.bound, s.scale(row))
+	}
+	s.addDecay(dst, w)
+}
+
+func (s shaping) addDecay(g, w []float32) {
+	if s.decay > 0 {
+		sgd(g, w, -s.decay) // minus minus: the same bits as plus
+	}
+}
+
+// descend is sgd of what s makes of the deltas, as many whole rows at a time as
+// fit into a block, or one that does not.
+func (s shaping) descend(dim int, rows, delta []float32, rate float32) {
+	var scratch [blockValues]float32
+	if s.norm == 0 {
+		dim = 1 // no row is looked at as a whole
+	}
+	for len(delta) > 0 {
+		n := min(len(delta), max(dim, blockValues/dim*dim))
+		w, g := rows[:n], delta[:n]
+		if n > blockValues {
+			s.descendLong(scratch[:], w, g, rate)
+		} else {
+			s.shape(dim, scratch[:n], g, w)
+			sgd(w, scratch[:n], rate)
+		}
+		rows, delta = rows[n:], delta[n:]
+	}
+}
+
+// descendLong is descend for one row that is longer than the scratch memory.
+func (s shaping) descendLong(scratch, w, g []float32, rate float32) {
+	for scale := s.scale(g); len(g) > 0; {
+		n := min(len(g), len(scratch))
+		clip(scratch[:n], g[:n], s.bound, scale)
+		s.addDecay(scratch[:n], w[:n])
+		sgd(w[:n], scratch[:n], rate)
+		w, g = w[n:], g[n:]
+	}
+}
+
+// planes is the memory of n consecutive rows of dim values.
+type planes struct {
+	values []float32    // n × dim
+	state  [2][]float32 // n × dim each: as many as the rule keeps
+	row    []float32    // n: one value for each row, if the rule keeps one
+}
+
+// rows returns the memory of the rows from … to-1.
+func (p planes) rows(dim, from, to int) planes {
+	q := planes{values: p.values[from*dim : to*dim]}
+	for i, s := range p.state {
+		if s != nil {
+			q.state[i] = s[from*dim : to*dim]
+		}
+	}
+	if p.row != nil {
+		q.row = p.row[from:to]
+	}
+	return q
+}
+
+// updater applies one rule to the rows of one part. It is not for concurrent use.
+type updater struct {
+	rule    perdure.Rule
+	dim     int
+	batch   int // rows that are done at a time where a block at a time matters
+	shaping shaping
+	scratch []float32 // batch × dim: shaped deltas; nil where nothing is shaped
+	clock   perdure.Clock
+	rate    float32 // of the clock
+	adam    adamFactors
+	bias    *biasTable // adam
+}
+
+func newUpdater(rule perdure.Rule, dim int) *updater {
+	u := &updater{rule: rule, dim: dim, batch: max(1, blockValues/dim), shaping: shapingOf(rule), rate: rule.RateAt(0)}
+	if rule.KeepsState() && u.shaping.needed() {
+		u.scratch = make([]float32, u.batch*dim)
+	}
+	if rule.Kind == perdure.RuleAdam {
+		u.adam = adamFactors{
+			beta1: float32(rule.Beta1), rest1: float32(1 - rule.Beta1),
+			beta2: float32(rule.Beta2), rest2: float32(1 - rule.Beta2),
+			epsilon: float32(rule.Epsilon),
+		}
+		u.bias = newBiasTable(rule.Beta1, rule.Beta2)
+	}
+	return u
+}
+
+// apply changes rows and their state by the deltas of an update of the given
+// clock; there are as many as values. It allocates nothing.
+func (u *updater) apply(p planes, delta []float32, clock perdure.Clock) {
+	if clock != u.clock { // many rows come one by one
+		u.clock, u.rate = clock, u.rule.RateAt(clock)
+	}
+	switch {
+	case !u.rule.KeepsState():
+		applyStateless(u.rule.Kind, u.shaping, u.dim, p.values, delta, u.rate)
+	case u.scratch == nil:
+		u.step(p, delta)
+	default:
+		u.applyShaped(p, delta)
+	}
+}
+
+// applyShaped shapes and applies a batch of rows at a time.
+func (u *updater) applyShaped(p planes, delta []float32) {
+	count := len(delta) / u.dim
+	for from := 0; from < count; from += u.batch {
+		to := min(from+u.batch, count)
+		q, g := p.rows(u.dim, from, to), delta[from*u.dim:to*u.dim]
+		shaped := u.scratch[:len(g)]
+		u.shaping.shape(u.dim, shaped, g, q.values)
+		u.step(q, shaped)
+	}
+}
+
+// step is the rule itself.
+func (u *updater) step(p planes, g []float32) {
+	switch u.rule.Kind {
+	case perdure.RuleMomentum:
+		momentum(p.values, p.state[0], g, float32(u.rule.Momentum), u.rate)
+	case perdure.RuleNesterov:
+		nesterov(p.values, p.state[0], g, float32(u.rule.Momentum), u.rate)
+	case perdure.RuleAdagrad:
+		adagrad(p.values, p.state[0], g, u.rate, float32(u.rule.Epsilon))
+	case perdure.RuleRowwiseAdagrad:
+		u.stepRowwiseAdagrad(p, g)
+	case perdure.RuleAdam:
+		u.stepAdam(p, g)
+	case perdure.RuleFTRL:
+		inverse := 1 / u.rate
+		if math.IsInf(float64(inverse), 0) {
+			return
+		}
+		k := ftrlFactors{inverse: inverse, beta: float32(u.rule.Beta), l1: float32(u.rule.L1), l2: float32(u.rule.L2)}
+		ftrl(p.values, p.state[0], p.state[1], g, &k)
+	}
+}
+
+func (u *updater) stepRowwiseAdagrad(p planes, g []float32) {
+	unbounded := float32(math.Inf(1))
+	for i := range p.row {
+		w, g := p.values[i*u.dim:][:u.dim], g[i*u.dim:][:u.dim]
+		p.row[i] += float32(squares(g, unbounded) / float64(u.dim))
+		if p.row[i] != 0 {
+			sgd(w, g, u.rate/(root(p.row[i])+float32(u.rule.Epsilon)))
+		}
+	}
+}
+
+// stepAdam does consecutive rows together that were updated as often.
+func (u *updater) stepAdam(p planes, g []float32) {
+	decay := float32(float64(u.rate) * u.rule.Decay)
+	for from := 0; from < len(p.row); {
+		before, to := p.row[from], from+1
+		for to < len(p.row) && to < from+u.batch && p.row[to] == before {
+			to++
+		}
+		t := min(before+1, maxUpdates)
+		for i := from; i < to; i++ {
+			p.row[i] = t
+		}
+		q := p.rows(u.dim, from, to)
+		if decay > 0 {
+			sgd(q.values, q.values, decay)
+		}
+		bias := u.bias.at(t)
+		u.adam.step, u.adam.scale = u.rate/bias.first, bias.second
+		adam(q.values, q.state[0], q.state[1], g[from*u.dim:to*u.dim], &u.adam)
+		from = to
+	}
+}
+
+// maxUpdates is as far as a float32 can count.
+const maxUpdates = 1 << 24
+
+// biasTable remembers adam's bias corrections, each where t puts it: neighbours
+// need the same few ones, but rows of a sparse table have all kinds of t.
+type biasTable struct {
+	first, second powers // of β1 and β2
+	known         [1024]bias
+}
+
+// bias is what makes up for moments that began as zeros, after t updates.
+type bias struct {
+	t      float32 // 0: none yet
+	first  float32 // 1-β1^t
+	second float32 // 1/√(1-β2^t)
+}
+
+func newBiasTable(beta1, beta2 float64) *biasTable {
+	return &biasTable{first: powersOf(beta1), second: powersOf(beta2)}
+}
+
+func (b *biasTable) at(t float32) bias {
+	e := &b.known[uint32(t)%uint32(len(b.known))]
+	if e.t != t {
+		*e = bias{
+			t:      t,
+			first:  float32(1 - b.first.at(uint32(t))),
+			second: float32(1 / math.Sqrt(1-b.second.at(uint32(t)))),
+		}
+	}
+	return *e
+}
+
+// powers computes β^n for 0 < β < 1, or 0 where that is too little to show in a
+// float32 beside 1.
+type powers struct {
+	beta    float64
+	settled uint32 // from here on
+}
+
+func powersOf(beta float64) powers {
+	p := powers{beta: beta, settled: 1}
+	for p.settled <= maxUpdates && power(beta, p.settled) >= 0x1p-26 {
+		p.settled *= 2
+	}
+	return p
+}
+
+func (p powers) at(n uint32) float64 {
+	if n >= p.settled {
+		return 0
+	}
+	return power(p.beta, n)
+}
+
+// power is x to the n by repeated squaring: multiplications only, so that every
+// machine has the same bits, which math.Pow does not promise. The conversions
+// keep them from being fused with what is done to the result.
+func power(x float64, n uint32) float64 {
+	result := 1.0
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			result = float64(result * x)
+		}
+		x = float64(x * x)
+	}
+	return result
+}
