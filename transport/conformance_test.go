@@ -35,9 +35,11 @@ type subject struct {
 }
 
 func subjects() []subject {
-	tcp := func() (Network, Network, string, string) {
-		return TCP{MaxQueued: maxQueued}, TCP{MaxQueued: maxQueued}, "127.0.0.1:0", "127.0.0.1:1"
+	over := func(kind Socket) func() (Network, Network, string, string) {
+		t := TCP{MaxQueued: maxQueued, Socket: kind}
+		return func() (Network, Network, string, string) { return t, t, "127.0.0.1:0", "127.0.0.1:1" }
 	}
+	tcp, unix := over(SocketTCP), over(SocketUnix)
 	memory := func() (Network, Network, string, string) {
 		mem := NewMemory(1, MemoryOptions{MaxQueued: maxQueued})
 		return mem.Host("worker:0"), mem.Host("server:0"), "server:0/0", "server:0/1"
@@ -54,14 +56,22 @@ func subjects() []subject {
 	calm := func(*FaultLayer) {}
 	slow := func(l *FaultLayer) { l.Slow(3, 0); l.Jitter(3, 0, 7) }
 	cut := func(l *FaultLayer) { l.Cut(time.Second) }
-	return []subject{
+	far := func(l *FaultLayer) {
+		l.SetLink(LinkModel{Delay: 100 * time.Microsecond, Spread: 100 * time.Microsecond, BytesPerSecond: 1e9})
+	}
+	all := []subject{
 		{"TCP", false, tcp},
 		{"memory", true, memory},
 		{"faulty TCP", false, faulty(tcp, calm)},
 		{"faulty memory", true, faulty(memory, calm)},
 		{"slow and jittery memory", true, faulty(memory, slow)},
 		{"memory after a cut", true, faulty(memory, cut)},
+		{"far memory", true, faulty(memory, far)},
 	}
+	if runtime.GOOS == "linux" {
+		all = append(all, subject{"Unix", false, unix}, subject{"faulty Unix", false, faulty(unix, calm)}, subject{"far Unix", false, faulty(unix, far)})
+	}
+	return all
 }
 
 func TestConformance(t *testing.T) {
@@ -85,6 +95,11 @@ func TestConformance(t *testing.T) {
 		{"large batch alone", testLargeBatch},
 		{"try to send", testTrySend},
 		{"thousand idle connections", testIdle},
+		{"payload in two pieces", testBody},
+		{"payload in place", testPlace},
+		{"too large a place", testPlaceTooLarge},
+		{"release", testRelease},
+		{"release of what is never sent", testReleaseUnsent},
 	}
 	for _, s := range subjects() {
 		for _, c := range cases {
@@ -146,7 +161,7 @@ func testTrySend(t *testing.T, s subject) {
 	payload := make([]byte, 64<<10)
 	sent := 0
 	var err error
-	for ; err == nil && sent < 1<<10; sent++ {
+	for ; err == nil && sent < 1<<11; sent++ {
 		err = near.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(sent)}, Payload: payload})
 	}
 	if !errors.Is(err, ErrFull) {
@@ -386,9 +401,6 @@ func testLastWords(t *testing.T, s subject) {
 	var f wire.Frame
 	must(t, far.Recv(&f))
 	must(t, far.Send(numbered(2, []byte("refused"))))
-	if _, faults := far.(*faultConn); faults && far.(*faultConn).delaying.Load() {
-		t.Skip("what a fault holds back is lost at close")
-	}
 	must(t, far.Close())
 	must(t, near.Recv(&f))
 	if string(f.Payload) != "refused" {
@@ -457,7 +469,7 @@ func blocked(c Conn) bool {
 		return g.err == nil && g.next != g.serving
 	}
 	switch c := c.(type) {
-	case *tcpConn:
+	case *socketConn:
 		return waits(&c.mu, &c.gate)
 	case *memConn:
 		return waits(&c.link.mem.mu, &c.out.gate)

@@ -1,23 +1,22 @@
-//go:build unix
+//go:build unix && !linux
 
 package transport
 
 import "syscall"
 
-// writeNow writes of small what the socket takes without waiting and returns how much
-// that was. An error is left for the writer goroutine to meet again. c.mu is
-// held.
-func (c *tcpConn) writeNow() int {
-	if c.raw == nil {
-		return 0
-	}
-	if c.try == nil { // one closure for all writes: it would escape each time
-		c.try = func(fd uintptr) bool {
-			c.tried, _ = syscall.Write(int(fd), c.small)
-			return true
+// iovec is of systems where many pieces are written at once.
+type iovec struct{}
+
+// writev writes of what is lined up all that the socket takes without waiting.
+func (c *socketConn) writev(fd uintptr) {
+	for o := &c.out; len(o.vector) > 0; {
+		n, err := syscall.Write(int(fd), o.vector[0])
+		if err == syscall.EINTR {
+			continue
 		}
+		if err != nil {
+			return
+		}
+		o.advance(n)
 	}
-	c.tried = 0
-	_ = c.raw.Write(c.try) // see above
-	return max(c.tried, 0)
 }

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,22 +17,25 @@ type faultConn struct {
 	layer    *FaultLayer
 	number   uint64 // of this connection within the layer
 	closed   chan struct{}
-	delaying atomic.Bool // batches are held back: what comes must go behind them
+	delaying atomic.Bool // frames are held back: what comes must go behind them
 	passing  sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
 	gate    gate       // the bytes held back
-	held    []heldBatch
+	held    []heldFrame
+	handing bool      // pass is handing frames on
 	last    time.Time // when the last message in either direction came or goes, while a fault is on
 	rng     *rand.Rand
-	rngTurn uint64 // which jitter rng was made for
+	rngTurn uint64    // which jitter rng was made for
+	free    time.Time // when the link has carried what was sent so far
+	leaves  time.Time // when the last of it leaves
+	linkRNG *rand.Rand
 }
 
-// heldBatch is a batch that is not sent before a time.
-type heldBatch struct {
-	frames []wire.Frame
-	bytes  int
-	at     time.Time
+// heldFrame is a frame that is not sent before a time.
+type heldFrame struct {
+	frame wire.Frame
+	at    time.Time
 }
 
 // Send implements Conn.
@@ -56,19 +58,24 @@ func (c *faultConn) TrySend(frames ...wire.Frame) error {
 func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
+		released(frames)
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err := c.gate.enter(n, wait); err != nil {
+		c.mu.Unlock()
+		released(frames)
 		return err
 	}
+	defer c.mu.Unlock()
 	now := time.Now()
 	at := now.Add(c.layer.delay(c, now))
 	if at.After(c.last) { // else it goes with the batch before it
 		c.last = at
 	}
-	c.held = append(c.held, heldBatch{slices.Clone(frames), n, at})
+	for i := range frames {
+		c.held = append(c.held, heldFrame{frames[i], c.layer.leaving(c, &frames[i], at)})
+	}
 	if !c.delaying.Load() {
 		c.delaying.Store(true)
 		c.passing.Go(c.pass)
@@ -76,24 +83,17 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	return nil
 }
 
-// pass sends what is held back, each batch at its time, until nothing is.
+// pass sends what is held back, each frame at its time, until nothing is.
 func (c *faultConn) pass() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var batch []wire.Frame
 	for {
-		c.mu.Lock()
-		if len(c.held) == 0 {
-			c.held = nil
-			c.delaying.Store(false)
-			c.mu.Unlock()
+		at, more := c.nextAt()
+		if !more {
 			return
 		}
-		next := c.held[0]
-		c.held[0] = heldBatch{} // lets the payloads go
-		c.held = c.held[1:]
-		c.mu.Unlock()
-
-		timer.Reset(time.Until(next.at))
+		timer.Reset(time.Until(at))
 		select {
 		case <-timer.C:
 		case <-c.closed:
@@ -102,22 +102,76 @@ func (c *faultConn) pass() {
 		if c.layer.awaitCut(c.closed, errClosed) != nil {
 			return
 		}
-		err := c.Conn.Send(next.frames...)
-		c.mu.Lock()
-		c.gate.leave(next.bytes)
-		if err != nil { // of a broken connection: delaying stays on, so that Sends fail at the gate
-			c.gate.fail(err)
-			c.held = nil
-			c.mu.Unlock()
+		batch = c.takeDue(batch[:0])
+		if len(batch) == 0 {
+			continue
+		}
+		n, _ := batchBytes(batch) // checked when they came
+		err := c.Conn.Send(batch...)
+		clear(batch) // lets the payloads go
+		if !c.handed(n, err) {
 			return
 		}
-		c.mu.Unlock()
 	}
 }
 
+// nextAt returns when the next frame is to be sent. Without one, pass ends.
+func (c *faultConn) nextAt() (at time.Time, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.held) == 0 {
+		c.held = nil
+		c.delaying.Store(c.gate.err != nil) // of a closed one it stays on, so that Sends fail at the gate
+		return at, false
+	}
+	return c.held[0].at, true
+}
+
+// takeDue takes the frames whose time has come: none once c is closed.
+func (c *faultConn) takeDue(batch []wire.Frame) []wire.Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for len(c.held) > 0 && !c.held[0].at.After(now) {
+		batch = append(batch, c.held[0].frame)
+		c.held[0] = heldFrame{} // lets the payload go
+		c.held = c.held[1:]
+	}
+	c.handing = len(batch) > 0
+	return batch
+}
+
+// handed notes what became of a batch that pass has sent.
+func (c *faultConn) handed(bytes int, err error) (goOn bool) {
+	c.mu.Lock()
+	c.handing = false
+	c.gate.leave(bytes)
+	if err == nil {
+		c.mu.Unlock()
+		return true
+	}
+	c.gate.fail(err) // of a broken connection: delaying stays on, so that Sends fail at the gate
+	lost := c.dropHeld()
+	c.mu.Unlock()
+	released(lost)
+	return false
+}
+
+// dropHeld empties held; c.mu is held.
+func (c *faultConn) dropHeld() (frames []wire.Frame) {
+	for i := range c.held {
+		frames = append(frames, c.held[i].frame)
+	}
+	c.held = nil
+	return frames
+}
+
 // Recv implements Conn.
-func (c *faultConn) Recv(f *wire.Frame) error {
-	err := c.Conn.Recv(f)
+func (c *faultConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
+
+// RecvInto implements Conn.
+func (c *faultConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	err := c.Conn.RecvInto(f, place)
 	if !c.layer.on.Load() {
 		return err
 	}
@@ -130,7 +184,8 @@ func (c *faultConn) Recv(f *wire.Frame) error {
 	return err
 }
 
-// Close implements Conn. What is held back is not sent.
+// Close implements Conn. What is held back leaves at once, unless a cut holds it
+// or the connection cannot take it: a refusal is not lost to the Close behind it.
 func (c *faultConn) Close() error {
 	c.mu.Lock()
 	c.gate.fail(ErrClosed)
@@ -139,7 +194,13 @@ func (c *faultConn) Close() error {
 	default:
 		close(c.closed)
 	}
+	lost := c.dropHeld()
+	if len(lost) > 0 && !c.handing && !c.layer.isCut() {
+		_ = c.Conn.TrySend(lost...) // released either way
+		lost = nil
+	}
 	c.mu.Unlock()
+	released(lost)
 	err := c.Conn.Close()
 	c.passing.Wait()
 	return err

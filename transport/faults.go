@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/perdure/perdure/wire"
 )
 
 const (
@@ -30,7 +32,25 @@ type FaultLayer struct {
 	cutTurn      uint64 // of the present cut: an older one's timer does nothing
 	slow, jitter pace
 	turns        uint64
+	link         LinkModel
 }
+
+// LinkModel is a network that is farther away than the real one: what it adds to
+// each connection in the direction from this process.
+type LinkModel struct {
+	// Delay ± Spread, drawn uniformly for each message, is how much later it
+	// leaves. None overtakes another.
+	Delay, Spread time.Duration
+	// BytesPerSecond is how much leaves at most: a message of n bytes, header
+	// included, occupies the connection for n/BytesPerSecond, before its Delay.
+	// 0: as much as the network takes.
+	BytesPerSecond int64
+	// Seed of the draws, which are a function of it, the number of the connection
+	// within this process, and the message's.
+	Seed uint64
+}
+
+func (m LinkModel) on() bool { return m.Delay > 0 || m.Spread > 0 || m.BytesPerSecond > 0 }
 
 // pace is a slow or jitter fault. It is on while factor > 1.
 type pace struct {
@@ -82,6 +102,15 @@ func (l *FaultLayer) Jitter(factor float64, d time.Duration, seed uint64) {
 	l.setPace(&l.jitter, pace{factor: factor, seed: seed}, d)
 }
 
+// SetLink makes every connection carry messages as the model has it, beside
+// whatever other faults are on. It is called before the first connection is made.
+func (l *FaultLayer) SetLink(m LinkModel) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.link = m
+	l.switched()
+}
+
 func (l *FaultLayer) setPace(p *pace, to pace, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +139,13 @@ func (l *FaultLayer) after(d time.Duration, off func()) {
 }
 
 func (l *FaultLayer) switched() {
-	l.on.Store(l.cut != nil || l.slow.factor > 1 || l.jitter.factor > 1)
+	l.on.Store(l.cut != nil || l.slow.factor > 1 || l.jitter.factor > 1 || l.link.on())
+}
+
+func (l *FaultLayer) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut != nil
 }
 
 // awaitCut returns when no cut is on, or with why not to wait longer.
@@ -224,4 +259,31 @@ func (l *FaultLayer) delay(c *faultConn, now time.Time) time.Duration {
 	}
 	work := max(now.Sub(since), leastWork)
 	return time.Duration(min((factor-1)*float64(work), float64(maxDelay)))
+}
+
+// leaving draws when a frame leaves that is ready at the given time; c.mu is held.
+func (l *FaultLayer) leaving(c *faultConn, f *wire.Frame, ready time.Time) time.Time {
+	l.mu.Lock()
+	m := l.link
+	l.mu.Unlock()
+	if m.BytesPerSecond > 0 {
+		if ready.Before(c.free) {
+			ready = c.free
+		}
+		bytes := wire.HeaderBytes + f.PayloadBytes()
+		ready = ready.Add(time.Duration(float64(bytes) / float64(m.BytesPerSecond) * float64(time.Second)))
+		c.free = ready
+	}
+	ready = ready.Add(m.Delay)
+	if m.Spread > 0 {
+		if c.linkRNG == nil {
+			c.linkRNG = rand.New(rand.NewPCG(m.Seed, c.number))
+		}
+		ready = ready.Add(time.Duration(c.linkRNG.Int64N(2*int64(m.Spread)+1)) - m.Spread)
+	}
+	if ready.Before(c.leaves) { // the one before it leaves later
+		ready = c.leaves
+	}
+	c.leaves = ready
+	return ready
 }

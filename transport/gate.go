@@ -67,9 +67,6 @@ func (g *gate) enter(n int, wait bool) error {
 	return nil
 }
 
-// free reports whether nobody is inside or waits.
-func (g *gate) free() bool { return g.inside == 0 && g.serving == g.next }
-
 // leave says that n bytes are out.
 func (g *gate) leave(n int) {
 	g.inside -= n
@@ -91,11 +88,35 @@ func (g *gate) fail(err error) {
 func batchBytes(frames []wire.Frame) (int, error) {
 	n := 0
 	for i := range frames {
-		size := len(frames[i].Payload)
+		size := frames[i].PayloadBytes()
 		if size > wire.MaxPayload {
 			return 0, fmt.Errorf("transport: send: %w: %d bytes, %d allowed", wire.ErrTooLarge, size, wire.MaxPayload)
 		}
 		n += wire.HeaderBytes + size
 	}
 	return n, nil
+}
+
+// released tells the owners of the frames' bytes that the transport has no more
+// use for them.
+func released(frames []wire.Frame) {
+	for i := range frames {
+		if r := frames[i].Release; r != nil {
+			r.Release()
+		}
+	}
+}
+
+// placed asks where a payload of n bytes belongs. All but the header of f is made
+// empty.
+func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]byte, error) {
+	f.Payload, f.Body, f.Release = f.Payload[:0], nil, nil
+	if place == nil || n == 0 {
+		return nil, nil
+	}
+	b := place(f, n)
+	if len(b) > n {
+		return nil, fmt.Errorf("transport: a payload of %d bytes was to be placed in %d", n, len(b))
+	}
+	return b, nil
 }

@@ -21,6 +21,9 @@ type Link struct {
 	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
 	Down    func(c Conn, err error)            // a connection that was up has broken
 	Patient func(attempts int, err error) bool // whether to try again; nil: always
+	// Place, unless nil, chooses memory for payloads, as in Conn.RecvInto; not for
+	// the answer to Hello.
+	Place func(f *wire.Frame, n int) []byte
 }
 
 const (
@@ -75,7 +78,7 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 	}
 	l.Up(c, &f)
 	for err == nil {
-		if err = c.Recv(&f); err == nil && f.Kind == wire.KindRefuse {
+		if err = c.RecvInto(&f, l.Place); err == nil && f.Kind == wire.KindRefuse {
 			err = refusal(&f)
 		} else if err == nil {
 			err = l.Frame(c, &f)

@@ -140,7 +140,7 @@ func (l *link) lose() {
 			}
 			keep := here + p.rng.IntN(len(p.frames)-here+1)
 			for _, f := range p.frames[keep:] {
-				p.gate.leave(wire.HeaderBytes + len(f.frame.Payload))
+				p.gate.leave(wire.HeaderBytes + f.frame.PayloadBytes())
 			}
 			p.frames = slices.Delete(p.frames, keep, len(p.frames))
 			l.finish(i, broken(l.ends[1-i].peer, errReset))
@@ -206,10 +206,16 @@ func (c *memConn) Peer() string { return c.peer }
 
 // Close implements Conn. What was sent before still arrives.
 func (c *memConn) Close() error {
+	c.end(ErrClosed)
+	return nil
+}
+
+// end breaks the connection from this side.
+func (c *memConn) end(err error) {
 	l := c.link
 	l.mem.mu.Lock()
 	defer l.mem.mu.Unlock()
-	c.breakOwn(ErrClosed)
+	c.breakOwn(err)
 	l.dead = true
 	for i, end := range l.ends {
 		if end == c {
@@ -217,7 +223,6 @@ func (c *memConn) Close() error {
 		}
 	}
 	l.forget()
-	return nil
 }
 
 // Send implements Conn. It copies the payloads.
@@ -229,13 +234,16 @@ func (c *memConn) TrySend(frames ...wire.Frame) error { return c.send(frames, fa
 func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
 	if err != nil {
+		released(frames)
 		return err
 	}
 	flights := make([]flight, len(frames))
 	for i, f := range frames {
-		f.Payload = slices.Clone(f.Payload)
+		f.Payload = slices.Concat(f.Payload, f.Body)
+		f.Body, f.Release = nil, nil
 		flights[i].frame = f
 	}
+	released(frames)
 	m, p := c.link.mem, c.out
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,17 +267,17 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 }
 
 // Recv implements Conn.
-func (c *memConn) Recv(f *wire.Frame) error {
+func (c *memConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
+
+// RecvInto implements Conn.
+func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	for {
 		got, next, err := c.take()
 		if err != nil {
 			return err
 		}
 		if got != nil {
-			payload := append(f.Payload[:0], got.Payload...)
-			*f = *got
-			f.Payload = payload
-			return nil
+			return c.deliver(f, got, place)
 		}
 		var timer <-chan time.Time
 		if next > 0 {
@@ -285,6 +293,22 @@ func (c *memConn) Recv(f *wire.Frame) error {
 		case <-timer:
 		}
 	}
+}
+
+// deliver hands out a frame that has arrived.
+func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	f.Header = got.Header
+	b, err := placed(f, len(got.Payload), place)
+	if err != nil {
+		err = broken(c.peer, err)
+		c.end(err)
+		return err
+	}
+	head := len(got.Payload) - len(b)
+	f.Payload = append(f.Payload[:0], got.Payload[:head]...)
+	f.Body = b
+	copy(b, got.Payload[head:])
+	return nil
 }
 
 // take returns the next frame, if it has arrived, or how long it is until
@@ -316,7 +340,7 @@ func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
 		return nil, 0, p.end
 	}
 	got = &p.frames[0].frame
-	p.gate.leave(wire.HeaderBytes + len(got.Payload))
+	p.gate.leave(wire.HeaderBytes + got.PayloadBytes())
 	if p.frames = p.frames[1:]; len(p.frames) == 0 {
 		p.frames = nil // lets the payloads go
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -24,21 +25,69 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 
 // TCP is the network of the operating system. Addresses are "host:port". The
 // zero value is ready to use.
+//
+// On Linux, processes of one user on one machine talk through a Unix socket
+// instead, which costs less: a listener on HOST:PORT also listens on an abstract
+// Unix socket (no file) that is named after its address, and Dial tries that name
+// first if the address is one of this machine. Either side turns away a peer of
+// another user, so that nobody else's listener is taken for the one that was
+// meant. Abstract names belong to a network namespace, as ports do, so that
+// containers do not meet.
 type TCP struct {
 	// MaxQueued bounds the bytes queued on a connection; 0: DefaultMaxQueued.
 	MaxQueued int
 	// StallTimeout breaks a connection with bytes to write whose peer took none
 	// for so long (noticed after once to twice this time); 0: 30 s.
 	StallTimeout time.Duration
+	// Socket says which kind of socket to use.
+	Socket Socket
 }
+
+// Socket says which kind of socket connects two processes.
+type Socket int
+
+// The kinds of sockets.
+const (
+	SocketAuto Socket = iota // Unix where it is possible, TCP elsewhere
+	SocketTCP                // TCP
+	SocketUnix               // Unix; Dial and Listen fail where it is not possible
+)
 
 // Dial implements Network.
 func (t TCP) Dial(ctx context.Context, addr string) (Conn, error) {
+	if t.Socket != SocketTCP {
+		c, err := t.dialLocal(ctx, addr)
+		if err == nil {
+			return c, nil
+		}
+		if t.Socket == SocketUnix {
+			return nil, err
+		}
+	}
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	return t.conn(nc)
+	return t.overTCP(nc)
+}
+
+// dialLocal connects to a listener of this machine and this user.
+func (t TCP) dialLocal(ctx context.Context, addr string) (Conn, error) {
+	err := fmt.Errorf("transport: no Unix socket leads to %s", addr)
+	for _, name := range localNames(ctx, addr) {
+		nc, dialErr := new(net.Dialer).DialContext(ctx, "unix", name)
+		if dialErr != nil {
+			err = fmt.Errorf("transport: %w", dialErr)
+			continue
+		}
+		sock := nc.(*net.UnixConn)
+		if _, ok := samePeer(sock); !ok {
+			err = errors.Join(fmt.Errorf("transport: %s is served by another user", name), sock.Close())
+			continue
+		}
+		return t.conn(sock, addr+" (Unix socket)")
+	}
+	return nil, err
 }
 
 // Listen implements Network.
@@ -49,11 +98,21 @@ func (t TCP) Listen(addr string) (Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	return &tcpListener{nl, t}, nil
+	inner := []net.Listener{nl}
+	if t.Socket != SocketTCP {
+		local, err := listenLocal(nl.Addr().(*net.TCPAddr).AddrPort())
+		if err == nil {
+			inner = append(inner, local)
+		} else if t.Socket == SocketUnix {
+			return nil, errors.Join(fmt.Errorf("transport: %w", err), nl.Close())
+		}
+	}
+	return t.listener(inner), nil
 }
 
 // ListenFile makes a listener of a listening TCP socket that was inherited from
-// the parent process. It takes f over and closes it.
+// the parent process. It takes f over and closes it. There is no Unix socket
+// beside it.
 func (t TCP) ListenFile(f *os.File) (Listener, error) {
 	nl, err := net.FileListener(f)
 	err = errors.Join(err, f.Close())
@@ -66,43 +125,100 @@ func (t TCP) ListenFile(f *os.File) (Listener, error) {
 	if _, ok := nl.(*net.TCPListener); !ok {
 		return nil, errors.Join(fmt.Errorf("transport: inherited socket %s is %s, not TCP", f.Name(), nl.Addr().Network()), nl.Close())
 	}
-	return &tcpListener{nl, t}, nil
+	return t.listener([]net.Listener{nl}), nil
 }
 
-type tcpListener struct {
-	nl  net.Listener
-	tcp TCP
+// socketListener accepts what comes in on a TCP socket and on the Unix socket
+// that is named after it.
+type socketListener struct {
+	tcp      TCP
+	inner    []net.Listener // TCP first
+	accepted chan accepted
+	closed   chan struct{}
+	once     sync.Once
+	loops    sync.WaitGroup
 }
 
-func (l *tcpListener) Accept() (Conn, error) {
-	nc, err := l.nl.Accept()
-	if err != nil {
-		if errors.Is(err, net.ErrClosed) {
-			return nil, ErrClosed
-		}
-		return nil, fmt.Errorf("transport: %w", err)
+type accepted struct {
+	nc  net.Conn
+	err error
+}
+
+func (t TCP) listener(inner []net.Listener) *socketListener {
+	l := &socketListener{tcp: t, inner: inner, accepted: make(chan accepted), closed: make(chan struct{})}
+	for _, nl := range inner {
+		l.loops.Go(func() { l.accept(nl) })
 	}
-	return l.tcp.conn(nc)
+	return l
 }
 
-func (l *tcpListener) Addr() string { return l.nl.Addr().String() }
+// accept passes on what comes in, until the listener is closed.
+func (l *socketListener) accept(nl net.Listener) {
+	for {
+		nc, err := nl.Accept()
+		select {
+		case <-l.closed:
+			if err == nil {
+				_ = nc.Close() // nobody will ever use it
+			}
+			return
+		case l.accepted <- accepted{nc, err}:
+		}
+	}
+}
 
-func (l *tcpListener) Close() error {
-	if err := l.nl.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+// Accept implements Listener.
+func (l *socketListener) Accept() (Conn, error) {
+	for {
+		select {
+		case <-l.closed:
+			return nil, ErrClosed
+		case a := <-l.accepted:
+			if a.err != nil {
+				return nil, fmt.Errorf("transport: %w", a.err)
+			}
+			sock, local := a.nc.(*net.UnixConn)
+			if !local {
+				return l.tcp.overTCP(a.nc)
+			}
+			if pid, ok := samePeer(sock); ok {
+				return l.tcp.conn(sock, fmt.Sprintf("process %d (Unix socket)", pid))
+			}
+			_ = sock.Close() // of another user, who is to use TCP
+		}
+	}
+}
+
+// Addr implements Listener.
+func (l *socketListener) Addr() string { return l.inner[0].Addr().String() }
+
+// Close implements Listener.
+func (l *socketListener) Close() (err error) {
+	l.once.Do(func() {
+		close(l.closed)
+		for i := range l.inner { // the Unix socket first: whoever gets the port gets its name too
+			err = errors.Join(err, l.inner[len(l.inner)-1-i].Close())
+		}
+		l.loops.Wait()
+	})
+	if err != nil {
 		return fmt.Errorf("transport: %w", err)
 	}
 	return nil
 }
 
-// conn starts a connection on an established socket.
-func (t TCP) conn(nc net.Conn) (Conn, error) {
+// overTCP starts a connection on an established TCP socket.
+func (t TCP) overTCP(nc net.Conn) (Conn, error) {
 	sock, ok := nc.(*net.TCPConn)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("transport: %T is not a TCP connection", nc), nc.Close())
 	}
 	// A peer may have gone already; then these fail, and so will the first read.
 	err := errors.Join(sock.SetNoDelay(true), sock.SetKeepAliveConfig(keepAlive))
-	c := newTCPConn(sock, t)
+	c, startErr := t.conn(sock, sock.RemoteAddr().String())
+	if startErr != nil {
+		return nil, startErr
+	}
 	if err != nil {
 		c.breakWith(err)
 	}

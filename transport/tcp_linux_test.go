@@ -8,7 +8,7 @@ import (
 
 func TestTCPSocketOptions(t *testing.T) {
 	c, _ := rawPair(t, TCP{})
-	raw, err := c.(*tcpConn).sock.SyscallConn()
+	raw, err := c.(*socketConn).sock.SyscallConn()
 	must(t, err)
 	for _, o := range []struct {
 		name               string

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -11,20 +10,6 @@ import (
 
 	"github.com/perdure/perdure/wire"
 )
-
-// rawPair returns a connection under test and the bare socket of its peer.
-func rawPair(t testing.TB, tcp TCP) (Conn, net.Conn) {
-	t.Helper()
-	l, err := tcp.Listen("127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	raw, err := net.Dial("tcp", l.Addr())
-	must(t, err)
-	c, err := l.Accept()
-	must(t, err)
-	t.Cleanup(func() { raw.Close(); c.Close() })
-	return c, raw
-}
 
 func TestTCPRefusesBadBytes(t *testing.T) {
 	good := func() []byte {
@@ -113,7 +98,7 @@ func TestTCPStalledPeerBreaksTheConnection(t *testing.T) {
 func TestTCPSlowReaderIsNotStalled(t *testing.T) {
 	const stall = 150 * time.Millisecond
 	c, raw := rawPair(t, TCP{StallTimeout: stall})
-	must(t, c.(*tcpConn).sock.SetWriteBuffer(64<<10)) // so that the kernel does not take it all at once
+	must(t, c.(*socketConn).sock.SetWriteBuffer(64<<10)) // so that the kernel does not take it all at once
 	must(t, raw.(*net.TCPConn).SetReadBuffer(64<<10))
 	must(t, c.Send(numbered(0, make([]byte, wire.MaxPayload))))
 	// 4 MiB at 10 MB/s are written in more than twice the time that is allowed
@@ -189,125 +174,4 @@ func TestTCPAllocations(t *testing.T) {
 	if allocs >= 1 {
 		t.Fatalf("%v allocations in a round trip", allocs)
 	}
-}
-
-// echo sends back what it receives until the connection ends.
-func echo(c Conn) {
-	batch := make([]wire.Frame, 1)
-	for c.Recv(&batch[0]) == nil && c.Send(batch...) == nil {
-	}
-}
-
-func BenchmarkRoundTrip4KiB(b *testing.B) {
-	b.Run("frames", func(b *testing.B) { benchmarkRoundTrip(b, TCP{}) })
-	b.Run("faulty", func(b *testing.B) { benchmarkRoundTrip(b, Faulty(TCP{})) })
-	b.Run("raw", func(b *testing.B) {
-		near, far := rawConns(b)
-		go func() {
-			buf := make([]byte, 4096)
-			for {
-				if _, err := io.ReadFull(far, buf); err != nil {
-					return
-				}
-				if _, err := far.Write(buf); err != nil {
-					return
-				}
-			}
-		}()
-		buf := make([]byte, 4096)
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := near.Write(buf); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := io.ReadFull(near, buf); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func benchmarkRoundTrip(b *testing.B, network Network) {
-	near, far := connect(b, subject{make: func() (Network, Network, string, string) {
-		return network, network, "127.0.0.1:0", ""
-	}})
-	go echo(far)
-	batch := []wire.Frame{numbered(1, make([]byte, 4096))}
-	var f wire.Frame
-	b.ReportAllocs()
-	for b.Loop() {
-		if near.Send(batch...) != nil || near.Recv(&f) != nil {
-			b.Fatal("broken")
-		}
-	}
-}
-
-func BenchmarkOneWay(b *testing.B) {
-	for _, size := range []struct {
-		name  string
-		bytes int
-	}{{"64B", 64}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}} {
-		b.Run(size.name+"/frames", func(b *testing.B) { benchmarkOneWay(b, size.bytes) })
-		b.Run(size.name+"/raw", func(b *testing.B) { benchmarkRawOneWay(b, size.bytes) })
-	}
-}
-
-func benchmarkOneWay(b *testing.B, size int) {
-	near, far := connect(b, subject{make: func() (Network, Network, string, string) {
-		return TCP{}, TCP{}, "127.0.0.1:0", ""
-	}})
-	batch := []wire.Frame{numbered(1, make([]byte, size))}
-	done := make(chan error, 1)
-	n := b.N
-	go func() {
-		var f wire.Frame
-		var err error
-		for i := 0; i < n && err == nil; i++ {
-			err = far.Recv(&f)
-		}
-		done <- err
-	}()
-	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range n {
-		must(b, near.Send(batch...))
-	}
-	must(b, <-done)
-}
-
-func benchmarkRawOneWay(b *testing.B, size int) {
-	near, far := rawConns(b)
-	done := make(chan error, 1)
-	n := b.N
-	go func() {
-		buf := make([]byte, size)
-		var err error
-		for i := 0; i < n && err == nil; i++ {
-			_, err = io.ReadFull(far, buf)
-		}
-		done <- err
-	}()
-	buf := make([]byte, size)
-	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range n {
-		if _, err := near.Write(buf); err != nil {
-			b.Fatal(err)
-		}
-	}
-	must(b, <-done)
-}
-
-func rawConns(b *testing.B) (near, far net.Conn) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
-	defer l.Close()
-	near, err = new(net.Dialer).DialContext(context.Background(), "tcp", l.Addr().String())
-	must(b, err)
-	far, err = l.Accept()
-	must(b, err)
-	b.Cleanup(func() { near.Close(); far.Close() })
-	return near, far
 }

@@ -1,5 +1,5 @@
-// Package transport moves Perdure's frames between processes: over TCP, over an
-// in-memory network for tests, and through a fault layer around either.
+// Package transport moves Perdure's frames between processes: over TCP and
+// Unix sockets, over an in-memory network for tests, and through a fault layer around either.
 //
 // A [Network] dials and listens; a [Conn] is an ordered, reliable stream of
 // frames until it breaks, and a broken Conn stays broken: reconnecting and
@@ -33,8 +33,16 @@ type Conn interface {
 	// Send takes the frames in order, as one batch, and returns: it writes what
 	// the network takes at once and leaves the rest to the connection's own
 	// goroutine. It blocks while more than the connection's bound of bytes is
-	// queued, and fails once the connection is broken. The payloads must stay unchanged until the connection is closed or
-	// the peer has answered them: they are not copied.
+	// queued, and fails once the connection is broken.
+	//
+	// Payload and Body are not copied: they must stay unchanged until Release is
+	// called or, without one, until the connection is closed or the peer has
+	// answered them. Release is called once for each frame given, whatever becomes
+	// of it: when the network has its bytes, when the connection has broken, and
+	// also when Send fails; at the latest before Close returns. It may be called
+	// before Send returns and by its goroutine, so it must not take a lock that
+	// the caller holds. The slice of frames is the caller's again when Send returns:
+	// one that is used again and again costs no allocation.
 	Send(frames ...wire.Frame) error
 	// TrySend is Send for those who must not wait: it fails with ErrFull, and
 	// sends nothing, where Send would block.
@@ -42,6 +50,17 @@ type Conn interface {
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
+	// RecvInto is Recv for those who know where a payload's end belongs. place,
+	// unless nil, is called by the receiver's goroutine for each frame whose
+	// payload has n > 0 bytes, before they are read, and returns where their last
+	// len(b) ≤ n are to go: they are read straight into b, which is f.Body
+	// afterwards, and f.Payload gets the first n - len(b). More than n is an error
+	// that breaks the connection.
+	//
+	// place sees f's header before the checksum was verified, and nothing of the
+	// payload: it must do no more than choose memory. Where RecvInto fails, what
+	// that memory holds is undefined.
+	RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) (b []byte)) error
 	// Buffered reports whether more has been received already than Recv has
 	// returned. It is for the goroutine that calls Recv.
 	Buffered() bool

@@ -195,10 +195,31 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 // which may lie in two pieces. It overwrites the checksum field of header with
 // zeros.
 func Verify(header, payload, body []byte) error {
+	s := BeginSum(header)
+	s.Add(payload)
+	s.Add(body)
+	return s.Verify()
+}
+
+// Sum is the checksum of a frame whose payload is received piece by piece: each
+// is best added while the processor's cache still holds it.
+type Sum struct{ want, have uint32 }
+
+// BeginSum begins with a header as it was received. It overwrites the checksum
+// field of header with zeros.
+func BeginSum(header []byte) Sum {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
-	if got := checksum(header[:HeaderBytes], payload, body); got != want {
-		return fmt.Errorf("%w: frame says %08x, its bytes give %08x", ErrChecksum, want, got)
+	return Sum{want: want, have: crc32.Checksum(header[:HeaderBytes], castagnoli)}
+}
+
+// Add adds the next piece of the payload.
+func (s *Sum) Add(piece []byte) { s.have = crc32.Update(s.have, castagnoli, piece) }
+
+// Verify gives ErrChecksum unless what was added is the whole payload, unchanged.
+func (s *Sum) Verify() error {
+	if s.have != s.want {
+		return fmt.Errorf("%w: frame says %08x, its bytes give %08x", ErrChecksum, s.want, s.have)
 	}
 	return nil
 }

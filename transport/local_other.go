@@ -1,0 +1,20 @@
+//go:build !linux
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+)
+
+// Elsewhere a Unix socket is a file, which a killed process leaves behind.
+
+func listenLocal(netip.AddrPort) (net.Listener, error) {
+	return nil, errors.New("Unix sockets are used on Linux only")
+}
+
+func localNames(context.Context, string) []string { return nil }
+
+func samePeer(*net.UnixConn) (pid int, ok bool) { return 0, false }
