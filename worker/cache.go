@@ -89,7 +89,7 @@ func (c *Client) reapply(sh *shardLink, t *Table, p *part, at, run int) {
 		dim := t.spec.Dim
 		for j := at; j < at+run; j++ {
 			if p.touched[j] {
-				table.Apply(t.spec.Rule, p.values[j*dim:(j+1)*dim], p.delta[j*dim:(j+1)*dim], c.clock)
+				table.Apply(t.spec.Rule, dim, p.values[j*dim:(j+1)*dim], p.delta[j*dim:(j+1)*dim], c.clock)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (t *Table) applyBlock(p *part, at, run int, b *wire.Block, clock perdure.Cl
 	first, end := p.first+perdure.RowID(at), p.first+perdure.RowID(at+run)
 	apply := func(id perdure.RowID, n, i int) { // n rows from id, the block's from its i-th
 		to := int(id-p.first) * dim
-		table.Apply(t.spec.Rule, p.values[to:to+n*dim], b.Values[i*dim:(i+n)*dim], clock)
+		table.Apply(t.spec.Rule, dim, p.values[to:to+n*dim], b.Values[i*dim:(i+n)*dim], clock)
 	}
 	if b.IDs == nil {
 		from, to := max(first, b.First), min(end, b.First+perdure.RowID(b.Count))
@@ -176,7 +176,7 @@ func (p *part) show(t *Table, at, run int, delta []float32) {
 	for j := 0; j < run; {
 		r, k := p.read[at+j], p.same(at+j, at+run)-at
 		if r != nil && r.applied[t.c.slot] <= t.c.clock {
-			table.Apply(t.spec.Rule, p.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
+			table.Apply(t.spec.Rule, dim, p.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
 		}
 		j = k
 	}
@@ -195,7 +195,7 @@ func (p *part) add(at, run, dim int, delta []float32) {
 		}
 		d, sum := delta[j*dim:k*dim], p.delta[(at+j)*dim:(at+k)*dim]
 		if touched {
-			table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, sum, d, 0)
+			table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, dim, sum, d, 0)
 		} else {
 			copy(sum, d)
 			for i := at + j; i < at+k; i++ {

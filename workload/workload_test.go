@@ -113,7 +113,7 @@ func (m *memory) Inc(_ context.Context, name string, first perdure.RowID, delta 
 
 func (m *memory) tick(c perdure.Clock) {
 	for _, i := range m.pending {
-		table.Apply(i.spec.Rule, i.rows, i.delta, c)
+		table.Apply(i.spec.Rule, i.spec.Dim, i.rows, i.delta, c)
 	}
 	m.pending = nil
 }
