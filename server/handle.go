@@ -127,7 +127,7 @@ func (sh *shard) answer(w *waitingGet) error {
 		payload = wire.AppendFloats(payload, run)
 	}
 	for _, id := range w.rows.IDs {
-		row, _ := p.Row(id)
+		row, _ := p.Run(id, 1)
 		payload = wire.AppendFloats(payload, row)
 	}
 	f := sh.frame(wire.KindRows)

@@ -27,7 +27,8 @@ func (sh *shard) segment() *checkpoint.Segment {
 		States:  append([][]byte(nil), sh.states...),
 	}
 	for _, p := range sh.parts {
-		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Values: p.Values})
+		values, _ := p.Run(p.First, p.Rows)
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Values: values})
 	}
 	return seg
 }
@@ -109,13 +110,16 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 	if len(seg.Applied) != job.Slots {
 		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), job.Slots)
 	}
-	for _, t := range seg.Tables {
+	for i, t := range seg.Tables {
 		first, rows := placement.Range(t.Spec.Rows, job.Shards, id)
 		if int64(first) != t.First || int64(rows) != t.Rows() {
 			return c, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d",
 				t.First, t.First+t.Rows()-1, t.Spec.Name, first, int(first)+rows-1)
 		}
-		c.parts = append(c.parts, &table.Part{Spec: t.Spec, First: first, Rows: rows, Values: t.Values})
+		p := table.Blank(t.Spec, perdure.TableID(i), job.Seed, first, rows)
+		values, _ := p.Run(first, rows)
+		copy(values, t.Values)
+		c.parts = append(c.parts, p)
 	}
 	copy(c.states, seg.States)
 	c.applied, c.seq = seg.Applied, seg.Seq

@@ -1,76 +1,176 @@
-// Package table holds the rows of one shard: for each table a contiguous slab
-// of float32, changed by the table's update rule.
+// Package table holds the rows of one shard: for each table the values in large
+// pieces of float32, with the state of the table's update rule beside them.
+//
+// A dense table's part is a run of rows, which are all there from the beginning.
+// A sparse table's part has no rows at first: a row is stored at its first
+// update, at the next position, and an Index finds the position of an id.
 //
 // The numerics are fixed: a row's value is a function of its initial value and
 // of the deltas applied, in order. No operation is fused or reordered, so every
 // machine computes the same bits.
 //
-// A Part is not safe for concurrent use; its shard's owner guards it.
+// A Part is not safe for concurrent use; its shard's owner guards it. Calls that
+// only read (all but ApplyRows, Evict and Restored) may run at the same time.
 package table
 
 import (
 	"errors"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/perdure/perdure"
 )
 
-// Errors that a peer's message can cause.
+// Errors that a peer's message, or a file, can cause.
 var (
-	ErrRow   = errors.New("table: row not on this shard")
-	ErrShape = errors.New("table: wrong number of values")
+	ErrRow          = errors.New("table: row not on this shard")
+	ErrShape        = errors.New("table: wrong number of values")
+	ErrFull         = errors.New("table: too many rows on one shard")
+	ErrCorruptImage = errors.New("table: corrupt image")
 )
 
-// Part is one shard's part of a table: the rows First … First+Rows-1.
+// MaxStored is the number of rows of a sparse table that one shard can hold.
+const MaxStored = math.MaxInt32
+
+// batch is how many rows' positions are looked up at once: enough to wait for
+// many answers of the memory together, and few enough for the stack.
+const batch = 128
+
+// Part is one shard's part of a table.
 type Part struct {
-	Spec   perdure.TableSpec
-	First  perdure.RowID
-	Rows   int
-	Values []float32 // Rows × Spec.Dim, row after row
+	Spec  perdure.TableSpec
+	First perdure.RowID // dense: the part has the rows First … First+Rows-1
+	Rows  int           // dense
+
+	id     perdure.TableID
+	seed   uint64
+	update *updater
+	planes []column[float32] // the values, then the state: planes as large as the values, then one value a row
+	full   int               // planes of state as large as the values
+
+	// Of a sparse table only. The row at each position has its id in the index.
+	index   *Index
+	touched column[uint32] // with eviction: the highest clock of the row's updates
+	swept   perdure.Clock  // rows not touched since this clock are gone
 }
 
 // New makes a part with its initial values, which depend on the job's seed, the
-// table's number and the row only.
+// table's number and the row only. A sparse table's part begins empty, and first
+// and rows are ignored.
 func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
-	p := &Part{Spec: spec, First: first, Rows: rows, Values: make([]float32, rows*spec.Dim)}
-	if spec.Init.Kind == perdure.InitUniform || spec.Init.Kind == perdure.InitNormal {
-		for i := range rows {
-			fillRow(p.Values[i*spec.Dim:][:spec.Dim], spec.Init, rowSeed(seed, id, first+perdure.RowID(i)))
+	if spec.Sparse {
+		first, rows = 0, 0
+	}
+	p := Blank(spec, id, seed, first, rows)
+	for i := range rows { // zeros are there already
+		if spec.Init.Kind == perdure.InitUniform || spec.Init.Kind == perdure.InitNormal {
+			fillInitial(p.planes[0].rows(i, 1), spec.Init, seed, id, first+perdure.RowID(i))
 		}
 	}
 	return p
 }
 
-// Row returns a row's values, which alias the slab.
-func (p *Part) Row(id perdure.RowID) ([]float32, error) { return p.Run(id, 1) }
+// Blank makes a part of so many rows (of a sparse table: stored rows) whose
+// memory is to be filled through its Image; then Restored completes it.
+func Blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
+	return blank(spec, id, seed, first, rows, pieceBytes)
+}
 
-// Run returns the values of n consecutive rows, which alias the slab.
+// blank is Blank with the size of the pieces in which a sparse table's rows lie.
+func blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows, pieceBytes int) *Part {
+	p := &Part{Spec: spec, First: first, Rows: rows, id: id, seed: seed, update: newUpdater(spec.Rule, spec.Dim)}
+	shift := uint8(whole)
+	if spec.Sparse {
+		shift = pieceShift(4*spec.Dim, pieceBytes)
+		p.First, p.Rows, p.index = 0, 0, NewIndex()
+		p.index.n = rows
+		p.index.ids.reserve(rows)
+		p.touched = column[uint32]{width: 1, shift: idShift}
+		if spec.Evict > 0 {
+			p.touched.reserve(rows)
+		}
+	}
+	full, perRow := StateShape(spec.Rule)
+	p.full = full
+	for range 1 + full {
+		p.planes = append(p.planes, column[float32]{width: spec.Dim, shift: shift})
+	}
+	if perRow {
+		p.planes = append(p.planes, column[float32]{width: 1, shift: shift})
+	}
+	for i := range p.planes {
+		p.planes[i].reserve(rows)
+	}
+	return p
+}
+
+// Stored returns the number of rows that the part holds in memory: of a dense
+// table Rows.
+func (p *Part) Stored() int {
+	if p.Spec.Sparse {
+		return p.index.Len()
+	}
+	return p.Rows
+}
+
+// IDs returns the ids of a sparse part's stored rows from a position on: at most
+// n, and at least one unless there are no more. They alias the part, and are in
+// the order in which the rows were stored, as far as nothing was evicted.
+func (p *Part) IDs(from, n int) []perdure.RowID {
+	if !p.Spec.Sparse {
+		return nil
+	}
+	return p.index.IDs(from, n)
+}
+
+// Run returns the values of n consecutive rows of a dense part. They alias the
+// part's memory.
 func (p *Part) Run(first perdure.RowID, n int) ([]float32, error) {
-	if first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n) {
-		return nil, fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
+	if err := p.checkRun(first, n); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	return p.planes[0].rows(int(first-p.First), n), nil
+}
+
+func (p *Part) checkRun(first perdure.RowID, n int) error {
+	switch {
+	case p.Spec.Sparse:
+		if n != 0 {
+			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: name each row", ErrRow, n, p.Spec.Name)
+		}
+	case first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n):
+		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
 			ErrRow, first, first+perdure.RowID(n)-1, p.Spec.Name, p.First, p.First+perdure.RowID(p.Rows)-1)
 	}
-	at := int(first-p.First) * p.Spec.Dim
-	return p.Values[at : at+n*p.Spec.Dim], nil
+	return nil
 }
 
 // CheckRows reports whether deltas of the given number of values could be
 // applied to the rows: so that an update is refused before any part of it is.
 // The rows are the count ids, or count consecutive ones from first where ids is
-// nil.
+// nil. A sparse table has a row for every id, and no consecutive ones.
 func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values int) error {
 	switch {
 	case ids != nil && len(ids) != count:
 		return fmt.Errorf("%w: %d rows are announced and %d named of table %s", ErrShape, count, len(ids), p.Spec.Name)
 	case ids == nil:
-		if _, err := p.Run(first, count); err != nil {
+		if err := p.checkRun(first, count); err != nil {
 			return err
 		}
-	}
-	for _, id := range ids {
-		if _, err := p.Row(id); err != nil {
-			return err
+	case p.Spec.Sparse:
+		if count > MaxStored-p.index.Len() {
+			return fmt.Errorf("%w: %d more of table %s, where %d of at most %d are; use more shards",
+				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStored)
+		}
+	default:
+		for _, id := range ids {
+			if id-p.First >= perdure.RowID(p.Rows) {
+				return p.checkRun(id, 1)
+			}
 		}
 	}
 	if values != count*p.Spec.Dim {
@@ -79,49 +179,122 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 	return nil
 }
 
-// ApplyRows applies deltas, row after row, of an update of the given clock. The
-// rows are named as for CheckRows; nothing is applied if they are refused.
-func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, clock perdure.Clock) error {
-	if err := p.CheckRows(first, ids, count, len(delta)); err != nil {
+// ReadRows copies rows, named as for CheckRows, into dst, in that order. A
+// sparse table's row that is not stored is read as its initial values, and is
+// not stored: what a part holds is a function of its updates alone.
+func (p *Part) ReadRows(dst []float32, first perdure.RowID, ids []perdure.RowID, count int) error {
+	if err := p.CheckRows(first, ids, count, len(dst)); err != nil {
 		return err
 	}
 	if ids == nil {
 		run, _ := p.Run(first, count)
-		Apply(p.Spec.Rule, p.Spec.Dim, run, delta, clock)
+		copy(dst, run)
 		return nil
 	}
+	var at [batch]int
 	dim := p.Spec.Dim
-	for i, id := range ids {
-		row, _ := p.Row(id)
-		Apply(p.Spec.Rule, dim, row, delta[i*dim:(i+1)*dim], clock)
+	for len(ids) > 0 {
+		n := min(len(ids), batch)
+		p.find(ids[:n], at[:n])
+		p.bring(at[:n], 1)
+		for i, at := range at[:n] {
+			row := dst[i*dim : (i+1)*dim]
+			if at < 0 {
+				fillInitial(row, p.Spec.Init, p.seed, p.id, ids[i])
+				continue
+			}
+			copy(row, p.planes[0].rows(at, 1))
+		}
+		ids, dst = ids[n:], dst[n*dim:]
 	}
 	return nil
 }
 
-// rowSeed mixes its arguments into the start of a row's random sequence.
-func rowSeed(seed uint64, id perdure.TableID, row perdure.RowID) uint64 {
-	return mix(mix(seed^0x9e3779b97f4a7c15) ^ mix(uint64(id)<<48^uint64(row)))
-}
-
-// mix is the finaliser of SplitMix64.
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// fillRow fills a row with the initialiser's distribution from a seed.
-func fillRow(row []float32, init perdure.Init, seed uint64) {
-	unit := func() float64 { // SplitMix64, uniform in (0, 1)
-		seed += 0x9e3779b97f4a7c15
-		return (float64(mix(seed)>>11) + 0.5) / (1 << 53)
+// ApplyRows applies deltas, row after row, of an update of the given clock. The
+// rows are named as for CheckRows; nothing is applied if they are refused. A row
+// that is named twice is changed twice, one after the other, as by two updates:
+// a sender that means one change adds its deltas up. A sparse table's row that
+// is not stored is, with its initial values.
+func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, clock perdure.Clock) error {
+	if err := p.CheckRows(first, ids, count, len(delta)); err != nil || count == 0 {
+		return err
 	}
-	for i := range row {
-		if init.Kind == perdure.InitUniform {
-			row[i] = float32(init.Scale * (2*unit() - 1))
-			continue
+	if ids == nil {
+		p.update.apply(p.memory(int(first-p.First), count), delta, clock)
+		return nil
+	}
+	var at [batch]int
+	for len(ids) > 0 {
+		n := min(len(ids), batch)
+		p.find(ids[:n], at[:n])
+		for i, id := range ids[:n] {
+			if at[i] < 0 {
+				at[i] = p.store(id)
+			}
 		}
-		r, angle := math.Sqrt(-2*math.Log(unit())), 2*math.Pi*unit() // Box-Muller
-		row[i] = float32(init.Scale * r * math.Cos(angle))
+		p.bring(at[:n], len(p.planes))
+		p.apply(at[:n], delta[:n*p.Spec.Dim], clock)
+		p.touch(at[:n], clock)
+		ids, delta = ids[n:], delta[n*p.Spec.Dim:]
 	}
+	return nil
+}
+
+// find sets at[i] to the position of ids[i], or to -1 if it is not stored.
+func (p *Part) find(ids []perdure.RowID, at []int) {
+	if p.Spec.Sparse {
+		p.index.FindAll(ids, at)
+		return
+	}
+	for i, id := range ids {
+		at[i] = int(id - p.First)
+	}
+}
+
+// mostLines is how much of a row is brought from memory ahead of its use, in
+// lines of 64 bytes: of longer ones the processor brings the rest by itself.
+const mostLines = 8
+
+// bring has the first so many planes of the rows at positions brought from
+// memory, all at once, for what is done with them next. Positions of -1 are
+// passed over.
+func (p *Part) bring(at []int, planes int) {
+	var wanted [batch]unsafe.Pointer
+	for i := range p.planes[:planes] {
+		c := &p.planes[i]
+		n := 0
+		for _, at := range at {
+			if at >= 0 {
+				wanted[n] = unsafe.Pointer(unsafe.SliceData(c.rows(at, 1)))
+				n++
+			}
+		}
+		prefetch(&wanted[0], n, min((4*c.width+63)/64, mostLines))
+	}
+}
+
+// apply applies deltas to the rows at positions. Neighbours are handed over
+// together: with short rows, the calls would cost more than the work.
+func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
+	dim, last := p.Spec.Dim, 1<<p.planes[0].shift-1 // the last of its piece
+	for i := 0; i < len(at); {
+		n := 1
+		for i+n < len(at) && at[i+n] == at[i]+n && at[i+n]&last != 0 {
+			n++
+		}
+		p.update.apply(p.memory(at[i], n), delta[i*dim:(i+n)*dim], clock)
+		i += n
+	}
+}
+
+// memory returns what n rows consist of that lie in one piece.
+func (p *Part) memory(at, n int) (m planes) {
+	m.values = p.planes[0].rows(at, n)
+	for i := range p.full {
+		m.state[i] = p.planes[1+i].rows(at, n)
+	}
+	if len(p.planes) > 1+p.full {
+		m.row = p.planes[1+p.full].rows(at, n)
+	}
+	return m
 }
