@@ -25,17 +25,18 @@ func testJob() perdure.JobSpec {
 
 // save writes both segments of a checkpoint, with values that tell its cut.
 func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manifest, error) {
-	spec := testTable("w", 6, 3)
+	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	m := Manifest{
-		Job: testJob(), Generation: generation, Cut: cut, Tables: []perdure.TableSpec{spec},
+		Job: testJob(), Generation: generation, Cut: cut, Tables: []perdure.TableSpec{spec, sparse},
 		SavedAt: time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
 	for shard := range perdure.ShardID(2) {
 		values := slices.Repeat([]float32{float32(cut)}, 9)
+		img := randomImage(rand.New(rand.NewPCG(uint64(cut), uint64(shard))), sparse, 20)
 		ref, err := WriteSegment(fsys, "ckpt", &Segment{
 			Job: "job-1", Generation: generation, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut) * 3,
 			Applied: []perdure.Clock{cut, cut, cut},
-			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Values: values}},
+			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Image: dense(3, values...)}, {Spec: sparse, Image: img}},
 		})
 		if err != nil {
 			return m, err
@@ -215,7 +216,7 @@ func TestRestoreAndVerify(t *testing.T) {
 	wantErr(t, m.CheckJob("job-2"), ErrOtherJob, m.key().manifest())
 	s, err := Restore(fsys, "ckpt", m, 1, nil)
 	must(t, err)
-	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Values[8] != 20 {
+	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Image.Planes[0][0][8] != 20 {
 		t.Errorf("restored %+v", s)
 	}
 	_, err = Restore(fsys, "ckpt", m, 2, nil)

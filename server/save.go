@@ -27,7 +27,10 @@ func (sh *shard) segment() *checkpoint.Segment {
 		States:  append([][]byte(nil), sh.states...),
 	}
 	for _, p := range sh.parts {
-		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Values: p.Values})
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{
+			Spec: p.Spec, First: int64(p.First),
+			Image: table.Image{Rows: p.Rows, Planes: [][][]float32{{p.Values}}},
+		})
 	}
 	return seg
 }
@@ -111,11 +114,11 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 	}
 	for _, t := range seg.Tables {
 		first, rows := placement.Range(t.Spec.Rows, job.Shards, id)
-		if int64(first) != t.First || int64(rows) != t.Rows() {
+		if int64(first) != t.First || rows != t.Image.Rows {
 			return c, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d",
-				t.First, t.First+t.Rows()-1, t.Spec.Name, first, int(first)+rows-1)
+				t.First, t.First+int64(t.Image.Rows)-1, t.Spec.Name, first, int(first)+rows-1)
 		}
-		c.parts = append(c.parts, &table.Part{Spec: t.Spec, First: first, Rows: rows, Values: t.Values})
+		c.parts = append(c.parts, &table.Part{Spec: t.Spec, First: first, Rows: rows, Values: t.Image.Planes[0][0]})
 	}
 	copy(c.states, seg.States)
 	c.applied, c.seq = seg.Applied, seg.Seq
