@@ -315,6 +315,37 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
+// A segment that takes several writes is there whole or not at all, and what was
+// there under its name before is never touched.
+func TestSegmentCrashesAtEveryStep(t *testing.T) {
+	spec := testSparse("e", 8)
+	old := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: newImage(spec, 1)}}}
+	s := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: randomImage(rand.New(rand.NewPCG(1, 1)), spec, 3000)}}}
+	for step := 1; ; step++ {
+		finished := false
+		for seed := range uint64(5) {
+			fsys := newFolder(t)
+			_, err := WriteSegment(fsys, "ckpt", old)
+			must(t, err)
+			fsys.FailAfter(step)
+			ref, err := WriteSegment(fsys, "ckpt", s)
+			finished = err == nil
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			got, err := ReadSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
+			must(t, err)
+			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) && (finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {
+				t.Errorf("step %d, seed %d: neither the old segment nor %s", step, seed, ref.File)
+			}
+		}
+		if finished {
+			if step < 8 { // create, 6 writes at least, sync, rename, sync
+				t.Errorf("only %d steps", step)
+			}
+			return
+		}
+	}
+}
+
 // Negative controls: the harness above must catch each of these orders.
 func TestCrashesCatchWrongOrders(t *testing.T) {
 	for what, replace := range map[string]func(fsys *disk.Memory) (bool, error){
