@@ -69,8 +69,6 @@ func checkImage(spec perdure.TableSpec, img table.Image) error {
 	planes := cols[len(cols)-1].plane + 1
 	ids, touched := bytesOf(asBytes(img.IDs)), bytesOf(asBytes(img.Touched))
 	switch {
-	case img.Rows < 0:
-		return fmt.Errorf("table %s: %d rows", spec.Name, img.Rows)
 	case len(img.Planes) != planes:
 		return fmt.Errorf("table %s: %d planes; rule %s has %d", spec.Name, len(img.Planes), spec.Rule.Kind, planes)
 	case !spec.Sparse && ids != 0:

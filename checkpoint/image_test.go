@@ -212,11 +212,11 @@ func TestReadsIntoTheCallersMemory(t *testing.T) {
 	if got := strings.Join(asked, ", "); got != "w3 2, b2 2, e0 3" {
 		t.Errorf("memory was asked for as %s", got)
 	}
-	for i, table := range s.Tables {
-		for _, c := range columns(table.Spec) {
-			for k, piece := range c.of(memory[table.Spec.Name]) {
-				if unsafe := c.of(s.Tables[i].Image)[k]; len(piece) > 0 && &unsafe[0] != &piece[0] {
-					t.Errorf("table %s: piece %d of %s is not where it was asked for", table.Spec.Name, k, c)
+	for _, part := range s.Tables {
+		for _, c := range columns(part.Spec) {
+			for k, piece := range c.of(memory[part.Spec.Name]) {
+				if got := c.of(part.Image)[k]; len(piece) > 0 && &got[0] != &piece[0] {
+					t.Errorf("table %s: piece %d of %s is not where it was asked for", part.Spec.Name, k, c)
 				}
 			}
 		}
@@ -232,7 +232,7 @@ var spoilers = map[string]func(img *table.Image){
 	"no touched":         func(img *table.Image) { img.Touched = nil },
 	"too few touched":    func(img *table.Image) { img.Touched = [][]uint32{{1}, {2}} },
 	"no values":          func(img *table.Image) { img.Planes[0] = nil },
-	"half a row":         func(img *table.Image) { img.Planes[0] = [][]float32{{1, 2, 3}, {4, 5}} },
+	"half a row":         func(img *table.Image) { img.Planes[0] = [][]float32{{1, 2, 3}, {4, 5, 6, 7}} },
 	"a plane too few":    func(img *table.Image) { img.Planes = img.Planes[:3] },
 	"no planes at all":   func(img *table.Image) { img.Planes = nil },
 	"a plane too many":   func(img *table.Image) { img.Planes = append(img.Planes, nil) },
@@ -259,8 +259,12 @@ func TestImagesThatDoNotFit(t *testing.T) {
 			t.Errorf("reading into %s gives %v", what, err)
 		}
 	}
+	_, err := readBytes(b, func(spec perdure.TableSpec, _, rows int64) (table.Image, error) { return newImage(spec, rows+1), nil })
+	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "memory of 3 rows for 2") {
+		t.Errorf("reading into one row more gives %v", err)
+	}
 	unknown := errors.New("unknown table")
-	_, err := readBytes(b, func(perdure.TableSpec, int64, int64) (table.Image, error) { return table.Image{}, unknown })
+	_, err = readBytes(b, func(perdure.TableSpec, int64, int64) (table.Image, error) { return table.Image{}, unknown })
 	if !errors.Is(err, unknown) {
 		t.Errorf("the destination's error became %v", err)
 	}

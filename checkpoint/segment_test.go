@@ -226,7 +226,9 @@ func TestSegmentRefusesEveryChange(t *testing.T) {
 			refused("flipped a bit of byte", i, b)
 		}
 	}
-	refused("extended by", 8, append(bytes.Clone(good), make([]byte, 8)...))
+	longer := append(bytes.Clone(good), make([]byte, 8)...)
+	refused("extended by", 8, longer)
+	refused("extended, and its header says so, by", 8, reseal(longer))
 }
 
 func TestSegmentErrors(t *testing.T) {
