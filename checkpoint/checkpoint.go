@@ -14,6 +14,8 @@
 //   - a segment's name holds generation, cut, shard and epoch, so that no holder
 //     of a shard overwrites what another one wrote;
 //   - what a reader returns without an error is what was written, bit by bit.
+//     What the bits mean is not judged: that no row of a sparse table is there
+//     twice, for example, is checked by package table when it takes the image.
 //
 // All functions may be called concurrently for different shards and cuts.
 package checkpoint
@@ -28,6 +30,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 )
 
 // Errors of reading. Each message names the file and what is wrong with it.
@@ -36,6 +39,8 @@ var (
 	ErrCorrupt = disk.ErrCorrupt
 	// ErrNewerVersion is wrapped when a file's format is not known here yet.
 	ErrNewerVersion = disk.ErrNewerVersion
+	// ErrOlderVersion is wrapped when a file's format is not read any more.
+	ErrOlderVersion = errors.New("written by an older Perdure")
 	// ErrOtherJob is wrapped when a file belongs to another job.
 	ErrOtherJob = errors.New("belongs to another job")
 	// ErrNoCheckpoint is wrapped when a folder holds no valid manifest.
@@ -59,16 +64,12 @@ type Segment struct {
 	Tables []TableRows
 }
 
-// TableRows is a shard's part of one table: rows First, First+1 and so on,
-// Spec.Dim values each.
+// TableRows is a shard's part of one table: its rows and the state of its rule.
 type TableRows struct {
-	Spec   perdure.TableSpec
-	First  int64
-	Values []float32
+	Spec  perdure.TableSpec
+	First int64 // dense: the image's rows are First, First+1 and so on; sparse: 0
+	Image table.Image
 }
-
-// Rows returns the number of rows.
-func (t TableRows) Rows() int64 { return int64(len(t.Values) / t.Spec.Dim) }
 
 // SegmentRef names a segment within its folder.
 type SegmentRef struct {

@@ -6,16 +6,18 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 )
 
 // A job of one shard is saved at clock 20 and restored.
 func Example() {
 	fsys := disk.NewMemory() // or disk.OS()
 	bsp := perdure.Consistency{Kind: perdure.BSP}
-	table := perdure.TableSpec{Name: "w", Rows: 2, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: bsp}
+	spec := perdure.TableSpec{Name: "w", Rows: 2, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: bsp}
+	image := table.Image{Rows: 2, Planes: [][][]float32{{{1, 2}, {3, 4}}}} // in two pieces
 	ref, err := checkpoint.WriteSegment(fsys, ".", &checkpoint.Segment{
 		Job: "j", Cut: 20, Applied: []perdure.Clock{20},
-		Tables: []checkpoint.TableRows{{Spec: table, Values: []float32{1, 2, 3, 4}}},
+		Tables: []checkpoint.TableRows{{Spec: spec, Image: image}},
 	})
 	fmt.Println(ref.File, err)
 	err = checkpoint.Publish(fsys, ".", checkpoint.Manifest{
@@ -23,17 +25,17 @@ func Example() {
 			ID: "j", Slots: 1, Servers: 1, Shards: 1, Consistency: bsp,
 			Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
 		},
-		Cut: 20, Tables: []perdure.TableSpec{table}, Segments: []checkpoint.SegmentRef{ref},
+		Cut: 20, Tables: []perdure.TableSpec{spec}, Segments: []checkpoint.SegmentRef{ref},
 	})
 	fmt.Println(err)
 
 	latest, err := checkpoint.Latest(fsys, ".")
 	fmt.Println(latest.Cut, err)
 	segment, err := checkpoint.Restore(fsys, ".", latest, 0, nil)
-	fmt.Println(segment.Tables[0].Values, err)
+	fmt.Println(segment.Tables[0].Image.Planes, err)
 	// Output:
 	// g000000-c0000000020-s00000-e000000.segment <nil>
 	// <nil>
 	// 20 <nil>
-	// [1 2 3 4] <nil>
+	// [[[1 2 3 4]]] <nil>
 }

@@ -25,17 +25,18 @@ func testJob() perdure.JobSpec {
 
 // save writes both segments of a checkpoint, with values that tell its cut.
 func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manifest, error) {
-	spec := testTable("w", 6, 3)
+	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	m := Manifest{
-		Job: testJob(), Generation: generation, Cut: cut, Tables: []perdure.TableSpec{spec},
+		Job: testJob(), Generation: generation, Cut: cut, Tables: []perdure.TableSpec{spec, sparse},
 		SavedAt: time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
 	for shard := range perdure.ShardID(2) {
 		values := slices.Repeat([]float32{float32(cut)}, 9)
+		img := randomImage(rand.New(rand.NewPCG(uint64(cut), uint64(shard))), sparse, 20)
 		ref, err := WriteSegment(fsys, "ckpt", &Segment{
 			Job: "job-1", Generation: generation, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut) * 3,
 			Applied: []perdure.Clock{cut, cut, cut},
-			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Values: values}},
+			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Image: dense(3, values...)}, {Spec: sparse, Image: img}},
 		})
 		if err != nil {
 			return m, err
@@ -215,7 +216,7 @@ func TestRestoreAndVerify(t *testing.T) {
 	wantErr(t, m.CheckJob("job-2"), ErrOtherJob, m.key().manifest())
 	s, err := Restore(fsys, "ckpt", m, 1, nil)
 	must(t, err)
-	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Values[8] != 20 {
+	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Image.Planes[0][0][8] != 20 {
 		t.Errorf("restored %+v", s)
 	}
 	_, err = Restore(fsys, "ckpt", m, 2, nil)
@@ -311,6 +312,37 @@ func TestCrashAtEveryStep(t *testing.T) {
 	})
 	if bad != nil {
 		t.Errorf("%d times, first %s", len(bad), bad[0])
+	}
+}
+
+// A segment that takes several writes is there whole or not at all, and what was
+// there under its name before is never touched.
+func TestSegmentCrashesAtEveryStep(t *testing.T) {
+	spec := testSparse("e", 8)
+	old := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: newImage(spec, 1)}}}
+	s := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: randomImage(rand.New(rand.NewPCG(1, 1)), spec, 3000)}}}
+	for step := 1; ; step++ {
+		finished := false
+		for seed := range uint64(5) {
+			fsys := newFolder(t)
+			_, err := WriteSegment(fsys, "ckpt", old)
+			must(t, err)
+			fsys.FailAfter(step)
+			ref, err := WriteSegment(fsys, "ckpt", s)
+			finished = err == nil
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			got, err := ReadSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
+			must(t, err)
+			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) && (finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {
+				t.Errorf("step %d, seed %d: neither the old segment nor %s", step, seed, ref.File)
+			}
+		}
+		if finished {
+			if step < 8 { // create, 6 writes at least, sync, rename, sync
+				t.Errorf("only %d steps", step)
+			}
+			return
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -12,54 +13,47 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 )
 
-// Dest returns where a table's rows first, first+1, … first+rows-1 are to be
-// read to: a slice of rows × spec.Dim values. Its error ends the reading. A nil
-// Dest means newly made slices.
-type Dest func(spec perdure.TableSpec, first, rows int64) ([]float32, error)
+// Dest returns where a table's part is to be read to: memory for an image of
+// that many rows, in pieces of any lengths; of a dense table the rows first,
+// first+1, …, first+rows-1. Its error ends the reading. A nil Dest means newly
+// made memory.
+type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
-// ReadSegment reads and checks a segment file. The values go straight into the
-// slices that dst returns, and the segment's tables refer to them; after an
-// error what those slices hold is undefined.
+// ReadSegment reads and checks a segment file. The tables go straight into the
+// memory that dst returns, and the segment refers to it; after an error what it
+// holds is undefined. Before dst is asked, the file is known to be long enough.
 func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	s, _, err := readFile(fsys, file, dst.keep)
 	return s, err
 }
 
-// A sink takes the n bytes of values of a table, which it asks fill for.
-type sink func(t metaTable, n int64, fill func([]byte) error) (TableRows, error)
+// A sink returns where a table goes; nil: it is only looked at.
+type sink func(t metaTable) (*table.Image, error)
 
 // keep is the sink that reads into what dst returns.
-func (dst Dest) keep(t metaTable, n int64, fill func([]byte) error) (TableRows, error) {
-	count := n / 4
+func (dst Dest) keep(t metaTable) (*table.Image, error) {
 	if dst == nil {
-		dst = func(perdure.TableSpec, int64, int64) ([]float32, error) { return make([]float32, count), nil }
+		img := newImage(t.Spec, t.Rows)
+		return &img, nil
 	}
-	v, err := dst(t.Spec, t.First, t.Rows)
-	if err != nil {
-		return TableRows{}, err
+	img, err := dst(t.Spec, t.First, t.Rows)
+	if err == nil && int64(img.Rows) != t.Rows {
+		err = fmt.Errorf("table %s: memory of %d rows for %d", t.Spec.Name, img.Rows, t.Rows)
 	}
-	if int64(len(v)) != count {
-		return TableRows{}, fmt.Errorf("table %s: a destination of %d values for %d", t.Spec.Name, len(v), count)
+	if err == nil {
+		err = checkImage(t.Spec, img)
 	}
-	return TableRows{Spec: t.Spec, First: t.First, Values: v}, decodeFloats(v, fill)
+	return &img, err
 }
 
 // discard is the sink that only looks.
-func discard(t metaTable, n int64, fill func([]byte) error) (TableRows, error) {
-	buf := make([]byte, min(n, chunkBytes))
-	for ; n > 0; n -= int64(len(buf)) {
-		buf = buf[:min(n, chunkBytes)]
-		if err := fill(buf); err != nil {
-			return TableRows{}, err
-		}
-	}
-	return TableRows{Spec: t.Spec, First: t.First}, nil
-}
+func discard(metaTable) (*table.Image, error) { return nil, nil }
 
 // readFile also returns the checksum of the whole file.
-func readFile(fsys disk.FS, file string, values sink) (*Segment, uint32, error) {
+func readFile(fsys disk.FS, file string, into sink) (*Segment, uint32, error) {
 	size, err := disk.Size(fsys, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
@@ -71,8 +65,9 @@ func readFile(fsys disk.FS, file string, values sink) (*Segment, uint32, error) 
 	if err != nil {
 		return nil, 0, fmt.Errorf("checkpoint: read segment: %w", err)
 	}
-	r := &sumReader{r: f, left: size}
-	s, err := r.segment(values)
+	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
+	r := &sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size}
+	s, err := r.segment(into)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -88,6 +83,7 @@ type sumReader struct {
 	r         io.Reader
 	left      int64
 	sec, file uint32
+	scratch   []byte // what is only looked at
 }
 
 func corrupt(format string, args ...any) error {
@@ -113,7 +109,7 @@ func (r *sumReader) fill(b []byte) error {
 
 // segment reads a whole file: the header, the meta, and the sections that the
 // meta allows.
-func (r *sumReader) segment(values sink) (*Segment, error) {
+func (r *sumReader) segment(into sink) (*Segment, error) {
 	s, sections, err := r.header()
 	if err != nil {
 		return nil, err
@@ -124,34 +120,114 @@ func (r *sumReader) segment(values sink) (*Segment, error) {
 	}
 	s.Job, s.Applied = m.Job, m.Applied
 	s.States = make([][]byte, len(m.Applied))
-	nextSlot := uint32(0)
-	for range sections - 1 {
-		kind, index, n, err := r.sectionHead()
+	states := int64(sections) - 1
+	for _, t := range m.Tables {
+		states -= int64(len(columns(t.Spec)))
+	}
+	if states < 0 {
+		return nil, corrupt("it has %d sections, its tables need %d more", sections, -states)
+	}
+	if err := r.states(s.States, states); err != nil {
+		return nil, err
+	}
+	for i, t := range m.Tables {
+		rows, err := r.table(i, t, into)
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case kind == sectionState && index >= nextSlot && int(index) < len(s.States) && len(s.Tables) == 0:
-			s.States[index], err = r.bytes(n)
-			nextSlot = index + 1
-		case kind == sectionValues && int(index) == len(s.Tables) && int(index) < len(m.Tables):
-			var t TableRows
-			t, err = r.table(m.Tables[index], n, values)
-			s.Tables = append(s.Tables, t)
-		default:
-			err = corrupt("an unexpected section of kind %d, index %d", kind, index)
+		s.Tables = append(s.Tables, rows)
+	}
+	if r.left != 0 {
+		return nil, corrupt("it has %d bytes too many", r.left)
+	}
+	return s, nil
+}
+
+// states reads that many saved states of slots.
+func (r *sumReader) states(into [][]byte, sections int64) error {
+	next := uint32(0)
+	for range sections {
+		kind, slot, n, err := r.sectionHead()
+		if err != nil {
+			return err
 		}
-		if err == nil {
+		if kind != sectionState || slot < next || int64(slot) >= int64(len(into)) {
+			return unexpected(kind, slot)
+		}
+		next = slot + 1
+		if into[slot], err = r.bytes(n); err == nil {
 			err = r.sectionEnd(n)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if len(s.Tables) != len(m.Tables) || r.left != 0 {
-		return nil, corrupt("it has %d of %d tables, and %d bytes too many", len(s.Tables), len(m.Tables), r.left)
+	return nil
+}
+
+func unexpected(kind, index uint32) error {
+	return corrupt("an unexpected section of kind %d, index %d", kind, index)
+}
+
+// table reads the sections of table i.
+func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
+	out := TableRows{Spec: t.Spec, First: t.First}
+	cols := columns(t.Spec)
+	if most := r.left / rowBytes(cols); t.Rows > most { // no product below overflows
+		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, t.Rows, most)
 	}
-	return s, nil
+	img, err := into(t)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range cols {
+		kind, index, n, err := r.sectionHead()
+		switch {
+		case err != nil:
+			return out, err
+		case kind != c.kind || index != c.index(i):
+			return out, unexpected(kind, index)
+		case n != t.Rows*c.rowBytes:
+			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, t.Rows, t.Rows*c.rowBytes)
+		}
+		if err := r.column(c, n, img); err != nil {
+			return out, err
+		}
+	}
+	if img != nil {
+		out.Image = *img
+	}
+	return out, nil
+}
+
+// column reads a payload of n bytes into an image, or passes over it.
+func (r *sumReader) column(c column, n int64, img *table.Image) error {
+	if img == nil {
+		if err := r.skip(n); err != nil {
+			return err
+		}
+		return r.sectionEnd(n)
+	}
+	for _, piece := range c.of(*img) {
+		if err := decode(piece, c.word, r.fill); err != nil {
+			return err
+		}
+	}
+	return r.sectionEnd(n)
+}
+
+func (r *sumReader) skip(n int64) error {
+	if r.scratch == nil {
+		r.scratch = make([]byte, chunkBytes)
+	}
+	for n > 0 {
+		b := r.scratch[:min(n, chunkBytes)]
+		if err := r.fill(b); err != nil {
+			return err
+		}
+		n -= int64(len(b))
+	}
+	return nil
 }
 
 func (r *sumReader) header() (s *Segment, sections uint32, err error) {
@@ -167,10 +243,13 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	if string(h[:8]) != segmentMagic {
 		return nil, 0, corrupt("not a segment: it begins with % x", h[:8])
 	}
-	if v := le.Uint32(h[8:]); v > SegmentVersion {
+	switch v := le.Uint32(h[8:]); {
+	case v > SegmentVersion:
 		return nil, 0, disk.NewerVersion(uint64(v), SegmentVersion)
-	} else if v == 0 {
+	case v == 0:
 		return nil, 0, corrupt("format 0")
+	case v < SegmentVersion:
+		return nil, 0, fmt.Errorf("%w (format %d), this one reads format %d", ErrOlderVersion, v, SegmentVersion)
 	}
 	want := le.Uint32(h[12:])
 	le.PutUint32(h[12:], 0)
@@ -237,12 +316,12 @@ func (r *sumReader) bytes(n int64) ([]byte, error) {
 }
 
 func (r *sumReader) meta() (m meta, err error) {
-	kind, _, n, err := r.sectionHead()
+	kind, index, n, err := r.sectionHead()
 	if err != nil {
 		return m, err
 	}
-	if kind != sectionMeta {
-		return m, corrupt("its first section is of kind %d, not %d", kind, sectionMeta)
+	if kind != sectionMeta || index != 0 {
+		return m, unexpected(kind, index)
 	}
 	words, err := r.bytes(n)
 	if err == nil {
@@ -254,25 +333,10 @@ func (r *sumReader) meta() (m meta, err error) {
 	if err := json.Unmarshal(words, &m); err != nil {
 		return m, corrupt("meta: %v", err)
 	}
-	for _, t := range m.Tables {
-		err := t.Spec.Validate(1)
-		if err == nil {
-			err = checkRange(t.Spec, t.First, t.Rows)
-		}
-		if err != nil {
-			return m, corrupt("meta: %v", err)
-		}
+	if err := m.check(); err != nil {
+		return m, corrupt("meta: %v", err)
 	}
 	return m, nil
-}
-
-// table reads a section of n bytes of values.
-func (r *sumReader) table(t metaTable, n int64, values sink) (TableRows, error) {
-	// Validate has bounded Spec.Rows × Dim × 4, and so this product.
-	if want := t.Rows * int64(t.Spec.Dim) * 4; n != want {
-		return TableRows{}, corrupt("table %s has %d bytes of values, its %d rows need %d", t.Spec.Name, n, t.Rows, want)
-	}
-	return values(t, n, r.fill)
 }
 
 // Restore reads the segment of one shard of a checkpoint, and checks that it is
@@ -286,8 +350,8 @@ func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst De
 	return nil, fmt.Errorf("checkpoint: %s: %w: it names no segment of shard %d", m.key().manifest(), ErrCorrupt, shard)
 }
 
-func (m Manifest) read(fsys disk.FS, file string, ref SegmentRef, values sink) (*Segment, error) {
-	s, sum, err := readFile(fsys, file, values)
+func (m Manifest) read(fsys disk.FS, file string, ref SegmentRef, into sink) (*Segment, error) {
+	s, sum, err := readFile(fsys, file, into)
 	if err != nil {
 		return nil, err
 	}

@@ -14,12 +14,12 @@ import (
 )
 
 // SegmentVersion is the version of the segment format written here.
-const SegmentVersion = 1
+const SegmentVersion = 2
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
 //
 //	 0      8     magic "PRDRSEGM"
-//	 8      4     version of this format (1)
+//	 8      4     version of this format (2)
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -45,18 +45,35 @@ const SegmentVersion = 1
 //	kind 1  index 0      meta: JSON, see the type meta
 //	kind 2  index slot   the slot's saved state, as saved; slots ascending,
 //	                     slots that saved nothing have none
-//	kind 3  index table  the table's rows: float32, row by row; every table
 //
-// Kind 4 is kept for the state of a table's update rule. A reader refuses kinds
-// that it does not know: to skip one would be to lose state in silence.
+// and then for each table of the meta in turn, one number after the other in the
+// order of the rows:
+//
+//	kind 4  index table  sparse tables: the rows' ids, uint64
+//	kind 5  index table  tables that evict: the clock of each row's last update,
+//	                     uint32
+//	kind 3  index table  the rows: float32, row by row
+//	kind 6  index table·256+plane
+//	                     planes 1, 2, … of the rule's state: float32, as many for
+//	                     each row as the row has values, or 1
+//
+// Which of them a table has follows from its spec in the meta, and how many bytes
+// each has from the number of rows. A reader refuses everything else: to skip
+// what it does not know would be to lose state in silence.
 const (
-	segmentMagic  = "PRDRSEGM"
-	headerBytes   = 80
-	sectionBytes  = 16
-	trailerBytes  = 4
-	sectionMeta   = 1
-	sectionState  = 2
-	sectionValues = 3
+	segmentMagic   = "PRDRSEGM"
+	headerBytes    = 80
+	sectionBytes   = 16
+	trailerBytes   = 4
+	sectionMeta    = 1
+	sectionState   = 2
+	sectionValues  = 3
+	sectionIDs     = 4
+	sectionTouched = 5
+	sectionPlane   = 6
+	// planeBits is how many bits of a section's index number the plane.
+	planeBits = 8
+	maxTables = 1 << (32 - planeBits)
 )
 
 // meta is what a segment says in words.
@@ -68,8 +85,34 @@ type meta struct {
 
 type metaTable struct {
 	Spec  perdure.TableSpec `json:"spec"`
-	First int64             `json:"first"`
-	Rows  int64             `json:"rows"`
+	First int64             `json:"first"` // dense: the first row; sparse: 0
+	Rows  int64             `json:"rows"`  // that are stored
+}
+
+// check reports what no reader would accept.
+func (m meta) check() error {
+	if len(m.Tables) > maxTables {
+		return fmt.Errorf("%d tables; a segment has at most %d", len(m.Tables), maxTables)
+	}
+	for _, t := range m.Tables {
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t metaTable) check() error {
+	if err := t.Spec.Validate(1); err != nil {
+		return err
+	}
+	switch {
+	case t.Spec.Sparse && (t.First != 0 || t.Rows < 0):
+		return fmt.Errorf("sparse table %s: %d rows from row %d", t.Spec.Name, t.Rows, t.First)
+	case !t.Spec.Sparse && (t.First < 0 || t.Rows < 0 || t.First > t.Spec.Rows || t.Rows > t.Spec.Rows-t.First):
+		return fmt.Errorf("table %s: %d rows from row %d, of %d", t.Spec.Name, t.Rows, t.First, t.Spec.Rows)
+	}
+	return nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -80,17 +123,19 @@ func padding(n int64) int64 { return -(n + trailerBytes) & 7 }
 // sectionSize returns the bytes of a section with a payload of n bytes.
 func sectionSize(n int64) int64 { return sectionBytes + n + padding(n) + trailerBytes }
 
-// section is one section to write: its payload is bytes, or values.
+// section is one section to write: memory that holds numbers of word bytes.
 type section struct {
 	kind, index uint32
-	bytes       []byte
-	values      []float32
+	word        int
+	memory      [][]byte
 }
 
-func (s section) payload() int64 { return int64(len(s.bytes)) + 4*int64(len(s.values)) }
+func plain(kind, index uint32, b []byte) section {
+	return section{kind: kind, index: index, word: 1, memory: [][]byte{b}}
+}
 
 // WriteSegment writes the segment into a folder, durably and whole or not at
-// all, and returns how a manifest refers to it. It streams: the values are
+// all, and returns how a manifest refers to it. It streams: the rows are
 // written from the memory they are in.
 func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	name := key{s.Generation, s.Cut}.segment(s.Shard, s.Epoch)
@@ -132,48 +177,36 @@ func (s *Segment) sections() ([]section, error) {
 	}
 	m := meta{Job: s.Job, Applied: s.Applied}
 	for _, t := range s.Tables {
-		if err := t.check(); err != nil {
-			return nil, err
-		}
-		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.Rows()})
+		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: int64(t.Image.Rows)})
+	}
+	if err := m.check(); err != nil {
+		return nil, err
 	}
 	words, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	out := []section{{kind: sectionMeta, bytes: words}}
+	out := []section{plain(sectionMeta, 0, words)}
 	for slot, state := range s.States {
 		if state != nil {
-			out = append(out, section{kind: sectionState, index: uint32(slot), bytes: state})
+			out = append(out, plain(sectionState, uint32(slot), state))
 		}
 	}
 	for i, t := range s.Tables {
-		out = append(out, section{kind: sectionValues, index: uint32(i), values: t.Values})
+		if err := checkImage(t.Spec, t.Image); err != nil {
+			return nil, err
+		}
+		for _, c := range columns(t.Spec) {
+			out = append(out, section{kind: c.kind, index: c.index(i), word: c.word, memory: c.of(t.Image)})
+		}
 	}
 	return out, nil
-}
-
-func (t TableRows) check() error {
-	if err := t.Spec.Validate(1); err != nil {
-		return err
-	}
-	if len(t.Values)%t.Spec.Dim != 0 {
-		return fmt.Errorf("table %s: %d values are not whole rows of %d", t.Spec.Name, len(t.Values), t.Spec.Dim)
-	}
-	return checkRange(t.Spec, t.First, t.Rows())
-}
-
-func checkRange(spec perdure.TableSpec, first, rows int64) error {
-	if first < 0 || rows < 0 || first > spec.Rows || rows > spec.Rows-first {
-		return fmt.Errorf("table %s: %d rows from row %d, of %d", spec.Name, rows, first, spec.Rows)
-	}
-	return nil
 }
 
 func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	fileBytes = headerBytes
 	for _, sec := range sections {
-		fileBytes += sectionSize(sec.payload())
+		fileBytes += sectionSize(bytesOf(sec.memory))
 	}
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
@@ -205,7 +238,7 @@ func (w *sumWriter) write(b []byte) error {
 }
 
 func (w *sumWriter) section(s section) error {
-	n := s.payload()
+	n := bytesOf(s.memory)
 	var head [sectionBytes]byte
 	binary.LittleEndian.PutUint32(head[0:], s.kind)
 	binary.LittleEndian.PutUint32(head[4:], s.index)
@@ -214,11 +247,10 @@ func (w *sumWriter) section(s section) error {
 	if err := w.write(head[:]); err != nil {
 		return err
 	}
-	if err := w.write(s.bytes); err != nil {
-		return err
-	}
-	if err := encodeFloats(s.values, w.write); err != nil {
-		return err
+	for _, piece := range s.memory {
+		if err := encode(piece, s.word, w.write); err != nil {
+			return err
+		}
 	}
 	if err := w.write(make([]byte, padding(n))); err != nil {
 		return err

@@ -8,9 +8,11 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -46,13 +49,21 @@ func testTable(name string, rows int64, dim int) perdure.TableSpec {
 }
 
 func testSegment() *Segment {
+	momentum := testTable("b", 4, 1)
+	momentum.Rule = perdure.Rule{Kind: perdure.RuleMomentum, Rate: 0.5, Momentum: 0.9}
 	return &Segment{
 		Job: "job-1", Generation: 2, Epoch: 3, Cut: 40, Shard: 1, Seed: 7, Seq: 120,
 		Applied: []perdure.Clock{40, 41, 40},
 		States:  [][]byte{[]byte("state"), nil, {}},
 		Tables: []TableRows{
-			{Spec: testTable("w", 6, 3), First: 3, Values: []float32{1, -2, 0.5, float32(math.Inf(1)), math.Float32frombits(0x7fc00001), math.Float32frombits(1 << 31)}},
-			{Spec: testTable("b", 4, 1), First: 2, Values: []float32{0.25, 3}},
+			{Spec: testTable("w", 6, 3), First: 3, Image: dense(3, 1, -2, 0.5, float32(math.Inf(1)), math.Float32frombits(0x7fc00001), math.Float32frombits(1<<31))},
+			{Spec: momentum, First: 2, Image: table.Image{Rows: 2, Planes: [][][]float32{{{0.25}, {3}}, {{-1, 1.5}}}}},
+			{Spec: testSparse("e", 2), Image: table.Image{
+				Rows:    3,
+				IDs:     [][]perdure.RowID{{1 << 63, 5}, {math.MaxUint64}},
+				Touched: [][]uint32{{39}, {}, {0, 17}},
+				Planes:  [][][]float32{{{1, 2, 3}, {4, 5, 6}}, {{7, 8, 9, 10, 11, 12}}, {{13, 14}, {15, 16, 17, 18}}, {{2, 3}, {40}}},
+			}},
 		},
 	}
 }
@@ -95,7 +106,7 @@ func sameSegment(a, b *Segment) bool {
 	}
 	for i, t := range a.Tables {
 		u := b.Tables[i]
-		if t.Spec != u.Spec || t.First != u.First || !bytes.Equal(asBytes(t.Values), asBytes(u.Values)) {
+		if t.Spec != u.Spec || t.First != u.First || !sameImage(t.Image, u.Image) {
 			return false
 		}
 	}
@@ -104,7 +115,7 @@ func sameSegment(a, b *Segment) bool {
 
 func TestSegmentGolden(t *testing.T) {
 	b := segmentBytes(t, testSegment())
-	golden(t, "testdata/segment-1.golden", b)
+	golden(t, "testdata/segment-2.golden", b)
 	s, err := readBytes(b, nil)
 	must(t, err)
 	if !sameSegment(s, testSegment()) {
@@ -115,22 +126,35 @@ func TestSegmentGolden(t *testing.T) {
 // The layout is checked against the numbers of its description, not against the
 // writer's own constants.
 func TestSegmentLayout(t *testing.T) {
-	b, err := os.ReadFile("testdata/segment-1.golden")
+	b, err := os.ReadFile("testdata/segment-2.golden")
 	must(t, err)
 	le := binary.LittleEndian
+	at := func(fromEnd int, kind, index uint32, bytes uint64) bool {
+		h := b[len(b)-fromEnd:]
+		return le.Uint32(h) == kind && le.Uint32(h[4:]) == index && le.Uint64(h[8:]) == bytes
+	}
 	for what, ok := range map[string]bool{
-		"magic":       string(b[:8]) == "PRDRSEGM",
-		"version":     le.Uint32(b[8:]) == 1,
-		"generation":  le.Uint64(b[16:]) == 2,
-		"epoch":       le.Uint64(b[24:]) == 3,
-		"cut":         le.Uint64(b[32:]) == 40,
-		"seed":        le.Uint64(b[40:]) == 7,
-		"seq":         le.Uint64(b[48:]) == 120,
-		"shard":       le.Uint32(b[56:]) == 1,
-		"sections":    le.Uint32(b[60:]) == 5, // meta, 2 states, 2 tables
-		"file bytes":  le.Uint64(b[64:]) == uint64(len(b)),
-		"first meta":  le.Uint32(b[80:]) == 1 && b[96] == '{',
-		"last floats": le.Uint32(b[len(b)-16:]) == math.Float32bits(0.25), // 2 floats, 4 zeros, checksum
+		"magic":      string(b[:8]) == "PRDRSEGM",
+		"version":    le.Uint32(b[8:]) == 2,
+		"generation": le.Uint64(b[16:]) == 2,
+		"epoch":      le.Uint64(b[24:]) == 3,
+		"cut":        le.Uint64(b[32:]) == 40,
+		"seed":       le.Uint64(b[40:]) == 7,
+		"seq":        le.Uint64(b[48:]) == 120,
+		"shard":      le.Uint32(b[56:]) == 1,
+		"sections":   le.Uint32(b[60:]) == 12, // meta, 2 states, 1 for w, 2 for b, 6 for e
+		"file bytes": le.Uint64(b[64:]) == uint64(len(b)),
+		"first meta": le.Uint32(b[80:]) == 1 && b[96] == '{',
+		// From the end: 3 row-plane floats (16+12+4), 2 planes of 6 floats and the
+		// values (16+24+4+4 each), the clocks (16+12+4), the ids (16+24+4+4).
+		"row plane":  at(32, 6, 2<<8+3, 12) && le.Uint32(b[len(b)-8:]) == math.Float32bits(40),
+		"2nd plane":  at(80, 6, 2<<8+2, 24),
+		"1st plane":  at(128, 6, 2<<8+1, 24),
+		"values":     at(176, 3, 2, 24) && le.Uint32(b[len(b)-160:]) == math.Float32bits(1),
+		"clocks":     at(208, 5, 2, 12) && le.Uint32(b[len(b)-192:]) == 39,
+		"ids":        at(256, 4, 2, 24) && le.Uint64(b[len(b)-240:]) == 1<<63,
+		"b's state":  at(288, 6, 1<<8+1, 8) && le.Uint32(b[len(b)-272:]) == math.Float32bits(-1),
+		"b's values": at(320, 3, 1, 8) && le.Uint32(b[len(b)-304:]) == math.Float32bits(0.25),
 	} {
 		if !ok {
 			t.Errorf("%s is not where FORMATS.md says", what)
@@ -139,24 +163,24 @@ func TestSegmentLayout(t *testing.T) {
 }
 
 func TestSegmentRoundTrip(t *testing.T) {
-	defer func(old bool) { littleEndian = old }(littleEndian)
+	native := littleEndian
+	defer func() { littleEndian = native }()
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawSegment(rt)
-		littleEndian = rapid.Bool().Draw(rt, "written by cast") && littleEndian
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "pieces"), 0))
+		littleEndian = rapid.Bool().Draw(rt, "written by cast") && native
 		b := segmentBytes(t, s)
-		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+		littleEndian = rapid.Bool().Draw(rt, "read by cast") && native
 		got, err := readBytes(b, nil)
-		if err != nil {
-			rt.Fatal(err)
+		if err != nil || !sameSegment(got, s) {
+			rt.Fatalf("wrote %+v, read %+v, %v", s, got, err)
 		}
-		if !sameSegment(got, s) {
-			rt.Fatalf("wrote %+v, read %+v", s, got)
+		got, err = readBytes(b, func(spec perdure.TableSpec, _, rows int64) (table.Image, error) {
+			return cutImage(rng, newImage(spec, rows)), nil
+		})
+		if err != nil || !sameSegment(got, s) {
+			rt.Fatalf("wrote %+v, read into pieces %+v, %v", s, got, err)
 		}
-		littleEndian = false
-		if got, err = readBytes(b, nil); err != nil || !sameSegment(got, s) {
-			rt.Fatalf("the portable reader gives %+v, %v", got, err)
-		}
-		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	})
 }
 
@@ -180,40 +204,9 @@ func drawSegment(rt *rapid.T) *Segment {
 		}
 	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "tables") {
-		spec := testTable("t"+string(rune('a'+i)), rapid.Int64Range(1, 50).Draw(rt, "table rows"), rapid.IntRange(1, 5).Draw(rt, "dim"))
-		first := rapid.Int64Range(0, spec.Rows).Draw(rt, "first")
-		rows := int(rapid.Int64Range(0, spec.Rows-first).Draw(rt, "rows"))
-		values := make([]float32, rows*spec.Dim)
-		for i := range values {
-			values[i] = math.Float32frombits(rapid.Uint32().Draw(rt, "value"))
-		}
-		s.Tables = append(s.Tables, TableRows{Spec: spec, First: first, Values: values})
+		s.Tables = append(s.Tables, drawTable(rt, "t"+string(rune('a'+i))))
 	}
 	return s
-}
-
-func TestBothEncodingsAgree(t *testing.T) {
-	defer func(old bool) { littleEndian = old }(littleEndian)
-	v := make([]float32, chunkBytes/2+3) // more than one chunk
-	for i := range v {
-		v[i] = float32(i) - 0.5
-	}
-	encode := func() (b []byte) {
-		must(t, encodeFloats(v, func(p []byte) error { b = append(b, p...); return nil }))
-		return b
-	}
-	cast := encode()
-	littleEndian = false
-	portable := encode()
-	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.Equal(cast, portable) {
-		t.Error("the cast and the portable encoding differ")
-	}
-	got := make([]float32, len(v))
-	r := bytes.NewReader(portable)
-	must(t, decodeFloats(got, func(p []byte) error { _, err := r.Read(p); return err }))
-	if !reflect.DeepEqual(got, v) {
-		t.Error("portable decoding gives other values")
-	}
 }
 
 func TestSegmentRefusesEveryChange(t *testing.T) {
@@ -233,7 +226,9 @@ func TestSegmentRefusesEveryChange(t *testing.T) {
 			refused("flipped a bit of byte", i, b)
 		}
 	}
-	refused("extended by", 8, append(bytes.Clone(good), make([]byte, 8)...))
+	longer := append(bytes.Clone(good), make([]byte, 8)...)
+	refused("extended by", 8, longer)
+	refused("extended, and its header says so, by", 8, reseal(longer))
 }
 
 func TestSegmentErrors(t *testing.T) {
@@ -251,8 +246,10 @@ func TestSegmentErrors(t *testing.T) {
 		return err
 	}
 	newer := bytes.Clone(good)
-	newer[8] = 2
-	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 2), this one reads up to 1")
+	newer[8] = 3
+	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 3), this one reads up to 2")
+	newer[8] = 1
+	wantErr(t, read(newer), ErrOlderVersion, ref.File+": written by an older Perdure (format 1), this one reads format 2")
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))
@@ -261,32 +258,11 @@ func TestSegmentErrors(t *testing.T) {
 	wantErr(t, err, fs.ErrNotExist, ref.File)
 }
 
-func TestReadsIntoTheCallersMemory(t *testing.T) {
-	want := testSegment()
-	b := segmentBytes(t, want)
-	whole := map[string][]float32{"w": make([]float32, 18), "b": make([]float32, 4)}
-	s, err := readBytes(b, func(spec perdure.TableSpec, first, rows int64) ([]float32, error) {
-		d := int64(spec.Dim)
-		return whole[spec.Name][first*d : (first+rows)*d], nil
-	})
-	must(t, err)
-	if whole["w"][9] != 1 || whole["b"][3] != 3 || &s.Tables[0].Values[0] != &whole["w"][9] {
-		t.Errorf("the values are not where they were asked for: %v", whole)
-	}
-	_, err = readBytes(b, func(perdure.TableSpec, int64, int64) ([]float32, error) { return make([]float32, 1), nil })
-	if err == nil || errors.Is(err, ErrCorrupt) {
-		t.Errorf("a destination that is too short gives %v", err)
-	}
-	unknown := errors.New("unknown table")
-	_, err = readBytes(b, func(perdure.TableSpec, int64, int64) ([]float32, error) { return nil, unknown })
-	if !errors.Is(err, unknown) {
-		t.Errorf("the destination's error became %v", err)
-	}
-}
-
 func TestWriteSegmentRefusesWhatCannotBeRead(t *testing.T) {
 	for what, spoil := range map[string]func(*Segment){
-		"half a row":       func(s *Segment) { s.Tables[0].Values = s.Tables[0].Values[:4] },
+		"ids of a dense":   func(s *Segment) { s.Tables[0].Image.IDs = [][]perdure.RowID{{1, 2}} },
+		"clocks of no use": func(s *Segment) { s.Tables[0].Image.Touched = [][]uint32{{1, 2}} },
+		"first of sparse":  func(s *Segment) { s.Tables[2].First = 1 },
 		"rows beyond":      func(s *Segment) { s.Tables[0].First = 5 },
 		"negative row":     func(s *Segment) { s.Tables[0].First = -1 },
 		"bad table":        func(s *Segment) { s.Tables[0].Spec.Dim = 0 },
@@ -338,12 +314,9 @@ func TestLyingLengthsAllocateNothing(t *testing.T) {
 	// A table that claims 240 GB, in as many bytes and with the checksums right.
 	s := testSegment()
 	s.Tables[0].Spec.Rows, s.Tables[0].First = 1e12, 1e10
-	b := segmentBytes(t, s)
-	claim := bytes.Replace(b, []byte(`"first":10000000000,"rows":2}`), []byte(`"first":0,"rows":20000000000}`), 1)
-	if bytes.Equal(b, claim) {
-		t.Fatal("the meta was not found")
-	}
-	wantSmallError(t, reseal(claim))
+	wantSmallError(t, editMeta(t, segmentBytes(t, s), `"first":10000000000,"rows":2}`, `"first":0,"rows":20000000000}`))
+	// A sparse one that claims so many rows that their bytes overflow to 0.
+	wantSmallError(t, editMeta(t, good, `"first":0,"rows":3}`, `"first":0,"rows":4611686018427387904}`))
 }
 
 func wantSmallError(t *testing.T, b []byte) {
@@ -367,7 +340,7 @@ func FuzzReadSegment(f *testing.F) {
 		for _, b := range [][]byte{b, reseal(b)} {
 			s, err := readBytes(b, nil)
 			if err != nil {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) && !errors.Is(err, ErrOlderVersion) {
 					t.Fatalf("an error of no kind: %v", err)
 				}
 				continue
@@ -385,24 +358,42 @@ func BenchmarkRestore(b *testing.B) { benchmark(b, true) }
 
 func BenchmarkWriteSegment(b *testing.B) { benchmark(b, false) }
 
+// benchmark takes 100 MB: dense, in one piece; and sparse with all of Adam's
+// state, in pieces of 1,024 rows, of which the ids' have 8 KiB.
 func benchmark(b *testing.B, restore bool) {
-	const dim, rows = 1000, 25_000 // 100 MB
-	s := &Segment{Job: "bench", Tables: []TableRows{{Spec: testTable("w", rows, dim), Values: make([]float32, rows*dim)}}}
-	for i := range s.Tables[0].Values {
-		s.Tables[0].Values[i] = float32(i)
+	const dim, rows = 1000, 25_000
+	values := make([]float32, rows*dim)
+	for i := range values {
+		values[i] = float32(i)
 	}
-	dir := b.TempDir()
-	ref, err := WriteSegment(disk.OS(), dir, s)
-	must(b, err)
-	b.SetBytes(ref.Bytes)
-	for b.Loop() {
-		if restore {
-			_, err = ReadSegment(disk.OS(), dir+"/"+ref.File, func(perdure.TableSpec, int64, int64) ([]float32, error) {
-				return s.Tables[0].Values, nil
-			})
-		} else {
-			_, err = WriteSegment(disk.OS(), dir, s)
-		}
-		must(b, err)
+	sparse := testSparse("e", 16)
+	const sparseRows = 100_000_000 / (8 + 4 + 3*4*16 + 4)
+	img := newImage(sparse, sparseRows)
+	img.IDs = slices.Collect(slices.Chunk(img.IDs[0], 1024))
+	img.Touched = slices.Collect(slices.Chunk(img.Touched[0], 1024))
+	for i, p := range img.Planes {
+		img.Planes[i] = slices.Collect(slices.Chunk(p[0], 1024*len(p[0])/sparseRows))
+	}
+	for name, t := range map[string]TableRows{
+		"dense":  {Spec: testTable("w", rows, dim), Image: dense(dim, values...)},
+		"sparse": {Spec: sparse, Image: img},
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := &Segment{Job: "bench", Tables: []TableRows{t}}
+			dir := b.TempDir()
+			ref, err := WriteSegment(disk.OS(), dir, s)
+			must(b, err)
+			b.SetBytes(ref.Bytes)
+			for b.Loop() {
+				if restore {
+					_, err = ReadSegment(disk.OS(), dir+"/"+ref.File, func(perdure.TableSpec, int64, int64) (table.Image, error) {
+						return t.Image, nil
+					})
+				} else {
+					_, err = WriteSegment(disk.OS(), dir, s)
+				}
+				must(b, err)
+			}
+		})
 	}
 }

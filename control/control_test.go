@@ -99,6 +99,37 @@ func TestEveryFieldArrives(t *testing.T) {
 	}
 }
 
+// The names that other programs see, each with its own value: two settings that
+// are exchanged on the way there and back would arrive all the same.
+func TestTableAsJSON(t *testing.T) {
+	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{
+		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
+		Rule: perdure.Rule{
+			Kind: perdure.RuleAdam, Rate: 4.5, Schedule: perdure.ScheduleStep, Every: 5, Factor: 6.5,
+			Momentum: 7.5, Beta1: 8.5, Beta2: 9.5, Epsilon: 10.5, Beta: 11.5, L1: 12.5, L2: 13.5,
+			Decay: 14.5, ClipValue: 15.5, ClipNorm: 16.5,
+		},
+		Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 17.5},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}}}}
+	for _, v := range []any{job.view.Tables[0], job.view.Tables[0].Rule, job.view.Tables[0].Init} {
+		for i := range reflect.TypeOf(v).NumField() {
+			if reflect.ValueOf(v).Field(i).IsZero() {
+				t.Errorf("%s of %T is not set here", reflect.TypeOf(v).Field(i).Name, v)
+			}
+		}
+	}
+	_, got := request(t, "POST", serve(t, &job)+Path+"View", `{}`)
+	const want = `{"tables":[{"name":"w","rows":"1","dim":"2",` +
+		`"rule":{"kind":"adam","rate":4.5,"schedule":"step","every":"5","factor":6.5,` +
+		`"momentum":7.5,"beta1":8.5,"beta2":9.5,"epsilon":10.5,"beta":11.5,"l1":12.5,"l2":13.5,` +
+		`"decay":14.5,"clipValue":15.5,"clipNorm":16.5},` +
+		`"init":{"kind":"normal","scale":17.5},"consistency":"bsp","sparse":true,"evict":"3","nonFinite":"allow"}]}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 func TestNothingArrivesAsNothing(t *testing.T) {
 	c := NewClient(serve(t, &fakeJob{}))
 	status, err := c.Status(t.Context())

@@ -151,18 +151,15 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 
 func tableToProto(t perdure.TableSpec) *controlv1.Table {
 	return &controlv1.Table{
-		Name: t.Name,
-		Rows: t.Rows,
-		Dim:  int64(t.Dim),
-		Rule: &controlv1.Rule{
-			Kind:     string(t.Rule.Kind),
-			Rate:     t.Rule.Rate,
-			Schedule: string(t.Rule.Schedule),
-			Every:    int64(t.Rule.Every),
-			Factor:   t.Rule.Factor,
-		},
+		Name:        t.Name,
+		Rows:        t.Rows,
+		Dim:         int64(t.Dim),
+		Rule:        ruleToProto(t.Rule),
 		Init:        &controlv1.Init{Kind: string(t.Init.Kind), Scale: t.Init.Scale},
 		Consistency: t.Consistency.String(),
+		Sparse:      t.Sparse,
+		Evict:       int64(t.Evict),
+		NonFinite:   string(t.NonFinite),
 	}
 }
 
@@ -172,17 +169,55 @@ func tableFromProto(p *controlv1.Table) (perdure.TableSpec, error) {
 		return perdure.TableSpec{}, fmt.Errorf("control: the coordinator's table %s: %w", p.Name, err)
 	}
 	return perdure.TableSpec{
-		Name: p.Name,
-		Rows: p.Rows,
-		Dim:  int(p.Dim),
-		Rule: perdure.Rule{
-			Kind:     perdure.RuleKind(p.Rule.GetKind()),
-			Rate:     p.Rule.GetRate(),
-			Schedule: perdure.Schedule(p.Rule.GetSchedule()),
-			Every:    perdure.Clock(p.Rule.GetEvery()),
-			Factor:   p.Rule.GetFactor(),
-		},
+		Name:        p.Name,
+		Rows:        p.Rows,
+		Dim:         int(p.Dim),
+		Rule:        ruleFromProto(p.Rule),
 		Init:        perdure.Init{Kind: perdure.InitKind(p.Init.GetKind()), Scale: p.Init.GetScale()},
 		Consistency: consistency,
+		Sparse:      p.Sparse,
+		Evict:       perdure.Clock(p.Evict),
+		NonFinite:   perdure.NonFinite(p.NonFinite),
 	}, nil
+}
+
+func ruleToProto(r perdure.Rule) *controlv1.Rule {
+	return &controlv1.Rule{
+		Kind:      string(r.Kind),
+		Rate:      r.Rate,
+		Schedule:  string(r.Schedule),
+		Every:     int64(r.Every),
+		Factor:    r.Factor,
+		Momentum:  r.Momentum,
+		Beta1:     r.Beta1,
+		Beta2:     r.Beta2,
+		Epsilon:   r.Epsilon,
+		Beta:      r.Beta,
+		L1:        r.L1,
+		L2:        r.L2,
+		Decay:     r.Decay,
+		ClipValue: r.ClipValue,
+		ClipNorm:  r.ClipNorm,
+	}
+}
+
+// ruleFromProto takes nil too: a rule whose fields are all zero.
+func ruleFromProto(p *controlv1.Rule) perdure.Rule {
+	return perdure.Rule{
+		Kind:      perdure.RuleKind(p.GetKind()),
+		Rate:      p.GetRate(),
+		Schedule:  perdure.Schedule(p.GetSchedule()),
+		Every:     perdure.Clock(p.GetEvery()),
+		Factor:    p.GetFactor(),
+		Momentum:  p.GetMomentum(),
+		Beta1:     p.GetBeta1(),
+		Beta2:     p.GetBeta2(),
+		Epsilon:   p.GetEpsilon(),
+		Beta:      p.GetBeta(),
+		L1:        p.GetL1(),
+		L2:        p.GetL2(),
+		Decay:     p.GetDecay(),
+		ClipValue: p.GetClipValue(),
+		ClipNorm:  p.GetClipNorm(),
+	}
 }

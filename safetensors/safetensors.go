@@ -1,9 +1,9 @@
 // Package safetensors writes and reads models in the public safetensors format,
 // which PyTorch and others load, and computes a model's hash.
 //
-// Only float32 tensors are supported: Perdure has no others. What Read returns
-// is complete and consistent, or there is an error. All functions may be called
-// concurrently.
+// Two types of values are supported: float32, which tables are made of, and
+// int64, for the row ids of sparse tables ([Sparse]). What Read returns is complete
+// and consistent, or there is an error. All functions may be called concurrently.
 package safetensors
 
 import (
@@ -23,14 +23,24 @@ import (
 )
 
 // ErrMalformed is wrapped by every error about a file that is not a complete
-// safetensors file of float32 tensors.
+// safetensors file of float32 and int64 tensors.
 var ErrMalformed = errors.New("safetensors: malformed file")
 
-// Tensor is a named array of float32, its last dimension varying fastest.
+// Tensor is a named array, its last dimension varying fastest: of float32, or,
+// where Ints is not nil, of int64.
 type Tensor struct {
 	Name  string
 	Shape []int64 // empty: a single value
 	Data  []float32
+	Ints  []int64 // nil: Data has the values
+}
+
+// dtype returns the type of the tensor's values and how many it holds.
+func (t Tensor) dtype() (name string, values int) {
+	if t.Ints != nil {
+		return int64Type, len(t.Ints)
+	}
+	return float32Type, len(t.Data)
 }
 
 // A safetensors file, little-endian:
@@ -38,10 +48,14 @@ type Tensor struct {
 //	0      8     header bytes n, a multiple of 8
 //	8      n     header: JSON, then blanks; keys "__metadata__", then the tensors
 //	8+n    …     the tensors' values, in the order of the header, without gaps
+//
+// Tensors of int64 come before those of float32: all are then at multiples of
+// their values' bytes, which PyTorch demands of int64.
 const (
 	lengthBytes = 8
 	metadataKey = "__metadata__"
-	dtype       = "F32"
+	float32Type = "F32"
+	int64Type   = "I64"
 	// maxHeader is the bound of the format's own reference implementation.
 	maxHeader  = 100_000_000
 	chunkBytes = 64 << 10
@@ -53,12 +67,23 @@ type entry struct {
 	Offsets [2]int64 `json:"data_offsets"` // begin and end, from the header's end
 }
 
+// width returns the bytes of a value of a type; 0: not supported.
+func width(dtype string) int64 {
+	switch dtype {
+	case float32Type:
+		return 4
+	case int64Type:
+		return 8
+	}
+	return 0
+}
+
 // elements returns how many values a shape has; ok is false if it has a negative
 // dimension or its bytes do not fit an int64.
 func elements(shape []int64) (n int64, ok bool) {
 	n = 1
 	for _, d := range shape {
-		if d < 0 || d > 0 && n > math.MaxInt64/4/d {
+		if d < 0 || d > 0 && n > math.MaxInt64/8/d {
 			return 0, false
 		}
 		n *= d
@@ -66,8 +91,15 @@ func elements(shape []int64) (n int64, ok bool) {
 	return n, true
 }
 
-// Write writes tensors, in their order, and the metadata (nil: none). It streams.
+// Write writes tensors, those of int64 first and else in their order, and the
+// metadata (nil: none). It streams.
 func Write(w io.Writer, tensors []Tensor, meta map[string]string) error {
+	tensors = slices.Clone(tensors)
+	slices.SortStableFunc(tensors, func(a, b Tensor) int {
+		x, _ := a.dtype()
+		y, _ := b.dtype()
+		return cmp.Compare(width(y), width(x))
+	})
 	header, err := encodeHeader(tensors, meta)
 	if err != nil {
 		return err
@@ -77,7 +109,7 @@ func Write(w io.Writer, tensors []Tensor, meta map[string]string) error {
 		return fmt.Errorf("safetensors: write: %w", err)
 	}
 	for _, t := range tensors {
-		if err := writeValues(out, t.Data); err != nil {
+		if err := writeValues(out, t); err != nil {
 			return fmt.Errorf("safetensors: write %s: %w", t.Name, err)
 		}
 	}
@@ -113,18 +145,22 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 	var begin int64
 	for _, t := range tensors {
 		n, ok := elements(t.Shape)
+		dtype, values := t.dtype()
 		switch {
 		case !utf8.ValidString(t.Name) || seen[t.Name]:
 			return nil, fmt.Errorf("safetensors: tensor name %q is taken or not UTF-8", t.Name)
-		case !ok || n != int64(len(t.Data)):
-			return nil, fmt.Errorf("safetensors: tensor %s: %d values for shape %v", t.Name, len(t.Data), t.Shape)
+		case t.Data != nil && t.Ints != nil:
+			return nil, fmt.Errorf("safetensors: tensor %s: values of two types", t.Name)
+		case !ok || n != int64(values):
+			return nil, fmt.Errorf("safetensors: tensor %s: %d values for shape %v", t.Name, values, t.Shape)
 		}
 		seen[t.Name] = true
 		shape := append([]int64{}, t.Shape...) // [], never null
-		if err := field(t.Name, entry{dtype, shape, [2]int64{begin, begin + 4*n}}); err != nil {
+		end := begin + width(dtype)*n
+		if err := field(t.Name, entry{dtype, shape, [2]int64{begin, end}}); err != nil {
 			return nil, err
 		}
-		begin += 4 * n
+		begin = end
 	}
 	b = append(b, '}')
 	for len(b)%8 != 0 {
@@ -138,17 +174,27 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 }
 
 // writeValues writes little-endian values, on machines of either order.
-func writeValues(w io.Writer, v []float32) error {
+func writeValues(w io.Writer, t Tensor) error {
 	var buf [chunkBytes]byte
-	for len(v) > 0 {
-		n := min(len(v), chunkBytes/4)
-		for i, f := range v[:n] {
-			binary.LittleEndian.PutUint32(buf[4*i:], math.Float32bits(f))
+	le := binary.LittleEndian
+	if t.Ints != nil {
+		for chunk := range slices.Chunk(t.Ints, chunkBytes/8) {
+			for i, v := range chunk {
+				le.PutUint64(buf[8*i:], uint64(v))
+			}
+			if _, err := w.Write(buf[:8*len(chunk)]); err != nil {
+				return err
+			}
 		}
-		if _, err := w.Write(buf[:4*n]); err != nil {
+		return nil
+	}
+	for chunk := range slices.Chunk(t.Data, chunkBytes/4) {
+		for i, v := range chunk {
+			le.PutUint32(buf[4*i:], math.Float32bits(v))
+		}
+		if _, err := w.Write(buf[:4*len(chunk)]); err != nil {
 			return err
 		}
-		v = v[n:]
 	}
 	return nil
 }
@@ -181,9 +227,7 @@ func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
 		return nil, nil, err
 	}
 	for i := range tensors {
-		e := entries[i]
-		tensors[i].Data = make([]float32, (e.Offsets[1]-e.Offsets[0])/4)
-		if err := readValues(r, tensors[i].Data, base+e.Offsets[0], size); err != nil {
+		if err := readValues(r, &tensors[i], entries[i], base, size); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -250,9 +294,9 @@ func checkOffsets(tensors []Tensor, entries []entry, bytes int64) error {
 	for i, e := range entries {
 		n, ok := elements(e.Shape)
 		switch name := tensors[i].Name; {
-		case e.Dtype != dtype:
-			return malformed("tensor %q is of type %q; only %s is supported", name, e.Dtype, dtype)
-		case !ok || e.Offsets[1]-e.Offsets[0] != 4*n:
+		case width(e.Dtype) == 0:
+			return malformed("tensor %q is of type %q; only %s and %s are supported", name, e.Dtype, float32Type, int64Type)
+		case !ok || e.Offsets[1]-e.Offsets[0] != width(e.Dtype)*n:
 			return malformed("tensor %q: %d bytes for shape %v", name, e.Offsets[1]-e.Offsets[0], e.Shape)
 		case e.Offsets[0] != end || e.Offsets[1] > bytes:
 			return malformed("tensor %q is at bytes %d to %d of %d, where %d was expected", name, e.Offsets[0], e.Offsets[1], bytes, end)
@@ -279,18 +323,30 @@ func readAt(r io.ReaderAt, b []byte, at, size int64) error {
 	return fmt.Errorf("safetensors: read: %w", err)
 }
 
-func readValues(r io.ReaderAt, v []float32, at, size int64) error {
-	var buf [chunkBytes]byte
-	for len(v) > 0 {
-		b := buf[:min(4*len(v), chunkBytes)]
-		if err := readAt(r, b, at, size); err != nil {
+// readValues fills in a tensor's values, whose offsets are known to be sound.
+func readValues(r io.ReaderAt, t *Tensor, e entry, base, size int64) error {
+	bytes := e.Offsets[1] - e.Offsets[0]
+	if e.Dtype == int64Type {
+		t.Ints = make([]int64, bytes/8)
+	} else {
+		t.Data = make([]float32, bytes/4)
+	}
+	le := binary.LittleEndian
+	buf := make([]byte, min(bytes, chunkBytes))
+	for done := int64(0); done < bytes; done += int64(len(buf)) {
+		buf = buf[:min(bytes-done, chunkBytes)]
+		if err := readAt(r, buf, base+e.Offsets[0]+done, size); err != nil {
 			return err
 		}
-		for i := range len(b) / 4 {
-			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		if t.Ints != nil {
+			for i, into := 0, t.Ints[done/8:]; i < len(buf)/8; i++ {
+				into[i] = int64(le.Uint64(buf[8*i:]))
+			}
+			continue
 		}
-		v = v[len(b)/4:]
-		at += int64(len(b))
+		for i, into := 0, t.Data[done/4:]; i < len(buf)/4; i++ {
+			into[i] = math.Float32frombits(le.Uint32(buf[4*i:]))
+		}
 	}
 	return nil
 }
@@ -301,12 +357,12 @@ func readValues(r io.ReaderAt, v []float32, at, size int64) error {
 //
 //	4      name bytes n
 //	n      name
-//	4      rank k
+//	4      rank k; of int64 tensors 2³¹ + k
 //	8·k    dimensions
-//	4·…    values
+//	…      values
 //
-// Two models have one hash if and only if names, shapes and all bits of all
-// values are the same, whatever the tensors' order.
+// Two models have one hash if and only if names, types, shapes and all bits of
+// all values are the same, whatever the tensors' order.
 func Hash(tensors []Tensor) string {
 	sorted := slices.Clone(tensors)
 	slices.SortStableFunc(sorted, func(a, b Tensor) int { return cmp.Compare(a.Name, b.Name) })
@@ -314,12 +370,16 @@ func Hash(tensors []Tensor) string {
 	for _, t := range sorted {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(t.Name)))
 		b = append(b, t.Name...)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(t.Shape)))
+		rank := uint32(len(t.Shape))
+		if t.Ints != nil {
+			rank |= 1 << 31
+		}
+		b = binary.LittleEndian.AppendUint32(b, rank)
 		for _, d := range t.Shape {
 			b = binary.LittleEndian.AppendUint64(b, uint64(d))
 		}
 		_, _ = h.Write(b)
-		_ = writeValues(h, t.Data)
+		_ = writeValues(h, t)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -76,7 +76,14 @@ func TestRoundTrip(t *testing.T) {
 			for i := range data {
 				data[i] = rapid.Float32().Draw(rt, "value")
 			}
-			tensors = append(tensors, Tensor{name, append([]int64{}, shape...), data})
+			tensor := Tensor{Name: name, Shape: append([]int64{}, shape...), Data: data}
+			if rapid.Bool().Draw(rt, "int64") {
+				tensor.Data, tensor.Ints = nil, make([]int64, n)
+				for i := range tensor.Ints {
+					tensor.Ints[i] = rapid.Int64().Draw(rt, "value")
+				}
+			}
+			tensors = append(tensors, tensor)
 		}
 		got, _, err := read(encoded(t, tensors, nil))
 		if err != nil || Hash(got) != Hash(tensors) || len(got) != len(tensors) {
@@ -90,7 +97,11 @@ func TestMoreThanOneChunk(t *testing.T) {
 	for i := range v {
 		v[i] = float32(i)
 	}
-	want := []Tensor{{"v", []int64{int64(len(v))}, v}}
+	ids := make([]int64, chunkBytes/4+3)
+	for i := range ids {
+		ids[i] = int64(-i) << 32
+	}
+	want := []Tensor{{Name: "i", Shape: []int64{int64(len(ids))}, Ints: ids}, {Name: "v", Shape: []int64{int64(len(v))}, Data: v}}
 	got, _, err := read(encoded(t, want, nil))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("values differ, %v", err)
@@ -99,12 +110,14 @@ func TestMoreThanOneChunk(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	for what, tensors := range map[string][]Tensor{
-		"a wrong shape":      {{"a", []int64{2}, []float32{1}}},
-		"a negative shape":   {{"a", []int64{-1, -1}, []float32{1}}},
-		"an overflow":        {{"a", []int64{1 << 32, 1 << 32}, nil}},
-		"one name twice":     {{"a", nil, []float32{1}}, {"a", nil, []float32{1}}},
-		"the metadata's key": {{metadataKey, nil, []float32{1}}},
-		"no UTF-8":           {{"\xff", nil, []float32{1}}},
+		"a wrong shape":      {{Name: "a", Shape: []int64{2}, Data: []float32{1}}},
+		"a shape of ints":    {{Name: "a", Shape: []int64{2}, Ints: []int64{1}}},
+		"a negative shape":   {{Name: "a", Shape: []int64{-1, -1}, Data: []float32{1}}},
+		"an overflow":        {{Name: "a", Shape: []int64{1 << 32, 1 << 32}}},
+		"one name twice":     {{Name: "a", Data: []float32{1}}, {Name: "a", Ints: []int64{1}}},
+		"the metadata's key": {{Name: metadataKey, Data: []float32{1}}},
+		"no UTF-8":           {{Name: "\xff", Data: []float32{1}}},
+		"two types":          {{Name: "a", Data: []float32{1}, Ints: []int64{1}}},
 	} {
 		var b bytes.Buffer
 		if err := Write(&b, tensors, nil); err == nil || b.Len() != 0 {
@@ -135,6 +148,9 @@ func TestReadRefuses(t *testing.T) {
 		"too many bytes":      file("{"+a+"}", 5),
 		"one name twice":      file("{"+a+","+a+"}", 4),
 		"another type":        file(strings.ReplaceAll("{"+a+"}", "F32", "F16"), 4),
+		"int64 in 4 bytes":    file(strings.ReplaceAll("{"+a+"}", "F32", "I64"), 4),
+		"unsigned":            file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "U64"), ",4]", ",8]"), 8),
+		"overflow of int64":   file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "I64"), "[1]", "[2305843009213693953]"), 8),
 		"a wrong shape":       file(strings.ReplaceAll("{"+a+"}", "[1]", "[2]"), 4),
 		"an overflow":         file(strings.ReplaceAll("{"+a+"}", "[1]", "[4611686018427387905,4]"), 4),
 		"a gap":               file(strings.ReplaceAll("{"+a+"}", "[0,4]", "[4,8]"), 8),
@@ -169,6 +185,7 @@ func TestHash(t *testing.T) {
 		"name":      func(t []Tensor) { t[0].Name = "v" },
 		"shape":     func(t []Tensor) { t[0].Shape = []int64{3, 2} },
 		"value":     func(t []Tensor) { t[0].Data[5] = 0 },
+		"type":      func(t []Tensor) { t[2].Data, t[2].Ints = nil, []int64{} }, // not one byte of values
 		"zero sign": func(t []Tensor) { t[1].Data[1] = float32(math.Copysign(0, -1)) },
 	} {
 		tensors := testTensors()
@@ -180,6 +197,7 @@ func TestHash(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
+	f.Add(encoded(f, sparseTensors(f), nil))
 	f.Add(encoded(f, testTensors(), map[string]string{"a": "b"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tensors, meta, err := read(b)
@@ -201,5 +219,5 @@ func ExampleWrite() {
 	err := Write(&file, []Tensor{{Name: "w", Shape: []int64{2}, Data: []float32{1, 2}}}, nil)
 	tensors, _, readErr := Read(bytes.NewReader(file.Bytes()), int64(file.Len()))
 	fmt.Println(tensors, err, readErr)
-	// Output: [{w [2] [1 2]}] <nil> <nil>
+	// Output: [{w [2] [1 2] []}] <nil> <nil>
 }

@@ -27,8 +27,7 @@ func (sh *shard) segment() *checkpoint.Segment {
 		States:  append([][]byte(nil), sh.states...),
 	}
 	for _, p := range sh.parts {
-		values, _ := p.Run(p.First, p.Rows)
-		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Values: values})
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Image: p.Image()})
 	}
 	return seg
 }
@@ -103,27 +102,44 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 	if err != nil {
 		return c, err
 	}
-	seg, err := checkpoint.Restore(s.cfg.Disk, s.cfg.CheckpointDir, m, id, nil)
+	blank := func(spec perdure.TableSpec, first, rows int64) (table.Image, error) {
+		p, err := blankPart(job, v, id, len(c.parts), spec, first, rows)
+		if err != nil {
+			return table.Image{}, err
+		}
+		c.parts = append(c.parts, p)
+		return p.Image(), nil
+	}
+	seg, err := checkpoint.Restore(s.cfg.Disk, s.cfg.CheckpointDir, m, id, blank)
 	if err != nil {
 		return c, err
 	}
 	if len(seg.Applied) != job.Slots {
 		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), job.Slots)
 	}
-	for i, t := range seg.Tables {
-		first, rows := placement.Range(t.Spec.Rows, job.Shards, id)
-		if int64(first) != t.First || int64(rows) != t.Rows() {
-			return c, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d",
-				t.First, t.First+t.Rows()-1, t.Spec.Name, first, int(first)+rows-1)
+	for _, p := range c.parts {
+		if err := p.Restored(); err != nil {
+			return c, err
 		}
-		p := table.Blank(t.Spec, perdure.TableID(i), job.Seed, first, rows)
-		values, _ := p.Run(first, rows)
-		copy(values, t.Values)
-		c.parts = append(c.parts, p)
 	}
 	copy(c.states, seg.States)
 	c.applied, c.seq = seg.Applied, seg.Seq
 	return c, nil
+}
+
+// blankPart makes the part that a table's rows of a segment are read into, after
+// checking that they are what the shard holds.
+func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int, spec perdure.TableSpec, first, rows int64) (*table.Part, error) {
+	if t >= len(v.Tables) || v.Tables[t] != spec {
+		return nil, fmt.Errorf("segment has a table %s that is not the job's", spec.Name)
+	}
+	if !spec.Sparse {
+		from, n := placement.Range(spec.Rows, job.Shards, id)
+		if first != int64(from) || rows != int64(n) {
+			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1, spec.Name, from, int(from)+n-1)
+		}
+	}
+	return table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows)), nil
 }
 
 // manifest finds the checkpoint that a view's generation begins with.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,7 +134,7 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 		if err != nil {
 			return err
 		}
-		values = append(values, seg.Tables[0].Values...)
+		values = append(values, slices.Concat(seg.Tables[0].Image.Planes[0]...)...)
 	}
 	return h.Final(values)
 }

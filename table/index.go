@@ -198,6 +198,21 @@ func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 	return 0, true
 }
 
+// Reset takes all ids out. Memory that was put to use is kept for the next ones.
+func (x *Index) Reset() {
+	for i := range x.tables {
+		t := &x.tables[i]
+		if int(t.n)*8 < mostFor*len(t.buckets) {
+			*t = hashTable{}
+			continue
+		}
+		clear(t.buckets)
+		t.n = 0
+	}
+	x.n = 0
+	x.ids.trim(0)
+}
+
 // find returns the position of an id with its hash, or -1.
 func (x *Index) find(h uint64, id perdure.RowID) int {
 	t := &x.tables[h>>56]

@@ -91,6 +91,10 @@ func TestIndexLikeMap(t *testing.T) {
 		x, want := NewIndex(), &naiveIndex{at: map[perdure.RowID]int{}}
 		few := rapid.Uint64Range(0, 300)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 9).Draw(t, "0 resets") == 0 {
+				x.Reset()
+				*want = naiveIndex{at: map[perdure.RowID]int{}}
+			}
 			from, n := few.Draw(t, "from"), few.Draw(t, "count")
 			remove := rapid.IntRange(0, 2).Draw(t, "0 removes") == 0
 			for i := from; i < from+n; i++ {

@@ -16,7 +16,11 @@ var partRules = []perdure.Rule{
 	{Kind: perdure.RuleAdd},
 	{Kind: perdure.RuleSGD, Rate: 0.1, Schedule: perdure.ScheduleSqrt},
 	{Kind: perdure.RuleMomentum, Rate: 0.1, Momentum: 0.9},
+	{Kind: perdure.RuleNesterov, Rate: 0.1, Momentum: 0.9, ClipNorm: 2},
+	{Kind: perdure.RuleAdagrad, Rate: 0.1, Epsilon: 1e-10, Decay: 0.01},
 	{Kind: perdure.RuleRowwiseAdagrad, Rate: 0.1, Epsilon: 1e-10},
+	perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.1, Decay: 0.01, ClipValue: 1}.WithDefaults(),
+	perdure.Rule{Kind: perdure.RuleFTRL, Rate: 0.1, L1: 0.1, L2: 0.1}.WithDefaults(),
 }
 
 // naivePart is a part as one would write it down: each row on its own.

@@ -454,15 +454,19 @@ func (x *ViewResponse) GetPause() bool {
 	return false
 }
 
-// Table is a dense table of float32, rows × dim.
+// Table is a table of float32 rows, dim values each: dense with the rows 0 …
+// rows-1, or sparse with a row for every 64-bit number.
 type Table struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Rows          int64                  `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	Rows          int64                  `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"` // dense only
 	Dim           int64                  `protobuf:"varint,3,opt,name=dim,proto3" json:"dim,omitempty"`
 	Rule          *Rule                  `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
 	Init          *Init                  `protobuf:"bytes,5,opt,name=init,proto3" json:"init,omitempty"`
 	Consistency   string                 `protobuf:"bytes,6,opt,name=consistency,proto3" json:"consistency,omitempty"` // as on the command line: bsp, ssp:2, …
+	Sparse        bool                   `protobuf:"varint,7,opt,name=sparse,proto3" json:"sparse,omitempty"`
+	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for so many clocks is dropped; 0: never
+	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,14 +543,46 @@ func (x *Table) GetConsistency() string {
 	return ""
 }
 
-// Rule says how a delta changes a row.
+func (x *Table) GetSparse() bool {
+	if x != nil {
+		return x.Sparse
+	}
+	return false
+}
+
+func (x *Table) GetEvict() int64 {
+	if x != nil {
+		return x.Evict
+	}
+	return 0
+}
+
+func (x *Table) GetNonFinite() string {
+	if x != nil {
+		return x.NonFinite
+	}
+	return ""
+}
+
+// Rule says how an update changes a row. Settings that a rule does not have are
+// 0.
 type Rule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // add or sgd
-	Rate          float64                `protobuf:"fixed64,2,opt,name=rate,proto3" json:"rate,omitempty"`
-	Schedule      string                 `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"` // const (or empty), sqrt or step
-	Every         int64                  `protobuf:"varint,4,opt,name=every,proto3" json:"every,omitempty"`      // step: clocks between two reductions
-	Factor        float64                `protobuf:"fixed64,5,opt,name=factor,proto3" json:"factor,omitempty"`   // step: what the rate is multiplied with
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                               // add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl
+	Rate          float64                `protobuf:"fixed64,2,opt,name=rate,proto3" json:"rate,omitempty"`                             // the learning rate at clock 0; all but add
+	Schedule      string                 `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`                       // const (or empty), sqrt or step
+	Every         int64                  `protobuf:"varint,4,opt,name=every,proto3" json:"every,omitempty"`                            // step: clocks between two reductions
+	Factor        float64                `protobuf:"fixed64,5,opt,name=factor,proto3" json:"factor,omitempty"`                         // step: what the rate is multiplied with
+	Momentum      float64                `protobuf:"fixed64,6,opt,name=momentum,proto3" json:"momentum,omitempty"`                     // momentum and nesterov
+	Beta1         float64                `protobuf:"fixed64,7,opt,name=beta1,proto3" json:"beta1,omitempty"`                           // adam
+	Beta2         float64                `protobuf:"fixed64,8,opt,name=beta2,proto3" json:"beta2,omitempty"`                           // adam
+	Epsilon       float64                `protobuf:"fixed64,9,opt,name=epsilon,proto3" json:"epsilon,omitempty"`                       // adagrad, rowwise-adagrad, adam
+	Beta          float64                `protobuf:"fixed64,10,opt,name=beta,proto3" json:"beta,omitempty"`                            // ftrl
+	L1            float64                `protobuf:"fixed64,11,opt,name=l1,proto3" json:"l1,omitempty"`                                // ftrl
+	L2            float64                `protobuf:"fixed64,12,opt,name=l2,proto3" json:"l2,omitempty"`                                // ftrl
+	Decay         float64                `protobuf:"fixed64,13,opt,name=decay,proto3" json:"decay,omitempty"`                          // weight decay
+	ClipValue     float64                `protobuf:"fixed64,14,opt,name=clip_value,json=clipValue,proto3" json:"clip_value,omitempty"` // bound of each value of an update; 0: none
+	ClipNorm      float64                `protobuf:"fixed64,15,opt,name=clip_norm,json=clipNorm,proto3" json:"clip_norm,omitempty"`    // bound of each row's Euclidean norm in an update; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +648,76 @@ func (x *Rule) GetEvery() int64 {
 func (x *Rule) GetFactor() float64 {
 	if x != nil {
 		return x.Factor
+	}
+	return 0
+}
+
+func (x *Rule) GetMomentum() float64 {
+	if x != nil {
+		return x.Momentum
+	}
+	return 0
+}
+
+func (x *Rule) GetBeta1() float64 {
+	if x != nil {
+		return x.Beta1
+	}
+	return 0
+}
+
+func (x *Rule) GetBeta2() float64 {
+	if x != nil {
+		return x.Beta2
+	}
+	return 0
+}
+
+func (x *Rule) GetEpsilon() float64 {
+	if x != nil {
+		return x.Epsilon
+	}
+	return 0
+}
+
+func (x *Rule) GetBeta() float64 {
+	if x != nil {
+		return x.Beta
+	}
+	return 0
+}
+
+func (x *Rule) GetL1() float64 {
+	if x != nil {
+		return x.L1
+	}
+	return 0
+}
+
+func (x *Rule) GetL2() float64 {
+	if x != nil {
+		return x.L2
+	}
+	return 0
+}
+
+func (x *Rule) GetDecay() float64 {
+	if x != nil {
+		return x.Decay
+	}
+	return 0
+}
+
+func (x *Rule) GetClipValue() float64 {
+	if x != nil {
+		return x.ClipValue
+	}
+	return 0
+}
+
+func (x *Rule) GetClipNorm() float64 {
+	if x != nil {
+		return x.ClipNorm
 	}
 	return 0
 }
@@ -1032,20 +1138,36 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +
 	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
 	"\x05pause\x18\n" +
-	" \x01(\bR\x05pause\"\xbf\x01\n" +
+	" \x01(\bR\x05pause\"\x8c\x02\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
 	"\x03dim\x18\x03 \x01(\x03R\x03dim\x12,\n" +
 	"\x04rule\x18\x04 \x01(\v2\x18.perdure.control.v1.RuleR\x04rule\x12,\n" +
 	"\x04init\x18\x05 \x01(\v2\x18.perdure.control.v1.InitR\x04init\x12 \n" +
-	"\vconsistency\x18\x06 \x01(\tR\vconsistency\"x\n" +
+	"\vconsistency\x18\x06 \x01(\tR\vconsistency\x12\x16\n" +
+	"\x06sparse\x18\a \x01(\bR\x06sparse\x12\x14\n" +
+	"\x05evict\x18\b \x01(\x03R\x05evict\x12\x1d\n" +
+	"\n" +
+	"non_finite\x18\t \x01(\tR\tnonFinite\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +
 	"\bschedule\x18\x03 \x01(\tR\bschedule\x12\x14\n" +
 	"\x05every\x18\x04 \x01(\x03R\x05every\x12\x16\n" +
-	"\x06factor\x18\x05 \x01(\x01R\x06factor\"0\n" +
+	"\x06factor\x18\x05 \x01(\x01R\x06factor\x12\x1a\n" +
+	"\bmomentum\x18\x06 \x01(\x01R\bmomentum\x12\x14\n" +
+	"\x05beta1\x18\a \x01(\x01R\x05beta1\x12\x14\n" +
+	"\x05beta2\x18\b \x01(\x01R\x05beta2\x12\x18\n" +
+	"\aepsilon\x18\t \x01(\x01R\aepsilon\x12\x12\n" +
+	"\x04beta\x18\n" +
+	" \x01(\x01R\x04beta\x12\x0e\n" +
+	"\x02l1\x18\v \x01(\x01R\x02l1\x12\x0e\n" +
+	"\x02l2\x18\f \x01(\x01R\x02l2\x12\x14\n" +
+	"\x05decay\x18\r \x01(\x01R\x05decay\x12\x1d\n" +
+	"\n" +
+	"clip_value\x18\x0e \x01(\x01R\tclipValue\x12\x1b\n" +
+	"\tclip_norm\x18\x0f \x01(\x01R\bclipNorm\"0\n" +
 	"\x04Init\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\x93\x01\n" +
