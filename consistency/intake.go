@@ -21,9 +21,10 @@ type Update struct {
 	Parts       [][]byte // the payloads, in order; nil where not received yet
 	Lost        bool     // its content is gone for good; it only counts
 
-	missing int
-	ticked  bool
-	tick    bool // to be ticked when complete
+	of       int // parts that it has; 0: not known yet
+	received int
+	ticked   bool
+	tick     bool // to be ticked when complete
 }
 
 // Part is one received part of an update.
@@ -31,7 +32,7 @@ type Part struct {
 	Slot        perdure.Slot
 	Clock       perdure.Clock
 	Incarnation perdure.Incarnation
-	Index, Of   int
+	Index, Of   int  // Of 0: how many there are is not known yet; the last says it
 	Ticked      bool // the sender has already decided to tick the update
 	Payload     []byte
 }
@@ -121,7 +122,7 @@ func (in *Intake) Offer(p Part) Verdict {
 		}
 		return Duplicate
 	}
-	if at > len(s.pending) || p.Index >= p.Of {
+	if at > len(s.pending) || p.Of > 0 && p.Index >= p.Of {
 		return Gap
 	}
 	if at == len(s.pending) {
@@ -135,17 +136,21 @@ func (in *Intake) Offer(p Part) Verdict {
 
 // put stores a part in its update.
 func (in *Intake) put(u *Update, p Part) Verdict {
-	complete := u.Parts != nil && u.missing == 0
-	if complete {
+	if u.complete() {
 		if p.Ticked && !u.ticked {
 			u.ticked = true
 			return Kept
 		}
 		return Duplicate
 	}
-	if u.Parts == nil || u.Incarnation != p.Incarnation || len(u.Parts) != p.Of {
+	if u.Incarnation != p.Incarnation || !u.fits(p) {
 		// Parts of different incarnations never combine: the newer begins afresh.
-		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: make([][]byte, p.Of), missing: p.Of}
+		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
+		clear(u.Parts[:cap(u.Parts)])
+	}
+	u.of = max(u.of, p.Of)
+	for len(u.Parts) <= p.Index || len(u.Parts) < u.of {
+		u.Parts = append(u.Parts, nil)
 	}
 	u.tick = u.tick || p.Ticked
 	if u.Parts[p.Index] != nil {
@@ -155,12 +160,21 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		p.Payload = []byte{}
 	}
 	u.Parts[p.Index] = p.Payload
-	u.missing--
-	u.ticked = u.missing == 0 && (u.tick || !in.twoStep)
+	u.received++
+	u.ticked = u.complete() && (u.tick || !in.twoStep)
 	return Kept
 }
 
-func (u *Update) complete() bool { return u.Parts != nil && u.missing == 0 }
+// fits reports whether a part may belong to the same version of the update as
+// those received.
+func (u *Update) fits(p Part) bool {
+	if p.Of > 0 {
+		return u.of == p.Of || u.of == 0 && len(u.Parts) <= p.Of
+	}
+	return u.of == 0 || p.Index < u.of
+}
+
+func (u *Update) complete() bool { return u.Lost || u.of > 0 && u.received == u.of }
 
 // done reports whether the next clock's update may follow.
 func (u *Update) done(twoStep bool) bool { return u.complete() && (u.ticked || !twoStep) }
@@ -289,7 +303,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 		u.ticked = true
 	}
 	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
-		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Incarnation: incarnation, Parts: [][]byte{}, Lost: true, ticked: true})
+		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Incarnation: incarnation, Lost: true, ticked: true})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // update is made of and what must be applied next.
 type naive struct {
 	twoStep  bool
+	parts    int // of every update
 	cut, end perdure.Clock
 	log      []entry
 	applied  []effect
@@ -68,7 +69,7 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 				continue
 			}
 			if v == nil || !v.whole() && v.incarnation != e.part.Incarnation {
-				v = &version{incarnation: e.part.Incarnation, parts: make([]string, e.part.Of)}
+				v = &version{incarnation: e.part.Incarnation, parts: make([]string, m.parts)}
 			}
 			if !v.whole() {
 				v.parts[e.part.Index] = string(e.part.Payload)

@@ -116,8 +116,7 @@ func describe(in *Intake) string {
 		}
 		for _, u := range in.Pending(perdure.Slot(i)) {
 			if !u.complete() {
-				have := len(u.Parts) - u.missing
-				fmt.Fprintf(&out, ", has %d of %d parts of clock %d", have, len(u.Parts), u.Clock)
+				fmt.Fprintf(&out, ", has %d of %d parts of clock %d", u.received, u.of, u.Clock)
 			}
 		}
 		out.WriteString("\n")

@@ -16,6 +16,7 @@ type storm struct {
 	TwoStep bool
 	Slots   int
 	Parts   int           // of every update
+	Streams bool          // parts are sent before it is known how many there are
 	Every   perdure.Clock // between two cuts; 0: no cuts
 	Deeds   []deed
 }
@@ -51,6 +52,7 @@ func storms(parts int) *rapid.Generator[storm] {
 			TwoStep: rapid.Bool().Draw(t, "twoStep"),
 			Slots:   rapid.IntRange(1, 3).Draw(t, "slots"),
 			Parts:   rapid.IntRange(1, parts).Draw(t, "parts"),
+			Streams: rapid.Bool().Draw(t, "streams"),
 			Every:   perdure.Clock(rapid.IntRange(0, 3).Draw(t, "every")),
 			Deeds:   rapid.SliceOfN(deeds, 40, 200).Draw(t, "deeds"),
 		}
@@ -85,7 +87,7 @@ type course struct {
 // run plays a storm, then calms down, and reports the first thing that is wrong.
 func (s storm) run(weak Weakened) error {
 	c := &course{storm: s, in: NewIntake(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
-	c.naive = naive{twoStep: s.TwoStep, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
+	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
 	c.procs = make([]process, s.Slots)
 	for i := range c.procs {
@@ -150,9 +152,13 @@ func (c *course) do(d deed) error {
 func (c *course) sendParts(slot int, clock perdure.Clock) {
 	p := &c.procs[slot]
 	for i := range c.Parts {
+		of := c.Parts
+		if c.Streams && clock == p.clock && i < c.Parts-1 {
+			of = 0
+		}
 		payload := fmt.Sprintf("s%dc%di%dp%d", slot, clock, p.incarnation, i)
 		c.way = append(c.way, message{part: Part{
-			Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation, Index: i, Of: c.Parts,
+			Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation, Index: i, Of: of,
 			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
 		}})
 	}

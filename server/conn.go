@@ -43,15 +43,11 @@ func (c *conn) send(frames ...wire.Frame) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.holding {
-		c.pass(frames)
-		return
-	}
 	c.held = append(c.held, frames...)
 	for i := range frames {
-		c.heldBytes += wire.HeaderBytes + len(frames[i].Payload)
+		c.heldBytes += wire.HeaderBytes + frames[i].PayloadBytes()
 	}
-	if c.heldBytes > mostHeld {
+	if !c.holding || c.heldBytes > mostHeld {
 		c.flush()
 	}
 }
@@ -76,18 +72,13 @@ func (c *conn) flush() {
 	if len(c.held) == 0 {
 		return
 	}
-	c.pass(c.held)
-	clear(c.held) // lets the payloads go
-	c.held, c.heldBytes = c.held[:0], 0
-}
-
-// pass hands frames to the connection. It needs c.mu.
-func (c *conn) pass(frames []wire.Frame) {
-	if err := c.tc.TrySend(frames...); err != nil && !c.broken {
+	if err := c.tc.TrySend(c.held...); err != nil && !c.broken {
 		c.broken = true
 		c.log.Warn("closed a connection", "slot", c.slot, "peer", c.tc.Peer(), "err", err)
 		go c.tc.Close() // it may take a moment
 	}
+	clear(c.held) // lets the payloads go
+	c.held, c.heldBytes = c.held[:0], 0
 }
 
 // shardName says which life of a shard is meant.
@@ -114,8 +105,14 @@ func (s *Server) serve(tc transport.Conn) {
 	}
 	defer s.forget(c)
 	var f wire.Frame
+	place := func(f *wire.Frame, n int) []byte {
+		if f.Kind == wire.KindUpdate {
+			return s.buffers.payload(n) // to be kept as it is
+		}
+		return nil
+	}
 	for {
-		if err := tc.Recv(&f); err != nil {
+		if err := tc.RecvInto(&f, place); err != nil {
 			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
 			return
 		}
@@ -124,6 +121,9 @@ func (s *Server) serve(tc transport.Conn) {
 			c.hold()
 		}
 		err := s.handle(c, &f)
+		if f.Body != nil {
+			s.buffers.keep(f.Body)
+		}
 		if !more || err != nil {
 			c.release()
 		}
@@ -196,12 +196,14 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return nil
 	}
 	switch f.Kind {
-	case wire.KindGet:
+	case wire.KindGet, wire.KindScan:
 		return sh.get(c, f)
 	case wire.KindUpdate:
 		return sh.update(c, f)
 	case wire.KindTick:
 		return sh.tick(c, f)
+	case wire.KindSync:
+		return sh.sync(c)
 	case wire.KindLoad:
 		return sh.load(c, f)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -209,7 +210,7 @@ func bads() []bad {
 		{"too many values", as(same), frames(wire.KindUpdate, update(0, nil, 1, 6, 0), nil), "wrong number of values"},
 		{"a table that is not", as(same), frames(wire.KindUpdate, update(0, nil, 1, 3, 9), nil), "update of table 9"},
 		{"an update that does not parse", as(same), frames(wire.KindUpdate, []byte("garbage"), nil), "malformed payload"},
-		{"an update without parts", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Parts = 0 }), "part 0 of 0"},
+		{"NaN in an update", as(same), frames(wire.KindUpdate, nanUpdate(), nil), "NaN or Inf in an update: value 1 of row 0"},
 		{"a part beyond the last", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Part = 1 }), "part 1 of 1"},
 		{"a negative clock", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }), "update of clock -1"},
 		{"an observer's update", observer, frames(wire.KindUpdate, nil, nil), "an observer cannot update"},
@@ -230,6 +231,10 @@ func closed(c transport.Conn) error {
 			return err
 		}
 	}
+}
+
+func nanUpdate() []byte {
+	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1, float32(math.NaN()), 2}})
 }
 
 // A peer that says what cannot be is cut off with one line in the log, and the

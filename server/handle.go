@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -20,15 +22,26 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	}
 	verdict := sh.intake.Offer(consistency.Part{
 		Slot: c.slot, Clock: f.Clock, Incarnation: c.incarnation,
-		Index: int(f.Part), Of: int(f.Parts), Ticked: f.Flags&wire.FlagTicked != 0, Payload: f.Payload,
+		Index: int(f.Part), Of: int(f.Parts), Ticked: f.Flags&wire.FlagTicked != 0, Payload: f.Body,
 	})
 	if verdict == consistency.Kept {
-		f.Payload = nil // the intake has it now
-		if n := len(sh.spare); n > 0 {
-			f.Payload, sh.spare = sh.spare[n-1][:0], sh.spare[:n-1]
-		}
+		f.Body = nil // the intake has it now
 	}
 	sh.took(c, verdict, true)
+	return nil
+}
+
+// sync promises the slot an acknowledgement as soon as all it has sent is applied.
+func (sh *shard) sync(c *conn) error {
+	if c.slot < 0 {
+		return fmt.Errorf("an observer has no updates to be acknowledged")
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.ready && !sh.retired() && sh.acks[c.slot] == c {
+		sh.prompt[c.slot] = true
+		sh.acknowledge()
+	}
 	return nil
 }
 
@@ -67,21 +80,31 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if c.slot < 0 {
 		return fmt.Errorf("an observer cannot update")
 	}
-	if f.Clock < 0 || f.Parts == 0 || f.Part >= f.Parts {
+	if f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
-	_, err := wire.ParseBlocks(f.Payload, func(b *wire.Block) error {
+	b := wire.ReadBlocks(f.Body)
+	for b.Next() {
 		if int(b.Table) >= len(sh.parts) {
 			return fmt.Errorf("update of table %d; the job has %d tables", b.Table, len(sh.parts))
 		}
-		return sh.parts[b.Table].CheckRows(b.First, b.IDs, b.Count, len(b.Values))
-	})
-	return err
+		p := sh.parts[b.Table]
+		if err := p.CheckRows(b.First, b.IDs, b.Count, len(b.Values)); err != nil {
+			return err
+		}
+		if p.Spec.NonFinite == perdure.AllowNonFinite {
+			continue
+		}
+		if at := table.FirstNonFinite(b.Values); at >= 0 {
+			return fmt.Errorf("%w: value %d of row %d of table %s is %v", perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Values[at])
+		}
+	}
+	return b.Err()
 }
 
-// get answers a read, now or when the shard's MinClock allows it.
+// get answers a read, or a scan, now or when the shard's MinClock allows it.
 func (sh *shard) get(c *conn, f *wire.Frame) error {
-	w := waitingGet{c: c, request: f.Request, need: f.Clock}
+	w := waitingGet{c: c, kind: f.Kind, request: f.Request, need: f.Clock}
 	rest, err := wire.ParseRows(f.Payload, &w.rows)
 	if err != nil {
 		return err
@@ -100,6 +123,9 @@ func (sh *shard) get(c *conn, f *wire.Frame) error {
 	if len(sh.waiting) >= maxWaiting {
 		return fmt.Errorf("more than %d reads wait on shard %d", maxWaiting, sh.id)
 	}
+	if w.rows.IDs != nil {
+		f.Payload = nil // the ids lie in it
+	}
 	sh.waiting = append(sh.waiting, w)
 	return nil
 }
@@ -110,30 +136,61 @@ func (sh *shard) mayAnswer(w *waitingGet) bool {
 	return int(w.rows.Table) < len(sh.parts) && sh.intake.MinClock() >= w.need
 }
 
-// answer sends a read's rows, copied at this moment. It needs sh.mu.
+// answer sends what a read asks for, as of this moment. It needs sh.mu.
 func (sh *shard) answer(w *waitingGet) error {
+	if w.kind == wire.KindScan {
+		return sh.answerScan(w)
+	}
 	p := sh.parts[w.rows.Table]
-	if err := p.CheckRows(w.rows.First, w.rows.IDs, w.rows.Count, w.rows.Count*p.Spec.Dim); err != nil {
+	n := w.rows.Count * p.Spec.Dim
+	if err := p.CheckRows(w.rows.First, w.rows.IDs, w.rows.Count, n); err != nil {
 		return err
 	}
 	applied := sh.intake.Applied()
-	size := 16 + 8*len(applied) + 4*w.rows.Count*p.Spec.Dim
-	if size > wire.MaxPayload {
+	if wire.AnswerHeaderBytes(len(applied))+4*n > wire.MaxPayload {
 		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", w.rows.Count, p.Spec.Name, wire.MaxPayload)
 	}
-	payload := wire.AppendAnswerHeader(make([]byte, 0, size), sh.seq, applied)
-	if w.rows.IDs == nil {
-		run, _ := p.Run(w.rows.First, w.rows.Count)
-		payload = wire.AppendFloats(payload, run)
+	a := sh.s.buffers.answer(n)
+	if err := p.ReadRows(a.values, w.rows.First, w.rows.IDs, w.rows.Count); err != nil {
+		return err
 	}
-	for _, id := range w.rows.IDs {
-		row, _ := p.Run(id, 1)
-		payload = wire.AppendFloats(payload, row)
-	}
+	a.head = wire.AppendAnswerHeader(a.head[:0], sh.seq, applied)
 	f := sh.frame(wire.KindRows)
-	f.Request, f.Clock, f.Payload = w.request, sh.intake.MinClock(), payload
-	w.c.send(append(sh.ack(w.c), f)...)
+	f.Request, f.Clock, f.Release = w.request, sh.intake.MinClock(), a
+	body, ok := wire.FloatBytes(a.values)
+	if !ok {
+		a.head = wire.AppendFloats(a.head, a.values)
+	}
+	f.Payload, f.Body = a.head, body
+	sh.sendWithAck(w.c, f)
 	return nil
+}
+
+// answerScan sends the ids of rows that a sparse table stores. It needs sh.mu.
+func (sh *shard) answerScan(w *waitingGet) error {
+	p := sh.parts[w.rows.Table]
+	if !p.Spec.Sparse || w.rows.IDs != nil {
+		return fmt.Errorf("table %s is not sparse: nobody asks for the rows that it stores", p.Spec.Name)
+	}
+	from, most := p.Stored(), min(w.rows.Count, wire.PartBytes/8)
+	if w.rows.First < perdure.RowID(from) {
+		from = int(w.rows.First)
+	}
+	f := sh.frame(wire.KindIDs)
+	f.Request, f.Clock = w.request, sh.intake.MinClock()
+	f.Payload = wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
+	sh.sendWithAck(w.c, f)
+	return nil
+}
+
+// sendWithAck sends a frame and, in one batch with it, the acknowledgement that
+// its receiver is owed. It needs sh.mu.
+func (sh *shard) sendWithAck(c *conn, f wire.Frame) {
+	if ack, owed := sh.ack(c); owed {
+		c.send(ack, f)
+		return
+	}
+	c.send(f)
 }
 
 // answerWaiting answers the reads that the MinClock now allows. It needs sh.mu.
@@ -167,9 +224,11 @@ func (sh *shard) load(c *conn, f *wire.Frame) error {
 			break
 		}
 		for _, payload := range u.Parts {
-			s, err := wire.ParseBlocks(payload, func(*wire.Block) error { return nil })
-			if err == nil && s != nil {
-				state = s
+			b := wire.ReadBlocks(payload)
+			for b.Next() {
+			}
+			if b.State != nil {
+				state = b.State
 			}
 		}
 	}

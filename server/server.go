@@ -70,7 +70,8 @@ type Server struct {
 	conns       map[*conn]struct{}
 	coordinator transport.Conn // nil while there is none
 
-	acking atomic.Bool // ackAll is on its way
+	acking  atomic.Bool // ackAll is on its way
+	buffers buffers
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a

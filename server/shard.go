@@ -16,11 +16,9 @@ import (
 // maxWaiting bounds the reads that may wait on one shard.
 const maxWaiting = 1 << 16
 
-// A shard keeps so many payloads, of so many bytes, to be used again.
-const (
-	mostSpare  = 4
-	spareBytes = 256 << 10
-)
+// promptBytes is the size from which on an update is acknowledged at once, however
+// few wait for it: that costs little beside it, and its sender keeps it until then.
+const promptBytes = 64 << 10
 
 // shard is one life of one shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
@@ -39,11 +37,12 @@ type shard struct {
 	parts    []*table.Part // by table
 	states   [][]byte      // by slot: what its program saved last, as of the applied vector
 	seq      uint64        // updates that the rows contain
-	spare    [][]byte      // payloads of applied updates, to receive others into
 	restored content
 	waiting  []waitingGet
 	acks     []*conn // by slot: where its acknowledgements go
 	dirty    []bool  // by slot: its counts have changed since they were acknowledged
+	prompt   []bool  // by slot: it waits until all it has sent is applied
+	large    bool    // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
 	problem  string
@@ -60,6 +59,7 @@ type content struct {
 // waitingGet is a read that the shard's MinClock does not allow yet.
 type waitingGet struct {
 	c       *conn
+	kind    wire.Kind // KindGet or KindScan
 	request uint64
 	need    perdure.Clock
 	rows    wire.Rows
@@ -68,7 +68,7 @@ type waitingGet struct {
 func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
 	return &shard{
 		s: s, id: id, name: n, job: *s.job,
-		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots),
+		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots), prompt: make([]bool, s.job.Slots),
 	}
 }
 
@@ -147,6 +147,9 @@ func (sh *shard) setEnd(end perdure.Clock) {
 }
 
 func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s perdure.ShardID) *table.Part {
+	if spec.Sparse {
+		return table.New(spec, id, job.Seed, 0, 0)
+	}
 	first, rows := placement.Range(spec.Rows, job.Shards, s)
 	return table.New(spec, id, job.Seed, first, rows)
 }
@@ -157,8 +160,13 @@ func (sh *shard) pump() {
 	if sh.saving {
 		return
 	}
+	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
 		sh.apply(u)
+		if now := sh.intake.MinClock(); now > least {
+			least = now
+			sh.evict(now)
+		}
 	}
 	if sh.intake.AtCut() {
 		sh.saving = true
@@ -172,49 +180,75 @@ func (sh *shard) pump() {
 // apply changes the rows by an update. Its payloads were checked when they
 // came. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
-	for _, payload := range u.Parts {
-		state, err := wire.ParseBlocks(payload, func(b *wire.Block) error {
-			return sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock)
-		})
-		if err != nil {
-			panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+	size := 0
+	for i, payload := range u.Parts {
+		size += len(payload)
+		b := wire.ReadBlocks(payload)
+		for b.Next() {
+			if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
+				panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+			}
 		}
-		if state != nil {
-			sh.states[u.Slot] = slices.Clone(state)
+		if b.Err() != nil {
+			panic(fmt.Sprintf("server: an update that was checked cannot be read: %v", b.Err()))
 		}
-		if len(sh.spare) < mostSpare && cap(payload) <= spareBytes {
-			sh.spare = append(sh.spare, payload)
+		if b.State != nil {
+			sh.states[u.Slot] = slices.Clone(b.State)
 		}
+		u.Parts[i] = nil
+		sh.s.buffers.keep(payload)
 	}
 	if !u.Lost {
 		sh.seq++
 	}
 	sh.dirty[u.Slot] = true
+	sh.large = sh.large || size >= promptBytes
+}
+
+// evict drops the rows that were not updated for long, where a table asks for it.
+// It needs sh.mu.
+func (sh *shard) evict(least perdure.Clock) {
+	for _, p := range sh.parts {
+		if p.Spec.Evict > 0 {
+			p.Evict(least)
+		}
+	}
 }
 
 // acknowledge tells the slots whose counts have changed: at once where a worker
-// waits for it to end its clock, else with the next answer or soon. It needs
-// sh.mu.
+// waits for it, or keeps a large update until then; else with the next answer or
+// soon. It needs sh.mu.
 func (sh *shard) acknowledge() {
-	if !sh.intake.TwoStep() {
-		sh.s.ackSoon()
-		return
-	}
-	for i := range sh.dirty {
-		if c := sh.acks[i]; c != nil {
-			c.send(sh.ack(c)...)
+	now := sh.intake.TwoStep() || sh.large
+	sh.large = false
+	later := false
+	for slot, dirty := range sh.dirty {
+		c := sh.acks[slot]
+		if c == nil || !dirty {
+			continue
 		}
+		if !now && !sh.prompt[slot] {
+			later = true
+			continue
+		}
+		if f, owed := sh.ack(c); owed {
+			c.send(f)
+		}
+		sh.prompt[slot] = sh.prompt[slot] && len(sh.intake.Pending(perdure.Slot(slot))) > 0
+	}
+	if later {
+		sh.s.ackSoon()
 	}
 }
 
 // ack returns the acknowledgement that a connection is owed, if it is. It needs
 // sh.mu.
-func (sh *shard) ack(c *conn) []wire.Frame {
+func (sh *shard) ack(c *conn) (f wire.Frame, owed bool) {
 	if c.slot < 0 || !sh.dirty[c.slot] || sh.acks[c.slot] != c {
-		return nil
+		return f, false
 	}
 	sh.dirty[c.slot] = false
-	return []wire.Frame{sh.countsFrame(c, wire.KindAck)}
+	return sh.countsFrame(c, wire.KindAck), true
 }
 
 // owed adds the acknowledgements that are owed, by connection.
@@ -224,9 +258,12 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 	if !sh.ready || sh.retired() {
 		return
 	}
-	for slot, dirty := range sh.dirty {
-		if c := sh.acks[slot]; dirty && c != nil {
-			to[c] = append(to[c], sh.ack(c)...)
+	for _, c := range sh.acks {
+		if c == nil {
+			continue
+		}
+		if f, owed := sh.ack(c); owed {
+			to[c] = append(to[c], f)
 		}
 	}
 }
@@ -240,7 +277,9 @@ func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
 	f := sh.frame(kind)
 	f.Slot, f.Incarnation = c.slot, c.incarnation
 	f.Clock = sh.intake.MinClock()
-	f.Payload = wire.AppendCounts(make([]byte, 0, 24), counts)
+	a := sh.s.buffers.answer(0)
+	a.head = wire.AppendCounts(a.head[:0], counts)
+	f.Payload, f.Release = a.head, a
 	return f
 }
 

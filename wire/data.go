@@ -62,7 +62,8 @@ func AppendRows(dst []byte, r *Rows) []byte {
 	return dst
 }
 
-// ParseRows reads a Rows from the start of src and returns the rest.
+// ParseRows reads a Rows from the start of src and returns the rest. Its ids
+// alias src where the machine allows.
 func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 	if len(src) < rowsBytes {
 		return nil, fmt.Errorf("%w: %d bytes where rows are named", ErrPayload, len(src))
@@ -81,14 +82,27 @@ func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 		if uint64(len(src))/8 < n {
 			return nil, fmt.Errorf("%w: %d row ids announced, %d bytes there", ErrPayload, n, len(src))
 		}
-		r.First = 0
-		r.IDs = make([]perdure.RowID, n)
-		for i := range r.IDs {
-			r.IDs[i] = perdure.RowID(le.Uint64(src[8*i:]))
-		}
+		r.First, r.IDs = 0, rowIDs(src[:8*n])
 		return src[8*n:], nil
 	}
 	return nil, fmt.Errorf("%w: rows named in mode %d", ErrPayload, mode)
+}
+
+// rowIDs returns the ids in src, whose length is a multiple of 8: an alias of src
+// where the machine allows, else a copy. It is never nil.
+func rowIDs(src []byte) []perdure.RowID {
+	if len(src) == 0 {
+		return []perdure.RowID{}
+	}
+	p := unsafe.Pointer(&src[0])
+	if littleEndian && uintptr(p)%8 == 0 {
+		return unsafe.Slice((*perdure.RowID)(p), len(src)/8)
+	}
+	ids := make([]perdure.RowID, len(src)/8)
+	for i := range ids {
+		ids[i] = perdure.RowID(binary.LittleEndian.Uint64(src[8*i:]))
+	}
+	return ids
 }
 
 // Block is one table's part of an update: rows and their deltas, in row-major
@@ -101,20 +115,16 @@ type Block struct {
 // AppendBlock appends the encoding of b: its rows, the number of values as 8
 // bytes, the values as float32.
 func AppendBlock(dst []byte, b *Block) []byte {
-	dst = AppendRows(dst, &b.Rows)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(b.Values)))
+	dst = AppendBlockHead(dst, b)
 	dst = AppendFloats(dst, b.Values)
 	return pad8(dst)
 }
 
-// LastFloats returns the n values of the block that AppendBlock has just
-// appended to dst: an alias of dst where the machine allows.
-func LastFloats(dst []byte, n int) []float32 {
-	end := len(dst)
-	if n%2 == 1 {
-		end -= 4 // padding: all before the values is aligned to 8 bytes
-	}
-	return Floats(dst[end-4*n : end])
+// AppendBlockHead appends the encoding of b without its values: they must follow,
+// as the end of the payload.
+func AppendBlockHead(dst []byte, b *Block) []byte {
+	dst = AppendRows(dst, &b.Rows)
+	return binary.LittleEndian.AppendUint64(dst, uint64(len(b.Values)))
 }
 
 // AppendStateBlock appends what a slot wants saved with its update.
@@ -133,40 +143,64 @@ func pad8(dst []byte) []byte {
 	return dst
 }
 
-// ParseBlocks calls f for each table's block of an update's payload and returns
-// the saved state in it, nil if there is none. The values given to f and the
-// state alias the payload; f must not keep the values.
-func ParseBlocks(payload []byte, f func(b *Block) error) (state []byte, err error) {
-	size := len(payload)
-	src := payload
-	var b Block
-	for len(src) > 0 {
-		if src, err = ParseRows(src, &b.Rows); err != nil {
-			return nil, err
+// Blocks reads the payload of an update, block by block:
+//
+//	for b := wire.ReadBlocks(payload); b.Next(); {
+//		… b.Block …
+//	}
+//
+// after which b.Err says whether the payload was sound. Ids, values and state
+// alias the payload.
+type Blocks struct {
+	Block        // the present one
+	State []byte // what the slot wants saved; nil: nothing so far
+	rest  []byte
+	size  int
+	err   error
+}
+
+// ReadBlocks begins to read a payload.
+func ReadBlocks(payload []byte) Blocks { return Blocks{rest: payload, size: len(payload)} }
+
+// Err returns why Next returned false, nil at the payload's end.
+func (b *Blocks) Err() error { return b.err }
+
+// Next reads the next table's block and reports whether there is one.
+func (b *Blocks) Next() bool {
+	for b.err == nil && len(b.rest) > 0 {
+		src, err := ParseRows(b.rest, &b.Rows)
+		if err != nil {
+			b.err = err
+			return false
 		}
-		if b.Table == stateTable {
-			if b.Count > len(src) {
-				return nil, fmt.Errorf("%w: saved state of %d bytes, %d there", ErrPayload, b.Count, len(src))
-			}
-			state = src[:b.Count:b.Count]
-			src = skipPad(src[b.Count:], size)
-			continue
+		if b.Table != stateTable {
+			b.values(src)
+			return b.err == nil
 		}
-		if len(src) < 8 {
-			return nil, fmt.Errorf("%w: block without values", ErrPayload)
+		if b.Count < 0 || b.Count > len(src) {
+			b.err = fmt.Errorf("%w: saved state of %d bytes, %d there", ErrPayload, b.Count, len(src))
+			return false
 		}
-		n := binary.LittleEndian.Uint64(src)
-		src = src[8:]
-		if n > uint64(len(src)/4) {
-			return nil, fmt.Errorf("%w: %d values announced, %d bytes there", ErrPayload, n, len(src))
-		}
-		b.Values = Floats(src[:4*n])
-		src = skipPad(src[4*n:], size)
-		if err := f(&b); err != nil {
-			return nil, err
-		}
+		b.State = src[:b.Count:b.Count]
+		b.rest = skipPad(src[b.Count:], b.size)
 	}
-	return state, nil
+	return false
+}
+
+// values reads a block's values.
+func (b *Blocks) values(src []byte) {
+	if len(src) < 8 {
+		b.err = fmt.Errorf("%w: block without values", ErrPayload)
+		return
+	}
+	n := binary.LittleEndian.Uint64(src)
+	src = src[8:]
+	if n > uint64(len(src)/4) {
+		b.err = fmt.Errorf("%w: %d values announced, %d bytes there", ErrPayload, n, len(src))
+		return
+	}
+	b.Values = Floats(src[:4*n])
+	b.rest = skipPad(src[4*n:], b.size)
 }
 
 // skipPad skips the zero bytes up to the next multiple of 8 from the start of a
@@ -200,8 +234,12 @@ func AppendAnswerHeader(dst []byte, seq uint64, applied []perdure.Clock) []byte 
 	return dst
 }
 
-// ParseAnswer reads an Answer. Its values alias src; the vector is a copy.
-func ParseAnswer(src []byte, a *Answer) error {
+// AnswerHeaderBytes is the size of an Answer before its values.
+func AnswerHeaderBytes(slots int) int { return 16 + 8*slots }
+
+// ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload.
+func ParseAnswer(f *Frame, a *Answer) error {
+	src := f.Payload
 	if len(src) < 16 {
 		return fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
 	}
@@ -212,16 +250,42 @@ func ParseAnswer(src []byte, a *Answer) error {
 	if n > uint64(len(src)/8) {
 		return fmt.Errorf("%w: applied vector of %d slots, %d bytes there", ErrPayload, n, len(src))
 	}
-	a.Applied = make([]perdure.Clock, n)
-	for i := range a.Applied {
-		a.Applied[i] = perdure.Clock(le.Uint64(src[8*i:]))
+	a.Applied = a.Applied[:0]
+	for i := range n {
+		a.Applied = append(a.Applied, perdure.Clock(le.Uint64(src[8*i:])))
 	}
 	src = src[8*n:]
+	if len(f.Body) > 0 {
+		if len(src) > 0 {
+			return fmt.Errorf("%w: %d bytes between the head and the body of an answer", ErrPayload, len(src))
+		}
+		src = f.Body
+	}
 	if len(src)%4 != 0 {
 		return fmt.Errorf("%w: %d bytes of values", ErrPayload, len(src))
 	}
 	a.Values = Floats(src)
 	return nil
+}
+
+// AppendIDs appends the payload of KindIDs: how many rows the shard stores, how
+// many ids follow, and the ids.
+func AppendIDs(dst []byte, stored int, ids []perdure.RowID) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(stored))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(ids)))
+	for _, id := range ids {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(id))
+	}
+	return dst
+}
+
+// ParseIDs reads what AppendIDs wrote; the ids alias src where the machine allows.
+func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
+	le := binary.LittleEndian
+	if len(src) < 16 || len(src)%8 != 0 || le.Uint64(src) > math.MaxInt64 || le.Uint64(src[8:]) != uint64(len(src)/8-2) {
+		return 0, nil, fmt.Errorf("%w: row ids in %d bytes", ErrPayload, len(src))
+	}
+	return int(le.Uint64(src)), rowIDs(src[16:]), nil
 }
 
 // AppendCounts appends c as three int64: staged, ticked, applied.
@@ -259,6 +323,15 @@ func AppendFloats(dst []byte, values []float32) []byte {
 		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(v))
 	}
 	return dst
+}
+
+// FloatBytes returns the memory of v, and whether it holds v as it is on the wire:
+// such bytes may be sent, and received into, in place of v.
+func FloatBytes(v []float32) (b []byte, ok bool) {
+	if !littleEndian || len(v) == 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v)), true
 }
 
 // Floats returns the float32 values in src, whose length is a multiple of 4: an

@@ -20,7 +20,7 @@
 //	52      4     incarnation of the slot
 //	56      4     shard (-1: none)
 //	60      2     part i of the update, from 0
-//	62      2     parts n of the update
+//	62      2     parts n of the update (0: not known yet, more follow)
 //
 // Invariant: for every frame f, Decode(Encode(f)) gives f, and every single
 // flipped bit of the encoding is refused.
@@ -79,6 +79,9 @@ const (
 	KindLoad   Kind = 23 // worker → server: the slot's saved state is wanted; header clock is the clock to work on
 	KindState  Kind = 24 // server → worker: the slot's saved state, as saved; FlagNone when there is none
 	KindMoved  Kind = 25 // server → worker: this process does not hold the shard at that generation and epoch
+	KindSync   Kind = 26 // worker → server: acknowledge at once what is applied, and what will be next; no payload
+	KindScan   Kind = 27 // worker → server: ids of stored rows of a sparse table wanted, from the First-th stored row on, at most Count; header clock as for Get
+	KindIDs    Kind = 28 // server → worker: answer to KindScan; IDs payload
 )
 
 // Flags of a frame.

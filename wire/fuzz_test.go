@@ -59,12 +59,12 @@ func FuzzParseRows(f *testing.F) {
 	})
 }
 
-func FuzzParseBlocks(f *testing.F) {
+func FuzzReadBlocks(f *testing.F) {
 	seedPayloads(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		allocates(t, len(b), func() {
 			values := 0
-			_, err := ParseBlocks(b, func(x *Block) error {
+			_, err := readAll(b, func(x *Block) error {
 				values += len(x.Values)
 				return nil
 			})
@@ -80,11 +80,23 @@ func FuzzParseAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		allocates(t, len(b), func() {
 			var a Answer
-			if err := ParseAnswer(b, &a); err != nil {
+			if err := ParseAnswer(&Frame{Payload: b}, &a); err != nil {
 				return
 			}
 			if back := AppendFloats(AppendAnswerHeader(nil, a.Seq, a.Applied), a.Values); !bytes.Equal(back, b) {
 				t.Errorf("% x is written back as % x", b, back)
+			}
+		})
+	})
+}
+
+func FuzzParseIDs(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			stored, ids, err := ParseIDs(b)
+			if err == nil && !bytes.Equal(AppendIDs(nil, stored, ids), b) {
+				t.Errorf("% x is written back as % x", b, AppendIDs(nil, stored, ids))
 			}
 		})
 	})

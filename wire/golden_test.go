@@ -45,7 +45,7 @@ func data(name string, kind Kind, flags uint16, payload []byte, want any, parse 
 	return sample{name, Frame{Header: h, Payload: payload}, want, parse}
 }
 
-// blocks is an update as ParseBlocks gives it.
+// blocks is an update as ReadBlocks gives it.
 type blocks struct {
 	Blocks []Block
 	State  []byte
@@ -53,7 +53,7 @@ type blocks struct {
 
 func parseBlocks(f *Frame) any {
 	var u blocks
-	state, err := ParseBlocks(f.Payload, func(b *Block) error {
+	state, err := readAll(f.Payload, func(b *Block) error {
 		c := *b
 		c.Values = slices.Clone(b.Values)
 		u.Blocks = append(u.Blocks, c)
@@ -77,7 +77,7 @@ func parseRows(f *Frame) any {
 
 func parseAnswer(f *Frame) any {
 	var a Answer
-	if err := ParseAnswer(f.Payload, &a); err != nil {
+	if err := ParseAnswer(f, &a); err != nil {
 		return err
 	}
 	return a
@@ -147,6 +147,20 @@ func controlSamples() []sample {
 	}
 }
 
+// storedIDs is an answer to a scan as ParseIDs gives it.
+type storedIDs struct {
+	Stored int
+	IDs    []perdure.RowID
+}
+
+func parseIDs(f *Frame) any {
+	stored, ids, err := ParseIDs(f.Payload)
+	if err != nil {
+		return err
+	}
+	return storedIDs{stored, ids}
+}
+
 func dataSamples() []sample {
 	counts := perdure.Counts{Staged: 1236, Ticked: 1235, Applied: 1234}
 	run := Rows{Table: 1, First: 100, Count: 2}
@@ -170,6 +184,9 @@ func dataSamples() []sample {
 		data("state", KindState, 0, []byte("state"), "state", raw),
 		data("state-none", KindState, FlagNone, nil, "", raw),
 		data("moved", KindMoved, 0, nil, "", raw),
+		data("sync", KindSync, 0, nil, "", raw),
+		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
+		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
 	}
 }
 
@@ -283,7 +300,7 @@ func TestGolden(t *testing.T) {
 			}
 		})
 	}
-	for k := KindHello; k <= KindMoved; k++ {
+	for k := KindHello; k <= KindIDs; k++ {
 		if known := k <= KindProgress || k >= KindOpen; known && !kinds[k] {
 			t.Errorf("kind %d has no golden file", k)
 		}

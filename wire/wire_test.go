@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestBlocksRoundTrip(t *testing.T) {
 		shift := rapid.IntRange(0, 8).Draw(t, "shift")
 		payload = append(make([]byte, shift), payload...)[shift:]
 		i := 0
-		got, err := ParseBlocks(payload, func(b *Block) error {
+		got, err := readAll(payload, func(b *Block) error {
 			if i == len(sent) || !sameRows(b.Rows, sent[i].Rows) || !sameFloats(b.Values, sent[i].Values) {
 				return fmt.Errorf("block %d is %+v", i, b)
 			}
@@ -121,7 +122,7 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 		}
 		sent := Answer{rapid.Uint64().Draw(t, "seq"), clocks(), drawFloats(t)}
 		var got Answer
-		err := ParseAnswer(AppendFloats(AppendAnswerHeader(nil, sent.Seq, sent.Applied), sent.Values), &got)
+		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendAnswerHeader(nil, sent.Seq, sent.Applied), sent.Values)}, &got)
 		if err != nil || got.Seq != sent.Seq || !slices.Equal(got.Applied, sent.Applied) || !sameFloats(got.Values, sent.Values) {
 			t.Fatalf("%+v, %v; want %+v", got, err, sent)
 		}
@@ -192,7 +193,7 @@ func TestTruncatedPayloads(t *testing.T) {
 			f := Frame{Header: s.frame.Header, Payload: s.frame.Payload[:n:n]}
 			switch got := s.parse(&f).(type) {
 			case error:
-				if s.frame.Kind != KindGet && !errors.Is(got, ErrPayload) {
+				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && !errors.Is(got, ErrPayload) {
 					t.Errorf("%s cut to %d: %v", s.name, n, got)
 				}
 			case blocks: // at the end of a block, or of the values before the padding
@@ -229,37 +230,72 @@ func TestAnnouncedTooMuch(t *testing.T) {
 		}
 	}
 	for _, n := range []uint64{1, 1 << 32, 1 << 62, math.MaxUint64} {
-		if _, err := ParseBlocks(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err, ErrPayload) {
+		if _, err := readAll(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err, ErrPayload) {
 			t.Errorf("%d values that are not there: %v", n, err)
 		}
-		if err := ParseAnswer(le.AppendUint64(make([]byte, 8), n), &Answer{}); !errors.Is(err, ErrPayload) {
+		if err := ParseAnswer(&Frame{Payload: le.AppendUint64(make([]byte, 8), n)}, &Answer{}); !errors.Is(err, ErrPayload) {
 			t.Errorf("an applied vector of %d that is not there: %v", n, err)
 		}
 	}
 }
 
-// What a user of ParseBlocks refuses is refused as it says.
-func TestBlocksPassErrorsOn(t *testing.T) {
-	b := AppendBlock(nil, &Block{Rows: Rows{Count: 1}, Values: []float32{1}})
-	mine := errors.New("mine")
-	if _, err := ParseBlocks(b, func(*Block) error { return mine }); !errors.Is(err, mine) {
-		t.Errorf("%v", err)
+// readAll hands the blocks of a payload to f and returns the saved state.
+func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
+	b := ReadBlocks(payload)
+	for b.Next() {
+		if err := f(&b.Block); err != nil {
+			return nil, err
+		}
+	}
+	if b.Err() != nil {
+		return nil, b.Err()
+	}
+	return b.State, nil
+}
+
+// A block whose values are sent apart, behind its head, is the same block.
+func TestBlockInTwoPieces(t *testing.T) {
+	for n := range 9 {
+		b := Block{Rows: Rows{Table: 3, Count: n, IDs: make([]perdure.RowID, n)}, Values: make([]float32, n)}
+		for i := range n {
+			b.IDs[i], b.Values[i] = perdure.RowID(10-i), float32(i)
+		}
+		payload := AppendBlock(nil, &b)
+		body, ok := FloatBytes(b.Values)
+		if n > 0 && !ok {
+			t.Skip("not on this machine")
+		}
+		whole := append(AppendBlockHead(nil, &b), body...)
+		if !bytes.HasPrefix(payload, whole) {
+			t.Fatalf("%d values: % x is not the start of % x", n, whole, payload)
+		}
+		state, err := readAll(whole, func(got *Block) error {
+			if !reflect.DeepEqual(got.Rows, b.Rows) || !slices.Equal(got.Values, b.Values) {
+				t.Errorf("%+v, want %+v", got, b)
+			}
+			return nil
+		})
+		if err != nil || state != nil {
+			t.Errorf("%d values: %v, state %v", n, err, state)
+		}
 	}
 }
 
-// LastFloats finds the values of the block that was appended last, wherever it
-// begins and however many they are.
-func TestLastFloats(t *testing.T) {
-	var payload []byte
-	for n := range 20 {
-		values := make([]float32, n)
-		for i := range values {
-			values[i] = float32(100*n + i)
-		}
-		b := Block{Rows: Rows{Count: n, IDs: make([]perdure.RowID, n%3)}, Values: values}
-		payload = AppendBlock(payload, &b)
-		if got := LastFloats(payload, n); !slices.Equal(got, values) {
-			t.Errorf("%d values: %v", n, got)
+// An answer may lie in two pieces, split before its values and nowhere else.
+func TestAnswerInTwoPieces(t *testing.T) {
+	head := AppendAnswerHeader(nil, 7, []perdure.Clock{1, 2})
+	values := []float32{1, 2, 3}
+	whole := AppendFloats(slices.Clone(head), values)
+	for cut := range len(whole) + 1 {
+		a := Answer{Applied: make([]perdure.Clock, 5)}
+		err := ParseAnswer(&Frame{Payload: whole[:cut], Body: whole[cut:]}, &a)
+		switch {
+		case cut == len(head) || cut == len(whole):
+			if err != nil || a.Seq != 7 || !slices.Equal(a.Applied, []perdure.Clock{1, 2}) || !slices.Equal(a.Values, values) {
+				t.Errorf("split at %d: %+v, %v", cut, a, err)
+			}
+		case !errors.Is(err, ErrPayload):
+			t.Errorf("split at %d: %v, want ErrPayload", cut, err)
 		}
 	}
 }

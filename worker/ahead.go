@@ -1,26 +1,48 @@
 package worker
 
 import (
+	"math"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/wire"
 )
 
-// mostAhead bounds the bytes that are asked for ahead, and those noted for it.
-const mostAhead = 16 << 20
+// mostAhead bounds the bytes that are noted to be asked for ahead, and mostSpans
+// the runs of rows.
+const (
+	mostAhead = 16 << 20
+	mostSpans = 1 << 16
+)
 
 // expire notes those of the rows just read that the cache will no longer answer
 // after the next clock, for renew. With no staleness allowed there is nothing to
-// ask for before others have finished.
+// ask for before others have finished. A sparse table's rows are rarely wanted
+// in the next clock again; for those that are there is Prefetch.
 func (t *Table) expire(rows *wire.Rows) {
 	m := t.spec.Consistency
-	if m.Kind != perdure.SSP || m.Staleness == 0 || t.c.exact || t.expiringBytes >= mostAhead {
+	if m.Kind != perdure.SSP || m.Staleness == 0 || t.c.exact || t.spec.Sparse {
 		return
 	}
 	at := t.ahead()
-	t.request(rows, at, func(r *reading) bool { return !t.mayAnswer(r, at) }, func(g *get) {
-		t.expiring = append(t.expiring, g.rows)
-		t.expiringBytes += 4 * t.spec.Dim * g.rows.Count
-	})
+	if rows.IDs == nil {
+		t.expireRun(rows.First, rows.Count, at)
+	}
+	for _, id := range rows.IDs {
+		t.expireRun(id, 1, at)
+	}
+}
+
+func (t *Table) expireRun(first perdure.RowID, n int, clock perdure.Clock) {
+	for n > 0 && t.expiringBytes < mostAhead && len(t.expiring) < mostSpans {
+		p := t.part(first)
+		at := int(first - p.first)
+		k := p.cache.same(at, min(at+n, p.rows))
+		if !t.mayAnswer(p.cache.reading(at), clock) {
+			t.expiring = append(t.expiring, span{p, at, k - at})
+			t.expiringBytes += 4 * t.spec.Dim * (k - at)
+		}
+		first, n = first+perdure.RowID(k-at), n-(k-at)
+	}
 }
 
 // ahead is the clock that rows are asked for ahead of: the one after the next.
@@ -37,52 +59,164 @@ func (t *Table) ahead() perdure.Clock {
 // program computes the next. A request that is on its way will most likely bring
 // rows that are fresh enough, whatever it asked for; if not, a read asks again.
 func (t *Table) renew() {
+	if len(t.expiring) == 0 {
+		return
+	}
 	c, at := t.c, t.ahead()
-	for i := range t.expiring {
-		if c.aheadBytes >= mostAhead {
-			break
+	b := c.newBatch(t, nil)
+	for _, s := range t.expiring {
+		for j := s.at; j < s.at+s.n && c.asked < mostAsked; {
+			k := s.p.cache.same(j, s.at+s.n)
+			if r := s.p.cache.reading(j); !t.mayAnswer(r, at) && (r == nil || c.gets[r.renewal] == nil) {
+				t.wantAhead(b, s.p, s.p.first+perdure.RowID(j), k-j, at)
+			}
+			j = k
 		}
-		t.request(&t.expiring[i], at, func(r *reading) bool {
-			return !t.mayAnswer(r, at) && (r == nil || c.gets[r.renewal] == nil)
-		}, func(g *get) {
-			g.ahead = 4 * t.spec.Dim * g.rows.Count
-			c.aheadBytes += g.ahead
-			id := c.register(g)
-			t.parts[g.shard].mark(&g.rows, id)
-			sh := c.shards[g.shard]
-			sh.renewals = append(sh.renewals, id)
-		})
 	}
 	t.expiring, t.expiringBytes = t.expiring[:0], 0
+	for s, g := range b.open {
+		if g != nil {
+			b.open[s] = nil
+			t.sendAhead(g)
+		}
+	}
+	b.free()
+}
+
+// wantAhead adds rows to what is asked for ahead.
+func (t *Table) wantAhead(b *batch, p *part, first perdure.RowID, n int, clock perdure.Clock) {
+	for n > 0 {
+		g := b.open[p.shard]
+		if g == nil {
+			g = t.c.newGet(wire.KindGet, t, p.shard, t.need(clock))
+			g.rows.First = first
+			b.open[p.shard] = g
+		}
+		k := min(n, t.most-g.rows.Count)
+		if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count) {
+			g.rows.Count += k
+		} else {
+			g.list()
+			for i := range k {
+				g.push(first+perdure.RowID(i), 0)
+			}
+		}
+		if g.rows.Count == t.most {
+			b.open[p.shard] = nil
+			t.sendAhead(g)
+		}
+		first, n = first+perdure.RowID(k), n-k
+	}
+}
+
+// sendAhead registers a request that goes out with the clock's update.
+func (t *Table) sendAhead(g *get) {
+	t.c.register(g)
+	t.c.ask(g)
+	t.parts[g.shard].mark(g)
+	sh := t.c.shards[g.shard]
+	sh.renewals = append(sh.renewals, g)
 }
 
 // mark notes at cached rows which request will replace them.
-func (p *part) mark(rows *wire.Rows, request uint64) {
-	p.uniform = p.uniform && rows.IDs == nil && rows.Count == p.rows
+func (p *part) mark(g *get) {
+	cc := &p.cache
+	cc.open()
+	cc.uniform = cc.uniform && g.rows.IDs == nil && g.rows.Count == p.rows
 	var old, marked *reading
-	for i := range rows.Count {
-		at := int(rows.ID(i) - p.first)
-		r := p.read[at]
-		if r == nil {
-			continue
+	for i := range g.rows.Count {
+		at := cc.place(p, g.rows.ID(i))
+		r := cc.read[at]
+		if marked == nil || r != old {
+			old, marked = r, &reading{minClock: math.MinInt64}
+			if r != nil {
+				*marked = *r
+			}
+			marked.renewal = g.id
 		}
-		if r != old {
-			was := *r
-			was.renewal = request
-			old, marked = r, &was
-		}
-		p.read[at] = marked
+		cc.read[at] = marked
 	}
 }
 
 // addRenewals appends the requests to send with the clock's update. It needs
 // c.mu.
 func (c *Client) addRenewals(sh *shardLink, frames []wire.Frame) []wire.Frame {
-	for _, id := range sh.renewals {
-		if g := c.gets[id]; g != nil {
-			frames = append(frames, c.getFrame(sh, id, g))
+	for _, g := range sh.renewals {
+		if g.asked {
+			frames = append(frames, c.getFrame(sh, g))
 		}
 	}
 	sh.renewals = sh.renewals[:0]
 	return frames
+}
+
+// askAhead asks for those of the rows that the cache may not answer at the
+// present clock and that are not on their way. It needs c.mu.
+func (t *Table) askAhead(rows []perdure.RowID) {
+	c, clock := t.c, t.c.readClock()
+	b := c.newBatch(t, nil)
+	ask := func(g *get) {
+		t.parts[g.shard].mark(g)
+		c.enqueue(g)
+	}
+	room := c.cfg.CacheBytes - c.sparseBytes()
+	for _, row := range rows {
+		p := t.part(row)
+		at := p.cache.find(p, row)
+		if r := p.cache.reading(at); t.mayAnswer(r, clock) || t.renewing(r, clock) != nil {
+			continue
+		}
+		if room -= 4*t.spec.Dim + 24; t.spec.Sparse && at < 0 && room < 0 {
+			break
+		}
+		g := b.open[p.shard]
+		if g == nil {
+			g = c.newGet(wire.KindGet, t, p.shard, t.need(clock))
+			g.rows.IDs = g.ids[:0]
+			b.open[p.shard] = g
+		}
+		g.push(row, 0)
+		if g.rows.Count == t.most {
+			b.open[p.shard] = nil
+			ask(g)
+		}
+	}
+	for s, g := range b.open {
+		if g != nil {
+			b.open[s] = nil
+			ask(g)
+		}
+	}
+	b.free()
+	c.pump()
+}
+
+// sparseBytes returns what the cached rows of sparse tables take. It needs c.mu.
+func (c *Client) sparseBytes() (n int) {
+	for _, t := range c.tables {
+		if t == nil || !t.spec.Sparse {
+			continue
+		}
+		for _, p := range t.parts {
+			n += p.cache.bytes()
+		}
+	}
+	return n
+}
+
+// tidy forgets, at the start of a clock, the rows of sparse tables that it will
+// not read any more: all, unless staleness is allowed, and all where they fill
+// the cache. It needs c.mu.
+func (c *Client) tidy() {
+	full := c.sparseBytes() >= c.cfg.CacheBytes
+	for _, t := range c.tables {
+		if t == nil || !t.spec.Sparse {
+			continue
+		}
+		for _, p := range t.parts {
+			if m := t.spec.Consistency; len(p.cache.read) > 0 && (full || m.Kind != perdure.SSP || m.Staleness == 0) {
+				p.cache.forget()
+			}
+		}
+	}
 }

@@ -40,6 +40,8 @@ type Config struct {
 	PID         int
 	Log         *slog.Logger
 	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB
+	CacheBytes  int              // bounds the cached rows of sparse tables; 0: 256 MiB
+	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
@@ -49,6 +51,7 @@ type Config struct {
 
 const (
 	defaultWindowBytes = 64 << 20
+	defaultCacheBytes  = 256 << 20
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
@@ -61,10 +64,10 @@ type Client struct {
 	done   sync.WaitGroup
 	wake   chan struct{} // capacity 1: a status is worth sending
 
-	mu          sync.Mutex // guards all that follows
-	changed     chan struct{}
-	waiters     int
-	err         error // why the client cannot go on, if it cannot
+	mu          sync.Mutex      // guards all that follows
+	waiting     []chan struct{} // of those who wait; capacity 1
+	freeWaits   []chan struct{} // to be used again
+	err         error           // why the client cannot go on, if it cannot
 	job         perdure.JobSpec
 	slot        perdure.Slot
 	incarnation perdure.Incarnation
@@ -79,13 +82,17 @@ type Client struct {
 	finished    bool
 	exact       bool // an observer's reads need exactly its clock
 	shards      []*shardLink
-	peers       map[string]*peer // by address
-	tables      []*Table         // by id; nil for those nobody asked for
-	gets        map[uint64]*get
+	peers       map[route]*peer
+	tables      []*Table        // by id; nil for those nobody asked for
+	gets        map[uint64]*get // requests that are not answered yet
+	queue       []*get          // those of them whose turn it is not yet
+	asked       int             // bytes of the answers to the others
 	nextRequest uint64
-	aheadBytes  int    // of rows that were asked for ahead and have not come
-	state       []byte // what the program wants saved; nil: nothing
-	stateDirty  bool   // the next update carries it
+	freeGets    []*get
+	freeBatches []*batch
+	answer      wire.Answer // the one that is being taken
+	state       []byte      // what the program wants saved; nil: nothing
+	stateDirty  bool        // the next update carries it
 	keptBytes   int64
 	built       bool // this clock's updates exist: a call of Clock was interrupted
 	stats       stats
@@ -112,10 +119,16 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = 1
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
-		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		slot: cfg.Slot, peers: map[string]*peer{}, gets: map[uint64]*get{},
+		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
+		slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {
@@ -191,6 +204,7 @@ func (c *Client) isWelcome() bool {
 // wait waits until ready, an error of its own, the client's end or ctx's end.
 // It needs c.mu, which it gives up while it waits.
 func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
+	var woken chan struct{}
 	for {
 		if c.err != nil {
 			return c.err
@@ -198,26 +212,51 @@ func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
 		if ok, err := ready(); ok || err != nil {
 			return err
 		}
-		changed := c.changed
-		c.waiters++
+		if woken == nil {
+			woken = c.newWait()
+			defer c.freeWait(woken)
+		}
 		c.mu.Unlock()
 		select {
-		case <-changed:
+		case <-woken:
 		case <-ctx.Done():
 		}
 		c.mu.Lock()
-		c.waiters--
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
+// newWait needs c.mu.
+func (c *Client) newWait() (woken chan struct{}) {
+	if n := len(c.freeWaits); n > 0 {
+		woken, c.freeWaits = c.freeWaits[n-1], c.freeWaits[:n-1]
+	} else {
+		woken = make(chan struct{}, 1)
+	}
+	c.waiting = append(c.waiting, woken)
+	return woken
+}
+
+// freeWait needs c.mu.
+func (c *Client) freeWait(woken chan struct{}) {
+	i := slices.Index(c.waiting, woken)
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	select {
+	case <-woken:
+	default:
+	}
+	c.freeWaits = append(c.freeWaits, woken)
+}
+
 // broadcast lets everybody who waits look again. It needs c.mu.
 func (c *Client) broadcast() {
-	if c.waiters > 0 {
-		close(c.changed)
-		c.changed = make(chan struct{})
+	for _, woken := range c.waiting {
+		select {
+		case woken <- struct{}{}:
+		default: // it will look anyway
+		}
 	}
 }
 
@@ -336,16 +375,24 @@ func (c *Client) rollBack() {
 	c.rolled = !c.cfg.Observer
 	c.finished = false
 	for _, sh := range c.shards {
+		sh.building = nil
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut}, c.view.Cut
 	}
 	c.keptBytes = 0
+	for _, g := range c.gets {
+		g.asked = false
+		for _, b := range g.batches {
+			b.left--
+		}
+	}
 	clear(c.gets)
-	c.aheadBytes = 0
+	clear(c.queue)
+	c.queue, c.asked = c.queue[:0], 0
 	c.state, c.stateDirty, c.built = nil, false, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {
-			t.dropDeltas()
+			t.endClock()
 		}
 	}
 }
@@ -356,6 +403,23 @@ func (c *Client) forgetRows() {
 			t.forget()
 		}
 	}
+}
+
+// needLess asks again for what waits for clocks that the job, ended early, will
+// not have. It needs c.mu.
+func (c *Client) needLess() {
+	for _, g := range c.gets {
+		if g.kind == wire.KindLoad || c.view.End == 0 {
+			continue
+		}
+		if need := g.table.need(c.view.End); need < g.need {
+			g.need = need
+			if sh := c.shards[g.shard]; sh.open && g.asked {
+				sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+			}
+		}
+	}
+	c.flush()
 }
 
 // notify wakes the heartbeat.

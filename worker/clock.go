@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -56,6 +55,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	c.clock++
 	c.built = false
+	c.tidy()
 	if slices.Contains(c.job.Alarms, c.clock) {
 		c.notify()
 	}
@@ -72,9 +72,12 @@ func (c *Client) turn() perdure.Clock {
 	}
 	for _, sh := range c.shards {
 		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= c.view.End {
-			c.keptBytes -= sh.kept[len(sh.kept)-1].bytes
+			if u := sh.kept[len(sh.kept)-1]; !u.open {
+				c.keptBytes -= u.bytes
+			}
 			sh.kept = sh.kept[:len(sh.kept)-1]
 		}
+		sh.building = nil
 	}
 	return c.clock
 }
@@ -103,16 +106,24 @@ func (c *Client) tick() {
 	})
 }
 
-// eachPeer sends the frames that add appends for each open shard, one batch for
-// each server. It needs c.mu.
+// eachPeer adds the frames that add appends for each open shard to what goes to
+// its server, and sends it. It needs c.mu.
 func (c *Client) eachPeer(add func(sh *shardLink, frames []wire.Frame) []wire.Frame) {
 	for _, sh := range c.shards {
 		if sh.open {
 			sh.peer.batch = add(sh, sh.peer.batch)
 		}
 	}
+	c.flush()
+}
+
+// flush sends what was gathered for each server, as one batch. It needs c.mu.
+func (c *Client) flush() {
 	for _, p := range c.peers {
-		if p.conn != nil && len(p.batch) > 0 {
+		if len(p.batch) == 0 {
+			continue
+		}
+		if p.conn != nil {
 			_ = p.conn.Send(p.batch...) // a broken connection says it itself
 		}
 		clear(p.batch) // lets the payloads go
@@ -124,8 +135,7 @@ func (c *Client) eachPeer(add func(sh *shardLink, frames []wire.Frame) []wire.Fr
 // and sends them. It needs c.mu.
 func (c *Client) buildUpdates() error {
 	for _, sh := range c.shards {
-		u := newUpdate(c.clock)
-		b := partBuilder{u: u, spare: &sh.spare}
+		b := c.builder(sh)
 		for _, t := range c.tables {
 			if t != nil {
 				t.parts[sh.id].encode(&b, t)
@@ -135,74 +145,96 @@ func (c *Client) buildUpdates() error {
 			b.state(c.state)
 		}
 		b.flush()
-		if len(u.parts) > math.MaxUint16 {
-			return fmt.Errorf("worker: an update of %d MiB to one shard is too large; use more shards", len(u.parts))
+		if u := b.u; u.sent == len(u.parts) {
+			b.end(nil) // an empty update; or all has left, but not how many parts there are
 		}
-		for _, p := range u.parts {
-			u.bytes += int64(len(p)) + wire.HeaderBytes
+		if err := b.check(); err != nil {
+			return err
 		}
-		sh.kept = append(sh.kept, u)
-		c.keptBytes += u.bytes
+		c.keptBytes += b.u.bytes
+		b.u.open, sh.building = false, nil
 	}
 	for _, t := range c.tables {
 		if t != nil {
+			t.endClock()
 			t.renew()
 		}
 	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
 	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
-		return c.addRenewals(sh, c.addUpdate(sh, sh.kept[len(sh.kept)-1], frames))
+		u := sh.kept[len(sh.kept)-1]
+		return c.addRenewals(sh, c.addUpdate(sh, u, u.sent, frames))
 	})
 	return nil
 }
 
-// partBuilder packs blocks into payloads of about wire.PartBytes. Every block is
-// whole in its payload.
-type partBuilder struct {
-	u     *update
-	buf   []byte
-	spare *[][]byte // payloads to be used again
+// builder goes on with a shard's update of the present clock, or begins it.
+func (c *Client) builder(sh *shardLink) partBuilder {
+	if sh.building == nil {
+		sh.building = c.newUpdate(sh)
+		sh.kept = append(sh.kept, sh.building)
+	}
+	return partBuilder{u: sh.building, start: len(sh.building.arena)}
 }
 
-// room returns an empty payload of a capacity.
-func (b *partBuilder) room(n int) []byte {
-	for i, p := range *b.spare {
-		if cap(p) >= n && cap(p) <= 2*n {
-			*b.spare = slices.Delete(*b.spare, i, i+1)
-			return p[:0]
+// Flush sends what was Inc'd to the table so far in this clock, while the program
+// goes on computing: a large update is then on its way before Clock. The rows
+// must not be Inc'd again in this clock. Nothing is applied before Clock.
+func (t *Table) Flush() error {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.mayInc(); err != nil {
+		return err
+	}
+	if c.view.Pause || c.ended() {
+		return nil // Clock will say what becomes of it
+	}
+	for _, p := range t.parts {
+		if p.deltas.n == p.deltas.gone {
+			continue
+		}
+		sh := c.shards[p.shard]
+		b := c.builder(sh)
+		p.encode(&b, t)
+		b.flush()
+		if err := b.check(); err != nil {
+			return err
+		}
+		if sh.open {
+			sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
 		}
 	}
-	return make([]byte, 0, n)
+	c.flush()
+	return nil
 }
 
-func (b *partBuilder) block(block wire.Block) {
-	if len(b.buf) > 0 && len(b.buf)+4*len(block.Values)+8*len(block.IDs) > wire.PartBytes {
-		b.flush()
+// endClock begins the table's next clock.
+func (t *Table) endClock() {
+	for _, p := range t.parts {
+		p.deltas.reset()
 	}
-	if b.buf == nil {
-		b.buf = b.room(64 + 4*len(block.Values) + 8*len(block.IDs))
-	}
-	b.buf = wire.AppendBlock(b.buf, &block)
-	// Kept as they are in the payload; what the block was made of will change.
-	block.Values = wire.LastFloats(b.buf, len(block.Values))
-	block.IDs = slices.Clone(block.IDs)
-	b.u.blocks = append(b.u.blocks, block)
 }
 
-func (b *partBuilder) state(state []byte) {
-	if len(b.buf)+len(state) > wire.PartBytes {
-		b.flush()
+// Settle waits until all updates of the clocks that this client has ended are
+// applied. Under bsp that needs the other slots to end them, too. If the job is
+// rolled back meanwhile it returns ErrRolledBack.
+func (c *Client) Settle(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usable(); err != nil {
+		return err
 	}
-	b.buf = wire.AppendStateBlock(b.buf, state)
-}
-
-func (b *partBuilder) flush() {
-	if len(b.buf) == 0 && len(b.u.parts) > 0 {
-		return
+	if !c.allApplied() {
+		c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
+			if len(sh.kept) == 0 {
+				return frames
+			}
+			return append(frames, c.shardFrame(sh, wire.KindSync))
+		})
 	}
-	b.u.parts = append(b.u.parts, b.buf)
-	b.buf = nil
+	return c.wait(ctx, func() (bool, error) { return c.allApplied(), c.usable() })
 }
 
 // SaveState gives what the program itself must keep (a position in the data, a
@@ -230,11 +262,13 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	g := &get{shard: c.home(), load: true, need: c.clock}
-	id := c.ask(g)
-	defer c.drop(id)
-	err := c.wait(ctx, func() (bool, error) { return g.done, c.usable() })
-	return g.state, err
+	b := c.newBatch(nil, nil)
+	b.add(c.newGet(wire.KindLoad, nil, c.home(), c.clock))
+	if err := c.await(ctx, b, c.usable); err != nil {
+		return nil, err
+	}
+	defer b.free()
+	return b.state, nil
 }
 
 // home is the shard that keeps this slot's saved state.

@@ -20,36 +20,29 @@ type shardLink struct {
 	kept     []*update
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
-	renewals []uint64       // requests that go out with the next update
-	spare    [][]byte       // payloads to be used again
-}
-
-// update is one of this slot's updates to one shard, kept until it is safe.
-type update struct {
-	clock  perdure.Clock
-	parts  [][]byte     // payloads
-	blocks []wire.Block // what is in them, aliasing the payloads
-	bytes  int64
-	sends  int  // how often it was sent
-	ticked bool // staged on all shards: to be applied whatever happens
-
-	// Room for the one part and the one block that most updates have.
-	onePart  [1][]byte
-	oneBlock [1]wire.Block
-}
-
-func newUpdate(clock perdure.Clock) *update {
-	u := &update{clock: clock}
-	u.parts, u.blocks = u.onePart[:0], u.oneBlock[:0]
-	return u
+	renewals []*get         // requests that go out with the next update
+	building *update        // of the present clock, the last of kept; nil: none yet
+	last     *reading       // of the newest answer
+	free     []*update      // to be used again
 }
 
 // peer is a server's address and the connection to it.
 type peer struct {
 	addr   string
 	cancel context.CancelFunc
-	conn   transport.Conn // nil while there is none; guarded by Client.mu
-	batch  []wire.Frame   // room for eachPeer
+
+	// Guarded by Client.mu.
+	conn    transport.Conn  // nil while there is none
+	batch   []wire.Frame    // to be sent by flush
+	placing *get            // an answer to it is being received into its reader's memory
+	placed  []chan struct{} // closed when that is over
+}
+
+// route is a way to a server: shards are spread over several connections where
+// they are asked for.
+type route struct {
+	addr string
+	lane int
 }
 
 // direct points a shard at its present holder. It needs c.mu.
@@ -58,22 +51,23 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 		return
 	}
 	if sh.peer == nil || sh.peer.addr != sv.Addr {
-		sh.peer = c.peer(sv.Addr)
+		sh.peer = c.peer(route{sv.Addr, int(sh.id) % c.cfg.Connections})
 	}
 	sh.epoch, sh.gen, sh.open = sv.Epoch, c.generation, false
 	c.sendOpen(sh)
 }
 
-// peer returns the peer at an address, connecting to it if need be. It needs c.mu.
-func (c *Client) peer(addr string) *peer {
-	if p := c.peers[addr]; p != nil {
+// peer returns the peer by a route, connecting to it if need be. It needs c.mu.
+func (c *Client) peer(to route) *peer {
+	if p := c.peers[to]; p != nil {
 		return p
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &peer{addr: addr, cancel: cancel}
-	c.peers[addr] = p
+	p := &peer{addr: to.addr, cancel: cancel}
+	c.peers[to] = p
 	link := transport.Link{
-		Network: c.cfg.Network, Addr: addr, Hello: c.hello,
+		Network: c.cfg.Network, Addr: to.addr, Hello: c.hello,
+		Place: func(f *wire.Frame, n int) []byte { return c.place(p, f, n) },
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -92,13 +86,14 @@ func (c *Client) peer(addr string) *peer {
 		Down: func(_ transport.Conn, err error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			p.settle()
 			p.conn = nil
 			for _, sh := range c.shards {
 				if sh.peer == p {
 					sh.open = false
 				}
 			}
-			c.cfg.Log.Info("lost a server", "addr", addr, "err", err)
+			c.cfg.Log.Info("lost a server", "addr", to.addr, "err", err)
 		},
 	}
 	c.done.Go(func() {
@@ -111,10 +106,10 @@ func (c *Client) peer(addr string) *peer {
 
 // dropPeers ends connections that no shard needs any more. It needs c.mu.
 func (c *Client) dropPeers() {
-	for addr, p := range c.peers {
+	for to, p := range c.peers {
 		if !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.peer == p }) {
 			p.cancel()
-			delete(c.peers, addr)
+			delete(c.peers, to)
 		}
 	}
 }
@@ -141,6 +136,7 @@ func (c *Client) sendOpen(sh *shardLink) {
 
 // fromServer handles a frame from a server. It needs c.mu.
 func (c *Client) fromServer(p *peer, f *wire.Frame) error {
+	p.settle()
 	if int(f.Shard) < 0 || int(f.Shard) >= len(c.shards) {
 		return nil
 	}
@@ -174,15 +170,16 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 		}
 		c.broadcast()
 	case wire.KindRows:
-		return c.rows(sh, f)
+		return c.onRows(sh, f)
 	case wire.KindState:
-		if g := c.gets[f.Request]; g != nil {
-			g.state, g.done = slices.Clone(f.Payload), true
-			if f.Flags&wire.FlagNone != 0 {
-				g.state = nil
+		if g := c.gets[f.Request]; g != nil && g.kind == wire.KindLoad {
+			if f.Flags&wire.FlagNone == 0 {
+				g.batches[0].state = append([]byte{}, f.Payload...)
 			}
-			c.broadcast()
+			c.answered(g, false)
 		}
+	case wire.KindIDs:
+		return c.onIDs(f)
 	case wire.KindMoved:
 		c.sendOpen(sh)
 	}
@@ -201,26 +198,12 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 // those applied. It needs c.mu.
 func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
-	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Applied {
+	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Applied && !sh.kept[n].open {
 		c.keptBytes -= sh.kept[n].bytes
 		sh.recycle(sh.kept[n])
 		n++
 	}
 	sh.kept = slices.Delete(sh.kept, 0, n)
-}
-
-// A shard keeps so many payloads, of so many bytes, to be used again.
-const (
-	mostSpare  = 4
-	spareBytes = 256 << 10
-)
-
-// recycle keeps the payloads of an update that is safe. One that was sent again
-// may still be queued on a connection.
-func (sh *shardLink) recycle(u *update) {
-	if u.sends == 1 && u.bytes <= spareBytes && len(u.blocks) > 0 && len(sh.spare)+len(u.parts) <= mostSpare {
-		sh.spare = append(sh.spare, u.parts...)
-	}
 }
 
 // resend sends what the shard has not got, and asks again for what is wanted
@@ -229,32 +212,19 @@ func (c *Client) resend(sh *shardLink) {
 	for _, u := range sh.kept {
 		switch {
 		case u.clock >= sh.counts.Staged:
-			sh.send(c.addUpdate(sh, u, nil)...)
+			u.again = u.again || u.sent > 0
+			sh.peer.batch = c.addUpdate(sh, u, 0, sh.peer.batch)
 		case u.ticked && u.clock >= sh.counts.Ticked:
-			sh.send(c.tickFrame(sh, u.clock))
+			sh.peer.batch = append(sh.peer.batch, c.tickFrame(sh, u.clock))
 		}
 	}
-	sh.renewals = sh.renewals[:0] // among those that follow
-	for id, g := range c.gets {
-		if g.shard == sh.id && !g.done {
-			sh.send(c.getFrame(sh, id, g))
+	for _, g := range c.gets {
+		if g.shard == sh.id && g.asked {
+			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
 		}
 	}
-}
-
-// addUpdate appends an update's frames.
-func (c *Client) addUpdate(sh *shardLink, u *update, frames []wire.Frame) []wire.Frame {
-	u.sends++
-	for i, p := range u.parts {
-		f := c.shardFrame(sh, wire.KindUpdate)
-		f.Clock, f.Part, f.Parts, f.Payload = u.clock, uint16(i), uint16(len(u.parts)), p
-		if u.ticked {
-			f.Flags = wire.FlagTicked
-		}
-		frames = append(frames, f)
-		c.stats.pushed += int64(wire.HeaderBytes + len(p))
-	}
-	return frames
+	sh.renewals = sh.renewals[:0] // they were among them
+	c.flush()
 }
 
 func (c *Client) tickFrame(sh *shardLink, clock perdure.Clock) wire.Frame {

@@ -8,55 +8,41 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
 // Table gives access to one table of the job. It is as safe for concurrent use
 // as its Client.
+//
+// A program reads its own writes: what it Inc'd shows in what it Gets, at once,
+// under the rules add and sgd. Under a rule that keeps state beside the rows
+// (perdure.Rule.KeepsState) only servers can compute what an update does, and it
+// shows once an answer of theirs contains it.
 type Table struct {
 	c     *Client
 	id    perdure.TableID
 	spec  perdure.TableSpec
 	parts []*part // by shard
+	most  int     // rows in one answer
 
-	expiring      []wire.Rows // read in the present clock, to be asked for ahead
+	expiring      []span // read in the present clock, to be asked for ahead
 	expiringBytes int
 }
 
-// part is one shard's part of a table as this client has it: the rows it has
-// read, and the deltas of the present clock.
+// part is one shard's part of a table as this client has it.
 type part struct {
-	shard   perdure.ShardID
-	first   perdure.RowID
-	rows    int
-	values  []float32 // cached rows, own updates applied on top; nil until read
-	read    []*reading
-	uniform bool      // all rows have the same reading, not nil
-	delta   []float32 // nil until Inc'd
-	touched []bool
-	ids     []perdure.RowID // touched rows, in order of first touch
+	shard  perdure.ShardID
+	first  perdure.RowID // dense
+	rows   int           // dense
+	cache  cache
+	deltas deltas
 }
 
-// reading says what a cached row contains.
-type reading struct {
-	epoch     perdure.Epoch
-	seq       uint64
-	minClock  perdure.Clock
-	applied   []perdure.Clock
-	fetchedAt perdure.Clock
-	renewal   uint64 // the request that will replace it; 0: none
-}
-
-// get is a request to a shard that is not answered yet.
-type get struct {
-	shard perdure.ShardID
-	table *Table
-	rows  wire.Rows
-	need  perdure.Clock
-	load  bool // it asks for the saved state
-	ahead int  // bytes, if it was sent ahead and nobody waits for it yet
-	done  bool
-	state []byte
+// span is a run of rows of a dense table's part.
+type span struct {
+	p     *part
+	at, n int
 }
 
 // Table creates a table, or attaches to the one of that name: all slots that
@@ -67,6 +53,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	if spec.Consistency == (perdure.Consistency{}) {
 		spec.Consistency = c.job.Consistency
 	}
+	spec.Rule = spec.Rule.WithDefaults()
 	if err := spec.Validate(c.job.Shards); err != nil {
 		return nil, err
 	}
@@ -91,28 +78,40 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		c.tables = append(c.tables, nil)
 	}
 	if c.tables[id] == nil {
-		t := &Table{c: c, id: perdure.TableID(id), spec: spec}
-		for s := range c.job.Shards {
-			first, rows := placement.Range(spec.Rows, c.job.Shards, perdure.ShardID(s))
-			t.parts = append(t.parts, &part{shard: perdure.ShardID(s), first: first, rows: rows})
-		}
-		c.tables[id] = t
+		c.tables[id] = newTable(c, perdure.TableID(id), spec)
 	}
 	t := c.tables[id]
 	return t, t.reach(ctx)
 }
 
+func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
+	t := &Table{c: c, id: id, spec: spec, most: max(1, wire.PartBytes/(4*spec.Dim))}
+	for s := range c.job.Shards {
+		p := &part{shard: perdure.ShardID(s)}
+		if !spec.Sparse {
+			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
+		}
+		p.cache.init(spec, p.rows)
+		p.deltas.init(spec, p.rows)
+		t.parts = append(t.parts, p)
+	}
+	return t
+}
+
 // reach waits until every server knows the table: it reads one row of each
-// shard, however old. It needs c.mu.
+// shard, or none of a sparse table, however old. It needs c.mu.
 func (t *Table) reach(ctx context.Context) error {
-	var ids []uint64
-	for s, p := range t.parts {
-		ids = append(ids, t.c.ask(&get{
-			shard: perdure.ShardID(s), table: t, rows: wire.Rows{Table: t.id, First: p.first, Count: 1}, need: consistency.Always,
-		}))
+	b := t.c.newBatch(t, nil)
+	for _, p := range t.parts {
+		g := t.c.newGet(wire.KindGet, t, p.shard, consistency.Always)
+		g.rows.First, g.rows.Count = p.first, 1
+		if t.spec.Sparse {
+			g.rows.First, g.rows.Count, g.rows.IDs = 0, 0, g.ids[:0]
+		}
+		b.add(g)
 	}
 	// A roll-back ends the wait: shards that begin anew know all tables.
-	return t.c.await(ctx, ids, func() error { return t.c.err })
+	return t.c.await(ctx, b, func() error { return t.c.err })
 }
 
 // Spec returns the table's description.
@@ -120,11 +119,15 @@ func (t *Table) Spec() perdure.TableSpec { return t.spec }
 
 // Get reads one row into dst, of Dim values.
 func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error {
+	if t.spec.Sparse {
+		return t.GetRows(ctx, []perdure.RowID{row}, dst)
+	}
 	return t.GetRun(ctx, row, dst)
 }
 
-// GetRun reads consecutive rows from first on into dst, of a multiple of Dim
-// values. Rows that the cache may not answer are fetched in one go.
+// GetRun reads consecutive rows of a dense table from first on into dst, of a
+// multiple of Dim values. Rows that the cache may not answer are fetched in one
+// go.
 func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) error {
 	n := len(dst) / t.spec.Dim
 	if err := t.check(first, n, len(dst)); err != nil {
@@ -133,20 +136,37 @@ func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) 
 	return t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
 }
 
-// GetRows reads the given rows into dst, of len(rows)·Dim values.
+// GetRows reads the given rows into dst, of len(rows)·Dim values. Rows of a
+// sparse table that were never updated have their initial values.
 func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32) error {
-	if len(dst) != len(rows)*t.spec.Dim {
-		return fmt.Errorf("%w: table %s: %d values for %d rows of %d", perdure.ErrUsage, t.spec.Name, len(dst), len(rows), t.spec.Dim)
-	}
-	for _, r := range rows {
-		if err := t.check(r, 1, t.spec.Dim); err != nil {
-			return err
-		}
+	if err := t.checkList(rows, len(dst)); err != nil {
+		return err
 	}
 	return t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
 }
 
+// Prefetch asks for rows that will be read in this clock, and returns at once:
+// a Get of them waits for what is on its way, and no longer. Rows that the cache
+// may answer, and those for which it has no room, are left out.
+func (t *Table) Prefetch(rows []perdure.RowID) error {
+	if err := t.checkList(rows, len(rows)*t.spec.Dim); err != nil {
+		return err
+	}
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usable(); err != nil {
+		return err
+	}
+	t.askAhead(rows)
+	return nil
+}
+
+// check checks a run of rows.
 func (t *Table) check(first perdure.RowID, n, values int) error {
+	if t.spec.Sparse {
+		return fmt.Errorf("%w: table %s is sparse; name its rows one by one", perdure.ErrUsage, t.spec.Name)
+	}
 	if values == 0 || values != n*t.spec.Dim {
 		return fmt.Errorf("%w: table %s: %d values; rows have %d each", perdure.ErrUsage, t.spec.Name, values, t.spec.Dim)
 	}
@@ -156,269 +176,148 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 	return nil
 }
 
-// pieceBytes is how much is fetched at once: a server keeps no more for a reader
-// than fits in its connection.
-const pieceBytes = 8 << 20
-
-// read fetches what the cache may not answer until it may answer all, and
-// copies it out, piece by piece.
-func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	most := max(1, pieceBytes/(4*t.spec.Dim))
-	for from := 0; from < rows.Count || from == 0; from += most {
-		piece := rows
-		if rows.Count > most {
-			piece = rows.Part(from, min(from+most, rows.Count))
-		}
-		if err := t.readPiece(ctx, piece, dst[from*t.spec.Dim:]); err != nil {
-			return err
-		}
+func (t *Table) checkList(rows []perdure.RowID, values int) error {
+	if values != len(rows)*t.spec.Dim {
+		return fmt.Errorf("%w: table %s: %d values for %d rows of %d", perdure.ErrUsage, t.spec.Name, values, len(rows), t.spec.Dim)
 	}
-	return nil
-}
-
-// readPiece needs c.mu.
-func (t *Table) readPiece(ctx context.Context, rows *wire.Rows, dst []float32) error {
-	c := t.c
-	for {
-		if err := c.usable(); err != nil {
-			return err
-		}
-		ids := t.fetch(rows)
-		if len(ids) == 0 {
-			break
-		}
-		if err := c.await(ctx, ids, c.usable); err != nil {
-			return err
-		}
-	}
-	dim := t.spec.Dim
-	for i := 0; i < rows.Count; {
-		p, at, run := t.run(rows, i)
-		copy(dst[i*dim:(i+run)*dim], p.values[at*dim:(at+run)*dim])
-		i += run
-	}
-	t.measure(rows)
-	t.expire(rows)
-	return nil
-}
-
-// run returns the part that holds the i-th row asked for, where in it, and how
-// many of the rows asked for follow there one after the other.
-func (t *Table) run(rows *wire.Rows, i int) (p *part, at, run int) {
-	first := rows.ID(i)
-	p = t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), first)]
-	at = int(first - p.first)
-	if rows.IDs == nil {
-		return p, at, min(rows.Count-i, p.rows-at)
-	}
-	run = 1
-	for i+run < rows.Count && at+run < p.rows && rows.IDs[i+run] == first+perdure.RowID(run) {
-		run++
-	}
-	return p, at, run
-}
-
-// readClock is the clock that reads are made at. No update of a clock ≥ the
-// job's end is ever applied, so nobody waits for one: a slot that was ahead when
-// the job was ended early reads the model as it ends. It needs c.mu.
-func (c *Client) readClock() perdure.Clock {
-	if c.view.End > 0 {
-		return min(c.clock, c.view.End)
-	}
-	return c.clock
-}
-
-// needLess asks again for what waits for clocks that the job, ended early, will
-// not have. It needs c.mu.
-func (c *Client) needLess() {
-	for id, g := range c.gets {
-		if g.load || g.done || c.view.End == 0 {
-			continue
-		}
-		if need := g.table.need(c.view.End); need < g.need {
-			g.need = need
-			if sh := c.shards[g.shard]; sh.open {
-				sh.send(c.getFrame(sh, id, g))
-			}
-		}
-	}
-}
-
-// need is the MinClock that a read of the table at a clock must have.
-func (t *Table) need(clock perdure.Clock) perdure.Clock {
-	if t.c.exact {
-		return clock
-	}
-	return consistency.Needed(t.spec.Consistency, clock)
-}
-
-// mayAnswer reports whether the cached row may be read at a clock.
-func (t *Table) mayAnswer(r *reading, clock perdure.Clock) bool {
-	if r == nil {
-		return false
-	}
-	if t.c.exact {
-		return r.minClock >= clock
-	}
-	return consistency.MayReuse(t.spec.Consistency, r.minClock, r.fetchedAt, clock)
-}
-
-// renewing returns the request that is on its way to replace a cached row and
-// will serve a read at a clock; 0 if there is none.
-func (t *Table) renewing(r *reading, clock perdure.Clock) uint64 {
-	if r == nil || r.renewal == 0 {
-		return 0
-	}
-	if g := t.c.gets[r.renewal]; g == nil || g.need < t.need(clock) {
-		return 0
-	}
-	return r.renewal
-}
-
-// fetch asks the servers for the rows that the cache may not answer, unless it
-// has asked already. It returns the requests to wait for.
-func (t *Table) fetch(rows *wire.Rows) (ids []uint64) {
-	clock := t.c.readClock()
-	t.request(rows, clock, func(r *reading) bool {
-		if t.mayAnswer(r, clock) {
-			return false
-		}
-		id := t.renewing(r, clock)
-		if id != 0 && (len(ids) == 0 || ids[len(ids)-1] != id) {
-			ids = append(ids, id)
-		}
-		return id == 0
-	}, func(g *get) { ids = append(ids, t.c.ask(g)) })
-	return ids
-}
-
-// request makes up requests, to be read at a clock, for those rows whose cached
-// copy (nil: none) wants one, and hands them to send.
-func (t *Table) request(rows *wire.Rows, clock perdure.Clock, wants func(*reading) bool, send func(*get)) {
-	most := max(1, wire.PartBytes/(4*t.spec.Dim)) // rows in one answer
-	open := map[perdure.ShardID]*get{}
-	for i := 0; i < rows.Count; {
-		p, at, run := t.run(rows, i)
-		i += run
-		for j := at; j < at+run; {
-			k := p.same(j, min(at+run, j+most))
-			if wants(p.reading(j)) {
-				t.addRows(open, p, j, k-j, clock, most, send)
-			}
-			j = k
-		}
-	}
-	for _, g := range open {
-		send(g)
-	}
-}
-
-// same returns the end of the rows from the first on, before end, that have the
-// same reading as it.
-func (p *part) same(first, end int) int {
-	if p.uniform || p.read == nil {
-		return end
-	}
-	k := first + 1
-	for k < end && p.read[k] == p.read[first] {
-		k++
-	}
-	return k
-}
-
-// reading returns what is known of a cached row; nil if it was never read.
-func (p *part) reading(at int) *reading {
-	if p.read == nil {
+	if t.spec.Sparse {
 		return nil
 	}
-	return p.read[at]
-}
-
-// addRows adds rows to the request being made up for a shard: a run as long as
-// there is only one, else a list.
-func (t *Table) addRows(open map[perdure.ShardID]*get, p *part, at, n int, clock perdure.Clock, most int, send func(*get)) {
-	g, first := open[p.shard], p.first+perdure.RowID(at)
-	if g != nil && g.rows.Count+n > most {
-		send(g)
-		g = nil
-	}
-	if g == nil {
-		open[p.shard] = &get{shard: p.shard, table: t, need: t.need(clock), rows: wire.Rows{Table: t.id, First: first, Count: n}}
-		return
-	}
-	g.rows.Count += n
-	if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count-n) {
-		return
-	}
-	if g.rows.IDs == nil {
-		for i := range g.rows.Count - n {
-			g.rows.IDs = append(g.rows.IDs, g.rows.First+perdure.RowID(i))
+	for _, r := range rows {
+		if uint64(r) >= uint64(t.spec.Rows) {
+			return t.check(r, 1, t.spec.Dim)
 		}
-		g.rows.First = 0
 	}
-	for i := range n {
-		g.rows.IDs = append(g.rows.IDs, first+perdure.RowID(i))
-	}
+	return nil
 }
 
-// register gives a request its number. It needs c.mu.
-func (c *Client) register(g *get) uint64 {
-	c.nextRequest++
-	c.gets[c.nextRequest] = g
-	return c.nextRequest
-}
-
-// drop forgets a request. It needs c.mu.
-func (c *Client) drop(id uint64) {
-	if g := c.gets[id]; g != nil {
-		c.aheadBytes -= g.ahead
-		delete(c.gets, id)
+// part returns the part that holds a row.
+func (t *Table) part(row perdure.RowID) *part {
+	if t.spec.Sparse {
+		return t.parts[placement.ShardOfID(row, len(t.parts))]
 	}
+	return t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), row)]
 }
 
-// ask registers a request and sends it if its shard is open; otherwise it is
-// sent when that opens. It needs c.mu.
-func (c *Client) ask(g *get) uint64 {
-	id := c.register(g)
-	if sh := c.shards[g.shard]; sh.open {
-		sh.send(c.getFrame(sh, id, g))
+// Inc adds delta, of Dim values, to the update of one row for the present clock.
+func (t *Table) Inc(row perdure.RowID, delta []float32) error {
+	if t.spec.Sparse {
+		return t.IncRows([]perdure.RowID{row}, delta)
 	}
-	return id
+	return t.IncRun(row, delta)
 }
 
-// await waits until requests are answered, or an error of check. It needs c.mu.
-func (c *Client) await(ctx context.Context, ids []uint64, check func() error) error {
-	err := c.wait(ctx, func() (bool, error) {
-		if err := check(); err != nil {
-			return false, err
-		}
-		for len(ids) > 0 {
-			if g := c.gets[ids[0]]; g != nil && !g.done {
-				return false, nil
-			}
-			c.drop(ids[0])
-			ids = ids[1:]
-		}
-		return true, nil
+// IncRun is Inc for consecutive rows of a dense table from first on; delta has a
+// multiple of Dim values.
+func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
+	n := len(delta) / t.spec.Dim
+	if err := t.check(first, n, len(delta)); err != nil {
+		return err
+	}
+	if err := t.finite(delta, func(i int) perdure.RowID { return first + perdure.RowID(i) }); err != nil {
+		return err
+	}
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if err := t.c.mayInc(); err != nil {
+		return err
+	}
+	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.mayAdd(at, run) }); err != nil {
+		return fmt.Errorf("%w of table %s", err, t.spec.Name)
+	}
+	dim := t.spec.Dim
+	return t.eachRun(first, n, func(p *part, at, run, i int) error {
+		d := delta[i*dim : (i+run)*dim]
+		p.deltas.addRun(at, run, d)
+		t.show(p, at, run, d)
+		return nil
 	})
-	for _, id := range ids {
-		c.drop(id)
-	}
-	return err
 }
 
-func (c *Client) getFrame(sh *shardLink, id uint64, g *get) wire.Frame {
-	kind := wire.KindGet
-	if g.load {
-		kind = wire.KindLoad
+// eachRun calls f for the piece of a run of rows that each part holds: its place
+// in the part, its length, and its place in the run.
+func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i int) error) error {
+	for i := 0; i < n; {
+		p := t.part(first + perdure.RowID(i))
+		at := int(first + perdure.RowID(i) - p.first)
+		run := min(n-i, p.rows-at)
+		if err := f(p, at, run, i); err != nil {
+			return err
+		}
+		i += run
 	}
-	f := c.shardFrame(sh, kind)
-	f.Request, f.Clock = id, g.need
-	if !g.load {
-		f.Payload = wire.AppendRows(make([]byte, 0, 24+8*len(g.rows.IDs)), &g.rows)
+	return nil
+}
+
+// IncRows is Inc for the given rows; a row named twice gets both deltas.
+func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
+	if err := t.checkList(rows, len(delta)); err != nil {
+		return err
 	}
-	return f
+	if err := t.finite(delta, func(i int) perdure.RowID { return rows[i] }); err != nil {
+		return err
+	}
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	if err := t.c.mayInc(); err != nil {
+		return err
+	}
+	dim := t.spec.Dim
+	for _, row := range rows {
+		if err := t.part(row).mayAdd(row); err != nil {
+			return fmt.Errorf("%w of table %s", err, t.spec.Name)
+		}
+	}
+	for i, row := range rows {
+		p, d := t.part(row), delta[i*dim:(i+1)*dim]
+		if t.spec.Sparse {
+			p.deltas.addRow(row, d)
+		} else {
+			p.deltas.addRun(int(row-p.first), 1, d)
+		}
+		if at := p.cache.find(p, row); at >= 0 {
+			t.show(p, at, 1, d)
+		}
+	}
+	return nil
+}
+
+// finite refuses deltas with NaN or Inf in them, unless the table lets them
+// through. The i-th row's number is row(i).
+func (t *Table) finite(delta []float32, row func(i int) perdure.RowID) error {
+	if t.spec.NonFinite == perdure.AllowNonFinite {
+		return nil
+	}
+	at := table.FirstNonFinite(delta)
+	if at < 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: value %d of row %d of table %s is %v; nothing of it was taken",
+		perdure.ErrNonFinite, at%t.spec.Dim, row(at/t.spec.Dim), t.spec.Name, delta[at])
+}
+
+// mayInc needs c.mu.
+func (c *Client) mayInc() error {
+	if c.slot < 0 {
+		return fmt.Errorf("%w: an observer cannot Inc", perdure.ErrUsage)
+	}
+	return c.usable()
+}
+
+// show applies deltas of the present clock to cached rows, at once: the program
+// reads its own writes. Rows that were never read are overwritten when they
+// come. A row may contain this clock already, done by an earlier process of the
+// slot: then the server will ignore these deltas, and so does the cache.
+func (t *Table) show(p *part, at, run int, delta []float32) {
+	if p.cache.read == nil || t.spec.Rule.KeepsState() {
+		return
+	}
+	dim := t.spec.Dim
+	for j := 0; j < run; {
+		r, k := p.cache.read[at+j], p.cache.same(at+j, at+run)-at
+		if r.known() && r.applied[t.c.slot] <= t.c.clock {
+			table.Apply(t.spec.Rule, dim, p.cache.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
+		}
+		j = k
+	}
 }

@@ -1,0 +1,441 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
+)
+
+const (
+	// mostAsked bounds the bytes of answers that are on their way: a server keeps no
+	// more for a reader than fits in its connection.
+	mostAsked = 16 << 20
+	// mostFree is how many requests a client keeps to be used again.
+	mostFree = 256
+)
+
+// get is a request to a shard that is not answered yet.
+type get struct {
+	id      uint64
+	kind    wire.Kind // KindGet, KindLoad or KindScan
+	shard   perdure.ShardID
+	table   *Table // nil: KindLoad
+	rows    wire.Rows
+	need    perdure.Clock
+	bytes   int  // of the answer, about
+	asked   bool // sent, or to be sent as soon as the shard is open
+	batches []*batch
+
+	dst    []float32 // where the rows go; nil: into the cache only
+	placer *peer     // who is receiving an answer into dst
+	to     int       // the row of dst at which they begin
+	at     []int32   // or, for a list, the row of dst for each
+
+	ids     []perdure.RowID // room for rows.IDs
+	request []byte          // the request's payload
+}
+
+// newGet makes a request up. It needs c.mu.
+func (c *Client) newGet(kind wire.Kind, t *Table, s perdure.ShardID, need perdure.Clock) *get {
+	g := &get{}
+	if n := len(c.freeGets); n > 0 {
+		g, c.freeGets = c.freeGets[n-1], c.freeGets[:n-1]
+	}
+	c.nextRequest++
+	*g = get{
+		id: c.nextRequest, kind: kind, shard: s, table: t, need: need,
+		batches: g.batches[:0], at: g.at[:0], ids: g.ids, request: g.request[:0],
+	}
+	if t != nil {
+		g.rows.Table = t.id
+	}
+	return g
+}
+
+// freeGet takes back a request that was answered. It needs c.mu.
+func (c *Client) freeGet(g *get) {
+	clear(g.batches)
+	g.dst, g.table = nil, nil
+	if g.rows.IDs != nil {
+		g.ids = g.rows.IDs[:0]
+	}
+	if len(c.freeGets) < mostFree {
+		c.freeGets = append(c.freeGets, g)
+	}
+}
+
+// pump sends the requests whose turn it is. It needs c.mu.
+func (c *Client) pump() {
+	n := 0
+	for ; n < len(c.queue); n++ {
+		g := c.queue[n]
+		if c.gets[g.id] != g {
+			continue // dropped meanwhile
+		}
+		if c.asked > 0 && c.asked+g.bytes > mostAsked {
+			break
+		}
+		c.ask(g)
+		if sh := c.shards[g.shard]; sh.open {
+			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+		}
+	}
+	c.queue = slices.Delete(c.queue, 0, n)
+	c.flush()
+}
+
+// register notes a request, which is to be sent. It needs c.mu.
+func (c *Client) register(g *get) {
+	c.gets[g.id] = g
+	g.bytes = wire.HeaderBytes
+	if g.kind == wire.KindGet {
+		g.bytes += 4 * g.table.spec.Dim * g.rows.Count
+	}
+}
+
+// ask counts a request as sent. It needs c.mu.
+func (c *Client) ask(g *get) {
+	g.asked = true
+	c.asked += g.bytes
+}
+
+// dropGet forgets a request. It needs c.mu.
+func (c *Client) dropGet(g *get) {
+	if c.gets[g.id] == g {
+		delete(c.gets, g.id)
+	}
+	if g.asked {
+		g.asked = false
+		c.asked -= g.bytes
+	}
+}
+
+// await sends a batch's requests and waits until all are answered, or an error of
+// check. After an error the batch's memory is not written to any more. It needs
+// c.mu.
+func (c *Client) await(ctx context.Context, b *batch, check func() error) error {
+	if b.left == 0 {
+		return nil
+	}
+	c.pump()
+	err := c.wait(ctx, func() (bool, error) {
+		if err := check(); err != nil {
+			return false, err
+		}
+		return b.left == 0, nil
+	})
+	if err != nil {
+		c.abandon(b)
+	}
+	return err
+}
+
+// abandon drops a batch's requests and waits until no answer is being received
+// into its memory. It needs c.mu.
+func (c *Client) abandon(b *batch) {
+	for _, g := range b.gets {
+		c.dropGet(g)
+		for g.placer != nil {
+			// The rest of the answer may never come: the connection is given up.
+			p, over := g.placer, make(chan struct{})
+			p.placed = append(p.placed, over)
+			conn := p.conn
+			c.mu.Unlock()
+			if conn != nil {
+				conn.Close()
+			}
+			<-over
+			c.mu.Lock()
+		}
+	}
+}
+
+// getFrame is a request's frame. It needs c.mu.
+func (c *Client) getFrame(sh *shardLink, g *get) wire.Frame {
+	f := c.shardFrame(sh, g.kind)
+	f.Request, f.Clock = g.id, g.need
+	if g.kind != wire.KindLoad && len(g.request) == 0 {
+		g.request = wire.AppendRows(g.request, &g.rows)
+	}
+	f.Payload = g.request
+	return f
+}
+
+// place says where an answer is to be received: rows that the reader wants one
+// after the other go straight to it. The header is not verified yet; if it turns
+// out to be wrong the connection breaks, and the reader asks again.
+func (c *Client) place(p *peer, f *wire.Frame, n int) []byte {
+	if f.Kind != wire.KindRows {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.settle()
+	g := c.gets[f.Request]
+	if g == nil || g.kind != wire.KindGet || g.dst == nil || g.placer != nil || g.rows.Count == 0 || !g.consecutive() {
+		return nil
+	}
+	dim := g.table.spec.Dim
+	b, ok := wire.FloatBytes(g.dst[g.to*dim : (g.to+g.rows.Count)*dim])
+	if !ok || n != wire.AnswerHeaderBytes(c.job.Slots)+len(b) {
+		return nil
+	}
+	p.placing, g.placer = g, p
+	return b
+}
+
+// consecutive reports whether the rows go to dst one after the other.
+func (g *get) consecutive() bool {
+	for i, at := range g.at {
+		if int(at) != int(g.at[0])+i {
+			return false
+		}
+	}
+	if len(g.at) > 0 {
+		g.to = int(g.at[0])
+	}
+	return true
+}
+
+// settle says that this connection is not receiving into a reader's memory any
+// more. It needs c.mu.
+func (p *peer) settle() {
+	if p.placing != nil {
+		p.placing.placer, p.placing = nil, nil
+	}
+	for _, over := range p.placed {
+		close(over)
+	}
+	p.placed = nil
+}
+
+// answered ends a request. It needs c.mu.
+func (c *Client) answered(g *get, again bool) {
+	c.dropGet(g)
+	for _, b := range g.batches {
+		b.left--
+		b.again = b.again || again
+		if b.left == 0 {
+			c.broadcast()
+		}
+	}
+	c.freeGet(g)
+	if len(c.queue) > 0 {
+		c.pump()
+	}
+}
+
+// onRows takes an answer to a read. It needs c.mu.
+func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
+	g := c.gets[f.Request]
+	if g == nil || g.kind != wire.KindGet || g.shard != sh.id {
+		return nil // answered already, or given up
+	}
+	if other := g.placer; other != nil {
+		// The shard has moved, and its former server's answer is still coming.
+		go other.conn.Close()
+		sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+		c.flush()
+		return nil
+	}
+	a := &c.answer
+	if err := wire.ParseAnswer(f, a); err != nil {
+		return err
+	}
+	if len(a.Values) != g.rows.Count*g.table.spec.Dim || len(a.Applied) != c.job.Slots {
+		return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(a.Values), g.rows.Count, g.table.spec.Dim)
+	}
+	if f.Clock < g.need {
+		return nil // a reader believes no answer that breaks its bound
+	}
+	c.stats.pulled += int64(wire.HeaderBytes + f.PayloadBytes())
+	sh.minClock = max(sh.minClock, f.Clock)
+	r := c.reading(sh, f.Clock, a)
+	if g.dst != nil {
+		g.batches[0].saw(sh.id, r, g.rows.Count)
+	}
+	c.answered(g, g.take(c, sh, r, a.Values, len(f.Body) > 0))
+	return nil
+}
+
+// reading describes an answer. Answers of one state of the shard share it.
+func (c *Client) reading(sh *shardLink, minClock perdure.Clock, a *wire.Answer) *reading {
+	now := c.readClock()
+	if r := sh.last; r != nil && r.epoch == sh.epoch && r.seq == a.Seq && r.minClock == minClock && r.fetchedAt == now && slices.Equal(r.applied, a.Applied) {
+		return r
+	}
+	sh.last = &reading{epoch: sh.epoch, seq: a.Seq, minClock: minClock, applied: slices.Clone(a.Applied), fetchedAt: now}
+	return sh.last
+}
+
+// take brings an answer's values where they are wanted: to the reader, unless
+// they were received there, and into the cache, own updates applied on top. It
+// reports whether the reader must look again: the cache has newer rows.
+func (g *get) take(c *Client, sh *shardLink, r *reading, values []float32, placed bool) (again bool) {
+	t, p := g.table, g.table.parts[g.shard]
+	switch {
+	case g.rows.Count == 0:
+		return false
+	case p.cache.index != nil && p.cache.floor.newer(r):
+		return true
+	case p.cache.index != nil:
+		p.cache.floor = reading{epoch: r.epoch, seq: r.seq}
+	}
+	own := t.pending(sh, r)
+	if g.rows.IDs == nil {
+		return g.takeRun(p, sh, r, values, placed, own)
+	}
+	return g.takeList(p, sh, r, values, placed, own)
+}
+
+// takeRun takes a run of a dense table's rows.
+func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, placed, own bool) (again bool) {
+	t, dim, at := g.table, g.table.spec.Dim, int(g.rows.First-p.first)
+	if g.dst != nil {
+		to := g.dst[g.to*dim : (g.to+g.rows.Count)*dim]
+		if !placed {
+			copy(to, values)
+		}
+		values = to
+		if own {
+			t.overlay(p, sh, r, &g.rows, values)
+		}
+	}
+	cc := &p.cache
+	cc.open()
+	whole := g.rows.Count == p.rows
+	for j := at; j < at+g.rows.Count; {
+		k := cc.same(j, at+g.rows.Count)
+		if old := cc.read[j]; old != nil && old.newer(r) {
+			again, whole = true, false
+			j = k
+			continue
+		}
+		copy(cc.values[j*dim:k*dim], values[(j-at)*dim:])
+		if g.dst == nil && own {
+			t.overlay(p, sh, r, &wire.Rows{First: p.first + perdure.RowID(j), Count: k - j}, cc.values[j*dim:k*dim])
+		}
+		for i := j; i < k; i++ {
+			cc.read[i] = r
+		}
+		j = k
+	}
+	cc.uniform = whole
+	return again
+}
+
+// takeList takes a list of rows.
+func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, placed, own bool) (again bool) {
+	t, dim, cc := g.table, g.table.spec.Dim, &p.cache
+	if g.dst != nil && !placed {
+		for i, at := range g.at {
+			copy(g.dst[int(at)*dim:(int(at)+1)*dim], values[i*dim:(i+1)*dim])
+		}
+	}
+	cc.uniform = false
+	keep := t.keeps(g)
+	for i, row := range g.rows.IDs {
+		v := values[i*dim : (i+1)*dim]
+		if g.dst != nil {
+			v = g.dst[int(g.at[i])*dim : (int(g.at[i])+1)*dim]
+		}
+		if own {
+			t.overlay(p, sh, r, &wire.Rows{First: row, Count: 1}, v)
+		}
+		if !keep {
+			continue
+		}
+		at := cc.place(p, row)
+		if old := cc.read[at]; old != nil && old.newer(r) {
+			again = true
+			continue
+		}
+		cc.read[at] = r
+		copy(cc.row(at), v)
+	}
+	return again
+}
+
+// keeps reports whether an answer goes into the cache: always for a dense table;
+// for a sparse one if a later clock may read it there, or nobody waits for it.
+func (t *Table) keeps(g *get) bool {
+	if !t.spec.Sparse || g.dst == nil {
+		return true
+	}
+	m := t.spec.Consistency
+	return m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact && t.c.sparseBytes() < t.c.cfg.CacheBytes
+}
+
+// pending reports whether own updates exist that an answer does not contain and
+// that can be applied to it here.
+func (t *Table) pending(sh *shardLink, r *reading) bool {
+	c := t.c
+	if c.slot < 0 || t.spec.Rule.KeepsState() {
+		return false
+	}
+	contained := r.applied[c.slot]
+	if n := len(sh.kept); n > 0 && sh.kept[n-1].clock >= contained {
+		return true
+	}
+	return t.parts[sh.id].deltas.n > 0 && contained <= c.clock
+}
+
+// overlay puts own updates that an answer does not contain on top of a run of its
+// rows, so that the program reads its own writes. It needs c.mu.
+func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
+	c, contained := t.c, r.applied[t.c.slot]
+	for _, u := range sh.kept {
+		if u.clock < contained {
+			continue
+		}
+		for i := range u.blocks {
+			if u.blocks[i].Table == t.id {
+				t.overlayBlock(u, i, rows, values)
+			}
+		}
+	}
+	if contained > c.clock {
+		return
+	}
+	dim := t.spec.Dim
+	for i := range rows.Count {
+		if delta := p.deltas.find(p, rows.First+perdure.RowID(i)); delta != nil {
+			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, c.clock)
+		}
+	}
+}
+
+// overlayBlock applies what a block of an own update has for a run of rows.
+func (t *Table) overlayBlock(u *update, block int, rows *wire.Rows, values []float32) {
+	b, dim := &u.blocks[block], t.spec.Dim
+	end := rows.First + perdure.RowID(rows.Count-1) // the last: one more may not be a number
+	if b.IDs == nil {
+		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
+		if from <= to {
+			i, j, n := int(from-rows.First)*dim, int(from-b.First)*dim, int(to-from+1)*dim
+			table.Apply(t.spec.Rule, dim, values[i:i+n], b.Values[j:j+n], u.clock)
+		}
+		return
+	}
+	apply := func(i, j int) {
+		table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim], u.clock)
+	}
+	if rows.Count < len(b.IDs) {
+		index := u.index(block)
+		for i := range rows.Count {
+			if j, ok := index[rows.First+perdure.RowID(i)]; ok {
+				apply(i, int(j))
+			}
+		}
+		return
+	}
+	for j, id := range b.IDs {
+		if id >= rows.First && id <= end {
+			apply(int(id-rows.First), j)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/wire"
+)
+
+// batch is one call's requests: it waits until all are answered.
+type batch struct {
+	c     *Client
+	t     *Table
+	dst   []float32       // what the rows are read into
+	left  int             // requests not answered yet
+	again bool            // some rows are in the cache only now, or were not fresh enough: read again
+	gets  []*get          // the requests of this batch
+	open  []*get          // by shard: rows are still being added; nil: none
+	state []byte          // what an answer to KindLoad brought
+	ids   []perdure.RowID // what an answer to KindScan brought
+	count int             // likewise: rows that the shard stores
+	seen  []sight         // what is being read
+}
+
+// sight is what n rows that are read contain.
+type sight struct {
+	shard perdure.ShardID
+	r     *reading
+	n     int
+}
+
+// newBatch needs c.mu.
+func (c *Client) newBatch(t *Table, dst []float32) *batch {
+	b := &batch{}
+	if n := len(c.freeBatches); n > 0 {
+		b, c.freeBatches = c.freeBatches[n-1], c.freeBatches[:n-1]
+	}
+	*b = batch{c: c, t: t, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
+	for len(b.open) < len(c.shards) {
+		b.open = append(b.open, nil)
+	}
+	return b
+}
+
+// free takes a batch back whose requests are all answered. It needs c.mu.
+func (b *batch) free() {
+	clear(b.gets)
+	clear(b.open)
+	clear(b.seen)
+	b.c.freeBatches = append(b.c.freeBatches, b)
+}
+
+// add sends a request of the batch, as soon as it is its turn.
+func (b *batch) add(g *get) {
+	b.gets = append(b.gets, g)
+	b.follow(g)
+	b.c.enqueue(g)
+}
+
+// enqueue registers a request that pump will send when it is its turn.
+func (c *Client) enqueue(g *get) {
+	c.register(g)
+	c.queue = append(c.queue, g)
+}
+
+// follow waits for a request, too.
+func (b *batch) follow(g *get) {
+	b.left++
+	g.batches = append(g.batches, b)
+}
+
+// read copies out what the cache may answer, and fetches the rest.
+func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := c.usable(); err != nil {
+			return err
+		}
+		b := c.newBatch(t, dst)
+		if rows.IDs == nil {
+			t.collectRun(b, rows)
+		} else {
+			t.collectList(b, rows)
+		}
+		for s, g := range b.open {
+			if g != nil {
+				b.open[s] = nil
+				b.add(g)
+			}
+		}
+		if err := c.await(ctx, b, c.usable); err != nil {
+			return err
+		}
+		again := b.again
+		if !again {
+			c.measure(b.seen)
+		}
+		b.free()
+		if !again {
+			break
+		}
+	}
+	t.expire(rows)
+	return nil
+}
+
+// collectRun copies rows from the cache and makes up requests for the others.
+func (t *Table) collectRun(b *batch, rows *wire.Rows) {
+	clock, dim := t.c.readClock(), t.spec.Dim
+	for i := 0; i < rows.Count; {
+		first := rows.First + perdure.RowID(i)
+		p := t.part(first)
+		at := int(first - p.first)
+		end := min(at+rows.Count-i, p.rows)
+		for at < end {
+			k := p.cache.same(at, end)
+			r := p.cache.reading(at)
+			if t.mayAnswer(r, clock) {
+				copy(b.dst[i*dim:(i+k-at)*dim], p.cache.values[at*dim:k*dim])
+				b.saw(p.shard, r, k-at)
+			} else if g := t.renewing(r, clock); g != nil {
+				b.await(g)
+			} else {
+				t.wantRun(b, p, p.first+perdure.RowID(at), k-at, i)
+			}
+			i += k - at
+			at = k
+		}
+	}
+}
+
+// collectList is collectRun for a list of rows.
+func (t *Table) collectList(b *batch, rows *wire.Rows) {
+	clock, dim := t.c.readClock(), t.spec.Dim
+	for i, row := range rows.IDs {
+		p := t.part(row)
+		at := p.cache.find(p, row)
+		r := p.cache.reading(at)
+		if t.mayAnswer(r, clock) {
+			copy(b.dst[i*dim:(i+1)*dim], p.cache.row(at))
+			b.saw(p.shard, r, 1)
+		} else if g := t.renewing(r, clock); g != nil {
+			b.await(g)
+		} else {
+			t.wantRow(b, p, row, i)
+		}
+	}
+}
+
+// await waits for a request whose answer goes into the cache only.
+func (b *batch) await(g *get) {
+	b.again = true
+	if len(g.batches) == 0 || g.batches[len(g.batches)-1] != b {
+		b.follow(g)
+	}
+}
+
+// wantRun adds rows to the batch's requests; they go to the to-th row of dst.
+func (t *Table) wantRun(b *batch, p *part, first perdure.RowID, n, to int) {
+	for n > 0 {
+		g := b.open[p.shard]
+		if g == nil {
+			g = b.begin(p, first, to)
+		}
+		k := min(n, t.most-g.rows.Count)
+		if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count) && to == g.to+g.rows.Count {
+			g.rows.Count += k
+		} else {
+			g.list()
+			for i := range k {
+				g.push(first+perdure.RowID(i), to+i)
+			}
+		}
+		if g.rows.Count == t.most {
+			b.open[p.shard] = nil
+			b.add(g)
+		}
+		first, n, to = first+perdure.RowID(k), n-k, to+k
+	}
+}
+
+// wantRow is wantRun for one row, of a table that may be sparse.
+func (t *Table) wantRow(b *batch, p *part, row perdure.RowID, to int) {
+	if !t.spec.Sparse {
+		t.wantRun(b, p, row, 1, to)
+		return
+	}
+	g := b.open[p.shard]
+	if g == nil {
+		g = b.begin(p, 0, to)
+		g.rows.IDs = g.ids[:0]
+	}
+	g.push(row, to)
+	if g.rows.Count == t.most {
+		b.open[p.shard] = nil
+		b.add(g)
+	}
+}
+
+// begin begins a request of rows of a part.
+func (b *batch) begin(p *part, first perdure.RowID, to int) *get {
+	g := b.c.newGet(wire.KindGet, b.t, p.shard, b.t.need(b.c.readClock()))
+	g.rows.First, g.dst, g.to = first, b.dst, to
+	b.open[p.shard] = g
+	return g
+}
+
+// list turns a request for a run into one for a list.
+func (g *get) list() {
+	if g.rows.IDs != nil {
+		return
+	}
+	g.rows.IDs = g.ids[:0]
+	n, first := g.rows.Count, g.rows.First
+	g.rows.First, g.rows.Count = 0, 0
+	for i := range n {
+		g.push(first+perdure.RowID(i), g.to+i)
+	}
+}
+
+// push adds a row to a request for a list.
+func (g *get) push(row perdure.RowID, to int) {
+	g.rows.IDs = append(g.rows.IDs, row)
+	g.at = append(g.at, int32(to))
+	g.rows.Count++
+}
+
+// readClock is the clock that reads are made at. No update of a clock ≥ the
+// job's end is ever applied, so nobody waits for one: a slot that was ahead when
+// the job was ended early reads the model as it ends. It needs c.mu.
+func (c *Client) readClock() perdure.Clock {
+	if c.view.End > 0 {
+		return min(c.clock, c.view.End)
+	}
+	return c.clock
+}
+
+// need is the MinClock that a read of the table at a clock must have.
+func (t *Table) need(clock perdure.Clock) perdure.Clock {
+	if t.c.exact {
+		return clock
+	}
+	return consistency.Needed(t.spec.Consistency, clock)
+}
+
+// renewing returns the request that is on its way to replace a cached row and
+// will serve a read at a clock; nil if there is none.
+func (t *Table) renewing(r *reading, clock perdure.Clock) *get {
+	if r == nil || r.renewal == 0 {
+		return nil
+	}
+	if g := t.c.gets[r.renewal]; g != nil && g.need >= t.need(clock) {
+		return g
+	}
+	return nil
+}
+
+// saw notes what rows that are read contain.
+func (b *batch) saw(s perdure.ShardID, r *reading, n int) {
+	if last := len(b.seen) - 1; last >= 0 && b.seen[last].r == r && b.seen[last].shard == s {
+		b.seen[last].n += n
+		return
+	}
+	b.seen = append(b.seen, sight{s, r, n})
+}
+
+// measure counts what a read saw: for every other slot the clock differential,
+// and how far the rows were behind their shard. It needs c.mu.
+func (c *Client) measure(seen []sight) {
+	if c.slot < 0 {
+		return
+	}
+	for _, s := range seen {
+		for slot, clocks := range s.r.applied {
+			if perdure.Slot(slot) != c.slot {
+				c.stats.differential.add(clocks-1-c.clock, int64(s.n))
+			}
+		}
+		c.stats.lag.add(max(0, c.shards[s.shard].minClock-s.r.minClock), int64(s.n))
+	}
+}

@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+)
+
+// update is one of this slot's updates to one shard, kept until it is safe.
+type update struct {
+	clock  perdure.Clock
+	parts  []piece
+	blocks []wire.Block // what is in them
+	bytes  int64
+	open   bool // more parts follow: the clock is not over
+	sent   int  // parts that have left
+	again  bool // it was sent again: parts of it may still be queued somewhere
+	ticked bool // staged on all shards: to be applied whatever happens
+
+	arena   []byte          // what the parts' heads lie in
+	ids     []perdure.RowID // what the ids of runs that became lists lie in
+	taken   []taken         // what the blocks lie in
+	indexes map[int]map[perdure.RowID]int32
+}
+
+// piece is the payload of one part: its values, where they are many, lie apart.
+type piece struct{ head, body []byte }
+
+// taken is memory that an update has from a part's deltas.
+type taken struct {
+	from *deltas
+	memory
+}
+
+// index returns where the rows of a block are in it.
+func (u *update) index(block int) map[perdure.RowID]int32 {
+	if u.indexes == nil {
+		u.indexes = map[int]map[perdure.RowID]int32{}
+	}
+	index := u.indexes[block]
+	if index == nil {
+		index = make(map[perdure.RowID]int32, u.blocks[block].Count)
+		for i, id := range u.blocks[block].IDs {
+			index[id] = int32(i)
+		}
+		u.indexes[block] = index
+	}
+	return index
+}
+
+// mostFreeUpdates is how many updates a shard keeps to be used again.
+const mostFreeUpdates = 4
+
+// newUpdate begins an update of the present clock. It needs c.mu.
+func (c *Client) newUpdate(sh *shardLink) *update {
+	u := &update{}
+	if n := len(sh.free); n > 0 {
+		u, sh.free = sh.free[n-1], sh.free[:n-1]
+	}
+	*u = update{
+		clock: c.clock, open: true,
+		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0], taken: u.taken[:0],
+	}
+	return u
+}
+
+// recycle takes back the memory of an update that is safe.
+func (sh *shardLink) recycle(u *update) {
+	if u.again {
+		return
+	}
+	for _, m := range u.taken {
+		if len(m.from.spare) < mostSpare {
+			m.from.spare = append(m.from.spare, m.memory)
+		}
+	}
+	clear(u.taken)
+	clear(u.parts)
+	clear(u.blocks)
+	if len(sh.free) < mostFreeUpdates {
+		sh.free = append(sh.free, u)
+	}
+}
+
+// bodyBytes is the least size of a block's values that are sent from where they
+// lie. Smaller ones are copied into the payload: a payload then holds several.
+const bodyBytes = 16 << 10
+
+// partBuilder packs blocks into payloads of about wire.PartBytes. Every block is
+// whole in its payload.
+type partBuilder struct {
+	u     *update
+	start int // of the payload that is being filled, in the arena
+}
+
+// check refuses an update of more parts than can be counted on the wire.
+func (b *partBuilder) check() error {
+	if n := len(b.u.parts); n > math.MaxUint16 {
+		return fmt.Errorf("%w: an update of %d parts of up to %d bytes to one shard is too large; use more shards", perdure.ErrUsage, n, wire.PartBytes)
+	}
+	return nil
+}
+
+// runRows is how many rows of a run go into one block.
+func (b *partBuilder) runRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
+
+func (b *partBuilder) block(block wire.Block) {
+	u, n := b.u, 4*len(block.Values)
+	u.blocks = append(u.blocks, block)
+	if body, ok := wire.FloatBytes(block.Values); ok && n >= bodyBytes {
+		b.flush()
+		u.arena = wire.AppendBlockHead(u.arena, &block)
+		b.end(body)
+		return
+	}
+	b.fit(n + 8*len(block.IDs))
+	u.arena = wire.AppendBlock(u.arena, &block)
+}
+
+func (b *partBuilder) state(state []byte) {
+	b.fit(len(state))
+	b.u.arena = wire.AppendStateBlock(b.u.arena, state)
+}
+
+// fit ends the payload if n more bytes would be too many.
+func (b *partBuilder) fit(n int) {
+	if used := len(b.u.arena) - b.start; used > 0 && used+n > wire.PartBytes {
+		b.flush()
+	}
+}
+
+// flush ends the payload, if anything is in it.
+func (b *partBuilder) flush() {
+	if len(b.u.arena) > b.start {
+		b.end(nil)
+	}
+}
+
+// end ends the payload. Its start is a multiple of 8, like the length of all that
+// is in it.
+func (b *partBuilder) end(body []byte) {
+	u := b.u
+	head := u.arena[b.start:len(u.arena):len(u.arena)]
+	b.start = len(u.arena)
+	u.parts = append(u.parts, piece{head, body})
+	u.bytes += int64(wire.HeaderBytes + len(head) + len(body))
+}
+
+// addUpdate appends the frames of an update's parts from the first on.
+func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Frame) []wire.Frame {
+	for i, p := range u.parts[first:] {
+		f := c.shardFrame(sh, wire.KindUpdate)
+		f.Clock, f.Part, f.Payload, f.Body = u.clock, uint16(first+i), p.head, p.body
+		if !u.open {
+			f.Parts = uint16(len(u.parts))
+		}
+		if u.ticked {
+			f.Flags = wire.FlagTicked
+		}
+		frames = append(frames, f)
+		c.stats.pushed += int64(wire.HeaderBytes + f.PayloadBytes())
+	}
+	u.sent = len(u.parts)
+	return frames
+}
