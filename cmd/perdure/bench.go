@@ -251,6 +251,15 @@ func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out stri
 // endlessClocks are more than any bench counts.
 const endlessClocks = 1<<31 - 1
 
+// undisturbed says that the figures are worth nothing if a process of the job
+// had to be replaced meanwhile.
+func (b *benchJob) undisturbed() error {
+	if f := b.job.Timeline(); len(f) > 0 {
+		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f[0].Target, f[0].Kind)
+	}
+	return nil
+}
+
 func (b *benchJob) close() error {
 	if b.client != nil {
 		b.client.close()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
 )
 
 // cleanBench gives the commands of a test a temporary folder of their own, and a
@@ -123,7 +124,8 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 // TestBenchMovesWhatItSays: a push is applied when it returns, a pull brings what
-// the server has, and verify finds it out when they do not.
+// the server has, and it is found out when they do not, or when the server was
+// another one in between.
 func TestBenchMovesWhatItSays(t *testing.T) {
 	t.Setenv(asCommand, "1") // for the job's processes
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -159,6 +161,19 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	table.pushes++
 	if err := table.verify(ctx); err == nil {
 		t.Error("a push that was not made is not missed")
+	}
+	table.pushes--
+
+	must(t, job.undisturbed())
+	must(t, job.job.Group().Kill(wire.RoleServer, 0))
+	within, enough := context.WithTimeout(ctx, patience)
+	defer enough()
+	for job.undisturbed() == nil {
+		must(t, push.do())
+		must(t, within.Err())
+	}
+	if err := table.verify(within); err == nil {
+		t.Error("what a killed server held is not missed")
 	}
 }
 
