@@ -16,6 +16,8 @@ STORMS   ?= 50
 SEEDS    ?= 1000
 COUNT    ?= 6
 PACKAGES ?= ./...
+RESULTS  ?= docs/bench/$(shell date +%F).md
+BENCH    ?=
 
 .PHONY: help
 help: ## say what each target does
@@ -60,9 +62,15 @@ sim: ## run the whole cluster in virtual time, SEEDS=1000 times
 	$(GO) test ./sim -run TestSeeds -count 1 -timeout 0 -sim.seeds=$(SEEDS)
 
 .PHONY: bench
-bench: $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, with the spread
+bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then perdure bench; keep both in RESULTS=docs/bench/DATE.md
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(PACKAGES) | tee bin/bench.txt
-	$(TOOLS)/benchstat bin/bench.txt
+	$(TOOLS)/benchstat bin/bench.txt | tee bin/benchstat.txt
+	bin/perdure bench $(BENCH) | tee bin/perdure-bench.txt
+	@mkdir -p $(dir $(RESULTS))
+	@{ printf '# Benchmarks of %s\n\n`perdure %s`\n\n```\n' "$$(date +%F)" '$(strip bench $(BENCH))'; cat bin/perdure-bench.txt; \
+	printf '```\n\n`go test -bench . -count %s %s`, by benchstat\n\n```\n' '$(COUNT)' '$(PACKAGES)'; cat bin/benchstat.txt; \
+	printf '```\n'; } > $(RESULTS)
+	@echo "kept in $(RESULTS)"
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

@@ -113,7 +113,18 @@ func (c *cache) forget() {
 	c.values, c.read = c.values[:0], c.read[:0]
 }
 
-// forget empties the table's cache: what is read next may be older.
+// Forget empties the table's cache: what is read next comes from the servers, as
+// new as they have it, even where the consistency model would be content with
+// less.
+func (t *Table) Forget() {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	for _, p := range t.parts {
+		p.cache.forget()
+	}
+}
+
+// forget empties the table's cache, and what is read next may be older.
 func (t *Table) forget() {
 	for _, p := range t.parts {
 		p.cache.forget()

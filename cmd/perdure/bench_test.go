@@ -88,11 +88,6 @@ func BenchmarkSoftmax(b *testing.B) {
 	}
 }
 
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
-}
-
 // BenchmarkServingAgain kills the one server of a job with a table of 100 MB ten
 // times, and prints how long it took to be noticed, and to serve again from the
 // local checkpoint.

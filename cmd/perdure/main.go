@@ -38,6 +38,7 @@ type cli struct {
 	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train or up then exits with code 130."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
+	Bench     benchCmd     `cmd:"" help:"Measure what a push and a pull cost here against a raw exchange of the same bytes."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
@@ -45,6 +46,7 @@ type cli struct {
 	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`
 	Server      serverCmd      `cmd:"" hidden:"" help:"Run one server of a job."`
 	Worker      workerCmd      `cmd:"" hidden:"" help:"Run one worker of a job."`
+	BenchPeer   benchPeerCmd   `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
 }
 
 func main() {

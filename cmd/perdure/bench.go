@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/workload"
+)
+
+type benchCmd struct {
+	Op     []string      `help:"What to measure: pull, push (default both)." placeholder:"OP,…"`
+	Rule   []string      `help:"Update rules to push with: add, sgd, adam (default all)." placeholder:"RULE,…"`
+	Size   []string      `help:"Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse one (default all)." placeholder:"SIZE,…"`
+	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N,…"`
+	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND,…"`
+	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
+	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
+	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs)." placeholder:"N"`
+	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+}
+
+// What can be chosen, and is measured where nothing is chosen.
+var (
+	benchOps     = []string{"pull", "push"}
+	benchRules   = []string{string(perdure.RuleAdd), string(perdure.RuleSGD), string(perdure.RuleAdam)}
+	benchConns   = []int{1, 4}
+	benchSockets = []string{"tcp", "unix"}
+	benchSizes   = []benchSize{
+		{name: "4KiB", bytes: 4 << 10},
+		{name: "64KiB", bytes: 64 << 10},
+		{name: "4MiB", bytes: 4 << 20},
+		{name: "40MB", bytes: 40e6},
+		{name: "1000rows", bytes: 1000 * 4 * sparseDim, rows: 1000},
+		{name: "100000rows", bytes: 100_000 * 4 * sparseDim, rows: 100_000},
+	}
+)
+
+const (
+	mostBenchConns  = 64
+	mostBenchShards = 4096 / 4 // a block of 4 KiB has so many values
+	mostBenchRounds = 1000
+	mostBenchTime   = time.Hour
+)
+
+// benchSize is how much one operation moves.
+type benchSize struct {
+	name  string
+	bytes int64 // of values
+	rows  int   // drawn at random from a sparse table; 0: all of a dense one
+}
+
+// measurement is one line of the results.
+type measurement struct {
+	op     string
+	rule   perdure.RuleKind // push only
+	size   benchSize
+	conns  int
+	socket string
+}
+
+func (b *benchCmd) Run(ctx context.Context) error {
+	plan, skipped, err := b.plan()
+	if err != nil {
+		return err
+	}
+	if err := checkWritable(b.JSON); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "perdure-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	raw, err := startRawPeer(dir)
+	if err != nil {
+		return err
+	}
+	defer raw.close()
+	fmt.Print(b.header(skipped))
+	run := &benchRun{benchCmd: b, dir: dir, raw: raw}
+	for _, bed := range plan {
+		if err := run.measure(ctx, bed); err != nil {
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			return err
+		}
+	}
+	return writeResults(b.JSON, run.results)
+}
+
+// choices returns those of all that were given by name, in their own order, or
+// all if none was.
+func choices[T any](flag string, given []string, all []T, name func(T) string) (chosen []T, err error) {
+	var names []string
+	for _, v := range all {
+		names = append(names, name(v))
+		if len(given) == 0 || slices.Contains(given, name(v)) {
+			chosen = append(chosen, v)
+		}
+	}
+	for _, g := range given {
+		if !slices.Contains(names, g) {
+			return nil, fmt.Errorf("%w: unknown --%s %q; choose %s", perdure.ErrUsage, flag, g, strings.Join(names, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+func itself(s string) string { return s }
+
+// bed is what is measured on one job: the same connections throughout.
+type bed struct {
+	conns  int
+	socket string
+	lines  []measurement
+}
+
+// plan turns the flags into beds, or says what is wrong. skipped is what this
+// build cannot do.
+func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
+	if b.Shards == 0 {
+		b.Shards = min(runtime.NumCPU(), mostBenchShards)
+	}
+	switch {
+	case b.Rounds < 1 || b.Rounds > mostBenchRounds:
+		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, mostBenchRounds)
+	case b.Time <= 0 || b.Time > mostBenchTime:
+		return nil, nil, fmt.Errorf("%w: --time %v; choose more than 0, at most %v", perdure.ErrUsage, b.Time, mostBenchTime)
+	case b.Shards < 1 || b.Shards > mostBenchShards:
+		return nil, nil, fmt.Errorf("%w: %d shards; choose 1 to %d", perdure.ErrUsage, b.Shards, mostBenchShards)
+	}
+	ops, err1 := choices("op", b.Op, benchOps, itself)
+	rules, err2 := choices("rule", b.Rule, benchRules, itself)
+	sizes, err3 := choices("size", b.Size, benchSizes, func(s benchSize) string { return s.name })
+	sockets, err4 := choices("socket", b.Socket, benchSockets, itself)
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	conns := slices.Compact(slices.Sorted(slices.Values(b.Conns)))
+	if len(conns) == 0 {
+		conns = benchConns
+	}
+	if conns[0] < 1 || conns[len(conns)-1] > mostBenchConns {
+		return nil, nil, fmt.Errorf("%w: --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0], conns[len(conns)-1], mostBenchConns)
+	}
+	for _, socket := range sockets {
+		for _, n := range conns {
+			for _, lines := range group(ops, rules, sizes) {
+				bed := bed{conns: n, socket: socket}
+				for _, m := range lines {
+					m.conns, m.socket = n, socket
+					if lack := missing(&m); lack != "" {
+						skipped = append(skipped, lack)
+						continue
+					}
+					bed.lines = append(bed.lines, m)
+				}
+				if len(bed.lines) > 0 {
+					beds = append(beds, bed)
+				}
+			}
+		}
+	}
+	slices.Sort(skipped)
+	skipped = slices.Compact(skipped)
+	if len(beds) == 0 {
+		return nil, nil, fmt.Errorf("%w: nothing is left to measure: this build has no %s", perdure.ErrUsage, strings.Join(skipped, ", no "))
+	}
+	return beds, skipped, nil
+}
+
+// group makes up the measurements of one kind of connection, those on one job
+// together: all dense tables, and each sparse table, which is large, by itself.
+func group(ops, rules []string, sizes []benchSize) (groups [][]measurement) {
+	if !slices.Contains(ops, "push") {
+		rules = []string{""}
+	}
+	var dense []measurement
+	for i, rule := range rules {
+		var sparse []measurement
+		for _, op := range ops {
+			if op == "pull" && i > 0 {
+				continue // costs the same under every rule
+			}
+			for _, s := range sizes {
+				m := measurement{op: op, size: s}
+				if op == "push" {
+					m.rule = perdure.RuleKind(rule)
+				}
+				if s.rows > 0 {
+					sparse = append(sparse, m)
+				} else {
+					dense = append(dense, m)
+				}
+			}
+		}
+		groups = append(groups, sparse)
+	}
+	return append([][]measurement{dense}, groups...)
+}
+
+// benchJob is a job of one server, and this process as its worker.
+type benchJob struct {
+	*localJob
+	ended  chan struct{}
+	client benchClient
+}
+
+// startBenchJob starts a job as `perdure up` does, in a folder of its own, and
+// joins it. Its end by itself cancels with why.
+func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out string, shards int, bed *bed) (b *benchJob, err error) {
+	flags := jobFlags{
+		Workers: 1, Servers: 1, Shards: shards, Consistency: string(perdure.ASP), Recovery: "none", Clocks: endlessClocks, Seed: 1, Listen: localAny,
+	}
+	job, err := flags.job(ownWorkload)
+	if err != nil {
+		return nil, err
+	}
+	s := settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots, Consistency: job.Consistency}}
+	j, err := startJob(ctx, s, out, false, newView(os.Stdout, true))
+	if j == nil || j.job == nil {
+		return nil, err
+	}
+	b = &benchJob{localJob: j, ended: make(chan struct{})}
+	go func() {
+		defer close(b.ended)
+		cancel(j.job.Run())
+	}()
+	if err == nil {
+		b.client, err = dialBench(ctx, j.addr, bed)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// endlessClocks are more than any bench counts.
+const endlessClocks = 1<<31 - 1
+
+// undisturbed says that the figures are worth nothing if a process of the job
+// had to be replaced meanwhile.
+func (b *benchJob) undisturbed() error {
+	if f := b.job.Timeline(); len(f) > 0 {
+		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f[0].Target, f[0].Kind)
+	}
+	return nil
+}
+
+func (b *benchJob) close() error {
+	if b.client.Client != nil {
+		b.client.close()
+	}
+	b.job.End(errExported)
+	<-b.ended
+	return b.localJob.close()
+}
+
+// rawPeer is the process that the raw exchanges are made with.
+type rawPeer struct {
+	addrs map[string]net.Addr // by kind of socket
+	group *supervisor.Group
+	files []*os.File
+}
+
+// startRawPeer opens the sockets and starts the process that answers on them.
+func startRawPeer(dir string) (p *rawPeer, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	p = &rawPeer{addrs: map[string]net.Addr{}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	for _, kind := range benchSockets { // as rawTCPFD and rawUnixFD have them
+		addr := localAny
+		if kind == "unix" {
+			addr = filepath.Join(dir, "raw")
+		}
+		l, err := net.Listen(kind, addr)
+		if err != nil {
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+		f, err := l.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+		p.addrs[kind] = l.Addr()
+		p.files = append(p.files, f)
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		if err := l.Close(); err != nil { // f holds the socket
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+	}
+	if p.group, err = supervisor.NewGroup(supervisor.Options{}); err != nil {
+		return nil, err
+	}
+	return p, p.group.Start(supervisor.Spec{
+		Role: "bench-peer", Command: []string{exe, "bench-peer"}, Files: p.files, LogPath: filepath.Join(dir, "raw.log"),
+	})
+}
+
+func (p *rawPeer) close() {
+	if p.group != nil {
+		_ = p.group.Stop(context.Background()) // it bounds itself, and the kernel ends what is left with this process
+	}
+	for _, f := range p.files {
+		_ = f.Close() // nothing was written
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// This file is all of the bench that touches the client: what it uses is what a
+// user's own program would.
+
+// missing says what a measurement needs that this machine has not; "": nothing.
+func missing(m *measurement) string {
+	if m.socket == "unix" && runtime.GOOS != "linux" {
+		return "Unix sockets that are chosen by themselves"
+	}
+	return ""
+}
+
+// benchClient is this process as the job's one worker.
+type benchClient struct{ *worker.Client }
+
+// dialBench joins a job over the connections that the bed asks for.
+func dialBench(ctx context.Context, addr string, b *bed) (benchClient, error) {
+	network := transport.TCP{Socket: transport.SocketTCP}
+	if b.socket == "unix" {
+		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
+	}
+	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: addr, Slot: 0, Connections: b.conns})
+	return benchClient{c}, err
+}
+
+func (c benchClient) close() { _ = c.Close() } // never fails
+
+// table makes a table.
+func (c benchClient) table(ctx context.Context, spec perdure.TableSpec) (*benchTable, error) {
+	t, err := c.Table(ctx, spec)
+	return &benchTable{Table: t, c: c}, err
+}
+
+// benchTable is one table that is pushed to and pulled from.
+type benchTable struct {
+	*worker.Table
+	c      benchClient
+	pushes int
+}
+
+// pushed applies delta on the server, and returns when it is applied. rows are
+// the ids to move; nil: all rows of a dense table.
+func (t *benchTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
+	if rows == nil {
+		err = t.IncRun(0, delta)
+	} else {
+		err = t.IncRows(rows, delta)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := t.c.Clock(ctx); err != nil {
+		return err
+	}
+	t.pushes++
+	return t.c.Settle(ctx)
+}
+
+// pulled reads rows from the server; Forget comes before.
+func (t *benchTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+	if rows == nil {
+		return t.GetRun(ctx, 0, dst)
+	}
+	return t.GetRows(ctx, rows, dst)
+}
+
+// verify reads a dense table of rule add, and holds it against all that was
+// pushed: figures of something else than what they are called are worth nothing.
+func (t *benchTable) verify(ctx context.Context) error {
+	spec := t.Spec()
+	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.pushes > mostExact {
+		return nil
+	}
+	got := make([]float32, spec.Rows*int64(spec.Dim))
+	delta := benchDelta(len(got))
+	t.Forget()
+	if err := t.pulled(ctx, nil, got); err != nil {
+		return err
+	}
+	for i, v := range got {
+		if want := delta[i] * float32(t.pushes); v != want {
+			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.pushes, i, spec.Name, v, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/wire"
+)
+
+// benchResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶
+// rows. Speeds and the ratio are medians over the rounds, times over all
+// operations.
+type benchResult struct {
+	Op     string `json:"op"`
+	Rule   string `json:"rule"` // "" for a pull
+	Size   string `json:"size"`
+	Bytes  int64  `json:"bytes"` // of values, in one operation
+	Rows   int    `json:"rows"`  // of a sparse table; 0: all of a dense one
+	Conns  int    `json:"conns"`
+	Socket string `json:"socket"`
+
+	PerdureGBPerS float64 `json:"perdure_gb_per_s"`
+	RawGBPerS     float64 `json:"raw_gb_per_s"`
+	Ratio         float64 `json:"ratio"` // of Perdure's speed to the raw exchange's, in the same round
+	RatioMin      float64 `json:"ratio_min"`
+	RatioMax      float64 `json:"ratio_max"`
+
+	P50Us       float64 `json:"p50_us"`
+	P99Us       float64 `json:"p99_us"`
+	AllocsPerOp float64 `json:"allocs_per_op"` // in this process
+	MRowsPerS   float64 `json:"m_rows_per_s"`  // 0 for a dense table
+	Rounds      int     `json:"rounds"`
+	Ops         int     `json:"ops"` // of Perdure, in all rounds
+}
+
+// newResult makes a line of pairs of Perdure's and the raw exchange's rounds,
+// and of how long each of Perdure's operations took.
+func newResult(m *measurement, pairs [][2]stretch, laps []time.Duration, mallocs uint64) benchResult {
+	var ours, raw, ratios []float64
+	for _, p := range pairs {
+		a, b := p[0].gbPerSecond(m.size.bytes), p[1].gbPerSecond(m.size.bytes)
+		ours, raw, ratios = append(ours, a), append(raw, b), append(ratios, a/b)
+	}
+	laps = slices.Sorted(slices.Values(laps))
+	us := func(part float64) float64 {
+		return float64(laps[int(part*float64(len(laps)-1)+0.5)].Nanoseconds()) / 1e3
+	}
+	res := benchResult{
+		Op: m.op, Rule: string(m.rule), Size: m.size.name, Bytes: m.size.bytes, Rows: m.size.rows, Conns: m.conns, Socket: m.socket,
+		PerdureGBPerS: median(ours), RawGBPerS: median(raw),
+		Ratio: median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios),
+		P50Us: us(0.5), P99Us: us(0.99), AllocsPerOp: float64(mallocs) / float64(len(laps)), Rounds: len(pairs), Ops: len(laps),
+	}
+	if m.size.rows > 0 {
+		res.MRowsPerS = res.PerdureGBPerS * 1e9 / float64(m.size.bytes) * float64(m.size.rows) / 1e6
+	}
+	return res
+}
+
+const benchColumns = "%-4s  %-4s  %-10s  %5s  %-6s  %12s  %8s  %-18s  %10s  %10s  %10s  %s"
+
+// line is the result as people read it.
+func (r *benchResult) line() string {
+	rows := ""
+	if r.Rows > 0 {
+		rows = fmt.Sprintf("%8.3f", r.MRowsPerS)
+	}
+	return strings.TrimRight(fmt.Sprintf(benchColumns, r.Op, cmp.Or(r.Rule, "-"), r.Size, fmt.Sprint(r.Conns), r.Socket,
+		fmt.Sprintf("%.3f", r.PerdureGBPerS), fmt.Sprintf("%.3f", r.RawGBPerS),
+		fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax),
+		fmt.Sprintf("%.1f", r.P50Us), fmt.Sprintf("%.1f", r.P99Us), fmt.Sprintf("%.1f", r.AllocsPerOp), rows), " ")
+}
+
+// header says what is measured, on what, and what is not.
+func (b *benchCmd) header(skipped []string) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "perdure %s, wire version %d, %s %s/%s, on %s, %d cores\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
+	fmt.Fprintf(&s, "one server process, %d shards, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn\n",
+		b.Shards, b.Rounds, b.Time)
+	for _, lack := range skipped {
+		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
+	}
+	fmt.Fprintf(&s, "\n"+benchColumns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s", "ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")
+	return s.String()
+}
+
+// cpuModel is the processor's name, where the system tells it.
+func cpuModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "a processor of unknown model"
+}
+
+// checkWritable says before the work, not after it, that its results could not
+// be written. "" is no file.
+func checkWritable(path string) error {
+	if path == "" {
+		return nil
+	}
+	if i, err := os.Stat(path); err == nil && i.IsDir() {
+		return fmt.Errorf("%w: --json %s is a folder; name a file", perdure.ErrUsage, path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".perdure-bench-")
+	if err == nil {
+		_ = f.Close() // nothing was written
+		err = os.Remove(f.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: --json %s: cannot write there: %w", perdure.ErrUsage, path, unwrapSyscall(err))
+	}
+	return nil
+}
+
+// writeResults makes or replaces the file, as a whole.
+func writeResults(path string, results []benchResult) error {
+	if path == "" {
+		return nil
+	}
+	return disk.WriteFile(disk.OS(), path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(results)
+	})
+}
