@@ -3,6 +3,8 @@ package perdure
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 )
 
 // RuleKind names how an update changes a row.
@@ -85,6 +87,36 @@ func (r Rule) WithDefaults() Rule {
 	return r
 }
 
+// ParseRule reads a rule as it is written on the command line, without its
+// learning rate and schedule: its name, then settings that are to differ from
+// the usual, for example "adam,beta2=0.99,decay=0.01".
+func ParseRule(s string) (Rule, error) {
+	words := strings.Split(s, ",")
+	r := Rule{Kind: RuleKind(words[0])}
+	allowed, known := ruleSettings[r.Kind]
+	if !known {
+		return r, fmt.Errorf("%w: unknown update rule %q; choose %s", ErrUsage, words[0], ruleNames)
+	}
+	for _, word := range words[1:] {
+		name, text, _ := strings.Cut(word, "=")
+		var to *float64
+		for _, s := range r.settings() {
+			if s.flag == name && name != "" && allowed[s.name] {
+				to = s.value
+			}
+		}
+		if to == nil {
+			return r, fmt.Errorf("%w: rule %s has no setting %q", ErrUsage, r.Kind, name)
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || *to != 0 {
+			return r, fmt.Errorf("%w: %q in rule %q; write each setting once, as %s=NUMBER", ErrUsage, word, s, name)
+		}
+		*to = v
+	}
+	return r.WithDefaults(), nil
+}
+
 // KeepsState reports whether the rule keeps state beside the rows, so that what
 // an update does to a row depends on more than the row and the update. Only
 // servers have the state: a reader sees the effect of its own updates once the
@@ -108,16 +140,17 @@ func (r Rule) RateAt(c Clock) float32 {
 func (r Rule) Validate() error {
 	allowed, known := ruleSettings[r.Kind]
 	if !known {
-		return fmt.Errorf("%w: unknown update rule %q; choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl", ErrUsage, r.Kind)
+		return fmt.Errorf("%w: unknown update rule %q; choose %s", ErrUsage, r.Kind, ruleNames)
 	}
 	for _, s := range r.settings() {
-		switch {
+		v := *s.value
+		switch rounded := float64(float32(v)); {
 		case !allowed[s.name]:
-			if s.value != 0 {
-				return fmt.Errorf("%w: rule %s has no %s; leave out its %v", ErrUsage, r.Kind, s.name, s.value)
+			if v != 0 {
+				return fmt.Errorf("%w: rule %s has no %s; leave out its %v", ErrUsage, r.Kind, s.name, v)
 			}
-		case !s.fits(s.value) || !s.fits(float64(float32(s.value))) || math.IsInf(float64(float32(s.value)), 0):
-			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, s.value, r.Kind, s.must)
+		case !s.fits(v) || !s.fits(rounded) || math.IsInf(rounded, 0):
+			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, v, r.Kind, s.must)
 		}
 	}
 	if r.Kind == RuleAdd {
@@ -139,6 +172,8 @@ func (r Rule) validateSchedule() error {
 	return fmt.Errorf("%w: unknown learning-rate schedule %q; choose const, sqrt or step", ErrUsage, r.Schedule)
 }
 
+const ruleNames = "add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl"
+
 // ruleSettings says which settings each rule has.
 var ruleSettings = map[RuleKind]map[string]bool{
 	RuleAdd:            {},
@@ -154,26 +189,27 @@ var ruleSettings = map[RuleKind]map[string]bool{
 // setting is one number of a rule and what it must be where it is used.
 type setting struct {
 	name  string
-	value float64
+	flag  string // its name on the command line; "": it has a flag of its own
+	value *float64
 	must  string
 	fits  func(float64) bool
 }
 
-func (r Rule) settings() []setting {
+func (r *Rule) settings() []setting {
 	positive := func(v float64) bool { return v > 0 }
 	notNegative := func(v float64) bool { return v >= 0 }
 	share := func(v float64) bool { return v > 0 && v < 1 }
 	return []setting{
-		{"learning rate", r.Rate, "a finite number > 0", positive},
-		{"momentum", r.Momentum, "in (0, 1)", share},
-		{"beta1", r.Beta1, "in (0, 1)", share},
-		{"beta2", r.Beta2, "in (0, 1)", share},
-		{"epsilon", r.Epsilon, "a finite number > 0", positive},
-		{"beta", r.Beta, "a finite number > 0", positive},
-		{"l1", r.L1, "a finite number ≥ 0", notNegative},
-		{"l2", r.L2, "a finite number ≥ 0", notNegative},
-		{"decay", r.Decay, "a finite number ≥ 0", notNegative},
-		{"clip value", r.ClipValue, "a finite number ≥ 0", notNegative},
-		{"clip norm", r.ClipNorm, "a finite number ≥ 0", notNegative},
+		{"learning rate", "", &r.Rate, "a finite number > 0", positive},
+		{"momentum", "momentum", &r.Momentum, "in (0, 1)", share},
+		{"beta1", "beta1", &r.Beta1, "in (0, 1)", share},
+		{"beta2", "beta2", &r.Beta2, "in (0, 1)", share},
+		{"epsilon", "epsilon", &r.Epsilon, "a finite number > 0", positive},
+		{"beta", "beta", &r.Beta, "a finite number > 0", positive},
+		{"l1", "l1", &r.L1, "a finite number ≥ 0", notNegative},
+		{"l2", "l2", &r.L2, "a finite number ≥ 0", notNegative},
+		{"decay", "decay", &r.Decay, "a finite number ≥ 0", notNegative},
+		{"clip value", "clip-value", &r.ClipValue, "a finite number ≥ 0", notNegative},
+		{"clip norm", "clip-norm", &r.ClipNorm, "a finite number ≥ 0", notNegative},
 	}
 }

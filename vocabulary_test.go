@@ -155,6 +155,33 @@ func TestRule(t *testing.T) {
 	}
 }
 
+func TestParseRule(t *testing.T) {
+	for s, want := range map[string]perdure.Rule{
+		"add": {Kind: perdure.RuleAdd}, "sgd": {Kind: perdure.RuleSGD},
+		"sgd,clip-norm=5,decay=1e-4": {Kind: perdure.RuleSGD, ClipNorm: 5, Decay: 1e-4},
+		"momentum":                   {Kind: perdure.RuleMomentum, Momentum: 0.9},
+		"nesterov,momentum=0.5":      {Kind: perdure.RuleNesterov, Momentum: 0.5},
+		"adam,beta1=0.8,clip-value=1": {
+			Kind: perdure.RuleAdam, Beta1: 0.8, Beta2: 0.999, Epsilon: 1e-8, ClipValue: 1,
+		},
+		"adam,beta2=0.99,epsilon=1e-6": {Kind: perdure.RuleAdam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6},
+		"adagrad":                      {Kind: perdure.RuleAdagrad, Epsilon: 1e-10},
+		"rowwise-adagrad":              {Kind: perdure.RuleRowwiseAdagrad, Epsilon: 1e-10},
+		"ftrl,beta=2,l1=3,l2=4":        {Kind: perdure.RuleFTRL, Beta: 2, L1: 3, L2: 4},
+	} {
+		if got, err := perdure.ParseRule(s); err != nil || got != want {
+			t.Errorf("%q is read as %+v, %v; want %+v", s, got, err, want)
+		}
+	}
+	for s, says := range map[string]string{
+		"": "choose add, sgd", "adamw": "choose", "adam ": "choose", "sgd,": `no setting ""`, "sgd,momentum=0.9": `rule sgd has no setting "momentum"`,
+		"adam,rate=1": "no setting", "adam,beta1": "beta1=NUMBER", "adam,beta1=x": "beta1=NUMBER", "adam,beta1=0.5,beta1=0.6": "once", "add,decay=1": "no setting",
+	} {
+		_, err := perdure.ParseRule(s)
+		oneLine(t, s, err, says)
+	}
+}
+
 // The rates are exact: server and worker must compute the same bits.
 func TestRateAt(t *testing.T) {
 	r := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Every: 10, Factor: 0.5}

@@ -10,10 +10,10 @@ import (
 
 // IDsSuffix follows a sparse table's name in the name of the tensor of its row
 // ids.
-const IDsSuffix = ".ids"
+const IDsSuffix = "/ids"
 
 // Sparse returns the two tensors of a sparse table of n rows: `name`, float32 of
-// shape [n, dim], and `name.ids`, int64 of shape [n]. Row i of the one has the id
+// shape [n, dim], and `name/ids`, int64 of shape [n]. Row i of the one has the id
 // that is element i of the other, as an int64 of the same 64 bits, because
 // PyTorch has hardly any support for uint64. Rows are in ascending order of their
 // ids as unsigned numbers.

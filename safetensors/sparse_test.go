@@ -39,7 +39,7 @@ func TestSparseGolden(t *testing.T) {
 	}
 	// By hand, as FORMATS.md has it: the ids come first, so that they are aligned.
 	header := string(got[8 : 8+binary.LittleEndian.Uint64(got)])
-	const words = `{"w.ids":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},` +
+	const words = `{"w/ids":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},` +
 		`"b":{"dtype":"F32","shape":[3],"data_offsets":[32,44]},` +
 		`"w":{"dtype":"F32","shape":[4,2],"data_offsets":[44,76]}}`
 	if strings.TrimRight(header, " ") != words {
@@ -74,7 +74,7 @@ func TestSparse(t *testing.T) {
 		}
 		given := append([]perdure.RowID(nil), ids...)
 		rows, rowIDs, err := Sparse("w", dim, ids, values)
-		if err != nil || rows.Name != "w" || rowIDs.Name != "w.ids" || !reflect.DeepEqual(given, append([]perdure.RowID(nil), ids...)) {
+		if err != nil || rows.Name != "w" || rowIDs.Name != "w/ids" || !reflect.DeepEqual(given, append([]perdure.RowID(nil), ids...)) {
 			rt.Fatalf("%+v, %+v, %v", rows, rowIDs, err)
 		}
 		if len(rowIDs.Ints) != len(ids) || !reflect.DeepEqual(rows.Shape, []int64{int64(len(ids)), int64(dim)}) {
@@ -116,7 +116,7 @@ func TestSparseRefuses(t *testing.T) {
 
 // Computed from the documented bytes with another implementation.
 func TestHashOfSparse(t *testing.T) {
-	const want = "82cb3cafc528bf99d7c63a08a110665e221541d103e4226b8e000717c9647669"
+	const want = "956a0648be7a6a3d87429a382f2aa023105f2a149250adcdbddee140cf370fc4"
 	if got := Hash(sparseTensors(t)); got != want {
 		t.Errorf("got %s", got)
 	}
@@ -128,5 +128,5 @@ func ExampleSparse() {
 	fmt.Println(ids.Name, ids.Shape, ids.Ints, err)
 	// Output:
 	// users [2 2] [3 4 1 2]
-	// users.ids [2] [7 90] <nil>
+	// users/ids [2] [7 90] <nil>
 }

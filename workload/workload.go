@@ -33,9 +33,9 @@ type (
 // Info describes a workload before it is opened.
 type Info struct {
 	Name  string
-	Line  string  // one line for people
-	Batch int     // a good choice where the user makes none
-	Rate  float64 // likewise
+	Line  string                       // one line for people
+	Batch int                          // a good choice where the user makes none
+	Rates map[perdure.RuleKind]float64 // likewise, for each rule it can be trained with
 }
 
 type entry struct {
@@ -45,7 +45,7 @@ type entry struct {
 
 var entries = []entry{
 	{
-		Info{softmax.Name, "logistic regression on pictures in classes (Fashion-MNIST): small, convex, quick", softmax.DefaultBatch, softmax.DefaultRate},
+		Info{softmax.Name, "logistic regression on pictures in classes (Fashion-MNIST): small, convex, quick", softmax.DefaultBatch, softmax.Rates},
 		softmax.Open,
 	},
 }

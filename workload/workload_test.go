@@ -23,7 +23,7 @@ func goodParams(name string) workload.Params {
 		panic(err)
 	}
 	return workload.Params{
-		Seed: 3, Slots: 2, Batch: info.Batch, Rate: info.Rate,
+		Seed: 3, Slots: 2, Batch: info.Batch, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 	}
 }
@@ -45,10 +45,11 @@ func TestNewRefuses(t *testing.T) {
 		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
 		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},
 		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "0 workers"},
-		{"softmax", change(func(p *workload.Params) { p.Rate = math.NaN() }), perdure.ErrUsage, "learning rate NaN"},
-		{"softmax", change(func(p *workload.Params) { p.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
-		{"softmax", change(func(p *workload.Params) { p.Schedule = "cosine" }), perdure.ErrUsage, `schedule "cosine"`},
-		{"softmax", change(func(p *workload.Params) { p.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
+		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = math.NaN() }), perdure.ErrUsage, "learning rate NaN"},
+		{"softmax", change(func(p *workload.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }), perdure.ErrUsage, "choose one that follows them"},
+		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
+		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = "cosine" }), perdure.ErrUsage, `schedule "cosine"`},
+		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
 		{"softmax", change(func(p *workload.Params) { p.Consistency.Kind = "psp" }), perdure.ErrUsage, `consistency model "psp"`},
 		{"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing, nowhere + ": no such folder"},
 	} {
@@ -191,7 +192,7 @@ func step(t *testing.T, w workload.Workload, m *memory, slot perdure.Slot, clock
 // the bits of the baseline.
 func TestSoftmaxIsThePlainLoop(t *testing.T) {
 	params := goodParams("softmax")
-	params.Slots, params.Schedule = 3, perdure.ScheduleSqrt
+	params.Slots, params.Rule.Schedule = 3, perdure.ScheduleSqrt
 	w, err := workload.New("softmax", params)
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +212,7 @@ func TestSoftmaxIsThePlainLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain := softmax.TrainPlain(model, 15, params.Rule().RateAt); !slices.Equal(plain, m.rows[0]) {
+	if plain := softmax.TrainPlain(model, 15, params.Rule.RateAt); !slices.Equal(plain, m.rows[0]) {
 		t.Error("the workload and the plain loop end with different bits")
 	}
 }
@@ -240,7 +241,7 @@ func TestErrorsOfTablesComeThrough(t *testing.T) {
 
 func ExampleNew() {
 	w, err := workload.New("softmax", workload.Params{
-		Seed: 1, Slots: 4, Batch: 64, Rate: 0.05,
+		Seed: 1, Slots: 4, Batch: 64, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.05},
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 	})
 	if err != nil {

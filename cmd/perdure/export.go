@@ -46,11 +46,11 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	}
 	var tensors []safetensors.Tensor
 	for _, spec := range w.Tables() {
-		values := make([]float32, spec.Rows*int64(spec.Dim))
-		if err := t.Get(ctx, spec.Name, 0, values); err != nil {
+		more, err := tensorsOf(ctx, t.tables[spec.Name])
+		if err != nil {
 			return m, err
 		}
-		tensors = append(tensors, safetensors.Tensor{Name: spec.Name, Shape: []int64{spec.Rows, int64(spec.Dim)}, Data: values})
+		tensors = append(tensors, more...)
 	}
 	if m.eval, err = w.Evaluate(ctx, t); err != nil {
 		return m, err
@@ -63,4 +63,24 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
 	})
 	return m, err
+}
+
+// tensorsOf reads a whole table: of a sparse one, the rows that it stores.
+func tensorsOf(ctx context.Context, t *worker.Table) ([]safetensors.Tensor, error) {
+	spec := t.Spec()
+	if !spec.Sparse {
+		values := make([]float32, spec.Rows*int64(spec.Dim))
+		err := t.GetRun(ctx, 0, values)
+		return []safetensors.Tensor{{Name: spec.Name, Shape: []int64{spec.Rows, int64(spec.Dim)}, Data: values}}, err
+	}
+	ids, err := t.StoredRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, len(ids)*spec.Dim)
+	if err := t.GetRows(ctx, ids, values); err != nil {
+		return nil, err
+	}
+	rows, numbers, err := safetensors.Sparse(spec.Name, spec.Dim, ids, values)
+	return []safetensors.Tensor{rows, numbers}, err
 }

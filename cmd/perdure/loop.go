@@ -18,6 +18,7 @@ import (
 type clientTables struct {
 	tables map[string]*worker.Table
 	waited time.Duration // in Get, since it was set to 0
+	list   []perdure.RowID
 }
 
 // openTables creates or attaches to the workload's tables.
@@ -36,11 +37,28 @@ func openTables(ctx context.Context, c *worker.Client, w workload.Workload) (*cl
 func (t *clientTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
 	begin := time.Now()
 	defer func() { t.waited += time.Since(begin) }()
-	return t.tables[table].GetRun(ctx, first, dst)
+	to := t.tables[table]
+	if spec := to.Spec(); spec.Sparse {
+		return to.GetRows(ctx, t.rows(first, len(dst)/spec.Dim), dst)
+	}
+	return to.GetRun(ctx, first, dst)
 }
 
 func (t *clientTables) Inc(_ context.Context, table string, first perdure.RowID, delta []float32) error {
-	return t.tables[table].IncRun(first, delta)
+	to := t.tables[table]
+	if spec := to.Spec(); spec.Sparse {
+		return to.IncRows(t.rows(first, len(delta)/spec.Dim), delta)
+	}
+	return to.IncRun(first, delta)
+}
+
+// rows names n rows from the first on. The list is valid until the next call.
+func (t *clientTables) rows(first perdure.RowID, n int) []perdure.RowID {
+	t.list = t.list[:0]
+	for i := range n {
+		t.list = append(t.list, first+perdure.RowID(i))
+	}
+	return t.list
 }
 
 // lastClock is how long a worker that must leave may still take to finish its

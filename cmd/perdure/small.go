@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/workload"
@@ -15,7 +16,7 @@ type workloadsCmd struct{}
 
 func (workloadsCmd) Run() error {
 	for _, i := range workload.List() {
-		fmt.Printf("%-10s %s; defaults: --batch %d --lr %g\n", i.Name, i.Line, i.Batch, i.Rate)
+		fmt.Printf("%-10s %s; defaults: --batch %d --lr %g\n", i.Name, i.Line, i.Batch, i.Rates[perdure.RuleSGD])
 	}
 	return nil
 }

@@ -58,8 +58,10 @@ type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads (default ${default})." default:"softmax"`
 	jobFlags
 	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L; at the latest after --clocks (default never)." placeholder:"GOAL"`
+	Rule       string   `help:"How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5 (default ${default})." default:"sgd" placeholder:"RULE"`
+	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
 	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
-	LR         *float64 `name:"lr" help:"Learning rate at clock 0 (default the workload's)." placeholder:"RATE"`
+	LR         *float64 `name:"lr" help:"Learning rate at clock 0 (default the workload's, as fits the rule)." placeholder:"RATE"`
 	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√(clock+1)) or step (default ${default})." default:"const" placeholder:"NAME"`
 	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
@@ -114,12 +116,13 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	batch, rate := info.Batch, info.Rate
+	batch := info.Batch
 	if t.Batch != nil {
 		batch = *t.Batch
 	}
-	if t.LR != nil {
-		rate = *t.LR
+	rule, err := t.rule(info)
+	if err != nil {
+		return settings{}, err
 	}
 	g, err := parseGoal(t.Until)
 	if err != nil {
@@ -134,11 +137,26 @@ func (t *trainCmd) settings() (settings, error) {
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g,
 		Params: workload.Params{
-			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rate: rate, Schedule: perdure.Schedule(t.Schedule),
-			StepEvery: perdure.Clock(t.StepEvery), StepFactor: t.StepFactor, Data: t.Data, Consistency: job.Consistency,
+			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: t.Data, Consistency: job.Consistency,
 		},
 	}
 	return s, s.check()
+}
+
+// rule turns the flags about the update rule into one.
+func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
+	r, err := perdure.ParseRule(t.Rule)
+	if err != nil {
+		return r, err
+	}
+	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(t.Schedule)
+	if t.LR != nil {
+		r.Rate = *t.LR
+	}
+	if r.Schedule == perdure.ScheduleStep {
+		r.Every, r.Factor = perdure.Clock(t.StepEvery), t.StepFactor
+	}
+	return r, nil
 }
 
 // job turns the common flags into a job.

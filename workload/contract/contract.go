@@ -27,17 +27,10 @@ type Params struct {
 	Seed        uint64
 	Slots       int                 // of the job, at least 1; the data are shared out among them
 	Batch       int                 // examples that a slot computes on per clock, at least 1
-	Rate        float64             // learning rate at clock 0
-	Schedule    perdure.Schedule    // of the learning rate; "" is const
-	StepEvery   perdure.Clock       // schedule step: clocks between two reductions
-	StepFactor  float64             // schedule step: what the rate is multiplied with
+	Rule        perdure.Rule        // of every table, with its learning rate
+	Sparse      bool                // the tables are sparse, where the workload can have them so
 	Data        string              // folder of the data; "" is the embedded set
 	Consistency perdure.Consistency // of every table
-}
-
-// Rule returns the update rule that the learning rate stands for.
-func (p Params) Rule() perdure.Rule {
-	return perdure.Rule{Kind: perdure.RuleSGD, Rate: p.Rate, Schedule: p.Schedule, Every: p.StepEvery, Factor: p.StepFactor}
 }
 
 // The largest values of Params: far beyond use, and small enough that a
@@ -56,14 +49,15 @@ func (p Params) Validate() error {
 	if p.Batch < 1 || p.Batch > maxBatch {
 		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
 	}
-	if err := p.Rule().Validate(); err != nil {
+	if err := p.Rule.Validate(); err != nil {
 		return err
 	}
 	_, err := perdure.ParseConsistency(p.Consistency.String())
 	return err
 }
 
-// Tables is a workload's way to the model: the worker's Get and Inc. Rows are
+// Tables is a workload's way to the model: the worker's Get and Inc, for dense
+// tables and sparse ones alike. Rows are
 // contiguous runs of whole rows: len(dst) is the number of rows times the
 // table's Dim, and row first+i is dst[i*Dim : (i+1)*Dim].
 type Tables interface {

@@ -23,6 +23,12 @@ const (
 	DefaultRate  = 0.05
 )
 
+// Rates are good learning rates for the rules that follow gradients.
+var Rates = map[perdure.RuleKind]float64{
+	perdure.RuleSGD: DefaultRate, perdure.RuleMomentum: DefaultRate / 10, perdure.RuleNesterov: DefaultRate / 10,
+	perdure.RuleAdagrad: 0.01, perdure.RuleRowwiseAdagrad: 0.01, perdure.RuleAdam: 0.001, perdure.RuleFTRL: 0.05,
+}
+
 // program is a Model as a workload.
 type program struct {
 	model    *Model
@@ -35,6 +41,9 @@ type program struct {
 func Open(p contract.Params) (contract.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
+	}
+	if p.Rule.Kind == perdure.RuleAdd {
+		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
 	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
@@ -67,14 +76,18 @@ func (p *program) Describe() contract.Description {
 // Tables implements contract.Workload: one table, from zeros. The problem is
 // convex, so that the start does not matter to where training ends.
 func (p *program) Tables() []perdure.TableSpec {
-	return []perdure.TableSpec{{
+	spec := perdure.TableSpec{
 		Name:        Table,
 		Rows:        int64(p.model.Rows()),
 		Dim:         p.model.Classes(),
-		Rule:        p.params.Rule(),
+		Rule:        p.params.Rule,
 		Init:        perdure.Init{Kind: perdure.InitZeros},
 		Consistency: p.params.Consistency,
-	}}
+	}
+	if p.params.Sparse {
+		spec.Sparse, spec.Rows = true, 0
+	}
+	return []perdure.TableSpec{spec}
 }
 
 // Step implements contract.Workload.
