@@ -95,10 +95,7 @@ func ftrlPlain(w, z, n, g []float32, k *ftrlFactors) {
 		after := root(n[i])
 		s := float32((after - before) * f.inverse)
 		z[i] += g[i] - float32(s*w[i])
-		l1 := f.l1
-		if math.Signbit(float64(z[i])) {
-			l1 = -l1
-		}
+		l1 := math.Float32frombits(math.Float32bits(f.l1) ^ math.Float32bits(z[i])&(1<<31)) // with z's sign
 		v := (l1 - z[i]) / (float32((f.beta+after)*f.inverse) + f.l2)
 		if float32(math.Abs(float64(z[i]))) <= f.l1 {
 			v = 0

@@ -1,19 +1,14 @@
-package table
-
-import (
-	"math"
-
-	"github.com/perdure/perdure"
-)
-
-// This file computes the update rules. What follows is what is computed, for a
-// row w, what was Inc'd g, and η = Rule.RateAt(clock), in float32, each operation
-// rounded on its own, in the order of the parentheses; what stands in [ ] is
-// computed once for a call, in float64 where it is a function of settings only.
+// # Update rules
+//
+// This is what is computed, for a row w, what was Inc'd g, and η =
+// Rule.RateAt(clock): in float32, each operation rounded on its own, in the order
+// of the parentheses. What stands in [ ] is one number for a row or a call, of
+// operations in float64 that are rounded to float32 once; η, √a and ε in them are
+// float32, and so are the operations that combine them.
 //
 // First what every rule but add does to g, in this order, each where it is set:
 //
-//	ClipValue c   g = min(max(g, -c), c)
+//	ClipValue c   g = max(min(g, c), -c)
 //	ClipNorm  N   g = [N/‖g‖]·g for a row whose norm is > N
 //	Decay     λ   g = g + λ·w; under adam instead w = w - [η·λ]·w
 //
@@ -50,9 +45,16 @@ import (
 // constant α, and with a schedule 1/η is that of the update's clock.
 //
 // At the edges: a row of rowwise-adagrad with a = 0 stays as it is, and so does a
-// row of ftrl once η is so small (below 2⁻¹²⁸) that 1/η is infinite. A NaN that an
-// update contains stays one through clipping; ±Inf is clipped by ClipValue, and
-// becomes NaN under ClipNorm, where the row's other values become 0.
+// row of ftrl once η is so small (2⁻¹²⁸) that 1/η is infinite. A NaN that an update
+// contains stays one through clipping; ±Inf is clipped by ClipValue, and becomes
+// NaN under ClipNorm, where the row's other values become 0.
+package table
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+)
 
 // StateShape says what state a rule keeps beside a row: how many values for each
 // value of the row (0 to 2), and whether one more for the row as a whole.
@@ -153,9 +155,6 @@ func (s shaping) addDecay(g, w []float32) {
 // fit into a block, or one that does not.
 func (s shaping) descend(dim int, rows, delta []float32, rate float32) {
 	var scratch [blockValues]float32
-	if s.norm == 0 {
-		dim = 1 // no row is looked at as a whole
-	}
 	for len(delta) > 0 {
 		n := min(len(delta), max(dim, blockValues/dim*dim))
 		w, g := rows[:n], delta[:n]
@@ -211,7 +210,7 @@ type updater struct {
 	clock   perdure.Clock
 	rate    float32 // of the clock
 	adam    adamFactors
-	bias    *biasTable // adam
+	bias    *biases // adam
 }
 
 func newUpdater(rule perdure.Rule, dim int) *updater {
@@ -225,7 +224,9 @@ func newUpdater(rule perdure.Rule, dim int) *updater {
 			beta2: float32(rule.Beta2), rest2: float32(1 - rule.Beta2),
 			epsilon: float32(rule.Epsilon),
 		}
-		u.bias = newBiasTable(rule.Beta1, rule.Beta2)
+		u.bias = new(biases)
+		u.bias.beta1.init(rule.Beta1)
+		u.bias.beta2.init(rule.Beta2)
 	}
 	return u
 }
@@ -308,8 +309,8 @@ func (u *updater) stepAdam(p planes, g []float32) {
 		if decay > 0 {
 			sgd(q.values, q.values, decay)
 		}
-		bias := u.bias.at(t)
-		u.adam.step, u.adam.scale = u.rate/bias.first, bias.second
+		first, second := u.bias.at(t)
+		u.adam.step, u.adam.scale = u.rate/first, second
 		adam(q.values, q.state[0], q.state[1], g[from*u.dim:to*u.dim], &u.adam)
 		from = to
 	}
@@ -318,68 +319,35 @@ func (u *updater) stepAdam(p planes, g []float32) {
 // maxUpdates is as far as a float32 can count.
 const maxUpdates = 1 << 24
 
-// biasTable remembers adam's bias corrections, each where t puts it: neighbours
-// need the same few ones, but rows of a sparse table have all kinds of t.
-type biasTable struct {
-	first, second powers // of β1 and β2
-	known         [1024]bias
+// biases computes adam's bias corrections. Rows of a sparse table have all kinds
+// of t, so there is nothing to remember but powers.
+type biases struct{ beta1, beta2 powers }
+
+// at returns 1-β1^t and 1/√(1-β2^t), what makes up for moments that began as
+// zeros, after t updates.
+func (b *biases) at(t float32) (first, second float32) {
+	n := uint32(t)
+	return float32(1 - b.beta1.at(n)), float32(1 / math.Sqrt(1-b.beta2.at(n)))
 }
 
-// bias is what makes up for moments that began as zeros, after t updates.
-type bias struct {
-	t      float32 // 0: none yet
-	first  float32 // 1-β1^t
-	second float32 // 1/√(1-β2^t)
-}
+// powers are those of one number to i, 2⁸·i and 2¹⁶·i for every i up to 2⁸. They
+// take multiplications only, so that every machine has the same bits, which
+// math.Pow does not promise; the conversions keep them from being fused with what
+// is done to the result.
+type powers [3][257]float64
 
-func newBiasTable(beta1, beta2 float64) *biasTable {
-	return &biasTable{first: powersOf(beta1), second: powersOf(beta2)}
-}
-
-func (b *biasTable) at(t float32) bias {
-	e := &b.known[uint32(t)%uint32(len(b.known))]
-	if e.t != t {
-		*e = bias{
-			t:      t,
-			first:  float32(1 - b.first.at(uint32(t))),
-			second: float32(1 / math.Sqrt(1-b.second.at(uint32(t)))),
+func (p *powers) init(x float64) {
+	for k := range p {
+		p[k][0] = 1
+		for i := range 256 {
+			p[k][i+1] = float64(p[k][i] * x)
 		}
+		x = p[k][256]
 	}
-	return *e
 }
 
-// powers computes β^n for 0 < β < 1, or 0 where that is too little to show in a
-// float32 beside 1.
-type powers struct {
-	beta    float64
-	settled uint32 // from here on
-}
-
-func powersOf(beta float64) powers {
-	p := powers{beta: beta, settled: 1}
-	for p.settled <= maxUpdates && power(beta, p.settled) >= 0x1p-26 {
-		p.settled *= 2
-	}
-	return p
-}
-
-func (p powers) at(n uint32) float64 {
-	if n >= p.settled {
-		return 0
-	}
-	return power(p.beta, n)
-}
-
-// power is x to the n by repeated squaring: multiplications only, so that every
-// machine has the same bits, which math.Pow does not promise. The conversions
-// keep them from being fused with what is done to the result.
-func power(x float64, n uint32) float64 {
-	result := 1.0
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			result = float64(result * x)
-		}
-		x = float64(x * x)
-	}
-	return result
+// at returns the power to n, up to 2²⁴.
+func (p *powers) at(n uint32) float64 {
+	low := float64(p[1][n>>8&255] * p[0][n&255])
+	return float64(p[2][min(n>>16, 256)] * low)
 }
