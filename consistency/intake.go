@@ -20,6 +20,7 @@ type Update struct {
 	Incarnation perdure.Incarnation
 	Parts       [][]byte // the payloads, in order; nil where not received yet
 	Lost        bool     // its content is gone for good; it only counts
+	Repeats     bool     // some part says so
 
 	of       int // parts that it has; 0: not known yet
 	received int
@@ -34,6 +35,7 @@ type Part struct {
 	Incarnation perdure.Incarnation
 	Index, Of   int  // Of 0: how many there are is not known yet; the last says it
 	Ticked      bool // the sender has already decided to tick the update
+	Repeats     bool // rows are in the update more than once
 	Payload     []byte
 }
 
@@ -148,7 +150,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
 		clear(u.Parts[:cap(u.Parts)])
 	}
-	u.of = max(u.of, p.Of)
+	u.of, u.Repeats = max(u.of, p.Of), u.Repeats || p.Repeats
 	for len(u.Parts) <= p.Index || len(u.Parts) < u.of {
 		u.Parts = append(u.Parts, nil)
 	}

@@ -22,7 +22,8 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	}
 	verdict := sh.intake.Offer(consistency.Part{
 		Slot: c.slot, Clock: f.Clock, Incarnation: c.incarnation,
-		Index: int(f.Part), Of: int(f.Parts), Ticked: f.Flags&wire.FlagTicked != 0, Payload: f.Body,
+		Index: int(f.Part), Of: int(f.Parts), Payload: f.Body,
+		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
 	})
 	if verdict == consistency.Kept {
 		f.Body = nil // the intake has it now

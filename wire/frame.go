@@ -46,6 +46,10 @@ const (
 	// PartBytes is the payload size that senders aim to stay below: larger
 	// updates are sent in parts, larger reads as several requests.
 	PartBytes = 1 << 20
+	// PromptBytes is the size of an update, headers left out, from which on servers
+	// acknowledge it at once, asked or not: that costs little beside it, and its
+	// sender keeps it until then.
+	PromptBytes = 16 << 10
 )
 
 const magic = "PRDR"
@@ -88,6 +92,9 @@ const (
 const (
 	FlagTicked uint16 = 1 << 0 // Update: its sender has already decided to tick it
 	FlagNone   uint16 = 1 << 1 // State: nothing was saved
+	// FlagRepeats says that rows are in an Update more than once: their deltas are
+	// added up, in order, before they are applied. The last part has it if any needs it.
+	FlagRepeats uint16 = 1 << 2
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.
