@@ -30,7 +30,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/perdure/perdure"
 )
@@ -130,8 +129,6 @@ var (
 	ErrPayload  = errors.New("wire: malformed payload")
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // PutHeader writes the header of f, with the checksum over it and its payload,
 // into dst[:HeaderBytes].
 func PutHeader(dst []byte, f *Frame) {
@@ -155,33 +152,7 @@ func PutHeader(dst []byte, f *Frame) {
 }
 
 func checksum(header, payload, body []byte) uint32 {
-	return addCold(addCold(crc32.Checksum(header, castagnoli), payload), body)
-}
-
-// warmBytes is how much is brought into the cache before it is summed.
-const warmBytes = 4 << 10
-
-// addCold adds bytes that may lie in memory only, as what is sent does. The sum
-// runs over three parts of its input at once, which keeps the processor from
-// seeing what comes next: from memory it took three times as long without warm.
-func addCold(sum uint32, b []byte) uint32 {
-	for len(b) > warmBytes {
-		warm(b[:warmBytes])
-		sum = crc32.Update(sum, castagnoli, b[:warmBytes])
-		b = b[warmBytes:]
-	}
-	return crc32.Update(sum, castagnoli, b)
-}
-
-// warm reads a byte of every cache line.
-//
-//go:noinline
-func warm(b []byte) (x byte) {
-	for len(b) >= 256 {
-		x += b[0] + b[64] + b[128] + b[192]
-		b = b[256:]
-	}
-	return x
+	return addCold(addCold(add(0, header), payload), body)
 }
 
 // ParseHeader reads the header in src[:HeaderBytes] into f and returns the
@@ -235,11 +206,11 @@ type Sum struct{ want, have uint32 }
 func BeginSum(header []byte) Sum {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
-	return Sum{want: want, have: crc32.Checksum(header[:HeaderBytes], castagnoli)}
+	return Sum{want: want, have: add(0, header[:HeaderBytes])}
 }
 
 // Add adds the next piece of the payload.
-func (s *Sum) Add(piece []byte) { s.have = crc32.Update(s.have, castagnoli, piece) }
+func (s *Sum) Add(piece []byte) { s.have = add(s.have, piece) }
 
 // Verify gives ErrChecksum unless what was added is the whole payload, unchanged.
 func (s *Sum) Verify() error {
