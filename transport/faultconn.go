@@ -194,13 +194,13 @@ func (c *faultConn) Close() error {
 	default:
 		close(c.closed)
 	}
-	lost := c.dropHeld()
-	if len(lost) > 0 && !c.handing && !c.layer.isCut() {
-		_ = c.Conn.TrySend(lost...) // released either way
-		lost = nil
-	}
+	rest, inOrder := c.dropHeld(), !c.handing // pass takes no more now
 	c.mu.Unlock()
-	released(lost)
+	if len(rest) > 0 && inOrder && !c.layer.isCut() {
+		_ = c.Conn.TrySend(rest...) // in vain if it is full
+	} else {
+		released(rest)
+	}
 	err := c.Conn.Close()
 	c.passing.Wait()
 	return err

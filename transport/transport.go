@@ -33,7 +33,8 @@ type Conn interface {
 	// Send takes the frames in order, as one batch, and returns: it writes what
 	// the network takes at once and leaves the rest to the connection's own
 	// goroutine. It blocks while more than the connection's bound of bytes is
-	// queued, and fails once the connection is broken.
+	// queued, and fails once the connection is broken. A Send is a system call at
+	// least: small frames are cheaper together.
 	//
 	// Payload and Body are not copied: they must stay unchanged until Release is
 	// called or, without one, until the connection is closed or the peer has

@@ -30,7 +30,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/perdure/perdure"
 )
@@ -140,8 +139,6 @@ var (
 	ErrPayload  = errors.New("wire: malformed payload")
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // PutHeader writes the header of f, with the checksum over it and its payload,
 // into dst[:HeaderBytes].
 func PutHeader(dst []byte, f *Frame) {
@@ -165,8 +162,7 @@ func PutHeader(dst []byte, f *Frame) {
 }
 
 func checksum(header, payload, body []byte) uint32 {
-	sum := crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
-	return crc32.Update(sum, castagnoli, body)
+	return addCold(addCold(add(0, header), payload), body)
 }
 
 // ParseHeader reads the header in src[:HeaderBytes] into f and returns the
@@ -220,11 +216,11 @@ type Sum struct{ want, have uint32 }
 func BeginSum(header []byte) Sum {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
-	return Sum{want: want, have: crc32.Checksum(header[:HeaderBytes], castagnoli)}
+	return Sum{want: want, have: add(0, header[:HeaderBytes])}
 }
 
 // Add adds the next piece of the payload.
-func (s *Sum) Add(piece []byte) { s.have = crc32.Update(s.have, castagnoli, piece) }
+func (s *Sum) Add(piece []byte) { s.have = add(s.have, piece) }
 
 // Verify gives ErrChecksum unless what was added is the whole payload, unchanged.
 func (s *Sum) Verify() error {
