@@ -68,6 +68,7 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 		return err
 	}
 	defer c.mu.Unlock()
+	keep(frames)
 	now := time.Now()
 	at := now.Add(c.layer.delay(c, now))
 	if at.After(c.last) { // else it goes with the batch before it

@@ -121,6 +121,17 @@ type Frame struct {
 	// on has no more use for Payload and Body: they are on their way, or never
 	// will be.
 	Release Releaser
+	// Lent says that Body is only there until Send returns: of what is not written
+	// by then the transport asks Release, a Keeper, for a copy.
+	Lent bool
+}
+
+// Keeper is a Releaser of frames whose body is lent. Keep returns a copy of a
+// part of the body that stays as it is until Release. It is called at most once
+// for a frame.
+type Keeper interface {
+	Releaser
+	Keep(body []byte) []byte
 }
 
 // Releaser takes back what a frame's bytes lie in. It is called from any
