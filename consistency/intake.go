@@ -66,6 +66,7 @@ type Intake struct {
 	applied []perdure.Clock
 	slots   []slotIntake
 	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
+	free    []*Update // to be used again
 }
 
 type slotIntake struct {
@@ -131,7 +132,7 @@ func (in *Intake) Offer(p Part) Verdict {
 		if at > 0 && !s.pending[at-1].done(in.twoStep) {
 			return Gap
 		}
-		s.pending = append(s.pending, &Update{Slot: p.Slot, Clock: p.Clock})
+		s.pending = append(s.pending, in.newUpdate(p.Slot, p.Clock))
 	}
 	return in.put(s.pending[at], p)
 }
@@ -246,6 +247,25 @@ func (in *Intake) ready(slot int) bool {
 	}
 	clock := s.pending[0].Clock
 	return (in.cut <= 0 || clock < in.cut) && (in.end <= 0 || clock < in.end)
+}
+
+// Done takes back an update that Next gave, to be used again.
+func (in *Intake) Done(u *Update) {
+	if len(in.free) < len(in.slots) {
+		in.free = append(in.free, u)
+	}
+}
+
+func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
+	n := len(in.free)
+	if n == 0 {
+		return &Update{Slot: slot, Clock: clock}
+	}
+	u := in.free[n-1]
+	in.free = in.free[:n-1]
+	clear(u.Parts)
+	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
+	return u
 }
 
 // Counts returns how far a slot has come.

@@ -159,6 +159,7 @@ func (sh *shard) pump() {
 	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
 		sh.apply(u)
+		sh.intake.Done(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
 			sh.evict(now)

@@ -206,18 +206,12 @@ func (c *Client) isWelcome() bool {
 // wait waits until ready, an error of its own, the client's end or ctx's end.
 // It needs c.mu, which it gives up while it waits.
 func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
-	var woken chan struct{}
+	if over, err := c.look(ready); over {
+		return err
+	}
+	woken := c.newWait()
+	defer c.freeWait(woken)
 	for {
-		if c.err != nil {
-			return c.err
-		}
-		if ok, err := ready(); ok || err != nil {
-			return err
-		}
-		if woken == nil {
-			woken = c.newWait()
-			defer c.freeWait(woken)
-		}
 		c.mu.Unlock()
 		select {
 		case <-woken:
@@ -227,7 +221,19 @@ func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if over, err := c.look(ready); over {
+			return err
+		}
 	}
+}
+
+// look reports whether a wait is over, and how. It needs c.mu.
+func (c *Client) look(ready func() (bool, error)) (over bool, err error) {
+	if c.err != nil {
+		return true, c.err
+	}
+	ok, err := ready()
+	return ok || err != nil, err
 }
 
 // newWait needs c.mu.

@@ -33,9 +33,11 @@ type sight struct {
 
 // newBatch needs c.mu.
 func (c *Client) newBatch(t *Table, dst []float32) *batch {
-	b := &batch{}
+	var b *batch
 	if n := len(c.freeBatches); n > 0 {
 		b, c.freeBatches = c.freeBatches[n-1], c.freeBatches[:n-1]
+	} else {
+		b = new(batch)
 	}
 	*b = batch{c: c, t: t, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
 	for len(b.open) < len(c.shards) {
@@ -74,7 +76,7 @@ func (b *batch) follow(g *get) {
 // passBytes is the least size of a run of rows that is not kept in the cache if
 // only the present clock could read it there again: its reader has it, and
 // copying it once more would cost nearly as much as fetching it.
-const passBytes = 1 << 20
+const passBytes = 64 << 10
 
 // read copies out what the cache may answer, and fetches the rest.
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
