@@ -380,10 +380,7 @@ func (c *Client) rollBack() {
 	}
 	c.keptBytes = 0
 	for _, g := range c.gets {
-		g.asked = false
-		for _, b := range g.batches {
-			b.left--
-		}
+		g.asked = false // those who wait for it see the generation
 	}
 	clear(c.gets)
 	clear(c.queue)
