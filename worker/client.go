@@ -46,6 +46,7 @@ type Config struct {
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
 
+	Resends             bool // for tests: sends also what is known to be applied; servers must ignore it
 	WeakenedGenerations bool // for negative controls in tests only: takes what other generations and epochs say
 }
 
@@ -388,10 +389,7 @@ func (c *Client) rollBack() {
 	}
 	c.keptBytes = 0
 	for _, g := range c.gets {
-		g.asked = false
-		for _, b := range g.batches {
-			b.left--
-		}
+		g.asked = false // those who wait for it see the generation
 	}
 	clear(c.gets)
 	clear(c.queue)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,8 +25,8 @@ import (
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.clock, c.err
+	if err := c.mayClock(); err != nil {
+		return c.clock, err
 	}
 	if c.rolled || c.ended() {
 		return c.turn(), nil
@@ -60,6 +61,14 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		c.notify()
 	}
 	return c.clock, nil
+}
+
+// mayClock needs c.mu.
+func (c *Client) mayClock() error {
+	if c.err == nil && c.slot < 0 {
+		return fmt.Errorf("%w: an observer has no clocks to end and no state to save", perdure.ErrUsage)
+	}
+	return c.err
 }
 
 // turn takes the clock that a roll-back or the job's end dictates. It needs c.mu.
@@ -145,11 +154,14 @@ func (c *Client) buildUpdates() error {
 			b.state(c.state)
 		}
 		b.flush()
-		if u := b.u; u.sent == len(u.parts) {
-			b.end(nil) // an empty update; or all has left, but not how many parts there are
-		}
 		if err := b.check(); err != nil {
 			return err
+		}
+	}
+	for _, sh := range c.shards {
+		b := c.builder(sh)
+		if u := b.u; u.sent == len(u.parts) {
+			b.end(nil) // an empty update; or all has left, but not how many parts there are
 		}
 		c.keptBytes += b.u.bytes
 		b.u.open, sh.building = false, nil
@@ -164,6 +176,12 @@ func (c *Client) buildUpdates() error {
 	c.stats.sent += int64(len(c.shards))
 	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
 		u := sh.kept[len(sh.kept)-1]
+		u.again = u.again || c.cfg.Resends
+		if u.clock < sh.counts.Applied && !c.cfg.Resends { // an earlier process of the slot did this clock
+			u.again = true // what was flushed may still be on its way
+			c.dropSafe(sh)
+			return c.addRenewals(sh, frames)
+		}
 		return c.addRenewals(sh, c.addUpdate(sh, u, u.sent, frames))
 	})
 	return nil
@@ -213,7 +231,7 @@ func (t *Table) send(p *part) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.open {
+	if sh.open && (c.clock >= sh.counts.Applied || c.cfg.Resends) {
 		sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
 	}
 	return nil
@@ -232,7 +250,7 @@ func (t *Table) endClock() {
 func (c *Client) Settle(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
+	if err := c.usable(); err != nil || c.slot < 0 {
 		return err
 	}
 	if !c.allApplied() {
@@ -257,7 +275,7 @@ func (c *Client) SaveState(state []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
+	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
 		return err
 	}
 	c.state, c.stateDirty = append([]byte{}, state...), true
@@ -269,7 +287,7 @@ func (c *Client) SaveState(state []byte) error {
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
+	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
 		return nil, err
 	}
 	b := c.newBatch(nil, nil)

@@ -27,6 +27,7 @@ type get struct {
 	need    perdure.Clock
 	bytes   int  // of the answer, about
 	asked   bool // sent, or to be sent as soon as the shard is open
+	sent    int  // how often
 	batches []*batch
 
 	dst    []float32 // where the rows go; nil: into the cache only
@@ -58,8 +59,12 @@ func (c *Client) newGet(kind wire.Kind, t *Table, s perdure.ShardID, need perdur
 	return g
 }
 
-// freeGet takes back a request that was answered. It needs c.mu.
+// freeGet takes back a request that was answered. One that was sent more than once
+// may still be queued somewhere, with its payload. It needs c.mu.
 func (c *Client) freeGet(g *get) {
+	if g.sent > 1 {
+		return
+	}
 	clear(g.batches)
 	g.dst, g.table = nil, nil
 	if g.rows.IDs != nil {
@@ -116,8 +121,8 @@ func (c *Client) dropGet(g *get) {
 	}
 }
 
-// await sends a batch's requests and waits until all are answered, or an error of
-// check. After an error the batch's memory is not written to any more. It needs
+// await sends a batch's requests and waits until all are answered, an error of
+// check, or a roll-back. After an error the batch's memory is not written to any more. It needs
 // c.mu.
 func (c *Client) await(ctx context.Context, b *batch, check func() error) error {
 	if b.left == 0 {
@@ -127,6 +132,9 @@ func (c *Client) await(ctx context.Context, b *batch, check func() error) error 
 	err := c.wait(ctx, func() (bool, error) {
 		if err := check(); err != nil {
 			return false, err
+		}
+		if b.gen != c.generation {
+			return false, perdure.ErrRolledBack
 		}
 		return b.left == 0, nil
 	})
@@ -140,6 +148,9 @@ func (c *Client) await(ctx context.Context, b *batch, check func() error) error 
 // into its memory. It needs c.mu.
 func (c *Client) abandon(b *batch) {
 	for _, g := range b.gets {
+		if len(g.batches) == 0 || g.batches[0] != b {
+			continue // it was answered, and asks for somebody else now
+		}
 		c.dropGet(g)
 		for g.placer != nil {
 			// The rest of the answer may never come: the connection is given up.
@@ -164,6 +175,7 @@ func (c *Client) getFrame(sh *shardLink, g *get) wire.Frame {
 		g.request = wire.AppendRows(g.request, &g.rows)
 	}
 	f.Payload = g.request
+	g.sent++
 	return f
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
@@ -12,16 +13,17 @@ import (
 type batch struct {
 	c     *Client
 	t     *Table
-	dst   []float32       // what the rows are read into
-	pass  bool            // what is fetched does not go into the cache
-	left  int             // requests not answered yet
-	again bool            // some rows are in the cache only now, or were not fresh enough: read again
-	gets  []*get          // the requests of this batch
-	open  []*get          // by shard: rows are still being added; nil: none
-	state []byte          // what an answer to KindLoad brought
-	ids   []perdure.RowID // what an answer to KindScan brought
-	count int             // likewise: rows that the shard stores
-	seen  []sight         // what is being read
+	dst   []float32          // what the rows are read into
+	pass  bool               // what is fetched does not go into the cache
+	left  int                // requests not answered yet
+	again bool               // some rows are in the cache only now, or were not fresh enough: read again
+	gets  []*get             // the requests of this batch
+	open  []*get             // by shard: rows are still being added; nil: none
+	state []byte             // what an answer to KindLoad brought
+	ids   []perdure.RowID    // what an answer to KindScan brought
+	count int                // likewise: rows that the shard stores
+	gen   perdure.Generation // that it was begun in: no answer counts in another
+	seen  []sight            // what is being read
 }
 
 // sight is what n rows that are read contain.
@@ -39,7 +41,7 @@ func (c *Client) newBatch(t *Table, dst []float32) *batch {
 	} else {
 		b = new(batch)
 	}
-	*b = batch{c: c, t: t, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
+	*b = batch{c: c, t: t, gen: c.generation, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
 	for len(b.open) < len(c.shards) {
 		b.open = append(b.open, nil)
 	}
@@ -100,7 +102,9 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 				b.add(g)
 			}
 		}
-		if err := c.await(ctx, b, c.usable); err != nil {
+		if err := c.await(ctx, b, c.usable); c.readsOn(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		again := b.again
@@ -114,6 +118,12 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 	}
 	t.expire(rows)
 	return nil
+}
+
+// readsOn reports whether a read that ended with err is simply made again: an
+// observer does nothing that a roll-back could undo.
+func (c *Client) readsOn(err error) bool {
+	return c.cfg.Observer && errors.Is(err, perdure.ErrRolledBack)
 }
 
 // collectRun copies rows from the cache and makes up requests for the others.

@@ -20,7 +20,19 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []perdure.RowID
+	for {
+		all, err := t.scan(ctx)
+		if c.readsOn(err) {
+			continue
+		}
+		slices.Sort(all)
+		return slices.Compact(all), err
+	}
+}
+
+// scan asks every shard for the rows that it stores. It needs c.mu.
+func (t *Table) scan(ctx context.Context) (all []perdure.RowID, err error) {
+	c := t.c
 	for _, p := range t.parts {
 		for at := 0; ; {
 			if err := c.usable(); err != nil {
@@ -41,8 +53,7 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	return all, nil
 }
 
 // onIDs takes an answer to a scan. It needs c.mu.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -110,8 +111,11 @@ func (t *Table) reach(ctx context.Context) error {
 		}
 		b.add(g)
 	}
-	// A roll-back ends the wait: shards that begin anew know all tables.
-	return t.c.await(ctx, b, func() error { return t.c.err })
+	err := t.c.await(ctx, b, func() error { return t.c.err })
+	if errors.Is(err, perdure.ErrRolledBack) {
+		return nil // shards that begin anew know all tables
+	}
+	return err
 }
 
 // Spec returns the table's description.
