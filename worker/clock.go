@@ -143,11 +143,19 @@ func (c *Client) flush() {
 // buildUpdates turns what was Inc'd into one update for every shard, keeps them
 // and sends them. It needs c.mu.
 func (c *Client) buildUpdates() error {
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		if err := t.checkLoans(); err != nil {
+			return err
+		}
+	}
 	for _, sh := range c.shards {
 		b := c.builder(sh)
 		for _, t := range c.tables {
 			if t != nil {
-				t.parts[sh.id].encode(&b, t)
+				t.parts[sh.id].encode(&b, t, true)
 			}
 		}
 		if c.stateDirty && sh.id == c.home() {
@@ -208,8 +216,11 @@ func (t *Table) Flush() error {
 	if err := c.mayInc(); err != nil {
 		return err
 	}
+	if err := t.checkLoans(); err != nil {
+		return err
+	}
 	for _, p := range t.parts {
-		if err := t.send(p); err != nil {
+		if err := t.send(p, true); err != nil {
 			return err
 		}
 	}
@@ -217,16 +228,16 @@ func (t *Table) Flush() error {
 	return nil
 }
 
-// send puts a part's deltas into the update of the present clock, and makes them
-// ready to leave. It needs c.mu.
-func (t *Table) send(p *part) error {
-	c := t.c
-	if p.deltas.n == p.deltas.gone || c.view.Pause || c.ended() || c.built {
+// send puts a part's deltas into the update of the present clock, see encode, and
+// makes them ready to leave. It needs c.mu.
+func (t *Table) send(p *part, loans bool) error {
+	c, d := t.c, &p.deltas
+	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.view.Pause || c.ended() || c.built {
 		return nil // else Clock will say what becomes of it
 	}
 	sh := c.shards[p.shard]
 	b := c.builder(sh)
-	p.encode(&b, t)
+	p.encode(&b, t, loans)
 	b.flush()
 	if err := b.check(); err != nil {
 		return err

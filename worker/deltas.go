@@ -24,6 +24,7 @@ type deltas struct {
 	spans []span          // dense: the entries as runs of rows, in order
 	from  int             // dense: the first span that has not left
 	ids   []perdure.RowID // sparse: the rows of the entries gone … n-1
+	loans []loan          // dense: deltas that the program computes in place
 
 	twice   bool // a row was touched twice in this clock
 	streams bool // no row was touched twice in the last one: what is complete may leave early
@@ -156,8 +157,16 @@ func (d *deltas) bytes() int { return 4 * len(d.values) }
 // runBytes is the least size of a run of rows that gets a block of its own.
 const runBytes = 4 << 10
 
-// encode moves the deltas that have not left into an update.
-func (p *part) encode(b *partBuilder, t *Table) {
+// encode moves the deltas that have not left into an update, with those that the
+// program computes in place if it has done so.
+func (p *part) encode(b *partBuilder, t *Table, loans bool) {
+	p.encodeEntries(b, t)
+	if loans {
+		p.encodeLoans(b, t)
+	}
+}
+
+func (p *part) encodeEntries(b *partBuilder, t *Table) {
 	d := &p.deltas
 	if d.n == d.gone {
 		return
@@ -216,6 +225,7 @@ func (p *part) encodeList(b *partBuilder, t *Table, ids []perdure.RowID, values 
 
 // reset begins a new clock.
 func (d *deltas) reset() {
+	d.dropLoans()
 	for _, s := range d.spans {
 		clear(d.pos[s.at : s.at+s.n])
 	}

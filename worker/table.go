@@ -27,6 +27,7 @@ type Table struct {
 	parts []*part // by shard
 	most  int     // rows in one answer
 
+	rooms         []*room
 	expiring      []span // read in the present clock, to be asked for ahead
 	expiringBytes int
 }
@@ -226,6 +227,9 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.c.mayInc(); err != nil {
 		return err
 	}
+	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.mayAdd(at, run) }); err != nil {
+		return fmt.Errorf("%w: table %s", err, t.spec.Name)
+	}
 	dim := t.spec.Dim
 	return t.eachRun(first, n, func(p *part, at, run, i int) error {
 		for from := 0; from < run; from += runRows(dim) {
@@ -252,7 +256,7 @@ func (t *Table) added(p *part, again bool) error {
 	if !d.streams || d.twice || d.bytes() < wire.PartBytes-4*d.dim-64 {
 		return nil
 	}
-	if err := t.send(p); err != nil {
+	if err := t.send(p, false); err != nil {
 		return err
 	}
 	c.flush()
@@ -287,6 +291,14 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if err := t.c.mayInc(); err != nil {
 		return err
 	}
+	for _, row := range rows {
+		if t.spec.Sparse {
+			break // nothing of it is ever lent
+		}
+		if p := t.part(row); p.deltas.mayAdd(int(row-p.first), 1) != nil {
+			return fmt.Errorf("%w: row %d of table %s", errLent, row, t.spec.Name)
+		}
+	}
 	dim := t.spec.Dim
 	for i, row := range rows {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
@@ -316,8 +328,13 @@ func (t *Table) finite(delta []float32, row func(i int) perdure.RowID) error {
 	if at < 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: value %d of row %d of table %s is %v; nothing of it was taken",
-		perdure.ErrNonFinite, at%t.spec.Dim, row(at/t.spec.Dim), t.spec.Name, delta[at])
+	return t.notFinite(at, row(at/t.spec.Dim), delta[at])
+}
+
+// notFinite says which value is NaN or Inf: the at-th of rows of which it is in
+// the given one.
+func (t *Table) notFinite(at int, row perdure.RowID, v float32) error {
+	return fmt.Errorf("%w: value %d of row %d of table %s is %v; nothing of it was taken", perdure.ErrNonFinite, at%t.spec.Dim, row, t.spec.Name, v)
 }
 
 // mayInc needs c.mu.

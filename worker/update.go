@@ -25,6 +25,7 @@ type update struct {
 	arena   []byte          // what the parts' heads lie in
 	ids     []perdure.RowID // what the ids of runs that became lists lie in
 	taken   []taken         // what the blocks lie in
+	rooms   []*room         // likewise
 	indexes map[int]map[perdure.RowID]int32
 }
 
@@ -86,7 +87,7 @@ func (c *Client) newUpdate(sh *shardLink) *update {
 	}
 	*u = update{
 		clock: c.clock, open: true,
-		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0], taken: u.taken[:0],
+		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0], taken: u.taken[:0], rooms: u.rooms[:0],
 	}
 	return u
 }
@@ -99,6 +100,10 @@ func (sh *shardLink) recycle(u *update) {
 	for _, m := range u.taken {
 		m.from.recycle(m.memory)
 	}
+	for _, r := range u.rooms {
+		r.leave()
+	}
+	clear(u.rooms)
 	clear(u.taken)
 	clear(u.parts)
 	clear(u.blocks)

@@ -18,7 +18,7 @@ import (
 )
 
 type benchCmd struct {
-	Op     []string      `help:"What to measure: pull, push (default both)." placeholder:"OP,…"`
+	Op     []string      `help:"What to measure: pull, push (deltas computed where the update has them), inc (deltas copied by Inc, first rule only) (default all)." placeholder:"OP,…"`
 	Rule   []string      `help:"Update rules to push with: add, sgd, adam (default all)." placeholder:"RULE,…"`
 	Size   []string      `help:"Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse one (default all)." placeholder:"SIZE,…"`
 	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N,…"`
@@ -31,7 +31,7 @@ type benchCmd struct {
 
 // What can be chosen, and is measured where nothing is chosen.
 var (
-	benchOps     = []string{"pull", "push"}
+	benchOps     = []string{"pull", "push", "inc"}
 	benchRules   = []string{string(perdure.RuleAdd), string(perdure.RuleSGD), string(perdure.RuleAdam)}
 	benchConns   = []int{1, 4}
 	benchSockets = []string{"tcp", "unix"}
@@ -185,19 +185,22 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 // group makes up the measurements of one kind of connection, those on one job
 // together: all dense tables, and each sparse table, which is large, by itself.
 func group(ops, rules []string, sizes []benchSize) (groups [][]measurement) {
-	if !slices.Contains(ops, "push") {
+	if len(ops) == 1 && ops[0] == "pull" {
 		rules = []string{""}
 	}
 	var dense []measurement
 	for i, rule := range rules {
 		var sparse []measurement
 		for _, op := range ops {
-			if op == "pull" && i > 0 {
-				continue // costs the same under every rule
+			if op != "push" && i > 0 {
+				continue // costs the same under every rule, or is only for comparison
 			}
 			for _, s := range sizes {
 				m := measurement{op: op, size: s}
-				if op == "push" {
+				if op == "inc" && s.rows > 0 {
+					continue // rows of sparse tables are always copied
+				}
+				if op != "pull" {
 					m.rule = perdure.RuleKind(rule)
 				}
 				if s.rows > 0 {

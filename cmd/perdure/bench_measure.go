@@ -188,8 +188,11 @@ func (t *benchTable) operation(ctx context.Context, m *measurement) operation {
 			lists = append(lists[1:], ids)
 		}
 	}
-	if m.op == "push" {
+	if m.op != "pull" {
 		delta := benchDelta(int(m.size.bytes / 4))
+		if m.op == "push" && ids == nil && lists == nil {
+			return operation{prepare: func() { t.compute(delta) }, do: func() error { return t.finished(ctx) }}
+		}
 		return operation{prepare: turn, do: func() error { return t.pushed(ctx, ids, delta) }}
 	}
 	dst := make([]float32, m.size.bytes/4)
@@ -372,7 +375,7 @@ const (
 func (r *benchRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
 	ids := int64(8 * m.size.rows)
 	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.size.bytes, Chunk: way.chunk, Buffer: way.buffer}
-	if m.op == "push" {
+	if m.op != "pull" {
 		s.Ask, s.Answer = m.size.bytes+ids, rawHeaderBytes
 	}
 	return dialRaw(ctx, r.raw.addrs[m.socket], way.conns, s)
