@@ -312,13 +312,13 @@ func TestBenchPlan(t *testing.T) {
 		t.Errorf("got  %+v, skipped %q\nwant %+v", beds, skipped, want)
 	}
 
-	// All there is: two operations, one of them with three rules, six sizes, two
-	// numbers of connections, two kinds of sockets.
+	// All there is: pull, push with three rules, six sizes; inc with the four dense
+	// ones.
 	possible := 0
 	for _, g := range group(benchOps, benchRules, benchSizes) {
 		possible += len(g)
 	}
-	if want := (1 + 3) * 6; possible != want {
+	if want := (1+3)*6 + 4; possible != want {
 		t.Errorf("%d measurements of one kind of connection, want %d", possible, want)
 	}
 }
