@@ -40,6 +40,7 @@ func (sh *shard) sync(c *conn) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.ready && !sh.retired() && sh.acks[c.slot] == c {
+		sh.applyDue()
 		sh.prompt[c.slot] = true
 		sh.acknowledge()
 	}
@@ -72,7 +73,38 @@ func (sh *shard) took(c *conn, verdict consistency.Verdict, ack bool) {
 	if ack {
 		sh.dirty[c.slot] = true
 	}
+	if sh.s.parallel && !sh.due && sh.heavy(c.slot) {
+		// Another core applies it, while this connection's next frames are received.
+		sh.due = true
+		sh.s.wg.Go(sh.catchUp)
+		return
+	}
 	sh.pump()
+}
+
+// heavyBytes is the least size of an update that is worth another goroutine.
+const heavyBytes = 256 << 10
+
+// heavy reports whether the slot's next update is a large one. It needs sh.mu.
+func (sh *shard) heavy(slot perdure.Slot) bool {
+	pending := sh.intake.Pending(slot)
+	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 && len(pending[0].Parts[0]) >= heavyBytes)
+}
+
+// catchUp applies what was left to it.
+func (sh *shard) catchUp() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.applyDue()
+}
+
+// applyDue applies what was left to another goroutine that has not come to it yet:
+// a read is answered after the updates before it. It needs sh.mu.
+func (sh *shard) applyDue() {
+	if sh.due && sh.ready && !sh.retired() {
+		sh.due = false
+		sh.pump()
+	}
 }
 
 // check refuses an update that could not be applied, before any of it is. It
@@ -118,6 +150,7 @@ func (sh *shard) get(c *conn, f *wire.Frame) error {
 	if !sh.ready || sh.retired() {
 		return nil
 	}
+	sh.applyDue()
 	if sh.mayAnswer(&w) {
 		return sh.answer(&w)
 	}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,8 +71,9 @@ type Server struct {
 	conns       map[*conn]struct{}
 	coordinator transport.Conn // nil while there is none
 
-	acking  atomic.Bool // ackAll is on its way
-	buffers buffers
+	acking   atomic.Bool // ackAll is on its way
+	parallel bool        // there are cores for several shards at once
+	buffers  buffers
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a
@@ -92,10 +94,11 @@ func Run(ctx context.Context, cfg Config) error {
 	defer l.Close()
 	s := &Server{
 		cfg: cfg, addr: l.Addr(), index: cfg.Index,
-		changed: make(chan struct{}, 1),
-		failed:  make(chan error, 1),
-		shards:  map[perdure.ShardID]*shard{},
-		conns:   map[*conn]struct{}{},
+		changed:  make(chan struct{}, 1),
+		failed:   make(chan error, 1),
+		parallel: runtime.GOMAXPROCS(0) > 1,
+		shards:   map[perdure.ShardID]*shard{},
+		conns:    map[*conn]struct{}{},
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -38,6 +38,7 @@ type shard struct {
 	acks     []*conn // by slot: where its acknowledgements go
 	dirty    []bool  // by slot: its counts have changed since they were acknowledged
 	prompt   []bool  // by slot: it waits until all it has sent is applied
+	due      bool    // a goroutine is on its way that will pump
 	large    bool    // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved

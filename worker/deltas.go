@@ -84,13 +84,16 @@ func (d *deltas) addRun(at, n int, delta []float32) (again bool) {
 	return again
 }
 
-// addRow is addRun for a row of a sparse part.
-func (d *deltas) addRow(row perdure.RowID, delta []float32) (again bool) {
-	k, added := d.index.Add(row)
-	if added {
-		d.pos = append(d.pos, 0)
+// addRow is addRun for a row of a sparse part. at is its position in the index, -1
+// if it was not there when somebody looked.
+func (d *deltas) addRow(row perdure.RowID, at int, delta []float32) (again bool) {
+	if at < 0 {
+		k, added := d.index.Add(row)
+		if at = k; added {
+			d.pos = append(d.pos, 0)
+		}
 	}
-	first := d.pos[k]
+	first := d.pos[at]
 	if int(first) > d.gone {
 		d.sum(int(first)-1, delta)
 		return false
@@ -98,7 +101,7 @@ func (d *deltas) addRow(row perdure.RowID, delta []float32) (again bool) {
 	d.push(delta)
 	d.ids = append(d.ids, row)
 	d.n++
-	d.pos[k] = int32(d.n)
+	d.pos[at] = int32(d.n)
 	again = first > 0
 	d.twice = d.twice || again
 	return again

@@ -39,6 +39,7 @@ type part struct {
 	rows   int           // dense
 	cache  cache
 	deltas deltas
+	picked []int32 // sparse: what of an Inc is this part's
 }
 
 // span is a run of rows of a dense table's part.
@@ -291,10 +292,10 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if err := t.c.mayInc(); err != nil {
 		return err
 	}
+	if t.spec.Sparse {
+		return t.incSparse(rows, delta)
+	}
 	for _, row := range rows {
-		if t.spec.Sparse {
-			break // nothing of it is ever lent
-		}
 		if p := t.part(row); p.deltas.mayAdd(int(row-p.first), 1) != nil {
 			return fmt.Errorf("%w: row %d of table %s", errLent, row, t.spec.Name)
 		}
@@ -302,21 +303,54 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	dim := t.spec.Dim
 	for i, row := range rows {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
-		again := false
-		if t.spec.Sparse {
-			again = p.deltas.addRow(row, d)
-		} else {
-			again = p.deltas.addRun(int(row-p.first), 1, d)
-		}
-		if at := p.cache.find(p, row); at >= 0 {
-			t.show(p, at, 1, d)
-		}
+		at := int(row - p.first)
+		again := p.deltas.addRun(at, 1, d)
+		t.show(p, at, 1, d)
 		if err := t.added(p, again); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// incSparse adds deltas to rows of a sparse table, shard by shard, and many at a
+// time, so that the waits for the index's memory overlap. It needs c.mu.
+func (t *Table) incSparse(rows []perdure.RowID, delta []float32) error {
+	for _, p := range t.parts {
+		p.picked = p.picked[:0]
+	}
+	for i, row := range rows {
+		p := t.part(row)
+		p.picked = append(p.picked, int32(i))
+	}
+	dim := t.spec.Dim
+	var ids [lookups]perdure.RowID
+	var at [lookups]int
+	for _, p := range t.parts {
+		for picked := p.picked; len(picked) > 0; picked = picked[min(lookups, len(picked)):] {
+			n := min(lookups, len(picked))
+			for j, i := range picked[:n] {
+				ids[j] = rows[i]
+			}
+			p.deltas.index.FindAll(ids[:n], at[:n])
+			again := false
+			for j, i := range picked[:n] {
+				d := delta[int(i)*dim : (int(i)+1)*dim]
+				again = p.deltas.addRow(ids[j], at[j], d) || again
+				if at := p.cache.find(p, ids[j]); at >= 0 {
+					t.show(p, at, 1, d)
+				}
+			}
+			if err := t.added(p, again); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lookups is how many rows are looked up at once.
+const lookups = 128
 
 // finite refuses deltas with NaN or Inf in them, unless the table lets them
 // through. The i-th row's number is row(i).
