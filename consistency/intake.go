@@ -21,6 +21,7 @@ type Update struct {
 	Parts       [][]byte // the payloads, in order; nil where not received yet
 	Lost        bool     // its content is gone for good; it only counts
 
+	bytes    int64
 	of       int // parts that it has; 0: not known yet
 	received int
 	ticked   bool
@@ -70,6 +71,7 @@ type slotIntake struct {
 	incarnation perdure.Incarnation // older ones are refused
 	carried     perdure.Incarnation // the newest whose Decide was carried out
 	pending     []*Update
+	bytes       int64 // of them
 }
 
 // NewIntake makes the intake of a shard at the given applied vector, which it
@@ -131,7 +133,11 @@ func (in *Intake) Offer(p Part) Verdict {
 		}
 		s.pending = append(s.pending, &Update{Slot: p.Slot, Clock: p.Clock})
 	}
-	return in.put(s.pending[at], p)
+	u := s.pending[at]
+	before := u.bytes
+	verdict := in.put(u, p)
+	s.bytes += u.bytes - before
+	return verdict
 }
 
 // put stores a part in its update.
@@ -160,6 +166,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		p.Payload = []byte{}
 	}
 	u.Parts[p.Index] = p.Payload
+	u.bytes += PartCost + int64(len(p.Payload))
 	u.received++
 	u.ticked = u.complete() && (u.tick || !in.twoStep)
 	return Kept
@@ -232,6 +239,7 @@ func (in *Intake) Next() *Update {
 	s := &in.slots[turn]
 	u := s.pending[0]
 	s.pending = slices.Delete(s.pending, 0, 1)
+	s.bytes -= u.bytes
 	in.applied[turn]++
 	return u
 }
@@ -264,6 +272,12 @@ func (in *Intake) Counts(slot perdure.Slot) perdure.Counts {
 // Pending returns a slot's updates that are not applied yet, oldest first.
 func (in *Intake) Pending(slot perdure.Slot) []*Update { return in.slots[slot].pending }
 
+// PartCost is what a part counts beside its payload.
+const PartCost = 64
+
+// PendingBytes returns what a slot's updates take that are not applied yet.
+func (in *Intake) PendingBytes(slot perdure.Slot) int64 { return in.slots[slot].bytes }
+
 // Ticked reports whether the update is to be applied whatever happens to its slot.
 func (u *Update) Ticked() bool { return u.ticked }
 
@@ -278,6 +292,15 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
 		return !u.complete() || !in.twoStep
 	})
+	s.count()
+}
+
+// count counts the bytes of what is pending.
+func (s *slotIntake) count() {
+	s.bytes = 0
+	for _, u := range s.pending {
+		s.bytes += u.bytes
+	}
 }
 
 // Incarnation returns the oldest incarnation of a slot that is not refused.
@@ -299,6 +322,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 		keep = 0
 	}
 	s.pending = s.pending[:keep]
+	s.count()
 	for _, u := range s.pending {
 		u.ticked = true
 	}

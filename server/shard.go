@@ -13,9 +13,6 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// maxWaiting bounds the reads that may wait on one shard.
-const maxWaiting = 1 << 16
-
 // promptBytes is the size from which on an update is acknowledged at once, however
 // few wait for it: that costs little beside it, and its sender keeps it until then.
 const promptBytes = 64 << 10
@@ -72,8 +69,26 @@ func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
 	}
 }
 
-func (sh *shard) retire()       { sh.gone.Store(true) }
 func (sh *shard) retired() bool { return sh.gone.Load() }
+
+// retire ends this life of the shard. Those who read ask its successor.
+func (sh *shard) retire() {
+	sh.gone.Store(true)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.stopWaiting(func(*waitingGet) bool { return true })
+}
+
+// stopWaiting forgets reads that wait. It needs sh.mu.
+func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
+	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool {
+		if !which(&w) {
+			return false
+		}
+		w.c.waits(-w.bytes())
+		return true
+	})
+}
 
 // fill hands the restored content over.
 func (sh *shard) fill(c content) {
@@ -177,8 +192,8 @@ func (sh *shard) pump() {
 	sh.acknowledge()
 }
 
-// apply changes the rows by an update. Its payloads were checked when they
-// came. It needs sh.mu.
+// apply changes the rows by an update. Its payloads were checked when they came;
+// only a sparse table may have become full since. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
 	size := 0
 	for i, payload := range u.Parts {
@@ -186,7 +201,7 @@ func (sh *shard) apply(u *consistency.Update) {
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
 			if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
-				panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+				sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
 			}
 		}
 		if b.Err() != nil {
@@ -310,7 +325,7 @@ func (sh *shard) subscribe(c *conn) bool {
 func (sh *shard) unsubscribe(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool { return w.c == c })
+	sh.stopWaiting(func(w *waitingGet) bool { return w.c == c })
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil
 	}

@@ -46,6 +46,10 @@ const (
 	// PartBytes is the payload size that senders aim to stay below: larger
 	// updates are sent in parts, larger reads as several requests.
 	PartBytes = 1 << 20
+	// MaxUpdate bounds one slot's updates to one shard that are not applied yet, in
+	// bytes with their headers: what a server keeps for it. A single update, and
+	// what a worker has on the way before it, may each have half of that.
+	MaxUpdate = 8 << 30
 )
 
 const magic = "PRDR"

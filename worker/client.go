@@ -39,7 +39,7 @@ type Config struct {
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
 	Log         *slog.Logger
-	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB
+	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
 	CacheBytes  int              // bounds the cached rows of sparse tables; 0: 256 MiB
 	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
@@ -110,6 +110,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes
 	}
+	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdate/2)
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}

@@ -95,10 +95,12 @@ type partBuilder struct {
 	start int // of the payload that is being filled, in the arena
 }
 
-// check refuses an update of more parts than can be counted on the wire.
+// check refuses an update of more parts than can be counted on the wire, one more
+// being kept for the last, or of more bytes than a server keeps.
 func (b *partBuilder) check() error {
-	if n := len(b.u.parts); n > math.MaxUint16 {
-		return fmt.Errorf("%w: an update of %d parts of up to %d bytes to one shard is too large; use more shards", perdure.ErrUsage, n, wire.PartBytes)
+	if n := len(b.u.parts); n >= math.MaxUint16 || b.u.bytes > wire.MaxUpdate/2 {
+		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes, and %d parts of up to %d each, can be sent; use more shards, or Flush less often",
+			perdure.ErrUsage, b.u.bytes, n, int64(wire.MaxUpdate/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil
 }
