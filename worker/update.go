@@ -16,7 +16,7 @@ type update struct {
 	bytes  int64
 	open   bool // more parts follow: the clock is not over
 	sent   int  // parts that have left
-	again  bool // it was sent again: parts of it may still be queued somewhere
+	again  bool // parts of it may still be queued somewhere when it is safe
 	ticked bool // staged on all shards: to be applied whatever happens
 
 	arena   []byte          // what the parts' heads lie in
@@ -152,6 +152,8 @@ func (b *partBuilder) end(body []byte) {
 
 // addUpdate appends the frames of an update's parts from the first on.
 func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Frame) []wire.Frame {
+	// What an earlier process of the slot did already is acknowledged at its first part.
+	u.again = u.again || u.clock < sh.counts.Applied
 	for i, p := range u.parts[first:] {
 		f := c.shardFrame(sh, wire.KindUpdate)
 		f.Clock, f.Part, f.Payload, f.Body = u.clock, uint16(first+i), p.head, p.body
