@@ -65,6 +65,7 @@ type Intake struct {
 	applied []perdure.Clock
 	slots   []slotIntake
 	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
+	free    []*Update // to be used again
 }
 
 type slotIntake struct {
@@ -131,7 +132,7 @@ func (in *Intake) Offer(p Part) Verdict {
 		if at > 0 && !s.pending[at-1].done(in.twoStep) {
 			return Gap
 		}
-		s.pending = append(s.pending, &Update{Slot: p.Slot, Clock: p.Clock})
+		s.pending = append(s.pending, in.newUpdate(p.Slot, p.Clock))
 	}
 	u := s.pending[at]
 	before := u.bytes
@@ -139,6 +140,27 @@ func (in *Intake) Offer(p Part) Verdict {
 	s.bytes += u.bytes - before
 	return verdict
 }
+
+func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
+	n := len(in.free)
+	if n == 0 {
+		return &Update{Slot: slot, Clock: clock}
+	}
+	u := in.free[n-1]
+	in.free = in.free[:n-1]
+	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
+	return u
+}
+
+// Free takes an update back that Next gave and that is applied.
+func (in *Intake) Free(u *Update) {
+	if clear(u.Parts); len(in.free) < len(in.slots) && cap(u.Parts) <= mostFreeParts {
+		in.free = append(in.free, u)
+	}
+}
+
+// mostFreeParts is how many parts' room is kept for an update that is to come.
+const mostFreeParts = 1 << 10
 
 // put stores a part in its update.
 func (in *Intake) put(u *Update, p Part) Verdict {

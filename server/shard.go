@@ -218,6 +218,7 @@ func (sh *shard) apply(u *consistency.Update) {
 	}
 	sh.dirty[u.Slot] = true
 	sh.large = sh.large || size >= promptBytes
+	sh.intake.Free(u)
 }
 
 // evict drops the rows that were not updated for long, where a table asks for it.

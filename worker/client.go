@@ -205,18 +205,15 @@ func (c *Client) isWelcome() bool {
 // wait waits until ready, an error of its own, the client's end or ctx's end.
 // It needs c.mu, which it gives up while it waits.
 func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
-	var woken chan struct{}
+	if c.err != nil {
+		return c.err
+	}
+	if ok, err := ready(); ok || err != nil {
+		return err
+	}
+	woken := c.newWait()
+	defer c.freeWait(woken)
 	for {
-		if c.err != nil {
-			return c.err
-		}
-		if ok, err := ready(); ok || err != nil {
-			return err
-		}
-		if woken == nil {
-			woken = c.newWait()
-			defer c.freeWait(woken)
-		}
 		c.mu.Unlock()
 		select {
 		case <-woken:
@@ -225,6 +222,12 @@ func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
 		c.mu.Lock()
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if c.err != nil {
+			return c.err
+		}
+		if ok, err := ready(); ok || err != nil {
+			return err
 		}
 	}
 }

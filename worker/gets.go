@@ -42,9 +42,11 @@ type get struct {
 
 // newGet makes a request up. It needs c.mu.
 func (c *Client) newGet(kind wire.Kind, t *Table, s perdure.ShardID, need perdure.Clock) *get {
-	g := &get{}
+	var g *get
 	if n := len(c.freeGets); n > 0 {
 		g, c.freeGets = c.freeGets[n-1], c.freeGets[:n-1]
+	} else {
+		g = &get{}
 	}
 	c.nextRequest++
 	*g = get{

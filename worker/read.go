@@ -34,9 +34,11 @@ type sight struct {
 
 // newBatch needs c.mu.
 func (c *Client) newBatch(t *Table, dst []float32) *batch {
-	b := &batch{}
+	var b *batch
 	if n := len(c.freeBatches); n > 0 {
 		b, c.freeBatches = c.freeBatches[n-1], c.freeBatches[:n-1]
+	} else {
+		b = &batch{}
 	}
 	*b = batch{c: c, t: t, gen: c.generation, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
 	for len(b.open) < len(c.shards) {

@@ -22,7 +22,7 @@ import (
 
 // overSockets starts a job of one slot, one server and one shard over real
 // sockets and joins it. through, unless nil, is the network that the worker uses.
-func overSockets(t *testing.T, model string, sock transport.TCP, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
+func overSockets(t *testing.T, model string, sock transport.TCP, heartbeat time.Duration, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	var wg sync.WaitGroup
@@ -43,6 +43,7 @@ func overSockets(t *testing.T, model string, sock transport.TCP, through func(tr
 	wg.Go(func() {
 		err := server.Run(ctx, server.Config{
 			Network: sock, Listen: "127.0.0.1:0", Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server", Log: slog.New(slog.DiscardHandler),
+			Heartbeat: heartbeat,
 		})
 		if ctx.Err() == nil {
 			t.Errorf("the server ended: %v", err)
@@ -52,7 +53,7 @@ func overSockets(t *testing.T, model string, sock transport.TCP, through func(tr
 	if through != nil {
 		network = through(sock)
 	}
-	w, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0})
+	w, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0, Heartbeat: heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func (n *slowNetwork) relay(to, from net.Conn) {
 func TestGivenUpHalfReceived(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		var slow *slowNetwork
-		ctx, w := overSockets(t, "asp", transport.TCP{}, func(n transport.Network) transport.Network {
+		ctx, w := overSockets(t, "asp", transport.TCP{}, 0, func(n transport.Network) transport.Network {
 			slow = &slowNetwork{Network: n, t: t, budget: -1}
 			return slow
 		})

@@ -55,9 +55,11 @@ const mostFreeUpdates = 4
 
 // newUpdate begins an update of the present clock. It needs c.mu.
 func (c *Client) newUpdate(sh *shardLink) *update {
-	u := &update{}
+	var u *update
 	if n := len(sh.free); n > 0 {
 		u, sh.free = sh.free[n-1], sh.free[:n-1]
+	} else {
+		u = &update{}
 	}
 	*u = update{
 		clock: c.clock, open: true,
