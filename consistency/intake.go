@@ -22,6 +22,7 @@ type Update struct {
 	Lost        bool     // its content is gone for good; it only counts
 	Repeats     bool     // some part says so
 
+	bytes    int64
 	of       int // parts that it has; 0: not known yet
 	received int
 	ticked   bool
@@ -73,6 +74,7 @@ type slotIntake struct {
 	incarnation perdure.Incarnation // older ones are refused
 	carried     perdure.Incarnation // the newest whose Decide was carried out
 	pending     []*Update
+	bytes       int64 // of them
 }
 
 // NewIntake makes the intake of a shard at the given applied vector, which it
@@ -134,8 +136,33 @@ func (in *Intake) Offer(p Part) Verdict {
 		}
 		s.pending = append(s.pending, in.newUpdate(p.Slot, p.Clock))
 	}
-	return in.put(s.pending[at], p)
+	u := s.pending[at]
+	before := u.bytes
+	verdict := in.put(u, p)
+	s.bytes += u.bytes - before
+	return verdict
 }
+
+func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
+	n := len(in.free)
+	if n == 0 {
+		return &Update{Slot: slot, Clock: clock}
+	}
+	u := in.free[n-1]
+	in.free = in.free[:n-1]
+	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
+	return u
+}
+
+// Free takes an update back that Next gave and that is applied.
+func (in *Intake) Free(u *Update) {
+	if clear(u.Parts); len(in.free) < len(in.slots) && cap(u.Parts) <= mostFreeParts {
+		in.free = append(in.free, u)
+	}
+}
+
+// mostFreeParts is how many parts' room is kept for an update that is to come.
+const mostFreeParts = 1 << 10
 
 // put stores a part in its update.
 func (in *Intake) put(u *Update, p Part) Verdict {
@@ -163,6 +190,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		p.Payload = []byte{}
 	}
 	u.Parts[p.Index] = p.Payload
+	u.bytes += PartCost + int64(len(p.Payload))
 	u.received++
 	u.ticked = u.complete() && (u.tick || !in.twoStep)
 	return Kept
@@ -235,6 +263,7 @@ func (in *Intake) Next() *Update {
 	s := &in.slots[turn]
 	u := s.pending[0]
 	s.pending = slices.Delete(s.pending, 0, 1)
+	s.bytes -= u.bytes
 	in.applied[turn]++
 	return u
 }
@@ -247,25 +276,6 @@ func (in *Intake) ready(slot int) bool {
 	}
 	clock := s.pending[0].Clock
 	return (in.cut <= 0 || clock < in.cut) && (in.end <= 0 || clock < in.end)
-}
-
-// Done takes back an update that Next gave, to be used again.
-func (in *Intake) Done(u *Update) {
-	if len(in.free) < len(in.slots) {
-		in.free = append(in.free, u)
-	}
-}
-
-func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
-	n := len(in.free)
-	if n == 0 {
-		return &Update{Slot: slot, Clock: clock}
-	}
-	u := in.free[n-1]
-	in.free = in.free[:n-1]
-	clear(u.Parts)
-	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
-	return u
 }
 
 // Counts returns how far a slot has come.
@@ -286,6 +296,12 @@ func (in *Intake) Counts(slot perdure.Slot) perdure.Counts {
 // Pending returns a slot's updates that are not applied yet, oldest first.
 func (in *Intake) Pending(slot perdure.Slot) []*Update { return in.slots[slot].pending }
 
+// PartCost is what a part counts beside its payload.
+const PartCost = 64
+
+// PendingBytes returns what a slot's updates take that are not applied yet.
+func (in *Intake) PendingBytes(slot perdure.Slot) int64 { return in.slots[slot].bytes }
+
 // Ticked reports whether the update is to be applied whatever happens to its slot.
 func (u *Update) Ticked() bool { return u.ticked }
 
@@ -300,6 +316,15 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
 		return !u.complete() || !in.twoStep
 	})
+	s.count()
+}
+
+// count counts the bytes of what is pending.
+func (s *slotIntake) count() {
+	s.bytes = 0
+	for _, u := range s.pending {
+		s.bytes += u.bytes
+	}
 }
 
 // Incarnation returns the oldest incarnation of a slot that is not refused.
@@ -321,6 +346,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 		keep = 0
 	}
 	s.pending = s.pending[:keep]
+	s.count()
 	for _, u := range s.pending {
 		u.ticked = true
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -24,6 +25,7 @@ type conn struct {
 	incarnation perdure.Incarnation
 	log         *slog.Logger
 	opens       map[perdure.ShardID]shardName // asked for, not ready yet; guarded by Server.mu
+	waiting     atomic.Int64                  // bytes of its reads that wait
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -31,6 +33,18 @@ type conn struct {
 	heldBytes int
 	broken    bool
 }
+
+// mostWaiting bounds the bytes of a connection's reads that wait: what an honest
+// client has asked for at any time takes less. waitingBytes is what each counts
+// beside its ids.
+const (
+	mostWaiting  = 64 << 20
+	waitingBytes = 128
+)
+
+// waits counts bytes of reads that wait, from now on or, n < 0, no more, and
+// returns how many there are.
+func (c *conn) waits(n int64) int64 { return c.waiting.Add(n) }
 
 // mostHeld is how many bytes of answers are held back at most.
 const mostHeld = 1 << 20

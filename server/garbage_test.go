@@ -68,8 +68,8 @@ func (l *lines) wait(ctx context.Context, n int) {
 	}
 }
 
-// subject is a server with 2 shards of a table of 10 rows of 3, in a job with a
-// coordinator and one worker that it goes on serving.
+// subject is a server with 2 shards of a table of 10 rows of 3 and of a sparse one,
+// in a job with a coordinator and one worker that it goes on serving.
 type subject struct {
 	*testing.T
 	ctx   context.Context
@@ -88,7 +88,7 @@ const (
 )
 
 // start starts the job over the networks of a host each.
-func start(t *testing.T, host func(name string) (transport.Network, string)) *subject {
+func start(t *testing.T, host func(name string) (transport.Network, string), with ...func(*server.Config)) *subject {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}}
 	var wg sync.WaitGroup
@@ -106,11 +106,15 @@ func start(t *testing.T, host func(name string) (transport.Network, string)) *su
 	}
 	wg.Go(func() { _ = co.Run(ctx) }) // ends with ctx
 	serverNetwork, listen := host("server:0")
+	cfg := server.Config{
+		Network: serverNetwork, Listen: listen, Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
+		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	for _, f := range with {
+		f(&cfg)
+	}
 	wg.Go(func() {
-		err := server.Run(ctx, server.Config{
-			Network: serverNetwork, Listen: listen, Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
-			Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		})
+		err := server.Run(ctx, cfg)
 		if ctx.Err() == nil {
 			t.Errorf("the server ended: %v", err)
 		}
@@ -122,6 +126,9 @@ func start(t *testing.T, host func(name string) (transport.Network, string)) *su
 	t.Cleanup(func() { s.good.Close() })
 	s.table, err = s.good.Table(ctx, perdure.TableSpec{Name: "t", Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.good.Table(ctx, perdure.TableSpec{Name: "s", Sparse: true, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}); err != nil {
 		t.Fatal(err)
 	}
 	s.near, _ = host("garbage")
@@ -219,6 +226,17 @@ func bads() []bad {
 		{"a read with more behind it", as(same), frames(wire.KindGet, append(get(wire.Rows{Count: 1}), 0), nil), "bytes after a read"},
 		{"a read outside the shard", as(same), frames(wire.KindGet, get(wire.Rows{First: 5, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
 		{"a read of all rows there could be", as(same), frames(wire.KindGet, get(wire.Rows{Count: wire.MaxPayload * 8}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
+		{"a sparse row of another shard", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 1), 2, 6, 1), nil), "is on shard 1, not on shard 0"},
+		{"consecutive rows of a sparse table", as(same), frames(wire.KindUpdate, update(0, nil, 2, 6, 1), nil), "is sparse: name each row"},
+		{"too few values of sparse rows", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3 each"},
+		{"values of another dimension", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 8, 1), nil), "8 for 2 rows of table s of 3 each"},
+		{"Inf in a sparse row", as(same), frames(wire.KindUpdate, infUpdate(), nil), "value 2 of row "},
+		{"a read of a sparse row of another shard", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 0 }), "is on shard 1, not on shard 0"},
+		{"a read of such a row, that would wait", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 1 << 40 }), "is on shard 1, not on shard 0"},
+		{"a read of consecutive sparse rows", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "is sparse: name each row"},
+		{"a read that is too large", as(same), frames(wire.KindGet, get(manyRows(wire.MaxPayload/12)), func(h *wire.Header) { h.Clock = 0 }), "does not fit in 4194304 bytes"},
+		{"which rows a dense table stores", as(same), frames(wire.KindScan, get(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }), "nobody asks for the rows that it stores"},
+		{"an observer's wish for acknowledgements", observer, frames(wire.KindSync, nil, nil), "an observer has no updates"},
 		{"the state of a slot that is not", as(same), frames(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }), "saved state of slot 3"},
 	}
 }
@@ -391,7 +409,7 @@ func TestGarbageBytes(t *testing.T) {
 		{"random bytes", random, "not a Perdure frame"},
 		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X: y\r\n", 20) + "\r\n"), "not a Perdure frame"},
 		{"an oversized length", oversize, "payload too large"},
-		{"another version", changed(func(b []byte) { b[4] = 9 }), "wire version 9"},
+		{"another version", changed(func(b []byte) { b[4] = 9 }), fmt.Sprintf("the peer speaks wire version 9, this process version %d", wire.Version)},
 		{"a flipped bit", changed(func(b []byte) { b[70] ^= 1 }), "checksum mismatch"},
 		{"half a frame", greeting[:80], "unexpected EOF"},
 		{"half a header", greeting[:10], "EOF"},

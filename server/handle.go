@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
@@ -116,13 +117,17 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
+	if n := sh.intake.PendingBytes(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
+		return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
+			c.slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
+	}
 	b := wire.ReadBlocks(f.Body)
 	for b.Next() {
 		if int(b.Table) >= len(sh.parts) {
 			return fmt.Errorf("update of table %d; the job has %d tables", b.Table, len(sh.parts))
 		}
 		p := sh.parts[b.Table]
-		if err := p.CheckRows(b.First, b.IDs, b.Count, len(b.Values)); err != nil {
+		if err := sh.checkRows(p, &b.Rows, len(b.Values)); err != nil {
 			return err
 		}
 		if p.Spec.NonFinite == perdure.AllowNonFinite {
@@ -133,6 +138,20 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 		}
 	}
 	return b.Err()
+}
+
+// checkRows refuses rows that are not this shard's, and a number of values that
+// is not theirs.
+func (sh *shard) checkRows(p *table.Part, rows *wire.Rows, values int) error {
+	if err := p.CheckRows(rows.First, rows.IDs, rows.Count, values); err != nil || !p.Spec.Sparse {
+		return err
+	}
+	for _, id := range rows.IDs {
+		if at := placement.ShardOfID(id, sh.job.Shards); at != sh.id {
+			return fmt.Errorf("%w: row %d of table %s is on shard %d, not on shard %d", table.ErrRow, id, p.Spec.Name, at, sh.id)
+		}
+	}
+	return nil
 }
 
 // get answers a read, or a scan, now or when the shard's MinClock allows it.
@@ -154,15 +173,24 @@ func (sh *shard) get(c *conn, f *wire.Frame) error {
 	if sh.mayAnswer(&w) {
 		return sh.answer(&w)
 	}
-	if len(sh.waiting) >= maxWaiting {
-		return fmt.Errorf("more than %d reads wait on shard %d", maxWaiting, sh.id)
+	if int(w.rows.Table) < len(sh.parts) {
+		if err := sh.checkRead(&w); err != nil {
+			return err
+		}
+	}
+	if n := c.waits(w.bytes()); n > mostWaiting {
+		c.waits(-w.bytes())
+		return fmt.Errorf("its reads that wait take %d bytes; at most %d are kept", n, mostWaiting)
 	}
 	if w.rows.IDs != nil {
-		f.Payload = nil // the ids lie in it
+		w.rows.IDs = slices.Clone(w.rows.IDs) // the payload may be much larger
 	}
 	sh.waiting = append(sh.waiting, w)
 	return nil
 }
+
+// bytes returns what the read takes while it waits, about.
+func (w *waitingGet) bytes() int64 { return waitingBytes + 8*int64(len(w.rows.IDs)) }
 
 // mayAnswer needs sh.mu. A table that is not known here yet is on its way with
 // the next view.
@@ -170,24 +198,41 @@ func (sh *shard) mayAnswer(w *waitingGet) bool {
 	return int(w.rows.Table) < len(sh.parts) && sh.intake.MinClock() >= w.need
 }
 
-// answer sends what a read asks for, as of this moment. It needs sh.mu.
-func (sh *shard) answer(w *waitingGet) error {
-	if w.kind == wire.KindScan {
-		return sh.answerScan(w)
-	}
+// checkRead refuses a read that cannot be answered. It needs sh.mu.
+func (sh *shard) checkRead(w *waitingGet) error {
 	p := sh.parts[w.rows.Table]
+	if w.kind == wire.KindScan {
+		if !p.Spec.Sparse || w.rows.IDs != nil {
+			return fmt.Errorf("table %s is not sparse: nobody asks for the rows that it stores", p.Spec.Name)
+		}
+		return nil
+	}
 	n := w.rows.Count * p.Spec.Dim
-	if err := p.CheckRows(w.rows.First, w.rows.IDs, w.rows.Count, n); err != nil {
+	if err := sh.checkRows(p, &w.rows, n); err != nil {
 		return err
 	}
-	applied := sh.intake.Applied()
-	if wire.AnswerHeaderBytes(len(applied))+4*n > wire.MaxPayload {
+	if wire.AnswerHeaderBytes(sh.job.Slots)+4*n > wire.MaxPayload {
 		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", w.rows.Count, p.Spec.Name, wire.MaxPayload)
 	}
+	return nil
+}
+
+// answer sends what a read asks for, as of this moment. It needs sh.mu.
+func (sh *shard) answer(w *waitingGet) error {
+	if err := sh.checkRead(w); err != nil {
+		return err
+	}
+	if w.kind == wire.KindScan {
+		sh.answerScan(w)
+		return nil
+	}
+	p := sh.parts[w.rows.Table]
+	n, applied := w.rows.Count*p.Spec.Dim, sh.intake.Applied()
 	f := sh.frame(wire.KindRows)
 	f.Request, f.Clock = w.request, sh.intake.MinClock()
 	var a *answer
-	if run, _ := p.Run(w.rows.First, w.rows.Count); w.rows.IDs == nil && 4*n >= lentBytes {
+	if w.rows.IDs == nil && 4*n >= lentBytes {
+		run, _ := p.Run(w.rows.First, w.rows.Count)
 		a = sh.s.buffers.answer(0)
 		f.Body, f.Lent = wire.FloatBytes(run)
 	}
@@ -213,11 +258,8 @@ func (sh *shard) answer(w *waitingGet) error {
 const lentBytes = 32 << 10
 
 // answerScan sends the ids of rows that a sparse table stores. It needs sh.mu.
-func (sh *shard) answerScan(w *waitingGet) error {
+func (sh *shard) answerScan(w *waitingGet) {
 	p := sh.parts[w.rows.Table]
-	if !p.Spec.Sparse || w.rows.IDs != nil {
-		return fmt.Errorf("table %s is not sparse: nobody asks for the rows that it stores", p.Spec.Name)
-	}
 	from, most := p.Stored(), min(w.rows.Count, wire.PartBytes/8)
 	if w.rows.First < perdure.RowID(from) {
 		from = int(w.rows.First)
@@ -226,7 +268,6 @@ func (sh *shard) answerScan(w *waitingGet) error {
 	f.Request, f.Clock = w.request, sh.intake.MinClock()
 	f.Payload = wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
 	sh.sendWithAck(w.c, f)
-	return nil
 }
 
 // sendWithAck sends a frame and, in one batch with it, the acknowledgement that
@@ -247,8 +288,9 @@ func (sh *shard) answerWaiting() {
 		}
 		if err := sh.answer(&w); err != nil {
 			sh.s.cfg.Log.Warn("closed a connection", "slot", w.c.slot, "err", err)
-			w.c.tc.Close()
+			go w.c.tc.Close() // it may take a moment
 		}
+		w.c.waits(-w.bytes())
 		return true
 	})
 }

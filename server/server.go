@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -41,11 +42,16 @@ type Config struct {
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
+	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For negative controls in tests only.
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool // messages of other generations and epochs are taken
 }
+
+// acceptPause is how long a server that has too many files open waits for some
+// to be closed.
+const acceptPause = 100 * time.Millisecond
 
 const defaultHeartbeat = 100 * time.Millisecond
 
@@ -81,6 +87,9 @@ type Server struct {
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.PendingBytes == 0 {
+		cfg.PendingBytes = wire.MaxUpdate
 	}
 	if cfg.CheckpointDir != "" {
 		if err := cfg.Disk.MkdirAll(cfg.CheckpointDir); err != nil {
@@ -231,6 +240,14 @@ func (s *Server) status() perdure.ServerStatus {
 func (s *Server) accept(ctx context.Context, l transport.Listener) {
 	for {
 		c, err := l.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			s.cfg.Log.Warn("cannot take connections now", "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+				continue // others may have gone
+			}
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				s.fail(fmt.Errorf("server: accept: %w", err))

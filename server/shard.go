@@ -13,9 +13,6 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// maxWaiting bounds the reads that may wait on one shard.
-const maxWaiting = 1 << 16
-
 // shard is one life of one shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
 type shard struct {
@@ -69,8 +66,26 @@ func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
 	}
 }
 
-func (sh *shard) retire()       { sh.gone.Store(true) }
 func (sh *shard) retired() bool { return sh.gone.Load() }
+
+// retire ends this life of the shard. Those who read ask its successor.
+func (sh *shard) retire() {
+	sh.gone.Store(true)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.stopWaiting(func(*waitingGet) bool { return true })
+}
+
+// stopWaiting forgets reads that wait. It needs sh.mu.
+func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
+	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool {
+		if !which(&w) {
+			return false
+		}
+		w.c.waits(-w.bytes())
+		return true
+	})
+}
 
 // fill hands the restored content over.
 func (sh *shard) fill(c content) {
@@ -160,7 +175,6 @@ func (sh *shard) pump() {
 	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
 		sh.apply(u)
-		sh.intake.Done(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
 			sh.evict(now)
@@ -175,8 +189,8 @@ func (sh *shard) pump() {
 	sh.acknowledge()
 }
 
-// apply changes the rows by an update. Its payloads were checked when they
-// came. It needs sh.mu.
+// apply changes the rows by an update. Its payloads were checked when they came;
+// only a sparse table may have become full since. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
 	size := 0
 	var sums *sums
@@ -191,7 +205,7 @@ func (sh *shard) apply(u *consistency.Update) {
 				sums.add(&b.Block, sh.parts[b.Table].Spec.Dim)
 				continue
 			}
-			sh.applyBlock(&b.Block, u.Clock)
+			sh.applyBlock(&b.Block, u)
 		}
 		if b.Err() != nil {
 			panic(fmt.Sprintf("server: an update that was checked cannot be read: %v", b.Err()))
@@ -203,19 +217,20 @@ func (sh *shard) apply(u *consistency.Update) {
 		sh.s.buffers.keep(payload)
 	}
 	if sums != nil {
-		sums.each(func(b *wire.Block) { sh.applyBlock(b, u.Clock) })
+		sums.each(func(b *wire.Block) { sh.applyBlock(b, u) })
 	}
 	if !u.Lost {
 		sh.seq++
 	}
 	sh.dirty[u.Slot] = true
 	sh.large = sh.large || size >= wire.PromptBytes
+	sh.intake.Free(u)
 }
 
 // applyBlock needs sh.mu.
-func (sh *shard) applyBlock(b *wire.Block, clock perdure.Clock) {
-	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, clock); err != nil {
-		panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
+	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
+		sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
 	}
 }
 
@@ -324,7 +339,7 @@ func (sh *shard) subscribe(c *conn) bool {
 func (sh *shard) unsubscribe(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool { return w.c == c })
+	sh.stopWaiting(func(w *waitingGet) bool { return w.c == c })
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil
 	}

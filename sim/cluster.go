@@ -43,7 +43,6 @@ type Options struct {
 	Log     *slog.Logger                                      // nil: none
 
 	// Negative controls: a mechanism that is switched off.
-	Resends             bool // workers send also what they know to be applied
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool
 }
@@ -221,7 +220,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 func (c *Cluster) work(ctx context.Context, index int, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(index), Process: p.name, Log: log,
-		WeakenedGenerations: c.o.WeakenedGenerations, Resends: c.o.Resends,
+		WeakenedGenerations: c.o.WeakenedGenerations,
 	})
 	if err == nil {
 		defer w.Close()

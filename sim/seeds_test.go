@@ -35,7 +35,6 @@ type scenario struct {
 	fills int // times at which the disk is full
 	sync  time.Duration
 	net   transport.MemoryOptions
-	again bool // workers send also what servers are known to have
 }
 
 // draw makes a scenario from a seed.
@@ -63,7 +62,6 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		s.sync = time.Duration(1 + rng.Int64N(int64(10*time.Millisecond)))
 	}
-	s.again = rng.IntN(4) == 0
 	return s, rng
 }
 
@@ -74,7 +72,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
 		defer cancel()
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows())
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Resends: s.again}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}
@@ -164,7 +162,7 @@ func TestSeeds(t *testing.T) {
 // would not be worth much.
 func TestNegativeControls(t *testing.T) {
 	for name, weaken := range map[string]func(*sim.Options){
-		"exactly once": func(o *sim.Options) { o.Weakened, o.Resends = consistency.Weakened{ExactlyOnce: true}, true },
+		"exactly once": func(o *sim.Options) { o.Weakened = consistency.Weakened{ExactlyOnce: true} },
 		"staging":      func(o *sim.Options) { o.Weakened = consistency.Weakened{Staging: true} },
 		"generations":  func(o *sim.Options) { o.WeakenedGenerations = true },
 	} {

@@ -202,7 +202,7 @@ func (x *Index) restore(n int) (twice perdure.RowID, ok bool) {
 func (x *Index) Reset() {
 	for i := range x.tables {
 		t := &x.tables[i]
-		if len(t.buckets) > 4 && int(t.n)*8 < mostFor*len(t.buckets) {
+		if t.level > 0 && int(t.n)*8 < mostFor*len(t.buckets) {
 			*t = hashTable{}
 			continue
 		}

@@ -49,6 +49,10 @@ const (
 	// acknowledge it at once, asked or not: that costs little beside it, and its
 	// sender keeps it until then.
 	PromptBytes = 16 << 10
+	// MaxUpdate bounds one slot's updates to one shard that are not applied yet, in
+	// bytes with their headers: what a server keeps for it. A single update, and
+	// what a worker has on the way before it, may each have half of that.
+	MaxUpdate = 8 << 30
 )
 
 const magic = "PRDR"

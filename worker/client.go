@@ -39,14 +39,13 @@ type Config struct {
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
 	Log         *slog.Logger
-	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB
+	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
 	CacheBytes  int              // bounds the cached rows of sparse tables; 0: 256 MiB
 	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
 
-	Resends             bool // for tests: sends also what is known to be applied; servers must ignore it
 	WeakenedGenerations bool // for negative controls in tests only: takes what other generations and epochs say
 }
 
@@ -113,6 +112,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes
 	}
+	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdate/2)
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}

@@ -184,12 +184,6 @@ func (c *Client) buildUpdates() error {
 	c.stats.sent += int64(len(c.shards))
 	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
 		u := sh.kept[len(sh.kept)-1]
-		u.again = u.again || c.cfg.Resends
-		if u.clock < sh.counts.Applied && !c.cfg.Resends { // an earlier process of the slot did this clock
-			u.again = true // what was flushed may still be on its way
-			c.dropSafe(sh)
-			return c.addRenewals(sh, frames)
-		}
 		return c.addRenewals(sh, c.addUpdate(sh, u, u.sent, frames))
 	})
 	return nil
@@ -242,7 +236,7 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.open && (c.clock >= sh.counts.Applied || c.cfg.Resends) {
+	if sh.open {
 		sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
 	}
 	return nil

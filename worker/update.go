@@ -16,7 +16,7 @@ type update struct {
 	bytes  int64
 	open   bool // more parts follow: the clock is not over
 	sent   int  // parts that have left
-	again  bool // it was sent again: parts of it may still be queued somewhere
+	again  bool // parts of it may still be queued somewhere when it is safe
 	ticked bool // staged on all shards: to be applied whatever happens
 	// Rows are in it more than once: the server adds their deltas up before it
 	// applies them.
@@ -123,10 +123,12 @@ type partBuilder struct {
 	start int // of the payload that is being filled, in the arena
 }
 
-// check refuses an update of more parts than can be counted on the wire.
+// check refuses an update of more parts than can be counted on the wire, one more
+// being kept for the last, or of more bytes than a server keeps.
 func (b *partBuilder) check() error {
-	if n := len(b.u.parts); n > math.MaxUint16 {
-		return fmt.Errorf("%w: an update of %d parts of up to %d bytes to one shard is too large; use more shards", perdure.ErrUsage, n, wire.PartBytes)
+	if n := len(b.u.parts); n >= math.MaxUint16 || b.u.bytes > wire.MaxUpdate/2 {
+		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes, and %d parts of up to %d each, can be sent; use more shards, or Flush less often",
+			perdure.ErrUsage, b.u.bytes, n, int64(wire.MaxUpdate/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil
 }
@@ -178,6 +180,8 @@ func (b *partBuilder) end(body []byte) {
 
 // addUpdate appends the frames of an update's parts from the first on.
 func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Frame) []wire.Frame {
+	// What an earlier process of the slot did already is acknowledged at its first part.
+	u.again = u.again || u.clock < sh.counts.Applied
 	for i, p := range u.parts[first:] {
 		f := c.shardFrame(sh, wire.KindUpdate)
 		f.Clock, f.Part, f.Payload, f.Body = u.clock, uint16(first+i), p.head, p.body

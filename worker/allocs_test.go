@@ -1,0 +1,88 @@
+//go:build !race
+
+// Under the race detector the compiler and sync.Pool allocate what they
+// otherwise do not.
+
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// In steady state nothing is allocated for reads, answers, updates and their
+// acknowledgements, on either side, but for what is named here.
+func TestAllocations(t *testing.T) {
+	const dim = 64
+	for model, sock := range map[string]transport.TCP{"asp": {Socket: transport.SocketTCP}, "ssp:1000000": {Socket: transport.SocketUnix}} {
+		for _, c := range []struct {
+			name   string
+			sparse bool
+			rows   int
+		}{{"dense small", false, 16}, {"dense large", false, 2048}, {"sparse small", true, 16}, {"sparse large", true, 2048}} {
+			ctx, w := overSockets(t, model, sock, time.Minute, nil) // the coordinator is told nothing meanwhile
+			spec := perdure.TableSpec{Name: "t", Rows: 8192, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+			if c.sparse {
+				sparsely(&spec)
+			}
+			table, err := w.Table(ctx, spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			measureAllocations(ctx, t, model+" "+c.name, w, table, c.rows)
+			w.Close()
+		}
+	}
+}
+
+func measureAllocations(ctx context.Context, t *testing.T, name string, w *worker.Client, table *worker.Table, n int) {
+	ids, values := make([]perdure.RowID, n), make([]float32, n*table.Spec().Dim)
+	for i := range ids {
+		ids[i] = perdure.RowID(i)
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pull := func() { must(table.GetRows(ctx, ids, values)) }
+	push := func() {
+		must(table.IncRows(ids, values))
+		_, err := w.Clock(ctx)
+		must(err)
+		must(w.Settle(ctx))
+	}
+	if !table.Spec().Sparse {
+		pull = func() { must(table.GetRun(ctx, 0, values)) }
+	}
+	fresh := func() { table.Forget(); pull() }
+	for range 20 {
+		push()
+		fresh()
+	}
+	cached, pulled, pushed := 0.0, fewest(fresh), fewest(push)
+	if spec := table.Spec(); !spec.Sparse || spec.Consistency.Kind == perdure.SSP { // others are not kept
+		cached = fewest(pull)
+	}
+	t.Logf("%s: cached %v, pull %v, push %v", name, cached, pulled, pushed)
+	// What remains of 512 KiB: where the socket takes not all at once, the goroutine
+	// that writes the rest, and queues that it finds longer than before.
+	most := 0.0
+	if len(values) > 100_000 {
+		most = 3
+	}
+	if cached > 0 || pulled > most || pushed > most {
+		t.Errorf("%s: %v allocations for cached rows, %v for a pull, %v for a push; want 0, and for the others at most %v", name, cached, pulled, pushed, most)
+	}
+}
+
+// fewest returns how often f allocates, in the whole process; others may do so
+// at times.
+func fewest(f func()) float64 {
+	return min(testing.AllocsPerRun(50, f), testing.AllocsPerRun(50, f), testing.AllocsPerRun(50, f))
+}

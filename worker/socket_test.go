@@ -1,0 +1,203 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/registry"
+	"github.com/perdure/perdure/server"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// overSockets starts a job of one slot, one server and one shard over real
+// sockets and joins it. through, unless nil, is the network that the worker uses.
+func overSockets(t *testing.T, model string, sock transport.TCP, heartbeat time.Duration, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	consistency, err := perdure.ParseConsistency(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: 1, Servers: 1, Shards: 1, Consistency: consistency, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	l, err := sock.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := membership.Begin(job, 1, 0, nil)
+	wg.Go(func() {
+		_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+	})
+	wg.Go(func() {
+		err := server.Run(ctx, server.Config{
+			Network: sock, Listen: "127.0.0.1:0", Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server", Log: slog.New(slog.DiscardHandler),
+			Heartbeat: heartbeat,
+		})
+		if ctx.Err() == nil {
+			t.Errorf("the server ended: %v", err)
+		}
+	})
+	var network transport.Network = sock
+	if through != nil {
+		network = through(sock)
+	}
+	w, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0, Heartbeat: heartbeat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return ctx, w
+}
+
+// slowNetwork passes what servers send on through a relay that can stop in the
+// middle of a frame. What goes to the coordinator goes there directly.
+type slowNetwork struct {
+	transport.Network
+	t      *testing.T
+	first  string // the first address that was dialled: the coordinator's
+	mu     sync.Mutex
+	budget int           // bytes that may still pass; < 0: all
+	stops  chan struct{} // closed when the relay stops
+	goesOn chan struct{} // closed to let it go on
+	over   chan struct{} // closed when what it had held back is passed on, or cannot be
+}
+
+func (n *slowNetwork) Dial(ctx context.Context, addr string) (transport.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.first == "" {
+		n.first = addr
+	}
+	if addr == n.first {
+		return n.Network.Dial(ctx, addr)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		near, err := l.Accept()
+		l.Close()
+		if err != nil {
+			return
+		}
+		// What the kernel takes is not read yet: let it be little.
+		if err := near.(*net.TCPConn).SetWriteBuffer(4 << 10); err != nil {
+			n.t.Error(err)
+		}
+		far, err := net.Dial("tcp", addr)
+		if err != nil {
+			near.Close()
+			return
+		}
+		go func() { _, _ = io.Copy(far, near); far.Close() }()
+		n.relay(near, far)
+		near.Close()
+	}()
+	return transport.TCP{Socket: transport.SocketTCP}.Dial(ctx, l.Addr().String())
+}
+
+// stopAfter has the relay stop after so many bytes.
+func (n *slowNetwork) stopAfter(bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.budget, n.stops, n.goesOn, n.over = bytes, make(chan struct{}), make(chan struct{}), make(chan struct{})
+}
+
+func (n *slowNetwork) relay(to, from net.Conn) {
+	b := make([]byte, 16<<10)
+	for {
+		k, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		n.mu.Lock()
+		pass, stops := k, n.budget >= 0 && n.budget < k
+		if stops {
+			pass, n.budget = n.budget, -1
+		} else if n.budget >= 0 {
+			n.budget -= k
+		}
+		n.mu.Unlock()
+		if _, err = to.Write(b[:pass]); err == nil && stops {
+			close(n.stops)
+			<-n.goesOn
+			_, err = to.Write(b[pass:k])
+			close(n.over)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// A Get that is given up while its answer is being received into the reader's
+// memory returns at once, and nothing is written there afterwards. The rows can be
+// read again.
+func TestGivenUpHalfReceived(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		var slow *slowNetwork
+		ctx, w := overSockets(t, "asp", transport.TCP{}, 0, func(n transport.Network) transport.Network {
+			slow = &slowNetwork{Network: n, t: t, budget: -1}
+			return slow
+		})
+		const dim = 200_000
+		spec := perdure.TableSpec{Name: "t", Rows: 3, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1}}
+		if sparse {
+			sparsely(&spec)
+		}
+		table, err := w.Table(ctx, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := make([]float32, dim), make([]float32, dim)
+		if err := table.Get(ctx, 1, want); err != nil {
+			t.Fatal(err)
+		}
+		table.Forget()
+		slow.stopAfter(700_000)
+		giveUp, cancel := context.WithCancel(ctx)
+		ended := go1(func() error { return table.Get(giveUp, 1, got) })
+		<-slow.stops
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatalf("the Get that was given up returned %v", err)
+		}
+		placed := 0
+		for i := range got {
+			if got[i] != 0 {
+				placed++
+			}
+			got[i] = 42
+		}
+		if placed == 0 || placed == dim {
+			t.Errorf("sparse %v: %d of %d values were received in place; want some", sparse, placed, dim)
+		}
+		close(slow.goesOn)
+		<-slow.over
+		again := make([]float32, dim)
+		if err := table.Get(ctx, 1, again); err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			if got[i] != 42 {
+				t.Fatalf("value %d was written after the Get had returned", i)
+			}
+			if again[i] != want[i] {
+				t.Fatalf("value %d is %v when it is read again, want %v", i, again[i], want[i])
+			}
+		}
+	}
+}
