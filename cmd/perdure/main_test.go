@@ -25,10 +25,14 @@ import (
 const asCommand = "PERDURE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
+	name := os.Getenv(asProgram)
+	if name != "" || os.Getenv(asCommand) != "" {
 		if err := supervisor.DieWithParent(); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)
+		}
+		if name != "" {
+			os.Exit(runProgram(name))
 		}
 		os.Exit(run(os.Args[1:]))
 	}
