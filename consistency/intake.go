@@ -20,6 +20,7 @@ type Update struct {
 	Incarnation perdure.Incarnation
 	Parts       [][]byte // the payloads, in order; nil where not received yet
 	Lost        bool     // its content is gone for good; it only counts
+	Repeats     bool     // some part says so
 
 	of       int // parts that it has; 0: not known yet
 	received int
@@ -34,6 +35,7 @@ type Part struct {
 	Incarnation perdure.Incarnation
 	Index, Of   int  // Of 0: how many there are is not known yet; the last says it
 	Ticked      bool // the sender has already decided to tick the update
+	Repeats     bool // rows are in the update more than once
 	Payload     []byte
 }
 
@@ -64,6 +66,7 @@ type Intake struct {
 	applied []perdure.Clock
 	slots   []slotIntake
 	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
+	free    []*Update // to be used again
 }
 
 type slotIntake struct {
@@ -129,7 +132,7 @@ func (in *Intake) Offer(p Part) Verdict {
 		if at > 0 && !s.pending[at-1].done(in.twoStep) {
 			return Gap
 		}
-		s.pending = append(s.pending, &Update{Slot: p.Slot, Clock: p.Clock})
+		s.pending = append(s.pending, in.newUpdate(p.Slot, p.Clock))
 	}
 	return in.put(s.pending[at], p)
 }
@@ -148,7 +151,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
 		clear(u.Parts[:cap(u.Parts)])
 	}
-	u.of = max(u.of, p.Of)
+	u.of, u.Repeats = max(u.of, p.Of), u.Repeats || p.Repeats
 	for len(u.Parts) <= p.Index || len(u.Parts) < u.of {
 		u.Parts = append(u.Parts, nil)
 	}
@@ -244,6 +247,25 @@ func (in *Intake) ready(slot int) bool {
 	}
 	clock := s.pending[0].Clock
 	return (in.cut <= 0 || clock < in.cut) && (in.end <= 0 || clock < in.end)
+}
+
+// Done takes back an update that Next gave, to be used again.
+func (in *Intake) Done(u *Update) {
+	if len(in.free) < len(in.slots) {
+		in.free = append(in.free, u)
+	}
+}
+
+func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
+	n := len(in.free)
+	if n == 0 {
+		return &Update{Slot: slot, Clock: clock}
+	}
+	u := in.free[n-1]
+	in.free = in.free[:n-1]
+	clear(u.Parts)
+	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
+	return u
 }
 
 // Counts returns how far a slot has come.

@@ -54,6 +54,7 @@ func (b *buffers) keep(p []byte) {
 type answer struct {
 	head   []byte
 	values []float32
+	kept   []byte // a copy of what was lent, or of its end
 	from   *buffers
 }
 
@@ -72,9 +73,20 @@ func (b *buffers) answer(n int) *answer {
 	return &answer{values: make([]float32, n, 1<<k/4), from: b}
 }
 
+// Keep implements wire.Keeper.
+func (a *answer) Keep(body []byte) []byte {
+	a.kept = a.from.payload(len(body))
+	copy(a.kept, body)
+	return a.kept
+}
+
 // Release implements wire.Releaser.
 func (a *answer) Release() {
 	b, k := a.from, class(4*cap(a.values))
+	if a.kept != nil {
+		b.keep(a.kept)
+		a.kept = nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bytes+4*cap(a.values) <= mostSpare {

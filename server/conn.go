@@ -44,10 +44,12 @@ func (c *conn) send(frames ...wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = append(c.held, frames...)
+	lent := false
 	for i := range frames {
 		c.heldBytes += wire.HeaderBytes + frames[i].PayloadBytes()
+		lent = lent || frames[i].Lent
 	}
-	if !c.holding || c.heldBytes > mostHeld {
+	if !c.holding || lent || c.heldBytes > mostHeld {
 		c.flush()
 	}
 }

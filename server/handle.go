@@ -22,7 +22,8 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	}
 	verdict := sh.intake.Offer(consistency.Part{
 		Slot: c.slot, Clock: f.Clock, Incarnation: c.incarnation,
-		Index: int(f.Part), Of: int(f.Parts), Ticked: f.Flags&wire.FlagTicked != 0, Payload: f.Body,
+		Index: int(f.Part), Of: int(f.Parts), Payload: f.Body,
+		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
 	})
 	if verdict == consistency.Kept {
 		f.Body = nil // the intake has it now
@@ -150,21 +151,33 @@ func (sh *shard) answer(w *waitingGet) error {
 	if wire.AnswerHeaderBytes(len(applied))+4*n > wire.MaxPayload {
 		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", w.rows.Count, p.Spec.Name, wire.MaxPayload)
 	}
-	a := sh.s.buffers.answer(n)
-	if err := p.ReadRows(a.values, w.rows.First, w.rows.IDs, w.rows.Count); err != nil {
-		return err
+	f := sh.frame(wire.KindRows)
+	f.Request, f.Clock = w.request, sh.intake.MinClock()
+	var a *answer
+	if run, _ := p.Run(w.rows.First, w.rows.Count); w.rows.IDs == nil && 4*n >= lentBytes {
+		a = sh.s.buffers.answer(0)
+		f.Body, f.Lent = wire.FloatBytes(run)
+	}
+	if !f.Lent {
+		a = sh.s.buffers.answer(n)
+		if err := p.ReadRows(a.values, w.rows.First, w.rows.IDs, w.rows.Count); err != nil {
+			return err
+		}
+		f.Body, _ = wire.FloatBytes(a.values)
 	}
 	a.head = wire.AppendAnswerHeader(a.head[:0], sh.seq, applied)
-	f := sh.frame(wire.KindRows)
-	f.Request, f.Clock, f.Release = w.request, sh.intake.MinClock(), a
-	body, ok := wire.FloatBytes(a.values)
-	if !ok {
-		a.head = wire.AppendFloats(a.head, a.values)
+	if f.Body == nil {
+		a.head = wire.AppendFloats(a.head, a.values) // their memory is not as on the wire
 	}
-	f.Payload, f.Body = a.head, body
+	f.Payload, f.Release = a.head, a
 	sh.sendWithAck(w.c, f)
 	return nil
 }
+
+// lentBytes is the least size of a run of rows that is sent from where it lies.
+// The shard stands still while the network takes what it takes at once, and the
+// rest is copied.
+const lentBytes = 32 << 10
 
 // answerScan sends the ids of rows that a sparse table stores. It needs sh.mu.
 func (sh *shard) answerScan(w *waitingGet) error {

@@ -16,10 +16,6 @@ import (
 // maxWaiting bounds the reads that may wait on one shard.
 const maxWaiting = 1 << 16
 
-// promptBytes is the size from which on an update is acknowledged at once, however
-// few wait for it: that costs little beside it, and its sender keeps it until then.
-const promptBytes = 64 << 10
-
 // shard is one life of one shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
 type shard struct {
@@ -163,6 +159,7 @@ func (sh *shard) pump() {
 	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
 		sh.apply(u)
+		sh.intake.Done(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
 			sh.evict(now)
@@ -181,13 +178,19 @@ func (sh *shard) pump() {
 // came. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
 	size := 0
+	var sums *sums
+	if u.Repeats {
+		sums = newSums()
+	}
 	for i, payload := range u.Parts {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
-			if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
-				panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+			if sums != nil {
+				sums.add(&b.Block, sh.parts[b.Table].Spec.Dim)
+				continue
 			}
+			sh.applyBlock(&b.Block, u.Clock)
 		}
 		if b.Err() != nil {
 			panic(fmt.Sprintf("server: an update that was checked cannot be read: %v", b.Err()))
@@ -198,11 +201,21 @@ func (sh *shard) apply(u *consistency.Update) {
 		u.Parts[i] = nil
 		sh.s.buffers.keep(payload)
 	}
+	if sums != nil {
+		sums.each(func(b *wire.Block) { sh.applyBlock(b, u.Clock) })
+	}
 	if !u.Lost {
 		sh.seq++
 	}
 	sh.dirty[u.Slot] = true
-	sh.large = sh.large || size >= promptBytes
+	sh.large = sh.large || size >= wire.PromptBytes
+}
+
+// applyBlock needs sh.mu.
+func (sh *shard) applyBlock(b *wire.Block, clock perdure.Clock) {
+	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, clock); err != nil {
+		panic(fmt.Sprintf("server: an update that was checked does not apply: %v", err))
+	}
 }
 
 // evict drops the rows that were not updated for long, where a table asks for it.

@@ -3,7 +3,9 @@
 //
 // A dense table's part is a run of rows, which are all there from the beginning.
 // A sparse table's part has no rows at first: a row is stored at its first
-// update, at the next position, and an Index finds the position of an id.
+// update, at the next position, and an Index finds the position of an id. Beside
+// its values and state it takes at most 24 bytes, while rows are added: 8 for the
+// id, 4 for the clock of its last update, 10 to find it, and what is made ahead.
 //
 // The numerics are fixed: a row's value is a function of its initial value and
 // of the deltas applied, in order. No operation is fused or reordered, so every

@@ -134,19 +134,16 @@ func TestIndexLarge(t *testing.T) {
 			x.Add(pattern(i))
 			want.add(pattern(i))
 			if count := int(i + 1); count&(count-1) == 0 || count%10_000 == 0 {
-				if most := 18.6*float64(count) + 25<<10 + pieceBytes; float64(x.bytes()) > most {
-					t.Fatalf("%s: %d bytes for %d ids, more than %.0f", name, x.bytes(), count, most)
+				if ids, most := 8*x.ids.room, max(9*count, 8*count+pieceBytes)+8; ids > most {
+					t.Fatalf("%s: room of %d bytes for %d ids", name, ids, count)
+				}
+				if tables, most := x.bytes()-8*x.ids.room, 9.6*1.02*float64(count)+25<<10; float64(tables) > most {
+					t.Fatalf("%s: hash tables of %d bytes for %d ids, more than %.0f", name, tables, count, most)
 				}
 			}
 		}
-		passed := 0
-		for i := range x.tables {
-			for _, b := range x.tables[i].buckets {
-				passed += int(b.over)
-			}
-		}
-		if passed > int(n)/8 {
-			t.Errorf("%s: %d of %d ids passed a full bucket", name, passed, n)
+		if passed, counted := x.passed(); passed > int(n)/8 || passed != counted {
+			t.Errorf("%s: %d of %d ids passed a full bucket, and %d are counted", name, passed, n, counted)
 		}
 		if err := sameIndex(x, want, perdure.RowID(1)<<63|12345); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -157,16 +154,57 @@ func TestIndexLarge(t *testing.T) {
 		if err := sameIndex(x, want, perdure.RowID(1)<<63|12345); err != nil {
 			t.Errorf("%s, restored: %v", name, err)
 		}
-		for i := range n - 1000 {
+		for i := n - n/4; i < n; i++ { // late ones found their buckets full
 			x.Remove(pattern(i))
 			want.remove(pattern(i))
 		}
-		if err := sameIndex(x, want, pattern(0), pattern(n-1001)); err != nil {
+		if passed, counted := x.passed(); passed != counted {
+			t.Errorf("%s, some removed: %d ids passed a full bucket, and %d are counted", name, passed, counted)
+		}
+		for i := range n - n/4 - 1000 {
+			x.Remove(pattern(i))
+			want.remove(pattern(i))
+		}
+		if err := sameIndex(x, want, pattern(0), pattern(n-1)); err != nil {
 			t.Errorf("%s, removed: %v", name, err)
 		}
 		if most := 3*6.4*1000 + 25<<10 + 2*pieceBytes; float64(x.bytes()) > most {
 			t.Errorf("%s: %d bytes after removals, more than %.0f", name, x.bytes(), most)
 		}
+	}
+}
+
+// passed counts how often an id had to go past a full bucket, and adds up what
+// the buckets have counted.
+func (x *Index) passed() (passed, counted int) {
+	for at := range x.n {
+		h := hash(x.ID(at))
+		here, _ := x.slot(h, at)
+		t := &x.tables[h>>56]
+		for i := t.home(h); &t.buckets[i] != here; i = t.next(i) {
+			passed++
+		}
+	}
+	for i := range x.tables {
+		for _, b := range x.tables[i].buckets {
+			counted += int(b.over)
+		}
+	}
+	return passed, counted
+}
+
+// An index whose length goes up and down around the end of a piece does not make
+// that piece each time.
+func TestIndexAroundPiece(t *testing.T) {
+	x := NewIndex()
+	for i := range perdure.RowID(1<<idShift + 1) {
+		x.Add(i)
+	}
+	if got := testing.AllocsPerRun(10, func() {
+		x.Remove(5)
+		x.Add(5)
+	}); got != 0 {
+		t.Errorf("%v allocations", got)
 	}
 }
 

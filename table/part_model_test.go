@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -172,17 +173,20 @@ type partCase struct {
 	ids        *rapid.Generator[perdure.RowID]
 }
 
-func drawPart(t *rapid.T) *partCase {
+func drawPart(t *rapid.T, sparse, evict bool) *partCase {
 	s := perdure.TableSpec{
 		Name: "t", Rows: 100, Dim: rapid.IntRange(1, 9).Draw(t, "dim"), Rule: rapid.SampledFrom(partRules).Draw(t, "rule"),
 		Init: perdure.Init{Kind: rapid.SampledFrom([]perdure.InitKind{perdure.InitZeros, perdure.InitUniform, perdure.InitNormal}).Draw(t, "init"), Scale: 1},
 	}
-	c := &partCase{pieceBytes: rapid.SampledFrom([]int{1, 64, 300, 1 << 20}).Draw(t, "bytes of a piece"), clock: rapid.Map(rapid.Int64Range(0, 30), func(v int64) perdure.Clock { return perdure.Clock(v) })}
+	c := &partCase{pieceBytes: rapid.SampledFrom([]int{1, 64, 300, 1 << 20}).Draw(t, "bytes of a piece"), clock: rapid.Map(rapid.Int64Range(0, 12), func(v int64) perdure.Clock { return perdure.Clock(v) })}
 	first, rows := perdure.RowID(rapid.IntRange(0, 5).Draw(t, "first")), rapid.IntRange(0, 40).Draw(t, "rows")
 	seed := rapid.Uint64().Draw(t, "seed")
 	c.want = &naivePart{id: 3, seed: seed, update: newUpdater(s.Rule, s.Dim), rows: map[perdure.RowID]*naiveRow{}}
-	if s.Sparse = rapid.Bool().Draw(t, "sparse"); s.Sparse {
-		s.Rows, s.Evict = 0, perdure.Clock(rapid.SampledFrom([]int{0, 1, 3, 4, 11}).Draw(t, "evict"))
+	if s.Sparse = sparse; sparse {
+		s.Rows = 0
+		if evict {
+			s.Evict = perdure.Clock(rapid.SampledFrom([]int{1, 3, 4, 11}).Draw(t, "evict"))
+		}
 		c.ids = rapid.OneOf(
 			rapid.Map(rapid.Uint64Range(0, 50), func(v uint64) perdure.RowID { return perdure.RowID(v) }),
 			rapid.Map(rapid.Uint64Range(0, 50), func(v uint64) perdure.RowID { return perdure.RowID(v << 58) }),
@@ -272,7 +276,7 @@ func (c *partCase) read(t *rapid.T) {
 }
 
 func (c *partCase) evict(t *rapid.T) {
-	c.min += perdure.Clock(rapid.IntRange(0, 20).Draw(t, "clocks on"))
+	c.min += perdure.Clock(rapid.IntRange(0, 12).Draw(t, "clocks on"))
 	want := 0
 	if k := c.want.spec.Evict; k > 0 {
 		step := max(1, k/4)
@@ -291,34 +295,37 @@ func (c *partCase) evict(t *rapid.T) {
 // A part does what single rows do, whatever is between: refused updates, reads,
 // eviction, and being restored from its image.
 func TestPartLikeRows(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := drawPart(t)
-		for range rapid.IntRange(1, 15).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "step") {
-			case 0:
-				q, err := restored(c.part, c.pieceBytes)
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.part = q
-			case 1:
-				c.evict(t)
-			case 2:
-				c.read(t)
-			default:
-				c.apply(t)
-			}
-			if err := c.want.sameImage(c.part); err != nil {
+	t.Run("dense", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { drawPart(t, false, false).run(t) }) })
+	t.Run("sparse", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { drawPart(t, true, false).run(t) }) })
+	t.Run("evicting", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { drawPart(t, true, true).run(t) }) })
+}
+
+func (c *partCase) run(t *rapid.T) {
+	for range rapid.IntRange(1, 15).Draw(t, "steps") {
+		switch rapid.IntRange(0, 5).Draw(t, "step") {
+		case 0:
+			q, err := restored(c.part, c.pieceBytes)
+			if err != nil {
 				t.Fatal(err)
 			}
+			c.part = q
+		case 1:
+			c.evict(t)
+		case 2:
+			c.read(t)
+		default:
+			c.apply(t)
 		}
-	})
+		if err := c.want.sameImage(c.part); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A sparse part of many rows and pieces, of usual size: with eviction of most,
 // it gives memory back, and goes on.
 func TestLargePart(t *testing.T) {
-	const n = 140_000
+	const n = 280_000
 	s := perdure.TableSpec{Name: "t", Sparse: true, Dim: 3, Evict: 8, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 	p := New(s, 0, 1, 0, 0)
 	ids := make([]perdure.RowID, n)
@@ -369,11 +376,34 @@ func TestLargePart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := q.planes[0].rows(5, 1), error(nil); got[0] != 6*15 || err != nil {
-		t.Errorf("row 5 is %v", got)
+	if got := q.planes[0].rows(5, 1)[0]; got != 6*15 {
+		t.Errorf("row 5 begins with %v, want 90", got)
 	}
 	if got := q.planes[0].rows(n-1, 1)[1]; got != 3*delta[3*n-2] {
 		t.Errorf("the last row is %v, want %v", got, 3*delta[3*n-2])
+	}
+}
+
+// A row that begins again has nothing of the row that was in its place.
+func TestPlaceUsedAgain(t *testing.T) {
+	for _, rule := range partRules {
+		s := perdure.TableSpec{Name: "t", Sparse: true, Dim: 3, Evict: 1, Rule: rule}
+		p := New(s, 0, 1, 0, 0)
+		if err := p.ApplyRows(0, []perdure.RowID{7}, 1, []float32{1, 2, 3}, 5); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Evict(7); got != 1 || p.Stored() != 0 {
+			t.Fatalf("%d rows are evicted, %d stay", got, p.Stored())
+		}
+		q := New(s, 0, 1, 0, 0)
+		for _, p := range []*Part{p, q} {
+			if err := p.ApplyRows(0, []perdure.RowID{8}, 1, []float32{1, 2, 3}, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := p.Image(), q.Image(); !reflect.DeepEqual(got, want) {
+			t.Errorf("rule %s: %v, want %v", rule.Kind, got, want)
+		}
 	}
 }
 

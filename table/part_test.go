@@ -78,3 +78,21 @@ func ExamplePart() {
 	// [-0.5 -1 -1.5 -2] <nil>
 	// table: row not on this shard: rows 98 to 100 of table weights; the shard holds 50 to 99
 }
+
+func ExamplePart_sparse() {
+	p := New(perdure.TableSpec{Name: "words", Sparse: true, Dim: 2, Evict: 8, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 0)
+	ids := []perdure.RowID{1 << 60, 17}
+	fmt.Println(p.ApplyRows(0, ids, 2, []float32{1, 2, 3, 4}, 0))
+	fmt.Println(p.ApplyRows(0, ids[:1], 1, []float32{1, 1}, 9))
+	fmt.Println(p.Evict(10), p.IDs(0, 100))
+
+	values := make([]float32, 4)
+	fmt.Println(p.ReadRows(values, 0, ids, 2), values, p.Stored())
+	fmt.Println(p.CheckRows(17, nil, 1, 2))
+	// Output:
+	// <nil>
+	// <nil>
+	// 1 [1152921504606846976]
+	// <nil> [2 3 0 0] 1
+	// table: row not on this shard: 1 consecutive rows of table words, which is sparse: name each row
+}

@@ -61,10 +61,16 @@ func (p *Part) Evict(min perdure.Clock) (evicted int) {
 	}
 	p.swept = oldest
 	n := p.index.Len()
-	for at := n - 1; at >= 0; at-- { // from the end: what fills a hole is known to stay
-		if perdure.Clock(p.touched.rows(at, 1)[0]) < oldest {
-			p.drop(at)
+	for end := n; end > 0; end -= batch { // from the end: what fills a hole is known to stay
+		var old [batch]int
+		k := 0
+		for at := end - 1; at >= max(0, end-batch); at-- {
+			if perdure.Clock(p.touched.rows(at, 1)[0]) < oldest {
+				old[k] = at
+				k++
+			}
 		}
+		p.drop(old[:k])
 	}
 	for i := range p.planes {
 		p.planes[i].trim(p.index.Len())
@@ -73,15 +79,24 @@ func (p *Part) Evict(min perdure.Clock) (evicted int) {
 	return n - p.index.Len()
 }
 
-// drop takes a row out. The last row takes its place, so that rows stay without
-// gaps.
-func (p *Part) drop(at int) {
-	p.index.Remove(p.index.ID(at))
-	last := p.index.Len()
-	for i := range p.planes {
-		copy(p.planes[i].rows(at, 1), p.planes[i].rows(last, 1))
+// drop takes rows out, at most batch, from the last to the first. The last row
+// of all takes the place of each, so that rows stay without gaps.
+func (p *Part) drop(rows []int) {
+	var ids, tail [batch]perdure.RowID
+	var at [batch]int
+	for i, row := range rows {
+		ids[i], tail[i] = p.index.ID(row), p.index.ID(p.index.Len()-1-i)
 	}
-	copy(p.touched.rows(at, 1), p.touched.rows(last, 1))
+	p.index.FindAll(tail[:len(rows)], at[:]) // brings what Remove changes from memory
+	p.index.FindAll(ids[:len(rows)], at[:])
+	for i, hole := range rows {
+		p.index.Remove(ids[i])
+		last := p.index.Len()
+		for i := range p.planes {
+			copy(p.planes[i].rows(hole, 1), p.planes[i].rows(last, 1))
+		}
+		copy(p.touched.rows(hole, 1), p.touched.rows(last, 1))
+	}
 }
 
 // Image is all that a part holds, as pieces of the part's own memory, in row

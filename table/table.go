@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/perdure/perdure"
 )
@@ -183,18 +182,28 @@ func (p *Part) ReadRows(dst []float32, first perdure.RowID, ids []perdure.RowID,
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		p.find(ids[:n], at[:n])
-		p.bring(at[:n], 1)
-		for i, at := range at[:n] {
-			row := dst[i*dim : (i+1)*dim]
-			if at < 0 {
-				fillInitial(row, p.Spec.Init, p.seed, p.id, ids[i])
-				continue
-			}
-			copy(row, p.planes[0].rows(at, 1))
-		}
+		p.copy(dst, ids[:n], at[:n])
 		ids, dst = ids[n:], dst[n*dim:]
 	}
 	return nil
+}
+
+// copy copies the rows at positions, or their initial values.
+func (p *Part) copy(dst []float32, ids []perdure.RowID, at []int) {
+	dim, ahead := p.Spec.Dim, p.ahead(1)
+	p.bring(at[:min(ahead, len(at))], 1)
+	for i, from := range at {
+		if i%ahead == 0 {
+			next := min(i+ahead, len(at))
+			p.bring(at[next:min(next+ahead, len(at))], 1)
+		}
+		row := dst[i*dim : (i+1)*dim]
+		if from < 0 {
+			fillInitial(row, p.Spec.Init, p.seed, p.id, ids[i])
+			continue
+		}
+		copy(row, p.planes[0].rows(from, 1))
+	}
 }
 
 // ApplyRows applies deltas, row after row, of an update of the given clock. The
@@ -219,7 +228,6 @@ func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, de
 				at[i] = p.store(id)
 			}
 		}
-		p.bring(at[:n], len(p.planes))
 		p.apply(at[:n], delta[:n*p.Spec.Dim], clock)
 		p.touch(at[:n], clock)
 		ids, delta = ids[n:], delta[n*p.Spec.Dim:]
@@ -238,39 +246,23 @@ func (p *Part) find(ids []perdure.RowID, at []int) {
 	}
 }
 
-// mostLines is how much of a row is brought from memory ahead of its use, in
-// lines of 64 bytes: of longer ones the processor brings the rest by itself.
-const mostLines = 8
-
-// bring has the first so many planes of the rows at positions brought from
-// memory, all at once, for what is done with them next. Positions of -1 are
-// passed over.
-func (p *Part) bring(at []int, planes int) {
-	var wanted [batch]unsafe.Pointer
-	for i := range p.planes[:planes] {
-		c := &p.planes[i]
-		n := 0
-		for _, at := range at {
-			if at >= 0 {
-				wanted[n] = unsafe.Pointer(unsafe.SliceData(c.rows(at, 1)))
-				n++
-			}
-		}
-		prefetch(&wanted[0], n, min((4*c.width+63)/64, mostLines))
-	}
-}
-
 // apply applies deltas to the rows at positions. Neighbours are handed over
 // together: with short rows, the calls would cost more than the work.
 func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
 	dim, last := p.Spec.Dim, 1<<p.planes[0].shift-1 // the last of its piece
-	for i := 0; i < len(at); {
-		n := 1
-		for i+n < len(at) && at[i+n] == at[i]+n && at[i+n]&last != 0 {
-			n++
+	ahead := p.ahead(len(p.planes))
+	p.bring(at[:min(ahead, len(at))], len(p.planes))
+	for i := 0; i < len(at); i += ahead {
+		end := min(i+ahead, len(at))
+		p.bring(at[end:min(end+ahead, len(at))], len(p.planes))
+		for j := i; j < end; {
+			n := 1
+			for j+n < end && at[j+n] == at[j]+n && at[j+n]&last != 0 {
+				n++
+			}
+			p.update.apply(p.memory(at[j], n), delta[j*dim:(j+n)*dim], clock)
+			j += n
 		}
-		p.update.apply(p.memory(at[i], n), delta[i*dim:(i+n)*dim], clock)
-		i += n
 	}
 }
 

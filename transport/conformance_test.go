@@ -100,6 +100,7 @@ func TestConformance(t *testing.T) {
 		{"too large a place", testPlaceTooLarge},
 		{"release", testRelease},
 		{"release of what is never sent", testReleaseUnsent},
+		{"bodies that are lent", testLent},
 	}
 	for _, s := range subjects() {
 		for _, c := range cases {

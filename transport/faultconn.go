@@ -68,6 +68,7 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 		return err
 	}
 	defer c.mu.Unlock()
+	keep(frames)
 	now := time.Now()
 	at := now.Add(c.layer.delay(c, now))
 	if at.After(c.last) { // else it goes with the batch before it
@@ -194,13 +195,13 @@ func (c *faultConn) Close() error {
 	default:
 		close(c.closed)
 	}
-	lost := c.dropHeld()
-	if len(lost) > 0 && !c.handing && !c.layer.isCut() {
-		_ = c.Conn.TrySend(lost...) // released either way
-		lost = nil
-	}
+	rest, inOrder := c.dropHeld(), !c.handing // pass takes no more now
 	c.mu.Unlock()
-	released(lost)
+	if len(rest) > 0 && inOrder && !c.layer.isCut() {
+		_ = c.Conn.TrySend(rest...) // in vain if it is full
+	} else {
+		released(rest)
+	}
 	err := c.Conn.Close()
 	c.passing.Wait()
 	return err

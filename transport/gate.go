@@ -120,3 +120,12 @@ func placed(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte) ([]by
 	}
 	return b, nil
 }
+
+// keep copies the lent bodies of frames that outlast their Send.
+func keep(frames []wire.Frame) {
+	for i := range frames {
+		if f := &frames[i]; f.Lent {
+			f.Body, f.Lent = f.Release.(wire.Keeper).Keep(f.Body), false
+		}
+	}
+}

@@ -19,7 +19,7 @@ const (
 	firstBytes = 4 << 10
 	// sumBytes is how much is read at most before the checksum's pass over it,
 	// so that the processor's cache still holds it.
-	sumBytes = 128 << 10
+	sumBytes = 256 << 10
 )
 
 // readBuffers are the buffers of connections that have received something which is

@@ -145,6 +145,39 @@ func TestLinkOrder(t *testing.T) {
 	})
 }
 
+// Place chooses memory for what comes after the Welcome.
+func TestLinkPlace(t *testing.T) {
+	serve := func(c Conn) {
+		welcome(c, "abc", "de")
+		hang(c)
+	}
+	var room [8]byte
+	change := func(l *linked) {
+		l.link.Place = func(f *wire.Frame, n int) []byte {
+			if f.Kind == wire.KindWelcome {
+				t.Error("asked for the place of the answer to Hello")
+			}
+			return room[:n-1]
+		}
+		l.link.Frame = func(_ Conn, f *wire.Frame) error {
+			if len(f.Body) == 0 || &f.Body[0] != &room[0] {
+				t.Error("a payload is not in its place")
+			}
+			l.events = append(l.events, string(f.Payload)+"|"+string(f.Body))
+			return nil
+		}
+	}
+	runLink(t, serve, change, func(l *linked) {
+		<-time.After(time.Second)
+		if err := l.end(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if want := []string{"up", "a|bc", "d|e", "down"}; !slices.Equal(l.events, want) {
+			t.Errorf("events %q, want %q", l.events, want)
+		}
+	})
+}
+
 // What the link says first is its Hello, asked for anew on each connection.
 func TestLinkSaysHello(t *testing.T) {
 	var said []wire.Hello

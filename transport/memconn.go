@@ -240,7 +240,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	flights := make([]flight, len(frames))
 	for i, f := range frames {
 		f.Payload = slices.Concat(f.Payload, f.Body)
-		f.Body, f.Release = nil, nil
+		f.Body, f.Release, f.Lent = nil, nil, false
 		flights[i].frame = f
 	}
 	released(frames)

@@ -90,6 +90,22 @@ func (o *outgoing) advance(n int) {
 	}
 }
 
+// keep copies what is not written of the lent bodies of the frames lined up.
+func (o *outgoing) keep(frames []wire.Frame) {
+	for i := range frames {
+		f := &frames[i]
+		if !f.Lent {
+			continue
+		}
+		f.Lent = false
+		for j, piece := range o.vector { // it ends where the body does, if it is one of it
+			if n, m := len(piece), len(f.Body); n <= m && &piece[n-1] == &f.Body[m-1] {
+				o.vector[j] = f.Release.(wire.Keeper).Keep(piece)
+			}
+		}
+	}
+}
+
 // finish ends a chunk that is written, and returns its bytes.
 func (o *outgoing) finish() (bytes int) {
 	clear(o.pieces) // lets the payloads go

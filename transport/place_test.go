@@ -2,8 +2,10 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -278,4 +280,62 @@ func rawPair(t testing.TB, tcp TCP) (Conn, net.Conn) {
 	must(t, err)
 	t.Cleanup(func() { raw.Close(); c.Close() })
 	return c, raw
+}
+
+// lender lends the body of a frame, and keeps copies.
+type lender struct {
+	counter
+	kept [][]byte
+}
+
+func (l *lender) Keep(body []byte) []byte {
+	l.kept = append(l.kept, slices.Clone(body))
+	return l.kept[len(l.kept)-1]
+}
+
+// testLent sends frames whose bodies are changed as soon as Send has returned:
+// what arrives is what was sent.
+func testLent(t *testing.T, s subject) {
+	near, far := connect(t, s)
+	var lenders []*lender
+	var sizes []int
+	for i := range 60 {
+		sizes = append(sizes, []int{300 << 10, 1, 0, 700, 70 << 10, 1 << 20}[i%6])
+	}
+	sent := make(chan error, 1)
+	go func() {
+		body := make([]byte, 1<<20)
+		var err error
+		for i, size := range sizes {
+			for j := range body[:size] {
+				body[j] = byte(i + j/1000)
+			}
+			l := new(lender)
+			lenders = append(lenders, l)
+			f := numbered(i, []byte("head"))
+			f.Body, f.Release, f.Lent = body[:size], l, true
+			err = errors.Join(err, near.Send(f))
+			clear(body[:size])
+		}
+		sent <- err
+	}()
+	for i, size := range sizes {
+		var f wire.Frame
+		must(t, far.Recv(&f))
+		if len(f.Payload) != 4+size {
+			t.Fatalf("frame %d has %d bytes, want %d", i, len(f.Payload), 4+size)
+		}
+		for j, b := range f.Payload[4:] {
+			if b != byte(i+j/1000) {
+				t.Fatalf("byte %d of frame %d is %d, want %d", j, i, b, byte(i+j/1000))
+			}
+		}
+	}
+	must(t, <-sent)
+	must(t, near.Close())
+	for i, l := range lenders {
+		if n := l.n.Load(); n != 1 || len(l.kept) > 1 {
+			t.Errorf("frame %d was released %d times, and %d parts of it were kept", i, n, len(l.kept))
+		}
+	}
 }

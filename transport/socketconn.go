@@ -97,6 +97,7 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 		return err
 	}
 	if c.busy {
+		keep(frames)
 		c.queue = append(c.queue, frames...)
 		c.mu.Unlock()
 		return nil
@@ -114,12 +115,14 @@ func (c *socketConn) sendNow(frames []wire.Frame) {
 	for len(frames) > 0 && done < directBytes {
 		k := c.out.lineUp(frames)
 		if !c.tryWrite() {
+			c.out.keep(frames[:k])
 			break
 		}
 		done += c.out.finish()
 		released(frames[:k])
 		frames = frames[k:]
 	}
+	keep(frames)
 	c.out.frames = append(c.out.frames, frames...)
 	if c.passOn(done) {
 		go c.writer()

@@ -33,7 +33,8 @@ type Conn interface {
 	// Send takes the frames in order, as one batch, and returns: it writes what
 	// the network takes at once and leaves the rest to the connection's own
 	// goroutine. It blocks while more than the connection's bound of bytes is
-	// queued, and fails once the connection is broken.
+	// queued, and fails once the connection is broken. A Send is a system call at
+	// least: small frames are cheaper together.
 	//
 	// Payload and Body are not copied: they must stay unchanged until Release is
 	// called or, without one, until the connection is closed or the peer has
@@ -41,7 +42,8 @@ type Conn interface {
 	// of it: when the network has its bytes, when the connection has broken, and
 	// also when Send fails; at the latest before Close returns. It may be called
 	// before Send returns and by its goroutine, so it must not take a lock that
-	// the caller holds. The slice of frames is the caller's again when Send returns:
+	// the caller holds. A body that is lent stays unchanged until Send returns, and
+	// is copied by its Keeper where that is not enough. The slice of frames is the caller's again when Send returns:
 	// one that is used again and again costs no allocation.
 	Send(frames ...wire.Frame) error
 	// TrySend is Send for those who must not wait: it fails with ErrFull, and

@@ -30,7 +30,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/perdure/perdure"
 )
@@ -46,6 +45,10 @@ const (
 	// PartBytes is the payload size that senders aim to stay below: larger
 	// updates are sent in parts, larger reads as several requests.
 	PartBytes = 1 << 20
+	// PromptBytes is the size of an update, headers left out, from which on servers
+	// acknowledge it at once, asked or not: that costs little beside it, and its
+	// sender keeps it until then.
+	PromptBytes = 16 << 10
 )
 
 const magic = "PRDR"
@@ -88,6 +91,9 @@ const (
 const (
 	FlagTicked uint16 = 1 << 0 // Update: its sender has already decided to tick it
 	FlagNone   uint16 = 1 << 1 // State: nothing was saved
+	// FlagRepeats says that rows are in an Update more than once: their deltas are
+	// added up, in order, before they are applied. The last part has it if any needs it.
+	FlagRepeats uint16 = 1 << 2
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.
@@ -115,6 +121,17 @@ type Frame struct {
 	// on has no more use for Payload and Body: they are on their way, or never
 	// will be.
 	Release Releaser
+	// Lent says that Body is only there until Send returns: of what is not written
+	// by then the transport asks Release, a Keeper, for a copy.
+	Lent bool
+}
+
+// Keeper is a Releaser of frames whose body is lent. Keep returns a copy of a
+// part of the body that stays as it is until Release. It is called at most once
+// for a frame.
+type Keeper interface {
+	Releaser
+	Keep(body []byte) []byte
 }
 
 // Releaser takes back what a frame's bytes lie in. It is called from any
@@ -132,8 +149,6 @@ var (
 	ErrChecksum = errors.New("wire: checksum mismatch")
 	ErrPayload  = errors.New("wire: malformed payload")
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // PutHeader writes the header of f, with the checksum over it and its payload,
 // into dst[:HeaderBytes].
@@ -158,8 +173,7 @@ func PutHeader(dst []byte, f *Frame) {
 }
 
 func checksum(header, payload, body []byte) uint32 {
-	sum := crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
-	return crc32.Update(sum, castagnoli, body)
+	return addCold(addCold(add(0, header), payload), body)
 }
 
 // ParseHeader reads the header in src[:HeaderBytes] into f and returns the
@@ -213,11 +227,11 @@ type Sum struct{ want, have uint32 }
 func BeginSum(header []byte) Sum {
 	want := binary.LittleEndian.Uint32(header[12:])
 	binary.LittleEndian.PutUint32(header[12:], 0)
-	return Sum{want: want, have: crc32.Checksum(header[:HeaderBytes], castagnoli)}
+	return Sum{want: want, have: add(0, header[:HeaderBytes])}
 }
 
 // Add adds the next piece of the payload.
-func (s *Sum) Add(piece []byte) { s.have = crc32.Update(s.have, castagnoli, piece) }
+func (s *Sum) Add(piece []byte) { s.have = add(s.have, piece) }
 
 // Verify gives ErrChecksum unless what was added is the whole payload, unchanged.
 func (s *Sum) Verify() error {

@@ -16,7 +16,7 @@ type cache struct {
 	values  []float32    // by place
 	read    []*reading   // by place; nil: never read
 	uniform bool         // dense: all rows have the same reading, not nil
-	floor   reading      // sparse: the newest answer that was ever taken
+	floor   reading      // the newest answer that did not go into the cache
 }
 
 // reading says what a cached row contains.

@@ -55,6 +55,7 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
+	mostSpare          = 64 << 20 // bytes of updates that are safe, kept to be used again
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -94,6 +95,7 @@ type Client struct {
 	state       []byte      // what the program wants saved; nil: nothing
 	stateDirty  bool        // the next update carries it
 	keptBytes   int64
+	spareLeft   int  // bytes that may still be kept of updates that are safe
 	built       bool // this clock's updates exist: a call of Clock was interrupted
 	stats       stats
 }
@@ -128,7 +130,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
-		slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {
@@ -204,18 +206,12 @@ func (c *Client) isWelcome() bool {
 // wait waits until ready, an error of its own, the client's end or ctx's end.
 // It needs c.mu, which it gives up while it waits.
 func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
-	var woken chan struct{}
+	if over, err := c.look(ready); over {
+		return err
+	}
+	woken := c.newWait()
+	defer c.freeWait(woken)
 	for {
-		if c.err != nil {
-			return c.err
-		}
-		if ok, err := ready(); ok || err != nil {
-			return err
-		}
-		if woken == nil {
-			woken = c.newWait()
-			defer c.freeWait(woken)
-		}
 		c.mu.Unlock()
 		select {
 		case <-woken:
@@ -225,7 +221,19 @@ func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if over, err := c.look(ready); over {
+			return err
+		}
 	}
+}
+
+// look reports whether a wait is over, and how. It needs c.mu.
+func (c *Client) look(ready func() (bool, error)) (over bool, err error) {
+	if c.err != nil {
+		return true, c.err
+	}
+	ok, err := ready()
+	return ok || err != nil, err
 }
 
 // newWait needs c.mu.

@@ -179,8 +179,10 @@ func (c *Client) builder(sh *shardLink) partBuilder {
 }
 
 // Flush sends what was Inc'd to the table so far in this clock, while the program
-// goes on computing: a large update is then on its way before Clock. The rows
-// must not be Inc'd again in this clock. Nothing is applied before Clock.
+// goes on computing, so that a large update is on its way before Clock. (What
+// fills a message leaves by itself, unless rows were Inc'd twice in the last
+// clock.) It changes nothing else: nothing is applied before Clock, and rows that
+// are Inc'd again are sent again, to be added up by the server.
 func (t *Table) Flush() error {
 	c := t.c
 	c.mu.Lock()
@@ -188,25 +190,32 @@ func (t *Table) Flush() error {
 	if err := c.mayInc(); err != nil {
 		return err
 	}
-	if c.view.Pause || c.ended() {
-		return nil // Clock will say what becomes of it
-	}
 	for _, p := range t.parts {
-		if p.deltas.n == p.deltas.gone {
-			continue
-		}
-		sh := c.shards[p.shard]
-		b := c.builder(sh)
-		p.encode(&b, t)
-		b.flush()
-		if err := b.check(); err != nil {
+		if err := t.send(p); err != nil {
 			return err
-		}
-		if sh.open {
-			sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
 		}
 	}
 	c.flush()
+	return nil
+}
+
+// send puts a part's deltas into the update of the present clock, and makes them
+// ready to leave. It needs c.mu.
+func (t *Table) send(p *part) error {
+	c := t.c
+	if p.deltas.n == p.deltas.gone || c.view.Pause || c.ended() || c.built {
+		return nil // else Clock will say what becomes of it
+	}
+	sh := c.shards[p.shard]
+	b := c.builder(sh)
+	p.encode(&b, t)
+	b.flush()
+	if err := b.check(); err != nil {
+		return err
+	}
+	if sh.open {
+		sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
+	}
 	return nil
 }
 
@@ -228,8 +237,9 @@ func (c *Client) Settle(ctx context.Context) error {
 	}
 	if !c.allApplied() {
 		c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
-			if len(sh.kept) == 0 {
-				return frames
+			n := len(sh.kept)
+			if n == 0 || sh.kept[n-1].payloadBytes() >= wire.PromptBytes {
+				return frames // the server will say so by itself
 			}
 			return append(frames, c.shardFrame(sh, wire.KindSync))
 		})

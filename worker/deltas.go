@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"fmt"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
@@ -10,22 +8,28 @@ import (
 
 // deltas are what was Inc'd to a part's rows in the present clock. They lie in
 // the order in which the rows were first touched, which is how an update has
-// them: it takes the memory over as it is.
+// them: it takes the memory over as it is, at Clock or before.
 type deltas struct {
 	dim    int
-	n      int       // rows touched in this clock
-	gone   int       // so many of them, the first, have left already: Flush
-	values []float32 // of the rows gone … n-1
+	n      int       // entries of this clock: rows, and again each that was touched after it had left
+	gone   int       // so many of them, the first, have left
+	values []float32 // of the entries gone … n-1
 
-	rows  int     // dense: of the part
-	pos   []int32 // dense: 1 + a row's place among the n; 0: not touched
-	spans []span  // dense: all n rows as runs, in order
-	from  int     // dense: the first span that has not left
+	// Where a row's entry is: 1 + its number, 0 if it has none. By the row's number
+	// in a dense part, by its position in the index in a sparse one.
+	pos   []int32
+	rows  int          // dense: of the part
+	index *table.Index // sparse; nil for a dense part
 
-	index *table.Index    // sparse: a row's place among the n
-	ids   []perdure.RowID // sparse: the rows gone … n-1
+	spans []span          // dense: the entries as runs of rows, in order
+	from  int             // dense: the first span that has not left
+	ids   []perdure.RowID // sparse: the rows of the entries gone … n-1
 
-	spare []memory // of updates that are safe
+	twice   bool // a row was touched twice in this clock
+	streams bool // no row was touched twice in the last one: what is complete may leave early
+
+	spare     []memory // of updates that are safe
+	spareLeft *int     // bytes that the client may still keep so
 }
 
 // memory is what deltas lie in.
@@ -34,101 +38,95 @@ type memory struct {
 	ids    []perdure.RowID
 }
 
-// mostSpare is how many updates' memory a part keeps to be used again.
-const mostSpare = 3
+func (m memory) bytes() int { return 4*cap(m.values) + 8*cap(m.ids) }
 
-func (d *deltas) init(spec perdure.TableSpec, rows int) {
-	d.dim, d.rows = spec.Dim, rows
+// recycle takes back the memory of an update that is safe.
+func (d *deltas) recycle(m memory) {
+	if n := m.bytes(); n <= *d.spareLeft {
+		*d.spareLeft -= n
+		d.spare = append(d.spare, m)
+	}
+}
+
+func (d *deltas) init(spec perdure.TableSpec, rows int, spareLeft *int) {
+	d.dim, d.rows, d.streams, d.spareLeft = spec.Dim, rows, true, spareLeft
 	if spec.Sparse {
 		d.index = table.NewIndex()
 	}
 }
 
-var errFlushed = fmt.Errorf("%w: rows that were flushed in this clock cannot be Inc'd again before the next", perdure.ErrUsage)
-
-// mayAdd refuses a run of rows some of which have left already.
-func (d *deltas) mayAdd(at, n int) error {
-	if d.gone == 0 {
-		return nil
-	}
-	for _, k := range d.pos[at : at+n] {
-		if k > 0 && int(k) <= d.gone {
-			return errFlushed
-		}
-	}
-	return nil
-}
-
-// mayAdd is deltas.mayAdd for one row.
-func (p *part) mayAdd(row perdure.RowID) error {
-	d := &p.deltas
-	if d.index == nil {
-		return d.mayAdd(int(row-p.first), 1)
-	}
-	if d.gone > 0 {
-		if k, ok := d.index.Find(row); ok && k < d.gone {
-			return errFlushed
-		}
-	}
-	return nil
-}
-
-// addRun adds deltas to a run of a dense part's rows.
-func (d *deltas) addRun(at, n int, delta []float32) {
+// addRun adds deltas to a run of a dense part's rows. It reports whether rows
+// were among them that have left already.
+func (d *deltas) addRun(at, n int, delta []float32) (again bool) {
 	if d.pos == nil {
 		d.pos = make([]int32, d.rows)
 	}
 	for j := 0; j < n; {
 		k, first := j+1, d.pos[at+j]
-		if first > 0 {
+		if int(first) > d.gone {
 			for k < n && d.pos[at+k] == first+int32(k-j) {
 				k++
 			}
 			d.sum(int(first)-1, delta[j*d.dim:k*d.dim])
-		} else {
-			for k < n && d.pos[at+k] == 0 {
-				k++
-			}
-			d.push(delta[j*d.dim : k*d.dim])
-			d.span(at+j, k-j)
+			j = k
+			continue
 		}
+		for k < n && d.pos[at+k] == 0 && first == 0 {
+			k++
+		}
+		again = again || first > 0
+		d.push(delta[j*d.dim : k*d.dim])
+		d.span(at+j, k-j)
 		j = k
 	}
+	d.twice = d.twice || again
+	return again
 }
 
-// addRow adds a delta to a row of a sparse part.
-func (d *deltas) addRow(row perdure.RowID, delta []float32) {
+// addRow is addRun for a row of a sparse part.
+func (d *deltas) addRow(row perdure.RowID, delta []float32) (again bool) {
 	k, added := d.index.Add(row)
-	if !added {
-		d.sum(k, delta)
-		return
+	if added {
+		d.pos = append(d.pos, 0)
+	}
+	first := d.pos[k]
+	if int(first) > d.gone {
+		d.sum(int(first)-1, delta)
+		return false
 	}
 	d.push(delta)
 	d.ids = append(d.ids, row)
 	d.n++
+	d.pos[k] = int32(d.n)
+	again = first > 0
+	d.twice = d.twice || again
+	return again
 }
 
-// sum adds deltas to those of rows that were touched before, from the k-th on.
+// sum adds deltas to those of entries, from the k-th on.
 func (d *deltas) sum(k int, delta []float32) {
+	d.twice = true
 	to := d.values[(k-d.gone)*d.dim:][:len(delta)]
 	table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, d.dim, to, delta, 0)
 }
 
-// push appends the deltas of rows that are touched for the first time.
+// push appends the deltas of new entries.
 func (d *deltas) push(delta []float32) {
 	if n := len(d.spare); d.values == nil && n > 0 {
-		d.values, d.ids = d.spare[n-1].values[:0], d.spare[n-1].ids[:0]
+		m := d.spare[n-1]
 		d.spare = d.spare[:n-1]
+		*d.spareLeft += m.bytes()
+		d.values, d.ids = m.values[:0], m.ids[:0]
 	}
 	d.values = append(d.values, delta...)
 }
 
-// span notes rows of a dense part as touched.
+// span notes new entries of a run of rows.
 func (d *deltas) span(at, n int) {
-	for i := at; i < at+n; i++ {
-		d.n++
-		d.pos[i] = int32(d.n)
+	for i := range d.pos[at : at+n] {
+		d.pos[at+i] = int32(d.n + 1 + i)
 	}
+	d.n += n
 	if last := len(d.spans) - 1; last >= d.from && d.spans[last].at+d.spans[last].n == at {
 		d.spans[last].n += n
 		return
@@ -138,19 +136,22 @@ func (d *deltas) span(at, n int) {
 
 // find returns what was Inc'd to a row and has not left yet; nil: nothing.
 func (d *deltas) find(p *part, row perdure.RowID) []float32 {
-	k := -1
+	k := 0
 	if d.index != nil {
 		if at, ok := d.index.Find(row); ok {
-			k = at
+			k = int(d.pos[at])
 		}
 	} else if d.pos != nil {
-		k = int(d.pos[row-p.first]) - 1
+		k = int(d.pos[row-p.first])
 	}
-	if k < d.gone {
+	if k <= d.gone {
 		return nil
 	}
-	return d.values[(k-d.gone)*d.dim:][:d.dim]
+	return d.values[(k-1-d.gone)*d.dim:][:d.dim]
 }
+
+// bytes returns the size of what has not left.
+func (d *deltas) bytes() int { return 4 * len(d.values) }
 
 // runBytes is the least size of a run of rows that gets a block of its own.
 const runBytes = 4 << 10
@@ -174,7 +175,7 @@ func (p *part) encode(b *partBuilder, t *Table) {
 // encodeSpans makes a block of each long run, and lists of the short ones between.
 func (p *part) encodeSpans(b *partBuilder, t *Table) {
 	d, dim := &p.deltas, p.deltas.dim
-	spans, at := d.spans[d.from:], 0 // at: rows of values that are encoded or in ids
+	spans, at := d.spans[d.from:], 0 // at: entries that are encoded or in ids
 	ids := b.u.ids[len(b.u.ids):]
 	list := func() {
 		p.encodeList(b, t, ids, d.values[(at-len(ids))*dim:at*dim])
@@ -190,8 +191,8 @@ func (p *part) encodeSpans(b *partBuilder, t *Table) {
 			continue
 		}
 		list()
-		for i := 0; i < s.n; i += b.runRows(dim) {
-			n := min(b.runRows(dim), s.n-i)
+		for i := 0; i < s.n; i += runRows(dim) {
+			n := min(runRows(dim), s.n-i)
 			b.block(wire.Block{
 				Rows:   wire.Rows{Table: t.id, First: p.first + perdure.RowID(s.at+i), Count: n},
 				Values: d.values[(at+i)*dim : (at+i+n)*dim],
@@ -221,7 +222,9 @@ func (d *deltas) reset() {
 	d.spans, d.from = d.spans[:0], 0
 	if d.index != nil && d.n > 0 {
 		d.index.Reset()
+		d.pos = d.pos[:0]
 	}
 	d.values, d.ids = d.values[:0], d.ids[:0]
 	d.n, d.gone = 0, 0
+	d.streams, d.twice = !d.twice, false
 }

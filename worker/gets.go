@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -31,6 +30,7 @@ type get struct {
 	batches []*batch
 
 	dst    []float32 // where the rows go; nil: into the cache only
+	pass   bool      // they do not go into the cache
 	placer *peer     // who is receiving an answer into dst
 	to     int       // the row of dst at which they begin
 	at     []int32   // or, for a list, the row of dst for each
@@ -41,9 +41,11 @@ type get struct {
 
 // newGet makes a request up. It needs c.mu.
 func (c *Client) newGet(kind wire.Kind, t *Table, s perdure.ShardID, need perdure.Clock) *get {
-	g := &get{}
+	var g *get
 	if n := len(c.freeGets); n > 0 {
 		g, c.freeGets = c.freeGets[n-1], c.freeGets[:n-1]
+	} else {
+		g = new(get)
 	}
 	c.nextRequest++
 	*g = get{
@@ -280,9 +282,9 @@ func (g *get) take(c *Client, sh *shardLink, r *reading, values []float32, place
 	switch {
 	case g.rows.Count == 0:
 		return false
-	case p.cache.index != nil && p.cache.floor.newer(r):
+	case p.cache.floor.newer(r):
 		return true
-	case p.cache.index != nil:
+	case g.pass || p.cache.index != nil:
 		p.cache.floor = reading{epoch: r.epoch, seq: r.seq}
 	}
 	own := t.pending(sh, r)
@@ -306,6 +308,13 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 		}
 	}
 	cc := &p.cache
+	if g.pass {
+		cc.uniform = false
+		if cc.read != nil {
+			clear(cc.read[at : at+g.rows.Count]) // the reader has newer ones now
+		}
+		return false
+	}
 	cc.open()
 	whole := g.rows.Count == p.rows
 	for j := at; j < at+g.rows.Count; {
@@ -366,8 +375,13 @@ func (t *Table) keeps(g *get) bool {
 	if !t.spec.Sparse || g.dst == nil {
 		return true
 	}
+	return t.reuses() && t.c.sparseBytes() < t.c.cfg.CacheBytes
+}
+
+// reuses reports whether a cached row may answer reads of later clocks.
+func (t *Table) reuses() bool {
 	m := t.spec.Consistency
-	return m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact && t.c.sparseBytes() < t.c.cfg.CacheBytes
+	return m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact
 }
 
 // pending reports whether own updates exist that an answer does not contain and
@@ -382,60 +396,4 @@ func (t *Table) pending(sh *shardLink, r *reading) bool {
 		return true
 	}
 	return t.parts[sh.id].deltas.n > 0 && contained <= c.clock
-}
-
-// overlay puts own updates that an answer does not contain on top of a run of its
-// rows, so that the program reads its own writes. It needs c.mu.
-func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
-	c, contained := t.c, r.applied[t.c.slot]
-	for _, u := range sh.kept {
-		if u.clock < contained {
-			continue
-		}
-		for i := range u.blocks {
-			if u.blocks[i].Table == t.id {
-				t.overlayBlock(u, i, rows, values)
-			}
-		}
-	}
-	if contained > c.clock {
-		return
-	}
-	dim := t.spec.Dim
-	for i := range rows.Count {
-		if delta := p.deltas.find(p, rows.First+perdure.RowID(i)); delta != nil {
-			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, c.clock)
-		}
-	}
-}
-
-// overlayBlock applies what a block of an own update has for a run of rows.
-func (t *Table) overlayBlock(u *update, block int, rows *wire.Rows, values []float32) {
-	b, dim := &u.blocks[block], t.spec.Dim
-	end := rows.First + perdure.RowID(rows.Count-1) // the last: one more may not be a number
-	if b.IDs == nil {
-		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
-		if from <= to {
-			i, j, n := int(from-rows.First)*dim, int(from-b.First)*dim, int(to-from+1)*dim
-			table.Apply(t.spec.Rule, dim, values[i:i+n], b.Values[j:j+n], u.clock)
-		}
-		return
-	}
-	apply := func(i, j int) {
-		table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim], u.clock)
-	}
-	if rows.Count < len(b.IDs) {
-		index := u.index(block)
-		for i := range rows.Count {
-			if j, ok := index[rows.First+perdure.RowID(i)]; ok {
-				apply(i, int(j))
-			}
-		}
-		return
-	}
-	for j, id := range b.IDs {
-		if id >= rows.First && id <= end {
-			apply(int(id-rows.First), j)
-		}
-	}
 }

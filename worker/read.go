@@ -13,6 +13,7 @@ type batch struct {
 	c     *Client
 	t     *Table
 	dst   []float32       // what the rows are read into
+	pass  bool            // what is fetched does not go into the cache
 	left  int             // requests not answered yet
 	again bool            // some rows are in the cache only now, or were not fresh enough: read again
 	gets  []*get          // the requests of this batch
@@ -32,9 +33,11 @@ type sight struct {
 
 // newBatch needs c.mu.
 func (c *Client) newBatch(t *Table, dst []float32) *batch {
-	b := &batch{}
+	var b *batch
 	if n := len(c.freeBatches); n > 0 {
 		b, c.freeBatches = c.freeBatches[n-1], c.freeBatches[:n-1]
+	} else {
+		b = new(batch)
 	}
 	*b = batch{c: c, t: t, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
 	for len(b.open) < len(c.shards) {
@@ -70,6 +73,11 @@ func (b *batch) follow(g *get) {
 	g.batches = append(g.batches, b)
 }
 
+// passBytes is the least size of a run of rows that is not kept in the cache if
+// only the present clock could read it there again: its reader has it, and
+// copying it once more would cost nearly as much as fetching it.
+const passBytes = 64 << 10
+
 // read copies out what the cache may answer, and fetches the rest.
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
 	c := t.c
@@ -80,6 +88,7 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 			return err
 		}
 		b := c.newBatch(t, dst)
+		b.pass = rows.IDs == nil && 4*len(dst) >= passBytes && !t.reuses()
 		if rows.IDs == nil {
 			t.collectRun(b, rows)
 		} else {
@@ -203,7 +212,7 @@ func (t *Table) wantRow(b *batch, p *part, row perdure.RowID, to int) {
 // begin begins a request of rows of a part.
 func (b *batch) begin(p *part, first perdure.RowID, to int) *get {
 	g := b.c.newGet(wire.KindGet, b.t, p.shard, b.t.need(b.c.readClock()))
-	g.rows.First, g.dst, g.to = first, b.dst, to
+	g.rows.First, g.dst, g.to, g.pass = first, b.dst, to, b.pass
 	b.open[p.shard] = g
 	return g
 }

@@ -92,7 +92,7 @@ func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
 		}
 		p.cache.init(spec, p.rows)
-		p.deltas.init(spec, p.rows)
+		p.deltas.init(spec, p.rows, &c.spareLeft)
 		t.parts = append(t.parts, p)
 	}
 	return t
@@ -222,16 +222,37 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.c.mayInc(); err != nil {
 		return err
 	}
-	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.mayAdd(at, run) }); err != nil {
-		return fmt.Errorf("%w of table %s", err, t.spec.Name)
-	}
 	dim := t.spec.Dim
 	return t.eachRun(first, n, func(p *part, at, run, i int) error {
-		d := delta[i*dim : (i+run)*dim]
-		p.deltas.addRun(at, run, d)
-		t.show(p, at, run, d)
+		for from := 0; from < run; from += runRows(dim) {
+			k := min(runRows(dim), run-from)
+			d := delta[(i+from)*dim : (i+from+k)*dim]
+			again := p.deltas.addRun(at+from, k, d)
+			t.show(p, at+from, k, d)
+			if err := t.added(p, again); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
+}
+
+// added follows up on an Inc to a part: what is enough for a part of an update
+// leaves now, while the program goes on, unless rows are likely to be Inc'd
+// again.
+func (t *Table) added(p *part, again bool) error {
+	c, d := t.c, &p.deltas
+	if again {
+		c.shards[p.shard].building.repeats = true
+	}
+	if !d.streams || d.twice || d.bytes() < wire.PartBytes-4*d.dim-64 {
+		return nil
+	}
+	if err := t.send(p); err != nil {
+		return err
+	}
+	c.flush()
+	return nil
 }
 
 // eachRun calls f for the piece of a run of rows that each part holds: its place
@@ -263,20 +284,19 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 		return err
 	}
 	dim := t.spec.Dim
-	for _, row := range rows {
-		if err := t.part(row).mayAdd(row); err != nil {
-			return fmt.Errorf("%w of table %s", err, t.spec.Name)
-		}
-	}
 	for i, row := range rows {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
+		again := false
 		if t.spec.Sparse {
-			p.deltas.addRow(row, d)
+			again = p.deltas.addRow(row, d)
 		} else {
-			p.deltas.addRun(int(row-p.first), 1, d)
+			again = p.deltas.addRun(int(row-p.first), 1, d)
 		}
 		if at := p.cache.find(p, row); at >= 0 {
 			t.show(p, at, 1, d)
+		}
+		if err := t.added(p, again); err != nil {
+			return err
 		}
 	}
 	return nil

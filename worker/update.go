@@ -18,6 +18,9 @@ type update struct {
 	sent   int  // parts that have left
 	again  bool // it was sent again: parts of it may still be queued somewhere
 	ticked bool // staged on all shards: to be applied whatever happens
+	// Rows are in it more than once: the server adds their deltas up before it
+	// applies them.
+	repeats bool
 
 	arena   []byte          // what the parts' heads lie in
 	ids     []perdure.RowID // what the ids of runs that became lists lie in
@@ -50,14 +53,36 @@ func (u *update) index(block int) map[perdure.RowID]int32 {
 	return index
 }
 
+// find returns the deltas of a row in a block; nil: it has none.
+func (u *update) find(block int, row perdure.RowID, dim int) []float32 {
+	b, at := &u.blocks[block], 0
+	if b.IDs != nil {
+		i, ok := u.index(block)[row]
+		if !ok {
+			return nil
+		}
+		at = int(i)
+	} else if row < b.First || row-b.First >= perdure.RowID(b.Count) {
+		return nil
+	} else {
+		at = int(row - b.First)
+	}
+	return b.Values[at*dim : (at+1)*dim]
+}
+
+// payloadBytes returns what the server reckons as the update's size.
+func (u *update) payloadBytes() int64 { return u.bytes - wire.HeaderBytes*int64(len(u.parts)) }
+
 // mostFreeUpdates is how many updates a shard keeps to be used again.
 const mostFreeUpdates = 4
 
 // newUpdate begins an update of the present clock. It needs c.mu.
 func (c *Client) newUpdate(sh *shardLink) *update {
-	u := &update{}
+	var u *update
 	if n := len(sh.free); n > 0 {
 		u, sh.free = sh.free[n-1], sh.free[:n-1]
+	} else {
+		u = new(update)
 	}
 	*u = update{
 		clock: c.clock, open: true,
@@ -72,9 +97,7 @@ func (sh *shardLink) recycle(u *update) {
 		return
 	}
 	for _, m := range u.taken {
-		if len(m.from.spare) < mostSpare {
-			m.from.spare = append(m.from.spare, m.memory)
-		}
+		m.from.recycle(m.memory)
 	}
 	clear(u.taken)
 	clear(u.parts)
@@ -104,7 +127,7 @@ func (b *partBuilder) check() error {
 }
 
 // runRows is how many rows of a run go into one block.
-func (b *partBuilder) runRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
+func runRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
 
 func (b *partBuilder) block(block wire.Block) {
 	u, n := b.u, 4*len(block.Values)
@@ -157,7 +180,10 @@ func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Fr
 			f.Parts = uint16(len(u.parts))
 		}
 		if u.ticked {
-			f.Flags = wire.FlagTicked
+			f.Flags |= wire.FlagTicked
+		}
+		if u.repeats {
+			f.Flags |= wire.FlagRepeats
 		}
 		frames = append(frames, f)
 		c.stats.pushed += int64(wire.HeaderBytes + f.PayloadBytes())

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/safetensors"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -31,8 +31,12 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	if err != nil {
 		return m, err
 	}
+	network, err := j.s.network(wire.RoleObserver, 0)
+	if err != nil {
+		return m, err
+	}
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return m, err

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -66,13 +65,17 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
+	network, err := s.network(wire.RoleSupervisor, 0)
+	if err != nil {
+		return nil, err
+	}
 	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{})}
 	j.tally.init()
 	if err := os.WriteFile(filepath.Join(out, "control"), []byte(j.web+"\n"), 0o666); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
 	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
-		Network: transport.TCP{}, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, Log: slog.New(slog.DiscardHandler),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {

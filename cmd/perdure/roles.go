@@ -58,7 +58,10 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	faults := transport.Faulty(transport.TCP{})
+	faults, err := s.network(wire.RoleCoordinator, 0)
+	if err != nil {
+		return err
+	}
 	l, err := transport.TCP{}.ListenFile(os.NewFile(framesFD, "coordinator"))
 	if err != nil {
 		return err
@@ -114,7 +117,10 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	}
 	paceGC()
 	shareCores(s.Job.Servers)
-	faults := transport.Faulty(transport.TCP{})
+	faults, err := s.network(wire.RoleServer, c.Index)
+	if err != nil {
+		return err
+	}
 	return quiet(server.Run(ctx, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Disk: disk.OS(), CheckpointDir: c.checkpoints(), Log: roleLog(),
@@ -139,7 +145,10 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	faults := transport.Faulty(transport.TCP{})
+	faults, err := s.network(wire.RoleWorker, c.Slot)
+	if err != nil {
+		return err
+	}
 	p := &pacer{}
 	client, err := worker.Dial(context.WithoutCancel(ctx), worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),

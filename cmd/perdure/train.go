@@ -30,6 +30,7 @@ type settings struct {
 	Faults    []string        `json:"faults"`
 	EvalEvery perdure.Clock   `json:"eval_every"`
 	Until     goal            `json:"until"`
+	distance
 
 	Listen string `json:"-"` // the coordinator's address, of this machine only
 
@@ -50,6 +51,8 @@ type jobFlags struct {
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
+	Delay       string   `help:"Every message between the job's processes leaves so much later, drawn anew for each, for example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves." placeholder:"TIME[±TIME]"`
+	Bandwidth   string   `help:"Each of the job's processes sends at most so many bytes per second on each connection, for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can)." placeholder:"BYTES"`
 	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Out         string   `help:"The run's folder, empty or new (default runs/NAME-TIME)." placeholder:"DIR" type:"path"`
 }
@@ -67,8 +70,8 @@ type trainCmd struct {
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
 	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
 	Data       string   `help:"Folder of a data set; see perdure data (default the embedded part of Fashion-MNIST)." placeholder:"DIR" type:"path"`
-	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
-	From       string   `help:"Run that run.json again, with its settings; --fault, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
+	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
 
 	given map[string]bool // the flags on the command line
@@ -77,8 +80,8 @@ type trainCmd struct {
 // taken are the flags that go with --resume and --from; the run's own settings
 // hold for all else.
 var taken = map[string][]string{
-	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "until", "eval-every", "listen"},
-	"from":   {"from", "out", "quiet", "fault", "listen"},
+	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "until", "eval-every", "listen", "delay", "bandwidth"},
+	"from":   {"from", "out", "quiet", "fault", "listen", "delay", "bandwidth"},
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
@@ -136,6 +139,7 @@ func (t *trainCmd) settings() (settings, error) {
 	}
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g,
+		distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: t.Data, Consistency: job.Consistency,
 		},
@@ -177,6 +181,18 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	return job, job.Validate()
 }
 
+func (f *jobFlags) distance() distance { return distance{Delay: f.Delay, Bandwidth: f.Bandwidth} }
+
+// takeDistance lets the flags that were given replace those of an earlier run.
+func (t *trainCmd) takeDistance(s *settings) {
+	if t.given["delay"] {
+		s.Delay = t.Delay
+	}
+	if t.given["bandwidth"] {
+		s.Bandwidth = t.Bandwidth
+	}
+}
+
 // check completes the settings and refuses what cannot be run, before anything
 // is started or written.
 func (s *settings) check() error {
@@ -185,6 +201,9 @@ func (s *settings) check() error {
 	}
 	faults, err := s.faults()
 	if err != nil {
+		return err
+	}
+	if _, err := s.model(); err != nil {
 		return err
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
@@ -239,6 +258,7 @@ func (t *trainCmd) again() (settings, error) {
 	if len(t.Fault) > 0 {
 		s.Faults = t.Fault
 	}
+	t.takeDistance(&s)
 	s.Version, s.Job.ID = version, newJobID()
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
@@ -263,6 +283,7 @@ func (t *trainCmd) resumed() (settings, error) {
 		return s, err
 	}
 	s.Version, s.Faults = version, t.Fault
+	t.takeDistance(&s)
 	if t.given["clocks"] {
 		s.Job.Clocks = perdure.Clock(t.Clocks)
 	}

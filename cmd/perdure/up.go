@@ -31,9 +31,12 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
+	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
 	faults, err := s.faults()
 	if err != nil {
+		return err
+	}
+	if _, err := s.model(); err != nil {
 		return err
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+const (
+	// maxDelay bounds delay and spread together: what answers a hello and the
+	// first status after it must come well within the 1.5 s of silence that make a
+	// process a suspect.
+	maxDelay = 500 * time.Millisecond
+	// minBandwidth is what views and statuses need, so that health does not wait
+	// behind itself.
+	minBandwidth = 100_000
+	maxBandwidth = 1_000_000_000_000
+)
+
+// distance is how far apart the job's processes are made to look.
+type distance struct {
+	Delay     string `json:"delay,omitempty"`     // "5ms±2ms"
+	Bandwidth string `json:"bandwidth,omitempty"` // "100MB", for a second
+}
+
+// model turns what was asked into a model, without a seed, or says what is wrong.
+func (d distance) model() (m transport.LinkModel, err error) {
+	if d.Delay != "" {
+		if m.Delay, m.Spread, err = parseDelay(d.Delay); err != nil {
+			return m, err
+		}
+	}
+	if d.Bandwidth != "" {
+		m.BytesPerSecond, err = parseBandwidth(d.Bandwidth)
+	}
+	return m, err
+}
+
+// parseDelay reads "5ms", "5ms±2ms" or "5ms+-2ms".
+func parseDelay(text string) (delay, spread time.Duration, err error) {
+	mean, around, spreads := strings.Cut(strings.Replace(text, "+-", "±", 1), "±")
+	delay, err = time.ParseDuration(mean)
+	if err == nil && spreads {
+		spread, err = time.ParseDuration(around)
+	}
+	switch {
+	case err != nil || delay < 0 || spread < 0:
+		return 0, 0, fmt.Errorf("%w: --delay %q: write a time, for example 5ms or 5ms±2ms", perdure.ErrUsage, text)
+	case spread > delay:
+		return 0, 0, fmt.Errorf("%w: --delay %q: no message leaves before it is sent; choose a spread of at most %v", perdure.ErrUsage, text, delay)
+	case delay > maxDelay-spread:
+		return 0, 0, fmt.Errorf("%w: --delay %q: choose at most %v, spread included", perdure.ErrUsage, text, maxDelay)
+	}
+	return delay, spread, nil
+}
+
+// byteUnits are in the order in which they are tried: longer ones first.
+var byteUnits = []struct {
+	name  string
+	bytes float64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+
+// parseBandwidth reads "100MB".
+func parseBandwidth(text string) (bytesPerSecond int64, err error) {
+	for _, u := range byteUnits {
+		number, is := strings.CutSuffix(text, u.name)
+		if !is {
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || n != n {
+			break
+		}
+		if n *= u.bytes; n < minBandwidth || n > maxBandwidth {
+			return 0, fmt.Errorf("%w: --bandwidth %q: choose 100KB to 1000GB (per second)", perdure.ErrUsage, text)
+		}
+		return int64(n), nil
+	}
+	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage, text)
+}
+
+// network is the network of one of the job's processes.
+func (s *settings) network(role wire.Role, index int) (*transport.FaultLayer, error) {
+	m, err := s.model()
+	if err != nil {
+		return nil, err
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %d", s.Job.Seed, role, index) // a hash cannot fail
+	m.Seed = h.Sum64()
+	l := transport.Faulty(transport.TCP{})
+	l.SetLink(m)
+	return l, nil
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
+)
+
+// overlay puts own updates that an answer does not contain on top of a run of its
+// rows, so that the program reads its own writes. It needs c.mu.
+func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
+	c, contained := t.c, r.applied[t.c.slot]
+	for _, u := range sh.kept {
+		if u.clock < contained {
+			continue
+		}
+		if u.repeats {
+			t.overlaySums(p, u, rows, values)
+			continue
+		}
+		for i := range u.blocks {
+			if u.blocks[i].Table == t.id {
+				t.overlayBlock(u, i, rows, values)
+			}
+		}
+	}
+	if contained > c.clock || sh.building != nil && sh.building.repeats {
+		return
+	}
+	dim := t.spec.Dim
+	for i := range rows.Count {
+		if delta := p.deltas.find(p, rows.First+perdure.RowID(i)); delta != nil {
+			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, c.clock)
+		}
+	}
+}
+
+// overlayBlock applies what a block of an own update has for a run of rows.
+func (t *Table) overlayBlock(u *update, block int, rows *wire.Rows, values []float32) {
+	b, dim := &u.blocks[block], t.spec.Dim
+	end := rows.First + perdure.RowID(rows.Count-1) // the last: one more may not be a number
+	if b.IDs == nil {
+		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
+		if from <= to {
+			i, j, n := int(from-rows.First)*dim, int(from-b.First)*dim, int(to-from+1)*dim
+			table.Apply(t.spec.Rule, dim, values[i:i+n], b.Values[j:j+n], u.clock)
+		}
+		return
+	}
+	apply := func(i, j int) {
+		table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim], u.clock)
+	}
+	if rows.Count < len(b.IDs) {
+		index := u.index(block)
+		for i := range rows.Count {
+			if j, ok := index[rows.First+perdure.RowID(i)]; ok {
+				apply(i, int(j))
+			}
+		}
+		return
+	}
+	for j, id := range b.IDs {
+		if id >= rows.First && id <= end {
+			apply(int(id-rows.First), j)
+		}
+	}
+}
+
+// overlaySums applies what an own update with repeated rows has for a run of rows:
+// like the server it adds up what belongs to a row first.
+func (t *Table) overlaySums(p *part, u *update, rows *wire.Rows, values []float32) {
+	dim := t.spec.Dim
+	sum, add := make([]float32, dim), perdure.Rule{Kind: perdure.RuleAdd}
+	for i := range rows.Count {
+		row, found := rows.First+perdure.RowID(i), false
+		clear(sum)
+		for block := range u.blocks {
+			if u.blocks[block].Table != t.id {
+				continue
+			}
+			if delta := u.find(block, row, dim); delta != nil {
+				table.Apply(add, dim, sum, delta, 0)
+				found = true
+			}
+		}
+		if u.open {
+			if delta := p.deltas.find(p, row); delta != nil {
+				table.Apply(add, dim, sum, delta, 0)
+				found = true
+			}
+		}
+		if found {
+			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], sum, u.clock)
+		}
+	}
+}
