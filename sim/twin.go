@@ -107,8 +107,8 @@ func (w *Twin) model(clocks perdure.Clock) {
 		err := part.ReadRows(values, 0, w.ids, len(w.ids))
 		w.read = append(w.read, values)
 		for slot := range w.slots {
-			if d := w.deltas(slot, clock); err == nil && clock < clocks {
-				err = part.ApplyRows(0, d.ids, len(d.ids), d.values, clock)
+			if ids, values := w.deltas(slot, clock).sum(w.Spec.Dim); err == nil && clock < clocks {
+				err = part.ApplyRows(0, ids, len(ids), values, clock)
 			}
 		}
 		if err != nil {
@@ -119,28 +119,54 @@ func (w *Twin) model(clocks perdure.Clock) {
 	w.end.Add(part.Image(), 0)
 }
 
-// deltas are what a slot adds in a clock, no row twice: the first early of them
-// leave before Clock.
+// deltas are what a slot adds in a clock, in order: some rows more than once.
 type deltas struct {
 	ids    []perdure.RowID
 	values []float32
-	early  int
-	reads  bool // the program reads the table first
+	flush  [2]int // after so many of them comes a Flush
+	reads  bool   // the program reads the table first
+}
+
+// sum adds up what belongs to a row, in order.
+func (d deltas) sum(dim int) (ids []perdure.RowID, values []float32) {
+	for i, id := range d.ids {
+		delta := d.values[i*dim : (i+1)*dim]
+		at := slices.Index(ids, id)
+		if at < 0 {
+			ids, values = append(ids, id), append(values, delta...)
+			continue
+		}
+		for j, v := range delta {
+			values[at*dim+j] += v
+		}
+	}
+	return ids, values
 }
 
 func (w *Twin) deltas(slot int, clock perdure.Clock) (d deltas) {
 	rng := rand.New(rand.NewPCG(w.seed^0x7717, uint64(slot)<<32|uint64(clock)))
 	often := []float32{0, 0.1, 0.5, 1}[rng.IntN(4)]
+	again := rng.IntN(3) == 0
 	for _, id := range w.ids {
-		if rng.Float32() < often {
-			d.ids = append(d.ids, id)
-			for range w.Spec.Dim {
-				d.values = append(d.values, float32(rng.NormFloat64()))
+		for range 4 {
+			if rng.Float32() < often {
+				d.ids = append(d.ids, id)
+			}
+			if !again {
+				break
 			}
 		}
 	}
-	if rng.IntN(3) == 0 {
-		d.early = rng.IntN(len(d.ids) + 1)
+	if again {
+		rng.Shuffle(len(d.ids), func(i, j int) { d.ids[i], d.ids[j] = d.ids[j], d.ids[i] })
+	}
+	for range len(d.ids) * w.Spec.Dim {
+		d.values = append(d.values, float32(rng.NormFloat64()))
+	}
+	for i := range d.flush {
+		if rng.IntN(3) == 0 {
+			d.flush[i] = rng.IntN(len(d.ids) + 1)
+		}
 	}
 	d.reads = rng.IntN(3) == 0
 	return d
@@ -159,16 +185,20 @@ func (w *Twin) step(ctx context.Context, c *worker.Client, t *worker.Table, cloc
 				i%w.Spec.Dim, w.ids[i/w.Spec.Dim], w.Spec.Rule.Kind, values[i], w.read[clock][i])
 		}
 	}
-	at := d.early * w.Spec.Dim
-	if err := t.IncRows(d.ids[:d.early], d.values[:at]); err != nil {
-		return err
-	}
-	if d.early > 0 {
+	from, dim := 0, w.Spec.Dim
+	for _, to := range []int{min(d.flush[0], d.flush[1]), max(d.flush[0], d.flush[1])} {
+		if from == to {
+			continue
+		}
+		if err := t.IncRows(d.ids[from:to], d.values[from*dim:to*dim]); err != nil {
+			return err
+		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
+		from = to
 	}
-	return t.IncRows(d.ids[d.early:], d.values[at:])
+	return t.IncRows(d.ids[from:], d.values[from*dim:])
 }
 
 // differ returns the first place at which two lists are not bit for bit the
