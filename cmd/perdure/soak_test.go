@@ -158,19 +158,19 @@ func residentBytes(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// ends are what is typical of the first and the last fifth after the warm-up: the
-// median, but of the heap the least, which has the least garbage in it.
-func ends(uses []use) (from, to use) {
+// fifths are what is typical of each fifth of what follows the warm-up: the median,
+// but of the heap the least, which has the least garbage in it.
+func fifths(uses []use) (typical [5]use) {
 	uses = uses[int(soakWarmUp*float64(len(uses))):]
-	n := max(1, len(uses)/5)
-	middle := func(part []use) use {
-		return use{
+	for i := range typical {
+		part := uses[i*len(uses)/5 : max(i*len(uses)/5+1, (i+1)*len(uses)/5)]
+		typical[i] = use{
 			rss:        medianUse(part, func(u use) int64 { return u.rss }),
 			heap:       slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.heap, b.heap) }).heap,
 			goroutines: medianUse(part, func(u use) int { return u.goroutines }),
 		}
 	}
-	return middle(uses[:n]), middle(uses[len(uses)-n:])
+	return typical
 }
 
 func medianUse[T cmp.Ordered](uses []use, of func(use) T) T {
@@ -184,7 +184,8 @@ func medianUse[T cmp.Ordered](uses []use, of func(use) T) T {
 
 // judge says what is wrong with a process that must not grow.
 func judge(uses []use) error {
-	from, to := ends(uses)
+	typical := fifths(uses)
+	from, to := typical[0], typical[4]
 	what, before, after := "resident memory", from.rss, to.rss
 	if underRace {
 		what, before, after = "heap", from.heap, to.heap
@@ -217,7 +218,7 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("replay with -soak.time=%s -storm.seed=%d: %s, %d kills", *soakTime, seed, model, len(faults))
 	if *soakTime < time.Minute {
-		t.Setenv("GOGC", "50") // too short for the garbage to reach its usual height
+		t.Setenv("GOGC", "20") // too short for the garbage to reach its usual height
 	}
 	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
 		Seed: seed, Slots: 4, Servers: 2, Shards: 8, Clocks: 1 << 30, Consistency: model,
@@ -245,7 +246,6 @@ func soakReport(t *testing.T, uses map[string][]use, last control.Status) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		from, to := ends(uses[name])
 		verdict := "flat"
 		switch err := judge(uses[name]); {
 		case len(uses[name]) < soakSamples:
@@ -257,8 +257,11 @@ func soakReport(t *testing.T, uses map[string][]use, last control.Status) {
 		default:
 			judged++
 		}
-		t.Logf("%-14s %4d samples: resident %6.1f -> %6.1f MB, heap %6.1f -> %6.1f MB, goroutines %d -> %d: %s", name,
-			len(uses[name]), mb(from.rss), mb(to.rss), mb(from.heap), mb(to.heap), from.goroutines, to.goroutines, verdict)
+		line := fmt.Sprintf("%-14s %4d samples, %s; by fifths, resident/heap MB (goroutines):", name, len(uses[name]), verdict)
+		for _, u := range fifths(uses[name]) {
+			line += fmt.Sprintf(" %.1f/%.1f (%d)", mb(u.rss), mb(u.heap), u.goroutines)
+		}
+		t.Log(line)
 	}
 	if want := 7; judged < want {
 		t.Errorf("only %d processes could be judged: %s; want %d", judged, strings.Join(names, ", "), want)

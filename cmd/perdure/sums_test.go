@@ -43,7 +43,7 @@ type increments struct {
 	read  bool
 }
 
-// drawIncrements is a pure function. The two halves have no row in common.
+// drawIncrements is a pure function. The halves may have rows in common.
 func drawIncrements(seed uint64, slot perdure.Slot, clock perdure.Clock) (inc increments) {
 	rng := rand.New(rand.NewPCG(seed, uint64(slot)<<32|uint64(clock)))
 	whole := func(n int) []float32 {
@@ -57,10 +57,10 @@ func drawIncrements(seed uint64, slot perdure.Slot, clock perdure.Clock) (inc in
 	for h := range inc.halves {
 		p := &inc.halves[h]
 		n := 1 + rng.IntN(sumsRows/2)
-		p.first = perdure.RowID(h*sumsRows/2 + rng.IntN(sumsRows/2-n+1))
+		p.first = perdure.RowID(rng.IntN(sumsRows - n + 1))
 		p.run = whole(n * sumsDense.Dim)
 		for range rng.IntN(20) {
-			p.ids = append(p.ids, sumsID(seed, 2*rng.IntN(sumsIDs/2)+h))
+			p.ids = append(p.ids, sumsID(seed, rng.IntN(sumsIDs)))
 		}
 		p.values = whole(len(p.ids) * sumsSparse.Dim)
 	}
