@@ -13,6 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 
 GO_FILES  = $(shell find . -name '*.go' -not -path './bin/*' -not -name '*.pb.go' -not -name '*.connect.go')
 STORMS   ?= 50
+TIME     ?= 10m
 SEEDS    ?= 1000
 COUNT    ?= 6
 PACKAGES ?= ./...
@@ -54,8 +55,12 @@ check-test: $(TOOLS)/gotestsum
 	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race -short -vet=off -timeout 10m $(PACKAGES)
 
 .PHONY: storm
-storm: ## kill real processes at random, STORMS=50 jobs long
+storm: ## kill real processes at random, STORMS=50 jobs long: the same model, and the same sums
 	$(GO) test ./cmd/perdure -run TestStorm -count 1 -v -timeout 0 -storm.runs=$(STORMS)
+
+.PHONY: soak
+soak: ## train for TIME=10m, and see that no process grows
+	$(GO) test ./cmd/perdure -run TestSoak -count 1 -v -timeout 0 -soak.time=$(TIME)
 
 .PHONY: sim
 sim: ## run the whole cluster in virtual time, SEEDS=1000 times

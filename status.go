@@ -4,6 +4,8 @@ package perdure
 type ServerStatus struct {
 	Revision uint64        `json:"revision"` // of the view it acts on
 	Shards   []ShardStatus `json:"shards"`
+	// Resources are those of the process.
+	Resources Resources `json:"resources"`
 }
 
 // ShardStatus is one shard's part of a ServerStatus.
@@ -51,6 +53,8 @@ type WorkerStatus struct {
 	// does not know yet: what was acknowledged to this slot as applied.
 	Acked    []Acked        `json:"acked,omitempty"`
 	Counters WorkerCounters `json:"counters"`
+	// Resources are those of the process, of which the client is a part.
+	Resources Resources `json:"resources"`
 }
 
 // Acked says how many of the worker's clocks a shard has acknowledged as

@@ -73,7 +73,8 @@ type Process struct {
 	PID         int    // 0: inside the coordinator's process
 	Incarnation perdure.Incarnation
 	State       ProcessState
-	Clock       perdure.Clock // worker: its clock; server: MinClock of its shards
+	Clock       perdure.Clock     // worker: its clock; server: MinClock of its shards
+	Resources   perdure.Resources // zero: not known
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

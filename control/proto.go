@@ -36,6 +36,8 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			Incarnation: uint32(x.Incarnation),
 			State:       string(x.State),
 			Clock:       int64(x.Clock),
+			Goroutines:  int32(x.Resources.Goroutines),
+			HeapBytes:   x.Resources.HeapBytes,
 		})
 	}
 	return p
@@ -66,6 +68,7 @@ func statusFromProto(p *controlv1.StatusResponse) Status {
 			Incarnation: perdure.Incarnation(x.Incarnation),
 			State:       ProcessState(x.State),
 			Clock:       perdure.Clock(x.Clock),
+			Resources:   perdure.Resources{Goroutines: int(x.Goroutines), HeapBytes: x.HeapBytes},
 		})
 	}
 	return s

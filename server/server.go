@@ -221,6 +221,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 		s.mu.Lock()
 		c, st := s.coordinator, s.status()
 		s.mu.Unlock()
+		st.Resources = perdure.ReadResources()
 		if c != nil {
 			_ = c.Send(wire.Control(wire.KindStatus, wire.Status{Server: &st})) // a broken link says it itself
 		}

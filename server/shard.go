@@ -193,16 +193,16 @@ func (sh *shard) pump() {
 // only a sparse table may have become full since. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
 	size := 0
-	var sums *sums
+	var rows *newest
 	if u.Repeats {
-		sums = newSums()
+		rows = gather()
 	}
 	for i, payload := range u.Parts {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
-			if sums != nil {
-				sums.add(&b.Block, sh.parts[b.Table].Spec.Dim)
+			if rows != nil {
+				rows.add(&b.Block, sh.parts[b.Table].Spec.Dim)
 				continue
 			}
 			sh.applyBlock(&b.Block, u)
@@ -216,8 +216,8 @@ func (sh *shard) apply(u *consistency.Update) {
 		u.Parts[i] = nil
 		sh.s.buffers.keep(payload)
 	}
-	if sums != nil {
-		sums.each(func(b *wire.Block) { sh.applyBlock(b, u) })
+	if rows != nil {
+		rows.each(func(b *wire.Block) { sh.applyBlock(b, u) })
 	}
 	if !u.Lost {
 		sh.seq++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -16,10 +17,14 @@ import (
 // count, a weight of c to its column weight, and its generation's square to its
 // column generation. So a row tells how many of p's clocks it contains, whether
 // they are the first ones, each once, and in which generation they were done.
+// Whether the table is dense or sparse is drawn. A bsp job has a Twin, too.
 type History struct {
 	job   perdure.JobSpec
-	rows  int64
-	loses bool // rows may be lost: what was read may go backwards
+	spec  perdure.TableSpec
+	rows  int
+	ids   []perdure.RowID // of the rows
+	loses bool            // rows may be lost: what was read may go backwards
+	twin  *Twin           // nil: there is none
 
 	mu      sync.Mutex                             // guards what follows
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
@@ -37,7 +42,18 @@ const (
 
 // NewHistory makes a checker for a job whose program is History.Program.
 func NewHistory(job perdure.JobSpec, loses bool) *History {
-	h := &History{job: job, rows: int64(job.Shards) + 3, loses: loses}
+	h := &History{job: job, rows: job.Shards + 3, loses: loses}
+	h.spec = perdure.TableSpec{
+		Name: "history", Dim: job.Slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.Consistency,
+	}
+	if !h.spec.Sparse {
+		h.spec.Rows = int64(h.rows)
+	}
+	h.ids = rowIDs(h.spec, job.Seed, h.rows)
+	if job.Consistency.Kind == perdure.BSP && !loses {
+		h.twin = NewTwin(job)
+	}
 	for range job.Slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
@@ -63,21 +79,18 @@ func weights(n perdure.Clock) (sum float64) {
 	return sum
 }
 
-// Spec is the table that the program works on.
-func (h *History) Spec() perdure.TableSpec {
-	return perdure.TableSpec{
-		Name: "history", Rows: h.rows, Dim: h.job.Slots * columns,
-		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.job.Consistency,
-	}
-}
-
 // Program is a training program that checks everything it reads.
 func (h *History) Program(ctx context.Context, w *worker.Client) error {
-	t, err := w.Table(ctx, h.Spec())
-	if err != nil {
+	r := &reader{h: h, w: w, dim: h.spec.Dim}
+	var err error
+	if r.t, err = w.Table(ctx, h.spec); err != nil {
 		return err
 	}
-	r := &reader{h: h, w: w, t: t, dim: h.job.Slots * columns}
+	if h.twin != nil {
+		if r.twin, err = w.Table(ctx, h.twin.Spec); err != nil {
+			return err
+		}
+	}
 	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 		return err
 	}
@@ -115,8 +128,9 @@ type reader struct {
 	h    *History
 	w    *worker.Client
 	t    *worker.Table
+	twin *worker.Table // nil: there is none
 	dim  int
-	seen map[perdure.RowID][]perdure.Clock // by row and slot: what was read last
+	seen map[int][]perdure.Clock // by row and slot: what was read last
 }
 
 func (r *reader) rolledBack() { r.seen = nil }
@@ -144,34 +158,68 @@ func (r *reader) loadState(ctx context.Context) error {
 // step reads all rows, adds, and reads one again.
 func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	h := r.h
-	values := make([]float32, int(h.rows)*r.dim)
-	if err := r.t.GetRun(ctx, 0, values); err != nil {
+	values := make([]float32, h.rows*r.dim)
+	if err := r.getAll(ctx, values); err != nil {
 		return err
 	}
-	for row := range perdure.RowID(h.rows) {
-		if err := r.check(row, values[int(row)*r.dim:][:r.dim], clock, clock); err != nil {
+	for row := range h.rows {
+		if err := r.check(row, values[row*r.dim:][:r.dim], clock, clock); err != nil {
+			return err
+		}
+	}
+	if r.twin != nil {
+		if err := h.twin.step(ctx, r.w, r.twin, clock); err != nil {
 			return err
 		}
 	}
 	generation := r.w.Generation()
-	delta := make([]float32, int(h.rows)*r.dim)
+	delta := make([]float32, h.rows*r.dim)
 	slot := int(r.w.Slot())
-	for row := range int(h.rows) {
+	for row := range h.rows {
 		own := delta[row*r.dim+slot*columns:]
 		own[colCount], own[colWeight], own[colGeneration] = 1, float32(weight(clock)), float32(generation*generation)
 	}
 	h.begin(slot, clock, generation)
-	if err := r.t.IncRun(0, delta); err != nil {
+	if err := r.incAll(slot, clock, delta); err != nil {
 		return err
 	}
-	row := perdure.RowID(int64(clock) % h.rows)
-	if err := r.t.Get(ctx, row, values[:r.dim]); err != nil {
+	row := int(clock) % h.rows
+	if err := r.t.Get(ctx, h.ids[row], values[:r.dim]); err != nil {
 		return err
 	}
 	if err := r.check(row, values[:r.dim], clock, clock+1); err != nil {
 		return err
 	}
 	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d", slot, clock))
+}
+
+func (r *reader) getAll(ctx context.Context, values []float32) error {
+	if r.h.spec.Sparse {
+		return r.t.GetRows(ctx, r.h.ids, values)
+	}
+	return r.t.GetRun(ctx, 0, values)
+}
+
+// incAll adds to all rows. In some clocks the first ones leave early.
+func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32) error {
+	inc := func(from, to int) error {
+		d := delta[from*r.dim : to*r.dim]
+		if r.h.spec.Sparse || from == to {
+			return r.t.IncRows(r.h.ids[from:to], d)
+		}
+		return r.t.IncRun(perdure.RowID(from), d)
+	}
+	early := 0
+	if rng := rand.New(rand.NewPCG(r.h.job.Seed, uint64(slot)<<32|uint64(clock))); rng.IntN(3) == 0 {
+		early = 1 + rng.IntN(r.h.rows)
+		if err := inc(0, early); err != nil {
+			return err
+		}
+		if err := r.t.Flush(); err != nil {
+			return err
+		}
+	}
+	return inc(early, r.h.rows)
 }
 
 func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
@@ -182,13 +230,13 @@ func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
 
 // check judges one row that was read at a clock; own is how many of the
 // reader's clocks it must contain exactly.
-func (r *reader) check(row perdure.RowID, v []float32, clock, own perdure.Clock) error {
+func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Reads++
 	if r.seen == nil {
-		r.seen = map[perdure.RowID][]perdure.Clock{}
+		r.seen = map[int][]perdure.Clock{}
 	}
 	if r.seen[row] == nil {
 		r.seen[row] = make([]perdure.Clock, h.job.Slots)
@@ -245,13 +293,23 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 
 func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 
-// Final judges the whole table after the job, and returns how many of the slots'
-// updates are not in it, per shard-sized pieces counted by lost.
-func (h *History) Final(values []float32) error {
-	dim := h.job.Slots * columns
-	for row := range int(h.rows) {
+// Final judges the whole tables after the job, by name.
+func (h *History) Final(tables map[string]Contents) error {
+	if h.twin != nil {
+		if err := h.twin.Final(tables[h.twin.Spec.Name]); err != nil {
+			return err
+		}
+	}
+	rows := tables[h.spec.Name]
+	if len(rows) != h.rows {
+		return violated("at the end %d rows are stored, want %d", len(rows), h.rows)
+	}
+	for row := range h.rows {
+		if len(rows[h.ids[row]]) != h.spec.Dim {
+			return violated("at the end row %d is missing", h.ids[row])
+		}
 		for p := range h.job.Slots {
-			v := values[row*dim+p*columns:]
+			v := rows[h.ids[row]][p*columns:]
 			if got := perdure.Clock(v[colCount]); got != h.job.Clocks {
 				return violated("at the end row %d has %d of slot %d's %d clocks", row, got, p, h.job.Clocks)
 			}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,15 +127,20 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 	if m.Cut != job.Clocks {
 		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
 	}
-	var values []float32
+	tables := map[string]sim.Contents{}
 	for s := range perdure.ShardID(job.Shards) {
 		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
 		if err != nil {
 			return err
 		}
-		values = append(values, slices.Concat(seg.Tables[0].Image.Planes[0]...)...)
+		for _, t := range seg.Tables {
+			if tables[t.Spec.Name] == nil {
+				tables[t.Spec.Name] = sim.Contents{}
+			}
+			tables[t.Spec.Name].Add(t.Image, t.First)
+		}
 	}
-	return h.Final(values)
+	return h.Final(tables)
 }
 
 // Whatever is killed, every read keeps its promises and every update is in the

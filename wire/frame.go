@@ -95,8 +95,9 @@ const (
 const (
 	FlagTicked uint16 = 1 << 0 // Update: its sender has already decided to tick it
 	FlagNone   uint16 = 1 << 1 // State: nothing was saved
-	// FlagRepeats says that rows are in an Update more than once: their deltas are
-	// added up, in order, before they are applied. The last part has it if any needs it.
+	// FlagRepeats says that rows are in an Update more than once: the last delta of
+	// a row counts, and has the earlier ones in it. The last part has the flag if any
+	// needs it.
 	FlagRepeats uint16 = 1 << 2
 )
 

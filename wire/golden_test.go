@@ -124,6 +124,7 @@ func controlSamples() []sample {
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
+			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 		}}),
 		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
 			Revision: 9, Generation: 3, Clock: 64, Finished: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
@@ -131,6 +132,7 @@ func controlSamples() []sample {
 				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
 			},
+			Resources: perdure.Resources{Goroutines: 18, HeapBytes: 8192},
 		}}),
 		control("table", KindTable, sampleTable),
 		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), EndAfter: true}),

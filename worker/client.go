@@ -451,6 +451,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 		c.mu.Lock()
 		conn, st := c.coordinator, c.status()
 		c.mu.Unlock()
+		st.Resources = perdure.ReadResources()
 		if conn != nil && !c.cfg.Observer {
 			_ = conn.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st})) // a broken link says it itself
 		}

@@ -202,7 +202,7 @@ func (c *Client) builder(sh *shardLink) partBuilder {
 // goes on computing, so that a large update is on its way before Clock. (What
 // fills a message leaves by itself, unless rows were Inc'd twice in the last
 // clock.) It changes nothing else: nothing is applied before Clock, and rows that
-// are Inc'd again are sent again, to be added up by the server.
+// are Inc'd again are sent again, with all that was Inc'd to them in the clock.
 func (t *Table) Flush() error {
 	c := t.c
 	c.mu.Lock()

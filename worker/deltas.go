@@ -10,9 +10,12 @@ import (
 // the order in which the rows were first touched, which is how an update has
 // them: it takes the memory over as it is, at Clock or before.
 type deltas struct {
+	table  perdure.TableID
+	first  perdure.RowID // dense: the part's
 	dim    int
 	n      int       // entries of this clock: rows, and again each that was touched after it had left
 	gone   int       // so many of them, the first, have left
+	left   *update   // where those are; nil: none has left
 	values []float32 // of the entries gone … n-1
 
 	// Where a row's entry is: 1 + its number, 0 if it has none. By the row's number
@@ -49,8 +52,8 @@ func (d *deltas) recycle(m memory) {
 	}
 }
 
-func (d *deltas) init(spec perdure.TableSpec, rows int, spareLeft *int) {
-	d.dim, d.rows, d.streams, d.spareLeft = spec.Dim, rows, true, spareLeft
+func (d *deltas) init(t perdure.TableID, spec perdure.TableSpec, first perdure.RowID, rows int, spareLeft *int) {
+	d.table, d.dim, d.first, d.rows, d.streams, d.spareLeft = t, spec.Dim, first, rows, true, spareLeft
 	if spec.Sparse {
 		d.index = table.NewIndex()
 	}
@@ -78,6 +81,9 @@ func (d *deltas) addRun(at, n int, delta []float32) (again bool) {
 		again = again || first > 0
 		d.push(delta[j*d.dim : k*d.dim])
 		d.span(at+j, k-j)
+		if first > 0 {
+			d.carry(d.first + perdure.RowID(at+j))
+		}
 		j = k
 	}
 	d.twice = d.twice || again
@@ -102,9 +108,17 @@ func (d *deltas) addRow(row perdure.RowID, at int, delta []float32) (again bool)
 	d.ids = append(d.ids, row)
 	d.n++
 	d.pos[at] = int32(d.n)
-	again = first > 0
+	if again = first > 0; again {
+		d.carry(row)
+	}
 	d.twice = d.twice || again
 	return again
+}
+
+// carry adds what has left of a row to its new entry, the last one: it is the sum
+// of all that was Inc'd to the row, in the program's order, whenever parts left.
+func (d *deltas) carry(row perdure.RowID) {
+	d.sum(d.n-1, d.left.newest(d.table, row, d.dim))
 }
 
 // sum adds deltas to those of entries, from the k-th on.
@@ -181,7 +195,7 @@ func (p *part) encodeEntries(b *partBuilder, t *Table) {
 	}
 	b.u.taken = append(b.u.taken, taken{d, memory{d.values, d.ids}})
 	d.values, d.ids = nil, nil
-	d.gone, d.from = d.n, len(d.spans)
+	d.gone, d.from, d.left = d.n, len(d.spans), b.u
 }
 
 // encodeSpans makes a block of each long run, and lists of the short ones between.
@@ -238,6 +252,6 @@ func (d *deltas) reset() {
 		d.pos = d.pos[:0]
 	}
 	d.values, d.ids = d.values[:0], d.ids[:0]
-	d.n, d.gone = 0, 0
+	d.n, d.gone, d.left = 0, 0, nil
 	d.streams, d.twice = !d.twice, false
 }

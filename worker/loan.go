@@ -131,6 +131,7 @@ func (t *Table) checkLoans() error {
 func (p *part) encodeLoans(b *partBuilder, t *Table) {
 	d, dim := &p.deltas, p.deltas.dim
 	for _, l := range d.loans {
+		d.left = b.u
 		for i := 0; i < l.n; i += runRows(dim) {
 			n := min(runRows(dim), l.n-i)
 			b.block(wire.Block{

@@ -15,7 +15,7 @@ func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, val
 			continue
 		}
 		if u.repeats {
-			t.overlaySums(p, u, rows, values)
+			t.overlayNewest(p, u, rows, values)
 			continue
 		}
 		for i := range u.blocks {
@@ -66,31 +66,21 @@ func (t *Table) overlayBlock(u *update, block int, rows *wire.Rows, values []flo
 	}
 }
 
-// overlaySums applies what an own update with repeated rows has for a run of rows:
-// like the server it adds up what belongs to a row first.
-func (t *Table) overlaySums(p *part, u *update, rows *wire.Rows, values []float32) {
+// overlayNewest applies what an own update with repeated rows has for a run of
+// rows: like the server it takes the last that belongs to a row.
+func (t *Table) overlayNewest(p *part, u *update, rows *wire.Rows, values []float32) {
 	dim := t.spec.Dim
-	sum, add := make([]float32, dim), perdure.Rule{Kind: perdure.RuleAdd}
 	for i := range rows.Count {
-		row, found := rows.First+perdure.RowID(i), false
-		clear(sum)
-		for block := range u.blocks {
-			if u.blocks[block].Table != t.id {
-				continue
-			}
-			if delta := u.find(block, row, dim); delta != nil {
-				table.Apply(add, dim, sum, delta, 0)
-				found = true
-			}
-		}
+		row := rows.First + perdure.RowID(i)
+		var delta []float32
 		if u.open {
-			if delta := p.deltas.find(p, row); delta != nil {
-				table.Apply(add, dim, sum, delta, 0)
-				found = true
-			}
+			delta = p.deltas.find(p, row)
 		}
-		if found {
-			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], sum, u.clock)
+		if delta == nil {
+			delta = u.newest(t.id, row, dim)
+		}
+		if delta != nil {
+			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, u.clock)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
 		}
 		p.cache.init(spec, p.rows)
-		p.deltas.init(spec, p.rows, &c.spareLeft)
+		p.deltas.init(t.id, spec, p.first, p.rows, &c.spareLeft)
 		t.parts = append(t.parts, p)
 	}
 	return t

@@ -18,8 +18,8 @@ type update struct {
 	sent   int  // parts that have left
 	again  bool // parts of it may still be queued somewhere when it is safe
 	ticked bool // staged on all shards: to be applied whatever happens
-	// Rows are in it more than once: the server adds their deltas up before it
-	// applies them.
+	// Rows are in it more than once: the last delta of a row has the earlier ones in
+	// it, and is the one that the server applies.
 	repeats bool
 
 	arena   []byte          // what the parts' heads lie in
@@ -69,6 +69,19 @@ func (u *update) find(block int, row perdure.RowID, dim int) []float32 {
 		at = int(row - b.First)
 	}
 	return b.Values[at*dim : (at+1)*dim]
+}
+
+// newest returns the last deltas of a row of a table; nil: it has none.
+func (u *update) newest(t perdure.TableID, row perdure.RowID, dim int) []float32 {
+	for block := len(u.blocks) - 1; block >= 0; block-- {
+		if u.blocks[block].Table != t {
+			continue
+		}
+		if delta := u.find(block, row, dim); delta != nil {
+			return delta
+		}
+	}
+	return nil
 }
 
 // payloadBytes returns what the server reckons as the update's size.

@@ -261,7 +261,8 @@ func TestChildrenEnd(t *testing.T) {
 	cmd, _, end := begin(t, "fault: slow", endless(dir)...)
 	code, out, errs := invoke(t, "status", "--run", dir)
 	pids := regexp.MustCompile(`pid (\d+)`).FindAllStringSubmatch(out, -1)
-	if code != 0 || len(pids) != 5 {
+	used := regexp.MustCompile(`[1-9]\d* goroutines, heap (\d+\.[1-9]|[1-9])`).FindAllString(out, -1)
+	if code != 0 || len(pids) != 6 || len(used) != 6 {
 		t.Fatalf("status: exit code %d: %s%s", code, out, errs)
 	}
 	must(t, cmd.Process.Kill())

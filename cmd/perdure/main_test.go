@@ -25,10 +25,14 @@ import (
 const asCommand = "PERDURE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
+	name := os.Getenv(asProgram)
+	if name != "" || os.Getenv(asCommand) != "" {
 		if err := supervisor.DieWithParent(); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)
+		}
+		if name != "" {
+			os.Exit(runProgram(name))
 		}
 		os.Exit(run(os.Args[1:]))
 	}
@@ -163,14 +167,16 @@ func logs(dir string) string {
 	return b.String()
 }
 
-// one is the model of the small job, trained undisturbed once for all tests.
-func one(t testing.TB) string {
+// one is the model of the small job with the given flags, trained undisturbed
+// once for all tests.
+func one(t testing.TB, more ...string) string {
 	t.Helper()
-	if undisturbed == "" {
-		s, _ := trained(t, small()...)
-		undisturbed = *s.ModelSHA256
+	kind := strings.Join(more, " ")
+	if undisturbed[kind] == "" {
+		s, _ := trained(t, small(more...)...)
+		undisturbed[kind] = *s.ModelSHA256
 	}
-	return undisturbed
+	return undisturbed[kind]
 }
 
-var undisturbed string // of one; tests that use it are not parallel
+var undisturbed = map[string]string{} // of one; tests that use it are not parallel

@@ -138,7 +138,12 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	fmt.Printf("\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
 	for _, p := range s.Processes {
-		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %d\n", fmt.Sprintf("%s:%d", p.Role, p.Index), p.PID, p.Incarnation, p.State, p.Clock)
+		name := p.Role
+		if p.Role != string(wire.RoleCoordinator) {
+			name = fmt.Sprintf("%s:%d", p.Role, p.Index)
+		}
+		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB\n",
+			name, p.PID, p.Incarnation, p.State, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6)
 	}
 	return nil
 }
@@ -185,16 +190,24 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 		}
+		s.Processes = append(s.Processes, control.Process{
+			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
+		})
 		add := func(role wire.Role, k membership.Kind, n int) {
 			for i := range n {
 				d := core.Condition(k, i)
-				s.Processes = append(s.Processes, control.Process{
+				p := control.Process{
 					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
-				})
+				}
+				if d.Server != nil {
+					p.Resources = d.Server.Resources
+				}
 				if d.Worker != nil {
+					p.Resources = d.Worker.Resources
 					s.BytesPushed += d.Worker.Counters.BytesPushed
 					s.BytesPulled += d.Worker.Counters.BytesPulled
 				}
+				s.Processes = append(s.Processes, p)
 			}
 		}
 		add(wire.RoleServer, membership.Server, len(f.Servers))

@@ -224,8 +224,10 @@ type Process struct {
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the server's number or the worker's slot
 	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`     // 0: inside the coordinator's process
 	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`  // starting, live, suspect or dead
-	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"` // worker: its clock; server: MinClock of its shards
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                           // starting, live, suspect or dead
+	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                          // worker: its clock; server: MinClock of its shards
+	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                // 0: not known
+	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"` // of objects that live, or that are not collected yet; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,20 @@ func (x *Process) GetState() string {
 func (x *Process) GetClock() int64 {
 	if x != nil {
 		return x.Clock
+	}
+	return 0
+}
+
+func (x *Process) GetGoroutines() int32 {
+	if x != nil {
+		return x.Goroutines
+	}
+	return 0
+}
+
+func (x *Process) GetHeapBytes() int64 {
+	if x != nil {
+		return x.HeapBytes
 	}
 	return 0
 }
@@ -1116,14 +1132,19 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"last_event\x18\x0f \x01(\tR\tlastEventB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\x93\x01\n" +
+	"\t_accuracy\"\xd2\x01\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\x03R\x03pid\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\rR\vincarnation\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x14\n" +
-	"\x05clock\x18\x06 \x01(\x03R\x05clock\"\r\n" +
+	"\x05clock\x18\x06 \x01(\x03R\x05clock\x12\x1e\n" +
+	"\n" +
+	"goroutines\x18\a \x01(\x05R\n" +
+	"goroutines\x12\x1d\n" +
+	"\n" +
+	"heap_bytes\x18\b \x01(\x03R\theapBytes\"\r\n" +
 	"\vViewRequest\"\xc8\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// asProgram makes this test binary one of the programs below: a process that
+// takes a slot of a job, as a user's own training program would. Its arguments
+// are the slot, the coordinator's address and the seed.
+const asProgram = "PERDURE_TEST_PROGRAM"
+
+// program is a training program: it opens its tables and returns what it does.
+type program func(ctx context.Context, c *worker.Client, seed uint64) (stepper, error)
+
+var programs = map[string]program{"sums": newSumsWorker, "soak": newSoakWorker}
+
+// stepper is a training program that has its tables.
+type stepper interface {
+	resume(ctx context.Context) error                    // the process has begun, or the job was rolled back
+	step(ctx context.Context, clock perdure.Clock) error // the work of a clock
+}
+
+// runProgram is the whole process of a program. It returns the exit code.
+func runProgram(name string) int {
+	err := work(context.Background(), programs[name])
+	switch {
+	case err == nil || errors.Is(err, perdure.ErrStopped):
+		return 0
+	case errors.Is(err, perdure.ErrFenced):
+		return exitFenced
+	}
+	fmt.Fprintln(os.Stderr, "perdure:", err)
+	return exitError
+}
+
+func work(ctx context.Context, p program) error {
+	flag.Parse()
+	slot, err := strconv.Atoi(flag.Arg(0))
+	if err != nil {
+		return err
+	}
+	seed, err := strconv.ParseUint(flag.Arg(2), 10, 64)
+	if err != nil {
+		return err
+	}
+	faults := transport.Faulty(transport.TCP{})
+	c, err := worker.Dial(ctx, worker.Config{
+		Network: faults, Coordinator: flag.Arg(1), Slot: perdure.Slot(slot), Process: processName(), PID: os.Getpid(),
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+		CacheBytes: 2 << 20, // so small that a soak fills it
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := p(ctx, c, seed)
+	if err != nil {
+		return err
+	}
+	return clockLoop(ctx, c, s)
+}
+
+// clockLoop goes through the job's clocks, back where the job rolls back.
+func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
+	clock, begun := c.Now(), false
+	for {
+		var err error
+		if !begun {
+			err = s.resume(ctx)
+		}
+		switch end := c.End(); {
+		case err != nil:
+		case end > 0 && clock >= end:
+			if err = c.Finish(ctx); err == nil {
+				return nil
+			}
+		default:
+			err = s.step(ctx, clock)
+		}
+		if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		now, err := c.Clock(ctx)
+		if err != nil {
+			return err
+		}
+		begun = now == clock+1
+		clock = now
+	}
+}
+
+// startPrograms starts a job whose workers are a program of the tests. This
+// process is its parent, and carries its faults out.
+func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-chan error) {
+	t.Helper()
+	t.Setenv(asCommand, "1")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	faults, err := s.faults()
+	must(t, err)
+	must(t, s.Job.Validate())
+	s.Job.ID, s.Job.Workload, s.Listen = newJobID(), ownWorkload, localAny
+	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots, Consistency: s.Job.Consistency}
+	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err = startJob(context.WithoutCancel(t.Context()), s, dir, false, newView(os.Stdout, true))
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, j.close())
+		if t.Failed() {
+			t.Log(logs(dir))
+		}
+	})
+	exe, err := os.Executable()
+	must(t, err)
+	for i := range s.Job.Slots {
+		must(t, j.job.Group().Start(supervisor.Spec{
+			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.addr, fmt.Sprint(s.Job.Seed)},
+			Env: []string{asProgram + "=" + name}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
+		}))
+	}
+	done := make(chan error, 1)
+	go func() { done <- j.job.Run() }()
+	return j, done
+}
+
+// mix spreads a number over 64 bits (SplitMix64).
+func mix(x uint64) uint64 {
+	x = (x + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// The sum oracle: eight real workers under asp add whole numbers to a dense and
+// a sparse table. What a slot adds in a clock is a function of the seed, also
+// when another process does the clock again. So whatever is killed or cut off,
+// at the end each row is a sum that the seed tells, and float32 holds it exactly.
+const (
+	sumsSlots  = 8
+	sumsClocks = 40
+	sumsRows   = 96  // of the dense table
+	sumsIDs    = 300 // of the sparse table, of all the ids there are
+)
+
+var (
+	sumsDense  = perdure.TableSpec{Name: "dense", Rows: sumsRows, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	sumsSparse = perdure.TableSpec{Name: "sparse", Sparse: true, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+)
+
+// increments are what a slot adds in a clock: first half, Flush if it says so,
+// second half.
+type increments struct {
+	halves [2]struct {
+		first  perdure.RowID // of the dense table's run
+		run    []float32
+		ids    []perdure.RowID // some twice
+		values []float32
+	}
+	flush bool
+	read  bool
+}
+
+// drawIncrements is a pure function. The halves may have rows in common.
+func drawIncrements(seed uint64, slot perdure.Slot, clock perdure.Clock) (inc increments) {
+	rng := rand.New(rand.NewPCG(seed, uint64(slot)<<32|uint64(clock)))
+	whole := func(n int) []float32 {
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = float32(rng.IntN(15) - 5)
+		}
+		return values
+	}
+	inc.flush, inc.read = rng.IntN(3) == 0, rng.IntN(3) == 0
+	for h := range inc.halves {
+		p := &inc.halves[h]
+		n := 1 + rng.IntN(sumsRows/2)
+		p.first = perdure.RowID(rng.IntN(sumsRows - n + 1))
+		p.run = whole(n * sumsDense.Dim)
+		for range rng.IntN(20) {
+			p.ids = append(p.ids, sumsID(seed, rng.IntN(sumsIDs)))
+		}
+		p.values = whole(len(p.ids) * sumsSparse.Dim)
+	}
+	return inc
+}
+
+func sumsID(seed uint64, k int) perdure.RowID { return perdure.RowID(mix(mix(seed) + uint64(k))) }
+
+// sumsWorker is the program of one slot.
+type sumsWorker struct {
+	c             *worker.Client
+	seed          uint64
+	dense, sparse *worker.Table
+}
+
+func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper, error) {
+	dense, err := c.Table(ctx, sumsDense)
+	if err != nil {
+		return nil, err
+	}
+	sparse, err := c.Table(ctx, sumsSparse)
+	return &sumsWorker{c: c, seed: seed, dense: dense, sparse: sparse}, err
+}
+
+// resume checks what was saved: the sum of all increments up to some clock, not
+// older than the one before the present one.
+func (w *sumsWorker) resume(ctx context.Context) error {
+	now := w.c.Now()
+	state, err := w.c.LoadState(ctx)
+	if err != nil || now == 0 && state == nil {
+		return err
+	}
+	var saved perdure.Clock
+	var sum float64
+	if _, err := fmt.Sscanf(string(state), "clock %d sum %g", &saved, &sum); err != nil {
+		return fmt.Errorf("the state of slot %d reads %q at clock %d: %w", w.c.Slot(), state, now, err)
+	}
+	if want := w.sum(saved); saved < now-1 || sum != want {
+		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to there is %v", w.c.Slot(), now, state, want)
+	}
+	return nil
+}
+
+// sum is all that this slot has added when it ends a clock.
+func (w *sumsWorker) sum(clock perdure.Clock) (sum float64) {
+	for c := range clock + 1 {
+		inc := drawIncrements(w.seed, w.c.Slot(), c)
+		for _, h := range inc.halves {
+			for _, v := range slices.Concat(h.run, h.values) {
+				sum += float64(v)
+			}
+		}
+	}
+	return sum
+}
+
+func (w *sumsWorker) step(ctx context.Context, clock perdure.Clock) error {
+	inc := drawIncrements(w.seed, w.c.Slot(), clock)
+	if inc.read {
+		if err := w.dense.GetRun(ctx, 0, make([]float32, sumsRows*sumsDense.Dim)); err != nil {
+			return err
+		}
+		ids := inc.halves[0].ids
+		if err := w.sparse.GetRows(ctx, ids, make([]float32, len(ids)*sumsSparse.Dim)); err != nil {
+			return err
+		}
+	}
+	for _, h := range inc.halves {
+		if err := w.dense.IncRun(h.first, h.run); err != nil {
+			return err
+		}
+		if err := w.sparse.IncRows(h.ids, h.values); err != nil {
+			return err
+		}
+		if inc.flush {
+			if err := w.dense.Flush(); err != nil {
+				return err
+			}
+			if err := w.sparse.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return w.c.SaveState(fmt.Appendf(nil, "clock %d sum %g", clock, w.sum(clock)))
+}
+
+// sumsWant adds up what all slots add in all clocks.
+func sumsWant(seed uint64) (dense []float32, sparse map[perdure.RowID][]float32) {
+	dense, sparse = make([]float32, sumsRows*sumsDense.Dim), map[perdure.RowID][]float32{}
+	for slot := range perdure.Slot(sumsSlots) {
+		for clock := range perdure.Clock(sumsClocks) {
+			inc := drawIncrements(seed, slot, clock)
+			for _, h := range inc.halves {
+				for i, v := range h.run {
+					dense[int(h.first)*sumsDense.Dim+i] += v
+				}
+				for i, v := range h.values {
+					id := h.ids[i/sumsSparse.Dim]
+					if sparse[id] == nil {
+						sparse[id] = make([]float32, sumsSparse.Dim)
+					}
+					sparse[id][i%sumsSparse.Dim] += v
+				}
+			}
+		}
+	}
+	return dense, sparse
+}
+
+// sumsFaults draws what a job goes through, and its strategy.
+func sumsFaults(seed uint64) (recovery string, faults []string) {
+	rng := rand.New(rand.NewPCG(seed, 0x50b5))
+	at := func() int { return 1 + rng.IntN(sumsClocks-1) }
+	for range 2 + rng.IntN(3) {
+		f := fmt.Sprintf("kill:worker:%d@clock:%d", rng.IntN(sumsSlots), at())
+		if rng.IntN(3) == 0 {
+			f += fmt.Sprintf("+%dms", 1+rng.IntN(200))
+		}
+		faults = append(faults, f)
+	}
+	faults = append(faults,
+		fmt.Sprintf("cut:worker:%d@clock:%d+%dms", rng.IntN(sumsSlots), at(), 1+rng.IntN(150)),
+		fmt.Sprintf("cut:server:%d@clock:%d+%dms", rng.IntN(4), at(), 1+rng.IntN(150)))
+	switch rng.IntN(4) {
+	case 0:
+		faults = append(faults, fmt.Sprintf("kill:worker:*@clock:%d", at()))
+	case 1:
+		faults = append(faults, fmt.Sprintf("kill:server:%d@clock:%d", rng.IntN(4), at()))
+		return fmt.Sprintf("checkpoint:%d", 1+rng.IntN(20)), faults
+	}
+	return []string{"none", "checkpoint:7"}[rng.IntN(2)], faults
+}
+
+// TestStormSums: every acknowledged increment is in its table exactly once.
+// go test -run TestStormSums -storm.runs=1 -storm.seed=S replays one.
+func TestStormSums(t *testing.T) {
+	seed := *stormSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) % 1e9
+	}
+	for i := range uint64(*stormRuns+1) / 2 {
+		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
+			recovery, faults := sumsFaults(seed + i)
+			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery, strings.Join(faults, " --fault "))
+			sumUp(t, seed+i, recovery, faults)
+		})
+	}
+}
+
+// sumUp takes one job to its end and compares its tables.
+func sumUp(t *testing.T, seed uint64, recovery string, faults []string) {
+	strategy, err := perdure.ParseRecovery(recovery)
+	must(t, err)
+	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
+		Seed: seed, Slots: sumsSlots, Servers: 4, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
+		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: strategy,
+	}}, "sums")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case <-j.complete:
+	case err := <-ended:
+		t.Fatalf("the job has ended: %v", err)
+	case <-ctx.Done():
+		t.Fatal("the job does not end")
+	}
+	compareSums(ctx, t, j.addr, seed)
+	if struck := len(j.job.Timeline()); struck < len(faults) {
+		t.Errorf("%d faults struck, %d were planned", struck, len(faults))
+	}
+	j.job.Over()
+	j.job.End(errExported)
+	<-ended
+}
+
+// compareSums reads both tables as of the job's end.
+func compareSums(ctx context.Context, t *testing.T, coordinator string, seed uint64) {
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: coordinator, Observer: true, Process: processName()})
+	must(t, err)
+	defer c.Close()
+	c.At(sumsClocks)
+	dense, err := c.Table(ctx, sumsDense)
+	must(t, err)
+	sparse, err := c.Table(ctx, sumsSparse)
+	must(t, err)
+	values := make([]float32, sumsRows*sumsDense.Dim)
+	must(t, dense.GetRun(ctx, 0, values))
+	ids, err := sparse.StoredRows(ctx)
+	must(t, err)
+	stored := make([]float32, len(ids)*sumsSparse.Dim)
+	must(t, sparse.GetRows(ctx, ids, stored))
+
+	wantDense, wantSparse := sumsWant(seed)
+	for i, want := range wantDense {
+		if values[i] != want {
+			t.Fatalf("value %d of row %d of the dense table is %v, the increments add up to %v", i%sumsDense.Dim, i/sumsDense.Dim, values[i], want)
+		}
+	}
+	for i, id := range ids {
+		if got, want := stored[i*sumsSparse.Dim:(i+1)*sumsSparse.Dim], wantSparse[id]; !slices.Equal(got, want) {
+			t.Fatalf("row %d of the sparse table is %v, the increments add up to %v", id, got, want)
+		}
+	}
+	if len(ids) != len(wantSparse) {
+		t.Fatalf("the sparse table stores %d rows, %d were updated", len(ids), len(wantSparse))
+	}
+}
