@@ -2,19 +2,62 @@ package server
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
+	"time"
 )
 
 // mostSpare bounds the bytes that a server keeps to receive and answer into.
 const mostSpare = 64 << 20
+
+// trimEvery is how long memory may lie unused: what a burst needed is let go then.
+const trimEvery = 10 * time.Second
 
 // buffers are memory for payloads and answers, used again and again: making and
 // collecting it costs more than what it is for.
 type buffers struct {
 	mu       sync.Mutex // guards what follows
 	bytes    int        // kept
-	payloads [maxClass][][]byte
-	answers  [maxClass][]*answer
+	payloads [maxClass]shelf[[]byte]
+	answers  [maxClass]shelf[*answer]
+}
+
+// shelf keeps pieces of memory of one size, the last used on top.
+type shelf[T any] struct {
+	kept []T
+	idle int // the lowest so many have not been taken since trim
+}
+
+func (s *shelf[T]) put(v T) { s.kept = append(s.kept, v) }
+
+func (s *shelf[T]) take() (v T, ok bool) {
+	n := len(s.kept) - 1
+	if n < 0 {
+		return v, false
+	}
+	v = s.kept[n]
+	s.kept = slices.Delete(s.kept, n, n+1) // which forgets v
+	s.idle = min(s.idle, n)
+	return v, true
+}
+
+// trim lets go of what has not been taken since it was last called.
+func (s *shelf[T]) trim(gone func(T)) {
+	for _, v := range s.kept[:s.idle] {
+		gone(v)
+	}
+	s.kept = slices.Delete(s.kept, 0, s.idle)
+	s.idle = len(s.kept)
+}
+
+// trim lets go of what nothing needed since it was last called.
+func (b *buffers) trim() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k := range maxClass {
+		b.payloads[k].trim(func(p []byte) { b.bytes -= cap(p) })
+		b.answers[k].trim(func(a *answer) { b.bytes -= 4 * cap(a.values) })
+	}
 }
 
 // Memory is kept by size: class k has 2^k bytes.
@@ -30,9 +73,7 @@ func (b *buffers) payload(n int) []byte {
 	k := class(n)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l := len(b.payloads[k]); l > 0 {
-		p := b.payloads[k][l-1]
-		b.payloads[k] = b.payloads[k][:l-1]
+	if p, ok := b.payloads[k].take(); ok {
 		b.bytes -= cap(p)
 		return p[:n]
 	}
@@ -45,7 +86,7 @@ func (b *buffers) keep(p []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cap(p) == 1<<k && b.bytes+cap(p) <= mostSpare {
-		b.payloads[k] = append(b.payloads[k], p)
+		b.payloads[k].put(p)
 		b.bytes += cap(p)
 	}
 }
@@ -63,9 +104,7 @@ func (b *buffers) answer(n int) *answer {
 	k := class(4 * n)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l := len(b.answers[k]); l > 0 {
-		a := b.answers[k][l-1]
-		b.answers[k] = b.answers[k][:l-1]
+	if a, ok := b.answers[k].take(); ok {
 		b.bytes -= 4 * cap(a.values)
 		a.values = a.values[:n]
 		return a
@@ -91,7 +130,7 @@ func (a *answer) Release() {
 	defer b.mu.Unlock()
 	if b.bytes+4*cap(a.values) <= mostSpare {
 		a.head = a.head[:0]
-		b.answers[k] = append(b.answers[k], a)
+		b.answers[k].put(a)
 		b.bytes += 4 * cap(a.values)
 	}
 }

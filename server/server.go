@@ -211,10 +211,15 @@ func (s *Server) fail(err error) {
 func (s *Server) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-trim.C:
+			s.buffers.trim()
+			continue
 		case <-tick.C:
 		case <-s.changed:
 		}

@@ -55,7 +55,8 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
-	mostSpare          = 64 << 20 // bytes of updates that are safe, kept to be used again
+	mostSpare          = 64 << 20         // bytes of updates that are safe, kept to be used again
+	trimEvery          = 10 * time.Second // what has lain spare for so long is let go
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -441,10 +442,15 @@ func (c *Client) notify() {
 func (c *Client) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Heartbeat)
 	defer tick.Stop()
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-trim.C:
+			c.trim()
+			continue
 		case <-tick.C:
 		case <-c.wake:
 		}
@@ -454,6 +460,20 @@ func (c *Client) heartbeat(ctx context.Context) {
 		st.Resources = perdure.ReadResources()
 		if conn != nil && !c.cfg.Observer {
 			_ = conn.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st})) // a broken link says it itself
+		}
+	}
+}
+
+// trim lets go of memory that updates needed in a burst, and no more.
+func (c *Client) trim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			p.deltas.trim()
 		}
 	}
 }

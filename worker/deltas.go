@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"slices"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
@@ -33,6 +35,7 @@ type deltas struct {
 	streams bool // no row was touched twice in the last one: what is complete may leave early
 
 	spare     []memory // of updates that are safe
+	idle      int      // the first so many of them have not been used since trim
 	spareLeft *int     // bytes that the client may still keep so
 }
 
@@ -50,6 +53,15 @@ func (d *deltas) recycle(m memory) {
 		*d.spareLeft -= n
 		d.spare = append(d.spare, m)
 	}
+}
+
+// trim lets go of the spare memory that was not used since it was last called.
+func (d *deltas) trim() {
+	for _, m := range d.spare[:d.idle] {
+		*d.spareLeft += m.bytes()
+	}
+	d.spare = slices.Delete(d.spare, 0, d.idle)
+	d.idle = len(d.spare)
 }
 
 func (d *deltas) init(t perdure.TableID, spec perdure.TableSpec, first perdure.RowID, rows int, spareLeft *int) {
@@ -132,7 +144,8 @@ func (d *deltas) sum(k int, delta []float32) {
 func (d *deltas) push(delta []float32) {
 	if n := len(d.spare); d.values == nil && n > 0 {
 		m := d.spare[n-1]
-		d.spare = d.spare[:n-1]
+		d.spare = slices.Delete(d.spare, n-1, n)
+		d.idle = min(d.idle, n-1)
 		*d.spareLeft += m.bytes()
 		d.values, d.ids = m.values[:0], m.ids[:0]
 	}

@@ -1,0 +1,37 @@
+package server
+
+import "testing"
+
+// What a burst needed is let go once it has lain unused; what is in use stays.
+func TestBuffersForgetBursts(t *testing.T) {
+	var b buffers
+	use := func(n int) {
+		var payloads [][]byte
+		var answers []*answer
+		for range n {
+			payloads, answers = append(payloads, b.payload(1000)), append(answers, b.answer(200))
+		}
+		for i := range n {
+			b.keep(payloads[i])
+			answers[i].Release()
+		}
+	}
+	check := func(when string, want int) {
+		t.Helper()
+		p, a := len(b.payloads[class(1000)].kept), len(b.answers[class(800)].kept)
+		if p != want || a != want || b.bytes != want*2*1024 {
+			t.Errorf("%s: %d payloads, %d answers, %d bytes are kept; want %d of each", when, p, a, b.bytes, want)
+		}
+	}
+	use(10)
+	b.trim()
+	check("after a burst", 10)
+	use(3)
+	b.trim()
+	check("after less", 3)
+	use(3)
+	b.trim()
+	check("after as much again", 3)
+	b.trim()
+	check("after nothing", 0)
+}

@@ -1,0 +1,37 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// Memory of updates that only a burst needed is let go once it has lain unused.
+func TestDeltasForgetBursts(t *testing.T) {
+	left := 1 << 20
+	var d deltas
+	d.init(0, perdure.TableSpec{Dim: 4}, 0, 8, &left)
+	use := func(n int) { // n updates at once
+		var taken []memory
+		for range n {
+			d.addRun(0, 8, make([]float32, 32))
+			taken = append(taken, memory{d.values, nil})
+			d.values = nil
+			d.reset()
+		}
+		for _, m := range taken {
+			d.recycle(m)
+		}
+	}
+	for i, step := range []struct{ use, spare int }{{10, 10}, {3, 3}, {3, 3}, {0, 0}} {
+		use(step.use)
+		d.trim()
+		bytes := 0
+		for _, m := range d.spare {
+			bytes += m.bytes()
+		}
+		if len(d.spare) != step.spare || left+bytes != 1<<20 {
+			t.Errorf("step %d: %d are spare, want %d; %d bytes are kept and %d may be", i, len(d.spare), step.spare, bytes, left)
+		}
+	}
+}
