@@ -351,6 +351,7 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		}
 	}
 	cc.uniform = false
+	cc.open()
 	keep := t.keeps(g)
 	for i, row := range g.rows.IDs {
 		v := values[i*dim : (i+1)*dim]
@@ -360,10 +361,13 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		if own {
 			t.overlay(p, sh, r, &wire.Rows{First: row, Count: 1}, v)
 		}
-		if !keep {
+		at := cc.find(p, row) // a row that is there must not stay older than what was read
+		if at < 0 && !keep {
 			continue
 		}
-		at := cc.place(p, row)
+		if at < 0 {
+			at = cc.place(p, row)
+		}
 		if old := cc.read[at]; old != nil && old.newer(r) {
 			again = true
 			continue
