@@ -29,6 +29,12 @@ func TestSparseStorm(t *testing.T) {
 func sparseStorm(t *testing.T, model string, cacheBytes int) {
 	inCluster(t, model, "checkpoint:3", dim, 0, func(c *cluster) {
 		const clocks = 40
+		var ws []*worker.Client
+		for slot := range perdure.Slot(dim) {
+			host := fmt.Sprintf("worker:%d", slot)
+			net := &lazyNetwork{Network: c.net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))), breaks: 0.001, most: 500 * time.Microsecond}
+			ws = append(ws, c.dial(host, slot, func(cfg *worker.Config) { cfg.Network, cfg.CacheBytes = net, cacheBytes }))
+		}
 		done := make(chan struct{})
 		go func() { // kills servers
 			defer close(done)
@@ -41,13 +47,7 @@ func sparseStorm(t *testing.T, model string, cacheBytes int) {
 			}
 		}()
 		both(dim, func(slot int) {
-			host := fmt.Sprintf("worker:%d", slot)
-			net := &lazyNetwork{Network: c.net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))), breaks: 0.001, most: 500 * time.Microsecond}
-			w, err := c.tryDial(host, perdure.Slot(slot), func(cfg *worker.Config) { cfg.Network, cfg.CacheBytes = net, cacheBytes })
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			w := ws[slot]
 			spec := perdure.TableSpec{Name: "t", Sparse: true, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 			table, err := w.Table(c.ctx, spec)
 			if err != nil {
