@@ -28,7 +28,7 @@ func TestSparseStorm(t *testing.T) {
 
 func sparseStorm(t *testing.T, model string, cacheBytes int) {
 	inCluster(t, model, "checkpoint:3", dim, 0, func(c *cluster) {
-		const clocks = 40
+		const clocks = 25
 		var ws []*worker.Client
 		for slot := range perdure.Slot(dim) {
 			host := fmt.Sprintf("worker:%d", slot)
