@@ -122,3 +122,54 @@ func ExampleIntake() {
 	// the second is a duplicate: true
 	// applied [0 1] MinClock 0
 }
+
+// PendingBytes counts the parts of what is not applied yet, and of nothing else:
+// whatever way an update goes, its bytes go with it.
+func TestPendingBytes(t *testing.T) {
+	for _, twoStep := range []bool{false, true} {
+		in := NewIntake(twoStep, []perdure.Clock{0, 0}, Weakened{})
+		in.SetCut(2)
+		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
+			t.Helper()
+			in.Offer(Part{Clock: clock, Incarnation: incarnation, Index: index, Of: of, Payload: make([]byte, bytes), Ticked: true})
+		}
+		expect := func(what string, parts, bytes int) {
+			t.Helper()
+			if got := in.PendingBytes(0); got != int64(parts*PartCost+bytes) {
+				t.Errorf("two steps %v, %s: %d bytes are pending, want %d of %d parts", twoStep, what, got, bytes, parts)
+			}
+		}
+		offer(1, 0, 0, 0, 1000)
+		offer(1, 0, 0, 0, 1000)
+		expect("a part that came twice", 1, 1000)
+		offer(1, 0, 3, 0, 10)
+		expect("parts of an unknown number", 2, 1010)
+		offer(1, 0, 0, 2, 500)
+		expect("another version of the update", 1, 500)
+		offer(2, 0, 0, 1, 70)
+		expect("the next incarnation's", 1, 70)
+		if !twoStep {
+			in.Free(in.Next())
+			expect("an update that is applied", 0, 0)
+		}
+		offer(2, 1, 0, 0, 5)
+		in.Fence(0, 3)
+		if twoStep {
+			expect("a fence", 1, 70) // what is complete stays until it is decided
+			in.Decide(0, 3, 0)
+		}
+		expect("a fence and its decision", 0, 0)
+		for clock := in.Applied()[0]; clock < 4; clock++ {
+			offer(3, clock, 0, 1, 100)
+		}
+		waiting := 4 - int(in.Applied()[0])
+		expect("updates before and behind a cut", waiting, 100*waiting)
+		for u := in.Next(); u != nil; u = in.Next() {
+			in.Free(u)
+			waiting--
+		}
+		expect("updates behind a cut", waiting, 100*waiting)
+		offer(3, in.Applied()[0]+perdure.Clock(waiting), 0, 1, 9) // in memory that is used again
+		expect("one more", waiting+1, 100*waiting+9)
+	}
+}

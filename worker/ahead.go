@@ -65,7 +65,7 @@ func (t *Table) renew() {
 	c, at := t.c, t.ahead()
 	b := c.newBatch(t, nil)
 	for _, s := range t.expiring {
-		for j := s.at; j < s.at+s.n && c.asked < mostAsked; {
+		for j := s.at; j < s.at+s.n && c.shards[s.p.shard].peer.asked < mostAsked; {
 			k := s.p.cache.same(j, s.at+s.n)
 			if r := s.p.cache.reading(j); !t.mayAnswer(r, at) && (r == nil || c.gets[r.renewal] == nil) {
 				t.wantAhead(b, s.p, s.p.first+perdure.RowID(j), k-j, at)
@@ -112,9 +112,10 @@ func (t *Table) wantAhead(b *batch, p *part, first perdure.RowID, n int, clock p
 // sendAhead registers a request that goes out with the clock's update.
 func (t *Table) sendAhead(g *get) {
 	t.c.register(g)
-	t.c.ask(g)
 	t.parts[g.shard].mark(g)
 	sh := t.c.shards[g.shard]
+	g.asked = true
+	g.count(sh.peer)
 	sh.renewals = append(sh.renewals, g)
 }
 

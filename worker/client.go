@@ -88,7 +88,6 @@ type Client struct {
 	tables      []*Table        // by id; nil for those nobody asked for
 	gets        map[uint64]*get // requests that are not answered yet
 	queue       []*get          // those of them whose turn it is not yet
-	asked       int             // bytes of the answers to the others
 	nextRequest uint64
 	freeGets    []*get
 	freeBatches []*batch
@@ -390,11 +389,10 @@ func (c *Client) rollBack() {
 	}
 	c.keptBytes = 0
 	for _, g := range c.gets {
-		g.asked = false // those who wait for it see the generation
+		c.dropGet(g) // those who wait for it see the generation
 	}
-	clear(c.gets)
 	clear(c.queue)
-	c.queue, c.asked = c.queue[:0], 0
+	c.queue = c.queue[:0]
 	c.state, c.stateDirty, c.built = nil, false, false
 	c.forgetRows()
 	for _, t := range c.tables {

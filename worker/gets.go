@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// mostAsked bounds the bytes of answers that are on their way: a server keeps no
-	// more for a reader than fits in its connection.
+	// mostAsked bounds the bytes of answers that are on their way on one connection:
+	// a server keeps no more for a reader than fits in it.
 	mostAsked = 16 << 20
 	// mostFree is how many requests a client keeps to be used again.
 	mostFree = 256
@@ -25,9 +25,10 @@ type get struct {
 	table   *Table // nil: KindLoad
 	rows    wire.Rows
 	need    perdure.Clock
-	bytes   int  // of the answer, about
-	asked   bool // sent, or to be sent as soon as the shard is open
-	sent    int  // how often
+	bytes   int   // of the answer, about
+	asked   bool  // sent, or to be sent as soon as the shard is open
+	on      *peer // whose answers' bytes it counts among; nil: not sent
+	sent    int   // how often
 	batches []*batch
 
 	dst    []float32 // where the rows go; nil: into the cache only
@@ -75,24 +76,36 @@ func (c *Client) freeGet(g *get) {
 	}
 }
 
-// pump sends the requests whose turn it is. It needs c.mu.
+// pump sends the requests whose turn it is: nobody waits for a server but those who
+// ask it. It needs c.mu.
 func (c *Client) pump() {
-	n := 0
-	for ; n < len(c.queue); n++ {
-		g := c.queue[n]
+	c.queue = slices.DeleteFunc(c.queue, func(g *get) bool {
 		if c.gets[g.id] != g {
-			continue // dropped meanwhile
+			return true // dropped meanwhile
 		}
-		if c.asked > 0 && c.asked+g.bytes > mostAsked {
-			break
+		sh := c.shards[g.shard]
+		if sh.open && sh.peer.asked > 0 && sh.peer.asked+g.bytes > mostAsked {
+			return false
 		}
-		c.ask(g)
-		if sh := c.shards[g.shard]; sh.open {
+		g.asked = true
+		if sh.open {
+			g.count(sh.peer)
 			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
 		}
-	}
-	c.queue = slices.Delete(c.queue, 0, n)
+		return true
+	})
 	c.flush()
+}
+
+// count counts an answer among those that a connection is to bring; nil: among
+// none.
+func (g *get) count(p *peer) {
+	if g.on != nil {
+		g.on.asked -= g.bytes
+	}
+	if g.on = p; p != nil {
+		p.asked += g.bytes
+	}
 }
 
 // register notes a request, which is to be sent. It needs c.mu.
@@ -104,21 +117,13 @@ func (c *Client) register(g *get) {
 	}
 }
 
-// ask counts a request as sent. It needs c.mu.
-func (c *Client) ask(g *get) {
-	g.asked = true
-	c.asked += g.bytes
-}
-
 // dropGet forgets a request. It needs c.mu.
 func (c *Client) dropGet(g *get) {
 	if c.gets[g.id] == g {
 		delete(c.gets, g.id)
 	}
-	if g.asked {
-		g.asked = false
-		c.asked -= g.bytes
-	}
+	g.asked = false
+	g.count(nil)
 }
 
 // await sends a batch's requests and waits until all are answered, an error of
@@ -165,6 +170,7 @@ func (c *Client) abandon(b *batch) {
 			c.mu.Lock()
 		}
 	}
+	c.pump() // there is room for others now
 }
 
 // getFrame is a request's frame. It needs c.mu.
@@ -358,6 +364,7 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		}
 	}
 	cc.uniform = false
+	cc.open()
 	keep := t.keeps(g)
 	for i, row := range g.rows.IDs {
 		v := values[i*dim : (i+1)*dim]
@@ -367,10 +374,13 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		if own {
 			t.overlay(p, sh, r, &wire.Rows{First: row, Count: 1}, v)
 		}
-		if !keep {
+		at := cc.find(p, row) // a row that is there must not stay older than what was read
+		if at < 0 && !keep {
 			continue
 		}
-		at := cc.place(p, row)
+		if at < 0 {
+			at = cc.place(p, row)
+		}
 		if old := cc.read[at]; old != nil && old.newer(r) {
 			again = true
 			continue

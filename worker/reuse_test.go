@@ -135,3 +135,39 @@ func TestRollBackWhileOthersRead(t *testing.T) {
 }
 
 // Flush while a call of Clock was interrupted sends nothing for the clock that is
+
+// Reads of a server's rows do not wait for another server; those that wait for
+// their turn get it when others give up.
+func TestReadsDoNotBlockOthers(t *testing.T) {
+	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
+		const bigRows, bigDim = 80, 128 << 10 // 40 MiB, half of it on each server
+		w := c.dial("worker:0", 0)
+		table := c.table(w, func(s *perdure.TableSpec) { s.Rows, s.Dim = bigRows, bigDim })
+		c.net.Cut("worker:0", "server:1", false)
+		ctx, giveUp := context.WithCancel(c.ctx)
+		large := go1(func() error { return table.GetRun(ctx, bigRows/2, make([]float32, bigRows/2*bigDim)) })
+		c.pass(time.Millisecond)
+		behind := go1(func() error { return table.Get(c.ctx, bigRows-1, make([]float32, bigDim)) })
+		c.pass(time.Millisecond)
+		if err := table.Get(c.within(time.Second), 1, make([]float32, bigDim)); err != nil {
+			t.Errorf("a read from a server that is there: %v", err)
+		}
+		if len(large)+len(behind) > 0 {
+			t.Error("rows came through a cut network")
+		}
+		giveUp()
+		if err := <-large; !errors.Is(err, context.Canceled) {
+			t.Errorf("the read that was given up: %v", err)
+		}
+		c.pass(time.Second)
+		c.net.Heal("worker:0", "server:1")
+		select {
+		case err := <-behind:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("what waited behind a read that was given up waits for ever")
+		}
+	})
+}

@@ -34,6 +34,7 @@ type peer struct {
 	// Guarded by Client.mu.
 	conn    transport.Conn  // nil while there is none
 	batch   []wire.Frame    // to be sent by flush
+	asked   int             // bytes of answers that are to come
 	placing *get            // an answer to it is being received into its reader's memory
 	placed  []chan struct{} // closed when that is over
 }
@@ -220,11 +221,12 @@ func (c *Client) resend(sh *shardLink) {
 	}
 	for _, g := range c.gets {
 		if g.shard == sh.id && g.asked {
+			g.count(sh.peer)
 			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
 		}
 	}
 	sh.renewals = sh.renewals[:0] // they were among them
-	c.flush()
+	c.pump()
 }
 
 func (c *Client) tickFrame(sh *shardLink, clock perdure.Clock) wire.Frame {

@@ -14,7 +14,7 @@ import (
 // still be on their way.
 func TestClocksThatWereDone(t *testing.T) {
 	inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
-		const bigRows, bigDim = 256, 16 << 10
+		const bigRows, bigDim = 128, 16 << 10
 		big := func(s *perdure.TableSpec) { s.Rows, s.Dim = bigRows, bigDim }
 		delta := make([]float32, bigRows*bigDim)
 		do := func(w *worker.Client, table *worker.Table, clocks int) {

@@ -168,9 +168,15 @@ func benchDelta(values int) []float32 {
 
 // operation is what one side of a measurement does again and again.
 type operation struct {
+	cores   func() // sets the processor's cores to be used, before a round
 	prepare func() // before each, not timed; may be nil
 	do      func() error
 }
+
+// A worker process of a local job shares the cores with others; the raw exchange
+// may use them all.
+func workerCores() { shareCores(1) }
+func allCores()    { useCores(runtime.NumCPU()) }
 
 // operation makes up Perdure's side.
 func (t *benchTable) operation(ctx context.Context, m *measurement) operation {
@@ -191,12 +197,12 @@ func (t *benchTable) operation(ctx context.Context, m *measurement) operation {
 	if m.op != "pull" {
 		delta := benchDelta(int(m.size.bytes / 4))
 		if m.op == "push" && ids == nil && lists == nil {
-			return operation{prepare: func() { t.compute(delta) }, do: func() error { return t.finished(ctx) }}
+			return operation{cores: workerCores, prepare: func() { t.compute(delta) }, do: func() error { return t.finished(ctx) }}
 		}
-		return operation{prepare: turn, do: func() error { return t.pushed(ctx, ids, delta) }}
+		return operation{cores: workerCores, prepare: turn, do: func() error { return t.pushed(ctx, ids, delta) }}
 	}
 	dst := make([]float32, m.size.bytes/4)
-	return operation{prepare: func() { turn(); t.Forget() }, do: func() error { return t.pulled(ctx, ids, dst) }}
+	return operation{cores: workerCores, prepare: func() { turn(); t.Forget() }, do: func() error { return t.pulled(ctx, ids, dst) }}
 }
 
 // drawRows draws so many different rows of a filled sparse table.
@@ -225,6 +231,7 @@ func (s stretch) gbPerSecond(bytes int64) float64 {
 // repeat does an operation, one after the other, for so long, and at least once.
 // It appends how long each took to laps.
 func (o *operation) repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
+	o.cores()
 	for begin := time.Now(); s.ops == 0 || time.Since(begin) < budget; {
 		if ctx.Err() != nil {
 			return s, ctx.Err()
@@ -258,7 +265,7 @@ func (r *benchRun) line(ctx context.Context, m *measurement, t *benchTable) (res
 	}
 	defer func() { err = errors.Join(err, client.close()) }()
 	defer context.AfterFunc(ctx, client.stop)()
-	raw := operation{do: client.exchange}
+	raw := operation{cores: allCores, do: client.exchange}
 	budget := r.Time / time.Duration(2*r.Rounds)
 	laps, rawLaps := make([]time.Duration, 0, 1<<16), make([]time.Duration, 0, 1<<16)
 	for _, o := range []*operation{&ours, &raw} { // caches, connections and buffers get warm
@@ -355,7 +362,7 @@ func (r *benchRun) try(ctx context.Context, m *measurement, way rawWay) (typical
 	}
 	defer func() { err = errors.Join(err, client.close()) }()
 	defer context.AfterFunc(ctx, client.stop)()
-	raw := operation{do: client.exchange}
+	raw := operation{cores: allCores, do: client.exchange}
 	var laps []time.Duration
 	for len(laps) < 3 {
 		if _, err := raw.repeat(ctx, tryRaw, &laps); err != nil {

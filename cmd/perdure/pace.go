@@ -44,8 +44,11 @@ func gcPercent(live uint64) int {
 // shareCores keeps one of n servers, or one of n workers, of a local job from
 // taking all cores: half of them are the servers', half the workers'. GOMAXPROCS
 // in the environment overrides it.
-func shareCores(n int) {
+func shareCores(n int) { useCores(max(1, runtime.NumCPU()/2/n)) }
+
+// useCores sets GOMAXPROCS unless the environment does.
+func useCores(n int) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2/n))
+		runtime.GOMAXPROCS(n)
 	}
 }
