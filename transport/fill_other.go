@@ -12,5 +12,9 @@ func (in *incoming) fill() (err error) {
 	return err
 }
 
-// readNow is of systems whose sockets can be read without waiting.
-func (in *incoming) readNow(uintptr) bool { return true }
+// readInto reads what there is into dst, at least one byte: it waits for that.
+func (in *incoming) readInto(dst []byte) (int, error) { return in.sock.Read(dst) }
+
+// fillNow and takeNow are of systems whose sockets can be read without waiting.
+func (in *incoming) fillNow(uintptr) bool { return true }
+func (in *incoming) takeNow(uintptr) bool { return true }

@@ -8,6 +8,36 @@ import (
 	"syscall"
 )
 
+// readInto reads what there is into dst, at least one byte: it waits for that.
+func (in *incoming) readInto(dst []byte) (int, error) {
+	in.err, in.into = nil, dst
+	err := in.raw.Read(in.take)
+	in.into = nil
+	if err != nil {
+		return 0, err
+	}
+	return in.taken, in.err
+}
+
+// takeNow reads into where readInto says. False means that nothing has come.
+func (in *incoming) takeNow(fd uintptr) bool {
+	for {
+		n, err := readNow(fd, in.into)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			return false
+		case err != nil:
+			in.err = os.NewSyscallError("read", err)
+		case n == 0:
+			in.err = io.EOF
+		}
+		in.taken = max(n, 0)
+		return true
+	}
+}
+
 // fill waits for bytes and buffers them. It holds no buffer while it waits.
 func (in *incoming) fill() error {
 	in.err = nil
@@ -17,14 +47,14 @@ func (in *incoming) fill() error {
 	return in.err
 }
 
-// readNow buffers what has come. False means that nothing has.
-func (in *incoming) readNow(fd uintptr) bool {
+// fillNow buffers what has come. False means that nothing has.
+func (in *incoming) fillNow(fd uintptr) bool {
 	if in.buffer == nil {
 		in.buffer = readBuffers.Get().(*[readBuffer]byte)
 	}
 	in.from, in.to = 0, 0
 	for {
-		n, err := syscall.Read(int(fd), in.room())
+		n, err := readNow(fd, in.room())
 		switch {
 		case err == syscall.EINTR:
 			continue

@@ -30,8 +30,11 @@ var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 type incoming struct {
 	sock   socket
 	raw    syscall.RawConn
-	look   func(fd uintptr) bool // in.readNow: made once, since each making allocates
-	err    error                 // of look
+	look   func(fd uintptr) bool // in.fillNow: made once, since each making allocates
+	take   func(fd uintptr) bool // in.takeNow: likewise
+	err    error                 // of look and take
+	into   []byte                // where take reads to
+	taken  int                   // what it has read
 	buffer *[readBuffer]byte     // nil: nothing is buffered
 	from   int                   // buffer[from:to] is buffered
 	to     int
@@ -41,7 +44,8 @@ type incoming struct {
 }
 
 func (in *incoming) init(sock socket, raw syscall.RawConn) {
-	in.sock, in.raw, in.look = sock, raw, in.readNow
+	in.sock, in.raw = sock, raw
+	in.look, in.take = in.fillNow, in.takeNow
 }
 
 // buffered returns how much was received and not yet read.
@@ -59,7 +63,7 @@ func (in *incoming) room() []byte {
 func (in *incoming) read(dst []byte) (int, error) {
 	if in.buffered() == 0 {
 		if len(dst) >= largePayload {
-			return in.sock.Read(dst)
+			return in.readInto(dst)
 		}
 		if err := in.fill(); err != nil {
 			return 0, err
