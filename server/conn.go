@@ -47,7 +47,7 @@ const (
 func (c *conn) waits(n int64) int64 { return c.waiting.Add(n) }
 
 // mostHeld is how many bytes of answers are held back at most.
-const mostHeld = 1 << 20
+const mostHeld = 16 << 10
 
 // send queues frames for the peer. It never waits: a peer that takes too little
 // of what it asked for must not hold others up, and loses its connection.

@@ -15,6 +15,9 @@ func (in *incoming) fill() (err error) {
 // readInto reads what there is into dst, at least one byte: it waits for that.
 func (in *incoming) readInto(dst []byte) (int, error) { return in.sock.Read(dst) }
 
-// fillNow and takeNow are of systems whose sockets can be read without waiting.
+// glance is of systems whose sockets can be read without waiting.
+func (in *incoming) glance() bool { return false }
+
+// fillNow and takeNow are likewise.
 func (in *incoming) fillNow(uintptr) bool { return true }
 func (in *incoming) takeNow(uintptr) bool { return true }

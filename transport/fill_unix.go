@@ -47,6 +47,13 @@ func (in *incoming) fill() error {
 	return in.err
 }
 
+// glance buffers what has come, without waiting, and reports whether there was
+// anything. An error is met again by the next read.
+func (in *incoming) glance() bool {
+	in.err = nil
+	return in.raw.Read(in.peek) == nil && in.buffered() > 0
+}
+
 // fillNow buffers what has come. False means that nothing has.
 func (in *incoming) fillNow(fd uintptr) bool {
 	if in.buffer == nil {

@@ -30,6 +30,7 @@ var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 type incoming struct {
 	sock   socket
 	raw    syscall.RawConn
+	peek   func(fd uintptr) bool // of glance: made once, since each making allocates
 	look   func(fd uintptr) bool // in.fillNow: made once, since each making allocates
 	take   func(fd uintptr) bool // in.takeNow: likewise
 	err    error                 // of look and take
@@ -46,6 +47,7 @@ type incoming struct {
 func (in *incoming) init(sock socket, raw syscall.RawConn) {
 	in.sock, in.raw = sock, raw
 	in.look, in.take = in.fillNow, in.takeNow
+	in.peek = func(fd uintptr) bool { in.fillNow(fd); return true }
 }
 
 // buffered returns how much was received and not yet read.
@@ -62,7 +64,7 @@ func (in *incoming) room() []byte {
 // read reads what there is, at least one byte.
 func (in *incoming) read(dst []byte) (int, error) {
 	if in.buffered() == 0 {
-		if len(dst) >= largePayload {
+		if len(dst) >= largePayload || in.large && len(dst) >= firstBytes {
 			return in.readInto(dst)
 		}
 		if err := in.fill(); err != nil {
@@ -139,7 +141,7 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 }
 
 // Buffered implements Conn.
-func (c *socketConn) Buffered() bool { return c.in.buffered() > 0 }
+func (c *socketConn) Buffered() bool { return c.in.buffered() > 0 || c.in.glance() }
 
 func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	header, err := c.in.readHeader()

@@ -20,9 +20,9 @@ const (
 )
 
 // localBuffer is how much a Unix socket takes before its writer has to wait. With
-// the system's usual 208 KiB, the two sides wait for each other more often: 1 MiB
-// took a tenth longer.
-const localBuffer = 1 << 20
+// the system's usual 208 KiB, or with 1 MiB, the two sides wait for each other more
+// often: a block of 4 MiB took a tenth longer.
+const localBuffer = 4 << 20
 
 // keepAlive finds an idle peer whose machine has gone: 15 s of silence, then 3
 // unanswered probes 5 s apart.

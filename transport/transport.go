@@ -63,8 +63,8 @@ type Conn interface {
 	// payload: it must do no more than choose memory. Where RecvInto fails, what
 	// that memory holds is undefined.
 	RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) (b []byte)) error
-	// Buffered reports whether more has been received already than Recv has
-	// returned. It is for the goroutine that calls Recv.
+	// Buffered reports whether more has come already than Recv has returned. It does
+	// not wait, and is for the goroutine that calls Recv.
 	Buffered() bool
 	// Close breaks the connection; pending Sends and Recvs return ErrClosed. What
 	// was sent before still goes out if the peer takes it at once: a refusal is
