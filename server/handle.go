@@ -29,6 +29,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	if verdict == consistency.Kept {
 		f.Body = nil // the intake has it now
 	}
+	sh.prompt[c.slot] = sh.prompt[c.slot] || f.Flags&wire.FlagPrompt != 0
 	sh.took(c, verdict, true)
 	return nil
 }
@@ -255,7 +256,7 @@ func (sh *shard) answer(w *waitingGet) error {
 // lentBytes is the least size of a run of rows that is sent from where it lies.
 // The shard stands still while the network takes what it takes at once, and the
 // rest is copied.
-const lentBytes = 32 << 10
+const lentBytes = 16 << 10
 
 // answerScan sends the ids of rows that a sparse table stores. It needs sh.mu.
 func (sh *shard) answerScan(w *waitingGet) {

@@ -99,6 +99,7 @@ const (
 	// a row counts, and has the earlier ones in it. The last part has the flag if any
 	// needs it.
 	FlagRepeats uint16 = 1 << 2
+	FlagPrompt  uint16 = 1 << 3 // Update: somebody will wait for its acknowledgement, as if Sync came with it
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

@@ -95,8 +95,9 @@ type Client struct {
 	state       []byte      // what the program wants saved; nil: nothing
 	stateDirty  bool        // the next update carries it
 	keptBytes   int64
-	spareLeft   int  // bytes that may still be kept of updates that are safe
-	built       bool // this clock's updates exist: a call of Clock was interrupted
+	spareLeft   int           // bytes that may still be kept of updates that are safe
+	built       bool          // this clock's updates exist: a call of Clock was interrupted
+	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
 }
 
@@ -131,7 +132,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, settled: -1, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {

@@ -171,6 +171,7 @@ func (c *Client) buildUpdates() error {
 		if u := b.u; u.sent == len(u.parts) {
 			b.end(nil) // an empty update; or all has left, but not how many parts there are
 		}
+		b.u.prompt = c.settled == c.clock
 		c.keptBytes += b.u.bytes
 		b.u.open, sh.building = false, nil
 	}
@@ -258,10 +259,11 @@ func (c *Client) Settle(ctx context.Context) error {
 	if err := c.usable(); err != nil || c.slot < 0 {
 		return err
 	}
+	c.settled = c.clock // the next clock's updates ask by themselves
 	if !c.allApplied() {
 		c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
 			n := len(sh.kept)
-			if n == 0 || sh.kept[n-1].payloadBytes() >= wire.PromptBytes {
+			if n == 0 || sh.kept[n-1].prompt || sh.kept[n-1].payloadBytes() >= wire.PromptBytes {
 				return frames // the server will say so by itself
 			}
 			return append(frames, c.shardFrame(sh, wire.KindSync))
