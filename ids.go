@@ -13,8 +13,8 @@ type ShardID int32
 // Slot numbers a worker's place in the job, from 0.
 type Slot int32
 
-// NoSlot is the slot of a client that only reads: it owns no clock, and
-// nobody waits for it.
+// NoSlot is no particular slot: where a worker asks for one, any that is free; of
+// a client that only reads, none, for it owns no clock and nobody waits for it.
 const NoSlot Slot = -1
 
 // Clock counts a slot's finished iterations, from 0. A worker "at clock c" has
@@ -25,7 +25,7 @@ type Clock int64
 // a higher one, and messages of older epochs are refused.
 type Epoch uint64
 
-// Generation counts roll-backs of the whole job. Messages of older generations
+// Generation counts the courses of training: 1 and the roll-backs of the whole job. Messages of older generations
 // are refused, so that nothing of an abandoned course of training can reach
 // the present one.
 type Generation uint64

@@ -107,7 +107,7 @@ func (in *Intake) SetCut(cut perdure.Clock) { in.cut = cut }
 func (in *Intake) SetEnd(end perdure.Clock) { in.end = end }
 
 // AtCut reports whether every update of clocks < cut is applied, and none of
-// clocks ≥ cut: the moment to copy the shard.
+// clocks ≥ cut: the moment to save the shard.
 func (in *Intake) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut }
 
 // Offer takes one part of an update.

@@ -44,7 +44,6 @@ const (
 	StateTraining   State = "training"   // every shard is served
 	StateRecovering State = "recovering" // some shard is in an outage, or the job is rolling back
 	StateDone       State = "done"       // every slot has finished its clocks
-	StateStopped    State = "stopped"    // ended by Stop, or by an error
 )
 
 // Status says how a job is doing.

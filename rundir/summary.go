@@ -23,8 +23,7 @@ type Summary struct {
 	WallSeconds float64            `json:"wall_seconds"`
 	TimeSplit   map[string]float64 `json:"time_split"` // seconds by what they went to
 
-	// A loss that is no finite number is written as null too: JSON has no other
-	// word for it. series.csv tells the two apart.
+	// A loss that is no finite number is written as null: JSON has no word for it.
 	TrainLoss    *float64 `json:"train_loss"`
 	TestLoss     *float64 `json:"test_loss"`
 	TestAccuracy *float64 `json:"test_accuracy"` // 0 to 1

@@ -230,6 +230,9 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 func (s *Server) open(c *conn, f *wire.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
+		return
+	}
 	sh := s.shards[f.Shard]
 	if sh != nil && sh.name == name(f) && sh.subscribe(c) {
 		delete(c.opens, f.Shard)

@@ -69,22 +69,14 @@ func (sh *shard) trouble(problem string) {
 
 // saved goes on after a cut.
 func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
-	end := sh.s.end()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.problem = ""
 	sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
 	sh.saving, sh.cut = false, cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
-	sh.setEnd(end)
+	sh.setEnd(sh.end)
 	sh.pump()
-}
-
-// end returns the job's end as of the present view.
-func (s *Server) end() perdure.Clock {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.view.End
 }
 
 // loadContent reads what a shard held at the view's cut: from the checkpoint,

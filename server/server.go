@@ -213,6 +213,8 @@ func (s *Server) heartbeat(ctx context.Context) {
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
+	var c transport.Conn
+	var st perdure.ServerStatus // while somebody is at work for long, what was said last
 	for {
 		select {
 		case <-ctx.Done():
@@ -223,9 +225,15 @@ func (s *Server) heartbeat(ctx context.Context) {
 		case <-tick.C:
 		case <-s.changed:
 		}
-		s.mu.Lock()
-		c, st := s.coordinator, s.status()
-		s.mu.Unlock()
+		fresh := s.mu.TryLock()
+		if fresh {
+			c = s.coordinator
+			st, fresh = s.status()
+			s.mu.Unlock()
+		}
+		if !fresh {
+			time.AfterFunc(busyPause, s.notify)
+		}
 		st.Resources = perdure.ReadResources()
 		if c != nil {
 			_ = c.Send(wire.Control(wire.KindStatus, wire.Status{Server: &st})) // a broken link says it itself
@@ -233,13 +241,18 @@ func (s *Server) heartbeat(ctx context.Context) {
 	}
 }
 
-// status needs s.mu.
-func (s *Server) status() perdure.ServerStatus {
-	st := perdure.ServerStatus{Revision: s.view.Revision}
+// busyPause is when a status that was in part an old one is made anew.
+const busyPause = 5 * time.Millisecond
+
+// status needs s.mu. It is fresh unless some shard was at work.
+func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
+	st, fresh = perdure.ServerStatus{Revision: s.view.Revision}, true
 	for _, sh := range s.shards {
-		st.Shards = append(st.Shards, sh.status(&s.view))
+		says, now := sh.status(&s.view)
+		st.Shards = append(st.Shards, says)
+		fresh = fresh && now
 	}
-	return st
+	return st, fresh
 }
 
 // accept takes connections until the listener is closed.

@@ -20,7 +20,8 @@ type shard struct {
 	id   perdure.ShardID
 	name shardName
 	job  perdure.JobSpec
-	gone atomic.Bool // retired: whatever still comes for it is ignored
+	gone atomic.Bool          // retired: whatever still comes for it is ignored
+	said *perdure.ShardStatus // its last status; guarded by Server.mu
 
 	mu       sync.Mutex // guards what follows
 	ready    bool       // intake is there and the rows are those it counts
@@ -39,6 +40,7 @@ type shard struct {
 	large    bool    // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
+	end      perdure.Clock // the job's, as of the newest view
 	problem  string
 }
 
@@ -143,6 +145,7 @@ func (sh *shard) begin(v *perdure.View) bool {
 
 // setEnd takes over the job's end, which is a cut too. It needs sh.mu.
 func (sh *shard) setEnd(end perdure.Clock) {
+	sh.end = end
 	sh.intake.SetEnd(end)
 	if end <= 0 || sh.job.Recovery.NextCut(0) < 0 || sh.saving {
 		return
@@ -170,6 +173,7 @@ func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s
 // cut, and answers those who waited for either. It needs sh.mu.
 func (sh *shard) pump() {
 	if sh.saving {
+		sh.acknowledge() // what is staged meanwhile
 		return
 	}
 	least := sh.intake.MinClock()
@@ -346,9 +350,24 @@ func (sh *shard) unsubscribe(c *conn) {
 }
 
 // status tells the coordinator how far this shard is.
-func (sh *shard) status(v *perdure.View) perdure.ShardStatus {
-	sh.mu.Lock()
+//
+// A shard that is at work for long says again what it said last: every status was
+// true at its time, and a server that is silent would be taken for dead.
+func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
+	if !sh.mu.TryLock() {
+		if sh.said != nil {
+			return *sh.said, false
+		}
+		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch}, false
+	}
 	defer sh.mu.Unlock()
+	st = sh.fullStatus(v)
+	sh.said = &st
+	return st, true
+}
+
+// fullStatus needs sh.mu.
+func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Ready: sh.ready,
 		Segments: slices.Clone(sh.segments), Problem: sh.problem,

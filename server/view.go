@@ -57,7 +57,7 @@ func (s *Server) fenceConns() {
 		}
 		if now := s.view.Slots[c.slot].Incarnation; c.incarnation < now {
 			_ = transport.Refuse(c.tc, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.slot, now)})
-			c.tc.Close()
+			go c.tc.Close() // it may take a moment
 		}
 	}
 }

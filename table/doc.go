@@ -9,7 +9,7 @@
 //
 // The numerics are fixed: a row's value is a function of its initial value and
 // of the deltas applied, in order. No operation is fused or reordered, so every
-// machine computes the same bits.
+// machine computes the same bits from the same initial rows and rates.
 //
 // A Part is not safe for concurrent use; its shard's owner guards it. Calls that
 // only read (all but ApplyRows, Evict and Restored) may run at the same time.

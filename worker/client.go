@@ -3,7 +3,7 @@
 //
 //	w, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: addr, Slot: -1})
 //	model, err := w.Table(ctx, spec)
-//	for clock := w.Clock(); …
+//	for clock := w.Now(); …
 //
 // A Client keeps every update until it is safe, whatever has been acknowledged
 // for flow control, and sends it again after a broken connection, a new view or
@@ -55,8 +55,9 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
-	mostSpare          = 64 << 20         // bytes of updates that are safe, kept to be used again
-	trimEvery          = 10 * time.Second // what has lain spare for so long is let go
+	busyPause          = 5 * time.Millisecond // until a status that could not be made is
+	mostSpare          = 64 << 20             // bytes of updates that are safe, kept to be used again
+	trimEvery          = 10 * time.Second     // what has lain spare for so long is let go
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -443,6 +444,8 @@ func (c *Client) heartbeat(ctx context.Context) {
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
+	var conn transport.Conn
+	var st perdure.WorkerStatus // while a call waits for a slow network, what was said last
 	for {
 		select {
 		case <-ctx.Done():
@@ -453,9 +456,12 @@ func (c *Client) heartbeat(ctx context.Context) {
 		case <-tick.C:
 		case <-c.wake:
 		}
-		c.mu.Lock()
-		conn, st := c.coordinator, c.status()
-		c.mu.Unlock()
+		if c.mu.TryLock() {
+			conn, st = c.coordinator, c.status()
+			c.mu.Unlock()
+		} else {
+			time.AfterFunc(busyPause, c.notify)
+		}
 		st.Resources = perdure.ReadResources()
 		if conn != nil && !c.cfg.Observer {
 			_ = conn.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st})) // a broken link says it itself
@@ -474,6 +480,7 @@ func (c *Client) trim() {
 		for _, p := range t.parts {
 			p.deltas.trim()
 		}
+		t.trimRooms()
 	}
 }
 
@@ -519,7 +526,7 @@ func (c *Client) Report(r wire.Report) {
 }
 
 // Generation returns the generation that this client works in: the count of
-// roll-backs of the whole job, from 1.
+// roll-backs of the whole job, and 1.
 func (c *Client) Generation() perdure.Generation {
 	c.mu.Lock()
 	defer c.mu.Unlock()

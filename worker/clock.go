@@ -88,6 +88,13 @@ func (c *Client) turn() perdure.Clock {
 		}
 		sh.building = nil
 	}
+	for _, t := range c.tables {
+		if t != nil {
+			t.endClock() // what was Inc'd is dropped, and not shown any more
+			t.forget()
+		}
+	}
+	c.stateDirty, c.built = false, false
 	return c.clock
 }
 
@@ -227,7 +234,7 @@ func (t *Table) Flush() error {
 // makes them ready to leave. It needs c.mu.
 func (t *Table) send(p *part, loans bool) error {
 	c, d := t.c, &p.deltas
-	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.view.Pause || c.ended() || c.built {
+	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.ended() || c.built {
 		return nil // else Clock will say what becomes of it
 	}
 	sh := c.shards[p.shard]
@@ -262,10 +269,11 @@ func (c *Client) Settle(ctx context.Context) error {
 	c.settled = c.clock // the next clock's updates ask by themselves
 	if !c.allApplied() {
 		c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
-			n := len(sh.kept)
-			if n == 0 || sh.kept[n-1].prompt || sh.kept[n-1].payloadBytes() >= wire.PromptBytes {
+			u := sh.lastEnded()
+			if u == nil || u.prompt || u.payloadBytes() >= wire.PromptBytes {
 				return frames // the server will say so by itself
 			}
+			u.prompt = true // also if it has to be sent again
 			return append(frames, c.shardFrame(sh, wire.KindSync))
 		})
 	}
@@ -274,8 +282,8 @@ func (c *Client) Settle(ctx context.Context) error {
 
 // SaveState gives what the program itself must keep (a position in the data, a
 // random state). It travels with the slot's next update and is staged, ticked
-// and saved with it: the slot's next process gets it from LoadState. It must be
-// smaller than wire.PartBytes.
+// and saved with it: the slot's next process gets it from LoadState. It must not
+// be larger than wire.PartBytes.
 func (c *Client) SaveState(state []byte) error {
 	if len(state) > wire.PartBytes {
 		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message", perdure.ErrUsage, len(state), wire.PartBytes)

@@ -15,6 +15,8 @@ const (
 	mostAsked = 16 << 20
 	// mostFree is how many requests a client keeps to be used again.
 	mostFree = 256
+	// mostFreeIDs is how many rows each of them has room to name.
+	mostFreeIDs = 16 << 10
 )
 
 // get is a request to a shard that is not answered yet.
@@ -71,7 +73,7 @@ func (c *Client) freeGet(g *get) {
 	if g.rows.IDs != nil {
 		g.ids = g.rows.IDs[:0]
 	}
-	if len(c.freeGets) < mostFree {
+	if len(c.freeGets) < mostFree && cap(g.ids) <= mostFreeIDs {
 		c.freeGets = append(c.freeGets, g)
 	}
 }
@@ -84,14 +86,12 @@ func (c *Client) pump() {
 			return true // dropped meanwhile
 		}
 		sh := c.shards[g.shard]
-		if sh.open && sh.peer.asked > 0 && sh.peer.asked+g.bytes > mostAsked {
+		if !sh.open || sh.peer.asked > 0 && sh.peer.asked+g.bytes > mostAsked {
 			return false
 		}
 		g.asked = true
-		if sh.open {
-			g.count(sh.peer)
-			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
-		}
+		g.count(sh.peer)
+		sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
 		return true
 	})
 	c.flush()

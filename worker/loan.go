@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/table"
@@ -94,13 +95,23 @@ func (d *deltas) mayAdd(at, n int) error {
 func (t *Table) room(n int) *room {
 	for i, r := range t.rooms {
 		if cap(r.values) >= n {
-			t.rooms = append(t.rooms[:i], t.rooms[i+1:]...)
+			t.rooms = slices.Delete(t.rooms, i, i+1)
+			t.idleRooms = min(t.idleRooms, i) // those before it were not wanted
 			t.c.spareLeft += 4 * cap(r.values)
 			r.values = r.values[:n]
 			return r
 		}
 	}
 	return &room{t: t, values: make([]float32, n)}
+}
+
+// trimRooms lets go what has lain unused since the last call.
+func (t *Table) trimRooms() {
+	for _, r := range t.rooms[:t.idleRooms] {
+		t.c.spareLeft += 4 * cap(r.values)
+	}
+	t.rooms = slices.Delete(t.rooms, 0, t.idleRooms)
+	t.idleRooms = len(t.rooms)
 }
 
 // leave gives the memory back once nobody uses it.

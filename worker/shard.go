@@ -54,6 +54,9 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	if sh.peer == nil || sh.peer.addr != sv.Addr {
 		sh.peer = c.peer(route{sv.Addr, int(sh.id) % c.cfg.Connections})
 	}
+	for _, u := range sh.kept {
+		u.again = u.again || u.sent > 0 // it may be queued for the former holder still
+	}
 	sh.epoch, sh.gen, sh.open = sv.Epoch, c.generation, false
 	c.sendOpen(sh)
 }
@@ -207,6 +210,17 @@ func (c *Client) dropSafe(sh *shardLink) {
 	sh.kept = slices.Delete(sh.kept, 0, n)
 }
 
+// lastEnded returns the newest kept update of a clock that is over, nil if there is
+// none.
+func (sh *shardLink) lastEnded() *update {
+	for i := len(sh.kept) - 1; i >= 0; i-- {
+		if !sh.kept[i].open {
+			return sh.kept[i]
+		}
+	}
+	return nil
+}
+
 // resend sends what the shard has not got, and asks again for what is wanted
 // from it. It needs c.mu.
 func (c *Client) resend(sh *shardLink) {
@@ -221,8 +235,9 @@ func (c *Client) resend(sh *shardLink) {
 	}
 	for _, g := range c.gets {
 		if g.shard == sh.id && g.asked {
-			g.count(sh.peer)
-			sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+			g.asked = false
+			g.count(nil)
+			c.queue = append(c.queue, g)
 		}
 	}
 	sh.renewals = sh.renewals[:0] // they were among them

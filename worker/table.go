@@ -27,8 +27,9 @@ type Table struct {
 	parts []*part // by shard
 	most  int     // rows in one answer
 
-	rooms         []*room
-	expiring      []span // read in the present clock, to be asked for ahead
+	rooms         []*room // memory for Deltas that nobody uses
+	idleRooms     int     // so many of them, the first, were not wanted since the last trim
+	expiring      []span  // read in the present clock, to be asked for ahead
 	expiringBytes int
 }
 

@@ -91,6 +91,9 @@ func (u *update) payloadBytes() int64 { return u.bytes - wire.HeaderBytes*int64(
 // mostFreeUpdates is how many updates a shard keeps to be used again.
 const mostFreeUpdates = 4
 
+// mostKeptArena is how many bytes of heads, and of ids, each of them keeps.
+const mostKeptArena = 2 << 20
+
 // newUpdate begins an update of the present clock. It needs c.mu.
 func (c *Client) newUpdate(sh *shardLink) *update {
 	var u *update
@@ -118,6 +121,12 @@ func (sh *shardLink) recycle(u *update) {
 		r.leave()
 	}
 	clear(u.rooms)
+	if cap(u.arena) > mostKeptArena {
+		u.arena = nil
+	}
+	if 8*cap(u.ids) > mostKeptArena {
+		u.ids = nil
+	}
 	clear(u.taken)
 	clear(u.parts)
 	clear(u.blocks)

@@ -19,13 +19,13 @@ import (
 
 type benchCmd struct {
 	Op     []string      `help:"What to measure: pull, push (deltas computed where the update has them), inc (deltas copied by Inc, first rule only) (default all)." placeholder:"OP,…"`
-	Rule   []string      `help:"Update rules to push with: add, sgd, adam (default all)." placeholder:"RULE,…"`
+	Rule   []string      `help:"Update rules to push and inc with: add, sgd, adam (default all)." placeholder:"RULE,…"`
 	Size   []string      `help:"Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse one (default all)." placeholder:"SIZE,…"`
 	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N,…"`
 	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND,…"`
 	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
-	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs)." placeholder:"N"`
+	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs, or of connections where these are more)." placeholder:"N"`
 	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 }
 
@@ -65,6 +65,7 @@ type measurement struct {
 	rule   perdure.RuleKind // push only
 	size   benchSize
 	conns  int
+	shards int
 	socket string
 }
 
@@ -123,6 +124,7 @@ func itself(s string) string { return s }
 // bed is what is measured on one job: the same connections throughout.
 type bed struct {
 	conns  int
+	shards int
 	socket string
 	lines  []measurement
 }
@@ -130,15 +132,12 @@ type bed struct {
 // plan turns the flags into beds, or says what is wrong. skipped is what this
 // build cannot do.
 func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
-	if b.Shards == 0 {
-		b.Shards = min(runtime.NumCPU(), mostBenchShards)
-	}
 	switch {
 	case b.Rounds < 1 || b.Rounds > mostBenchRounds:
 		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, mostBenchRounds)
 	case b.Time <= 0 || b.Time > mostBenchTime:
 		return nil, nil, fmt.Errorf("%w: --time %v; choose more than 0, at most %v", perdure.ErrUsage, b.Time, mostBenchTime)
-	case b.Shards < 1 || b.Shards > mostBenchShards:
+	case b.Shards < 0 || b.Shards > mostBenchShards:
 		return nil, nil, fmt.Errorf("%w: %d shards; choose 1 to %d", perdure.ErrUsage, b.Shards, mostBenchShards)
 	}
 	ops, err1 := choices("op", b.Op, benchOps, itself)
@@ -160,9 +159,12 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 	for _, socket := range sockets {
 		for _, n := range conns {
 			for _, lines := range group(ops, rules, sizes) {
-				bed := bed{conns: n, socket: socket}
+				bed := bed{conns: n, socket: socket, shards: b.Shards}
+				if b.Shards == 0 {
+					bed.shards = max(n, min(runtime.NumCPU(), mostBenchShards))
+				}
 				for _, m := range lines {
-					m.conns, m.socket = n, socket
+					m.conns, m.socket, m.shards = n, socket, bed.shards
 					if lack := missing(&m); lack != "" {
 						skipped = append(skipped, lack)
 						continue
@@ -225,9 +227,9 @@ type benchJob struct {
 
 // startBenchJob starts a job as `perdure up` does, in a folder of its own, and
 // joins it. Its end by itself cancels with why.
-func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out string, shards int, bed *bed) (b *benchJob, err error) {
+func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out string, bed *bed) (b *benchJob, err error) {
 	flags := jobFlags{
-		Workers: 1, Servers: 1, Shards: shards, Consistency: string(perdure.ASP), Recovery: "none", Clocks: endlessClocks, Seed: 1, Listen: localAny,
+		Workers: 1, Servers: 1, Shards: bed.shards, Consistency: string(perdure.ASP), Recovery: "none", Clocks: endlessClocks, Seed: 1, Listen: localAny,
 	}
 	job, err := flags.job(ownWorkload)
 	if err != nil {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
+	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
@@ -15,11 +15,26 @@ import (
 
 // missing says what a measurement needs that this machine has not; "": nothing.
 func missing(m *measurement) string {
-	if m.socket == "unix" && runtime.GOOS != "linux" {
+	if m.socket == "unix" && !unixWorks() {
 		return "Unix sockets that are chosen by themselves"
 	}
 	return ""
 }
+
+// unixWorks reports whether processes of this machine find each other's Unix
+// sockets.
+var unixWorks = sync.OnceValue(func() bool {
+	l, err := transport.TCP{}.Listen(localAny)
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	c, err := transport.TCP{Socket: transport.SocketUnix}.Dial(context.Background(), l.Addr())
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
+})
 
 // benchClient is this process as the job's one worker.
 type benchClient struct{ *worker.Client }

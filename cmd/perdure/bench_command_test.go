@@ -84,7 +84,7 @@ func TestBench(t *testing.T) {
 			r := results[0]
 			results = results[1:]
 			lines = append(lines, r.line())
-			got := measurement{op: r.Op, rule: perdurelib.RuleKind(r.Rule), size: benchSize{r.Size, r.Bytes, r.Rows}, conns: r.Conns, socket: r.Socket}
+			got := measurement{op: r.Op, rule: perdurelib.RuleKind(r.Rule), size: benchSize{r.Size, r.Bytes, r.Rows}, conns: r.Conns, shards: r.Shards, socket: r.Socket}
 			if got != m {
 				t.Errorf("the result of %+v is called %+v", m, got)
 			}
@@ -130,11 +130,11 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	t.Setenv(asCommand, "1") // for the job's processes
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	run := &benchRun{benchCmd: &benchCmd{Shards: 3}}
+	run := &benchRun{benchCmd: &benchCmd{}}
 	m := measurement{op: "push", rule: perdurelib.RuleAdd, size: benchSizes[0], conns: 1, socket: "tcp"}
-	on := bed{conns: 1, socket: "tcp", lines: []measurement{m}}
+	on := bed{conns: 1, shards: 3, socket: "tcp", lines: []measurement{m}}
 	dir := filepath.Join(t.TempDir(), "job")
-	job, err := startBenchJob(ctx, cancel, dir, run.Shards, &on)
+	job, err := startBenchJob(ctx, cancel, dir, &on)
 	must(t, err)
 	defer func() { must(t, job.close()) }()
 	tables, err := run.tables(ctx, job.client, &on)
@@ -299,14 +299,14 @@ func TestBenchResult(t *testing.T) {
 // TestBenchPlan: what is chosen is measured, each once, and nothing else; what
 // the build cannot do is named.
 func TestBenchPlan(t *testing.T) {
-	b := &benchCmd{Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Size: []string{"64KiB"}, Conns: []int{1, 1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1}
+	b := &benchCmd{Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Shards: 2, Size: []string{"64KiB"}, Conns: []int{1, 1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1}
 	beds, skipped, err := b.plan()
 	must(t, err)
 	size := benchSizes[1]
-	want := []bed{{conns: 1, socket: "tcp", lines: []measurement{
-		{op: "pull", size: size, conns: 1, socket: "tcp"},
-		{op: "push", rule: "add", size: size, conns: 1, socket: "tcp"},
-		{op: "push", rule: "sgd", size: size, conns: 1, socket: "tcp"},
+	want := []bed{{conns: 1, shards: 2, socket: "tcp", lines: []measurement{
+		{op: "pull", size: size, conns: 1, shards: 2, socket: "tcp"},
+		{op: "push", rule: "add", size: size, conns: 1, shards: 2, socket: "tcp"},
+		{op: "push", rule: "sgd", size: size, conns: 1, shards: 2, socket: "tcp"},
 	}}}
 	if !reflect.DeepEqual(beds, want) || len(skipped) > 0 {
 		t.Errorf("got  %+v, skipped %q\nwant %+v", beds, skipped, want)

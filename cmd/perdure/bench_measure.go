@@ -37,7 +37,7 @@ func (r *benchRun) measure(ctx context.Context, bed bed) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
-	job, err := startBenchJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), r.Shards, &bed)
+	job, err := startBenchJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (r *benchRun) tables(ctx context.Context, c benchClient, bed *bed) (map[str
 			spec.Sparse, spec.Dim = true, sparseDim
 		} else {
 			spec.Dim = benchRowDim
-			for m.size.bytes/4/int64(spec.Dim) < int64(r.Shards) {
+			for m.size.bytes/4/int64(spec.Dim) < int64(bed.shards) {
 				spec.Dim /= 2
 			}
 			spec.Rows = m.size.bytes / 4 / int64(spec.Dim)

@@ -27,6 +27,7 @@ type benchResult struct {
 	Bytes  int64  `json:"bytes"` // of values, in one operation
 	Rows   int    `json:"rows"`  // of a sparse table; 0: all of a dense one
 	Conns  int    `json:"conns"`
+	Shards int    `json:"shards"`
 	Socket string `json:"socket"`
 
 	PerdureGBPerS float64 `json:"perdure_gb_per_s"`
@@ -56,7 +57,7 @@ func newResult(m *measurement, pairs [][2]stretch, laps []time.Duration, mallocs
 		return float64(laps[int(part*float64(len(laps)-1)+0.5)].Nanoseconds()) / 1e3
 	}
 	res := benchResult{
-		Op: m.op, Rule: string(m.rule), Size: m.size.name, Bytes: m.size.bytes, Rows: m.size.rows, Conns: m.conns, Socket: m.socket,
+		Op: m.op, Rule: string(m.rule), Size: m.size.name, Bytes: m.size.bytes, Rows: m.size.rows, Conns: m.conns, Shards: m.shards, Socket: m.socket,
 		PerdureGBPerS: median(ours), RawGBPerS: median(raw),
 		Ratio: median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios),
 		P50Us: us(0.5), P99Us: us(0.99), AllocsPerOp: float64(mallocs) / float64(len(laps)), Rounds: len(pairs), Ops: len(laps),
@@ -85,8 +86,14 @@ func (r *benchResult) line() string {
 func (b *benchCmd) header(skipped []string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "perdure %s, wire version %d, %s %s/%s, on %s, %d cores\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
-	fmt.Fprintf(&s, "one server process, %d shards, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn\n",
-		b.Shards, b.Rounds, b.Time)
+	shards := fmt.Sprint(b.Shards)
+	if b.Shards == 0 {
+		shards = "as many shards as CPUs or connections"
+	} else {
+		shards += " shards"
+	}
+	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn\n",
+		shards, b.Rounds, b.Time)
 	for _, lack := range skipped {
 		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
 	}

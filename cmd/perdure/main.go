@@ -35,7 +35,7 @@ type cli struct {
 	Up        upCmd        `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
 	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
-	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train or up then exits with code 130."`
+	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train then exits with code 130, its up with 0."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Bench     benchCmd     `cmd:"" help:"Measure what a push and a pull cost here against a raw exchange of the same bytes."`
