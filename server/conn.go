@@ -68,8 +68,8 @@ func (c *conn) send(frames ...wire.Frame) {
 	}
 }
 
-// hold keeps back what is sent until release: the answers to frames that came
-// together go out together.
+// hold keeps back what is sent until release, when all that has come is dealt
+// with: the answers to frames that came together go out together.
 func (c *conn) hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,6 +120,8 @@ func (s *Server) serve(tc transport.Conn) {
 		return
 	}
 	defer s.forget(c)
+	defer c.release()
+	tc.OnWait(c.release)
 	var f wire.Frame
 	place := func(f *wire.Frame, n int) []byte {
 		if f.Kind == wire.KindUpdate {
@@ -132,18 +134,13 @@ func (s *Server) serve(tc transport.Conn) {
 			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
 			return
 		}
-		more := tc.Buffered()
-		if more {
-			c.hold()
-		}
+		c.hold()
 		err := s.handle(c, &f)
 		if f.Body != nil {
 			s.buffers.keep(f.Body)
 		}
-		if !more || err != nil {
-			c.release()
-		}
 		if err != nil {
+			c.release()
 			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
 			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error()})
 			return

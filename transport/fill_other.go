@@ -7,17 +7,18 @@ func (in *incoming) fill() (err error) {
 	if in.buffer == nil {
 		in.buffer = new([readBuffer]byte)
 	}
+	in.nothing() // it may be
 	in.from = 0
 	in.to, err = in.sock.Read(in.room())
 	return err
 }
 
 // readInto reads what there is into dst, at least one byte: it waits for that.
-func (in *incoming) readInto(dst []byte) (int, error) { return in.sock.Read(dst) }
+func (in *incoming) readInto(dst []byte) (int, error) {
+	in.nothing() // it may be
+	return in.sock.Read(dst)
+}
 
-// glance is of systems whose sockets can be read without waiting.
-func (in *incoming) glance() bool { return false }
-
-// fillNow and takeNow are likewise.
+// fillNow and takeNow are of systems whose sockets can be read without waiting.
 func (in *incoming) fillNow(uintptr) bool { return true }
 func (in *incoming) takeNow(uintptr) bool { return true }

@@ -27,6 +27,7 @@ func (in *incoming) takeNow(fd uintptr) bool {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
+			in.nothing()
 			return false
 		case err != nil:
 			in.err = os.NewSyscallError("read", err)
@@ -47,13 +48,6 @@ func (in *incoming) fill() error {
 	return in.err
 }
 
-// glance buffers what has come, without waiting, and reports whether there was
-// anything. An error is met again by the next read.
-func (in *incoming) glance() bool {
-	in.err = nil
-	return in.raw.Read(in.peek) == nil && in.buffered() > 0
-}
-
 // fillNow buffers what has come. False means that nothing has.
 func (in *incoming) fillNow(fd uintptr) bool {
 	if in.buffer == nil {
@@ -67,6 +61,7 @@ func (in *incoming) fillNow(fd uintptr) bool {
 			continue
 		case err == syscall.EAGAIN:
 			in.drained()
+			in.nothing()
 			return false
 		case err != nil:
 			in.err = os.NewSyscallError("read", err)

@@ -30,7 +30,7 @@ var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 type incoming struct {
 	sock   socket
 	raw    syscall.RawConn
-	peek   func(fd uintptr) bool // of glance: made once, since each making allocates
+	waits  func()                // nothing has come: it is about to wait; may be nil
 	look   func(fd uintptr) bool // in.fillNow: made once, since each making allocates
 	take   func(fd uintptr) bool // in.takeNow: likewise
 	err    error                 // of look and take
@@ -47,7 +47,6 @@ type incoming struct {
 func (in *incoming) init(sock socket, raw syscall.RawConn) {
 	in.sock, in.raw = sock, raw
 	in.look, in.take = in.fillNow, in.takeNow
-	in.peek = func(fd uintptr) bool { in.fillNow(fd); return true }
 }
 
 // buffered returns how much was received and not yet read.
@@ -104,6 +103,13 @@ func (in *incoming) readPayload(dst []byte, sum *wire.Sum) error {
 	return nil
 }
 
+// nothing says that nothing has come.
+func (in *incoming) nothing() {
+	if in.waits != nil {
+		in.waits()
+	}
+}
+
 // unexpected is what an end in the middle of a frame is.
 func unexpected(err error) error {
 	if err == io.EOF {
@@ -140,8 +146,8 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 	return nil
 }
 
-// Buffered implements Conn.
-func (c *socketConn) Buffered() bool { return c.in.buffered() > 0 || c.in.glance() }
+// OnWait implements Conn.
+func (c *socketConn) OnWait(f func()) { c.in.waits = f }
 
 func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
 	header, err := c.in.readHeader()

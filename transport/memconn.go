@@ -54,6 +54,7 @@ type memConn struct {
 	in, out *pipe
 	err     error       // why this side ended the connection; guarded by the network's lock
 	timer   *time.Timer // the receiver's
+	waits   func()      // the receiver's: it is about to wait; may be nil
 }
 
 // newLink connects a host to a listener; the network's lock is held.
@@ -194,12 +195,8 @@ func (c *memConn) breakOwn(err error) {
 	}
 }
 
-// Buffered implements Conn.
-func (c *memConn) Buffered() bool {
-	c.link.mem.mu.Lock()
-	defer c.link.mem.mu.Unlock()
-	return c.err == nil && len(c.in.frames) > 0 && !c.in.frames[0].at.After(time.Now())
-}
+// OnWait implements Conn.
+func (c *memConn) OnWait(f func()) { c.waits = f }
 
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
@@ -278,6 +275,9 @@ func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byt
 		}
 		if got != nil {
 			return c.deliver(f, got, place)
+		}
+		if c.waits != nil {
+			c.waits()
 		}
 		var timer <-chan time.Time
 		if next > 0 {

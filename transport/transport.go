@@ -63,9 +63,11 @@ type Conn interface {
 	// payload: it must do no more than choose memory. Where RecvInto fails, what
 	// that memory holds is undefined.
 	RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) (b []byte)) error
-	// Buffered reports whether more has come already than Recv has returned. It does
-	// not wait, and is for the goroutine that calls Recv.
-	Buffered() bool
+	// OnWait has f called by the goroutine that calls Recv whenever that is about to
+	// wait for what has not come yet, also in the middle of a frame: the moment to
+	// send what was put off until all that has come is dealt with. It is called
+	// before the first Recv.
+	OnWait(f func())
 	// Close breaks the connection; pending Sends and Recvs return ErrClosed. What
 	// was sent before still goes out if the peer takes it at once: a refusal is
 	// not lost to the Close behind it.
