@@ -39,6 +39,7 @@ func (c *socketConn) writev(fd uintptr) {
 			continue
 		}
 		if errno != 0 {
+			o.failed(errno)
 			return
 		}
 		o.advance(int(n))

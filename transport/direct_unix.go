@@ -15,6 +15,7 @@ func (c *socketConn) writev(fd uintptr) {
 			continue
 		}
 		if err != nil {
+			o.failed(err.(syscall.Errno))
 			return
 		}
 		o.advance(n)

@@ -31,6 +31,8 @@ type outgoing struct {
 	pieces [][]byte    // what is lined up
 	vector net.Buffers // of pieces, what is not written yet
 	iovecs []iovec     // for writev
+	sent   int         // bytes of vector that are written
+	err    error       // why writev stopped, if not because it would have had to wait
 }
 
 // lineUp puts the bytes of the first frames, up to a chunk, into vector, and
@@ -81,6 +83,7 @@ func inlined(piece []byte) int {
 
 // advance takes n written bytes off vector.
 func (o *outgoing) advance(n int) {
+	o.sent += n
 	for len(o.vector) > 0 && n >= len(o.vector[0]) {
 		n -= len(o.vector[0])
 		o.vector = o.vector[1:]

@@ -46,9 +46,10 @@ type socketConn struct {
 	queue []wire.Frame
 	free  sync.Cond // nobody has the turn any more
 
-	out    outgoing // belongs to whoever has the turn
-	writer func()   // c.write: made once, since each making allocates
-	try    func(fd uintptr)
+	out    outgoing              // belongs to whoever has the turn
+	writer func()                // c.write: made once, since each making allocates
+	try    func(fd uintptr)      // c.writev, likewise
+	step   func(fd uintptr) bool // c.writeStep, likewise
 
 	in      incoming // the receiver's
 	recvErr error    // the receiver's: broken stays broken
@@ -67,7 +68,7 @@ func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 	c.gate.init(&c.mu, t.MaxQueued)
 	c.free.L = &c.mu
 	c.writer = c.write
-	c.try = c.writev
+	c.try, c.step = c.writev, c.writeStep
 	c.in.init(sock, raw)
 	return c, nil
 }
@@ -177,7 +178,7 @@ func (c *socketConn) writeVector() error {
 			_ = c.sock.SetWriteDeadline(time.Now().Add(c.stall)) // fails when the write will
 		}
 		c.mu.Unlock()
-		n, err := c.out.vector.WriteTo(c.sock)
+		n, err := c.writeOn()
 		if err == nil || closing || n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}

@@ -154,7 +154,7 @@ func (c *Client) buildUpdates() error {
 		if t == nil {
 			continue
 		}
-		if err := t.checkLoans(); err != nil {
+		if err := t.checkFinite(); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (t *Table) Flush() error {
 	if err := c.mayInc(); err != nil {
 		return err
 	}
-	if err := t.checkLoans(); err != nil {
+	if err := t.checkFinite(); err != nil {
 		return err
 	}
 	for _, p := range t.parts {

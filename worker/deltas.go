@@ -181,6 +181,21 @@ func (d *deltas) find(p *part, row perdure.RowID) []float32 {
 	return d.values[(k-1-d.gone)*d.dim:][:d.dim]
 }
 
+// row returns which row the k-th entry is of, one that has not left.
+func (d *deltas) row(p *part, k int) perdure.RowID {
+	if d.index != nil {
+		return d.ids[k-d.gone]
+	}
+	k -= d.gone
+	for _, s := range d.spans[d.from:] {
+		if k < s.n {
+			return p.first + perdure.RowID(s.at+k)
+		}
+		k -= s.n
+	}
+	return p.first // every entry has a span
+}
+
 // bytes returns the size of what has not left.
 func (d *deltas) bytes() int { return 4 * len(d.values) }
 

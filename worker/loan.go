@@ -122,17 +122,40 @@ func (r *room) leave() {
 	}
 }
 
-// checkLoans refuses what the program has put into the memory that it has, unless
-// it is finite or the table lets all through.
-func (t *Table) checkLoans() error {
+// checkFinite refuses what the program has put into the memory that it has, and
+// what it has added up, unless it is finite or the table lets all through.
+func (t *Table) checkFinite() error {
 	if t.spec.NonFinite == perdure.AllowNonFinite {
 		return nil
 	}
-	for _, p := range t.parts {
-		for _, l := range p.deltas.loans {
-			if at := table.FirstNonFinite(l.values); at >= 0 {
-				return t.notFinite(at, p.first+perdure.RowID(l.at+at/t.spec.Dim), l.values[at])
+	// From the end: what is sent first is then still in the processor's cache.
+	for _, p := range slices.Backward(t.parts) {
+		for _, l := range slices.Backward(p.deltas.loans) {
+			for end := len(l.values); end > 0; end -= min(end, checkValues) {
+				from := end - min(end, checkValues)
+				if at := table.FirstNonFinite(l.values[from:end]); at >= 0 {
+					at += from
+					return t.notFinite(at, p.first+perdure.RowID(l.at+at/t.spec.Dim), l.values[at])
+				}
 			}
+		}
+	}
+	return t.checkSums()
+}
+
+// checkValues is how many values are looked at in one go.
+const checkValues = 64 << 10
+
+// checkSums refuses deltas that were finite and have added up to what is not. It
+// looks at what has not left; rows that are Inc'd again are not sent by themselves.
+func (t *Table) checkSums() error {
+	for _, p := range t.parts {
+		d := &p.deltas
+		if !d.twice {
+			continue
+		}
+		if at := table.FirstNonFinite(d.values); at >= 0 {
+			return t.notFinite(at, d.row(p, d.gone+at/t.spec.Dim), d.values[at])
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +114,77 @@ func TestDeltasRefusals(t *testing.T) {
 		copy(want[5*dim:], row)
 		if !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
+
+// Deltas that are finite each and add up to what is not are refused before any of
+// the update is complete.
+func TestSumsThatOverflow(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		inCluster(t, "asp", "none", 1, 0, func(c *cluster) {
+			w := c.dial("worker:0", 0)
+			table := c.table(w, func(s *perdure.TableSpec) {
+				if sparse {
+					sparsely(s)
+				}
+			})
+			for _, row := range []perdure.RowID{2, 7, 7, 3} {
+				if err := table.IncRows([]perdure.RowID{row}, []float32{1, 3e38, 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for what, err := range map[string]error{"Flush": table.Flush(), "Clock": func() error { _, err := w.Clock(c.ctx); return err }()} {
+				if !errors.Is(err, perdure.ErrNonFinite) || !strings.Contains(err.Error(), "value 1 of row 7") {
+					t.Errorf("sparse %v: %s: %v", sparse, what, err)
+				}
+			}
+		})
+	}
+}
+
+// A slot whose job ends while it Incs reads the model as it ended, without what
+// was dropped.
+func TestEndDropsWhatWasIncd(t *testing.T) {
+	inCluster(t, "asp", "none", 2, 0, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		for slot := range ts {
+			c.inc(ts[slot], 1)
+			c.clock(ws[slot], 1)
+		}
+		c.pass(time.Second)
+		row := make([]float32, dim)
+		read := func() float32 {
+			if err := ts[0].Get(c.ctx, 0, row); err != nil {
+				t.Fatal(err)
+			}
+			return row[0]
+		}
+		if got := read(); got != 2 {
+			t.Fatalf("read %v, want 2", got)
+		}
+		c.inc(ts[0], 100) // of clock 1, which the job will not have
+		if got := read(); got != 102 {
+			t.Fatalf("read %v, want its own writes: 102", got)
+		}
+		if err := ts[0].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		ended := go1(func() error { return ws[1].EndJob(c.ctx) })
+		c.pass(time.Second)
+		clock, err := ws[0].Clock(c.ctx)
+		if err := errors.Join(err, <-ended); err != nil {
+			t.Fatal(err)
+		}
+		if end := ws[1].End(); end != 1 || clock != 1 {
+			t.Fatalf("the job ends at %d, and the slot stands at %d; this is no test then", end, clock)
+		}
+		if got := read(); got != 2 {
+			t.Errorf("read %v at the end, want 2", got)
+		}
+		if err := ts[0].Inc(0, row); err != nil { // a row that had left: in vain, and harmless
+			t.Error(err)
 		}
 	})
 }

@@ -25,7 +25,7 @@ type benchCmd struct {
 	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND,…"`
 	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
-	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs, or of connections where these are more)." placeholder:"N"`
+	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs, and 8 for blocks of 1 MiB and more; at least as many as connections)." placeholder:"N"`
 	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 }
 
@@ -161,7 +161,7 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 			for _, lines := range group(ops, rules, sizes) {
 				bed := bed{conns: n, socket: socket, shards: b.Shards}
 				if b.Shards == 0 {
-					bed.shards = max(n, min(runtime.NumCPU(), mostBenchShards))
+					bed.shards = max(n, usualShards(lines))
 				}
 				for _, m := range lines {
 					m.conns, m.socket, m.shards = n, socket, bed.shards
@@ -185,13 +185,27 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 	return beds, skipped, nil
 }
 
+// benchLargeShards is into how many parts a table of large blocks is split: each
+// is then applied while its part of the update is still in the processor's cache.
+const benchLargeShards = 8
+
+// usualShards returns how many shards a job for such measurements has.
+func usualShards(lines []measurement) int {
+	if len(lines) > 0 && lines[0].size.large() {
+		return benchLargeShards
+	}
+	return min(runtime.NumCPU(), mostBenchShards)
+}
+
+func (s benchSize) large() bool { return s.rows == 0 && s.bytes >= 1<<20 }
+
 // group makes up the measurements of one kind of connection, those on one job
-// together: all dense tables, and each sparse table, which is large, by itself.
+// together: small dense tables, large ones, and each sparse table by itself.
 func group(ops, rules []string, sizes []benchSize) (groups [][]measurement) {
 	if len(ops) == 1 && ops[0] == "pull" {
 		rules = []string{""}
 	}
-	var dense []measurement
+	var dense, large []measurement
 	for i, rule := range rules {
 		var sparse []measurement
 		for _, op := range ops {
@@ -206,16 +220,19 @@ func group(ops, rules []string, sizes []benchSize) (groups [][]measurement) {
 				if op != "pull" {
 					m.rule = perdure.RuleKind(rule)
 				}
-				if s.rows > 0 {
+				switch {
+				case s.rows > 0:
 					sparse = append(sparse, m)
-				} else {
+				case s.large():
+					large = append(large, m)
+				default:
 					dense = append(dense, m)
 				}
 			}
 		}
 		groups = append(groups, sparse)
 	}
-	return append([][]measurement{dense}, groups...)
+	return append([][]measurement{dense, large}, groups...)
 }
 
 // benchJob is a job of one server, and this process as its worker.

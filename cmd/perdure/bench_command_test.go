@@ -63,7 +63,7 @@ func TestBench(t *testing.T) {
 	}
 	left()
 
-	beds, _, err := (&benchCmd{Size: strings.Split(sizes, ","), Rounds: 3, Time: time.Second}).plan()
+	beds, _, err := (&benchCmd{Size: strings.Split(sizes, ","), Rounds: 3, Time: time.Second, Shards: 3}).plan()
 	must(t, err)
 	text, err := os.ReadFile(file)
 	must(t, err)
