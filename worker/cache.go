@@ -27,6 +27,10 @@ type reading struct {
 	applied   []perdure.Clock // nil: nothing is known yet, but it was asked for
 	fetchedAt perdure.Clock
 	renewal   uint64 // the request that will replace it; 0: none
+
+	// Not nil: the row was fetched ahead and not read yet, and own updates are not on
+	// top. Once it is read they are, and this is its reading.
+	cooked *reading
 }
 
 func (c *cache) init(spec perdure.TableSpec, rows int) {

@@ -366,6 +366,13 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 	cc.uniform = false
 	cc.open()
 	keep := t.keeps(g)
+	if g.dst == nil && t.spec.Consistency.Kind == perdure.BSP {
+		// What the program reads must not depend on when a row came that it has asked
+		// for ahead: what it Inc'd is put on top when it reads the row.
+		ahead := *r
+		ahead.cooked = r
+		r, own = &ahead, false
+	}
 	for i, row := range g.rows.IDs {
 		v := values[i*dim : (i+1)*dim]
 		if g.dst != nil {

@@ -188,3 +188,54 @@ func TestEndDropsWhatWasIncd(t *testing.T) {
 		}
 	})
 }
+
+// Under bsp what a program reads of its own writes does not depend on when a row
+// came that it had asked for ahead: before, between or after its Incs.
+func TestPrefetchedRowsAreExact(t *testing.T) {
+	const big, small = 1 << 24, 1 // added one by one to big, small is lost each time
+	for _, sparse := range []bool{false, true} {
+		var seen [][]float32
+		for _, when := range []int{0, 1, 2, 3} { // after so many Incs; 3: never
+			inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
+				w := c.dial("worker:0", 0)
+				table := c.table(w, func(s *perdure.TableSpec) {
+					if sparse {
+						sparsely(s)
+					}
+				})
+				if err := table.IncRows([]perdure.RowID{5}, []float32{big, big, big}); err != nil {
+					t.Fatal(err)
+				}
+				c.clock(w, 1)
+				c.pass(time.Second)
+				for i := range 3 {
+					if i == when {
+						c.cutServers("worker:0") // it is asked for now, and comes when the cut ends
+						if err := table.Prefetch([]perdure.RowID{5}); err != nil {
+							t.Fatal(err)
+						}
+						c.healServers("worker:0")
+						c.pass(time.Second)
+					}
+					if i < 2 {
+						if err := table.IncRows([]perdure.RowID{5}, []float32{small, small, small}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				row := make([]float32, dim)
+				for range 2 {
+					if err := table.Get(c.ctx, 5, row); err != nil {
+						t.Fatal(err)
+					}
+				}
+				seen = append(seen, row)
+			})
+		}
+		for when, row := range seen {
+			if !slices.Equal(row, seen[3]) {
+				t.Errorf("sparse %v: with the row there after %d Incs it is %v, fetched after them %v", sparse, when, row, seen[3])
+			}
+		}
+	}
+}

@@ -138,6 +138,7 @@ func (t *Table) collectRun(b *batch, rows *wire.Rows) {
 			k := p.cache.same(at, end)
 			r := p.cache.reading(at)
 			if t.mayAnswer(r, clock) {
+				r = t.cook(p, p.first+perdure.RowID(at), at, k)
 				copy(b.dst[i*dim:(i+k-at)*dim], p.cache.values[at*dim:k*dim])
 				b.saw(p.shard, r, k-at)
 			} else if g := t.renewing(r, clock); g != nil {
@@ -159,6 +160,7 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 		at := p.cache.find(p, row)
 		r := p.cache.reading(at)
 		if t.mayAnswer(r, clock) {
+			r = t.cook(p, row, at, at+1)
 			copy(b.dst[i*dim:(i+1)*dim], p.cache.row(at))
 			b.saw(p.shard, r, 1)
 		} else if g := t.renewing(r, clock); g != nil {
@@ -167,6 +169,24 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 			t.wantRow(b, p, row, i)
 		}
 	}
+}
+
+// cook puts own updates on top of cached rows with one reading, the first of which
+// is the given one, if that has not been done, and returns their reading.
+func (t *Table) cook(p *part, first perdure.RowID, at, end int) *reading {
+	cc := &p.cache
+	r := cc.read[at]
+	if r.cooked == nil {
+		return r
+	}
+	r = r.cooked
+	if sh := t.c.shards[p.shard]; t.pending(sh, r) {
+		t.overlay(p, sh, r, &wire.Rows{First: first, Count: end - at}, cc.values[at*cc.dim:end*cc.dim])
+	}
+	for i := at; i < end; i++ {
+		cc.read[i] = r
+	}
+	return r
 }
 
 // await waits for a request whose answer goes into the cache only.
