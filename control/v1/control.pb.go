@@ -66,10 +66,10 @@ type StatusResponse struct {
 	Job             string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // the job's id
 	Workload        string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
 	RunDir          string                 `protobuf:"bytes,3,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`
-	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // roll-backs of the whole job so far
+	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // 1 and the roll-backs of the whole job so far
 	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished so many iterations
 	End             int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`                  // the job ends at this clock; 0: no end
-	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`               // starting, training, recovering, done or stopped
+	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`               // starting, training, recovering or done
 	Loss            *float64               `protobuf:"fixed64,8,opt,name=loss,proto3,oneof" json:"loss,omitempty"`         // on the training data; absent: none reported yet
 	Accuracy        *float64               `protobuf:"fixed64,9,opt,name=accuracy,proto3,oneof" json:"accuracy,omitempty"` // on the test data, 0 to 1; absent: none reported yet
 	ClocksPerSecond float64                `protobuf:"fixed64,10,opt,name=clocks_per_second,json=clocksPerSecond,proto3" json:"clocks_per_second,omitempty"`
@@ -220,7 +220,7 @@ func (x *StatusResponse) GetLastEvent() string {
 // Process is one process of the job.
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`    // coordinator, server, worker, log or supervisor
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`    // coordinator, server or worker
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the server's number or the worker's slot
 	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`     // 0: inside the coordinator's process
 	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
