@@ -26,6 +26,7 @@ type benchCmd struct {
 	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
 	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs, and 8 for blocks of 1 MiB and more; at least as many as connections)." placeholder:"N"`
+	Raw    int           `name:"raw-conns" help:"Connections of the raw exchange (default one, or as many as Perdure has where that is faster)." placeholder:"N"`
 	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 }
 
@@ -137,6 +138,8 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, mostBenchRounds)
 	case b.Time <= 0 || b.Time > mostBenchTime:
 		return nil, nil, fmt.Errorf("%w: --time %v; choose more than 0, at most %v", perdure.ErrUsage, b.Time, mostBenchTime)
+	case b.Raw < 0 || b.Raw > mostBenchConns:
+		return nil, nil, fmt.Errorf("%w: --raw-conns %d; choose 1 to %d", perdure.ErrUsage, b.Raw, mostBenchConns)
 	case b.Shards < 0 || b.Shards > mostBenchShards:
 		return nil, nil, fmt.Errorf("%w: %d shards; choose 1 to %d", perdure.ErrUsage, b.Shards, mostBenchShards)
 	}

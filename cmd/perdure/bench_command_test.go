@@ -91,6 +91,9 @@ func TestBench(t *testing.T) {
 			if !(r.RatioMin > 0 && r.RatioMin <= r.Ratio && r.Ratio <= r.RatioMax && r.PerdureGBPerS > 0 && r.RawGBPerS > 0) {
 				t.Errorf("impossible figures: %+v", r)
 			}
+			if r.RawConns != 1 && r.RawConns != r.Conns {
+				t.Errorf("%d connections of the raw exchange, %d of Perdure", r.RawConns, r.Conns)
+			}
 			if !(r.P50Us > 0 && r.P50Us <= r.P99Us && r.AllocsPerOp >= 0 && r.Ops >= 3 && r.Rounds == 3) || (r.MRowsPerS > 0) != (r.Rows > 0) {
 				t.Errorf("impossible figures: %+v", r)
 			}
@@ -320,6 +323,27 @@ func TestBenchPlan(t *testing.T) {
 	}
 	if want := (1+3)*6 + 4; possible != want {
 		t.Errorf("%d measurements of one kind of connection, want %d", possible, want)
+	}
+}
+
+// TestRawWays: the raw exchange may have one connection or as many as Perdure,
+// unless it is said how many.
+func TestRawWays(t *testing.T) {
+	for _, c := range []struct {
+		conns, asked int
+		want         []int
+	}{{1, 0, []int{1}}, {4, 0, []int{1, 4}}, {4, 4, []int{4}}, {4, 2, []int{2}}} {
+		for _, size := range benchSizes {
+			var got []int
+			for _, way := range rawWays(&measurement{size: size, conns: c.conns}, c.asked) {
+				if !slices.Contains(got, way.conns) {
+					got = append(got, way.conns)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, %d connections, %d asked for: %d are tried", size.name, c.conns, c.asked, got)
+			}
+		}
 	}
 }
 

@@ -291,7 +291,9 @@ func (r *benchRun) line(ctx context.Context, m *measurement, t *benchTable) (res
 		}
 		pairs = append(pairs, [2]stretch{p, q})
 	}
-	return newResult(m, pairs, laps, mallocs), nil
+	res = newResult(m, pairs, laps, mallocs)
+	res.RawConns = way.conns
+	return res, nil
 }
 
 // rawWay is how a raw exchange is done.
@@ -307,10 +309,14 @@ type rawKey struct {
 }
 
 // rawWays are what is tried: with few bytes one connection is faster than
-// several, with many it depends on the machine.
-func rawWays(m *measurement) (ways []rawWay) {
+// several, with many it depends on the machine. asked is how many connections
+// the raw exchange must have, 0 for whichever is faster.
+func rawWays(m *measurement, asked int) (ways []rawWay) {
 	conns, chunks := []int{1}, []int64{1 << 20}
-	if m.conns > 1 {
+	switch {
+	case asked > 0:
+		conns[0] = asked
+	case m.conns > 1:
 		conns = append(conns, m.conns)
 	}
 	if m.size.bytes > 1<<20 {
@@ -337,7 +343,7 @@ func (r *benchRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, er
 		return way, nil
 	}
 	fastest := time.Duration(0)
-	ways := rawWays(m)
+	ways := rawWays(m, r.Raw)
 	for _, way := range append(ways, ways...) { // twice: something else may have slowed one
 		typical, err := r.try(ctx, m, way)
 		if err != nil {

@@ -32,7 +32,8 @@ type benchResult struct {
 
 	PerdureGBPerS float64 `json:"perdure_gb_per_s"`
 	RawGBPerS     float64 `json:"raw_gb_per_s"`
-	Ratio         float64 `json:"ratio"` // of Perdure's speed to the raw exchange's, in the same round
+	RawConns      int     `json:"raw_conns"` // of the raw exchange
+	Ratio         float64 `json:"ratio"`     // of Perdure's speed to the raw exchange's, in the same round
 	RatioMin      float64 `json:"ratio_min"`
 	RatioMax      float64 `json:"ratio_max"`
 
@@ -92,8 +93,12 @@ func (b *benchCmd) header(skipped []string) string {
 	} else {
 		shards += " shards"
 	}
-	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn\n",
-		shards, b.Rounds, b.Time)
+	over := ""
+	if b.Raw > 0 {
+		over = fmt.Sprintf(", with --raw-conns %d", b.Raw)
+	}
+	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn%s\n",
+		shards, b.Rounds, b.Time, over)
 	for _, lack := range skipped {
 		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
 	}

@@ -94,6 +94,8 @@ var mistakes = []struct {
 	{"bench --time 0s", 2, `--time 0s; choose`},
 	{"bench --time 2h", 2, `--time 2h0m0s; choose`},
 	{"bench --time soon", 2, `--time: expected`},
+	{"bench --raw-conns=-1", 2, `--raw-conns -1; choose 1 to 64`},
+	{"bench --raw-conns 65", 2, `--raw-conns 65; choose 1 to 64`},
 	{"bench --shards=-1", 2, `-1 shards; choose`},
 	{"bench --shards 1025", 2, `1025 shards; choose 1 to 1024`},
 	{"bench --json FULL", 2, `is a folder; name a file`},
