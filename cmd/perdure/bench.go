@@ -25,7 +25,7 @@ type benchCmd struct {
 	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND,…"`
 	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
-	Shards int           `help:"Parts that every table is split into, all on one server (default the number of CPUs, and 8 for blocks of 1 MiB and more; at least as many as connections)." placeholder:"N"`
+	Shards int           `help:"Parts that every table is split into, all on one server (default 1 for blocks of 4 and 64 KiB, 8 for larger ones, the number of CPUs for rows; at least as many as connections)." placeholder:"N"`
 	Raw    int           `name:"raw-conns" help:"Connections of the raw exchange (default one, or as many as Perdure has where that is faster)." placeholder:"N"`
 	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 }
@@ -162,6 +162,9 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 	for _, socket := range sockets {
 		for _, n := range conns {
 			for _, lines := range group(ops, rules, sizes) {
+				if len(lines) == 0 {
+					continue
+				}
 				bed := bed{conns: n, socket: socket, shards: b.Shards}
 				if b.Shards == 0 {
 					bed.shards = max(n, usualShards(lines))
@@ -192,10 +195,15 @@ func (b *benchCmd) plan() (beds []bed, skipped []string, err error) {
 // is then applied while its part of the update is still in the processor's cache.
 const benchLargeShards = 8
 
-// usualShards returns how many shards a job for such measurements has.
+// usualShards returns how many shards a job for such measurements has. A small
+// block is one message: to split it costs more than to apply its parts side by
+// side gains.
 func usualShards(lines []measurement) int {
-	if len(lines) > 0 && lines[0].size.large() {
+	switch size := lines[0].size; {
+	case size.large():
 		return benchLargeShards
+	case size.rows == 0:
+		return 1
 	}
 	return min(runtime.NumCPU(), mostBenchShards)
 }

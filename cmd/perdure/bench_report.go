@@ -89,7 +89,7 @@ func (b *benchCmd) header(skipped []string) string {
 	fmt.Fprintf(&s, "perdure %s, wire version %d, %s %s/%s, on %s, %d cores\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
 	shards := fmt.Sprint(b.Shards)
 	if b.Shards == 0 {
-		shards = fmt.Sprintf("as many shards as CPUs or connections, or %d for large blocks", benchLargeShards)
+		shards = fmt.Sprintf("1 shard for small blocks, %d for large ones, as many as CPUs for rows, at least as many as connections", benchLargeShards)
 	} else {
 		shards += " shards"
 	}
