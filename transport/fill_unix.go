@@ -20,23 +20,11 @@ func (in *incoming) readInto(dst []byte) (int, error) {
 }
 
 // takeNow reads into where readInto says. False means that nothing has come.
-func (in *incoming) takeNow(fd uintptr) bool {
-	for {
-		n, err := readNow(fd, in.into)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			in.nothing()
-			return false
-		case err != nil:
-			in.err = os.NewSyscallError("read", err)
-		case n == 0:
-			in.err = io.EOF
-		}
-		in.taken = max(n, 0)
-		return true
+func (in *incoming) takeNow(fd uintptr) (ok bool) {
+	if in.taken, ok = in.readSome(fd, in.into); !ok {
+		in.nothing()
 	}
+	return ok
 }
 
 // fill waits for bytes and buffers them. It holds no buffer while it waits.
@@ -49,26 +37,33 @@ func (in *incoming) fill() error {
 }
 
 // fillNow buffers what has come. False means that nothing has.
-func (in *incoming) fillNow(fd uintptr) bool {
+func (in *incoming) fillNow(fd uintptr) (ok bool) {
 	if in.buffer == nil {
 		in.buffer = readBuffers.Get().(*[readBuffer]byte)
 	}
 	in.from, in.to = 0, 0
+	if in.to, ok = in.readSome(fd, in.room()); !ok {
+		in.drained()
+		in.nothing()
+	}
+	return ok
+}
+
+// readSome reads what has come into dst, and notes in in.err why nothing more
+// will. False means that nothing has come.
+func (in *incoming) readSome(fd uintptr, dst []byte) (n int, ok bool) {
 	for {
-		n, err := readNow(fd, in.room())
+		n, err := readNow(fd, dst)
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
-			in.drained()
-			in.nothing()
-			return false
+			return 0, false
 		case err != nil:
 			in.err = os.NewSyscallError("read", err)
 		case n == 0:
 			in.err = io.EOF
 		}
-		in.to = max(n, 0)
-		return true
+		return max(n, 0), true
 	}
 }
