@@ -92,15 +92,7 @@ func (t *Table) wantAhead(b *batch, p *part, first perdure.RowID, n int, clock p
 			g.rows.First = first
 			b.open[p.shard] = g
 		}
-		k := min(n, t.most-g.rows.Count)
-		if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count) {
-			g.rows.Count += k
-		} else {
-			g.list()
-			for i := range k {
-				g.push(first+perdure.RowID(i), 0)
-			}
-		}
+		k := t.extend(g, first, n, g.rows.Count) // it goes into the cache only
 		if g.rows.Count == t.most {
 			b.open[p.shard] = nil
 			t.sendAhead(g)

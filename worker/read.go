@@ -204,21 +204,27 @@ func (t *Table) wantRun(b *batch, p *part, first perdure.RowID, n, to int) {
 		if g == nil {
 			g = b.begin(p, first, to)
 		}
-		k := min(n, t.most-g.rows.Count)
-		if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count) && to == g.to+g.rows.Count {
-			g.rows.Count += k
-		} else {
-			g.list()
-			for i := range k {
-				g.push(first+perdure.RowID(i), to+i)
-			}
-		}
+		k := t.extend(g, first, n, to)
 		if g.rows.Count == t.most {
 			b.open[p.shard] = nil
 			b.add(g)
 		}
 		first, n, to = first+perdure.RowID(k), n-k, to+k
 	}
+}
+
+// extend adds as many of n rows to a request as fit in, and returns how many.
+func (t *Table) extend(g *get, first perdure.RowID, n, to int) int {
+	n = min(n, t.most-g.rows.Count)
+	if g.rows.IDs == nil && first == g.rows.First+perdure.RowID(g.rows.Count) && to == g.to+g.rows.Count {
+		g.rows.Count += n
+		return n
+	}
+	g.list()
+	for i := range n {
+		g.push(first+perdure.RowID(i), to+i)
+	}
+	return n
 }
 
 // wantRow is wantRun for one row, of a table that may be sparse.
