@@ -179,7 +179,8 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	job := &j.s.Job
 	w := j.totals()
 	// Every slot has one update of each clock for each shard.
-	applied := j.progress.UpdatesIn
+	// Copies: words of the coordinator may come until the processes are gone.
+	applied, redone := j.progress.UpdatesIn, j.progress.ClocksRedone
 	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
 	data := j.s.Params.Data
 	switch {
@@ -193,7 +194,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		Consistency: job.Consistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
 		Clocks: end, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
-		ClocksRedone: &j.progress.ClocksRedone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
+		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag),
 	}
 	if m != nil {
