@@ -2,56 +2,91 @@ package perdure
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
 
 // Consistency is a table's consistency model: how stale a Get may be. It is
-// written "bsp", "ssp:S" or "asp", in JSON too.
+// written "bsp", "ssp:S", "essp:S", "asp" or "vap:V", in JSON too.
 type Consistency struct {
 	Kind      ConsistencyKind
-	Staleness Clock // S of ssp:S, in clocks; 0 for bsp; unused for asp
+	Staleness Clock   // S of ssp:S and essp:S, in clocks; 0 for bsp; unused for asp and vap
+	Bound     float64 // V of vap:V, in the units of the table's values; else 0
 }
 
 // ConsistencyKind names a family of consistency models.
 type ConsistencyKind string
 
 // The consistency models (ESSP paper, section 2): a read at clock c sees all
-// updates of clocks < c under BSP, < c-S under SSP(S), and has no bound under ASP.
+// updates of clocks < c under BSP, < c-S under SSP(S) and ESSP(S), and has no
+// bound in clocks under ASP and VAP. Under ESSP servers push rows that changed to
+// the slots that read them; under VAP(V) a slot's updates that not every slot can
+// see yet are at most V/√(clock+1) in any value, in sum.
 const (
-	BSP ConsistencyKind = "bsp"
-	SSP ConsistencyKind = "ssp"
-	ASP ConsistencyKind = "asp"
+	BSP  ConsistencyKind = "bsp"
+	SSP  ConsistencyKind = "ssp"
+	ESSP ConsistencyKind = "essp"
+	ASP  ConsistencyKind = "asp"
+	VAP  ConsistencyKind = "vap"
 )
+
+// DefaultStaleness is the staleness to choose, in clocks, for who has no better
+// idea.
+const DefaultStaleness = 3
+
+// Pushed reports whether servers push changed rows to the slots that read them.
+func (c Consistency) Pushed() bool { return c.Kind == ESSP || c.Kind == VAP }
+
+// Bounded reports whether reads are bounded in clocks, by Staleness.
+func (c Consistency) Bounded() bool { return c.Kind == BSP || c.Kind == SSP || c.Kind == ESSP }
 
 // TwoStep reports whether a clock under this model is staged on all shards
 // before it is ticked, so that the job is a function of its seed.
 func (c Consistency) TwoStep() bool { return c.Kind == BSP }
 
-// ParseConsistency reads "bsp", "ssp:S" (S ≥ 0 clocks) or "asp".
+// ParseConsistency reads "bsp", "ssp:S", "essp:S" (S ≥ 0 clocks), "asp" or "vap:V"
+// (V > 0).
 func ParseConsistency(s string) (Consistency, error) {
 	kind, arg, hasArg := strings.Cut(s, ":")
-	switch {
-	case kind == string(BSP) && !hasArg:
-		return Consistency{Kind: BSP}, nil
-	case kind == string(ASP) && !hasArg:
-		return Consistency{Kind: ASP}, nil
-	case kind == string(SSP) && hasArg:
-		n, err := strconv.ParseInt(arg, 10, 32)
-		if err == nil && n >= 0 {
-			return Consistency{Kind: SSP, Staleness: Clock(n)}, nil
+	c := Consistency{Kind: ConsistencyKind(kind)}
+	switch c.Kind {
+	case BSP, ASP:
+		if hasArg {
+			return Consistency{}, fmt.Errorf("%w: %s takes no number: %q; write %s", ErrUsage, kind, s, kind)
 		}
-		return Consistency{}, fmt.Errorf("%w: staleness %q in %q is not a whole number ≥ 0; write for example ssp:2", ErrUsage, arg, s)
-	case kind == string(SSP):
-		return Consistency{}, fmt.Errorf("%w: ssp needs its staleness in clocks; write for example ssp:2", ErrUsage)
+		return c, nil
+	case SSP, ESSP:
+		if !hasArg {
+			return Consistency{}, fmt.Errorf("%w: %s needs its staleness in clocks: write %s:%d for the default, or another number", ErrUsage, kind, kind, DefaultStaleness)
+		}
+		n, err := strconv.ParseInt(arg, 10, 32)
+		if err != nil || n < 0 {
+			return Consistency{}, fmt.Errorf("%w: staleness %q in %q is not a whole number ≥ 0; write for example %s:3", ErrUsage, arg, s, kind)
+		}
+		c.Staleness = Clock(n)
+		return c, nil
+	case VAP:
+		if !hasArg {
+			return Consistency{}, fmt.Errorf("%w: vap needs its bound, which has no default, in the units of the table's values; write for example vap:0.5", ErrUsage)
+		}
+		v, err := strconv.ParseFloat(arg, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write for example vap:0.5", ErrUsage, arg, s)
+		}
+		c.Bound = v
+		return c, nil
 	}
-	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S or asp", ErrUsage, s)
+	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S, essp:S, asp or vap:V", ErrUsage, s)
 }
 
 // String returns the model as it is written on the command line.
 func (c Consistency) String() string {
-	if c.Kind == SSP {
-		return fmt.Sprintf("ssp:%d", c.Staleness)
+	switch c.Kind {
+	case SSP, ESSP:
+		return fmt.Sprintf("%s:%d", c.Kind, c.Staleness)
+	case VAP:
+		return "vap:" + strconv.FormatFloat(c.Bound, 'g', -1, 64)
 	}
 	return string(c.Kind)
 }

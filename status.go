@@ -77,4 +77,14 @@ type WorkerCounters struct {
 	// ReadLag counts reads of a row by the newest MinClock known of its shard less
 	// the row's.
 	ReadLag map[int64]int64 `json:"read_lag,omitempty"`
+	// MissingUpdates counts reads of a row by how many updates it lacked that were
+	// known to exist: of each slot, those that some shard was known to have applied.
+	MissingUpdates map[int64]int64 `json:"missing_updates,omitempty"`
+	// Where the worker's time went since its program's first read, in nanoseconds.
+	// They do not overlap: waiting until MinClock (or, under vap, what others can
+	// see) allows it to go on; all else in calls of the client that waited or ended
+	// a clock; and the rest, the program's own.
+	StalenessNs int64 `json:"staleness_ns"`
+	CommNs      int64 `json:"comm_ns"`
+	ComputeNs   int64 `json:"compute_ns"`
 }

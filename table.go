@@ -85,6 +85,9 @@ func (t TableSpec) Validate(shards int) error {
 	if _, err := ParseConsistency(t.Consistency.String()); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
+	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
+		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight decay tell beforehand; choose one of them or another model", ErrUsage, t.Name)
+	}
 	return nil
 }
 

@@ -35,6 +35,10 @@ func TestConsistency(t *testing.T) {
 		"ssp:0":          {Kind: perdure.SSP},
 		"ssp:3":          {Kind: perdure.SSP, Staleness: 3},
 		"ssp:2147483647": {Kind: perdure.SSP, Staleness: math.MaxInt32},
+		"essp:0":         {Kind: perdure.ESSP},
+		"essp:3":         {Kind: perdure.ESSP, Staleness: 3},
+		"vap:0.5":        {Kind: perdure.VAP, Bound: 0.5},
+		"vap:1e-09":      {Kind: perdure.VAP, Bound: 1e-9},
 	} {
 		got, err := perdure.ParseConsistency(s)
 		if err != nil || got != want || got.String() != s {
@@ -50,9 +54,11 @@ func TestConsistency(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose bsp, ssp:S or asp", "BSP": "choose", " bsp": "choose", "bsp:": "choose", "bsp:1": "choose", "asp:1": "choose", "vap:1": "choose",
-		"ssp": "ssp:2", "ssp:": "ssp:2", "ssp:-1": "ssp:2", "ssp:1.5": "ssp:2", "ssp:two": "ssp:2", "ssp:2147483648": "ssp:2",
-		"ssp:1:1": "ssp:2", "bsp\nasp": "choose",
+		"": "choose bsp, ssp:S, essp:S, asp or vap:V", "BSP": "choose", " bsp": "choose", "bsp:": "write bsp", "bsp:1": "write bsp", "asp:1": "write asp",
+		"ssp": "ssp:3", "ssp:": "ssp:3", "ssp:-1": "ssp:3", "ssp:1.5": "ssp:3", "ssp:two": "ssp:3", "ssp:2147483648": "ssp:3",
+		"ssp:1:1": "ssp:3", "bsp\nasp": "choose",
+		"essp": "essp:3 for the default", "essp:-1": "essp:3", "essp:x": "essp:3",
+		"vap": "no default", "vap:0": "number > 0", "vap:-1": "number > 0", "vap:nan": "number > 0", "vap:inf": "number > 0", "vap:x": "vap:0.5",
 	} {
 		_, err := perdure.ParseConsistency(s)
 		oneLine(t, s, err, says)
@@ -275,11 +281,22 @@ func TestTableSpec(t *testing.T) {
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
 		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
-		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S or asp"},
-		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:2"},
+		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S, essp:S, asp or vap:V"},
+		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:3"},
+		{vap(perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}), "only add and sgd"},
+		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
 	} {
 		oneLine(t, c.says, c.spec.Validate(4), c.says)
 	}
+	if err := vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}).Validate(4); err != nil {
+		t.Errorf("vap with sgd: %v", err)
+	}
+}
+
+func vap(r perdure.Rule) perdure.TableSpec {
+	return table(func(s *perdure.TableSpec) {
+		s.Rule, s.Consistency = r.WithDefaults(), perdure.Consistency{Kind: perdure.VAP, Bound: 1}
+	})
 }
 
 func job(change func(*perdure.JobSpec)) perdure.JobSpec {
