@@ -23,6 +23,11 @@ var (
 	// the table lets them through. Nothing of the delta is taken.
 	ErrNonFinite = errors.New("perdure: NaN or Inf in an update")
 
+	// ErrBound is returned by Get for rows that are staler than the table's
+	// consistency model allows. It means that something is broken: nobody gives or
+	// takes such rows knowingly.
+	ErrBound = errors.New("perdure: a read broke its bound")
+
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )

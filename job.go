@@ -109,4 +109,7 @@ type Counts struct {
 	Staged  Clock `json:"staged"`
 	Ticked  Clock `json:"ticked"`
 	Applied Clock `json:"applied"`
+	// Seen, on the wire only, says how many of them every active slot can see in
+	// whatever it reads: ≤ Applied, and less only under vap.
+	Seen Clock `json:"-"`
 }

@@ -80,6 +80,9 @@ type WorkerCounters struct {
 	// MissingUpdates counts reads of a row by how many updates it lacked that were
 	// known to exist: of each slot, those that some shard was known to have applied.
 	MissingUpdates map[int64]int64 `json:"missing_updates,omitempty"`
+	// BeyondBound counts the updates that alone exceeded vap's bound: they went
+	// alone.
+	BeyondBound int64 `json:"beyond_bound,omitempty"`
 	// Where the worker's time went since its program's first read, in nanoseconds.
 	// They do not overlap: waiting until MinClock (or, under vap, what others can
 	// see) allows it to go on; all else in calls of the client that waited or ended

@@ -21,12 +21,12 @@ const Always = perdure.Clock(math.MinInt64)
 
 // Needed returns the MinClock that a row must have been read at, at least, for a
 // Get at clock c: c - s (ESSP paper, section 2: a read at clock c sees all
-// updates of clocks ≤ c-s-1).
+// updates of clocks ≤ c-s-1). What ESSP adds is who sends, not what is needed.
 func Needed(m perdure.Consistency, c perdure.Clock) perdure.Clock {
 	switch m.Kind {
 	case perdure.BSP:
 		return c
-	case perdure.SSP:
+	case perdure.SSP, perdure.ESSP:
 		return c - m.Staleness
 	}
 	return Always
@@ -39,16 +39,45 @@ func MayRead(m perdure.Consistency, minClock, c perdure.Clock) bool {
 	return minClock >= Needed(m, c)
 }
 
-// MayReuse reports whether a cached row, fetched at the reader's clock fetchedAt
-// and with the given MinClock, may answer a Get at clock c. Without a bound on
-// staleness a cached row lives for one clock, so that reads do go on to see
-// what others did.
-func MayReuse(m perdure.Consistency, minClock, fetchedAt, c perdure.Clock) bool {
-	if m.Kind == perdure.ASP {
-		return fetchedAt == c
-	}
-	return MayRead(m, minClock, c)
+// Cached is what a reader knows of a row in its cache.
+type Cached struct {
+	MinClock  perdure.Clock // of what the row contains
+	FetchedAt perdure.Clock // the reader's clock then
+	Current   bool          // the shard pushes the row to this reader whenever it changes
 }
+
+// MayReuse reports whether a cached row may answer a Get at clock c. Without a
+// bound on staleness a cached row lives for one clock, so that reads do go on to
+// see what others did; under VAP it lives as long as it is pushed, since others
+// wait until it is.
+func MayReuse(m perdure.Consistency, row Cached, c perdure.Clock) bool {
+	switch m.Kind {
+	case perdure.ASP:
+		return row.FetchedAt == c
+	case perdure.VAP:
+		return row.Current
+	}
+	return MayRead(m, row.MinClock, c)
+}
+
+// Unread returns how many clocks a row may go unread before its reader gives its
+// subscription up, so that what is pushed follows what is worked on.
+func Unread(m perdure.Consistency) perdure.Clock { return max(8, 2*m.Staleness) }
+
+// Missing returns how many updates of clocks ≤ c + s a read at clock c with the
+// given applied vector lacks: of those that are known to exist, each slot's clocks
+// < known. It is at most MissingBound (ESSP paper, lemma 4: with the slowest slot
+// at c - s and none beyond c + s, each has at most 2s + 1 clocks in doubt).
+func Missing(applied, known []perdure.Clock, s, c perdure.Clock) (n int64) {
+	for p, has := range applied {
+		n += max(0, int64(min(known[p], c+s+1)-has))
+	}
+	return n
+}
+
+// MissingBound is the most that Missing may be where reads are bounded in clocks:
+// P(2s+1) for P slots.
+func MissingBound(slots int, s perdure.Clock) int64 { return int64(slots) * (2*int64(s) + 1) }
 
 // MinClock returns the smallest count of an applied vector: every slot's
 // updates of clocks < MinClock are applied.

@@ -32,6 +32,8 @@ func TestMayRead(t *testing.T) {
 		{"ssp:1", 1, 0},
 		{"ssp:2", 7, 5},
 		{"ssp:2147483647", 7, 7 - math.MaxInt32},
+		{"essp:2", 7, 5},
+		{"vap:1", 7, Always},
 		{"asp", 0, Always},
 		{"asp", 1 << 40, Always},
 	} {
@@ -49,27 +51,31 @@ func TestMayRead(t *testing.T) {
 }
 
 // A cached row serves as long as a fresh answer with its MinClock would; under
-// asp for the clock it was fetched at.
+// asp for the clock it was fetched at; under vap as long as it is pushed.
 func TestMayReuse(t *testing.T) {
 	for _, tc := range []struct {
-		model                      string
-		minClock, fetchedAt, clock perdure.Clock
-		want                       bool
+		model string
+		row   Cached
+		clock perdure.Clock
+		want  bool
 	}{
-		{"bsp", 3, 3, 3, true},
-		{"bsp", 3, 3, 4, false},
-		{"bsp", 4, 3, 4, true}, // fetched late, from a faster shard
-		{"ssp:2", 3, 3, 5, true},
-		{"ssp:2", 3, 3, 6, false},
-		{"ssp:2", 1, 3, 3, true}, // when it was fetched does not matter
-		{"ssp:2", 0, 3, 3, false},
-		{"asp", 0, 3, 3, true},
-		{"asp", 3, 3, 4, false},  // or others' updates would never be seen
-		{"asp", 99, 5, 4, false}, // rolled back since
+		{"bsp", Cached{3, 3, false}, 3, true},
+		{"bsp", Cached{3, 3, false}, 4, false},
+		{"bsp", Cached{4, 3, false}, 4, true}, // fetched late, from a faster shard
+		{"ssp:2", Cached{3, 3, false}, 5, true},
+		{"ssp:2", Cached{3, 3, false}, 6, false},
+		{"ssp:2", Cached{1, 3, false}, 3, true}, // when it was fetched does not matter
+		{"ssp:2", Cached{0, 3, false}, 3, false},
+		{"essp:2", Cached{3, 0, true}, 5, true},
+		{"essp:2", Cached{3, 0, true}, 6, false}, // that it is pushed does not help if the push is to come
+		{"asp", Cached{0, 3, false}, 3, true},
+		{"asp", Cached{3, 3, false}, 4, false},  // or others' updates would never be seen
+		{"asp", Cached{99, 5, false}, 4, false}, // rolled back since
+		{"vap:1", Cached{0, 0, true}, 9, true},
+		{"vap:1", Cached{9, 9, false}, 9, false},
 	} {
-		if got := MayReuse(model(t, tc.model), tc.minClock, tc.fetchedAt, tc.clock); got != tc.want {
-			t.Errorf("%s: row of MinClock %d fetched at %d, at clock %d: %v, want %v",
-				tc.model, tc.minClock, tc.fetchedAt, tc.clock, got, tc.want)
+		if got := MayReuse(model(t, tc.model), tc.row, tc.clock); got != tc.want {
+			t.Errorf("%s: row %+v at clock %d: %v, want %v", tc.model, tc.row, tc.clock, got, tc.want)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 type Weakened struct {
 	ExactlyOnce bool // updates already counted are applied again
 	Staging     bool // updates count as soon as they are received, without a tick
+	Pushes      bool // changed rows are not pushed, though their readers are told so
+	Bound       bool // vap sends whatever is in transit
 }
 
 // Update is one slot's update of one clock, as far as the shard has received it.

@@ -219,6 +219,10 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return sh.sync(c)
 	case wire.KindLoad:
 		return sh.load(c, f)
+	case wire.KindDrop:
+		return sh.drop(c, f)
+	case wire.KindSaw:
+		return sh.saw(c, f)
 	}
 	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
 }

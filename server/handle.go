@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
@@ -157,7 +158,7 @@ func (sh *shard) checkRows(p *table.Part, rows *wire.Rows, values int) error {
 
 // get answers a read, or a scan, now or when the shard's MinClock allows it.
 func (sh *shard) get(c *conn, f *wire.Frame) error {
-	w := waitingGet{c: c, kind: f.Kind, request: f.Request, need: f.Clock}
+	w := waitingGet{c: c, kind: f.Kind, request: f.Request, need: f.Clock, push: f.Flags&wire.FlagSubscribe != 0}
 	rest, err := wire.ParseRows(f.Payload, &w.rows)
 	if err != nil {
 		return err
@@ -186,6 +187,7 @@ func (sh *shard) get(c *conn, f *wire.Frame) error {
 	if w.rows.IDs != nil {
 		w.rows.IDs = slices.Clone(w.rows.IDs) // the payload may be much larger
 	}
+	w.since = time.Now()
 	sh.waiting = append(sh.waiting, w)
 	return nil
 }
@@ -228,29 +230,45 @@ func (sh *shard) answer(w *waitingGet) error {
 		return nil
 	}
 	p := sh.parts[w.rows.Table]
-	n, applied := w.rows.Count*p.Spec.Dim, sh.intake.Applied()
+	sh.subscribeTo(w)
 	f := sh.frame(wire.KindRows)
 	f.Request, f.Clock = w.request, sh.intake.MinClock()
-	var a *answer
-	if w.rows.IDs == nil && 4*n >= lentBytes {
-		run, _ := p.Run(w.rows.First, w.rows.Count)
+	a := sh.body(&f, &w.rows, p)
+	state := wire.State{Seq: sh.seq, Applied: sh.intake.Applied()}
+	if !w.since.IsZero() {
+		state.Waited = uint64(max(0, time.Since(w.since).Microseconds()))
+	}
+	a.head = wire.AppendState(a.head[:0], &state)
+	sh.finishBody(&f, a)
+	sh.sendWithAck(w.c, f)
+	return nil
+}
+
+// body brings rows, which were checked, into a frame: those of a long run from
+// where they lie, others gathered. finishBody does the rest once the frame has its
+// head. It needs sh.mu.
+func (sh *shard) body(f *wire.Frame, rows *wire.Rows, p *table.Part) (a *answer) {
+	n := rows.Count * p.Spec.Dim
+	if rows.IDs == nil && 4*n >= lentBytes {
+		run, _ := p.Run(rows.First, rows.Count)
 		a = sh.s.buffers.answer(0)
 		f.Body, f.Lent = wire.FloatBytes(run)
 	}
 	if !f.Lent {
 		a = sh.s.buffers.answer(n)
-		if err := p.ReadRows(a.values, w.rows.First, w.rows.IDs, w.rows.Count); err != nil {
-			return err
+		if err := p.ReadRows(a.values, rows.First, rows.IDs, rows.Count); err != nil {
+			panic(fmt.Sprintf("server: rows that were checked cannot be read: %v", err))
 		}
 		f.Body, _ = wire.FloatBytes(a.values)
 	}
-	a.head = wire.AppendAnswerHeader(a.head[:0], sh.seq, applied)
+	return a
+}
+
+func (sh *shard) finishBody(f *wire.Frame, a *answer) {
 	if f.Body == nil {
 		a.head = wire.AppendFloats(a.head, a.values) // their memory is not as on the wire
 	}
 	f.Payload, f.Release = a.head, a
-	sh.sendWithAck(w.c, f)
-	return nil
 }
 
 // lentBytes is the least size of a run of rows that is sent from where it lies.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
@@ -36,8 +37,9 @@ type shard struct {
 	acks     []*conn // by slot: where its acknowledgements go
 	dirty    []bool  // by slot: its counts have changed since they were acknowledged
 	prompt   []bool  // by slot: it waits until all it has sent is applied
-	due      bool    // a goroutine is on its way that will pump
-	large    bool    // a large update was applied since the last acknowledgements
+	out      pushes
+	due      bool // a goroutine is on its way that will pump
+	large    bool // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
 	end      perdure.Clock // the job's, as of the newest view
@@ -59,13 +61,19 @@ type waitingGet struct {
 	request uint64
 	need    perdure.Clock
 	rows    wire.Rows
+	push    bool // what becomes of the rows is wanted too
+	since   time.Time
 }
 
 func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
-	return &shard{
+	sh := &shard{
 		s: s, id: id, name: n, job: *s.job,
 		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots), prompt: make([]bool, s.job.Slots),
 	}
+	for range s.job.Slots {
+		sh.out.to = append(sh.out.to, &outflow{})
+	}
+	return sh
 }
 
 func (sh *shard) retired() bool { return sh.gone.Load() }
@@ -110,11 +118,16 @@ func (sh *shard) follow(v *perdure.View) bool {
 	if !sh.ready && !sh.begin(v) {
 		return false
 	}
+	sh.pushed()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		sh.intake.Fence(slot, sl.Incarnation)
 		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
 			sh.acks[i] = nil
+			sh.stopPushing(slot)
+		}
+		if sh.out.seen != nil {
+			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0)
 		}
 		if sl.Decided {
 			sh.intake.Decide(slot, sl.Incarnation, sl.Start)
@@ -184,6 +197,7 @@ func (sh *shard) pump() {
 			sh.evict(now)
 		}
 	}
+	sh.push()
 	if sh.intake.AtCut() {
 		sh.saving = true
 		seg := sh.segment()
@@ -226,6 +240,9 @@ func (sh *shard) apply(u *consistency.Update) {
 	if !u.Lost {
 		sh.seq++
 	}
+	if sh.out.seen != nil {
+		sh.out.seen.Applied(u.Slot, u.Clock, sh.seq)
+	}
 	sh.dirty[u.Slot] = true
 	sh.large = sh.large || size >= wire.PromptBytes
 	sh.intake.Free(u)
@@ -236,15 +253,23 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
 		sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
 	}
+	if !sh.s.cfg.Weakened.Pushes {
+		sh.out.changed(b)
+	}
 }
 
 // evict drops the rows that were not updated for long, where a table asks for it.
 // It needs sh.mu.
 func (sh *shard) evict(least perdure.Clock) {
-	for _, p := range sh.parts {
-		if p.Spec.Evict > 0 {
-			p.Evict(least)
+	for id, p := range sh.parts {
+		if p.Spec.Evict == 0 {
+			continue
 		}
+		p.Evict(least, func(row perdure.RowID) {
+			if sub := sh.out.subs[id]; sub != nil {
+				sub.Changed(row)
+			}
+		})
 	}
 }
 
@@ -252,8 +277,11 @@ func (sh *shard) evict(least perdure.Clock) {
 // waits for it, or keeps a large update until then; else with the next answer or
 // soon. It needs sh.mu.
 func (sh *shard) acknowledge() {
-	now := sh.intake.TwoStep() || sh.large
+	now := sh.intake.TwoStep() || sh.large || sh.out.seen != nil
 	sh.large = false
+	if sh.out.seen != nil {
+		sh.newlySeen()
+	}
 	later := false
 	for slot, dirty := range sh.dirty {
 		c := sh.acks[slot]
@@ -306,6 +334,9 @@ func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
 	var counts perdure.Counts
 	if c.slot >= 0 {
 		counts = sh.intake.Counts(c.slot)
+		if counts.Seen = counts.Applied; sh.out.seen != nil {
+			counts.Seen = min(counts.Applied, sh.out.seen.Seen(c.slot))
+		}
 	}
 	f := sh.frame(kind)
 	f.Slot, f.Incarnation = c.slot, c.incarnation
@@ -334,8 +365,12 @@ func (sh *shard) subscribe(c *conn) bool {
 			return true // its connection is being closed
 		}
 		sh.acks[c.slot] = c
+		sh.openedBy(c.slot)
 	}
 	c.send(sh.countsFrame(c, wire.KindOpened))
+	if sh.out.seen != nil {
+		sh.acknowledge() // others need not wait for what it had cached
+	}
 	return true
 }
 
@@ -346,6 +381,7 @@ func (sh *shard) unsubscribe(c *conn) {
 	sh.stopWaiting(func(w *waitingGet) bool { return w.c == c })
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil
+		sh.stopPushing(c.slot)
 	}
 }
 

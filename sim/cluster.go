@@ -221,6 +221,7 @@ func (c *Cluster) work(ctx context.Context, index int, p *process, network trans
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(index), Process: p.name, Log: log,
 		WeakenedGenerations: c.o.WeakenedGenerations,
+		WeakenedBound:       c.o.Weakened.Bound,
 	})
 	if err == nil {
 		defer w.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -27,9 +28,17 @@ type History struct {
 	twin  *Twin           // nil: there is none
 
 	mu      sync.Mutex                             // guards what follows
+	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
 	Reads   int64
 	Redone  int64
+}
+
+// progress is how far a slot has come: how many clocks it has ended, in which
+// generation.
+type progress struct {
+	clocks     perdure.Clock
+	generation perdure.Generation
 }
 
 // columns of each slot in a row.
@@ -54,6 +63,7 @@ func NewHistory(job perdure.JobSpec, loses bool) *History {
 	if job.Consistency.Kind == perdure.BSP && !loses {
 		h.twin = NewTwin(job)
 	}
+	h.ended = make([]progress, job.Slots)
 	for range job.Slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
@@ -100,11 +110,13 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 				return err
 			}
-			before := clock
+			before, generation := clock, w.Generation()
 			if clock, err = w.Clock(ctx); err != nil {
 				return err
 			}
-			if clock != before+1 {
+			if clock == before+1 {
+				h.has(w, progress{clock, generation}) // of which the clock is, whatever has happened since
+			} else {
 				r.rolledBack()
 				if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 					return err
@@ -131,6 +143,7 @@ type reader struct {
 	twin *worker.Table // nil: there is none
 	dim  int
 	seen map[int][]perdure.Clock // by row and slot: what was read last
+	sent []progress              // by slot, before the present read
 }
 
 func (r *reader) rolledBack() { r.seen = nil }
@@ -159,6 +172,7 @@ func (r *reader) loadState(ctx context.Context) error {
 func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	h := r.h
 	values := make([]float32, h.rows*r.dim)
+	r.sent = h.progress()
 	if err := r.getAll(ctx, values); err != nil {
 		return err
 	}
@@ -184,6 +198,7 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 		return err
 	}
 	row := int(clock) % h.rows
+	r.sent = h.progress()
 	if err := r.t.Get(ctx, h.ids[row], values[:r.dim]); err != nil {
 		return err
 	}
@@ -263,6 +278,9 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 		if err := h.bound(what, p == int(r.w.Slot()), n, clock, own); err != nil {
 			return err
 		}
+		if err := r.inTransit(what, p, n); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -283,12 +301,40 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 		if n != clock {
 			return violated("%s has %d clocks, bsp wants exactly %d", what, n, clock)
 		}
-	case perdure.SSP:
+	case perdure.SSP, perdure.ESSP:
 		if n < clock-m.Staleness {
 			return violated("%s has %d clocks, %s wants at least %d", what, n, m, clock-m.Staleness)
 		}
 	}
 	return nil
+}
+
+// inTransit checks vap:V (ESSP paper, section 3): what a slot had sent before the
+// read began, and the read did not see, is at most V/√t in sum, t the clocks that
+// the slot had ended, unless it is one update.
+func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
+	m, sent := r.h.job.Consistency, r.sent[p]
+	if m.Kind != perdure.VAP || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || sent.clocks <= n+1 {
+		return nil
+	}
+	if sum, most := weights(sent.clocks)-weights(n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
+		return violated("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g", what, n, sent.clocks, sum, m, most)
+	}
+	return nil
+}
+
+// has notes how far a slot's program has come.
+func (h *History) has(w *worker.Client, p progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended[w.Slot()] = p
+}
+
+// progress returns how far every slot has come.
+func (h *History) progress() []progress {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.ended)
 }
 
 func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }

@@ -39,7 +39,7 @@ type scenario struct {
 // draw makes a scenario from a seed.
 func draw(seed uint64) (scenario, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	models := []string{"bsp", "ssp:0", "ssp:2", "asp"}
+	models := []string{"bsp", "ssp:0", "ssp:2", "asp", "essp:0", "essp:2", "vap:30", "vap:200"}
 	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
 	s := scenario{job: perdure.JobSpec{
 		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
@@ -169,6 +169,8 @@ func TestNegativeControls(t *testing.T) {
 		"exactly once": func(o *sim.Options) { o.Weakened = consistency.Weakened{ExactlyOnce: true} },
 		"staging":      func(o *sim.Options) { o.Weakened = consistency.Weakened{Staging: true} },
 		"generations":  func(o *sim.Options) { o.WeakenedGenerations = true },
+		"pushes":       func(o *sim.Options) { o.Weakened = consistency.Weakened{Pushes: true} },
+		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 300; seed++ {

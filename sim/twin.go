@@ -102,7 +102,7 @@ const twinID = 1
 func (w *Twin) model(clocks perdure.Clock) {
 	part := table.New(w.Spec, twinID, w.seed, 0, int(w.Spec.Rows))
 	for clock := range clocks + 1 {
-		part.Evict(clock)
+		part.Evict(clock, nil)
 		values := make([]float32, len(w.ids)*w.Spec.Dim)
 		err := part.ReadRows(values, 0, w.ids, len(w.ids))
 		w.read = append(w.read, values)

@@ -282,7 +282,7 @@ func (c *partCase) evict(t *rapid.T) {
 		step := max(1, k/4)
 		want = c.want.evict(c.min/step*step - k)
 	}
-	if got := c.part.Evict(c.min); got != want {
+	if got := c.part.Evict(c.min, nil); got != want {
 		t.Fatalf("%d rows are evicted, want %d", got, want)
 	}
 	for id, r := range c.want.rows {
@@ -357,10 +357,10 @@ func TestLargePart(t *testing.T) {
 	if err := p.ApplyRows(0, ids[:kept], kept, delta[:3*kept], 5); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.Evict(9); got != 0 {
+	if got := p.Evict(9, nil); got != 0 {
 		t.Fatalf("%d rows are evicted at MinClock 9", got)
 	}
-	if got := p.Evict(10); got != n-kept || p.Stored() != kept {
+	if got := p.Evict(10, nil); got != n-kept || p.Stored() != kept {
 		t.Fatalf("%d rows are evicted at MinClock 10, and %d stay", got, p.Stored())
 	}
 	check(p, 3)
@@ -392,7 +392,7 @@ func TestPlaceUsedAgain(t *testing.T) {
 		if err := p.ApplyRows(0, []perdure.RowID{7}, 1, []float32{1, 2, 3}, 5); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Evict(7); got != 1 || p.Stored() != 0 {
+		if got := p.Evict(7, nil); got != 1 || p.Stored() != 0 {
 			t.Fatalf("%d rows are evicted, %d stay", got, p.Stored())
 		}
 		q := New(s, 0, 1, 0, 0)
@@ -466,7 +466,7 @@ func TestNoAllocation(t *testing.T) {
 				if err := errors.Join(p.ApplyRows(0, ids, n, values, clock), p.ReadRows(values, 0, ids, n)); err != nil {
 					t.Fatal(err)
 				}
-				p.Evict(clock)
+				p.Evict(clock, nil)
 				clock++
 			}); got != 0 {
 				t.Errorf("sparse %v, rule %s: %v allocations", sparse, rule.Kind, got)

@@ -84,7 +84,7 @@ func ExamplePart_sparse() {
 	ids := []perdure.RowID{1 << 60, 17}
 	fmt.Println(p.ApplyRows(0, ids, 2, []float32{1, 2, 3, 4}, 0))
 	fmt.Println(p.ApplyRows(0, ids[:1], 1, []float32{1, 1}, 9))
-	fmt.Println(p.Evict(10), p.IDs(0, 100))
+	fmt.Println(p.Evict(10, nil), p.IDs(0, 100))
 
 	values := make([]float32, 4)
 	fmt.Println(p.ReadRows(values, 0, ids, 2), values, p.Stored())

@@ -40,7 +40,7 @@ func (p *Part) touch(at []int, clock perdure.Clock) {
 }
 
 // Evict drops rows that were not updated for more than Spec.Evict clocks, if
-// that is not 0, and returns how many. It is called when the shard's MinClock
+// that is not 0, and returns how many; gone, if not nil, is told each. It is called when the shard's MinClock
 // has become min. It looks at the rows only when min has reached a multiple of a
 // quarter of Spec.Evict, so that it is cheap to call at every clock: a row whose
 // newest update is of clock c is gone when MinClock is c + Evict + max(1,
@@ -50,7 +50,7 @@ func (p *Part) touch(at []int, clock perdure.Clock) {
 // also across a restored image, given that updates after a call have clocks of
 // at least its min, as MinClock promises: a part that was restored looks at all
 // rows once more, and finds nothing.
-func (p *Part) Evict(min perdure.Clock) (evicted int) {
+func (p *Part) Evict(min perdure.Clock, gone func(perdure.RowID)) (evicted int) {
 	if p.Spec.Evict == 0 {
 		return 0
 	}
@@ -69,6 +69,9 @@ func (p *Part) Evict(min perdure.Clock) (evicted int) {
 				old[k] = at
 				k++
 			}
+		}
+		for i := 0; i < k && gone != nil; i++ {
+			gone(p.index.ID(old[i]))
 		}
 		p.drop(old[:k])
 	}

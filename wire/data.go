@@ -215,57 +215,104 @@ func skipPad(rest []byte, size int) []byte {
 //
 //	 0      8     seq: updates that the shard's rows contained
 //	 8      8     n, length of the applied vector
-//	16      8·n   the applied vector: for each slot, its clocks contained
-//	16+8n   4·m   the values
+//	16      8     microseconds: of a Get, that it waited for the shard's MinClock; of
+//	              a Push, since the shard reached its MinClock
+//	24      8·n   the applied vector: for each slot, its clocks contained
+//	24+8n   4·m   the values
 type Answer struct {
-	Seq     uint64
-	Applied []perdure.Clock
-	Values  []float32
+	State
+	Values []float32
 }
 
-// AppendAnswerHeader appends an Answer without its values, which follow.
-func AppendAnswerHeader(dst []byte, seq uint64, applied []perdure.Clock) []byte {
+// State is what an answer's rows contain.
+type State struct {
+	Seq     uint64
+	Waited  uint64 // microseconds
+	Applied []perdure.Clock
+}
+
+// AppendState appends an Answer without its values, which follow.
+func AppendState(dst []byte, s *State) []byte {
 	le := binary.LittleEndian
-	dst = le.AppendUint64(dst, seq)
-	dst = le.AppendUint64(dst, uint64(len(applied)))
-	for _, c := range applied {
+	dst = le.AppendUint64(dst, s.Seq)
+	dst = le.AppendUint64(dst, uint64(len(s.Applied)))
+	dst = le.AppendUint64(dst, s.Waited)
+	for _, c := range s.Applied {
 		dst = le.AppendUint64(dst, uint64(c))
 	}
 	return dst
 }
 
+// stateBytes is the size of a State without its vector.
+const stateBytes = 24
+
 // AnswerHeaderBytes is the size of an Answer before its values.
-func AnswerHeaderBytes(slots int) int { return 16 + 8*slots }
+func AnswerHeaderBytes(slots int) int { return stateBytes + 8*slots }
+
+// parse reads a State, reusing its vector, and returns the rest.
+func (s *State) parse(src []byte) (rest []byte, err error) {
+	if len(src) < stateBytes {
+		return nil, fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
+	}
+	le := binary.LittleEndian
+	s.Seq, s.Waited = le.Uint64(src), le.Uint64(src[16:])
+	n := le.Uint64(src[8:])
+	src = src[stateBytes:]
+	if n > uint64(len(src)/8) {
+		return nil, fmt.Errorf("%w: applied vector of %d slots, %d bytes there", ErrPayload, n, len(src))
+	}
+	s.Applied = s.Applied[:0]
+	for i := range n {
+		s.Applied = append(s.Applied, perdure.Clock(le.Uint64(src[8*i:])))
+	}
+	return src[8*n:], nil
+}
 
 // ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload.
 func ParseAnswer(f *Frame, a *Answer) error {
-	src := f.Payload
-	if len(src) < 16 {
-		return fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
+	src, err := a.parse(f.Payload)
+	if err != nil {
+		return err
 	}
-	le := binary.LittleEndian
-	a.Seq = le.Uint64(src)
-	n := le.Uint64(src[8:])
-	src = src[16:]
-	if n > uint64(len(src)/8) {
-		return fmt.Errorf("%w: applied vector of %d slots, %d bytes there", ErrPayload, n, len(src))
-	}
-	a.Applied = a.Applied[:0]
-	for i := range n {
-		a.Applied = append(a.Applied, perdure.Clock(le.Uint64(src[8*i:])))
-	}
-	src = src[8*n:]
-	if len(f.Body) > 0 {
+	return a.values(src, f.Body)
+}
+
+// values takes the values: what is left of the payload, or its body.
+func (a *Answer) values(src, body []byte) error {
+	if len(body) > 0 {
 		if len(src) > 0 {
 			return fmt.Errorf("%w: %d bytes between the head and the body of an answer", ErrPayload, len(src))
 		}
-		src = f.Body
+		src = body
 	}
 	if len(src)%4 != 0 {
 		return fmt.Errorf("%w: %d bytes of values", ErrPayload, len(src))
 	}
 	a.Values = Floats(src)
 	return nil
+}
+
+// Push is the payload of KindPush: rows of one table that have changed, none in a
+// frame that only tells the shard's state. It is an Answer with Rows, padded to 8
+// bytes by their encoding, between the state and the values.
+type Push struct {
+	Answer
+	Rows
+}
+
+// AppendPushHead appends a Push without its values, which follow.
+func AppendPushHead(dst []byte, s *State, r *Rows) []byte { return AppendRows(AppendState(dst, s), r) }
+
+// ParsePush reads a Push, reusing p.Applied. Its ids and values alias the payload.
+func ParsePush(f *Frame, p *Push) error {
+	src, err := p.parse(f.Payload)
+	if err != nil {
+		return err
+	}
+	if src, err = ParseRows(src, &p.Rows); err != nil {
+		return err
+	}
+	return p.values(src, f.Body)
 }
 
 // AppendIDs appends the payload of KindIDs: how many rows the shard stores, how
@@ -288,17 +335,18 @@ func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 	return int(le.Uint64(src)), rowIDs(src[16:]), nil
 }
 
-// AppendCounts appends c as three int64: staged, ticked, applied.
+// AppendCounts appends c as four int64: staged, ticked, applied, seen.
 func AppendCounts(dst []byte, c perdure.Counts) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint64(dst, uint64(c.Staged))
 	dst = le.AppendUint64(dst, uint64(c.Ticked))
-	return le.AppendUint64(dst, uint64(c.Applied))
+	dst = le.AppendUint64(dst, uint64(c.Applied))
+	return le.AppendUint64(dst, uint64(c.Seen))
 }
 
 // ParseCounts reads what AppendCounts wrote.
 func ParseCounts(src []byte) (c perdure.Counts, err error) {
-	if len(src) != 24 {
+	if len(src) != 32 {
 		return c, fmt.Errorf("%w: counts of %d bytes", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
@@ -306,6 +354,7 @@ func ParseCounts(src []byte) (c perdure.Counts, err error) {
 		Staged:  perdure.Clock(le.Uint64(src)),
 		Ticked:  perdure.Clock(le.Uint64(src[8:])),
 		Applied: perdure.Clock(le.Uint64(src[16:])),
+		Seen:    perdure.Clock(le.Uint64(src[24:])),
 	}, nil
 }
 

@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (2)
+//	 4      1     version of this format (3)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -36,7 +36,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 2
+	Version = 3
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -89,6 +89,9 @@ const (
 	KindSync   Kind = 26 // worker → server: acknowledge at once what is applied, and what will be next; no payload
 	KindScan   Kind = 27 // worker → server: ids of stored rows of a sparse table wanted, from the First-th stored row on, at most Count; header clock as for Get
 	KindIDs    Kind = 28 // server → worker: answer to KindScan; IDs payload
+	KindPush   Kind = 29 // server → worker: rows that changed, of those subscribed to; Push payload; header clock as for Rows
+	KindDrop   Kind = 30 // worker → server: these rows are not to be pushed any more; rows payload
+	KindSaw    Kind = 31 // worker → server, under vap: all its cached rows are of the state that a Push ended with; request is its seq
 )
 
 // Flags of a frame.
@@ -100,6 +103,12 @@ const (
 	// needs it.
 	FlagRepeats uint16 = 1 << 2
 	FlagPrompt  uint16 = 1 << 3 // Update: somebody will wait for its acknowledgement, as if Sync came with it
+	// FlagSubscribe asks that the rows of a Get be pushed whenever they change. It
+	// holds for the connection.
+	FlagSubscribe uint16 = 1 << 4
+	// FlagLast says that with this Push all rows that are subscribed to are of its
+	// state or newer.
+	FlagLast uint16 = 1 << 5
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

@@ -83,7 +83,23 @@ func FuzzParseAnswer(f *testing.F) {
 			if err := ParseAnswer(&Frame{Payload: b}, &a); err != nil {
 				return
 			}
-			if back := AppendFloats(AppendAnswerHeader(nil, a.Seq, a.Applied), a.Values); !bytes.Equal(back, b) {
+			if back := AppendFloats(AppendState(nil, &a.State), a.Values); !bytes.Equal(back, b) {
+				t.Errorf("% x is written back as % x", b, back)
+			}
+		})
+	})
+}
+
+func FuzzParsePush(f *testing.F) {
+	seedPayloads(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		allocates(t, len(b), func() {
+			var p Push
+			if err := ParsePush(&Frame{Payload: b}, &p); err != nil {
+				return
+			}
+			back := AppendFloats(AppendPushHead(nil, &p.State, &p.Rows), p.Values)
+			if len(back) != len(b) {
 				t.Errorf("% x is written back as % x", b, back)
 			}
 		})

@@ -83,6 +83,14 @@ func parseAnswer(f *Frame) any {
 	return a
 }
 
+func parsePush(f *Frame) any {
+	var p Push
+	if err := ParsePush(f, &p); err != nil {
+		return err
+	}
+	return p
+}
+
 func parseCounts(f *Frame) any {
 	c, err := ParseCounts(f.Payload)
 	if err != nil {
@@ -164,20 +172,21 @@ func parseIDs(f *Frame) any {
 }
 
 func dataSamples() []sample {
-	counts := perdure.Counts{Staged: 1236, Ticked: 1235, Applied: 1234}
+	counts := perdure.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
 	run := Rows{Table: 1, First: 100, Count: 2}
 	list := Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}
 	values := []float32{1, -2.5, 3e-10, 4e10}
 	a := Block{Rows: run, Values: values}
 	b := Block{Rows: list, Values: []float32{0.5, 1.5, 2.5}}
 	update := AppendStateBlock(AppendBlock(AppendBlock(nil, &a), &b), []byte("state"))
-	answer := AppendFloats(AppendAnswerHeader(nil, 99, []perdure.Clock{10, 11, 12}), values)
+	state := State{Seq: 99, Waited: 1500, Applied: []perdure.Clock{10, 11, 12}}
+	answer := AppendFloats(AppendState(nil, &state), values)
 	return []sample{
 		data("open", KindOpen, 0, nil, "", raw),
 		data("opened", KindOpened, 0, AppendCounts(nil, counts), counts, parseCounts),
 		data("get-run", KindGet, 0, AppendRows(nil, &run), run, parseRows),
-		data("get-list", KindGet, 0, AppendRows(nil, &list), list, parseRows),
-		data("rows", KindRows, 0, answer, Answer{Seq: 99, Applied: []perdure.Clock{10, 11, 12}, Values: values}, parseAnswer),
+		data("get-list", KindGet, FlagSubscribe, AppendRows(nil, &list), list, parseRows),
+		data("rows", KindRows, 0, answer, Answer{state, values}, parseAnswer),
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
 		data("tick", KindTick, 0, nil, "", raw),
@@ -188,6 +197,10 @@ func dataSamples() []sample {
 		data("moved", KindMoved, 0, nil, "", raw),
 		data("sync", KindSync, 0, nil, "", raw),
 		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
+		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]), Push{Answer{state, values[:3]}, list}, parsePush),
+		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}}, parsePush),
+		data("drop", KindDrop, 0, AppendRows(nil, &list), list, parseRows),
+		data("saw", KindSaw, 0, nil, "", raw),
 		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
 	}
 }

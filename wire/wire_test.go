@@ -120,13 +120,13 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 			}
 			return out
 		}
-		sent := Answer{rapid.Uint64().Draw(t, "seq"), clocks(), drawFloats(t)}
+		sent := Answer{State{rapid.Uint64().Draw(t, "seq"), rapid.Uint64().Draw(t, "waited"), clocks()}, drawFloats(t)}
 		var got Answer
-		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendAnswerHeader(nil, sent.Seq, sent.Applied), sent.Values)}, &got)
-		if err != nil || got.Seq != sent.Seq || !slices.Equal(got.Applied, sent.Applied) || !sameFloats(got.Values, sent.Values) {
+		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendState(nil, &sent.State), sent.Values)}, &got)
+		if err != nil || got.Seq != sent.Seq || got.Waited != sent.Waited || !slices.Equal(got.Applied, sent.Applied) || !sameFloats(got.Values, sent.Values) {
 			t.Fatalf("%+v, %v; want %+v", got, err, sent)
 		}
-		c := perdure.Counts{Staged: perdure.Clock(rapid.Int64().Draw(t, "s")), Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a"))}
+		c := perdure.Counts{Staged: perdure.Clock(rapid.Int64().Draw(t, "s")), Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a")), Seen: perdure.Clock(rapid.Int64().Draw(t, "n"))}
 		if back, err := ParseCounts(AppendCounts(nil, c)); err != nil || back != c {
 			t.Fatalf("%+v, %v; want %+v", back, err, c)
 		}
@@ -193,7 +193,7 @@ func TestTruncatedPayloads(t *testing.T) {
 			f := Frame{Header: s.frame.Header, Payload: s.frame.Payload[:n:n]}
 			switch got := s.parse(&f).(type) {
 			case error:
-				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && !errors.Is(got, ErrPayload) {
+				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindDrop && !errors.Is(got, ErrPayload) {
 					t.Errorf("%s cut to %d: %v", s.name, n, got)
 				}
 			case blocks: // at the end of a block, or of the values before the padding
@@ -203,6 +203,10 @@ func TestTruncatedPayloads(t *testing.T) {
 				}
 			case Answer: // has no number of values: its reader knows how many it asked for
 				if want := s.want.(Answer); len(got.Values) >= len(want.Values) {
+					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				}
+			case Push: // likewise
+				if want := s.want.(Push); len(got.Values) >= len(want.Values) && len(want.Values) > 0 {
 					t.Errorf("%s cut to %d says %+v", s.name, n, got)
 				}
 			case string:
@@ -233,7 +237,7 @@ func TestAnnouncedTooMuch(t *testing.T) {
 		if _, err := readAll(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err, ErrPayload) {
 			t.Errorf("%d values that are not there: %v", n, err)
 		}
-		if err := ParseAnswer(&Frame{Payload: le.AppendUint64(make([]byte, 8), n)}, &Answer{}); !errors.Is(err, ErrPayload) {
+		if err := ParseAnswer(&Frame{Payload: append(le.AppendUint64(make([]byte, 8), n), make([]byte, 8)...)}, &Answer{}); !errors.Is(err, ErrPayload) {
 			t.Errorf("an applied vector of %d that is not there: %v", n, err)
 		}
 	}
@@ -283,11 +287,11 @@ func TestBlockInTwoPieces(t *testing.T) {
 
 // An answer may lie in two pieces, split before its values and nowhere else.
 func TestAnswerInTwoPieces(t *testing.T) {
-	head := AppendAnswerHeader(nil, 7, []perdure.Clock{1, 2})
+	head := AppendState(nil, &State{Seq: 7, Applied: []perdure.Clock{1, 2}})
 	values := []float32{1, 2, 3}
 	whole := AppendFloats(slices.Clone(head), values)
 	for cut := range len(whole) + 1 {
-		a := Answer{Applied: make([]perdure.Clock, 5)}
+		a := Answer{State: State{Applied: make([]perdure.Clock, 5)}}
 		err := ParseAnswer(&Frame{Payload: whole[:cut], Body: whole[cut:]}, &a)
 		switch {
 		case cut == len(head) || cut == len(whole):

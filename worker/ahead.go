@@ -37,7 +37,7 @@ func (t *Table) expireRun(first perdure.RowID, n int, clock perdure.Clock) {
 		p := t.part(first)
 		at := int(first - p.first)
 		k := p.cache.same(at, min(at+n, p.rows))
-		if !t.mayAnswer(p.cache.reading(at), clock) {
+		if !t.mayAnswer(p, at, clock) {
 			t.expiring = append(t.expiring, span{p, at, k - at})
 			t.expiringBytes += 4 * t.spec.Dim * (k - at)
 		}
@@ -67,7 +67,7 @@ func (t *Table) renew() {
 	for _, s := range t.expiring {
 		for j := s.at; j < s.at+s.n && c.shards[s.p.shard].peer.asked < mostAsked; {
 			k := s.p.cache.same(j, s.at+s.n)
-			if r := s.p.cache.reading(j); !t.mayAnswer(r, at) && (r == nil || c.gets[r.renewal] == nil) {
+			if r := s.p.cache.reading(j); !t.mayAnswer(s.p, j, at) && (r == nil || c.gets[r.renewal] == nil) {
 				t.wantAhead(b, s.p, s.p.first+perdure.RowID(j), k-j, at)
 			}
 			j = k
@@ -104,7 +104,7 @@ func (t *Table) wantAhead(b *batch, p *part, first perdure.RowID, n int, clock p
 // sendAhead registers a request that goes out with the clock's update.
 func (t *Table) sendAhead(g *get) {
 	t.c.register(g)
-	t.parts[g.shard].mark(g)
+	t.parts[g.shard].mark(t, g)
 	sh := t.c.shards[g.shard]
 	g.asked = true
 	g.count(sh.peer)
@@ -112,14 +112,18 @@ func (t *Table) sendAhead(g *get) {
 }
 
 // mark notes at cached rows which request will replace them.
-func (p *part) mark(g *get) {
+func (p *part) mark(t *Table, g *get) {
 	cc := &p.cache
-	cc.open()
+	cc.open(t)
 	cc.uniform = cc.uniform && g.rows.IDs == nil && g.rows.Count == p.rows
 	var old, marked *reading
 	for i := range g.rows.Count {
-		at := cc.place(p, g.rows.ID(i))
-		r := cc.read[at]
+		at := cc.place(t, p, g.rows.ID(i))
+		if at < 0 {
+			continue // what comes is read, if at all, like any other row
+		}
+		cc.touch(at, at+1, t.c.clock)
+		r := cc.reading(at)
 		if marked == nil || r != old {
 			old, marked = r, &reading{minClock: math.MinInt64}
 			if r != nil {
@@ -149,18 +153,17 @@ func (t *Table) askAhead(rows []perdure.RowID) {
 	c, clock := t.c, t.c.readClock()
 	b := c.newBatch(t, nil)
 	ask := func(g *get) {
-		t.parts[g.shard].mark(g)
+		t.parts[g.shard].mark(t, g)
 		c.enqueue(g)
 	}
-	room := c.cfg.CacheBytes - c.sparseBytes()
 	for _, row := range rows {
 		p := t.part(row)
 		at := p.cache.find(p, row)
-		if r := p.cache.reading(at); t.mayAnswer(r, clock) || t.renewing(r, clock) != nil {
+		if t.mayAnswer(p, at, clock) || t.coming(p, at, clock) != nil {
 			continue
 		}
-		if room -= 4*t.spec.Dim + 24; t.spec.Sparse && at < 0 && room < 0 {
-			break
+		if at < 0 && p.cache.place(t, p, row) < 0 {
+			break // the cache is full of what this clock reads
 		}
 		g := b.open[p.shard]
 		if g == nil {
@@ -184,32 +187,19 @@ func (t *Table) askAhead(rows []perdure.RowID) {
 	c.pump()
 }
 
-// sparseBytes returns what the cached rows of sparse tables take. It needs c.mu.
-func (c *Client) sparseBytes() (n int) {
-	for _, t := range c.tables {
-		if t == nil || !t.spec.Sparse {
-			continue
-		}
-		for _, p := range t.parts {
-			n += p.cache.bytes()
-		}
-	}
-	return n
-}
-
-// tidy forgets, at the start of a clock, the rows of sparse tables that it will
-// not read any more: all, unless staleness is allowed, and all where they fill
-// the cache. It needs c.mu.
+// tidy forgets, at the start of a clock, the cached rows of tables that it will not
+// read any more: all that stand in an index, unless later clocks may read them. It
+// needs c.mu.
 func (c *Client) tidy() {
-	full := c.sparseBytes() >= c.cfg.CacheBytes
 	for _, t := range c.tables {
-		if t == nil || !t.spec.Sparse {
+		if t == nil || t.reuses() {
 			continue
 		}
 		for _, p := range t.parts {
-			if m := t.spec.Consistency; len(p.cache.read) > 0 && (full || m.Kind != perdure.SSP || m.Staleness == 0) {
+			if p.cache.index != nil && len(p.cache.read) > 0 {
 				p.cache.forget()
 			}
 		}
 	}
+	c.dropUnread()
 }

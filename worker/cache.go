@@ -1,22 +1,31 @@
 package worker
 
 import (
+	"slices"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/table"
 )
 
 // cache holds rows of a part as they were read, own updates applied on top. A row
-// has a place: in a dense table its number within the part, in a sparse one where
-// the index has it.
+// has a place. If all rows of a dense part fit in what the client may cache, it is
+// the row's number within the part; else, and in a sparse table, it is where the
+// index has it, and rows that were not read for long make room for others.
 type cache struct {
 	dim     int
 	rows    int          // dense
-	index   *table.Index // sparse; nil for a dense table
+	index   *table.Index // nil: every row has a place
 	values  []float32    // by place
 	read    []*reading   // by place; nil: never read
-	uniform bool         // dense: all rows have the same reading, not nil
+	uniform bool         // all rows have the same reading, not nil; never with an index
 	floor   reading      // the newest answer that did not go into the cache
+
+	readAt []perdure.Clock // by place: the clock at which it was read last; nil: nobody asks
+	pushed []bool          // by place: the shard sends the row when it changes; nil: it never does
+
+	left *int // bytes that the client may still cache
+	hand int  // where the search for a row to evict goes on
 }
 
 // reading says what a cached row contains.
@@ -31,11 +40,21 @@ type reading struct {
 	// Not nil: the row was fetched ahead and not read yet, and own updates are not on
 	// top. Once it is read they are, and this is its reading.
 	cooked *reading
+	// Not nil: this stands for the rows that are pushed. It says what they contain as
+	// of the last push, which gives it another.
+	now *reading
 }
 
-func (c *cache) init(spec perdure.TableSpec, rows int) {
-	c.dim, c.rows = spec.Dim, rows
-	if spec.Sparse {
+// rowCost is what a cached row takes beside its values, in bytes.
+const rowCost = 40
+
+func (c *cache) rowBytes() int { return 4*c.dim + rowCost }
+
+func (c *cache) init(spec perdure.TableSpec, rows int, left *int) {
+	c.dim, c.rows, c.left = spec.Dim, rows, left
+	if need := rows * c.rowBytes(); !spec.Sparse && need <= *left {
+		*left -= need
+	} else {
 		c.index = table.NewIndex()
 	}
 }
@@ -61,25 +80,74 @@ func (c *cache) find(p *part, row perdure.RowID) int {
 	return -1
 }
 
-// open makes room for a dense part's rows.
-func (c *cache) open() {
-	if c.read == nil && c.index == nil {
-		c.values, c.read = make([]float32, c.rows*c.dim), make([]*reading, c.rows)
+// open makes room for the rows of a part that all have a place.
+func (c *cache) open(t *Table) {
+	if c.read != nil || c.index != nil {
+		return
+	}
+	c.values, c.read = make([]float32, c.rows*c.dim), make([]*reading, c.rows)
+	if t.subscribes() {
+		c.pushed, c.readAt = make([]bool, c.rows), make([]perdure.Clock, c.rows)
 	}
 }
 
-// place returns a row's place, which it makes if need be.
-func (c *cache) place(p *part, row perdure.RowID) int {
+// place returns a row's place, which it makes if need be; -1: there is no room.
+func (c *cache) place(t *Table, p *part, row perdure.RowID) int {
 	if c.index == nil {
-		c.open()
+		c.open(t)
 		return int(row - p.first)
 	}
-	at, added := c.index.Add(row)
-	if added {
-		c.read = append(c.read, nil)
-		c.values = append(c.values, make([]float32, c.dim)...)
+	if at := c.find(p, row); at >= 0 {
+		return at
+	}
+	if *c.left < c.rowBytes() && !t.evict(p) {
+		return -1
+	}
+	*c.left -= c.rowBytes()
+	at, _ := c.index.Add(row)
+	c.read, c.readAt = append(c.read, nil), append(c.readAt, t.c.clock)
+	c.values = append(c.values, make([]float32, c.dim)...)
+	if t.subscribes() {
+		c.pushed = append(c.pushed, false)
 	}
 	return at
+}
+
+// mostLooked bounds the search for a row to evict.
+const mostLooked = 1024
+
+// evict takes a row out of a part's cache that was not read in this clock nor in
+// the one before, the first that it finds, and reports whether it has.
+func (t *Table) evict(p *part) bool {
+	c := &p.cache
+	for range min(mostLooked, len(c.read)) {
+		if c.hand++; c.hand >= len(c.read) {
+			c.hand = 0
+		}
+		if at := c.hand; c.readAt[at] < t.c.clock-1 {
+			t.remove(p, at)
+			return true
+		}
+	}
+	return false
+}
+
+// remove takes a row out of an indexed cache. The last takes its place.
+func (t *Table) remove(p *part, at int) {
+	c := &p.cache
+	if row := c.index.ID(at); c.pushed != nil && c.pushed[at] {
+		p.unwant(row)
+	}
+	c.index.Remove(c.index.ID(at))
+	last := len(c.read) - 1
+	c.read[at], c.readAt[at] = c.read[last], c.readAt[last]
+	copy(c.row(at), c.row(last))
+	c.read, c.readAt, c.values = slices.Delete(c.read, last, last+1), c.readAt[:last], c.values[:last*c.dim]
+	if c.pushed != nil {
+		c.pushed[at] = c.pushed[last]
+		c.pushed = c.pushed[:last]
+	}
+	*c.left += c.rowBytes()
 }
 
 // row returns the values at a place.
@@ -90,7 +158,24 @@ func (c *cache) reading(at int) *reading {
 	if at < 0 || c.read == nil {
 		return nil
 	}
-	return c.read[at]
+	r := c.read[at]
+	if r != nil && r.now != nil {
+		return r.now
+	}
+	return r
+}
+
+// isPushed reports whether the shard sends the row at a place when it changes.
+func (c *cache) isPushed(at int) bool { return at >= 0 && c.pushed != nil && c.pushed[at] }
+
+// touch notes that the rows from ≤ at < end are read at a clock.
+func (c *cache) touch(from, end int, clock perdure.Clock) {
+	if c.readAt == nil {
+		return
+	}
+	for i := range c.readAt[from:end] {
+		c.readAt[from+i] = clock
+	}
 }
 
 // same returns the end of the rows from the first on, before end, that have the
@@ -111,10 +196,13 @@ func (c *cache) forget() {
 	c.uniform = false
 	if c.index == nil {
 		clear(c.read)
+		clear(c.pushed)
 		return
 	}
+	*c.left += len(c.read) * c.rowBytes()
 	c.index.Reset()
-	c.values, c.read = c.values[:0], c.read[:0]
+	clear(c.read)
+	c.values, c.read, c.readAt, c.pushed = c.values[:0], c.read[:0], c.readAt[:0], c.pushed[:0]
 }
 
 // Forget empties the table's cache: what is read next comes from the servers, as
@@ -137,21 +225,23 @@ func (t *Table) forget() {
 	t.expiring, t.expiringBytes = t.expiring[:0], 0
 }
 
-// bytes returns what the rows of a sparse table take.
-func (c *cache) bytes() int {
-	if c.index == nil {
-		return 0
-	}
-	return len(c.read) * (4*c.dim + 24)
-}
-
-// mayAnswer reports whether the cached row may be read at a clock.
-func (t *Table) mayAnswer(r *reading, clock perdure.Clock) bool {
+// mayAnswer reports whether the cached row at a place of a part may be read at a
+// clock.
+func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
+	r := p.cache.reading(at)
 	if !r.known() {
 		return false
 	}
 	if t.c.exact {
 		return r.minClock >= clock
 	}
-	return consistency.MayReuse(t.spec.Consistency, r.minClock, r.fetchedAt, clock)
+	return consistency.MayReuse(t.spec.Consistency, consistency.Cached{
+		MinClock: r.minClock, FetchedAt: r.fetchedAt, Current: p.cache.isPushed(at) && t.c.shards[p.shard].open,
+	}, clock)
+}
+
+// reuses reports whether a cached row may answer reads of later clocks.
+func (t *Table) reuses() bool {
+	m := t.spec.Consistency
+	return t.subscribes() || m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact
 }

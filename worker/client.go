@@ -40,13 +40,15 @@ type Config struct {
 	PID         int
 	Log         *slog.Logger
 	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
-	CacheBytes  int              // bounds the cached rows of sparse tables; 0: 256 MiB
+	CacheBytes  int              // bounds the cached rows; 0: 256 MiB
 	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
 
-	WeakenedGenerations bool // for negative controls in tests only: takes what other generations and epochs say
+	// For negative controls in tests only.
+	WeakenedGenerations bool // takes what other generations and epochs say
+	WeakenedBound       bool // sends under vap whatever is in transit
 }
 
 const (
@@ -92,9 +94,13 @@ type Client struct {
 	nextRequest uint64
 	freeGets    []*get
 	freeBatches []*batch
-	answer      wire.Answer // the one that is being taken
-	state       []byte      // what the program wants saved; nil: nothing
-	stateDirty  bool        // the next update carries it
+	answer      wire.Answer     // the one that is being taken
+	push        wire.Push       // likewise
+	known       []perdure.Clock // by slot: so many of its clocks are applied somewhere
+	bounds      bool            // some table's model is vap
+	cacheLeft   int             // bytes that may still be cached
+	state       []byte          // what the program wants saved; nil: nothing
+	stateDirty  bool            // the next update carries it
 	keptBytes   int64
 	spareLeft   int           // bytes that may still be kept of updates that are safe
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
@@ -133,7 +139,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, settled: -1, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {
@@ -362,7 +368,7 @@ func (c *Client) onView(v perdure.View) {
 	c.view, c.viewed, c.generation = v, true, v.Generation
 	if len(c.shards) == 0 {
 		for i := range v.Shards {
-			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i)})
+			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i), current: &reading{}})
 		}
 	}
 	if rolled {
@@ -387,9 +393,10 @@ func (c *Client) rollBack() {
 	c.finished = false
 	for _, sh := range c.shards {
 		sh.building = nil
-		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut}, c.view.Cut
+		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut, Seen: c.view.Cut}, c.view.Cut
 	}
 	c.keptBytes = 0
+	clear(c.known)
 	for _, g := range c.gets {
 		c.dropGet(g) // those who wait for it see the generation
 	}
@@ -427,6 +434,9 @@ func (c *Client) needLess() {
 		}
 	}
 	c.flush()
+	for _, sh := range c.shards {
+		c.checkAwaiting(sh, 0)
+	}
 }
 
 // notify wakes the heartbeat.
@@ -487,7 +497,7 @@ func (c *Client) trim() {
 // status needs c.mu.
 func (c *Client) status() perdure.WorkerStatus {
 	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Counters: c.stats.snapshot(),
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Counters: c.stats.snapshot(time.Now()),
 	}
 	if c.rolled {
 		st.Clock = c.view.Cut

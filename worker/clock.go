@@ -20,7 +20,8 @@ import (
 //
 // Under a model with two-step clocks it returns once the updates are staged on
 // all shards; otherwise as soon as they are queued, unless more than the window
-// of unacknowledged bytes is. If it returns ctx's error it can be called again
+// of unacknowledged bytes is. Under vap it first waits until the updates that not
+// every slot can see are small enough to send them. If it returns ctx's error it can be called again
 // and goes on where it was.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	c.mu.Lock()
@@ -31,6 +32,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	if c.rolled || c.ended() {
 		return c.turn(), nil
 	}
+	defer c.stats.clocked(time.Now(), c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
 		return c.rolled || c.ended() || !c.view.Pause && (c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes), nil
 	})
@@ -39,6 +41,11 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	if !c.rolled && !c.ended() && !c.built {
 		if err := c.buildUpdates(); err != nil {
+			return c.clock, err
+		}
+	}
+	if c.bounds {
+		if err := c.sendBounded(ctx); err != nil {
 			return c.clock, err
 		}
 	}
@@ -180,7 +187,7 @@ func (c *Client) buildUpdates() error {
 		}
 		b.u.prompt = c.settled == c.clock
 		c.keptBytes += b.u.bytes
-		b.u.open, sh.building = false, nil
+		b.u.open, b.u.held, sh.building = false, c.bounds, nil
 	}
 	for _, t := range c.tables {
 		if t != nil {
@@ -190,11 +197,19 @@ func (c *Client) buildUpdates() error {
 	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
+	if !c.bounds {
+		c.sendUpdates()
+	}
+	return nil
+}
+
+// sendUpdates sends this clock's updates, as far as they have not left. It needs
+// c.mu.
+func (c *Client) sendUpdates() {
 	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
 		u := sh.kept[len(sh.kept)-1]
 		return c.addRenewals(sh, c.addUpdate(sh, u, u.sent, frames))
 	})
-	return nil
 }
 
 // builder goes on with a shard's update of the present clock, or begins it.
@@ -234,7 +249,7 @@ func (t *Table) Flush() error {
 // makes them ready to leave. It needs c.mu.
 func (t *Table) send(p *part, loans bool) error {
 	c, d := t.c, &p.deltas
-	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.ended() || c.built {
+	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.ended() || c.built || c.bounds {
 		return nil // else Clock will say what becomes of it
 	}
 	sh := c.shards[p.shard]
@@ -336,7 +351,8 @@ func (c *Client) Finish(ctx context.Context) error {
 	defer c.mu.Unlock()
 	c.finished = true
 	c.notify()
-	defer func() { c.finished = false }()
+	c.stats.over = time.Now()
+	defer func() { c.finished, c.stats.over = false, time.Time{} }()
 	return c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
 }
 

@@ -142,7 +142,7 @@ func TestCacheBytes(t *testing.T) {
 	const room = 100 // rows, as a cache counts them
 	for _, model := range []string{"bsp", "ssp:3", "asp"} {
 		inCluster(t, model, "none", 1, 0, func(c *cluster) {
-			w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.CacheBytes = room * (4*dim + 24) })
+			w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.CacheBytes = room * (4*dim + 40) })
 			table, ids := c.table(w, sparsely), manyIDs(5*room)
 			for clock := range perdure.Clock(4) {
 				if err := table.Prefetch(ids); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/wire"
@@ -22,7 +23,7 @@ const (
 // get is a request to a shard that is not answered yet.
 type get struct {
 	id      uint64
-	kind    wire.Kind // KindGet, KindLoad or KindScan
+	kind    wire.Kind // KindGet, KindLoad or KindScan; KindPush stands for what is to come unasked
 	shard   perdure.ShardID
 	table   *Table // nil: KindLoad
 	rows    wire.Rows
@@ -41,6 +42,7 @@ type get struct {
 
 	ids     []perdure.RowID // room for rows.IDs
 	request []byte          // the request's payload
+	subs    uint64          // the shard's subs when it was sent
 }
 
 // newGet makes a request up. It needs c.mu.
@@ -134,6 +136,7 @@ func (c *Client) await(ctx context.Context, b *batch, check func() error) error 
 		return nil
 	}
 	c.pump()
+	defer c.stats.blocked(time.Now(), b)
 	err := c.wait(ctx, func() (bool, error) {
 		if err := check(); err != nil {
 			return false, err
@@ -180,8 +183,12 @@ func (c *Client) getFrame(sh *shardLink, g *get) wire.Frame {
 	if g.kind != wire.KindLoad && len(g.request) == 0 {
 		g.request = wire.AppendRows(g.request, &g.rows)
 	}
+	if g.kind == wire.KindGet && g.table.subscribes() && !g.pass {
+		f.Flags |= wire.FlagSubscribe
+	}
 	f.Payload = g.request
 	g.sent++
+	g.subs = sh.subs
 	return f
 }
 
@@ -278,6 +285,9 @@ func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
 	if g.dst != nil {
 		g.batches[0].saw(sh.id, r, g.rows.Count)
 	}
+	for _, b := range g.batches {
+		b.waited = max(b.waited, a.Waited)
+	}
 	c.answered(g, g.take(c, sh, r, a.Values, len(f.Body) > 0))
 	return nil
 }
@@ -289,6 +299,12 @@ func (c *Client) reading(sh *shardLink, minClock perdure.Clock, a *wire.Answer) 
 		return r
 	}
 	sh.last = &reading{epoch: sh.epoch, seq: a.Seq, minClock: minClock, applied: slices.Clone(a.Applied), fetchedAt: now}
+	if c.known == nil {
+		c.known = make([]perdure.Clock, len(a.Applied))
+	}
+	for slot, clocks := range a.Applied {
+		c.known[slot] = max(c.known[slot], clocks)
+	}
 	return sh.last
 }
 
@@ -297,6 +313,7 @@ func (c *Client) reading(sh *shardLink, minClock perdure.Clock, a *wire.Answer) 
 // reports whether the reader must look again: the cache has newer rows.
 func (g *get) take(c *Client, sh *shardLink, r *reading, values []float32, placed bool) (again bool) {
 	t, p := g.table, g.table.parts[g.shard]
+	pushed := t.subscribes() && !g.pass && g.subs == sh.subs
 	switch {
 	case g.rows.Count == 0:
 		return false
@@ -307,13 +324,13 @@ func (g *get) take(c *Client, sh *shardLink, r *reading, values []float32, place
 	}
 	own := t.pending(sh, r)
 	if g.rows.IDs == nil {
-		return g.takeRun(p, sh, r, values, placed, own)
+		return g.takeRun(p, sh, r, values, placed, own, pushed)
 	}
-	return g.takeList(p, sh, r, values, placed, own)
+	return g.takeList(p, sh, r, values, placed, own, pushed)
 }
 
 // takeRun takes a run of a dense table's rows.
-func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, placed, own bool) (again bool) {
+func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, placed, own, pushed bool) (again bool) {
 	t, dim, at := g.table, g.table.spec.Dim, int(g.rows.First-p.first)
 	if g.dst != nil {
 		to := g.dst[g.to*dim : (g.to+g.rows.Count)*dim]
@@ -326,6 +343,10 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 		}
 	}
 	cc := &p.cache
+	if cc.index != nil {
+		t.refresh(p, r, &g.rows, values)
+		return false
+	}
 	if g.pass {
 		cc.uniform = false
 		if cc.read != nil {
@@ -333,11 +354,11 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 		}
 		return false
 	}
-	cc.open()
+	cc.open(t)
 	whole := g.rows.Count == p.rows
 	for j := at; j < at+g.rows.Count; {
 		k := cc.same(j, at+g.rows.Count)
-		if old := cc.read[j]; old != nil && old.newer(r) {
+		if old := cc.reading(j); old != nil && old.newer(r) {
 			again, whole = true, false
 			j = k
 			continue
@@ -352,11 +373,30 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 		j = k
 	}
 	cc.uniform = whole
+	cc.touch(at, at+g.rows.Count, t.c.clock)
+	if pushed {
+		sh.subscribed(p, g.rows.First, at, at+g.rows.Count)
+	}
 	return again
 }
 
+// refresh brings rows of a run that are cached one by one up to what was just read
+// of them.
+func (t *Table) refresh(p *part, r *reading, rows *wire.Rows, values []float32) {
+	cc := &p.cache
+	if cc.index.Len() == 0 {
+		return
+	}
+	for i := range rows.Count {
+		if at := cc.find(p, rows.ID(i)); at >= 0 && !cc.isPushed(at) {
+			cc.read[at] = r
+			copy(cc.row(at), values[i*cc.dim:])
+		}
+	}
+}
+
 // takeList takes a list of rows.
-func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, placed, own bool) (again bool) {
+func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, placed, own, pushed bool) (again bool) {
 	t, dim, cc := g.table, g.table.spec.Dim, &p.cache
 	if g.dst != nil && !placed {
 		for i, at := range g.at {
@@ -364,7 +404,7 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		}
 	}
 	cc.uniform = false
-	cc.open()
+	cc.open(t)
 	keep := t.keeps(g)
 	if g.dst == nil && t.spec.Consistency.Kind == perdure.BSP {
 		// What the program reads must not depend on when a row came that it has asked
@@ -382,35 +422,33 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 			t.overlay(p, sh, r, &wire.Rows{First: row, Count: 1}, v)
 		}
 		at := cc.find(p, row) // a row that is there must not stay older than what was read
-		if at < 0 && !keep {
-			continue
+		if at < 0 && keep {
+			at = cc.place(t, p, row)
 		}
 		if at < 0 {
-			at = cc.place(p, row)
-		}
-		if old := cc.read[at]; old != nil && old.newer(r) {
-			again = true
+			if pushed {
+				p.unwant(row)
+			}
 			continue
 		}
-		cc.read[at] = r
-		copy(cc.row(at), v)
+		cc.touch(at, at+1, t.c.clock)
+		if old := cc.reading(at); old != nil && old.newer(r) {
+			again = true
+		} else {
+			cc.read[at] = r
+			copy(cc.row(at), v)
+		}
+		if pushed {
+			sh.subscribed(p, row, at, at+1)
+		}
 	}
 	return again
 }
 
-// keeps reports whether an answer goes into the cache: always for a dense table;
-// for a sparse one if a later clock may read it there, or nobody waits for it.
+// keeps reports whether an answer goes into the cache: always where every row has
+// its place; else if a later clock may read it there, or nobody waits for it.
 func (t *Table) keeps(g *get) bool {
-	if !t.spec.Sparse || g.dst == nil {
-		return true
-	}
-	return t.reuses() && t.c.sparseBytes() < t.c.cfg.CacheBytes
-}
-
-// reuses reports whether a cached row may answer reads of later clocks.
-func (t *Table) reuses() bool {
-	m := t.spec.Consistency
-	return m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact
+	return t.parts[g.shard].cache.index == nil || g.dst == nil || t.reuses()
 }
 
 // pending reports whether own updates exist that an answer does not contain and

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
@@ -24,6 +26,10 @@ type batch struct {
 	count int                // likewise: rows that the shard stores
 	gen   perdure.Generation // that it was begun in: no answer counts in another
 	seen  []sight            // what is being read
+
+	waited uint64 // microseconds that a server held an answer back
+	pushed bool   // it waited for a push
+	late   uint64 // microseconds that the push came after what it waited for
 }
 
 // sight is what n rows that are read contain.
@@ -85,6 +91,9 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.stats.began.IsZero() {
+		c.stats.began = time.Now()
+	}
 	for {
 		if err := c.usable(); err != nil {
 			return err
@@ -108,13 +117,16 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 			return err
 		}
 		again := b.again
-		if !again {
-			c.measure(b.seen)
+		if again {
+			b.free()
+			continue
 		}
+		err := t.measure(b.seen)
 		b.free()
-		if !again {
-			break
+		if err != nil {
+			return err
 		}
+		break
 	}
 	t.expire(rows)
 	return nil
@@ -134,14 +146,19 @@ func (t *Table) collectRun(b *batch, rows *wire.Rows) {
 		p := t.part(first)
 		at := int(first - p.first)
 		end := min(at+rows.Count-i, p.rows)
+		if p.cache.index != nil { // runs of a part that is too large to be cached whole
+			t.wantRun(b, p, first, end-at, i)
+			i += end - at
+			continue
+		}
 		for at < end {
 			k := p.cache.same(at, end)
-			r := p.cache.reading(at)
-			if t.mayAnswer(r, clock) {
-				r = t.cook(p, p.first+perdure.RowID(at), at, k)
+			if t.mayAnswer(p, at, clock) {
+				r := t.cook(p, p.first+perdure.RowID(at), at, k)
 				copy(b.dst[i*dim:(i+k-at)*dim], p.cache.values[at*dim:k*dim])
+				p.cache.touch(at, k, t.c.clock)
 				b.saw(p.shard, r, k-at)
-			} else if g := t.renewing(r, clock); g != nil {
+			} else if g := t.coming(p, at, clock); g != nil {
 				b.await(g)
 			} else {
 				t.wantRun(b, p, p.first+perdure.RowID(at), k-at, i)
@@ -158,12 +175,12 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 	for i, row := range rows.IDs {
 		p := t.part(row)
 		at := p.cache.find(p, row)
-		r := p.cache.reading(at)
-		if t.mayAnswer(r, clock) {
-			r = t.cook(p, row, at, at+1)
+		if t.mayAnswer(p, at, clock) {
+			r := t.cook(p, row, at, at+1)
 			copy(b.dst[i*dim:(i+1)*dim], p.cache.row(at))
+			p.cache.touch(at, at+1, t.c.clock)
 			b.saw(p.shard, r, 1)
-		} else if g := t.renewing(r, clock); g != nil {
+		} else if g := t.coming(p, at, clock); g != nil {
 			b.await(g)
 		} else {
 			t.wantRow(b, p, row, i)
@@ -175,7 +192,7 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 // is the given one, if that has not been done, and returns their reading.
 func (t *Table) cook(p *part, first perdure.RowID, at, end int) *reading {
 	cc := &p.cache
-	r := cc.read[at]
+	r := cc.reading(at)
 	if r.cooked == nil {
 		return r
 	}
@@ -291,9 +308,13 @@ func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	return consistency.Needed(t.spec.Consistency, clock)
 }
 
-// renewing returns the request that is on its way to replace a cached row and
-// will serve a read at a clock; nil if there is none.
-func (t *Table) renewing(r *reading, clock perdure.Clock) *get {
+// coming returns what is on its way to replace the cached row at a place and will
+// serve a read at a clock: a push, or a request; nil if there is nothing.
+func (t *Table) coming(p *part, at int, clock perdure.Clock) *get {
+	if p.cache.isPushed(at) && t.c.shards[p.shard].open {
+		return t.awaitPush(p, t.need(clock))
+	}
+	r := p.cache.reading(at)
 	if r == nil || r.renewal == 0 {
 		return nil
 	}
@@ -312,18 +333,34 @@ func (b *batch) saw(s perdure.ShardID, r *reading, n int) {
 	b.seen = append(b.seen, sight{s, r, n})
 }
 
-// measure counts what a read saw: for every other slot the clock differential,
-// and how far the rows were behind their shard. It needs c.mu.
-func (c *Client) measure(seen []sight) {
+// measure counts what a read saw: for every other slot the clock differential and
+// what is missing, and how far the rows were behind their shard. A read that does
+// not keep its bound fails with perdure.ErrBound, whatever servers say. It needs
+// c.mu.
+func (t *Table) measure(seen []sight) error {
+	c, m := t.c, t.spec.Consistency
 	if c.slot < 0 {
-		return
+		return nil
 	}
+	clock := c.readClock()
 	for _, s := range seen {
+		missing := int64(0)
 		for slot, clocks := range s.r.applied {
 			if perdure.Slot(slot) != c.slot {
 				c.stats.differential.add(clocks-1-c.clock, int64(s.n))
+				missing += max(0, int64(c.known[slot]-clocks))
 			}
 		}
+		c.stats.missing.add(perdure.Clock(missing), int64(s.n))
 		c.stats.lag.add(max(0, c.shards[s.shard].minClock-s.r.minClock), int64(s.n))
+		if !m.Bounded() {
+			continue
+		}
+		lacks, most := consistency.Missing(s.r.applied, c.known, m.Staleness, clock), consistency.MissingBound(c.job.Slots, m.Staleness)
+		if lacks > most || !consistency.MayRead(m, s.r.minClock, clock) {
+			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks %d updates, at most %d may",
+				perdure.ErrBound, t.spec.Name, m, clock, s.shard, s.r.minClock, lacks, most)
+		}
 	}
+	return nil
 }

@@ -24,6 +24,11 @@ type shardLink struct {
 	building *update        // of the present clock, the last of kept; nil: none yet
 	last     *reading       // of the newest answer
 	free     []*update      // to be used again
+
+	subs    uint64    // how often it was said what is not pushed any more
+	current *reading  // of the rows that are pushed: see reading.now
+	joining []joining // rows that are pushed and have a reading of their own
+	late    []joining // room for the next ones
 }
 
 // peer is a server's address and the connection to it.
@@ -95,6 +100,7 @@ func (c *Client) peer(to route) *peer {
 			for _, sh := range c.shards {
 				if sh.peer == p {
 					sh.open = false
+					c.endPushes(sh)
 				}
 			}
 			c.cfg.Log.Info("lost a server", "addr", to.addr, "err", err)
@@ -135,6 +141,7 @@ func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
 // sendOpen asks for the shard's present life; all else waits for the answer.
 func (c *Client) sendOpen(sh *shardLink) {
 	sh.open = false
+	c.endPushes(sh)
 	sh.send(c.shardFrame(sh, wire.KindOpen))
 }
 
@@ -162,7 +169,7 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 		} else {
 			sh.counts = perdure.Counts{
 				Staged: max(sh.counts.Staged, counts.Staged), Ticked: max(sh.counts.Ticked, counts.Ticked),
-				Applied: max(sh.counts.Applied, counts.Applied),
+				Applied: max(sh.counts.Applied, counts.Applied), Seen: max(sh.counts.Seen, counts.Seen),
 			}
 		}
 		c.dropSafe(sh)
@@ -184,6 +191,8 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 		}
 	case wire.KindIDs:
 		return c.onIDs(f)
+	case wire.KindPush:
+		return c.onPush(sh, f)
 	case wire.KindMoved:
 		c.sendOpen(sh)
 	}
@@ -199,10 +208,10 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 }
 
 // dropSafe forgets the updates that are safe: under the strategies there are,
-// those applied. It needs c.mu.
+// those applied. Under vap what others cannot see yet is kept, too. It needs c.mu.
 func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
-	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Applied && !sh.kept[n].open {
+	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open {
 		c.keptBytes -= sh.kept[n].bytes
 		sh.recycle(sh.kept[n])
 		n++
@@ -226,6 +235,7 @@ func (sh *shardLink) lastEnded() *update {
 func (c *Client) resend(sh *shardLink) {
 	for _, u := range sh.kept {
 		switch {
+		case u.held:
 		case u.clock >= sh.counts.Staged:
 			u.again = u.again || u.sent > 0
 			sh.peer.batch = c.addUpdate(sh, u, 0, sh.peer.batch)

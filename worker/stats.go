@@ -1,6 +1,10 @@
 package worker
 
-import "github.com/perdure/perdure"
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+)
 
 // histogram counts whole numbers, small ones without allocating.
 type histogram struct {
@@ -37,16 +41,49 @@ func (h *histogram) counts() map[int64]int64 {
 // stats are counted since the client's start; Client.mu guards them.
 type stats struct {
 	sent, pushed, pulled, samples int64
-	differential, lag             *histogram
+	beyond                        int64 // updates that alone exceeded vap's bound
+	differential, lag, missing    *histogram
+
+	began       time.Time // of the first read
+	over        time.Time // when the program had done its last clock; zero: it has not
+	stale, comm time.Duration
 }
 
-func (s *stats) init() { s.differential, s.lag = &histogram{}, &histogram{} }
+func (s *stats) init() { s.differential, s.lag, s.missing = &histogram{}, &histogram{}, &histogram{} }
 
-func (s *stats) snapshot() perdure.WorkerCounters {
-	return perdure.WorkerCounters{
+func (s *stats) snapshot(now time.Time) perdure.WorkerCounters {
+	w := perdure.WorkerCounters{
 		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: s.pulled,
-		Samples: s.samples, ClockDifferential: s.differential.counts(), ReadLag: s.lag.counts(),
+		Samples: s.samples, BeyondBound: s.beyond,
+		ClockDifferential: s.differential.counts(), ReadLag: s.lag.counts(), MissingUpdates: s.missing.counts(),
+		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
+	if !s.over.IsZero() {
+		now = s.over
+	}
+	if !s.began.IsZero() {
+		w.ComputeNs = max(0, int64(now.Sub(s.began)-s.stale-s.comm))
+	}
+	return w
+}
+
+// blocked counts the time since begin, in which a read waited: as far as a server
+// held the answer back, or a push had nothing to come for, for others to end their
+// clocks; else for messages.
+func (s *stats) blocked(begin time.Time, b *batch) {
+	all := time.Since(begin)
+	stale := min(all, time.Duration(b.waited)*time.Microsecond)
+	if b.pushed {
+		stale = max(stale, all-time.Duration(b.late)*time.Microsecond)
+	}
+	s.stale += stale
+	s.comm += all - stale
+}
+
+// clocked counts the time since begin, in which a clock was ended, as far as it was
+// not waiting counted beyond stale.
+func (s *stats) clocked(begin time.Time, stale time.Duration) {
+	s.comm += time.Since(begin) - (s.stale - stale)
 }
 
 // AddSamples counts training samples that the program has worked through.

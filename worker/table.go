@@ -41,6 +41,9 @@ type part struct {
 	cache  cache
 	deltas deltas
 	picked []int32 // sparse: what of an Inc is this part's
+
+	push     *get            // stands for the next push; nil: nobody waits for it
+	unwanted []perdure.RowID // that need not be pushed any more
 }
 
 // span is a run of rows of a dense table's part.
@@ -83,6 +86,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	}
 	if c.tables[id] == nil {
 		c.tables[id] = newTable(c, perdure.TableID(id), spec)
+		c.bounds = c.bounds || spec.Consistency.Kind == perdure.VAP
 	}
 	t := c.tables[id]
 	return t, t.reach(ctx)
@@ -95,7 +99,7 @@ func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 		if !spec.Sparse {
 			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
 		}
-		p.cache.init(spec, p.rows)
+		p.cache.init(spec, p.rows, &c.cacheLeft)
 		p.deltas.init(t.id, spec, p.first, p.rows, &c.spareLeft)
 		t.parts = append(t.parts, p)
 	}
@@ -390,7 +394,7 @@ func (t *Table) show(p *part, at, run int, delta []float32) {
 	}
 	dim := t.spec.Dim
 	for j := 0; j < run; {
-		r, k := p.cache.read[at+j], p.cache.same(at+j, at+run)-at
+		r, k := p.cache.reading(at+j), p.cache.same(at+j, at+run)-at
 		if r.known() && r.cooked == nil && r.applied[t.c.slot] <= t.c.clock {
 			table.Apply(t.spec.Rule, dim, p.cache.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
 		}

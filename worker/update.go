@@ -18,6 +18,7 @@ type update struct {
 	sent   int  // parts that have left
 	again  bool // parts of it may still be queued somewhere when it is safe
 	ticked bool // staged on all shards: to be applied whatever happens
+	held   bool // it may not be sent yet: vap
 	prompt bool // the program will most likely wait for it: Settle
 	// Rows are in it more than once: the last delta of a row has the earlier ones in
 	// it, and is the one that the server applies.

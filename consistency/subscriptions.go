@@ -1,0 +1,283 @@
+package consistency
+
+import (
+	"math/bits"
+
+	"github.com/perdure/perdure"
+)
+
+// Subscriptions says, for one shard's part of one table, which rows each slot is
+// to be pushed, and which of those have changed since (ESSP paper, section 4: a
+// read registers the reader, and the server sends it what changes).
+//
+// A push goes in rounds: Begin takes what has changed up to now, Next hands it
+// out piece by piece, and what changes meanwhile is left to the next round, so
+// that every round ends, however slow its receiver. Nothing is queued: a row that
+// changes often is handed out once, as it is then.
+type Subscriptions struct {
+	first perdure.RowID // dense: the part's
+	rows  int           // dense: how many; sparse: 0
+
+	places map[perdure.RowID]int32 // sparse: where a row that somebody wants stands
+	ids    []perdure.RowID         // sparse: by place
+	wanted []int32                 // sparse: by place, slots that want the row
+	free   []int32                 // sparse: places nobody stands at
+
+	slots   []subscriber
+	changed rowSet // since Advance
+}
+
+// subscriber is one slot.
+type subscriber struct {
+	rows    rowSet // that it is to be pushed
+	n       int    // of them
+	pending rowSet // still to be handed out in this round
+	next    rowSet // in the next
+}
+
+// NewSubscriptions begins with no subscriptions, for a dense part with the given
+// rows, or for a sparse one: rows 0.
+func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
+	s := &Subscriptions{first: first, rows: rows, slots: make([]subscriber, slots)}
+	if rows == 0 {
+		s.places = map[perdure.RowID]int32{}
+	}
+	return s
+}
+
+// find returns a row's place, -1 if nobody ever wanted it.
+func (s *Subscriptions) find(row perdure.RowID) int {
+	if s.places == nil {
+		return int(row - s.first)
+	}
+	if at, ok := s.places[row]; ok {
+		return int(at)
+	}
+	return -1
+}
+
+// id returns which row stands at a place.
+func (s *Subscriptions) id(at int) perdure.RowID {
+	if s.places == nil {
+		return s.first + perdure.RowID(at)
+	}
+	return s.ids[at]
+}
+
+// Add subscribes a slot to a row, which it is being sent as it is now.
+func (s *Subscriptions) Add(slot perdure.Slot, row perdure.RowID) {
+	sub, at := &s.slots[slot], s.find(row)
+	if at < 0 {
+		at = s.place(row)
+	}
+	if sub.rows.has(at) {
+		return
+	}
+	sub.rows.set(at)
+	sub.n++
+	if s.places != nil {
+		s.wanted[at]++
+	}
+}
+
+// place makes a place for a row of a sparse part.
+func (s *Subscriptions) place(row perdure.RowID) int {
+	at := int32(len(s.ids))
+	if n := len(s.free); n > 0 {
+		at, s.free = s.free[n-1], s.free[:n-1]
+		s.ids[at] = row
+	} else {
+		s.ids, s.wanted = append(s.ids, row), append(s.wanted, 0)
+	}
+	s.places[row] = at
+	return int(at)
+}
+
+// AddRun is Add for n consecutive rows of a dense part.
+func (s *Subscriptions) AddRun(slot perdure.Slot, first perdure.RowID, n int) {
+	sub, at := &s.slots[slot], int(first-s.first)
+	sub.n += n - sub.rows.count(at, at+n)
+	sub.rows.setRun(at, at+n)
+}
+
+// Drop ends a slot's subscription to a row.
+func (s *Subscriptions) Drop(slot perdure.Slot, row perdure.RowID) {
+	sub, at := &s.slots[slot], s.find(row)
+	if at < 0 || s.places == nil && at >= s.rows || !sub.rows.has(at) {
+		return
+	}
+	sub.rows.unset(at)
+	sub.pending.unset(at)
+	sub.next.unset(at)
+	sub.n--
+	s.left(at)
+}
+
+// left follows up when a slot does not want a row any more.
+func (s *Subscriptions) left(at int) {
+	if s.places == nil {
+		return
+	}
+	if s.wanted[at]--; s.wanted[at] == 0 {
+		delete(s.places, s.ids[at])
+		s.changed.unset(at) // who stands here next has not changed
+		s.free = append(s.free, int32(at))
+	}
+}
+
+// Reset ends all subscriptions of a slot.
+func (s *Subscriptions) Reset(slot perdure.Slot) {
+	sub := &s.slots[slot]
+	if s.places != nil {
+		for at := sub.rows.after(0); at >= 0; at = sub.rows.after(at + 1) {
+			s.left(at)
+		}
+	}
+	*sub = subscriber{rows: sub.rows.emptied(), pending: sub.pending.emptied(), next: sub.next.emptied()}
+}
+
+// Rows returns how many rows a slot is subscribed to.
+func (s *Subscriptions) Rows(slot perdure.Slot) int { return s.slots[slot].n }
+
+// Changed notes that a row has changed.
+func (s *Subscriptions) Changed(row perdure.RowID) {
+	if at := s.find(row); at >= 0 {
+		s.changed.set(at)
+	}
+}
+
+// ChangedRun is Changed for n consecutive rows of a dense part.
+func (s *Subscriptions) ChangedRun(first perdure.RowID, n int) {
+	at := int(first - s.first)
+	s.changed.setRun(at, at+n)
+}
+
+// Advance makes what has changed due to those who are subscribed to it.
+func (s *Subscriptions) Advance() {
+	for i := range s.slots {
+		if sub := &s.slots[i]; sub.n > 0 {
+			sub.next.addCommon(s.changed, sub.rows)
+		}
+	}
+	s.changed = s.changed.emptied()
+}
+
+// Begin begins a slot's next round with all that is due to it.
+func (s *Subscriptions) Begin(slot perdure.Slot) {
+	sub := &s.slots[slot]
+	sub.pending, sub.next = sub.next, sub.pending.emptied()
+}
+
+// Next hands out rows of a slot's round, in the order of their places, and
+// reports whether there are any: a run of at least long, at most most,
+// consecutive rows of a dense part, or a list, appended to ids, of at most most
+// rows. The rounds of long runs and of lists may alternate.
+func (s *Subscriptions) Next(slot perdure.Slot, long, most int, ids []perdure.RowID) (first perdure.RowID, n int, list []perdure.RowID) {
+	sub := &s.slots[slot]
+	list = ids[:0]
+	for at := sub.pending.after(0); at >= 0 && len(list) < most; at = sub.pending.after(at + 1) {
+		if s.places == nil {
+			end := sub.pending.gap(at, min(at+most, s.rows))
+			if end-at >= long {
+				if len(list) > 0 {
+					break // it comes next
+				}
+				sub.pending.unsetRun(at, end)
+				return s.id(at), end - at, nil
+			}
+		}
+		list = append(list, s.id(at))
+		sub.pending.unset(at)
+	}
+	return 0, 0, list
+}
+
+// rowSet is a set of places.
+type rowSet []uint64
+
+func (r rowSet) has(at int) bool { return at>>6 < len(r) && r[at>>6]>>(at&63)&1 != 0 }
+
+func (r *rowSet) grow(end int) {
+	if n := (end + 63) / 64; n > len(*r) {
+		*r = append(*r, make([]uint64, n-len(*r))...)
+	}
+}
+
+func (r *rowSet) set(at int) {
+	r.grow(at + 1)
+	(*r)[at>>6] |= 1 << (at & 63)
+}
+
+func (r rowSet) unset(at int) {
+	if at>>6 < len(r) {
+		r[at>>6] &^= 1 << (at & 63)
+	}
+}
+
+// mask returns the bits of word w that stand for places from ≤ at < end.
+func mask(w, from, end int) uint64 {
+	m := ^uint64(0)
+	if low := from - w<<6; low > 0 {
+		m <<= low
+	}
+	if high := end - w<<6; high < 64 {
+		m &= 1<<high - 1
+	}
+	return m
+}
+
+func (r *rowSet) setRun(from, end int) {
+	r.grow(end)
+	for w := from >> 6; w<<6 < end; w++ {
+		(*r)[w] |= mask(w, from, end)
+	}
+}
+
+func (r rowSet) unsetRun(from, end int) {
+	for w := from >> 6; w<<6 < end && w < len(r); w++ {
+		r[w] &^= mask(w, from, end)
+	}
+}
+
+// count returns how many places from ≤ at < end are in the set.
+func (r rowSet) count(from, end int) (n int) {
+	for w := from >> 6; w<<6 < end && w < len(r); w++ {
+		n += bits.OnesCount64(r[w] & mask(w, from, end))
+	}
+	return n
+}
+
+// after returns the first place ≥ from in the set, -1 if there is none.
+func (r rowSet) after(from int) int {
+	for w := from >> 6; w < len(r); w++ {
+		if word := r[w] & mask(w, from, (w+1)<<6); word != 0 {
+			return w<<6 + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
+}
+
+// gap returns the first place ≥ from that is not in the set, at most end.
+func (r rowSet) gap(from, end int) int {
+	for w := from >> 6; w<<6 < end && w < len(r); w++ {
+		if word := ^r[w] & mask(w, from, end); word != 0 {
+			return w<<6 + bits.TrailingZeros64(word)
+		}
+	}
+	return min(end, max(from, len(r)<<6))
+}
+
+// addCommon adds the places that are in both other sets.
+func (r *rowSet) addCommon(a, b rowSet) {
+	n := min(len(a), len(b))
+	r.grow(n << 6)
+	for w := range n {
+		(*r)[w] |= a[w] & b[w]
+	}
+}
+
+// emptied returns the set without any place, in the same memory.
+func (r rowSet) emptied() rowSet {
+	clear(r)
+	return r
+}
