@@ -63,14 +63,19 @@ func TestTableModel(t *testing.T) {
 // TestComputeTime: clocks take at least what was asked for, and run.json keeps
 // what was asked for.
 func TestComputeTime(t *testing.T) {
-	s, dir := trained(t, small("--compute-ms", "40", "--cache-mb", "3", "--clocks", "20")...)
+	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks", "20")...)
 	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock
 		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
 	}
-	again, err := (&trainCmd{From: filepath.Join(dir, "run.json"), Workload: "softmax"}).settings()
-	must(t, err)
-	if again.ComputeMs != 40 || again.CacheMB != 3 {
-		t.Errorf("run again with %d ms and %d MiB", again.ComputeMs, again.CacheMB)
+	for name, more := range map[string]*trainCmd{
+		"from":   {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
+		"resume": {Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 30}, given: map[string]bool{"clocks": true}},
+	} {
+		again, err := more.settings()
+		must(t, err)
+		if again.ComputeMs != 40 || again.CacheMB != 3 || again.Job.Models() != "ssp:1" {
+			t.Errorf("--%s: %d ms, %d MiB, %s", name, again.ComputeMs, again.CacheMB, again.Job.Models())
+		}
 	}
 }
 
