@@ -91,6 +91,43 @@ func (c Consistency) String() string {
 	return string(c.Kind)
 }
 
+// ParseModels reads the models of a job's tables, with commas between: TABLE=MODEL
+// for one table, and at most one MODEL alone for all others, which is usual where
+// there is none. For example "ssp:2,b=bsp". tables is nil where none is named.
+func ParseModels(s string, usual Consistency) (others Consistency, tables map[string]Consistency, err error) {
+	alone := ""
+	for _, item := range strings.Split(s, ",") {
+		name, model, named := strings.Cut(item, "=")
+		if !named {
+			name, model = "", item
+		}
+		switch _, twice := tables[name]; {
+		case item == "":
+			return usual, nil, fmt.Errorf("%w: an empty item in %q; write MODEL or TABLE=MODEL, with commas between", ErrUsage, s)
+		case named && !tableName.MatchString(name):
+			return usual, nil, fmt.Errorf("%w: %q in %q does not begin with a table's name; write TABLE=MODEL, for example w=essp:3", ErrUsage, item, s)
+		case twice:
+			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; give it one", ErrUsage, name, s)
+		case !named && alone != "":
+			return usual, nil, fmt.Errorf("%w: both %s and %s in %q are for all other tables; name the tables of one, as TABLE=%s", ErrUsage, alone, item, s, item)
+		}
+		c, err := ParseConsistency(model)
+		switch {
+		case err != nil && named:
+			return usual, nil, fmt.Errorf("table %s: %w", name, err)
+		case err != nil:
+			return usual, nil, err
+		case !named:
+			alone, usual = item, c
+		case tables == nil:
+			tables = map[string]Consistency{name: c}
+		default:
+			tables[name] = c
+		}
+	}
+	return usual, tables, nil
+}
+
 // MarshalText implements encoding.TextMarshaler.
 func (c Consistency) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 

@@ -2,7 +2,9 @@ package perdure
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 )
 
 // JobSpec is what a job is asked to be. It never changes while the job lives.
@@ -13,9 +15,13 @@ type JobSpec struct {
 	Slots       int         `json:"slots"`
 	Servers     int         `json:"servers"`
 	Shards      int         `json:"shards"`
-	Clocks      Clock       `json:"clocks"` // the job ends when every slot has finished so many; 0: no end
-	Consistency Consistency `json:"consistency"`
+	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished so many; 0: no end
+	Consistency Consistency `json:"consistency"` // of the tables that TableConsistency does not name
 	Recovery    Recovery    `json:"recovery"`
+
+	// TableConsistency has the models of tables by name, also of tables that do not
+	// exist yet.
+	TableConsistency map[string]Consistency `json:"table_consistency,omitempty"`
 
 	// Alarms are clocks whose beginning workers report at once, since somebody
 	// waits for them (a fault that is planned, say).
@@ -42,19 +48,71 @@ func (j JobSpec) Validate() error {
 	if j.Clocks < 0 {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
 	}
+	if err := j.validateModels(); err != nil {
+		return err
+	}
+	_, err := ParseRecovery(j.Recovery.String())
+	return err
+}
+
+func (j *JobSpec) validateModels() error {
 	if _, err := ParseConsistency(j.Consistency.String()); err != nil {
 		return err
 	}
-	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
-		return err
+	for _, name := range slices.Sorted(maps.Keys(j.TableConsistency)) {
+		if !tableName.MatchString(name) {
+			return fmt.Errorf("%w: %q has a consistency model, and cannot be a table's name", ErrUsage, name)
+		}
+		if _, err := ParseConsistency(j.TableConsistency[name].String()); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
+// ConsistencyOf returns the model of the table of that name, if the table has none
+// of its own.
+func (j *JobSpec) ConsistencyOf(table string) Consistency {
+	if c, named := j.TableConsistency[table]; named {
+		return c
+	}
+	return j.Consistency
+}
+
+// Models returns the models of the job's tables as ParseModels reads them.
+func (j *JobSpec) Models() string {
+	var b strings.Builder
+	b.WriteString(j.Consistency.String())
+	for _, name := range slices.Sorted(maps.Keys(j.TableConsistency)) {
+		fmt.Fprintf(&b, ",%s=%s", name, j.TableConsistency[name])
+	}
+	return b.String()
+}
+
+// MissingBound returns how many updates a read may lack at most: P(2s+1) for P
+// slots and the loosest staleness s of the job's models (ESSP paper, section 3).
+// There is no bound if one of them is not bounded in clocks.
+func (j *JobSpec) MissingBound() (updates int64, bounded bool) {
+	loosest := j.Consistency.Staleness
+	bounded = j.Consistency.Bounded()
+	for _, c := range j.TableConsistency {
+		loosest, bounded = max(loosest, c.Staleness), bounded && c.Bounded()
+	}
+	if !bounded {
+		return 0, false
+	}
+	return int64(j.Slots) * (2*int64(loosest) + 1), true
+}
+
 // TwoStep reports whether the job's clocks are staged on all shards before they
-// are ticked: if any table's model asks for it, since a slot's update of a clock
-// is one for all tables.
+// are ticked: if the model of any table, there or yet to come, asks for it, since
+// a slot's update of a clock is one for all tables.
 func (j *JobSpec) TwoStep(tables []TableSpec) bool {
+	for _, c := range j.TableConsistency {
+		if c.TwoStep() {
+			return true
+		}
+	}
 	return j.Consistency.TwoStep() || slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 

@@ -308,6 +308,74 @@ func job(change func(*perdure.JobSpec)) perdure.JobSpec {
 	return j
 }
 
+// models is a job's models as they are written on the command line.
+func models(t *testing.T, text string) func(*perdure.JobSpec) {
+	t.Helper()
+	others, tables, err := perdure.ParseModels(text, perdure.Consistency{Kind: perdure.BSP})
+	if err != nil {
+		t.Errorf("%q: %v", text, err)
+	}
+	return func(j *perdure.JobSpec) { j.Consistency, j.TableConsistency = others, tables }
+}
+
+func TestModels(t *testing.T) {
+	for _, c := range []struct {
+		text, models, w, b string // as asked for, in the one order, and of the tables w and b
+		missing            int64  // of 2 slots; 0: no bound
+		twoStep            bool
+	}{
+		{"bsp", "bsp", "bsp", "bsp", 2, true},
+		{"essp:3", "essp:3", "essp:3", "essp:3", 14, false},
+		{"w=essp:3", "bsp,w=essp:3", "essp:3", "bsp", 14, true},
+		{"w=essp:3,b=bsp", "bsp,b=bsp,w=essp:3", "essp:3", "bsp", 14, true},
+		{"ssp:2,b=bsp", "ssp:2,b=bsp", "ssp:2", "bsp", 10, true},
+		{"b=ssp:4,ssp:2", "ssp:2,b=ssp:4", "ssp:2", "ssp:4", 18, false},
+		{"asp,b=ssp:1", "asp,b=ssp:1", "asp", "ssp:1", 0, false},
+		{"ssp:1,Ab_0.-=vap:0.5", "ssp:1,Ab_0.-=vap:0.5", "ssp:1", "ssp:1", 0, false},
+	} {
+		j := job(models(t, c.text))
+		if err := j.Validate(); err != nil {
+			t.Errorf("%q: %v", c.text, err)
+		}
+		w, b := j.ConsistencyOf("w").String(), j.ConsistencyOf("b").String()
+		missing, bounded := j.MissingBound()
+		if j.Models() != c.models || w != c.w || b != c.b || missing != c.missing || bounded != (c.missing > 0) || j.TwoStep(nil) != c.twoStep {
+			t.Errorf("%q: %s; w %s, b %s; at most %d missing (%t); two steps %t; want %+v", c.text, j.Models(), w, b, missing, bounded, j.TwoStep(nil), c)
+		}
+		if again := job(models(t, j.Models())); !reflect.DeepEqual(again, j) {
+			t.Errorf("%q is written %q, which is read as %+v", c.text, j.Models(), again)
+		}
+		var back perdure.JobSpec
+		text, err := json.Marshal(j)
+		if err != nil || json.Unmarshal(text, &back) != nil || !reflect.DeepEqual(back, j) {
+			t.Errorf("%q: in JSON it is %s, %v", c.text, text, err)
+		}
+	}
+	for text, says := range map[string]string{
+		"":                   "an empty item",
+		"bsp,":               "an empty item",
+		"ssp:2,,b=bsp":       "an empty item",
+		"=bsp":               `"=bsp" in "=bsp" does not begin with a table's name`,
+		"1w=bsp":             "does not begin with a table's name",
+		" w=bsp":             "does not begin with a table's name",
+		"w=":                 `table w: perdure: usage: unknown consistency model ""`,
+		"w=b=bsp":            `unknown consistency model "b=bsp"; choose bsp, ssp:S, essp:S, asp or vap:V`,
+		"w=eventual":         `table w: perdure: usage: unknown consistency model "eventual"`,
+		"eventual,w=bsp":     `unknown consistency model "eventual"`,
+		"w=essp":             "essp needs its staleness",
+		"w=vap:0":            `bound "0"`,
+		"w=bsp,b=asp,w=asp":  "table w has two models",
+		"ssp:2,w=asp,bsp":    "both ssp:2 and bsp in",
+		"ssp:2,ssp:2":        "both ssp:2 and ssp:2 in",
+		"w:essp:3":           `unknown consistency model "w:essp:3"`,
+		"w=essp:3;b=bsp":     `staleness "3;b=bsp"`,
+		"w=essp:3, b=essp:3": "does not begin with a table's name",
+	} {
+		_, _, err := perdure.ParseModels(text, perdure.Consistency{Kind: perdure.BSP})
+		oneLine(t, text, err, says)
+	}
+}
+
 func TestJobSpec(t *testing.T) {
 	for what, j := range map[string]perdure.JobSpec{
 		"plain":    job(func(*perdure.JobSpec) {}),
@@ -337,6 +405,11 @@ func TestJobSpec(t *testing.T) {
 		{func(j *perdure.JobSpec) { j.Shards = 65537 }, "65537 shards"},
 		{func(j *perdure.JobSpec) { j.Servers = 5 }, "at least as many shards as servers"},
 		{func(j *perdure.JobSpec) { j.Clocks = -1 }, "choose at least 1"},
+		{func(j *perdure.JobSpec) { j.Consistency.Kind = "" }, `unknown consistency model ""`},
+		{func(j *perdure.JobSpec) { j.TableConsistency = map[string]perdure.Consistency{"w": {}} }, `table w: perdure: usage: unknown consistency model ""`},
+		{func(j *perdure.JobSpec) {
+			j.TableConsistency = map[string]perdure.Consistency{"a=bsp,b": {Kind: perdure.BSP}}
+		}, "cannot be a table's name"},
 	} {
 		oneLine(t, c.says, job(c.change).Validate(), c.says)
 	}

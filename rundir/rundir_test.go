@@ -53,6 +53,7 @@ func full(t *testing.T, d *Dir) {
 		Seconds: 0.5, Clock: 3, TrainLoss: new(2.25), TestLoss: new(2.5), TestAccuracy: new(0.125),
 		ClocksPerSecond: new(6.0), SamplesPerSecond: new(1e6), MBPushedPerSecond: new(7.5), MBPulledPerSecond: new(8.5),
 		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0), MBCoordinator: new(6.5),
+		TimeCompute: new(0.5), TimeStaleness: new(0.375), TimeCommunication: new(0.125),
 	}))
 	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1))}))
 	must(t, d.WriteSummary(Summary{
@@ -60,11 +61,16 @@ func full(t *testing.T, d *Dir) {
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
 		OnOutage:    "wait", Seed: 7, Clocks: 100, WallSeconds: 12.5,
-		TimeSplit: map[string]float64{"compute": 10},
+		TableConsistency: map[string]perdure.Consistency{"b": {Kind: perdure.BSP}, "a": {Kind: perdure.VAP, Bound: 0.5}},
+		TimeSplit: &TimeSplit{
+			Compute: 0.5, Staleness: 0.375, Communication: 0.125,
+			Workers: []WorkerTime{{0, 6, 1.5, 1}, {1, 2, 4.5, 1}},
+		},
 		TrainLoss: new(0.25), TestLoss: new(0.5), TestAccuracy: new(0.9),
 		UpdatesSent: new(int64(1600)), UpdatesApplied: new(int64(1600)), UpdatesLost: new(int64(0)),
 		ClocksRedone: new(int64(10)), BytesPushed: new(int64(1 << 40)), BytesPulled: new(int64(2)),
 		ClockDifferential: map[string]int64{"-1": 5, "0": 2}, ReadLag: map[string]int64{"0": 7},
+		MissingUpdates: map[string]int64{"0": 6, "3": 1}, MissingBound: new(int64(10)),
 		Failures: []Failure{
 			{Kind: "kill", Target: "server:0", AtSeconds: 1.25, AtClock: 10, DetectedAfterMs: new(1.5), ServingAgainAfterMs: new(250.0), UpdatesLost: new(int64(0)), ClocksRedone: new(int64(10))},
 			{Kind: "kill", Target: "worker:1", AtSeconds: 2, AtClock: 12},
@@ -200,7 +206,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%s has %d lines", file, len(lines))
 		}
 		for _, line := range lines {
-			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != 14 {
+			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != 17 {
 				t.Fatalf("%s: torn line %q", file, line)
 			}
 		}

@@ -15,13 +15,16 @@ type Summary struct {
 	Servers     int                 `json:"servers"`
 	Shards      int                 `json:"shards"`
 	Consistency perdure.Consistency `json:"consistency"`
-	Recovery    perdure.Recovery    `json:"recovery"`
-	OnOutage    string              `json:"on_outage"`
-	Seed        uint64              `json:"seed"`
+	// TableConsistency has the models of the tables that do not have Consistency;
+	// none is {}.
+	TableConsistency map[string]perdure.Consistency `json:"table_consistency"`
+	Recovery         perdure.Recovery               `json:"recovery"`
+	OnOutage         string                         `json:"on_outage"`
+	Seed             uint64                         `json:"seed"`
 
-	Clocks      perdure.Clock      `json:"clocks"` // that every slot has finished
-	WallSeconds float64            `json:"wall_seconds"`
-	TimeSplit   map[string]float64 `json:"time_split"` // seconds by what they went to
+	Clocks      perdure.Clock `json:"clocks"` // that every slot has finished
+	WallSeconds float64       `json:"wall_seconds"`
+	TimeSplit   *TimeSplit    `json:"time_split"`
 
 	// A loss that is no finite number is written as null: JSON has no word for it.
 	TrainLoss    *float64 `json:"train_loss"`
@@ -39,8 +42,31 @@ type Summary struct {
 	ClockDifferential map[string]int64 `json:"clock_differential"`
 	ReadLag           map[string]int64 `json:"read_lag"`
 
+	// A histogram over reads of rows, by the number of updates that the row lacked,
+	// and the most that the models allow; nil where one of them has no such bound.
+	MissingUpdates map[string]int64 `json:"missing_updates"`
+	MissingBound   *int64           `json:"missing_bound"`
+
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
+}
+
+// TimeSplit is what the workers' time went to: computing, waiting because the
+// consistency model demands it, and communicating. All workers together, in
+// fractions that sum to 1, and each slot in seconds, in ascending order.
+type TimeSplit struct {
+	Compute       float64      `json:"compute"`
+	Staleness     float64      `json:"staleness"`
+	Communication float64      `json:"communication"`
+	Workers       []WorkerTime `json:"workers"`
+}
+
+// WorkerTime is the time of one slot, over all its processes.
+type WorkerTime struct {
+	Slot           int     `json:"slot"`
+	ComputeS       float64 `json:"compute_s"`
+	StalenessS     float64 `json:"staleness_s"`
+	CommunicationS float64 `json:"communication_s"`
 }
 
 // Failure is one fault or death of the run, and what came of it.
@@ -65,6 +91,9 @@ func (d *Dir) WriteSummary(s Summary) error {
 	}
 	if s.Failures == nil {
 		s.Failures = []Failure{}
+	}
+	if s.TableConsistency == nil {
+		s.TableConsistency = map[string]perdure.Consistency{}
 	}
 	return d.replace(summaryFile, s)
 }

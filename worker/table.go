@@ -58,7 +58,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if spec.Consistency == (perdure.Consistency{}) {
-		spec.Consistency = c.job.Consistency
+		spec.Consistency = c.job.ConsistencyOf(spec.Name)
 	}
 	spec.Rule = spec.Rule.WithDefaults()
 	if err := spec.Validate(c.job.Shards); err != nil {

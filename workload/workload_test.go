@@ -24,7 +24,6 @@ func goodParams(name string) workload.Params {
 	}
 	return workload.Params{
 		Seed: 3, Slots: 2, Batch: info.Batch, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
-		Consistency: perdure.Consistency{Kind: perdure.BSP},
 	}
 }
 
@@ -50,7 +49,6 @@ func TestNewRefuses(t *testing.T) {
 		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
 		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = "cosine" }), perdure.ErrUsage, `schedule "cosine"`},
 		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
-		{"softmax", change(func(p *workload.Params) { p.Consistency.Kind = "psp" }), perdure.ErrUsage, `consistency model "psp"`},
 		{"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing, nowhere + ": no such folder"},
 	} {
 		w, err := workload.New(c.name, c.params)
@@ -80,6 +78,10 @@ type inc struct {
 func newMemory(t *testing.T, specs []perdure.TableSpec) *memory {
 	m := &memory{t: t, specs: specs}
 	for _, s := range specs {
+		if s.Consistency != (perdure.Consistency{}) {
+			t.Errorf("table %s has the model %s; it is the job's to choose", s.Name, s.Consistency)
+		}
+		s.Consistency.Kind = perdure.BSP
 		if err := s.Validate(1); err != nil {
 			t.Error(err)
 		}
@@ -242,7 +244,6 @@ func TestErrorsOfTablesComeThrough(t *testing.T) {
 func ExampleNew() {
 	w, err := workload.New("softmax", workload.Params{
 		Seed: 1, Slots: 4, Batch: 64, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.05},
-		Consistency: perdure.Consistency{Kind: perdure.BSP},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -263,7 +263,7 @@ func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out stri
 	if err != nil {
 		return nil, err
 	}
-	s := settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots, Consistency: job.Consistency}}
+	s := settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
 	j, err := startJob(ctx, s, out, false, newView(os.Stdout, true))
 	if j == nil || j.job == nil {
 		return nil, err

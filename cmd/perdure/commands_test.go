@@ -141,11 +141,11 @@ func TestUntil(t *testing.T) {
 // missing, without them exactly as much as the job says.
 func TestUp(t *testing.T) {
 	const shards, clocks = 4, 40
-	for _, recovery := range []string{"checkpoint:5", "none"} {
+	for recovery, model := range map[string]string{"checkpoint:5": "asp,counts=bsp", "none": "bsp"} {
 		t.Run(recovery, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", strconv.Itoa(shards),
-				"--consistency", "bsp", "--recovery", recovery, "--clocks", strconv.Itoa(clocks), "--out", dir)
+				"--consistency", model, "--recovery", recovery, "--clocks", strconv.Itoa(clocks), "--out", dir)
 			p := counter{coordinator: match[1], dir: dir, lossless: recovery != "none", sums: make([]float32, shards)}
 			programs := make(chan error, 2)
 			for range 2 {
@@ -165,6 +165,10 @@ func TestUp(t *testing.T) {
 			}
 			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless || s.ModelSHA256 != nil {
 				t.Errorf("%d updates are missing from the rows; the summary says %s%s", missing, b, logs(dir))
+			}
+			job := perdurelib.JobSpec{Consistency: s.Consistency, TableConsistency: s.TableConsistency}
+			if job.Models() != model {
+				t.Errorf("the summary tells of the models %s, want %s", job.Models(), model)
 			}
 		})
 	}

@@ -85,15 +85,20 @@ func parseBandwidth(text string) (bytesPerSecond int64, err error) {
 	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage, text)
 }
 
+// seedOf is the seed of what one of the job's processes draws.
+func (s *settings) seedOf(role wire.Role, index int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %d", s.Job.Seed, role, index) // a hash cannot fail
+	return h.Sum64()
+}
+
 // network is the network of one of the job's processes.
 func (s *settings) network(role wire.Role, index int) (*transport.FaultLayer, error) {
 	m, err := s.model()
 	if err != nil {
 		return nil, err
 	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %d", s.Job.Seed, role, index) // a hash cannot fail
-	m.Seed = h.Sum64()
+	m.Seed = s.seedOf(role, index)
 	l := transport.Faulty(transport.TCP{})
 	l.SetLink(m)
 	return l, nil

@@ -147,6 +147,8 @@ func finite(v float64) *float64 {
 
 // pacer makes a worker slow on purpose.
 type pacer struct {
+	least time.Duration // of each clock's computing, before a fault makes it longer
+
 	mu     sync.Mutex // guards what follows
 	kind   string
 	factor float64
@@ -164,9 +166,25 @@ func (p *pacer) set(kind string, factor float64, d time.Duration, seed uint64) {
 	p.rng = rand.New(rand.NewPCG(seed, 1))
 }
 
-// wait makes a clock that took so long take as much longer as the fault says.
+// wait makes a clock that computed for so long compute for as long as it should.
 func (p *pacer) wait(ctx context.Context, took time.Duration) error {
+	left := p.target(took) - took
+	if left <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(left):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// target is how long a clock that computed for so long should: the least there
+// is, and as many times longer as the fault says.
+func (p *pacer) target(took time.Duration) time.Duration {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	factor := p.factor
 	if p.kind == "jitter" {
 		factor = 1 + (p.factor-1)*p.rng.Float64()
@@ -174,16 +192,7 @@ func (p *pacer) wait(ctx context.Context, took time.Duration) error {
 	if p.kind == "" || !p.until.IsZero() && time.Now().After(p.until) {
 		factor = 1
 	}
-	p.mu.Unlock()
-	if factor <= 1 {
-		return nil
-	}
-	select {
-	case <-time.After(time.Duration((factor - 1) * float64(took))):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return time.Duration(max(factor, 1) * float64(max(took, p.least)))
 }
 
 // goal is what --until asks for: "accuracy:0.8" or "loss:0.5".

@@ -60,7 +60,7 @@ func work(ctx context.Context, p program) error {
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: flag.Arg(1), Slot: perdure.Slot(slot), Process: processName(), PID: os.Getpid(),
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	must(t, err)
 	must(t, s.Job.Validate())
 	s.Job.ID, s.Job.Workload, s.Listen = newJobID(), ownWorkload, localAny
-	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots, Consistency: s.Job.Consistency}
+	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := filepath.Join(t.TempDir(), "run")
 	j, err = startJob(context.WithoutCancel(t.Context()), s, dir, false, newView(os.Stdout, true))

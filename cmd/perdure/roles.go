@@ -78,7 +78,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	begin := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: c.checkpoints(),
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	return quiet(server.Run(ctx, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Disk: disk.OS(), CheckpointDir: c.checkpoints(), Log: roleLog(),
-		OnOrder: func(o wire.Order) { applyFault(o, faults, nil) },
+		OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
 	}))
 }
 
@@ -149,10 +149,11 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &pacer{}
+	p := &pacer{least: time.Duration(s.ComputeMs) * time.Millisecond}
 	client, err := worker.Dial(context.WithoutCancel(ctx), worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p) },
+		CacheBytes: s.CacheMB << 20,
+		Log:        roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
 		return quiet(err)
@@ -162,8 +163,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:
-// "cut 0 2s", "slow 3 0s", "jitter 2 1s".
-func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer) {
+// "cut 0 2s", "slow 3 0s", "jitter 2 1s". Jitter is drawn of the seed.
+func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint64) {
 	var kind, duration string
 	var factor float64
 	if _, err := fmt.Sscanf(o.Spec, "%s %g %s", &kind, &factor, &duration); err != nil {
@@ -173,7 +174,6 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer) {
 	if err != nil {
 		return
 	}
-	seed := uint64(os.Getpid())
 	switch {
 	case kind == "cut":
 		faults.Cut(d)
@@ -198,6 +198,7 @@ func plain(err error) string {
 
 // readSettings reads a run.json.
 func readSettings(path string) (s settings, err error) {
+	s.CacheMB = defaultCacheMB // of runs that do not say
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return s, fmt.Errorf("%s is no run's settings: %w", path, unwrapSyscall(err))

@@ -17,7 +17,7 @@ type tally struct {
 	mu         sync.Mutex // guards what follows
 	started    time.Time
 	progress   wire.Progress
-	workers    map[string]perdure.WorkerCounters // by process
+	workers    map[string]workerWord // by process
 	trainLoss  *float64
 	testLoss   *float64
 	testAcc    *float64
@@ -28,12 +28,19 @@ type tally struct {
 	mbRate     float64
 }
 
+// workerWord is the newest word of one worker process.
+type workerWord struct {
+	slot int
+	perdure.WorkerCounters
+}
+
 // point is what rates are computed from.
 type point struct {
 	at             time.Time
 	clock          perdure.Clock
 	samples        int64
 	pushed, pulled int64
+	spent          spent
 	usage          map[wire.Role]supervisor.Usage
 }
 
@@ -43,7 +50,7 @@ const seriesEvery = 500 * time.Millisecond
 
 func (t *tally) init() {
 	t.started = time.Now()
-	t.workers = map[string]perdure.WorkerCounters{}
+	t.workers = map[string]workerWord{}
 	t.last.at = t.started
 }
 
@@ -87,7 +94,7 @@ func (j *localJob) onProgress(p wire.Progress) {
 	}
 	for _, d := range p.Places {
 		if d.Worker != nil {
-			j.workers[d.Process] = *d.Worker
+			j.workers[d.Process] = workerWord{slot: d.Index, WorkerCounters: *d.Worker}
 		}
 	}
 	if p.Generation == j.progress.Generation { // a new coordinator knows it only once all have reported
@@ -116,20 +123,23 @@ func (j *localJob) keep(err error) {
 
 // totals sums the counters of all workers, living and dead. It needs j.mu.
 func (t *tally) totals() (w perdure.WorkerCounters) {
-	w.ClockDifferential, w.ReadLag = map[int64]int64{}, map[int64]int64{}
+	w.ClockDifferential, w.ReadLag, w.MissingUpdates = map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
 	for _, c := range t.workers {
 		w.UpdatesSent += c.UpdatesSent
 		w.BytesPushed += c.BytesPushed
 		w.BytesPulled += c.BytesPulled
 		w.Samples += c.Samples
-		for k, n := range c.ClockDifferential {
-			w.ClockDifferential[k] += n
-		}
-		for k, n := range c.ReadLag {
-			w.ReadLag[k] += n
-		}
+		addCounts(w.ClockDifferential, c.ClockDifferential)
+		addCounts(w.ReadLag, c.ReadLag)
+		addCounts(w.MissingUpdates, c.MissingUpdates)
 	}
 	return w
+}
+
+func addCounts(to, h map[int64]int64) {
+	for k, n := range h {
+		to[k] += n
+	}
 }
 
 // point writes a row of series.csv.
@@ -137,7 +147,7 @@ func (j *localJob) point(clock perdure.Clock) {
 	usage := j.job.Group().Usage()
 	j.mu.Lock()
 	w := j.totals()
-	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, usage: usage}
+	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
 	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss}
 	if j.evalled {
 		p.TestLoss, p.TestAccuracy, j.evalled = j.testLoss, j.testAcc, false
@@ -157,6 +167,7 @@ func (j *localJob) point(clock perdure.Clock) {
 			return &v
 		}
 		p.CPUServer, p.CPUWorker, p.CPUCoordinator = cpu(wire.RoleServer), cpu(wire.RoleWorker), cpu(wire.RoleCoordinator)
+		p.TimeCompute, p.TimeStaleness, p.TimeCommunication = now.spent.since(j.last.spent).shares()
 		j.last = now
 	}
 	mb := func(r wire.Role) *float64 {
@@ -191,11 +202,14 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	}
 	sum := rundir.Summary{
 		Workload: job.Workload, Data: data, Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
-		Consistency: job.Consistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
-		Clocks: end, WallSeconds: j.job.Since().Seconds(), TrainLoss: j.trainLoss,
+		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
+		Clocks: end, WallSeconds: j.job.Since().Seconds(), TimeSplit: j.timeSplit(), TrainLoss: j.trainLoss,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
-		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag),
+		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
+	}
+	if most, bounded := job.MissingBound(); bounded {
+		sum.MissingBound = &most
 	}
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.ModelSHA256 = &m.eval.Loss, &m.eval.Accuracy, &m.sha256
@@ -217,10 +231,21 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	return sum
 }
 
+// texts makes keys of JSON of a histogram's numbers.
 func texts(h map[int64]int64) map[string]int64 {
 	out := make(map[string]int64, len(h))
 	for k, n := range h {
 		out[strconv.FormatInt(k, 10)] = n
+	}
+	return out
+}
+
+// numbers undoes texts.
+func numbers(h map[string]int64) map[int64]int64 {
+	out := make(map[int64]int64, len(h))
+	for text, n := range h {
+		k, _ := strconv.ParseInt(text, 10, 64) // texts wrote it
+		out[k] = n
 	}
 	return out
 }

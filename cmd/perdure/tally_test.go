@@ -1,24 +1,39 @@
 package main
 
 import (
+	"encoding/csv"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
 )
 
-// TestSummaryStands: a summary that was made is not changed by what the
-// coordinator tells afterwards.
-func TestSummaryStands(t *testing.T) {
+// tallied is a run of which only the tally is there.
+func tallied(t *testing.T, job perdure.JobSpec) *localJob {
+	t.Helper()
 	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
 	must(t, err)
-	j := &localJob{dir: dir, view: newView(os.Stdout, true), complete: make(chan struct{})}
+	j := &localJob{s: settings{Job: job}, dir: dir, view: newView(os.Stdout, true), complete: make(chan struct{})}
 	j.tally.init()
 	j.job, err = supervisor.NewJob(t.Context(), supervisor.JobConfig{})
 	must(t, err)
+	return j
+}
+
+// TestSummaryStands: a summary that was made is not changed by what the
+// coordinator tells afterwards.
+func TestSummaryStands(t *testing.T) {
+	j := tallied(t, perdure.JobSpec{})
 	tell := func(n int64) {
 		loss := float64(n)
 		j.onReport(wire.Report{TrainLoss: &loss})
@@ -30,5 +45,136 @@ func TestSummaryStands(t *testing.T) {
 	tell(10)
 	if after := *sum.ClocksRedone + *sum.UpdatesApplied + int64(*sum.TrainLoss); before != 3 || after != before {
 		t.Errorf("the summary's figures sum to %d, then to %d, want 3", before, after)
+	}
+}
+
+// TestMeasures: what worker processes count is summed over all of them, by slot
+// where the summary says so, and each process's newest word holds.
+func TestMeasures(t *testing.T) {
+	j := tallied(t, perdure.JobSpec{Slots: 2, Consistency: perdure.Consistency{Kind: perdure.ESSP, Staleness: 2}})
+	word := func(process string, slot int, compute, staleness, comm time.Duration, missing map[int64]int64) wire.PlaceProgress {
+		return wire.PlaceProgress{Role: wire.RoleWorker, Index: slot, Process: process, Worker: &perdure.WorkerCounters{
+			ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
+		}}
+	}
+	j.onProgress(wire.Progress{Places: []wire.PlaceProgress{
+		word("first", 0, time.Second, 0, 0, map[int64]int64{0: 1}),
+		word("second", 1, time.Second, time.Second, time.Second, map[int64]int64{0: 5, 3: 1}),
+		{Role: wire.RoleServer, Index: 0, Process: "server"},
+	}})
+	backdate(j)
+	j.point(1)
+	j.onProgress(wire.Progress{Places: []wire.PlaceProgress{ // slot 0 has a new process, of which nothing was heard before
+		word("first", 0, 3*time.Second, 0, 0, map[int64]int64{0: 10}),
+		word("second", 1, time.Second, 2*time.Second, time.Second, map[int64]int64{0: 6, 3: 1}),
+		word("third", 0, 0, 0, time.Second, map[int64]int64{-1: 2}),
+	}})
+	backdate(j)
+	sum := j.summary(nil)
+	must(t, j.dir.Close())
+
+	want := &rundir.TimeSplit{
+		Compute: 0.5, Staleness: 0.25, Communication: 0.25,
+		Workers: []rundir.WorkerTime{{Slot: 0, ComputeS: 3, CommunicationS: 1}, {Slot: 1, ComputeS: 1, StalenessS: 2, CommunicationS: 1}},
+	}
+	if !reflect.DeepEqual(sum.TimeSplit, want) {
+		t.Errorf("time split %+v, want %+v", sum.TimeSplit, want)
+	}
+	if missing := map[string]int64{"-1": 2, "0": 16, "3": 1}; !reflect.DeepEqual(sum.MissingUpdates, missing) {
+		t.Errorf("missing updates %v, want %v", sum.MissingUpdates, missing)
+	}
+	if sum.MissingBound == nil || *sum.MissingBound != 2*(2*2+1) {
+		t.Errorf("missing bound %v, want 10", sum.MissingBound)
+	}
+	got := column(t, j.dir.Path(), "time_compute", "time_staleness", "time_communication")
+	if want := [][]float64{{0.5, 0.25, 0.25}, {0.5, 0.25, 0.25}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("series: time went to %v, want %v", got, want)
+	}
+}
+
+// backdate makes the last point so old that the next one has rates.
+func backdate(j *localJob) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last.at = j.last.at.Add(-time.Second)
+}
+
+// column reads columns of a run's series.csv: the rows in which all are there.
+func column(t *testing.T, dir string, names ...string) (rows [][]float64) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "series.csv"))
+	must(t, err)
+	all, err := csv.NewReader(strings.NewReader(string(b))).ReadAll()
+	must(t, err)
+	for _, cells := range all[1:] {
+		var row []float64
+		for _, name := range names {
+			if v, err := strconv.ParseFloat(cells[slices.Index(all[0], name)], 64); err == nil {
+				row = append(row, v)
+			}
+		}
+		if len(row) == len(names) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// TestNoMeasures: what no worker has told of is not known, rather than 0, and
+// without a bound in clocks no number of updates bounds what a read lacks.
+func TestNoMeasures(t *testing.T) {
+	j := tallied(t, perdure.JobSpec{
+		Slots: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		TableConsistency: map[string]perdure.Consistency{"w": {Kind: perdure.ASP}},
+	})
+	sum := j.summary(nil)
+	if sum.TimeSplit != nil || sum.MissingBound != nil || timeLine(sum.TimeSplit) != "not known" {
+		t.Errorf("time split %v (%s), missing bound %v", sum.TimeSplit, timeLine(sum.TimeSplit), sum.MissingBound)
+	}
+	if got, want := timeLine(&rundir.TimeSplit{Compute: 0.714, Staleness: 0.196, Communication: 0.09}), "compute 71 %, waiting for staleness 20 %, communication 9 %"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// checkMeasures checks what a summary and a series say of time and of reads.
+func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
+	t.Helper()
+	sumsUp := func(what string, parts ...float64) {
+		sum := 0.0
+		for _, v := range parts {
+			if v < 0 || v > 1 {
+				t.Errorf("%s: a part is %g of the whole", what, v)
+			}
+			sum += v
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			t.Errorf("%s: the parts sum to %g", what, sum)
+		}
+	}
+	if split := s.TimeSplit; split != nil {
+		sumsUp("summary", split.Compute, split.Staleness, split.Communication)
+		var compute, all float64
+		for i, w := range split.Workers {
+			if w.Slot != i {
+				t.Errorf("time of slot %d where that of %d should be", w.Slot, i)
+			}
+			compute += w.ComputeS
+			all += w.ComputeS + w.StalenessS + w.CommunicationS
+		}
+		if len(split.Workers) != s.Workers || math.Abs(compute/all-split.Compute) > 1e-6 {
+			t.Errorf("%d workers computed %g of %g s; the whole says %g", len(split.Workers), compute, all, split.Compute)
+		}
+	}
+	for _, row := range column(t, dir, "time_compute", "time_staleness", "time_communication") {
+		sumsUp("series", row...)
+	}
+	if s.MissingUpdates == nil || s.ClockDifferential == nil {
+		t.Error("the summary has no histograms of reads")
+	}
+	for text := range s.MissingUpdates {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 || s.MissingBound != nil && n > *s.MissingBound {
+			t.Errorf("a read lacked %s updates; at most %v can be", text, s.MissingBound)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type settings struct {
 	Faults    []string        `json:"faults"`
 	EvalEvery perdure.Clock   `json:"eval_every"`
 	Until     goal            `json:"until"`
+	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
+	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
 	distance
 
 	Listen string `json:"-"` // the coordinator's address, of this machine only
@@ -46,7 +49,7 @@ type jobFlags struct {
 	Workers     int      `help:"Workers; with up, how many of your own programs (default ${default})." default:"4" placeholder:"N"`
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
-	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks) or asp (at will) (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but updates that not all can see yet stay below V/√(clock+1) in any value). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
 	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), or checkpoint:C (all roll back to the last checkpoint, one every C clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
@@ -69,6 +72,8 @@ type trainCmd struct {
 	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
 	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
+	ComputeMs  int      `help:"Let every worker compute for at least so many milliseconds in each clock, as if its model were larger (default ${default})." default:"0" placeholder:"N"`
+	CacheMB    int      `name:"cache-mb" help:"Rows of sparse tables that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
 	Data       string   `help:"Folder of a data set; see perdure data (default the embedded part of Fashion-MNIST)." placeholder:"DIR" type:"path"`
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
@@ -138,11 +143,9 @@ func (t *trainCmd) settings() (settings, error) {
 		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g,
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		distance: t.distance(),
-		Params: workload.Params{
-			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: t.Data, Consistency: job.Consistency,
-		},
+		Params:   workload.Params{Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: t.Data},
 	}
 	return s, s.check()
 }
@@ -172,7 +175,7 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
 		return job, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
 	}
-	if job.Consistency, err = perdure.ParseConsistency(f.Consistency); err != nil {
+	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(f.Consistency, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		return job, err
 	}
 	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
@@ -206,15 +209,60 @@ func (s *settings) check() error {
 	if _, err := s.model(); err != nil {
 		return err
 	}
+	if s.ComputeMs < 0 || s.ComputeMs > maxComputeMs {
+		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs, maxComputeMs)
+	}
+	if s.CacheMB < 1 || s.CacheMB > maxCacheMB {
+		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
+	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
 	}
+	if err := fitModels(&s.Job, w.Tables()); err != nil {
+		return err
+	}
 	for _, t := range w.Tables() {
+		t.Consistency = s.Job.ConsistencyOf(t.Name)
 		if err := t.Validate(s.Job.Shards); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+const (
+	maxComputeMs   = 60_000
+	defaultCacheMB = 256
+	maxCacheMB     = 1 << 20
+)
+
+// fitModels refuses models of tables that the job does not have, and writes the
+// others in the one shortest way: a model alone that no table uses would be told
+// of, and make clocks take two steps, for nothing.
+func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
+	models, names := map[string]perdure.Consistency{}, []string{}
+	others := false // there is a table without a model of its own
+	for _, t := range tables {
+		c, named := job.TableConsistency[t.Name]
+		if named {
+			models[t.Name] = c
+		}
+		names, others = append(names, t.Name), others || !named
+	}
+	for _, name := range slices.Sorted(maps.Keys(job.TableConsistency)) {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("%w: --consistency names table %s; the tables of %s are %s", perdure.ErrUsage, name, job.Workload, strings.Join(names, ", "))
+		}
+	}
+	if !others && len(names) > 0 {
+		job.Consistency = models[names[0]]
+	}
+	maps.DeleteFunc(models, func(_ string, c perdure.Consistency) bool { return c == job.Consistency })
+	job.TableConsistency = nil
+	if len(models) > 0 {
+		job.TableConsistency = models
 	}
 	return nil
 }

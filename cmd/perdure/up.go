@@ -31,7 +31,7 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers, Consistency: job.Consistency}}
+	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
 	faults, err := s.faults()
 	if err != nil {
 		return err

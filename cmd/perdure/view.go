@@ -47,7 +47,7 @@ func (v *plainView) begin(j *localJob) {
 	}
 	job := &j.s.Job
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		job.Workload, job.Consistency, job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
+		job.Workload, job.Models(), job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
 }
 
 // shown lists the kinds of events that people want to see as they happen.
@@ -112,12 +112,27 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		{"updates lost", fmt.Sprint(*s.UpdatesLost)},
 		{"clocks redone", fmt.Sprint(*s.ClocksRedone)},
 		{"pushed, pulled", fmt.Sprintf("%.1f MB, %.1f MB", float64(*s.BytesPushed)/1e6, float64(*s.BytesPulled)/1e6)},
+		{"time", timeLine(s.TimeSplit)},
 		{"model sha256", *s.ModelSHA256},
 		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/, checkpoint/"},
 	}
 	for _, r := range rows {
 		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])
 	}
+	if !v.quiet && len(s.ClockDifferential) > 0 {
+		fmt.Fprintln(v.out, "  clock differential: the newest clock of each other worker in a row that was read, less the reader's")
+		for _, line := range bars(numbers(s.ClockDifferential)) {
+			fmt.Fprintln(v.out, "  "+line)
+		}
+	}
+}
+
+// timeLine says what the workers' time went to.
+func timeLine(s *rundir.TimeSplit) string {
+	if s == nil {
+		return "not known"
+	}
+	return fmt.Sprintf("compute %.0f %%, waiting for staleness %.0f %%, communication %.0f %%", 100*s.Compute, 100*s.Staleness, 100*s.Communication)
 }
 
 func (v *plainView) close() {}

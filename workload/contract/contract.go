@@ -24,13 +24,12 @@ import (
 // Params is what a user chooses about a training program. All processes of a
 // job must be given the same.
 type Params struct {
-	Seed        uint64
-	Slots       int                 // of the job, at least 1; the data are shared out among them
-	Batch       int                 // examples that a slot computes on per clock, at least 1
-	Rule        perdure.Rule        // of every table, with its learning rate
-	Sparse      bool                // the tables are sparse, where the workload can have them so
-	Data        string              // folder of the data; "" is the embedded set
-	Consistency perdure.Consistency // of every table
+	Seed   uint64
+	Slots  int          // of the job, at least 1; the data are shared out among them
+	Batch  int          // examples that a slot computes on per clock, at least 1
+	Rule   perdure.Rule // of every table, with its learning rate
+	Sparse bool         // the tables are sparse, where the workload can have them so
+	Data   string       // folder of the data; "" is the embedded set
 }
 
 // The largest values of Params: far beyond use, and small enough that a
@@ -49,11 +48,7 @@ func (p Params) Validate() error {
 	if p.Batch < 1 || p.Batch > maxBatch {
 		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
 	}
-	if err := p.Rule.Validate(); err != nil {
-		return err
-	}
-	_, err := perdure.ParseConsistency(p.Consistency.String())
-	return err
+	return p.Rule.Validate()
 }
 
 // Tables is a workload's way to the model: the worker's Get and Inc, for dense
@@ -95,7 +90,8 @@ type Description struct {
 type Workload interface {
 	// Describe says what the workload works on.
 	Describe() Description
-	// Tables lists the tables that the job must have.
+	// Tables lists the tables that the job must have. They have no consistency
+	// model: that is the job's to choose.
 	Tables() []perdure.TableSpec
 	// Step computes one clock of one slot: Gets, then Incs. It does not call
 	// Clock; that is for its caller. Errors of t are returned as they are, so

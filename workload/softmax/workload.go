@@ -77,12 +77,11 @@ func (p *program) Describe() contract.Description {
 // convex, so that the start does not matter to where training ends.
 func (p *program) Tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
-		Name:        Table,
-		Rows:        int64(p.model.Rows()),
-		Dim:         p.model.Classes(),
-		Rule:        p.params.Rule,
-		Init:        perdure.Init{Kind: perdure.InitZeros},
-		Consistency: p.params.Consistency,
+		Name: Table,
+		Rows: int64(p.model.Rows()),
+		Dim:  p.model.Classes(),
+		Rule: p.params.Rule,
+		Init: perdure.Init{Kind: perdure.InitZeros},
 	}
 	if p.params.Sparse {
 		spec.Sparse, spec.Rows = true, 0

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/rundir"
+)
+
+// spent is what workers' time went to.
+type spent struct{ compute, staleness, communication time.Duration }
+
+func (s spent) add(c *perdure.WorkerCounters) spent {
+	return spent{
+		s.compute + time.Duration(c.ComputeNs), s.staleness + time.Duration(c.StalenessNs), s.communication + time.Duration(c.CommNs),
+	}
+}
+
+func (s spent) since(before spent) spent {
+	return spent{s.compute - before.compute, s.staleness - before.staleness, s.communication - before.communication}
+}
+
+// shares returns the parts as fractions of the whole, nil where there is none.
+func (s spent) shares() (compute, staleness, communication *float64) {
+	whole := s.compute + s.staleness + s.communication
+	if whole <= 0 {
+		return nil, nil, nil
+	}
+	share := func(d time.Duration) *float64 {
+		v := float64(d) / float64(whole)
+		return &v
+	}
+	return share(s.compute), share(s.staleness), share(s.communication)
+}
+
+// spentBySlot sums the time of each slot's processes, living and dead. It needs
+// t.mu.
+func (t *tally) spentBySlot() map[int]spent {
+	bySlot := map[int]spent{}
+	for _, w := range t.workers {
+		bySlot[w.slot] = bySlot[w.slot].add(&w.WorkerCounters)
+	}
+	return bySlot
+}
+
+// spentInAll sums the time of all workers. It needs t.mu.
+func (t *tally) spentInAll() (s spent) {
+	for _, w := range t.workers {
+		s = s.add(&w.WorkerCounters)
+	}
+	return s
+}
+
+// timeSplit is the summary's part about time, nil as long as no worker has told
+// of any. It needs t.mu.
+func (t *tally) timeSplit() *rundir.TimeSplit {
+	compute, staleness, communication := t.spentInAll().shares()
+	if compute == nil {
+		return nil
+	}
+	split := &rundir.TimeSplit{Compute: *compute, Staleness: *staleness, Communication: *communication}
+	for slot, s := range t.spentBySlot() {
+		split.Workers = append(split.Workers, rundir.WorkerTime{
+			Slot: slot, ComputeS: s.compute.Seconds(), StalenessS: s.staleness.Seconds(), CommunicationS: s.communication.Seconds(),
+		})
+	}
+	slices.SortFunc(split.Workers, func(a, b rundir.WorkerTime) int { return a.Slot - b.Slot })
+	return split
+}

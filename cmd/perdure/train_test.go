@@ -1,0 +1,125 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// TestFitModels: models that no table uses are refused where they name one, and
+// dropped where they do not.
+func TestFitModels(t *testing.T) {
+	tables := []perdure.TableSpec{{Name: "w"}, {Name: "b"}}
+	for asked, want := range map[string]string{
+		"bsp":                  "bsp",
+		"ssp:2,b=bsp":          "ssp:2,b=bsp",
+		"w=essp:3":             "bsp,w=essp:3",
+		"w=essp:3,b=bsp":       "essp:3,b=bsp",
+		"w=essp:3,b=essp:3":    "essp:3",
+		"asp,w=ssp:1,b=bsp":    "ssp:1,b=bsp",
+		"ssp:1,w=ssp:1":        "ssp:1",
+		"vap:0.5,w=bsp":        "vap:0.5,w=bsp",
+		"bsp,b=vap:0.25,w=asp": "asp,b=vap:0.25",
+	} {
+		job, before := perdure.JobSpec{Workload: "x"}, perdure.JobSpec{}
+		var err error
+		job.Consistency, job.TableConsistency, err = perdure.ParseModels(asked, perdure.Consistency{Kind: perdure.BSP})
+		must(t, err)
+		before.Consistency, before.TableConsistency = job.Consistency, job.TableConsistency
+		must(t, fitModels(&job, tables))
+		if job.Models() != want {
+			t.Errorf("%s: %s, want %s", asked, job.Models(), want)
+		}
+		for _, table := range tables {
+			if got, want := job.ConsistencyOf(table.Name), before.ConsistencyOf(table.Name); got != want {
+				t.Errorf("%s: table %s is %s, want %s", asked, table.Name, got, want)
+			}
+		}
+		again := job
+		must(t, fitModels(&again, tables))
+		if !reflect.DeepEqual(again, job) {
+			t.Errorf("%s: %s becomes %s when it is read again", asked, job.Models(), again.Models())
+		}
+	}
+}
+
+// TestTableModel: a table's own model is the one that counts, and the summary
+// has the measures of how reads were and where the time went.
+func TestTableModel(t *testing.T) {
+	s, dir := trained(t, small("--consistency", "ssp:2,w=bsp")...)
+	if *s.ModelSHA256 != one(t) {
+		t.Errorf("model %s, want that of a bsp job, %s", *s.ModelSHA256, one(t))
+	}
+	if s.MissingBound == nil || *s.MissingBound != 3 || s.Consistency.Kind != perdure.BSP || len(s.TableConsistency) > 0 {
+		t.Errorf("models %s and %v, missing bound %v", s.Consistency, s.TableConsistency, s.MissingBound)
+	}
+	checkMeasures(t, s, dir)
+}
+
+// TestComputeTime: clocks take at least what was asked for, and run.json keeps
+// what was asked for.
+func TestComputeTime(t *testing.T) {
+	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks", "20")...)
+	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock
+		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
+	}
+	for name, more := range map[string]*trainCmd{
+		"from":   {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
+		"resume": {Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 30}, given: map[string]bool{"clocks": true}},
+	} {
+		again, err := more.settings()
+		must(t, err)
+		if again.ComputeMs != 40 || again.CacheMB != 3 || again.Job.Models() != "ssp:1" {
+			t.Errorf("--%s: %d ms, %d MiB, %s", name, again.ComputeMs, again.CacheMB, again.Job.Models())
+		}
+	}
+}
+
+// TestRunJSON: run.json keeps the models of tables, is checked when it is read,
+// and may be of a version that knew less.
+func TestRunJSON(t *testing.T) {
+	_, dir := trained(t, small("--clocks", "20")...)
+	path := filepath.Join(dir, "run.json")
+	text, err := os.ReadFile(path)
+	must(t, err)
+	// change reads a run.json in which what matches is replaced.
+	change := func(pattern, by string) (settings, error) {
+		changed := regexp.MustCompile(pattern).ReplaceAll(text, []byte(by))
+		if string(changed) == string(text) {
+			t.Fatalf("no %s in %s", pattern, text)
+		}
+		must(t, os.WriteFile(path, changed, 0o666))
+		return (&trainCmd{From: path, Workload: "softmax"}).settings()
+	}
+	s, err := change(`\s*"cache_mb": \d+,`, ``)
+	if err != nil || s.CacheMB != defaultCacheMB || s.ComputeMs != 0 {
+		t.Errorf("without cache_mb: %d MiB, %v", s.CacheMB, err)
+	}
+	s, err = change(`"Seed": 7`, `"Seed": 7, "Consistency": "bsp"`) // as it was once
+	if err != nil || s.Job.Models() != "bsp" {
+		t.Errorf("with the old field: %s, %v", s.Job.Models(), err)
+	}
+	model := `"consistency": "bsp", "table_consistency": `
+	if s, err = change(`"consistency": "bsp"`, model+`{"w": "essp:2"}`); err != nil || s.Job.ConsistencyOf("w").String() != "essp:2" {
+		t.Errorf("with a model for w: %s, %v", s.Job.Models(), err)
+	}
+	for by, want := range map[string]string{
+		model + `{"v": "bsp"}`:    "names table v",
+		model + `{"w": "vap:-1"}`: `bound "-1"`,
+		model + `{"a b": "bsp"}`:  "cannot be a table's name",
+	} {
+		if _, err := change(`"consistency": "bsp"`, by); err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%s: %v, want %s", by, err, want)
+		}
+	}
+	if _, err := change(`"cache_mb": \d+`, `"cache_mb": -1`); err == nil {
+		t.Error("a cache of -1 MiB was taken")
+	}
+	if _, err := change(`"eval_every"`, `"compute_ms": -1, "eval_every"`); err == nil {
+		t.Error("clocks of -1 ms were taken")
+	}
+}
