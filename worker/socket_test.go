@@ -22,7 +22,7 @@ import (
 
 // overSockets starts a job of one slot, one server and one shard over real
 // sockets and joins it. through, unless nil, is the network that the worker uses.
-func overSockets(t *testing.T, model string, sock transport.TCP, heartbeat time.Duration, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
+func overSockets(t testing.TB, model string, sock transport.TCP, heartbeat time.Duration, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	var wg sync.WaitGroup
