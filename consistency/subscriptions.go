@@ -169,16 +169,16 @@ func (s *Subscriptions) Begin(slot perdure.Slot) {
 }
 
 // Next hands out rows of a slot's round, in the order of their places, and
-// reports whether there are any: a run of at least long, at most most,
-// consecutive rows of a dense part, or a list, appended to ids, of at most most
-// rows. The rounds of long runs and of lists may alternate.
+// reports whether there are any: a run of at most most consecutive rows of a dense
+// part, at least long or the last of the round; or a list, appended to ids, of at
+// most most rows. Runs and lists may alternate.
 func (s *Subscriptions) Next(slot perdure.Slot, long, most int, ids []perdure.RowID) (first perdure.RowID, n int, list []perdure.RowID) {
 	sub := &s.slots[slot]
 	list = ids[:0]
 	for at := sub.pending.after(0); at >= 0 && len(list) < most; at = sub.pending.after(at + 1) {
 		if s.places == nil {
 			end := sub.pending.gap(at, min(at+most, s.rows))
-			if end-at >= long {
+			if end-at >= long || len(list) == 0 && sub.pending.after(end) < 0 {
 				if len(list) > 0 {
 					break // it comes next
 				}

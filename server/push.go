@@ -24,16 +24,22 @@ type pushes struct {
 	least perdure.Clock                // MinClock as of the last push
 	since time.Time                    // when that was
 	ids   []perdure.RowID              // room for one frame's
+
+	frames []wire.Frame // room for those of one push
 }
 
 // outflow is the way to one slot on its present connection. A round of rows ends
 // with a frame that says which state all of the slot's rows then have, at least.
 type outflow struct {
+	sh   *shard
+	slot perdure.Slot
+
 	round    bool // has begun
 	state    wire.State
 	minClock perdure.Clock
 
-	flying atomic.Bool // what was sent last is not written yet
+	last   *answer     // the memory of the last frame that was sent
+	flying atomic.Bool // that is not written yet
 	more   atomic.Bool // something is to follow once it is
 }
 
@@ -78,7 +84,7 @@ func (sh *shard) openedBy(slot perdure.Slot) {
 
 // stopPushing forgets a connection. It needs sh.mu.
 func (sh *shard) stopPushing(slot perdure.Slot) {
-	sh.out.to[slot] = &outflow{}
+	sh.out.to[slot] = &outflow{sh: sh, slot: slot}
 	for _, sub := range sh.out.subs {
 		if sub != nil {
 			sub.Reset(slot)
@@ -240,8 +246,10 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	to.more.Store(!done)
 	to.flying.Store(true)
 	last := &frames[len(frames)-1]
-	last.Release = &landing{last.Release.(*answer), sh, slot, to}
+	to.last = last.Release.(*answer)
+	last.Release = to
 	sh.acks[slot].send(frames...)
+	clear(frames) // lets the payloads go
 }
 
 // waited is how long ago the shard came to its MinClock, in microseconds.
@@ -251,6 +259,8 @@ func (o *pushes) waited() uint64 { return uint64(max(0, time.Since(o.since).Micr
 // those are its last. It needs sh.mu.
 func (sh *shard) gather(slot perdure.Slot) (frames []wire.Frame, done bool) {
 	o, left := &sh.out, pushBytes
+	frames = o.frames[:0]
+	defer func() { o.frames = frames }()
 	for id, sub := range o.subs {
 		if sub == nil {
 			continue
@@ -286,28 +296,24 @@ func (sh *shard) pushFrame(rows *wire.Rows, p *table.Part) wire.Frame {
 	return f
 }
 
-// landing is told when what was pushed last to a slot is written.
-type landing struct {
-	*answer
-	sh   *shard
-	slot perdure.Slot
-	to   *outflow
-}
+// Keep implements wire.Keeper.
+func (to *outflow) Keep(body []byte) []byte { return to.last.Keep(body) }
 
-// Release implements wire.Releaser.
-func (l *landing) Release() {
-	l.answer.Release()
-	l.to.flying.Store(false)
-	if l.to.more.Swap(false) && l.sh.s.ctx.Err() == nil {
-		go l.sh.goOn(l.slot, l.to) // Release must not wait
+// Release implements wire.Releaser: what was pushed last is written.
+func (to *outflow) Release() {
+	to.last.Release()
+	to.flying.Store(false)
+	if to.more.Swap(false) && to.sh.s.ctx.Err() == nil {
+		go to.goOn() // Release must not wait
 	}
 }
 
 // goOn pushes what had to wait.
-func (sh *shard) goOn(slot perdure.Slot, to *outflow) {
+func (to *outflow) goOn() {
+	sh := to.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.ready && !sh.retired() && sh.acks[slot] != nil && sh.out.to[slot] == to {
-		sh.pushTo(slot)
+	if sh.ready && !sh.retired() && sh.acks[to.slot] != nil && sh.out.to[to.slot] == to {
+		sh.pushTo(to.slot)
 	}
 }

@@ -70,8 +70,8 @@ func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
 		s: s, id: id, name: n, job: *s.job,
 		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots), prompt: make([]bool, s.job.Slots),
 	}
-	for range s.job.Slots {
-		sh.out.to = append(sh.out.to, &outflow{})
+	for slot := range perdure.Slot(s.job.Slots) {
+		sh.out.to = append(sh.out.to, &outflow{sh: sh, slot: slot})
 	}
 	return sh
 }

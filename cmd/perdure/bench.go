@@ -71,7 +71,7 @@ type measurement struct {
 }
 
 func (b *benchCmd) Run(ctx context.Context) error {
-	paceGC() // as worker processes do
+	paceGC(1) // as worker processes do
 	plan, skipped, err := b.plan()
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func BenchmarkSoftmax(b *testing.B) {
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
-			paceGC() // as in every worker process
+			paceGC(1) // as in every worker process
 			shareCores(1)
 			data, err := dataset.Embedded()
 			must(b, err)

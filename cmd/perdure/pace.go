@@ -8,37 +8,39 @@ import (
 )
 
 const (
-	garbageLeast = 64 << 20 // bytes that may pile up however little lives
+	garbageLeast = 64 << 20 // bytes that may pile up however little lives, in all processes of a role
+	garbageFloor = 8 << 20  // and in each
 	garbageShare = 8        // and this part of what lives on top
 )
 
-// paceGC lets garbage grow to garbageLeast and 1/garbageShare of what lives. Go's
-// own pace is wrong for both ends: a small server, whose messages are its only
-// garbage, would collect all the time, and one with a large table would let it
-// double. GOGC in the environment overrides it.
-func paceGC() {
+// paceGC lets garbage grow, in each of n like processes on this machine, to its
+// part of garbageLeast and 1/garbageShare of what lives. Go's own pace is wrong for
+// both ends: a small server, whose messages are its only garbage, would collect
+// all the time, and one with a large table would let it double. GOGC in the
+// environment overrides it.
+func paceGC(n int) {
 	if os.Getenv("GOGC") == "" {
-		watchGC(0)
+		watchGC(max(garbageFloor, garbageLeast/uint64(n)), 0)
 	}
 }
 
 // watchGC sets the pace now and after every collection.
-func watchGC(before int) {
+func watchGC(least uint64, before int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	now := gcPercent(live[0].Value.Uint64())
+	now := gcPercent(least, live[0].Value.Uint64())
 	if now != before {
 		debug.SetGCPercent(now)
 	}
 	// The finaliser runs when a collection finds its object unreachable, and
 	// makes the next one.
-	runtime.SetFinalizer(&struct{ _ [64]byte }{}, func(any) { watchGC(now) })
+	runtime.SetFinalizer(&struct{ _ [64]byte }{}, func(any) { watchGC(least, now) })
 }
 
 // gcPercent returns the garbage to allow, in percent of the bytes that live.
-func gcPercent(live uint64) int {
+func gcPercent(least, live uint64) int {
 	live = max(live, 4<<20) // the least that Go reckons with
-	return int(100 * (garbageLeast + live/garbageShare) / live)
+	return int(100 * (least + live/garbageShare) / live)
 }
 
 // shareCores keeps one of n servers, or one of n workers, of a local job from

@@ -115,7 +115,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	paceGC()
+	paceGC(s.Job.Servers)
 	shareCores(s.Job.Servers)
 	faults, err := s.network(wire.RoleServer, c.Index)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	paceGC()
+	paceGC(s.Job.Slots)
 	shareCores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
