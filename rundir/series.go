@@ -10,7 +10,8 @@ import (
 // seriesHeader names series.csv's columns, in the order of SeriesPoint's fields.
 const seriesHeader = "seconds,clock,train_loss,test_loss,test_accuracy," +
 	"clocks_per_second,samples_per_second,mb_pushed_per_second,mb_pulled_per_second," +
-	"cpu_server,cpu_worker,cpu_coordinator,mb_server,mb_worker,mb_coordinator"
+	"cpu_server,cpu_worker,cpu_coordinator,mb_server,mb_worker,mb_coordinator," +
+	"train_rmse,test_rmse"
 
 // SeriesPoint is what was measured at one time. What is not known is nil, and
 // its cell is empty; a diverged loss is written NaN or Inf.
@@ -28,6 +29,8 @@ type SeriesPoint struct {
 	// and resident memory in 10⁶ bytes.
 	CPUServer, CPUWorker, CPUCoordinator *float64
 	MBServer, MBWorker, MBCoordinator    *float64
+
+	TrainRMSE, TestRMSE *float64 // where values are predicted
 }
 
 // Point appends a row to series.csv.
@@ -39,6 +42,7 @@ func (p SeriesPoint) row() string {
 		p.TrainLoss, p.TestLoss, p.TestAccuracy,
 		p.ClocksPerSecond, p.SamplesPerSecond, p.MBPushedPerSecond, p.MBPulledPerSecond,
 		p.CPUServer, p.CPUWorker, p.CPUCoordinator, p.MBServer, p.MBWorker, p.MBCoordinator,
+		p.TrainRMSE, p.TestRMSE,
 	} {
 		cells = append(cells, cell(v))
 	}
