@@ -17,9 +17,10 @@
 // A slot has the training ratings of a run of users, all slots about equally
 // many. It goes through them pass by pass, every rating once in each; a clock
 // does 1/round(1/ClockFraction) of a pass. The ratings of a clock are drawn
-// anew in each pass by (seed, slot, pass), or are those of the next users
-// (WholeUsers); in a clock they are gone through in order of users, which keeps
-// a user's row in the first-level cache.
+// anew in each pass by (seed, slot, pass), and gone through in order of users,
+// which keeps a user's row in the first-level cache. With WholeUsers a clock has
+// all ratings of the next users and goes through these in rounds, each with a
+// part of the ratings that is drawn likewise.
 //
 // [Open] makes it a workload over two tables: a clock reads the rows that its
 // ratings need, trains copies of them rating by rating, and adds what changed.

@@ -22,9 +22,9 @@ type order struct {
 type slotOrder struct {
 	first, end int // the slot's ratings: places in the split
 	pass       int64
-	list       []int32 // the ratings clock by clock, in a clock from the lowest place on; nil until asked for
-	ends       []int32 // by clock of the pass: where its ratings end in the list
-	parts      []uint16
+	list       []int32  // the ratings clock by clock; nil until the slot is first asked for
+	ends       []int32  // by clock of the pass: where its ratings end in the list
+	parts      []uint16 // scratch: by rating, its part
 }
 
 func (s *slotOrder) ratings() int { return s.end - s.first }
@@ -63,19 +63,21 @@ func (o *order) userEnd(s *dataset.RatingSplit, at int) int {
 	return after
 }
 
-// clock returns the ratings of a slot's clock, as places in the split, rising.
-// The slice is valid until the next call for the slot.
+// clock returns the ratings of a slot's clock in their order, as places in the
+// split. The slice is valid until the next call for the slot.
 func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdure.Clock) []int32 {
 	s := &o.slots[slot]
 	pass, part := int64(clock)/int64(o.clocks), int(int64(clock)%int64(o.clocks))
 	if s.list == nil {
-		s.list, s.ends = make([]int32, s.ratings()), make([]int32, o.clocks)
+		s.list, s.parts = make([]int32, s.ratings()), make([]uint16, s.ratings())
+		s.ends = make([]int32, o.clocks)
 	}
-	if s.pass != pass && (!o.wholeUsers || s.pass < 0) {
+	if s.pass != pass {
+		state := mix(mix(mix(o.seed)+uint64(slot)+1) + uint64(pass) + 1)
 		if o.wholeUsers {
-			o.cutUsers(split, s)
+			o.cutUsers(split, s, state)
 		} else {
-			o.draw(s, mix(mix(mix(o.seed)+uint64(slot)+1)+uint64(pass)+1))
+			s.deal(0, len(s.list), s.ends, state)
 		}
 		s.pass = pass
 	}
@@ -86,37 +88,43 @@ func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdu
 	return s.list[begin:s.ends[part]]
 }
 
+// rounds is in how many rounds a clock of whole users goes through them, with a
+// part of each one's ratings in each. All ratings of a user at once would pull
+// the items to and fro: on Jester, after 25 passes with a tenth a clock, the
+// held-out RMSE is 4.67 in one round, 4.13 in 4 and 4.12 in 16 or 64.
+const rounds = 8
+
 // cutUsers shares a slot's ratings out to clocks of whole users, in their order,
 // as evenly as that goes: a clock may come out empty beside a user with very many.
-func (o *order) cutUsers(split *dataset.RatingSplit, s *slotOrder) {
-	for i := range s.list {
-		s.list[i] = int32(s.first + i)
-	}
+func (o *order) cutUsers(split *dataset.RatingSplit, s *slotOrder, state uint64) {
+	begin := 0
 	for c := range s.ends {
-		s.ends[c] = int32(min(o.userEnd(split, s.first+len(s.list)*(c+1)/o.clocks), s.end) - s.first)
+		end := min(o.userEnd(split, s.first+len(s.list)*(c+1)/o.clocks), s.end) - s.first
+		var ends [rounds]int32
+		s.deal(begin, end, ends[:], state+uint64(c))
+		s.ends[c], begin = int32(end), end
 	}
 }
 
-// draw shares a slot's ratings out to the clocks of a pass at random, the same
-// number to each, give or take one.
-func (o *order) draw(s *slotOrder, state uint64) {
-	n := len(s.list)
-	if s.parts == nil {
-		s.parts = make([]uint16, n)
-	}
-	// Shuffling the clocks' numbers, not the ratings, leaves each clock's ratings in
+// deal shares the slot's ratings from the begin-th to before the end-th out to
+// as many parts as there are ends, at random and the same number to each, give or
+// take one. It lists them part by part, in a part from the lowest on, and sets
+// where each part ends.
+func (s *slotOrder) deal(begin, end int, ends []int32, state uint64) {
+	// Shuffling the parts' numbers, not the ratings, leaves each part's ratings in
 	// order when they are dealt out, without sorting.
-	for c := range o.clocks {
-		begin, end := n*c/o.clocks, n*(c+1)/o.clocks
-		for i := begin; i < end; i++ {
-			s.parts[i] = uint16(c)
+	n, k, parts := end-begin, len(ends), s.parts[begin:end]
+	for c := range ends {
+		from, to := n*c/k, n*(c+1)/k
+		for i := from; i < to; i++ {
+			parts[i] = uint16(c)
 		}
-		s.ends[c] = int32(begin)
+		ends[c] = int32(begin + from)
 	}
-	shuffle(s.parts, state)
-	for i, c := range s.parts {
-		s.list[s.ends[c]] = int32(s.first + i)
-		s.ends[c]++
+	shuffle(parts, state)
+	for i, c := range parts {
+		s.list[ends[c]] = int32(s.first + begin + i)
+		ends[c]++
 	}
 }
 
