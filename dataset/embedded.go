@@ -16,9 +16,9 @@ var embeddedFiles embed.FS
 // first 200 test pictures of each of Fashion-MNIST's ten classes, in the order
 // of the full set. It is unpacked once; all callers share it and must not
 // write to it.
-func Embedded() (*Images, error) { return embeddedOnce() }
+func Embedded() (*Examples, error) { return embeddedOnce() }
 
-var embeddedOnce = sync.OnceValues(func() (*Images, error) {
+var embeddedOnce = sync.OnceValues(func() (*Examples, error) {
 	files, err := fs.Sub(embeddedFiles, "embedded")
 	if err != nil {
 		return nil, err

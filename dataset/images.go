@@ -9,46 +9,12 @@ import (
 	"slices"
 )
 
-// Images is a set of labelled pictures of one size, parted into what is trained
-// on and what is only evaluated on.
-type Images struct {
-	Name        string // "embedded Fashion-MNIST", or the folder it was read from
-	Train, Test Split
-}
-
-// Split is one part of a set: picture i is Pixels[i*Dim : (i+1)*Dim], row by
-// row, 0 for the background to 255, and its class is Labels[i] < Classes.
-type Split struct {
-	N       int     // pictures, at least 1
-	Dim     int     // pixels in each; the same in both parts of a set
-	Classes int     // the same in both parts of a set
-	Pixels  []uint8 // N × Dim
-	Labels  []uint8 // N
-}
-
-// Image returns the pixels of picture i.
-func (s *Split) Image(i int) []uint8 { return s.Pixels[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
-
-// Open loads the embedded set for "", else the folder at path.
-func Open(path string) (*Images, error) {
-	if path == "" {
-		return Embedded()
-	}
-	return LoadImages(path)
-}
-
 // LoadImages reads a set in MNIST's layout from a folder: the files
 // {train,t10k}-{images-idx3,labels-idx1}-ubyte, each as it is or, with .gz at
 // the end of its name, compressed by gzip.
-func LoadImages(dir string) (*Images, error) {
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, &FileError{Path: dir, Problem: "no such folder; give one with the four idx files of an image set", Kind: ErrMissing}
-	case err != nil:
-		return nil, readError(dir, "the folder", err)
-	case !info.IsDir():
-		return nil, &FileError{Path: dir, Problem: "is a file; give the folder that holds the four idx files of an image set", Kind: ErrMissing}
+func LoadImages(dir string) (*Examples, error) {
+	if err := checkFolder(dir); err != nil {
+		return nil, err
 	}
 	return loadImages(os.DirFS(dir), dir, dir)
 }
@@ -57,7 +23,7 @@ func LoadImages(dir string) (*Images, error) {
 var splitStems = [2]string{"train", "t10k"}
 
 // loadImages reads both parts at once: decompressing is most of the work.
-func loadImages(fsys fs.FS, dir, name string) (*Images, error) {
+func loadImages(fsys fs.FS, dir, name string) (*Examples, error) {
 	var splits [2]Split
 	testDone := make(chan error, 1)
 	go func() {
@@ -81,7 +47,7 @@ func loadImages(fsys fs.FS, dir, name string) (*Images, error) {
 		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1, splits[0].Classes-1)
 	}
 	splits[1].Classes = splits[0].Classes
-	return &Images{Name: name, Train: splits[0], Test: splits[1]}, nil
+	return &Examples{Name: name, Train: splits[0], Test: splits[1]}, nil
 }
 
 func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {

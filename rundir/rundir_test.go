@@ -54,6 +54,7 @@ func full(t *testing.T, d *Dir) {
 		ClocksPerSecond: new(6.0), SamplesPerSecond: new(1e6), MBPushedPerSecond: new(7.5), MBPulledPerSecond: new(8.5),
 		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0), MBCoordinator: new(6.5),
 		TimeCompute: new(0.5), TimeStaleness: new(0.375), TimeCommunication: new(0.125),
+		TrainRMSE: new(1.25), TestRMSE: new(1.5),
 	}))
 	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1))}))
 	must(t, d.WriteSummary(Summary{
@@ -66,7 +67,7 @@ func full(t *testing.T, d *Dir) {
 			Compute: 0.5, Staleness: 0.375, Communication: 0.125,
 			Workers: []WorkerTime{{0, 6, 1.5, 1}, {1, 2, 4.5, 1}},
 		},
-		TrainLoss: new(0.25), TestLoss: new(0.5), TestAccuracy: new(0.9),
+		TrainLoss: new(0.25), TestLoss: new(0.5), TestAccuracy: new(0.9), TrainRMSE: new(0.75), TestRMSE: new(0.875),
 		UpdatesSent: new(int64(1600)), UpdatesApplied: new(int64(1600)), UpdatesLost: new(int64(0)),
 		ClocksRedone: new(int64(10)), BytesPushed: new(int64(1 << 40)), BytesPulled: new(int64(2)),
 		ClockDifferential: map[string]int64{"-1": 5, "0": 2}, ReadLag: map[string]int64{"0": 7},
@@ -85,7 +86,7 @@ func TestGolden(t *testing.T) {
 		"full": full,
 		"bare": func(t *testing.T, d *Dir) {
 			must(t, d.WriteSummary(Summary{
-				OnOutage: "wait", TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(-1)),
+				OnOutage: "wait", TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(-1)), TestRMSE: new(math.NaN()),
 				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 			}))
 		},
@@ -206,7 +207,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%s has %d lines", file, len(lines))
 		}
 		for _, line := range lines {
-			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != 17 {
+			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != 19 {
 				t.Fatalf("%s: torn line %q", file, line)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 const seriesHeader = "seconds,clock,train_loss,test_loss,test_accuracy," +
 	"clocks_per_second,samples_per_second,mb_pushed_per_second,mb_pulled_per_second," +
 	"cpu_server,cpu_worker,cpu_coordinator,mb_server,mb_worker,mb_coordinator," +
-	"time_compute,time_staleness,time_communication"
+	"time_compute,time_staleness,time_communication," +
+	"train_rmse,test_rmse"
 
 // SeriesPoint is what was measured at one time. What is not known is nil, and
 // its cell is empty; a diverged loss is written NaN or Inf.
@@ -32,6 +33,7 @@ type SeriesPoint struct {
 
 	// What the time of all workers together went to, in fractions that sum to 1.
 	TimeCompute, TimeStaleness, TimeCommunication *float64
+	TrainRMSE, TestRMSE                           *float64 // where values are predicted
 }
 
 // Point appends a row to series.csv.
@@ -44,6 +46,7 @@ func (p SeriesPoint) row() string {
 		p.ClocksPerSecond, p.SamplesPerSecond, p.MBPushedPerSecond, p.MBPulledPerSecond,
 		p.CPUServer, p.CPUWorker, p.CPUCoordinator, p.MBServer, p.MBWorker, p.MBCoordinator,
 		p.TimeCompute, p.TimeStaleness, p.TimeCommunication,
+		p.TrainRMSE, p.TestRMSE,
 	} {
 		cells = append(cells, cell(v))
 	}

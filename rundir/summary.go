@@ -26,10 +26,12 @@ type Summary struct {
 	WallSeconds float64       `json:"wall_seconds"`
 	TimeSplit   *TimeSplit    `json:"time_split"`
 
-	// A loss that is no finite number is written as null: JSON has no word for it.
+	// What is no finite number is written as null: JSON has no word for it.
 	TrainLoss    *float64 `json:"train_loss"`
 	TestLoss     *float64 `json:"test_loss"`
 	TestAccuracy *float64 `json:"test_accuracy"` // 0 to 1
+	TrainRMSE    *float64 `json:"train_rmse"`    // where values are predicted
+	TestRMSE     *float64 `json:"test_rmse"`
 
 	UpdatesSent    *int64 `json:"updates_sent"`
 	UpdatesApplied *int64 `json:"updates_applied"` // that the model contains
@@ -84,7 +86,7 @@ type Failure struct {
 
 // WriteSummary makes or replaces summary.json.
 func (d *Dir) WriteSummary(s Summary) error {
-	for _, v := range []**float64{&s.TrainLoss, &s.TestLoss, &s.TestAccuracy} {
+	for _, v := range []**float64{&s.TrainLoss, &s.TestLoss, &s.TestAccuracy, &s.TrainRMSE, &s.TestRMSE} {
 		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {
 			*v = nil
 		}

@@ -61,6 +61,8 @@ type Report struct {
 	TrainLoss    *float64           `json:"train_loss,omitempty"`
 	TestLoss     *float64           `json:"test_loss,omitempty"`
 	TestAccuracy *float64           `json:"test_accuracy,omitempty"`
+	TrainRMSE    *float64           `json:"train_rmse,omitempty"`
+	TestRMSE     *float64           `json:"test_rmse,omitempty"`
 	// EndAfter asks the coordinator to end the job at the earliest clock after
 	// Clock that every slot can still meet: the goal is reached.
 	EndAfter bool `json:"end_after,omitempty"`

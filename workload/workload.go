@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/workload/contract"
+	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
@@ -18,6 +19,8 @@ import (
 type (
 	// Params is what a user chooses about a training program.
 	Params = contract.Params
+	// Factors is what a user chooses about a matrix factorisation.
+	Factors = contract.Factors
 	// Tables is a workload's way to the model.
 	Tables = contract.Tables
 	// Metrics is what one slot learned about its training in one clock.
@@ -32,10 +35,15 @@ type (
 
 // Info describes a workload before it is opened.
 type Info struct {
-	Name  string
-	Line  string                       // one line for people
-	Batch int                          // a good choice where the user makes none
-	Rates map[perdure.RuleKind]float64 // likewise, for each rule it can be trained with
+	Name string
+	Line string // one line for people
+	// Good choices where the user makes none: the batch (0: it has no batches), the
+	// rate for each rule it can be trained with (0: as fits the data), its factors
+	// (zero: it has none) and its data ("": those inside the binary).
+	Batch   int
+	Rates   map[perdure.RuleKind]float64
+	Factors Factors
+	Data    string
 }
 
 type entry struct {
@@ -45,8 +53,18 @@ type entry struct {
 
 var entries = []entry{
 	{
-		Info{softmax.Name, "logistic regression on pictures in classes (Fashion-MNIST): small, convex, quick", softmax.DefaultBatch, softmax.Rates},
+		Info{
+			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): small, convex, quick",
+			Batch: softmax.DefaultBatch, Rates: softmax.Rates,
+		},
 		softmax.Open,
+	},
+	{
+		Info{
+			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
+			Factors: mf.Defaults, Data: mf.DefaultData,
+		},
+		mf.Open,
 	},
 }
 

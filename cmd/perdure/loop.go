@@ -52,6 +52,16 @@ func (t *clientTables) Inc(_ context.Context, table string, first perdure.RowID,
 	return to.IncRun(first, delta)
 }
 
+func (t *clientTables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
+	begin := time.Now()
+	defer func() { t.waited += time.Since(begin) }()
+	return t.tables[table].GetRows(ctx, rows, dst)
+}
+
+func (t *clientTables) IncRows(_ context.Context, table string, rows []perdure.RowID, delta []float32) error {
+	return t.tables[table].IncRows(rows, delta)
+}
+
 // rows names n rows from the first on. The list is valid until the next call.
 func (t *clientTables) rows(first perdure.RowID, n int) []perdure.RowID {
 	t.list = t.list[:0]
@@ -118,7 +128,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		if err != nil {
 			return err
 		}
-		tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy)})
+		tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE)})
 		if tr.s.Until.reached(e) {
 			return tr.c.EndJob(ctx)
 		}
@@ -132,7 +142,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	tr.c.AddSamples(m.Samples)
 	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
 		tr.lost = now
-		tr.c.Report(wire.Report{Clock: clock, TrainLoss: finite(m.TrainLoss)})
+		tr.c.Report(wire.Report{Clock: clock, TrainLoss: finite(m.TrainLoss), TrainRMSE: finite(m.TrainRMSE)})
 	}
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
 }
@@ -195,7 +205,7 @@ func (p *pacer) target(took time.Duration) time.Duration {
 	return time.Duration(max(factor, 1) * float64(max(took, p.least)))
 }
 
-// goal is what --until asks for: "accuracy:0.8" or "loss:0.5".
+// goal is what --until asks for: "accuracy:0.8", "loss:0.5" or "rmse:0.9".
 type goal struct {
 	Metric string  `json:"metric,omitempty"`
 	Value  float64 `json:"value,omitempty"`
@@ -205,17 +215,24 @@ func parseGoal(s string) (g goal, err error) {
 	if s == "" {
 		return g, nil
 	}
-	g.Metric = "accuracy"
-	if n, _ := fmt.Sscanf(s, "accuracy:%g", &g.Value); n == 1 && g.Value > 0 && g.Value <= 1 {
-		return g, nil
+	for _, g.Metric = range []string{"accuracy", "loss", "rmse"} {
+		n, _ := fmt.Sscanf(s, g.Metric+":%g", &g.Value)
+		if n == 1 && g.Value > 0 && (g.Metric != "accuracy" || g.Value <= 1) {
+			return g, nil
+		}
 	}
-	g.Metric = "loss"
-	if n, _ := fmt.Sscanf(s, "loss:%g", &g.Value); n == 1 && g.Value > 0 {
-		return g, nil
-	}
-	return goal{}, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, or loss:L with L > 0", perdure.ErrUsage, s)
+	return goal{}, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, or rmse:R with R > 0", perdure.ErrUsage, s)
 }
 
+// reached compares with what the evaluation has: what does not apply is NaN.
 func (g goal) reached(e workload.Eval) bool {
-	return g.Metric == "accuracy" && e.Accuracy >= g.Value || g.Metric == "loss" && e.Loss <= g.Value
+	switch g.Metric {
+	case "accuracy":
+		return e.Accuracy >= g.Value
+	case "loss":
+		return e.Loss <= g.Value
+	case "rmse":
+		return e.RMSE <= g.Value
+	}
+	return false
 }

@@ -16,9 +16,17 @@ type workloadsCmd struct{}
 
 func (workloadsCmd) Run() error {
 	for _, i := range workload.List() {
-		fmt.Printf("%-10s %s; defaults: --batch %d --lr %g\n", i.Name, i.Line, i.Batch, i.Rates[perdure.RuleSGD])
+		fmt.Printf("%-10s %s; defaults: %s\n", i.Name, i.Line, defaults(i))
 	}
 	return nil
+}
+
+// defaults says what a workload takes where the user chooses nothing.
+func defaults(i workload.Info) string {
+	if f := i.Factors; f != (workload.Factors{}) {
+		return fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank, f.L2, f.ClockFraction)
+	}
+	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 
 type versionCmd struct{}
@@ -40,8 +48,19 @@ func (dataListCmd) Run() error {
 	for _, s := range dataset.Sets() {
 		fmt.Printf("%-14s %s\n", s.Name, s.Line)
 	}
+	fmt.Print(bring)
 	return nil
 }
+
+// bring says what --data takes beside fetched sets.
+const bring = `
+Without fetching, train --data PATH takes:
+softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and
+         covtest.csv, 54 features and a label 1 to 7 a line
+mf       a file of ratings, user,item,rating a line, or synthetic:F, ratings made up in the
+         shape of Netflix's, F times as many (without --data: synthetic:0.002)
+All these files may be compressed by gzip.
+`
 
 type dataFetchCmd struct {
 	Name string `arg:"" help:"Which set: fashion-mnist or mnist."`

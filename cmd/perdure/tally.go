@@ -21,6 +21,8 @@ type tally struct {
 	trainLoss  *float64
 	testLoss   *float64
 	testAcc    *float64
+	trainRMSE  *float64
+	testRMSE   *float64
 	evalled    bool // a test result has come since the last point of the series
 	last       point
 	lastEvent  string
@@ -76,9 +78,12 @@ func (j *localJob) onReport(r wire.Report) {
 	if r.TrainLoss != nil {
 		j.trainLoss = r.TrainLoss
 	}
-	evaluated := r.TestAccuracy != nil || r.TestLoss != nil
+	if r.TrainRMSE != nil {
+		j.trainRMSE = r.TrainRMSE
+	}
+	evaluated := r.TestAccuracy != nil || r.TestLoss != nil || r.TestRMSE != nil
 	if evaluated {
-		j.testLoss, j.testAcc, j.evalled = r.TestLoss, r.TestAccuracy, true
+		j.testLoss, j.testAcc, j.testRMSE, j.evalled = r.TestLoss, r.TestAccuracy, r.TestRMSE, true
 	}
 	j.mu.Unlock()
 	if evaluated {
@@ -148,9 +153,9 @@ func (j *localJob) point(clock perdure.Clock) {
 	j.mu.Lock()
 	w := j.totals()
 	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
-	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss}
+	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE}
 	if j.evalled {
-		p.TestLoss, p.TestAccuracy, j.evalled = j.testLoss, j.testAcc, false
+		p.TestLoss, p.TestAccuracy, p.TestRMSE, j.evalled = j.testLoss, j.testAcc, j.testRMSE, false
 	}
 	if dt := now.at.Sub(j.last.at).Seconds(); dt >= 0.1 {
 		rate := func(a, b int64, scale float64) *float64 {
@@ -203,7 +208,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	sum := rundir.Summary{
 		Workload: job.Workload, Data: data, Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
 		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
-		Clocks: end, WallSeconds: j.job.Since().Seconds(), TimeSplit: j.timeSplit(), TrainLoss: j.trainLoss,
+		Clocks: end, WallSeconds: j.job.Since().Seconds(), TimeSplit: j.timeSplit(), TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
@@ -212,7 +217,8 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		sum.MissingBound = &most
 	}
 	if m != nil {
-		sum.TestLoss, sum.TestAccuracy, sum.ModelSHA256 = &m.eval.Loss, &m.eval.Accuracy, &m.sha256
+		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
+		sum.ModelSHA256 = &m.sha256
 	}
 	ms := func(d *time.Duration) *float64 {
 		if d == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/dataset"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/workload"
@@ -63,7 +65,7 @@ type jobFlags struct {
 type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1) or loss:L; at the latest after --clocks (default never)." placeholder:"GOAL"`
+	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R; at the latest after --clocks (default never)." placeholder:"GOAL"`
 	Rule       string   `help:"How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5 (default ${default})." default:"sgd" placeholder:"RULE"`
 	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
 	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
@@ -73,8 +75,12 @@ type trainCmd struct {
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
 	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
 	ComputeMs  int      `help:"Let every worker compute for at least so many milliseconds in each clock, as if its model were larger (default ${default})." default:"0" placeholder:"N"`
-	CacheMB    int      `name:"cache-mb" help:"Rows of sparse tables that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
-	Data       string   `help:"Folder of a data set; see perdure data (default the embedded part of Fashion-MNIST)." placeholder:"DIR" type:"path"`
+	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
+	Data       string   `help:"Folder or file of a data set, or synthetic:F; see perdure data (default the workload's own)." placeholder:"PATH"`
+	Rank       *int     `help:"mf: values in each user's and each item's row (default the workload's)." placeholder:"N"`
+	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
+	Fraction   *float64 `name:"clock-fraction" help:"mf: part of a worker's ratings that a clock goes through (default the workload's)." placeholder:"X"`
+	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
@@ -128,6 +134,14 @@ func (t *trainCmd) settings() (settings, error) {
 	if t.Batch != nil {
 		batch = *t.Batch
 	}
+	factors, err := t.factors(info)
+	if err != nil {
+		return settings{}, err
+	}
+	data, err := dataPath(cmp.Or(t.Data, info.Data))
+	if err != nil {
+		return settings{}, err
+	}
 	rule, err := t.rule(info)
 	if err != nil {
 		return settings{}, err
@@ -145,7 +159,10 @@ func (t *trainCmd) settings() (settings, error) {
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		distance: t.distance(),
-		Params:   workload.Params{Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: t.Data},
+		Params: workload.Params{
+			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
+			Factors: factors,
+		},
 	}
 	return s, s.check()
 }
@@ -164,6 +181,38 @@ func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
 		r.Every, r.Factor = perdure.Clock(t.StepEvery), t.StepFactor
 	}
 	return r, nil
+}
+
+// factors turns the flags about a matrix factorisation into its settings.
+func (t *trainCmd) factors(info workload.Info) (workload.Factors, error) {
+	f := info.Factors
+	if f == (workload.Factors{}) {
+		for _, name := range []string{"rank", "l2", "clock-fraction", "whole-users"} {
+			if t.given[name] {
+				return f, fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, info.Name, name)
+			}
+		}
+		return f, nil
+	}
+	if t.Rank != nil {
+		f.Rank = *t.Rank
+	}
+	if t.L2 != nil {
+		f.L2 = *t.L2
+	}
+	if t.Fraction != nil {
+		f.ClockFraction = *t.Fraction
+	}
+	f.WholeUsers = t.WholeUsers
+	return f, nil
+}
+
+// dataPath makes a path one that every process understands, whatever its folder.
+func dataPath(path string) (string, error) {
+	if path == "" || strings.HasPrefix(path, dataset.SyntheticPrefix) {
+		return path, nil
+	}
+	return filepath.Abs(kong.ExpandPath(path))
 }
 
 // job turns the common flags into a job.
@@ -220,6 +269,7 @@ func (s *settings) check() error {
 	if err != nil {
 		return err
 	}
+	s.Params.Rule.Rate = w.Describe().Rate // which it may have chosen
 	if err := fitModels(&s.Job, w.Tables()); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/wire"
 )
@@ -46,8 +47,12 @@ func (v *plainView) begin(j *localJob) {
 		return
 	}
 	job := &j.s.Job
+	what := job.Workload
+	if data := j.s.Params.Data; data != "" {
+		what += " on " + data
+	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		job.Workload, job.Models(), job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
+		what, job.Models(), job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
 }
 
 // shown lists the kinds of events that people want to see as they happen.
@@ -77,11 +82,17 @@ func status(j *localJob) string {
 		end = j.s.Job.Clocks
 	}
 	line := fmt.Sprintf("%7.2fs  clock %5d of %d", j.job.Since().Seconds(), p.Clock, end)
-	if j.trainLoss != nil {
+	switch {
+	case j.trainRMSE != nil:
+		line += fmt.Sprintf("  rmse %.4f", *j.trainRMSE)
+	case j.trainLoss != nil:
 		line += fmt.Sprintf("  loss %.4f", *j.trainLoss)
 	}
 	if j.testAcc != nil {
 		line += fmt.Sprintf("  test accuracy %.4f", *j.testAcc)
+	}
+	if j.testRMSE != nil {
+		line += fmt.Sprintf("  test rmse %.4f", *j.testRMSE)
 	}
 	line += fmt.Sprintf("  %.0f clocks/s  %.1f MB/s", j.clocksRate, j.mbRate)
 	if j.clocksRate > 0 && end > p.Clock {
@@ -104,9 +115,17 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 	if len(s.Failures) == 1 {
 		killed = " through a fault"
 	}
-	fmt.Fprintf(v.out, "\ndone: %d clocks in %.1f s%s\n", s.Clocks, s.WallSeconds, killed)
+	on := ""
+	if strings.HasPrefix(s.Data, dataset.SyntheticPrefix) {
+		on = " on synthetic data"
+	}
+	fmt.Fprintf(v.out, "\ndone: %d clocks in %.1f s%s%s\n", s.Clocks, s.WallSeconds, on, killed)
+	quality := [2]string{"test accuracy", value(s.TestAccuracy, "%.4f")}
+	if s.TestRMSE != nil {
+		quality = [2]string{"test rmse", value(s.TestRMSE, "%.4f")}
+	}
 	rows := [][2]string{
-		{"test accuracy", value(s.TestAccuracy, "%.4f")},
+		quality,
 		{"test loss", value(s.TestLoss, "%.4f")},
 		{"updates applied", fmt.Sprint(*s.UpdatesApplied)},
 		{"updates lost", fmt.Sprint(*s.UpdatesLost)},

@@ -24,12 +24,21 @@ import (
 // Params is what a user chooses about a training program. All processes of a
 // job must be given the same.
 type Params struct {
-	Seed   uint64
-	Slots  int          // of the job, at least 1; the data are shared out among them
-	Batch  int          // examples that a slot computes on per clock, at least 1
-	Rule   perdure.Rule // of every table, with its learning rate
-	Sparse bool         // the tables are sparse, where the workload can have them so
-	Data   string       // folder of the data; "" is the embedded set
+	Seed    uint64
+	Slots   int          // of the job, at least 1; the data are shared out among them
+	Batch   int          // examples that a slot computes on per clock; 0 where the workload has no batches
+	Rule    perdure.Rule // of the updates, with its learning rate; of mf it may be 0: as fits the data
+	Sparse  bool         // the tables are sparse, where the workload can have them so
+	Data    string       // folder or file of the data; "" is the workload's own
+	Factors Factors      `json:",omitzero"` // of workload mf
+}
+
+// Factors is what a user chooses about a matrix factorisation.
+type Factors struct {
+	Rank          int     // values in each row
+	L2            float64 // of the rows, for each rating
+	ClockFraction float64 // of a slot's ratings, that a clock goes through
+	WholeUsers    bool    // a clock goes through all ratings of a run of users
 }
 
 // The largest values of Params: far beyond use, and small enough that a
@@ -45,34 +54,49 @@ func (p Params) Validate() error {
 	if p.Slots < 1 || p.Slots > maxSlots {
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, maxSlots)
 	}
-	if p.Batch < 1 || p.Batch > maxBatch {
-		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
-	}
 	return p.Rule.Validate()
 }
 
+// ValidateBatch reports what is wrong with the batch of a workload that has
+// batches, if anything.
+func (p Params) ValidateBatch() error {
+	if p.Batch < 1 || p.Batch > maxBatch {
+		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
+	}
+	return nil
+}
+
 // Tables is a workload's way to the model: the worker's Get and Inc, for dense
-// tables and sparse ones alike. Rows are
-// contiguous runs of whole rows: len(dst) is the number of rows times the
-// table's Dim, and row first+i is dst[i*Dim : (i+1)*Dim].
+// tables and sparse ones alike. Rows are runs of whole rows or lists of them:
+// len(dst) is the number of rows times the table's Dim, and the i-th row, first+i
+// or rows[i], is dst[i*Dim : (i+1)*Dim].
 type Tables interface {
 	// Get reads rows at the slot's present clock, as fresh as the table's
 	// consistency model demands.
 	Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error
+	// GetRows is Get for a list of rows, which it does not keep.
+	GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error
 	// Inc adds to the slot's update for its present clock. It does not keep delta.
 	Inc(ctx context.Context, table string, first perdure.RowID, delta []float32) error
+	// IncRows is Inc for a list of rows, none of them twice. It keeps nothing.
+	IncRows(ctx context.Context, table string, rows []perdure.RowID, delta []float32) error
 }
 
 // Metrics is what one slot learned about its training in one clock.
 type Metrics struct {
-	TrainLoss float64 // mean over the batch, at the rows that were read; NaN or Inf once training diverged
+	// TrainLoss is the mean over the clock's examples, at the rows that they were
+	// computed with; NaN or Inf once training diverged, or without examples.
+	TrainLoss float64
+	TrainRMSE float64 // likewise the root of the mean squared error; NaN where there is none
 	Samples   int     // examples computed on
 }
 
-// Eval judges a model on examples that it was not trained on.
+// Eval judges a model on examples that it was not trained on. What does not
+// apply to the workload is NaN.
 type Eval struct {
 	Loss     float64 // mean, lower is better
 	Accuracy float64 // fraction of examples classified right, 0 to 1
+	RMSE     float64 // root of the mean squared error of predicted values
 }
 
 // Description says what a workload works on, for people.
@@ -82,6 +106,8 @@ type Description struct {
 	Train      int    // examples to train on, over all slots
 	Test       int    // examples to evaluate on
 	Parameters int    // float32 values in all tables
+
+	Rate float64 // the learning rate at clock 0, also where the workload chose it
 }
 
 // Workload is a training program. It keeps scratch memory, so that a clock

@@ -1,11 +1,12 @@
-// Package softmax trains multinomial logistic regression on labelled pictures:
-// the smallest real workload, convex, so that every healthy run ends near the
-// same loss.
+// Package softmax trains multinomial logistic regression on labelled examples,
+// pictures or rows of numbers: the smallest real workload, convex, so that every
+// healthy run ends near the same loss.
 //
 // [Model] is the computation, which knows nothing of parameter servers; Open
 // makes it a workload. The model is one table of features+1 rows by classes
-// columns, the bias in the last row; a picture's scores are x·W + bias with
-// pixels standardised to about zero mean (see scalePixel). Each slot computes
+// columns, the bias in the last row; an example's scores are x·W + bias with
+// pixels standardised to about zero mean (see scalePixel), as package dataset
+// has standardised rows of numbers. Each slot computes
 // the gradient over its own batch and divides it by the number of slots, so
 // that the sum over the slots is a mean over all their batches and the learning
 // rate means the same for any number of workers.
@@ -50,7 +51,7 @@ type Options struct {
 // Model computes losses and gradients. It owns scratch memory and is not for
 // concurrent use; its data set is only read and may be shared.
 type Model struct {
-	data         *dataset.Images
+	data         *dataset.Examples
 	options      Options
 	dim, classes int
 	order        *order
@@ -60,7 +61,7 @@ type Model struct {
 	// dim, so that both products run along the pixels: with the table's own
 	// layout the forward product of 64 pictures takes 262 µs instead of 49, the
 	// backward one 197 instead of 55; transposing takes 6.
-	x        []float32 // chunkRows × dim: standardised pixels
+	x        []float32 // chunkRows × dim: standardised pixels or features
 	p        []float32 // chunkRows × classes: scores, then their gradient
 	weights  []float32 // classes × dim
 	gradient []float32 // classes × dim
@@ -70,7 +71,7 @@ type Model struct {
 }
 
 // New returns a model for the data.
-func New(data *dataset.Images, o Options) (*Model, error) {
+func New(data *dataset.Examples, o Options) (*Model, error) {
 	switch {
 	case o.Slots < 1:
 		return nil, fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, o.Slots)
@@ -133,7 +134,7 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 	for first := 0; first < len(batch); first += chunkRows {
 		chunk := batch[first:min(first+chunkRows, len(batch))]
 		for i, picture := range chunk {
-			m.standardise(i, m.data.Train.Image(int(picture)))
+			m.take(i, &m.data.Train, int(picture))
 		}
 		m.forward(len(chunk))
 		for i, picture := range chunk {
@@ -162,7 +163,7 @@ func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy floa
 	for first := 0; first < split.N; first += chunkRows {
 		n := min(chunkRows, split.N-first)
 		for i := range n {
-			m.standardise(i, split.Image(first+i))
+			m.take(i, split, first+i)
 		}
 		m.forward(n)
 		for i := range n {
@@ -198,10 +199,14 @@ func (m *Model) store(grad []float32) {
 	copy(grad[m.dim*m.classes:], m.biasGrad)
 }
 
-// standardise makes a picture row i of the chunk.
-func (m *Model) standardise(i int, pixels []uint8) {
+// take makes an example row i of the chunk.
+func (m *Model) take(i int, split *dataset.Split, example int) {
 	row := m.x[i*m.dim : (i+1)*m.dim]
-	for j, level := range pixels {
+	if split.Features != nil {
+		copy(row, split.Row(example))
+		return
+	}
+	for j, level := range split.Image(example) {
 		row[j] = m.pixel[level]
 	}
 }

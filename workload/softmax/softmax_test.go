@@ -17,7 +17,7 @@ import (
 )
 
 // randomData is a set with pictures of noise.
-func randomData(r *rand.Rand, n, dim, classes int) *dataset.Images {
+func randomData(r *rand.Rand, n, dim, classes int) *dataset.Examples {
 	split := dataset.Split{N: n, Dim: dim, Classes: classes, Pixels: make([]uint8, n*dim), Labels: make([]uint8, n)}
 	for i := range split.Pixels {
 		split.Pixels[i] = uint8(r.Uint32())
@@ -25,7 +25,7 @@ func randomData(r *rand.Rand, n, dim, classes int) *dataset.Images {
 	for i := range split.Labels {
 		split.Labels[i] = uint8(r.IntN(classes))
 	}
-	return &dataset.Images{Name: "noise", Train: split, Test: split}
+	return &dataset.Examples{Name: "noise", Train: split, Test: split}
 }
 
 func randomWeights(r *rand.Rand, n int) []float32 {
@@ -36,7 +36,7 @@ func randomWeights(r *rand.Rand, n int) []float32 {
 	return w
 }
 
-func newModel(t testing.TB, data *dataset.Images, o Options) *Model {
+func newModel(t testing.TB, data *dataset.Examples, o Options) *Model {
 	t.Helper()
 	m, err := New(data, o)
 	if err != nil {
@@ -45,7 +45,7 @@ func newModel(t testing.TB, data *dataset.Images, o Options) *Model {
 	return m
 }
 
-func embedded(t testing.TB) *dataset.Images {
+func embedded(t testing.TB) *dataset.Examples {
 	t.Helper()
 	data, err := dataset.Embedded()
 	if err != nil {
@@ -231,7 +231,7 @@ func TestNewRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	data, oneClass := randomData(r, 10, 4, 3), randomData(r, 10, 4, 1)
 	for want, c := range map[string]struct {
-		data *dataset.Images
+		data *dataset.Examples
 		Options
 	}{
 		"0 workers":                         {data, Options{Batch: 1}},

@@ -3,6 +3,7 @@ package softmax
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
@@ -42,6 +43,12 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	if err := p.ValidateBatch(); err != nil {
+		return nil, err
+	}
+	if p.Factors != (contract.Factors{}) {
+		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and whole users", perdure.ErrUsage)
+	}
 	if p.Rule.Kind == perdure.RuleAdd {
 		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
 	}
@@ -70,6 +77,7 @@ func (p *program) Describe() contract.Description {
 		Train:      p.model.data.Train.N,
 		Test:       p.model.data.Test.N,
 		Parameters: len(p.weights),
+		Rate:       p.params.Rule.Rate,
 	}
 }
 
@@ -101,7 +109,7 @@ func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot
 	if err := t.Inc(ctx, Table, 0, p.gradient); err != nil {
 		return contract.Metrics{}, err
 	}
-	return contract.Metrics{TrainLoss: loss, Samples: p.params.Batch}, nil
+	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: p.params.Batch}, nil
 }
 
 // Evaluate implements contract.Workload, on the test pictures.
@@ -110,5 +118,5 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 		return contract.Eval{}, err
 	}
 	loss, accuracy := p.model.Evaluate(p.weights, &p.model.data.Test)
-	return contract.Eval{Loss: loss, Accuracy: accuracy}, nil
+	return contract.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
 }

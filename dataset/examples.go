@@ -1,0 +1,65 @@
+package dataset
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Examples is a set of labelled examples, pictures of one size or rows of
+// numbers, parted into what is trained on and what is only evaluated on.
+type Examples struct {
+	Name        string // "embedded Fashion-MNIST", or the folder it was read from
+	Train, Test Split
+}
+
+// Split is one part of a set. Example i's class is Labels[i] < Classes. What it
+// looks like is, of pictures, Pixels[i*Dim : (i+1)*Dim], row by row, 0 for the
+// background to 255; of rows of numbers it is Features[i*Dim : (i+1)*Dim]. The
+// other of the two is nil.
+type Split struct {
+	N        int       // examples, at least 1
+	Dim      int       // pixels or features of each; the same in both parts of a set
+	Classes  int       // the same in both parts of a set
+	Pixels   []uint8   // N × Dim
+	Features []float32 // N × Dim, of about zero mean and unit variance
+	Labels   []uint8   // N
+}
+
+// Image returns the pixels of picture i.
+func (s *Split) Image(i int) []uint8 { return s.Pixels[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
+
+// Row returns the features of example i.
+func (s *Split) Row(i int) []float32 { return s.Features[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
+
+// Open loads the embedded set for "", else the folder at path: CoverType where it
+// holds covtrain.csv or covtrain.csv.gz, else pictures.
+func Open(path string) (*Examples, error) {
+	if path == "" {
+		return Embedded()
+	}
+	if err := checkFolder(path); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{covertypeTrain, covertypeTrain + ".gz"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return LoadCovertype(path)
+		}
+	}
+	return LoadImages(path)
+}
+
+// checkFolder says what is wrong with a path that should be a set's folder.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &FileError{Path: dir, Problem: "no such folder; give one with the four idx files of an image set, or with covtrain.csv and covtest.csv", Kind: ErrMissing}
+	case err != nil:
+		return readError(dir, "the folder", err)
+	case !info.IsDir():
+		return &FileError{Path: dir, Problem: "is a file; give the folder that holds the four idx files of an image set, or covtrain.csv and covtest.csv", Kind: ErrMissing}
+	}
+	return nil
+}

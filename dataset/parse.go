@@ -1,0 +1,153 @@
+package dataset
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+)
+
+// ratingParser reads lines "user,item,rating". Nearly all lines of real files
+// are plain digits, which fast reads; whatever it does not know is left to slow,
+// which also finds the words for what is wrong.
+type ratingParser struct {
+	path     string
+	ratings  Ratings
+	line     int // lines before the present one
+	columns  int // of every line; 0: not known yet
+	last     int32
+	unsorted bool // some user comes after one with a higher number
+}
+
+// block takes whole lines.
+func (p *ratingParser) block(b []byte) error {
+	if p.line == 0 {
+		b = bytes.TrimPrefix(b, byteOrderMark)
+	}
+	for len(b) > 0 {
+		user, item, value, n := p.fast(b)
+		if n == 0 {
+			var line []byte
+			line, b = content(b)
+			if err := p.slow(line); err != nil {
+				return err
+			}
+			p.line++
+			continue
+		}
+		p.add(user, item, value)
+		p.line++
+		b = b[n:]
+	}
+	return nil
+}
+
+func (p *ratingParser) add(user, item int32, value float32) {
+	if user < p.last {
+		p.unsorted = true
+	}
+	p.last = user
+	p.ratings.add(user, item, value)
+}
+
+// powers are those of ten that float64 has exactly and a rating needs.
+var powers = [16]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// fast reads the line at the start of b, which has a '\n' in it, and returns its
+// length with its '\n', or 0 if it is not of the plainest form.
+func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
+	if p.columns == 0 {
+		return 0, 0, 0, 0 // the first line says how many there are
+	}
+	u, i := digits(b, 0)
+	if i == 0 || b[i] != ',' || u > maxID {
+		return 0, 0, 0, 0
+	}
+	at := i + 1
+	v, i := digits(b, at)
+	if i == at || b[i] != ',' || v > maxID {
+		return 0, 0, 0, 0
+	}
+	at = i + 1
+	negative := b[at] == '-'
+	if negative {
+		at++
+	}
+	whole, i := digits(b, at)
+	if i == at {
+		return 0, 0, 0, 0
+	}
+	r := float64(whole)
+	if b[i] == '.' {
+		at = i + 1
+		var fraction uint64
+		if fraction, i = digits(b, at); i == at {
+			return 0, 0, 0, 0
+		}
+		// Both are below 2⁵³ where all digits together are at most 15: one rounding.
+		if i-at > 6 || whole > 1e8 {
+			return 0, 0, 0, 0
+		}
+		r = float64(whole*uint64(powers[i-at])+fraction) / powers[i-at]
+	}
+	if b[i] == ',' && p.columns == 4 {
+		end := i + bytes.IndexByte(b[i:], '\n')
+		if bytes.IndexByte(b[i+1:end], ',') >= 0 {
+			return 0, 0, 0, 0
+		}
+		i = end
+	} else if b[i] != '\n' || p.columns != 3 {
+		return 0, 0, 0, 0
+	}
+	if negative {
+		r = -r
+	}
+	return int32(u), int32(v), float32(r), i + 1
+}
+
+// digits reads a whole number from at on and returns where it ends: at, if there
+// is none or it has more than nine digits.
+func digits(b []byte, at int) (v uint64, end int) {
+	i := at
+	for ; i < len(b); i++ {
+		d := b[i] - '0'
+		if d > 9 {
+			break
+		}
+		v = v*10 + uint64(d)
+	}
+	if i-at > 9 {
+		return 0, at
+	}
+	return v, i
+}
+
+// slow reads any line, or says what is wrong with it.
+func (p *ratingParser) slow(line []byte) error {
+	if len(line) == 0 {
+		return nil
+	}
+	fields := bytes.Split(line, []byte(","))
+	if n := len(fields); p.columns == 0 && (n == 3 || n == 4) {
+		p.columns = n
+	}
+	if len(fields) != p.columns {
+		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in all lines or in none", p.line+1, len(fields))
+	}
+	if p.line == 0 && isHeader(line) {
+		return nil
+	}
+	var ids [2]int32
+	for i, name := range []string{"user", "item"} {
+		v, err := strconv.ParseUint(string(fields[i]), 10, 64)
+		if err != nil || v > maxID {
+			return corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i], maxID)
+		}
+		ids[i] = int32(v)
+	}
+	v, err := strconv.ParseFloat(string(fields[2]), 32)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
+	}
+	p.add(ids[0], ids[1], float32(v))
+	return nil
+}

@@ -1,0 +1,145 @@
+package dataset
+
+import (
+	"math"
+	"os"
+	"strings"
+)
+
+// Ratings are what users think of items, parted into what is trained on and
+// what is only evaluated on: about every tenth rating, chosen by a hash of its
+// user and item alone, so that all programs and all seeds hold out the same.
+type Ratings struct {
+	Name        string  // the file it was read from, or "synthetic …"
+	Users       int     // the highest user's number + 1
+	Items       int     // the highest item's number + 1
+	Mean        float64 // of the training ratings
+	Deviation   float64 // their standard deviation; 1 where all are the same
+	Train, Test RatingSplit
+}
+
+// RatingSplit is one part of a set, a rating a place of its columns, in order of
+// users. A user who rated an item twice is there twice, in the same part.
+type RatingSplit struct {
+	User, Item []int32
+	Value      []float32 // finite
+}
+
+// Len returns the number of ratings.
+func (s *RatingSplit) Len() int { return len(s.Value) }
+
+func (s *RatingSplit) add(user, item int32, value float32) {
+	s.User = append(s.User, user)
+	s.Item = append(s.Item, item)
+	s.Value = append(s.Value, value)
+}
+
+// OpenRatings makes the synthetic set for a name as "synthetic:0.01" (see
+// SyntheticRatings), else reads the file at path. "" is DefaultRatings.
+func OpenRatings(path string) (*Ratings, error) {
+	if path == "" {
+		path = DefaultRatings
+	}
+	if factor, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
+		return openSynthetic(factor)
+	}
+	return LoadRatings(path)
+}
+
+// maxID is the highest number of a user or an item. Models have a row for every
+// number up to the highest, so that one mistyped number must not take all memory.
+const maxID = 1<<24 - 1
+
+// LoadRatings reads a file of lines "user,item,rating", as it is or compressed
+// by gzip. Users and items are whole numbers from 0 to 16,777,215, and need not
+// begin at 0 nor be without gaps; a rating is any finite number. A fourth column,
+// as of times, is passed over if every line has it, and so are a first line of
+// names and empty lines.
+func LoadRatings(path string) (*Ratings, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return nil, &FileError{Path: path, Problem: "is a folder; give the file of lines \"user,item,rating\"", Kind: ErrMissing}
+	}
+	p := ratingParser{path: path, ratings: Ratings{Name: path}}
+	if err := readBlocks(path, p.block); err != nil {
+		return nil, err
+	}
+	r := &p.ratings
+	switch total := r.Train.Len() + r.Test.Len(); {
+	case total == 0:
+		return nil, corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
+	case r.Train.Len() == 0 || r.Test.Len() == 0:
+		return nil, corrupt(path, "holds %d ratings, too few to hold out every tenth of them", total)
+	}
+	if p.unsorted {
+		r.Train.sortByUser(r.Users)
+		r.Test.sortByUser(r.Users)
+	}
+	return r.finish()
+}
+
+// finish computes what follows from the columns.
+func (r *Ratings) finish() (*Ratings, error) {
+	if r.Train.Len() > math.MaxInt32 {
+		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(), math.MaxInt32)
+	}
+	sum := 0.0
+	for _, v := range r.Train.Value {
+		sum += float64(v)
+	}
+	n := float64(r.Train.Len())
+	r.Mean = sum / n
+	squares := 0.0
+	for _, v := range r.Train.Value {
+		d := float64(v) - r.Mean
+		squares += float64(d * d)
+	}
+	if r.Deviation = math.Sqrt(squares / n); r.Deviation == 0 {
+		r.Deviation = 1
+	}
+	return r, nil
+}
+
+// add puts a rating into the part where it belongs.
+func (r *Ratings) add(user, item int32, value float32) {
+	r.Users, r.Items = max(r.Users, int(user)+1), max(r.Items, int(item)+1)
+	if heldOut(user, item) {
+		r.Test.add(user, item, value)
+	} else {
+		r.Train.add(user, item, value)
+	}
+}
+
+// heldOut says whether a rating is one that is only evaluated on.
+func heldOut(user, item int32) bool {
+	return mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
+}
+
+// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(z uint64) uint64 {
+	z += golden
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// golden is 2^64 divided by the golden ratio, the increment of SplitMix64.
+const golden = 0x9e3779b97f4a7c15
+
+// sortByUser sorts by counting: the ratings of one user keep their order.
+func (s *RatingSplit) sortByUser(users int) {
+	next := make([]int32, users+1)
+	for _, u := range s.User {
+		next[u+1]++
+	}
+	for u := range users {
+		next[u+1] += next[u]
+	}
+	sorted := RatingSplit{make([]int32, s.Len()), make([]int32, s.Len()), make([]float32, s.Len())}
+	for i, u := range s.User {
+		to := next[u]
+		next[u]++
+		sorted.User[to], sorted.Item[to], sorted.Value[to] = u, s.Item[i], s.Value[i]
+	}
+	*s = sorted
+}

@@ -1,0 +1,152 @@
+package dataset
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/perdure/perdure"
+)
+
+// SyntheticPrefix begins the names of synthetic sets of ratings: "synthetic:"
+// and the factor.
+const SyntheticPrefix = "synthetic:"
+
+// DefaultRatings is the set that is used where none is named: 205,183 ratings by
+// 7,623 users of 2,239 items, made in 5 ms.
+const DefaultRatings = SyntheticPrefix + "0.002"
+
+// The shape of the data of the Netflix prize.
+const (
+	netflixUsers   = 480_189
+	netflixItems   = 17_770
+	netflixRatings = 100_480_507
+)
+
+// The factors that SyntheticRatings takes: below the least there are fewer
+// ratings than users.
+const minFactor, maxFactor = 1e-4, 1
+
+func openSynthetic(factor string) (*Ratings, error) {
+	f, err := strconv.ParseFloat(factor, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%w: data %s%s: %q is not a number; choose %g to %g, as in synthetic:0.01", perdure.ErrUsage, SyntheticPrefix, factor, factor, minFactor, float64(maxFactor))
+	}
+	return SyntheticRatings(f)
+}
+
+// SyntheticRatings makes ratings of the shape of the Netflix prize's, factor
+// times as many: about 100,480,507·factor ratings by 480,189·factor^⅔ users of
+// 17,770·factor^⅓ items, so that every size has Netflix's density of 1.18%. It
+// is the same set each time, whatever a job's seed is.
+//
+// A rating is 3.6 + the user's and the item's inclination + the product of their
+// 10 hidden factors + noise of standard deviation 0.8, clipped to 1 … 5; so no
+// model predicts held-out ratings with an RMSE much below 0.77. Users have
+// between 0.2 and 2.6 times the mean number of ratings, and the share of the
+// k-th most popular item falls with 1/√k.
+func SyntheticRatings(factor float64) (*Ratings, error) {
+	if !(factor >= minFactor && factor <= maxFactor) {
+		return nil, fmt.Errorf("%w: synthetic data of %v times Netflix's size; choose %g to %g, as in synthetic:0.01", perdure.ErrUsage, factor, minFactor, float64(maxFactor))
+	}
+	root := math.Cbrt(factor)
+	users, items := int(math.Round(netflixUsers*root*root)), int(math.Round(netflixItems*root))
+	s := newSynthesis(users, items)
+	mean := netflixRatings * factor / float64(users)
+	total := int(netflixRatings * factor)
+	r := &Ratings{
+		Name: fmt.Sprintf("synthetic ratings, %v of Netflix's size", factor), Users: users, Items: items,
+		Train: RatingSplit{make([]int32, 0, total), make([]int32, 0, total), make([]float32, 0, total)},
+	}
+	for user := range users {
+		s.user(r, int32(user), mean)
+	}
+	return r.finish()
+}
+
+// hidden is how many factors a user or an item has in a synthetic set.
+const hidden = 10
+
+// taste is what a synthetic user or item is like.
+type taste struct {
+	factors     [hidden]float32
+	inclination float32
+}
+
+// synthesis makes synthetic ratings, user by user.
+type synthesis struct {
+	tastes  []taste // of items
+	popular []int32 // items, the most popular first
+	rated   []int32 // by items: the last user who rated it, + 1
+}
+
+// The seeds of the parts of a synthetic set.
+const (
+	itemSeed = 1 << 60 * (iota + 1)
+	userSeed
+	orderSeed
+)
+
+func newSynthesis(users, items int) *synthesis {
+	s := &synthesis{tastes: make([]taste, items), popular: make([]int32, items), rated: make([]int32, items)}
+	for i := range s.tastes {
+		s.tastes[i] = newTaste(itemSeed + uint64(i))
+		// Real catalogues are not in order of popularity.
+		j := int(mix(orderSeed+uint64(i)) % uint64(i+1))
+		s.popular[i] = s.popular[j]
+		s.popular[j] = int32(i)
+	}
+	return s
+}
+
+// newTaste draws a taste: an inclination of standard deviation 0.35, and 10
+// factors whose products with another's have together one of 0.7. The k-th has a
+// share of 1/k of that variance, as what moves people is not all alike in weight.
+func newTaste(seed uint64) (t taste) {
+	state := mix(seed)
+	for k := range t.factors {
+		state += golden
+		variance := 0.49 / (2.9289682539682538 * float64(k+1)) // of its product; below it 1 + ½ + … + ⅒
+		t.factors[k] = float32(math.Sqrt(math.Sqrt(variance)) * bell(mix(state)))
+	}
+	t.inclination = float32(0.35 * bell(mix(state+golden)))
+	return t
+}
+
+// bell turns random bits into a number of mean 0 and standard deviation 1, near
+// to normal: the sum of four uniform ones.
+func bell(bits uint64) float64 {
+	sum := bits&0xffff + bits>>16&0xffff + bits>>32&0xffff + bits>>48
+	const deviation = 1 << 16 * 0.57735026918962576 // of the sum: √(4/12)
+	return (float64(sum) - 2*(1<<16-1)) / deviation
+}
+
+// user adds the ratings of one user, each item at most once.
+func (s *synthesis) user(r *Ratings, user int32, mean float64) {
+	own := newTaste(userSeed + uint64(user))
+	state := mix(mix(userSeed+uint64(user)) + 1)
+	draw := func() uint64 { state++; return mix(state) }
+	x := unit(draw())
+	n := int(mean*float64(0.2+float64(2.4*float64(x*x))) + unit(draw()))
+	for range max(1, min(n, len(s.popular)/2)) {
+		var item int32
+		for {
+			// Squaring gives the k-th of n items a share of about 1/(2√(k·n)).
+			x := unit(draw())
+			item = s.popular[int(float64(x*x)*float64(len(s.popular)))]
+			if s.rated[item] != user+1 {
+				break
+			}
+		}
+		s.rated[item] = user + 1
+		t := &s.tastes[item]
+		value := 3.6 + own.inclination + t.inclination + float32(0.8*bell(draw()))
+		for k, f := range own.factors {
+			value += float32(f * t.factors[k])
+		}
+		r.add(user, item, min(max(value, 1), 5))
+	}
+}
+
+// unit turns random bits into a number in [0, 1).
+func unit(bits uint64) float64 { return float64(bits>>11) / (1 << 53) }

@@ -1,0 +1,12 @@
+//go:build !amd64
+
+package mf
+
+// vectors: this architecture has the plain loops only.
+var vectors bool
+
+func step(u, v []float32, target, rate, keep float32) (e float32) {
+	return stepPlain(u, v, target, rate, keep)
+}
+
+func dot(u, v []float32) float32 { return dotPlain(u, v) }

@@ -1,0 +1,85 @@
+package mf
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/table"
+)
+
+// Plain trains on one thread without tables, with the data, the order and the
+// step of a workload with one slot. It is not for concurrent use.
+type Plain struct {
+	// Rounded makes each clock's end round as tables do, which hold old + (new -
+	// old) where the plain loop has new: then a job of one slot has the same bits.
+	Rounded bool
+
+	m            *model
+	rate         func(perdure.Clock) float32
+	now          perdure.Clock
+	users, items []float32 // rows of stride values
+	jobs         []job
+	before       []float32 // Rounded: the rows at the clock's beginning
+}
+
+// NewPlain returns a trainer at clock 0, its rows as the tables of a job of the
+// options' seed begin. Slots must be 1.
+func NewPlain(data *dataset.Ratings, o Options, rate func(perdure.Clock) float32) (*Plain, error) {
+	m, err := newModel(data, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plain{m: m, rate: rate}
+	for i, rows := range []*[]float32{&p.users, &p.items} {
+		spec := m.tables()[i]
+		part := table.New(spec, perdure.TableID(i), o.Seed, 0, int(spec.Rows))
+		values, err := part.Run(0, int(spec.Rows))
+		if err != nil {
+			return nil, err
+		}
+		*rows = make([]float32, int(spec.Rows)*m.stride)
+		m.widen(*rows, values)
+	}
+	return p, nil
+}
+
+// Run trains for so many clocks. It returns how many ratings they had, and the
+// root of their mean squared error, each before its step.
+func (p *Plain) Run(clocks perdure.Clock) (ratings int, trainRMSE float64) {
+	squares := 0.0
+	for range clocks {
+		split := &p.m.data.Train
+		p.jobs = p.jobs[:0]
+		for _, i := range p.m.clock(split, 0, p.now) {
+			p.jobs = append(p.jobs, job{split.User[i], split.Item[i], p.m.target(split.Value[i])})
+		}
+		if p.Rounded {
+			p.before = append(append(p.before[:0], p.users...), p.items...)
+		}
+		squares += p.m.train(p.jobs, p.users, p.items, p.rate(p.now))
+		ratings += len(p.jobs)
+		if p.Rounded {
+			round(p.users, p.before)
+			round(p.items, p.before[len(p.users):])
+		}
+		p.now++
+	}
+	return ratings, math.Sqrt(p.m.loss(squares, ratings))
+}
+
+func round(rows, before []float32) {
+	for i, v := range rows {
+		rows[i] = before[i] + float32(v-before[i])
+	}
+}
+
+// HeldOut returns the root of the mean squared error on the held-out ratings.
+func (p *Plain) HeldOut() float64 {
+	test := &p.m.data.Test
+	squares, _ := p.m.squaredErrors(0, test, 0, 0, math.MaxInt32, p.users, p.items)
+	return math.Sqrt(p.m.loss(squares, test.Len()))
+}
+
+// ClocksPerPass returns how many clocks go once through all ratings.
+func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(p.m.clocks) }
