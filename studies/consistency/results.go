@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// How a run ended.
+const (
+	falls    = "falls"       // its last loss is its least, or nearly
+	rises    = "turns up"    // its last loss is above rising times its least
+	diverged = "diverges"    // a loss or an update was no finite number, or the last loss is above the first
+	timedOut = "is too slow" // it was ended
+)
+
+// rising is how far the last loss must be above the least to count as rising.
+const rising = 1.05
+
+// endFile says why a run has no summary: its first line is how it ended.
+const endFile = "end.txt"
+
+// point is one evaluation of a run.
+type point struct {
+	Clock         int
+	Seconds, Loss float64
+}
+
+// result is what a run's folder says.
+type result struct {
+	run
+	Outcome      string
+	Seconds      float64 // of the whole run
+	Column       string  // that the loss is from; "": none
+	Points       []point // with finite losses only
+	Differential map[int]int64
+	Split        map[string]float64   // shares of the time, over all workers
+	SplitWorkers map[string][]float64 // and by worker, where there is a list
+	Missing      *float64             // most updates that a read lacked
+	MissingBound *float64             // and how many it might have lacked
+}
+
+// last is the last finite loss; NaN if there is none.
+func (r *result) last() float64 {
+	if len(r.Points) == 0 || r.Outcome == diverged && r.Points[len(r.Points)-1].Clock < r.Clocks {
+		return math.NaN()
+	}
+	return r.Points[len(r.Points)-1].Loss
+}
+
+// summary is what this study needs of summary.json. Other fields are left alone,
+// those that an older perdure does not write are nil.
+type summary struct {
+	Clocks       int                        `json:"clocks"`
+	WallSeconds  float64                    `json:"wall_seconds"`
+	Differential map[int]int64              `json:"clock_differential"`
+	TimeSplit    map[string]json.RawMessage `json:"time_split"`
+	Missing      json.RawMessage            `json:"missing_updates"`
+	MissingBound json.RawMessage            `json:"missing_bound"`
+}
+
+// readResult reads the folder of a run that has ended; os.ErrNotExist: it has not.
+// The loss is from the first of columns that series.csv has values in.
+func readResult(folder string, r run, columns []string) (*result, error) {
+	res := &result{run: r}
+	end, err := os.ReadFile(filepath.Join(folder, endFile))
+	if errors.Is(err, os.ErrNotExist) {
+		err = res.readSummary(filepath.Join(folder, "summary.json"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := res.readSeries(filepath.Join(folder, "series.csv"), columns); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if word, _, ended := strings.Cut(string(end), "\n"); ended {
+		res.Outcome = word
+		if n := len(res.Points); n > 0 {
+			res.Seconds = res.Points[n-1].Seconds
+		}
+		return res, nil
+	}
+	res.Outcome = outcome(res.Points, r.Clocks)
+	return res, nil
+}
+
+func (r *result) readSummary(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var s summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	r.Seconds, r.Differential = s.WallSeconds, s.Differential
+	r.Missing, r.MissingBound = most(s.Missing), most(s.MissingBound)
+	r.Split, r.SplitWorkers = map[string]float64{}, map[string][]float64{}
+	for name, raw := range s.TimeSplit {
+		var one float64
+		var each []float64
+		switch {
+		case json.Unmarshal(raw, &one) == nil:
+			r.Split[name] = one
+		case json.Unmarshal(raw, &each) == nil && len(each) > 0:
+			r.SplitWorkers[name] = each
+			for _, v := range each {
+				r.Split[name] += v / float64(len(each))
+			}
+		}
+	}
+	return nil
+}
+
+// most reads a number, or the highest key of a histogram; nil: neither.
+func most(raw json.RawMessage) *float64 {
+	var one *float64
+	if len(raw) == 0 || json.Unmarshal(raw, &one) == nil {
+		return one
+	}
+	var histogram map[int]int64
+	if json.Unmarshal(raw, &histogram) != nil {
+		return nil
+	}
+	for key, count := range histogram {
+		if v := float64(key); count > 0 && (one == nil || v > *one) {
+			one = &v
+		}
+	}
+	return one
+}
+
+// readSeries takes the evaluations from series.csv, its columns by name.
+func (r *result) readSeries(file string, columns []string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r.Column, r.Points, err = parseSeries(bufio.NewReader(f), columns)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// parseSeries returns the points of the first of columns that has any, one for a
+// clock, in order of clocks, and that column's name. What is no finite number is
+// left out. Where rows have test results, only those rows count: the others repeat
+// what was reported before.
+func parseSeries(in io.Reader, columns []string) (string, []point, error) {
+	rows, err := csv.NewReader(in).ReadAll()
+	if err != nil || len(rows) == 0 {
+		return "", nil, err
+	}
+	at := func(name string) int { return slices.Index(rows[0], name) }
+	seconds, clock := at("seconds"), at("clock")
+	if seconds < 0 || clock < 0 {
+		return "", nil, errors.New("no columns seconds and clock")
+	}
+	evaluated := slices.DeleteFunc(slices.Clone(rows[1:]), func(row []string) bool { return !hasTest(rows[0], row) })
+	if len(evaluated) == 0 {
+		evaluated = rows[1:]
+	}
+	for _, name := range columns {
+		column := at(name)
+		if column < 0 {
+			continue
+		}
+		var points []point
+		for _, row := range evaluated {
+			loss, err := strconv.ParseFloat(row[column], 64)
+			if err != nil || math.IsNaN(loss) || math.IsInf(loss, 0) {
+				continue
+			}
+			p := point{Loss: loss}
+			if p.Seconds, err = strconv.ParseFloat(row[seconds], 64); err != nil {
+				return "", nil, err
+			}
+			if p.Clock, err = strconv.Atoi(row[clock]); err != nil {
+				return "", nil, err
+			}
+			if n := len(points); n == 0 || points[n-1].Clock < p.Clock {
+				points = append(points, p)
+			}
+		}
+		if len(points) > 0 {
+			return name, points, nil
+		}
+	}
+	return "", nil, nil
+}
+
+// hasTest reports whether a row has a result of the test set.
+func hasTest(header, row []string) bool {
+	for i, name := range header {
+		if strings.HasPrefix(name, "test_") && row[i] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome says how a run of so many clocks ended. The last evaluation may be a
+// few before its end; one that stops earlier was not finite any more.
+func outcome(points []point, clocks int) string {
+	if len(points) == 0 || points[len(points)-1].Clock < clocks-2*max(1, clocks/evaluations) {
+		return diverged
+	}
+	first, last, least := points[0].Loss, points[len(points)-1].Loss, math.Inf(1)
+	for _, p := range points {
+		least = min(least, p.Loss)
+	}
+	switch {
+	case last > first:
+		return diverged
+	case last > rising*least:
+		return rises
+	}
+	return falls
+}
