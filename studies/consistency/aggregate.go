@@ -37,7 +37,7 @@ func (s spread) String() string {
 // curvePoint is what the seeds of one setting had at one clock.
 type curvePoint struct {
 	Clock   int
-	Seconds float64 // median of those that got there
+	Seconds float64 // median of those that got there, and not before the clock before
 	Loss    spread
 }
 
@@ -51,6 +51,7 @@ func merge(results []*result) (curve []curvePoint) {
 			clocks[p.Clock] = true
 		}
 	}
+	latest := 0.0
 	for _, c := range slices.Sorted(maps.Keys(clocks)) {
 		var losses, seconds []float64
 		for _, r := range results {
@@ -62,7 +63,8 @@ func merge(results []*result) (curve []curvePoint) {
 				losses = append(losses, math.Inf(1))
 			}
 		}
-		curve = append(curve, curvePoint{c, spreadOf(seconds).Mid, spreadOf(losses)})
+		latest = max(latest, spreadOf(seconds).Mid)
+		curve = append(curve, curvePoint{c, latest, spreadOf(losses)})
 	}
 	return curve
 }
@@ -163,6 +165,8 @@ func short(v float64) string {
 		return "–"
 	case math.IsInf(v, 0):
 		return "∞"
+	case v == math.Round(v) && math.Abs(v) < 1e5:
+		return strconv.FormatFloat(v, 'f', 0, 64)
 	case v != 0 && (math.Abs(v) >= 1e5 || math.Abs(v) < 1e-3):
 		return strconv.FormatFloat(v, 'e', 2, 64)
 	case math.Abs(v) >= 1000:

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -60,20 +61,21 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := study(ctx, os.Args[1:])
+	err := study(ctx, os.Args[1:], os.Stdout)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "consistency study:", err)
 		os.Exit(1)
 	}
 }
 
-// study runs what is missing, and then writes tables, plots and the page.
-func study(ctx context.Context, args []string) error {
+// study runs what is missing, and then writes tables, plots and the page. It says
+// on screen how it goes.
+func study(ctx context.Context, args []string, screen io.Writer) error {
 	s, err := parseFlags(args)
 	if err != nil {
 		return err
 	}
-	runner := &runner{settings: s, screen: os.Stdout, results: map[string]*result{}}
+	runner := &runner{settings: s, screen: screen, results: map[string]*result{}}
 	rates, trials, err := runner.stepSizes(ctx)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func parseFlags(args []string) (settings, error) {
 	f.StringVar(&s.Workload, "workload", "mf", "`name` of what is trained")
 	f.StringVar(&s.Data, "data", "", "`file` or folder of the data (default the workload's own)")
 	f.IntVar(&s.Workers, "workers", 4, "worker processes")
-	f.IntVar(&s.Rank, "rank", 20, "rank of the factorisation; 0: the workload's own")
+	f.IntVar(&s.Rank, "rank", 16, "rank of the factorisation; 0: the workload's own")
 	f.Float64Var(&s.LR, "lr", 0, "step size; 0: the largest at which bsp stands, found by a search")
 	f.Float64Var(&s.Start, "lr-start", 0.01, "step size at which the search starts")
 	f.IntVar(&s.Bisections, "bisections", 3, "halvings of the interval, on a log scale, once the search has one")
@@ -151,7 +153,10 @@ func (s settings) check() error {
 			return fmt.Errorf("-parts: %q is none of %s, %s, %s, %s", p, differentials, convergence, timeSplit, timeToLoss)
 		}
 	}
+	distinct := slices.Compact(slices.Sorted(slices.Values(s.Fractions)))
 	switch {
+	case len(distinct) < len(s.Fractions):
+		return errors.New("-fractions has a number twice")
 	case len(s.Clocks) != len(s.Fractions):
 		return fmt.Errorf("-clocks has %d numbers and -fractions %d; give one for each", len(s.Clocks), len(s.Fractions))
 	case slices.Min(s.Clocks) < evaluations/4:

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -94,7 +93,7 @@ func newPage(s settings, m machine, rates map[float64]float64, trials []trial, r
 	}
 	for i, ms := range []bool{true, false} {
 		for _, r := range p.part(timeSplit) {
-			if (r.ComputeMs > 0) == ms && len(r.Split) > 0 {
+			if (r.ComputeMs > 0) == ms && r.Split.known() {
 				p.SplitOf[i] = append(p.SplitOf[i], splitBar{r.Model, r.Split})
 			}
 		}
@@ -131,6 +130,20 @@ func (r readRow) Newer() (share float64) {
 		}
 	}
 	return share
+}
+
+// slow says in a few words how the straggler is slow.
+func (p *page) slow() string {
+	kind, target, _ := strings.Cut(p.Study.Straggler, ":")
+	times, isSlow := strings.CutPrefix(kind, "slow*")
+	target, when, _ := strings.Cut(target, "@")
+	switch {
+	case p.Study.Straggler == "":
+		return "no worker made slow"
+	case isSlow && when == "0s" && strings.HasPrefix(target, "worker:") && !strings.HasSuffix(target, "*"):
+		return fmt.Sprintf("one worker of %d is %s times slower", p.Study.Workers, times)
+	}
+	return p.Study.Straggler
 }
 
 func (p *page) part(name string) []*result {
@@ -247,8 +260,8 @@ func (p *page) plot(folder string) error {
 			if t.Fraction > 0 {
 				title += ", " + percent(t.Fraction) + " of the data in a clock"
 			}
-			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the panel; one worker of %d three times slower",
-				p.Loss, len(t.Outcomes["bsp"]), p.Study.Workers)
+			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the panel; %s",
+				p.Loss, len(t.Outcomes["bsp"]), p.slow())
 			if err := plotConvergence(file(t.Name+"-per-"+by), title, subtitle, t.Models, t.Curves, t.Outcomes, by == "second"); err != nil {
 				return err
 			}
@@ -264,7 +277,7 @@ func (p *page) plot(folder string) error {
 		}
 	}
 	if len(p.Races) > 0 {
-		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most", p.Loss, short(p.Target), p.Races[0].Runs)
+		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss, short(p.Target), p.Races[0].Runs, p.slow())
 		return plotRace(file(timeToLoss), subtitle, p.Races)
 	}
 	return nil
@@ -313,23 +326,11 @@ func (p *page) tables() map[string][][]string {
 }
 
 func splitRows(r *result) (rows [][]string) {
-	row := func(worker string, share func(k string) any) {
-		cells := record(r.Model, r.ComputeMs, worker)
-		for _, k := range splitKinds {
-			cells = append(cells, record(share(k))...)
-		}
-		rows = append(rows, cells)
+	if r.Split.known() {
+		rows = append(rows, record(r.Model, r.ComputeMs, "all", r.Split[0], r.Split[1], r.Split[2]))
 	}
-	if len(r.Split) > 0 {
-		row("all", func(k string) any { return r.Split[k] })
-	}
-	for w := range len(r.SplitWorkers[splitKinds[0]]) {
-		row(strconv.Itoa(w), func(k string) any {
-			if each := r.SplitWorkers[k]; w < len(each) {
-				return each[w]
-			}
-			return ""
-		})
+	for slot, w := range r.SplitWorkers {
+		rows = append(rows, record(r.Model, r.ComputeMs, slot, w[0], w[1], w[2]))
 	}
 	return rows
 }

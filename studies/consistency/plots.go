@@ -7,12 +7,28 @@ import (
 	"strings"
 )
 
-// cells lays out small panels in rows of four, below head.
-func cells(c *canvas, i int, gap float64) *panel {
-	const columns, left, top, width, height = 4, 62.0, 122.0, 190.0, 150.0
+// Small panels stand in rows of four, below title and legend.
+const (
+	columns   = 4
+	cellLeft  = 62.0
+	cellTop   = 124.0
+	cellWide  = 184.0
+	cellHigh  = 150.0
+	cellRight = 48.0 // between two
+	cellBelow = 74.0
+)
+
+// cellsCanvas has room for n panels.
+func cellsCanvas(n int, title, subtitle string) *canvas {
+	rows := float64((n + columns - 1) / columns)
+	return newCanvas(cellLeft+columns*(cellWide+cellRight)-cellRight+24, cellTop-20+rows*(cellHigh+cellBelow), title, subtitle)
+}
+
+// cell is the i-th panel.
+func (c *canvas) cell(i int) *panel {
 	return &panel{
-		canvas: c, width: width, height: height,
-		left: left + float64(i%columns)*(width+gap), top: top + float64(i/columns)*(height+70),
+		canvas: c, width: cellWide, height: cellHigh,
+		left: cellLeft + float64(i%columns)*(cellWide+cellRight), top: cellTop + float64(i/columns)*(cellHigh+cellBelow),
 	}
 }
 
@@ -29,24 +45,26 @@ func stalenesses(models []string) (list []string) {
 // plotDifferentials draws figure 2: bsp, and a panel for each staleness.
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
 	list := stalenesses(models)
-	rows := float64(len(list)/4 + 1)
 	title := "How old is what a worker reads?"
-	c := newCanvas(960, 112+rows*220+14, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less the reader's own clock")
+	c := cellsCanvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less the reader's own clock")
 	c.legend(24, 82, presentKinds(models), modelColour)
-	top := 0.0
+	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
 		for _, v := range h {
-			if m != "bsp" {
+			if staleness(m) > 0 {
 				top = max(top, v)
 			}
 		}
 	}
 	top = math.Ceil(top*10) / 10
 	for i, s := range append([]string{"bsp"}, list...) {
-		p := cells(c, i, 42)
+		p := c.cell(i)
 		names, high, head := []string{"ssp:" + s, "essp:" + s}, top, "s = "+s
-		if s == "bsp" {
+		switch s {
+		case "bsp":
 			names, high, head = []string{"bsp"}, 1, "bsp"
+		case "0":
+			high = 1
 		}
 		low, most := -2, 1
 		for _, m := range names {
@@ -56,9 +74,9 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 			}
 		}
 		p.x, p.y = interval{float64(low) - .5, float64(most) + .5}, interval{0, high}
-		p.grid(head, whole(ticks(p.x, 5)), ticks(p.y, 4), tidy, func(v float64) string { return percent0(v) })
+		p.grid(head, "clocks", whole(ticks(p.x, 5)), ticks(p.y, 5), percent0)
 		for _, m := range names {
-			drawHistogram(p, shares[m], modelColour[kind(m)], low, most)
+			drawHistogram(p, shares[m], modelColour[kind(m)], lineWidth[kind(m)], low, most)
 		}
 	}
 	return c.save(file, title)
@@ -71,7 +89,7 @@ func whole(at []float64) []float64 {
 }
 
 // drawHistogram draws steps, filled so that what is behind can be seen.
-func drawHistogram(p *panel, h histogram, colour string, low, high int) {
+func drawHistogram(p *panel, h histogram, colour string, width float64, low, high int) {
 	if len(h) == 0 {
 		return
 	}
@@ -83,7 +101,7 @@ func drawHistogram(p *panel, h histogram, colour string, low, high int) {
 	points = append(points, p.px(float64(high)+.5), p.py(0))
 	p.inside(func() {
 		p.path(points, fill(colour, .22))
-		p.path(points, stroke(colour, 1.8))
+		p.path(points, stroke(colour, width))
 	})
 }
 
@@ -101,8 +119,7 @@ func presentKinds(models []string) (kinds []string) {
 // staleness, with bsp in each.
 func plotConvergence(file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string, bySeconds bool) error {
 	list := stalenesses(models)
-	rows := float64((max(1, len(list))+4)/4) - map[bool]float64{true: 1}[len(list)%4 == 0 && len(list) > 0]
-	c := newCanvas(960, 112+rows*220+24, title, subtitle)
+	c := cellsCanvas(len(list), title, subtitle)
 	c.legend(24, 82, presentKinds(models), modelColour)
 	y := lossRange(curves)
 	at, unit := func(p curvePoint) float64 { return float64(p.Clock) }, "clocks"
@@ -118,15 +135,14 @@ func plotConvergence(file, title, subtitle string, models []string, curves map[s
 		}
 	}
 	for i, s := range list {
-		p := cells(c, i, 42)
+		p := c.cell(i)
 		p.x, p.y = interval{0, last}, y
-		p.grid("s = "+s, ticks(p.x, 4), ticks(p.y, 4), tidy, tidy)
+		p.grid("s = "+s, unit, ticks(p.x, 4), ticks(p.y, 5), nil)
 		for _, m := range []string{"bsp", "ssp:" + s, "essp:" + s} {
-			drawCurve(p, curves[m], at, modelColour[kind(m)])
+			drawCurve(p, curves[m], at, modelColour[kind(m)], lineWidth[kind(m)])
 		}
 		drawOutcomes(p, []string{"ssp:" + s, "essp:" + s}, outcomes)
 	}
-	c.text(936, c.height-14, "across: "+unit+"; up: loss", style{size: 11.5, colour: soft, anchor: "end"})
 	return c.save(file, title)
 }
 
@@ -151,7 +167,7 @@ func lossRange(curves map[string][]curvePoint) interval {
 
 // drawCurve draws the band between the seeds and their median, and a cross where
 // the median leaves the panel for good.
-func drawCurve(p *panel, curve []curvePoint, at func(curvePoint) float64, colour string) {
+func drawCurve(p *panel, curve []curvePoint, at func(curvePoint) float64, colour string, width float64) {
 	var line, upper, lower, gone []float64
 	for _, q := range curve {
 		x := p.px(at(q))
@@ -170,7 +186,7 @@ func drawCurve(p *panel, curve []curvePoint, at func(curvePoint) float64, colour
 	}
 	p.inside(func() {
 		p.path(append(upper, lower...), fill(colour, .18))
-		p.path(line, stroke(colour, 1.9))
+		p.path(line, stroke(colour, width))
 	})
 	if gone != nil {
 		p.cross(gone[0], gone[1], colour)
@@ -211,7 +227,7 @@ var splitKinds = []string{"compute", "staleness", "communication"}
 // splitBar is one stacked bar.
 type splitBar struct {
 	Model string
-	Share map[string]float64
+	Share split
 }
 
 // plotSplit draws two panels of stacked bars, side by side.
@@ -232,8 +248,8 @@ func plotSplit(file string, heads [2]string, bars [2][]splitBar) error {
 			y := p.top + float64(row)*rowHeight
 			p.text(p.left-9, y+17, b.Model, style{size: 12, weight: 600, colour: modelColour[kind(b.Model)], anchor: "end"})
 			from := 0.0
-			for _, k := range splitKinds {
-				v := b.Share[k]
+			for i, k := range splitKinds {
+				v := b.Share[i]
 				p.rect(p.px(from), y+3, p.width*v, rowHeight-8, splitColour[k], "")
 				if v >= .08 {
 					colour := map[bool]string{true: "#ffffff", false: ink}[k == "communication"]
@@ -257,9 +273,9 @@ type race struct {
 // and in clocks.
 func plotRace(file, subtitle string, races []race) error {
 	const rowHeight, top = 34.0, 118.0
-	title := "Time to the same loss, one worker of four three times slower"
+	title := "Time to the same loss"
 	c := newCanvas(960, top+float64(len(races))*rowHeight+48, title, subtitle)
-	for i, head := range []string{"seconds", "clocks of the slowest worker"} {
+	for i, head := range []string{"seconds", "clocks"} {
 		value := func(r race) spread { return [2]spread{r.Seconds, r.Clocks}[i] }
 		p := &panel{canvas: c, left: 84 + float64(i)*462, top: top, width: 360, height: float64(len(races)) * rowHeight, y: interval{0, 1}}
 		most := 0.0
@@ -268,11 +284,12 @@ func plotRace(file, subtitle string, races []race) error {
 				most = v
 			}
 		}
-		p.x = interval{0, max(most, 1e-9) * 1.12}
+		p.x = interval{0, max(most, 1e-9) * 1.3} // room for the number
 		p.text(p.left, p.top-14, head, style{size: 13, weight: 600})
-		for _, v := range ticks(p.x, 5) {
+		at := ticks(p.x, 5)
+		for _, v := range at {
 			p.line(p.px(v), p.top-4, p.px(v), p.top+p.height, rule, 1)
-			p.text(p.px(v), p.top+p.height+17, tidy(v), style{size: 11, colour: soft, anchor: "middle"})
+			p.text(p.px(v), p.top+p.height+17, tidy(at)(v), style{size: 11, colour: soft, anchor: "middle"})
 		}
 		for row, r := range races {
 			y, colour, s := p.top+(float64(row)+.5)*rowHeight, modelColour[kind(r.Model)], value(r)
@@ -288,11 +305,7 @@ func plotRace(file, subtitle string, races []race) error {
 			if r.Reached < r.Runs {
 				text += fmt.Sprintf(" (%d of %d runs)", r.Reached, r.Runs)
 			}
-			anchor, x := "start", p.px(s.High)+11
-			if x > p.left+p.width-30 {
-				anchor, x = "end", p.px(s.Low)-11
-			}
-			p.text(x, y+4, text, style{size: 12, anchor: anchor})
+			p.text(p.px(s.High)+11, y+4, text, style{size: 12})
 		}
 	}
 	return c.save(file, title)

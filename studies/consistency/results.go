@@ -43,10 +43,10 @@ type result struct {
 	Column       string  // that the loss is from; "": none
 	Points       []point // with finite losses only
 	Differential map[int]int64
-	Split        map[string]float64   // shares of the time, over all workers
-	SplitWorkers map[string][]float64 // and by worker, where there is a list
-	Missing      *float64             // most updates that a read lacked
-	MissingBound *float64             // and how many it might have lacked
+	Split        split    // of all workers together; zero: not known
+	SplitWorkers []split  // and of each
+	Missing      *float64 // most updates that a read lacked
+	MissingBound *float64 // and how many it might have lacked
 }
 
 // last is the last finite loss; NaN if there is none.
@@ -60,12 +60,33 @@ func (r *result) last() float64 {
 // summary is what this study needs of summary.json. Other fields are left alone,
 // those that an older perdure does not write are nil.
 type summary struct {
-	Clocks       int                        `json:"clocks"`
-	WallSeconds  float64                    `json:"wall_seconds"`
-	Differential map[int]int64              `json:"clock_differential"`
-	TimeSplit    map[string]json.RawMessage `json:"time_split"`
-	Missing      json.RawMessage            `json:"missing_updates"`
-	MissingBound json.RawMessage            `json:"missing_bound"`
+	WallSeconds  float64       `json:"wall_seconds"`
+	Differential map[int]int64 `json:"clock_differential"`
+	TimeSplit    struct {
+		Compute       float64 `json:"compute"`
+		Staleness     float64 `json:"staleness"`
+		Communication float64 `json:"communication"`
+		Workers       []struct {
+			Compute       float64 `json:"compute_s"`
+			Staleness     float64 `json:"staleness_s"`
+			Communication float64 `json:"communication_s"`
+		} `json:"workers"`
+	} `json:"time_split"`
+	Missing      map[int]int64 `json:"missing_updates"`
+	MissingBound *float64      `json:"missing_bound"`
+}
+
+// split is the shares of a time by what it went to, in the order of splitKinds.
+type split [3]float64
+
+func (s split) known() bool { return s != split{} }
+
+// shares makes seconds into shares.
+func (s split) shares() split {
+	if all := s[0] + s[1] + s[2]; all > 0 {
+		return split{s[0] / all, s[1] / all, s[2] / all}
+	}
+	return split{}
 }
 
 // readResult reads the folder of a run that has ended; os.ErrNotExist: it has not.
@@ -103,40 +124,17 @@ func (r *result) readSummary(file string) error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	r.Seconds, r.Differential = s.WallSeconds, s.Differential
-	r.Missing, r.MissingBound = most(s.Missing), most(s.MissingBound)
-	r.Split, r.SplitWorkers = map[string]float64{}, map[string][]float64{}
-	for name, raw := range s.TimeSplit {
-		var one float64
-		var each []float64
-		switch {
-		case json.Unmarshal(raw, &one) == nil:
-			r.Split[name] = one
-		case json.Unmarshal(raw, &each) == nil && len(each) > 0:
-			r.SplitWorkers[name] = each
-			for _, v := range each {
-				r.Split[name] += v / float64(len(each))
-			}
+	r.MissingBound = s.MissingBound
+	for n, reads := range s.Missing {
+		if v := float64(n); reads > 0 && (r.Missing == nil || v > *r.Missing) {
+			r.Missing = &v
 		}
+	}
+	r.Split = split{s.TimeSplit.Compute, s.TimeSplit.Staleness, s.TimeSplit.Communication}
+	for _, w := range s.TimeSplit.Workers {
+		r.SplitWorkers = append(r.SplitWorkers, split{w.Compute, w.Staleness, w.Communication}.shares())
 	}
 	return nil
-}
-
-// most reads a number, or the highest key of a histogram; nil: neither.
-func most(raw json.RawMessage) *float64 {
-	var one *float64
-	if len(raw) == 0 || json.Unmarshal(raw, &one) == nil {
-		return one
-	}
-	var histogram map[int]int64
-	if json.Unmarshal(raw, &histogram) != nil {
-		return nil
-	}
-	for key, count := range histogram {
-		if v := float64(key); count > 0 && (one == nil || v > *one) {
-			one = &v
-		}
-	}
-	return one
 }
 
 // readSeries takes the evaluations from series.csv, its columns by name.

@@ -235,6 +235,9 @@ func (rn *runner) keepEnd(folder string, r run, late bool, output string) error 
 	default:
 		return fmt.Errorf("%s: %s (perdure %s)", r, why, strings.Join(r.arguments(rn.settings), " "))
 	}
+	if err := os.MkdirAll(folder, 0o777); err != nil { // it may have ended before it made one
+		return err
+	}
 	return os.WriteFile(filepath.Join(folder, endFile), []byte(end+"\n"+why+"\n"), 0o666)
 }
 

@@ -16,10 +16,15 @@ var (
 	splitColour = map[string]string{"compute": "#c3cad4", "staleness": "#e9b44c", "communication": "#5b6b7f"}
 )
 
+// lineWidth lets a line that lies on another be seen: what is drawn later is
+// thinner.
+var lineWidth = map[string]float64{"bsp": 2.8, "ssp": 2.4, "essp": 1.5}
+
 const (
 	ink    = "#22262b"
 	soft   = "#69707a" // of what is read second
 	rule   = "#e6e8eb" // of the grid
+	axis   = "#b4bac2"
 	family = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 )
 
@@ -139,20 +144,23 @@ func (p *panel) py(v float64) float64 {
 	return p.top + p.height*(1-min(max(share, -2), 3))
 }
 
-// grid draws the horizontal lines with their values, and the values below.
-func (p *panel) grid(title string, xTicks, yTicks []float64, xText, yText func(float64) string) {
+// grid draws the horizontal lines with their values, and the values below with
+// their unit. Without yText values are written as numbers.
+func (p *panel) grid(title, unit string, xTicks, yTicks []float64, yText func(float64) string) {
+	if yText == nil {
+		yText = tidy(yTicks)
+	}
 	for _, v := range yTicks {
-		colour := rule
-		if v == p.y.low {
-			colour = "#b4bac2"
-		}
-		p.line(p.left, p.py(v), p.left+p.width, p.py(v), colour, 1)
+		p.line(p.left, p.py(v), p.left+p.width, p.py(v), rule, 1)
 		p.text(p.left-7, p.py(v)+3.8, yText(v), style{size: 11, colour: soft, anchor: "end"})
 	}
+	foot := p.top + p.height
+	p.line(p.left, foot, p.left+p.width, foot, axis, 1)
 	for _, v := range xTicks {
-		p.line(p.px(v), p.top+p.height, p.px(v), p.top+p.height+4, "#b4bac2", 1)
-		p.text(p.px(v), p.top+p.height+17, xText(v), style{size: 11, colour: soft, anchor: "middle"})
+		p.line(p.px(v), foot, p.px(v), foot+4, axis, 1)
+		p.text(p.px(v), foot+17, tidy(xTicks)(v), style{size: 11, colour: soft, anchor: "middle"})
 	}
+	p.text(p.left+p.width, foot+32, unit, style{size: 11, colour: soft, anchor: "end"})
 	p.text(p.left, p.top-9, title, style{size: 13, weight: 600})
 }
 
@@ -179,12 +187,18 @@ func ticks(i interval, n int) (at []float64) {
 		}
 	}
 	for k := math.Ceil(i.low/step - 1e-9); k*step <= i.high+1e-9*step; k++ {
-		at = append(at, k*step)
+		at = append(at, k*step+0) // +0: no minus zero
 	}
 	return at
 }
 
-// tidy writes a tick's value without the noise of its last bits.
-func tidy(v float64) string {
-	return strings.ReplaceAll(strconv.FormatFloat(round(v), 'f', -1, 64), "-", "−")
+// tidy writes ticks, all with as many digits as their distance needs.
+func tidy(at []float64) func(float64) string {
+	digits := 0
+	if len(at) > 1 {
+		digits = max(0, -int(math.Floor(math.Log10(at[1]-at[0])+1e-9)))
+	}
+	return func(v float64) string {
+		return strings.ReplaceAll(strconv.FormatFloat(v, 'f', digits, 64), "-", "−")
+	}
 }
