@@ -105,6 +105,7 @@ func TestStudy(t *testing.T) {
 	}
 	log := filepath.Join(dir, "log")
 	t.Setenv(pretend, log)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
