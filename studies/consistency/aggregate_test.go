@@ -48,12 +48,13 @@ func TestOutcome(t *testing.T) {
 		clocks int
 		want   string
 	}{
-		{"down", line(10, 5, 4, 3), 20, falls},
-		{"a little above its least", line(10, 5, 3, 3.1), 20, falls},
-		{"up again", line(10, 5, 3, 3.2), 20, rises},
-		{"above the first", line(10, 5, 3, 5.1), 20, diverged},
+		{"down", line(1, 5, 4, 3, 3, 3, 3), 5, falls},
+		{"a little above its least", line(1, 5, 3, 3.1, 3.1, 3.1, 3.1), 5, falls},
+		{"up again", line(1, 5, 3, 3.2, 3.2, 3.2, 3.2), 5, rises},
+		{"up for one evaluation, at its end", line(1, 5, 3, 3, 3, 3, 4), 5, falls},
+		{"above the first", line(1, 5, 3, 5.1, 5.1, 5.1, 5.1), 5, diverged},
 		{"no loss towards the end", line(1, 5, 4, 3, 2), 100, diverged},
-		{"the last evaluation before the end", line(1, 5, 4, 3, 2, 1), 5, falls},
+		{"the last evaluation before the end", line(1, 5, 3, 3, 3, 3, 3), 7, falls},
 		{"none", nil, 10, diverged},
 	} {
 		if got := outcome(c.points, c.clocks); got != c.want {
@@ -174,7 +175,7 @@ func TestReadResult(t *testing.T) {
 	// What an older perdure writes has no time split, and null is not zero.
 	write("summary.json", `{"wall_seconds": 2, "time_split": null, "clock_differential": {"-4": 1, "0": 3}, "missing_bound": null}`)
 	res, err := readResult(folder, r, []string{"test_rmse"})
-	if err != nil || res.Outcome != falls || res.Seconds != 2 || res.last() != 3.9 || res.Split.known() || res.Missing != nil || res.MissingBound != nil || res.Differential[-4] != 1 {
+	if err != nil || res.Outcome != rises || res.Seconds != 2 || res.last() != 4.15 || res.Split.known() || res.Missing != nil || res.MissingBound != nil || res.Differential[-4] != 1 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	write("summary.json", `{"wall_seconds": 2, "missing_updates": {"0": 4, "5": 1, "9": 0}, "missing_bound": 28,

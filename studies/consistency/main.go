@@ -49,7 +49,7 @@ type settings struct {
 	Workers, Rank     int
 	LR, Start         float64 // the step size (0: search), and where the search starts
 	Bisections        int
-	Share             float64 // of the largest step size, in time-split and time-to-loss
+	Share, Gentle     float64 // of the largest step size, in convergence and in all else
 	ComputeMs         int
 	Jitter, Straggler string
 	Target            float64 // loss of time-to-loss; 0: what bsp has half way
@@ -84,7 +84,7 @@ func study(ctx context.Context, args []string, screen io.Writer) error {
 	if err := runner.runAll(ctx, plan); err != nil {
 		return err
 	}
-	p := newPage(s, machineNow(s.Perdure), rates, trials, runner.of(plan))
+	p := newPage(s, machineNow(), rates, trials, runner.of(plan))
 	if err := p.write(s.Out); err != nil {
 		return err
 	}
@@ -112,7 +112,8 @@ func parseFlags(args []string) (settings, error) {
 	f.Float64Var(&s.LR, "lr", 0, "step size; 0: the largest at which bsp stands, found by a search")
 	f.Float64Var(&s.Start, "lr-start", 0.01, "step size at which the search starts")
 	f.IntVar(&s.Bisections, "bisections", 3, "halvings of the interval, on a log scale, once the search has one")
-	f.Float64Var(&s.Share, "lr-share", 0.5, "part of the largest step size that time-split and time-to-loss use")
+	f.Float64Var(&s.Share, "lr-share", 1, "part of the largest step size that convergence uses")
+	f.Float64Var(&s.Gentle, "lr-gentle", 0.5, "part of the largest step size that the other parts use")
 	f.IntVar(&s.ComputeMs, "compute-ms", 10, "least time that a clock computes, waited and not worked")
 	f.StringVar(&s.Jitter, "jitter", "jitter*2:worker:*@0s", "`fault` of differentials and of time-split with compute-ms")
 	f.StringVar(&s.Straggler, "straggler", "slow*3:worker:1@0s", "`fault` of convergence and time-to-loss")
@@ -128,7 +129,7 @@ func parseFlags(args []string) (settings, error) {
 	list(f, &s.Seeds, "seeds", "1,2,3", "seeds of convergence and time-to-loss; the others take the first", strconv.Atoi)
 	list(f, &s.Fractions, "fractions", "0.01,0.1", "parts of the data in one clock; 0: the workload's own batch", number)
 	list(f, &s.Clocks, "clocks", "600,150", "clocks of a run, for each of -fractions", strconv.Atoi)
-	list(f, &s.Losses, "loss", "train_rmse,test_loss", "columns to take for the loss: the first that a run has", word)
+	list(f, &s.Losses, "loss", "test_rmse,test_loss", "columns to take for the loss: the first that a run has", word)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -163,8 +164,8 @@ func (s settings) check() error {
 		return fmt.Errorf("-clocks %d; choose at least %d", slices.Min(s.Clocks), evaluations/4)
 	case !slices.Contains(s.Kinds, "bsp"):
 		return errors.New("-kinds needs bsp, which the others are compared with")
-	case !(s.Start > 0) || s.LR < 0 || !(s.Share > 0):
-		return errors.New("-lr-start and -lr-share must be above 0, and -lr not below it")
+	case !(s.Start > 0) || s.LR < 0 || !(s.Share > 0) || !(s.Gentle > 0):
+		return errors.New("-lr-start, -lr-share and -lr-gentle must be above 0, and -lr not below it")
 	}
 	if _, err := os.Stat(s.Perdure); err != nil && !s.Report {
 		return fmt.Errorf("%s is not there; build it with make build", s.Perdure)

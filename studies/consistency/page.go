@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -37,11 +36,11 @@ type page struct {
 
 // machine is what the study ran on.
 type machine struct {
-	Cores                  int
-	CPU, Go, Perdure, Date string
+	Cores         int
+	CPU, Go, Date string
 }
 
-func machineNow(program string) machine {
+func machineNow() machine {
 	m := machine{Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(), Date: time.Now().Format(time.DateOnly)}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for l := range strings.Lines(string(text)) {
@@ -49,9 +48,6 @@ func machineNow(program string) machine {
 				m.CPU = strings.TrimSpace(value)
 			}
 		}
-	}
-	if text, err := exec.Command(program, "version").Output(); err == nil {
-		m.Perdure = strings.TrimSpace(string(text))
 	}
 	return m
 }
@@ -130,6 +126,15 @@ func (r readRow) Newer() (share float64) {
 		}
 	}
 	return share
+}
+
+// Programs are the versions of perdure that the runs are of.
+func (p *page) Programs() string {
+	versions, _ := group(p.Results, func(r *result) string { return r.Program })
+	if len(versions) == 1 {
+		return versions[0]
+	}
+	return "several versions, so that parts may not compare: " + strings.Join(versions, ", ")
 }
 
 // slow says in a few words how the straggler is slow.
@@ -285,7 +290,7 @@ func (p *page) plot(folder string) error {
 
 // tables are the study's numbers, tidy: one row is one observation.
 func (p *page) tables() map[string][][]string {
-	runs := [][]string{{"part", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault", "outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound"}}
+	runs := [][]string{{"part", "version", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault", "outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound"}}
 	steps := [][]string{{"fraction", "step_size", "seed", "outcome", "last_loss"}}
 	reads := [][]string{{"model", "seed", "differential", "reads", "share"}}
 	curves := [][]string{{"fraction", "model", "seed", "step_size", "clock", "seconds", "loss"}}
@@ -297,7 +302,7 @@ func (p *page) tables() map[string][][]string {
 		}
 	}
 	for _, r := range p.Results {
-		runs = append(runs, record(r.Part, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
+		runs = append(runs, record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
 		switch r.Part {
 		case differentials:
 			h := shares(r.Differential)

@@ -17,14 +17,19 @@ import (
 
 // How a run ended.
 const (
-	falls    = "falls"       // its last loss is its least, or nearly
-	rises    = "turns up"    // its last loss is above rising times its least
-	diverged = "diverges"    // a loss or an update was no finite number, or the last loss is above the first
+	falls    = "falls"       // it ends at its least loss, or nearly
+	rises    = "turns up"    // it ends above rising times its least loss
+	diverged = "diverges"    // a loss or an update was no finite number, or it ends above its first loss
 	timedOut = "is too slow" // it was ended
 )
 
-// rising is how far the last loss must be above the least to count as rising.
-const rising = 1.05
+// rising is how far a run must end above its least loss to count as rising. It
+// ends where the median of its last evaluations is: a single one may be high or low
+// where the loss swings.
+const (
+	rising  = 1.05
+	lastFew = evaluations / 10
+)
 
 // endFile says why a run has no summary: its first line is how it ended.
 const endFile = "end.txt"
@@ -38,6 +43,7 @@ type point struct {
 // result is what a run's folder says.
 type result struct {
 	run
+	Program      string // the version of perdure that ran it
 	Outcome      string
 	Seconds      float64 // of the whole run
 	Column       string  // that the loss is from; "": none
@@ -49,12 +55,27 @@ type result struct {
 	MissingBound *float64 // and how many it might have lacked
 }
 
-// last is the last finite loss; NaN if there is none.
+// last is where the run ended, see rising; NaN where it has no finite losses up
+// to its end.
 func (r *result) last() float64 {
-	if len(r.Points) == 0 || r.Outcome == diverged && r.Points[len(r.Points)-1].Clock < r.Clocks {
+	if len(r.Points) == 0 || r.Outcome == diverged && !complete(r.Points, r.Clocks) {
 		return math.NaN()
 	}
-	return r.Points[len(r.Points)-1].Loss
+	return endOf(r.Points)
+}
+
+func endOf(points []point) float64 {
+	var losses []float64
+	for _, p := range points[max(0, len(points)-lastFew):] {
+		losses = append(losses, p.Loss)
+	}
+	return spreadOf(losses).Mid
+}
+
+// complete reports whether the points go on to the run's end. The last evaluation
+// may be a little before it; one that is missing was not finite.
+func complete(points []point, clocks int) bool {
+	return len(points) > 0 && points[len(points)-1].Clock >= clocks-2*max(1, clocks/evaluations)
 }
 
 // summary is what this study needs of summary.json. Other fields are left alone,
@@ -100,6 +121,17 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked, err := os.ReadFile(filepath.Join(folder, "run.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a run that ended at once has none
+		return nil, err
+	}
+	var program struct {
+		Version string `json:"version"`
+	}
+	if err := json.Unmarshal(asked, &program); err != nil && len(asked) > 0 {
+		return nil, fmt.Errorf("%s/run.json: %w", folder, err)
+	}
+	res.Program = program.Version
 	if err := res.readSeries(filepath.Join(folder, "series.csv"), columns); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -208,20 +240,19 @@ func hasTest(header, row []string) bool {
 	return false
 }
 
-// outcome says how a run of so many clocks ended. The last evaluation may be a
-// few before its end; one that stops earlier was not finite any more.
+// outcome says how a run of so many clocks ended.
 func outcome(points []point, clocks int) string {
-	if len(points) == 0 || points[len(points)-1].Clock < clocks-2*max(1, clocks/evaluations) {
+	if !complete(points, clocks) {
 		return diverged
 	}
-	first, last, least := points[0].Loss, points[len(points)-1].Loss, math.Inf(1)
+	end, least := endOf(points), math.Inf(1)
 	for _, p := range points {
 		least = min(least, p.Loss)
 	}
 	switch {
-	case last > first:
+	case end > points[0].Loss:
 		return diverged
-	case last > rising*least:
+	case end > rising*least:
 		return rises
 	}
 	return falls

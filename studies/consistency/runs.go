@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		}
 	}
 	fraction, clocks := s.Fractions[0], s.Clocks[0]
-	gentle := round(rates[fraction] * s.Share)
+	gentle := round(rates[fraction] * s.Gentle)
 	for _, part := range s.Parts {
 		r := run{Part: part, Fraction: fraction, Clocks: clocks, Rate: gentle, ComputeMs: s.ComputeMs}
 		switch part {
@@ -93,7 +94,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		case convergence:
 			r.Fault = s.Straggler
 			for i, f := range s.Fractions {
-				r.Fraction, r.Clocks, r.Rate = f, s.Clocks[i], rates[f]
+				r.Fraction, r.Clocks, r.Rate = f, s.Clocks[i], round(rates[f]*s.Share)
 				add(bounded(s.Staleness), s.Seeds, r)
 			}
 		case timeSplit:
@@ -217,19 +218,19 @@ func (rn *runner) run(ctx context.Context, r run) (*result, error) {
 }
 
 // nonFinite is how perdure says that the training left the numbers.
-const nonFinite = "NaN or Inf"
+var nonFinite = regexp.MustCompile(`NaN or Inf|training diverged`)
 
 // keepEnd writes down why a run has no summary, where that is a result: it
 // diverged, or took too long. Anything else is an error.
 func (rn *runner) keepEnd(folder string, r run, late bool, output string) error {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	why := lines[len(lines)-1]
-	if i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, nonFinite) }); i >= 0 {
+	if i := slices.IndexFunc(lines, nonFinite.MatchString); i >= 0 {
 		why = lines[i]
 	}
 	end := diverged
 	switch {
-	case strings.Contains(why, nonFinite):
+	case nonFinite.MatchString(why):
 	case late:
 		end, why = timedOut, "ended after "+rn.Timeout.String()
 	default:
