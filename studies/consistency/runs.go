@@ -287,7 +287,7 @@ func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, tri
 			}
 			trials = append(trials, t)
 			last := t.Results[len(t.Results)-1]
-			fmt.Fprintf(rn.screen, "step size %s: loss %s %s\n", last.run, short(last.last()), last.Outcome)
+			fmt.Fprintf(rn.screen, "%s  %5.1f s, loss %s %s\n", last.run, last.Seconds, short(last.last()), last.Outcome)
 			return t.Stands, nil
 		})
 		if err != nil {
