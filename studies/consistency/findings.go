@@ -124,6 +124,7 @@ func (t trained) Found() []string {
 	if tried["ssp"] == 0 || tried["essp"] == 0 {
 		return found
 	}
+	found = append(found, t.endsFound()...)
 	ssp, essp := strings.Join(bad["ssp"], ", "), strings.Join(bad["essp"], ", ")
 	switch {
 	case ssp == "" && essp == "":
@@ -138,6 +139,20 @@ func (t trained) Found() []string {
 		found = append(found, "ssp does not just fall at s = "+ssp+", essp at s = "+essp+". In the paper essp falls at every s that was tried. "+lateAnyway)
 	}
 	return found
+}
+
+// endsFound holds the losses at the largest staleness beside each other.
+func (t trained) endsFound() []string {
+	list := stalenesses(t.Models)
+	if len(list) == 0 {
+		return nil
+	}
+	s := list[len(list)-1]
+	ssp, essp, bsp := t.Last["ssp:"+s], t.Last["essp:"+s], t.Last["bsp"]
+	if !(ssp.High-ssp.Low >= 0 && essp.High-essp.Low >= 0) { // some run has none
+		return nil
+	}
+	return []string{fmt.Sprintf("At s = %s the loss at the end is %s under ssp and %s under essp, beside %s under bsp. %s", s, ssp, essp, bsp, apart(ssp, essp))}
 }
 
 const lateAnyway = "One cause may be the straggler: if one worker is always the slowest, its updates come up to s clocks late under both, and pushing them cannot help."
@@ -219,10 +234,10 @@ func (p *page) RaceFound() (found []string) {
 	return found
 }
 
-// apart says whether the seeds of two settings tell them apart.
+// apart says whether the seeds tell two settings apart.
 func apart(a, b spread) string {
 	if a.High < b.Low || b.High < a.Low {
-		return "The seeds' ranges do not overlap."
+		return "The ranges of the seeds do not overlap."
 	}
-	return "The seeds' ranges overlap: that is no clear difference."
+	return "The ranges of the seeds overlap: that is no clear difference."
 }

@@ -176,7 +176,13 @@ func newTrained(fraction float64, i int, results []*result) trained {
 		var last, seconds []float64
 		for _, r := range rs {
 			t.Outcomes[m] = append(t.Outcomes[m], r.Outcome)
-			last, seconds = append(last, r.last()), append(seconds, r.Seconds)
+			seconds = append(seconds, r.Seconds)
+			switch end := r.last(); {
+			case !math.IsNaN(end):
+				last = append(last, end)
+			case r.Outcome == diverged:
+				last = append(last, math.Inf(1))
+			}
 		}
 		t.Last[m], t.Seconds[m] = spreadOf(last), spreadOf(seconds)
 	}

@@ -198,7 +198,7 @@ func drawOutcomes(p *panel, models []string, outcomes map[string][]string) {
 	y := p.top + 14
 	for _, m := range models {
 		if text := unusual(outcomes[m]); text != "" {
-			p.text(p.left+p.width-2, y, kind(m)+" "+text, style{size: 11, weight: 600, colour: modelColour[kind(m)], anchor: "end"})
+			p.text(p.left+p.width-2, y, kind(m)+" "+text, style{size: 11, weight: 600, colour: modelColour[kind(m)], anchor: "end", halo: true})
 			y += 15
 		}
 	}
@@ -207,7 +207,7 @@ func drawOutcomes(p *panel, models []string, outcomes map[string][]string) {
 // unusual says how many of the runs ended otherwise than falling; "": none.
 func unusual(outcomes []string) string {
 	var parts []string
-	for _, o := range []string{rises, diverged, timedOut} {
+	for _, o := range []string{swings, rises, diverged, timedOut} {
 		n := 0
 		for _, got := range outcomes {
 			if got == o {

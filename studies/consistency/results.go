@@ -17,7 +17,8 @@ import (
 
 // How a run ended.
 const (
-	falls    = "falls"       // it ends at its least loss, or nearly
+	falls    = "falls"       // it goes down, and stays there
+	swings   = "swings"      // it ends at its least loss, or nearly, but was swinging times above it before
 	rises    = "turns up"    // it ends above rising times its least loss
 	diverged = "diverges"    // a loss or an update was no finite number, or it ends above its first loss
 	timedOut = "is too slow" // it was ended
@@ -27,8 +28,9 @@ const (
 // ends where the median of its last evaluations is: a single one may be high or low
 // where the loss swings.
 const (
-	rising  = 1.05
-	lastFew = evaluations / 10
+	rising   = 1.05
+	swinging = 1.1 // times the least loss before: the loss swings
+	lastFew  = evaluations / 10
 )
 
 // endFile says why a run has no summary: its first line is how it ended.
@@ -45,6 +47,7 @@ type result struct {
 	run
 	Program      string // the version of perdure that ran it
 	Outcome      string
+	Cut          bool    // it has no summary, see endFile
 	Seconds      float64 // of the whole run
 	Column       string  // that the loss is from; "": none
 	Points       []point // with finite losses only
@@ -58,7 +61,7 @@ type result struct {
 // last is where the run ended, see rising; NaN where it has no finite losses up
 // to its end.
 func (r *result) last() float64 {
-	if len(r.Points) == 0 || r.Outcome == diverged && !complete(r.Points, r.Clocks) {
+	if r.Cut || !complete(r.Points, r.Clocks) {
 		return math.NaN()
 	}
 	return endOf(r.Points)
@@ -136,7 +139,7 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 		return nil, err
 	}
 	if word, _, ended := strings.Cut(string(end), "\n"); ended {
-		res.Outcome = word
+		res.Outcome, res.Cut = word, true
 		if n := len(res.Points); n > 0 {
 			res.Seconds = res.Points[n-1].Seconds
 		}
@@ -245,15 +248,18 @@ func outcome(points []point, clocks int) string {
 	if !complete(points, clocks) {
 		return diverged
 	}
-	end, least := endOf(points), math.Inf(1)
+	end, least, swung := endOf(points), math.Inf(1), false
 	for _, p := range points {
 		least = min(least, p.Loss)
+		swung = swung || p.Loss > swinging*least
 	}
 	switch {
 	case end > points[0].Loss:
 		return diverged
 	case end > rising*least:
 		return rises
+	case swung:
+		return swings
 	}
 	return falls
 }

@@ -132,7 +132,7 @@ func TestStudy(t *testing.T) {
 		"ratings.csv", "perdure of a test;", "rank 16", "(differentials.svg)", "(convergence-2-per-second.svg)", "(time-split.svg)", "(time-to-loss.svg)",
 		"Under bsp every read has a differential of −1", "At every s above 0 the differentials of essp are closer together",
 		"ssp does not just fall at s = 3, 15; essp falls at every s. So it is in the paper.", "`vap:1` | 2 of 2",
-		"| `ssp:15` |", "diverges 2/2",
+		"| `ssp:15` | ∞ | diverges 2/2 |",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page does not say %q", want)

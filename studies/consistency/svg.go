@@ -57,7 +57,7 @@ func px(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f
 type style struct {
 	size, weight   float64
 	colour, anchor string // anchor: start, middle or end
-	turned         bool   // by a quarter, to read upwards
+	halo           bool   // it stands on lines
 }
 
 func (c *canvas) text(x, y float64, s string, t style) {
@@ -74,8 +74,8 @@ func (c *canvas) text(x, y float64, s string, t style) {
 	if t.anchor != "" {
 		extra += fmt.Sprintf(` text-anchor="%s"`, t.anchor)
 	}
-	if t.turned {
-		extra += fmt.Sprintf(` transform="rotate(-90 %s %s)"`, px(x), px(y))
+	if t.halo {
+		extra += ` paint-order="stroke" stroke="#ffffff" stroke-width="3.5" stroke-linejoin="round"`
 	}
 	fmt.Fprintf(c, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", px(x), px(y), px(t.size), t.colour, extra, html.EscapeString(s))
 }
