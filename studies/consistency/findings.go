@@ -19,7 +19,7 @@ const (
 // ReadsFound is about the clock differentials.
 func (p *page) ReadsFound() (found []string) {
 	byName := map[string]readRow{}
-	var older, wider, narrower []string
+	var older, wider, narrower, newer []string
 	atMinus1, at0 := []float64{}, []float64{}
 	for _, r := range p.Reads {
 		byName[r.Model] = r
@@ -46,6 +46,9 @@ func (p *page) ReadsFound() (found []string) {
 		if kind(r.Model) != "ssp" || !has || staleness(r.Model) == 0 {
 			continue
 		}
+		if e.Mean > r.Mean {
+			newer = append(newer, fmt.Sprint(staleness(r.Model)))
+		}
 		if e.Deviation < r.Deviation {
 			narrower = append(narrower, fmt.Sprint(staleness(r.Model)))
 		} else {
@@ -54,6 +57,14 @@ func (p *page) ReadsFound() (found []string) {
 	}
 	if len(narrower)+len(wider) == 0 {
 		return found
+	}
+	switch tried := len(narrower) + len(wider); len(newer) {
+	case tried:
+		found = append(found, "At every s above 0 the reads of essp are newer in the mean than those of ssp.")
+	case 0:
+		found = append(found, "At no s above 0 are the reads of essp newer in the mean than those of ssp.")
+	default:
+		found = append(found, fmt.Sprintf("The reads of essp are newer in the mean than those of ssp at s = %s, not at the other s above 0.", strings.Join(newer, ", ")))
 	}
 	switch {
 	case len(wider) == 0:

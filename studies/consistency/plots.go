@@ -46,7 +46,7 @@ func stalenesses(models []string) (list []string) {
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
 	list := stalenesses(models)
 	title := "How old is what a worker reads?"
-	c := cellsCanvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less the reader's own clock")
+	c := cellsCanvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
 	c.legend(24, 82, presentKinds(models), modelColour)
 	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
