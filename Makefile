@@ -19,6 +19,7 @@ COUNT    ?= 6
 PACKAGES ?= ./...
 RESULTS  ?= docs/bench/$(shell date +%F).md
 BENCH    ?=
+STUDY    ?=
 
 .PHONY: help
 help: ## say what each target does
@@ -76,6 +77,10 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 	printf '```\n\n`go test -bench . -count %s %s`, by benchstat\n\n```\n' '$(COUNT)' '$(PACKAGES)'; cat bin/benchstat.txt; \
 	printf '```\n'; } > $(RESULTS)
 	@echo "kept in $(RESULTS)"
+
+.PHONY: study-consistency
+study-consistency: build ## compare the consistency models as the ESSP paper does; STUDY='-data FILE …' has its flags, STUDY=-quick is a smoke test
+	$(GO) run ./studies/consistency $(STUDY)
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

@@ -36,7 +36,7 @@ var layers = map[string]int{
 
 	"supervisor": 4, "workload": 4, "study": 4, "dashboard": 4,
 
-	"cmd": 5, "examples": 5,
+	"cmd": 5, "examples": 5, "studies": 5,
 
 	"sim": 6,
 }

@@ -1,0 +1,386 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/csv"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+)
+
+//go:embed page.md.tmpl
+var pageTemplate string
+
+// page is what the template is filled with.
+type page struct {
+	Study   settings
+	Machine machine
+	Rates   map[float64]float64
+	Trials  []trial
+	Results []*result
+	Loss    string // the column
+
+	Reads   []readRow
+	Trained []trained
+	SplitOf [2][]splitBar // with compute-ms, and without
+	Target  float64
+	Races   []race
+}
+
+// machine is what the study ran on.
+type machine struct {
+	Cores         int
+	CPU, Go, Date string
+}
+
+func machineNow() machine {
+	m := machine{Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(), Date: time.Now().Format(time.DateOnly)}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for l := range strings.Lines(string(text)) {
+			if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+			}
+		}
+	}
+	return m
+}
+
+// readRow says how old one model's reads were.
+type readRow struct {
+	Model                 string
+	Shares                histogram
+	Mean, Deviation       float64
+	Oldest                int
+	Missing, MissingBound *float64
+}
+
+// trained is how training went at one fraction of the data in a clock.
+type trained struct {
+	Fraction float64
+	Name     string // of its plots
+	Models   []string
+	Curves   map[string][]curvePoint
+	Outcomes map[string][]string
+	Last     map[string]spread
+	Seconds  map[string]spread
+}
+
+func newPage(s settings, m machine, rates map[float64]float64, trials []trial, results []*result) *page {
+	p := &page{Study: s, Machine: m, Rates: rates, Trials: trials, Results: results, Loss: "loss"}
+	for _, r := range results {
+		if r.Column != "" {
+			p.Loss = r.Column
+			break
+		}
+	}
+	p.readAges()
+	for i, f := range s.Fractions {
+		rs := where(p.part(convergence), func(r *result) bool { return r.Fraction == f })
+		if len(rs) > 0 {
+			p.Trained = append(p.Trained, newTrained(f, i, rs))
+		}
+	}
+	for i, ms := range []bool{true, false} {
+		for _, r := range p.part(timeSplit) {
+			if (r.ComputeMs > 0) == ms && r.Split.known() {
+				p.SplitOf[i] = append(p.SplitOf[i], splitBar{r.Model, r.Split})
+			}
+		}
+	}
+	p.race()
+	return p
+}
+
+// HasSplit reports whether the time of any run is known.
+func (p *page) HasSplit() bool { return len(p.SplitOf[0])+len(p.SplitOf[1]) > 0 }
+
+// Precision is how far the largest step size may be from the one that was found.
+func (p *page) Precision() string {
+	return short(math.Pow(2, math.Pow(.5, float64(p.Study.Bisections))))
+}
+
+// Steps says which step size each fraction has.
+func (p *page) Steps() (lines []string) {
+	for _, f := range p.Study.Fractions {
+		text := format(p.Rates[f])
+		if f > 0 {
+			text += " at " + percent(f) + " of the data in a clock"
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// Newer is the share of reads at 0 or above.
+func (r readRow) Newer() (share float64) {
+	for d, v := range r.Shares {
+		if d >= 0 {
+			share += v
+		}
+	}
+	return share
+}
+
+// Programs are the versions of perdure that the runs are of.
+func (p *page) Programs() string {
+	versions, _ := group(p.Results, func(r *result) string { return r.Program })
+	if len(versions) == 1 {
+		return versions[0]
+	}
+	return "several versions, so that parts may not compare: " + strings.Join(versions, ", ")
+}
+
+// slow says in a few words how the straggler is slow.
+func (p *page) slow() string {
+	kind, target, _ := strings.Cut(p.Study.Straggler, ":")
+	times, isSlow := strings.CutPrefix(kind, "slow*")
+	target, when, _ := strings.Cut(target, "@")
+	switch {
+	case p.Study.Straggler == "":
+		return "no worker made slow"
+	case isSlow && when == "0s" && strings.HasPrefix(target, "worker:") && !strings.HasSuffix(target, "*"):
+		return fmt.Sprintf("one worker of %d is %s times slower", p.Study.Workers, times)
+	}
+	return p.Study.Straggler
+}
+
+func (p *page) part(name string) []*result {
+	return where(p.Results, func(r *result) bool { return r.Part == name })
+}
+
+func (p *page) readAges() {
+	for _, r := range p.part(differentials) {
+		row := readRow{Model: r.Model, Shares: shares(r.Differential), Missing: r.Missing, MissingBound: r.MissingBound}
+		row.Mean, row.Deviation = row.Shares.moments()
+		row.Oldest, _ = row.Shares.bounds(0)
+		p.Reads = append(p.Reads, row)
+	}
+}
+
+func newTrained(fraction float64, i int, results []*result) trained {
+	t := trained{
+		Fraction: fraction, Name: fmt.Sprintf("convergence-%d", i+1),
+		Curves: map[string][]curvePoint{}, Outcomes: map[string][]string{}, Last: map[string]spread{}, Seconds: map[string]spread{},
+	}
+	models, groups := group(results, byModel)
+	t.Models = models
+	for m, rs := range groups {
+		t.Curves[m] = merge(rs)
+		var last, seconds []float64
+		for _, r := range rs {
+			t.Outcomes[m] = append(t.Outcomes[m], r.Outcome)
+			seconds = append(seconds, r.Seconds)
+			switch end := r.last(); {
+			case !math.IsNaN(end):
+				last = append(last, end)
+			case r.Outcome == diverged:
+				last = append(last, math.Inf(1))
+			}
+		}
+		t.Last[m], t.Seconds[m] = spreadOf(last), spreadOf(seconds)
+	}
+	return t
+}
+
+// race works out who reaches the target when.
+func (p *page) race() {
+	models, groups := group(p.part(timeToLoss), byModel)
+	if len(models) == 0 {
+		return
+	}
+	p.Target = p.Study.Target
+	for _, q := range merge(groups["bsp"]) {
+		if p.Study.Target == 0 && q.Clock <= p.Study.Clocks[0]/2 {
+			p.Target = q.Loss.Mid
+		}
+	}
+	for _, m := range models {
+		r := race{Model: m, Runs: len(groups[m])}
+		var seconds, clocks []float64
+		for _, res := range groups[m] {
+			if at, ok := reach(res.Points, p.Target); ok {
+				seconds, clocks = append(seconds, at.Seconds), append(clocks, float64(at.Clock))
+			}
+		}
+		r.Reached, r.Seconds, r.Clocks = len(seconds), spreadOf(seconds), spreadOf(clocks)
+		p.Races = append(p.Races, r)
+	}
+}
+
+// write writes the tables, the plots, and then the page that shows them.
+func (p *page) write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	for name, rows := range p.tables() {
+		if err := writeCSV(filepath.Join(folder, name), rows); err != nil {
+			return err
+		}
+	}
+	if err := p.plot(folder); err != nil {
+		return err
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"short": short, "percent": percent, "percent0": percent0, "join": strings.Join, "format": format,
+		"unusual": func(o []string) string {
+			if u := unusual(o); u != "" {
+				return u
+			}
+			return "all fall"
+		},
+		"optional": func(v *float64) string {
+			if v == nil {
+				return "–"
+			}
+			return short(*v)
+		},
+	}).Parse(pageTemplate)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := t.Execute(&text, p); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "README.md"), []byte(text.String()), 0o666)
+}
+
+func (p *page) plot(folder string) error {
+	file := func(name string) string { return filepath.Join(folder, name+".svg") }
+	if len(p.Reads) > 0 {
+		var models []string
+		all := map[string]histogram{}
+		for _, r := range p.Reads {
+			models = append(models, r.Model)
+			all[r.Model] = r.Shares
+		}
+		if err := plotDifferentials(file(differentials), models, all); err != nil {
+			return err
+		}
+	}
+	for _, t := range p.Trained {
+		for _, by := range []string{"clock", "second"} {
+			title := "Loss per " + by
+			if t.Fraction > 0 {
+				title += ", " + percent(t.Fraction) + " of the data in a clock"
+			}
+			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the panel; %s",
+				p.Loss, len(t.Outcomes["bsp"]), p.slow())
+			if err := plotConvergence(file(t.Name+"-per-"+by), title, subtitle, t.Models, t.Curves, t.Outcomes, by == "second"); err != nil {
+				return err
+			}
+		}
+	}
+	if p.HasSplit() {
+		heads := [2]string{
+			fmt.Sprintf("a clock computes for %d ms at least, jittered", p.Study.ComputeMs),
+			fmt.Sprintf("as fast as %d cores go", p.Machine.Cores),
+		}
+		if err := plotSplit(file(timeSplit), heads, p.SplitOf); err != nil {
+			return err
+		}
+	}
+	if len(p.Races) > 0 {
+		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss, short(p.Target), p.Races[0].Runs, p.slow())
+		return plotRace(file(timeToLoss), subtitle, p.Races)
+	}
+	return nil
+}
+
+// tables are the study's numbers, tidy: one row is one observation.
+func (p *page) tables() map[string][][]string {
+	runs := [][]string{{"part", "version", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault", "outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound"}}
+	steps := [][]string{{"fraction", "step_size", "seed", "outcome", "last_loss"}}
+	reads := [][]string{{"model", "seed", "differential", "reads", "share"}}
+	curves := [][]string{{"fraction", "model", "seed", "step_size", "clock", "seconds", "loss"}}
+	split := [][]string{append([]string{"model", "compute_ms", "worker"}, splitKinds...)}
+	goals := [][]string{{"model", "seed", "target", "reached", "seconds", "clock"}}
+	for _, t := range p.Trials {
+		for _, r := range t.Results {
+			steps = append(steps, record(t.Fraction, t.Rate, r.Seed, r.Outcome, r.last()))
+		}
+	}
+	for _, r := range p.Results {
+		runs = append(runs, record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
+		switch r.Part {
+		case differentials:
+			h := shares(r.Differential)
+			for _, d := range slices.Sorted(maps.Keys(h)) {
+				reads = append(reads, record(r.Model, r.Seed, d, r.Differential[d], h[d]))
+			}
+		case convergence:
+			for _, q := range r.Points {
+				curves = append(curves, record(r.Fraction, r.Model, r.Seed, r.Rate, q.Clock, q.Seconds, q.Loss))
+			}
+		case timeSplit:
+			split = append(split, splitRows(r)...)
+		case timeToLoss:
+			at, ok := reach(r.Points, p.Target)
+			if !ok {
+				goals = append(goals, record(r.Model, r.Seed, p.Target, ok, "", ""))
+			} else {
+				goals = append(goals, record(r.Model, r.Seed, p.Target, ok, at.Seconds, at.Clock))
+			}
+		}
+	}
+	return map[string][][]string{
+		"runs.csv": runs, stepSize + ".csv": steps, differentials + ".csv": reads, convergence + ".csv": curves,
+		timeSplit + ".csv": split, timeToLoss + ".csv": goals,
+	}
+}
+
+func splitRows(r *result) (rows [][]string) {
+	if r.Split.known() {
+		rows = append(rows, record(r.Model, r.ComputeMs, "all", r.Split[0], r.Split[1], r.Split[2]))
+	}
+	for slot, w := range r.SplitWorkers {
+		rows = append(rows, record(r.Model, r.ComputeMs, slot, w[0], w[1], w[2]))
+	}
+	return rows
+}
+
+// record writes values as cells of a table; what is not known is empty.
+func record(values ...any) (row []string) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case float64:
+			if v != v {
+				row = append(row, "")
+			} else {
+				row = append(row, format(v))
+			}
+		case *float64:
+			if v == nil {
+				row = append(row, "")
+			} else {
+				row = append(row, format(*v))
+			}
+		default:
+			row = append(row, fmt.Sprint(v))
+		}
+	}
+	return row
+}
+
+func writeCSV(file string, rows [][]string) error {
+	if len(rows) == 1 { // nothing but the header: the part did not run
+		return nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(f)
+	if err := w.WriteAll(rows); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
