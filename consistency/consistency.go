@@ -60,9 +60,22 @@ func MayReuse(m perdure.Consistency, row Cached, c perdure.Clock) bool {
 	return MayRead(m, row.MinClock, c)
 }
 
-// Unread returns how many clocks a row may go unread before its reader gives its
-// subscription up, so that what is pushed follows what is worked on.
-func Unread(m perdure.Consistency) perdure.Clock { return max(8, 2*m.Staleness) }
+// A reader gives its subscription to a row up when it has not read the row for
+// mostUnread clocks; for leastUnread are enough if the row was pushed vainPushes
+// times since. So what is pushed follows what is worked on, and a row that only its
+// reader changes, once in a pass over its data, is sent once, and not again at
+// every read.
+const (
+	leastUnread = 8
+	mostUnread  = 128
+	vainPushes  = 4
+)
+
+// GiveUp reports whether a reader gives its subscription to a row up that it has
+// not read for so many clocks, in which it was pushed so many times.
+func GiveUp(unread perdure.Clock, pushes int) bool {
+	return unread > mostUnread || unread > leastUnread && pushes >= vainPushes
+}
 
 // Missing returns how many updates of clocks ≤ c + s a read at clock c with the
 // given applied vector lacks: of those that are known to exist, each slot's clocks

@@ -23,6 +23,7 @@ type cache struct {
 
 	readAt []perdure.Clock // by place: the clock at which it was read last; nil: nobody asks
 	pushed []bool          // by place: the shard sends the row when it changes; nil: it never does
+	vain   []uint8         // by place, with pushed: how often it came since it was read
 
 	left *int // bytes that the client may still cache
 	hand int  // where the search for a row to evict goes on
@@ -87,7 +88,7 @@ func (c *cache) open(t *Table) {
 	}
 	c.values, c.read = make([]float32, c.rows*c.dim), make([]*reading, c.rows)
 	if t.subscribes() {
-		c.pushed, c.readAt = make([]bool, c.rows), make([]perdure.Clock, c.rows)
+		c.pushed, c.vain, c.readAt = make([]bool, c.rows), make([]uint8, c.rows), make([]perdure.Clock, c.rows)
 	}
 }
 
@@ -108,7 +109,7 @@ func (c *cache) place(t *Table, p *part, row perdure.RowID) int {
 	c.read, c.readAt = append(c.read, nil), append(c.readAt, t.c.clock)
 	c.values = append(c.values, make([]float32, c.dim)...)
 	if t.subscribes() {
-		c.pushed = append(c.pushed, false)
+		c.pushed, c.vain = append(c.pushed, false), append(c.vain, 0)
 	}
 	return at
 }
@@ -144,8 +145,8 @@ func (t *Table) remove(p *part, at int) {
 	copy(c.row(at), c.row(last))
 	c.read, c.readAt, c.values = slices.Delete(c.read, last, last+1), c.readAt[:last], c.values[:last*c.dim]
 	if c.pushed != nil {
-		c.pushed[at] = c.pushed[last]
-		c.pushed = c.pushed[:last]
+		c.pushed[at], c.vain[at] = c.pushed[last], c.vain[last]
+		c.pushed, c.vain = c.pushed[:last], c.vain[:last]
 	}
 	*c.left += c.rowBytes()
 }
@@ -176,6 +177,16 @@ func (c *cache) touch(from, end int, clock perdure.Clock) {
 	for i := range c.readAt[from:end] {
 		c.readAt[from+i] = clock
 	}
+	if c.vain != nil {
+		clear(c.vain[from:end])
+	}
+}
+
+// pushedAgain notes that the rows from ≤ at < end were pushed.
+func (c *cache) pushedAgain(from, end int) {
+	for i, n := range c.vain[from:end] {
+		c.vain[from+i] = max(n, n+1) // as far as it can count
+	}
 }
 
 // same returns the end of the rows from the first on, before end, that have the
@@ -203,6 +214,7 @@ func (c *cache) forget() {
 	c.index.Reset()
 	clear(c.read)
 	c.values, c.read, c.readAt, c.pushed = c.values[:0], c.read[:0], c.readAt[:0], c.pushed[:0]
+	c.vain = c.vain[:0]
 }
 
 // Forget empties the table's cache: what is read next comes from the servers, as

@@ -170,6 +170,7 @@ func (t *Table) takePush(p *part, sh *shardLink, r *reading, in *wire.Push) {
 				cc.read[at+j] = r
 			}
 			if pushed {
+				cc.pushedAgain(at, at+n)
 				sh.join(p, row, n)
 			}
 		}
@@ -210,10 +211,9 @@ func (c *Client) dropUnread() {
 		if t == nil || !t.subscribes() {
 			continue
 		}
-		unread := consistency.Unread(t.spec.Consistency)
 		for _, p := range t.parts {
-			if c.clock%max(1, unread/2) == 0 {
-				t.findUnread(p, c.clock-unread)
+			if c.clock%lookEvery == 0 {
+				t.findUnread(p)
 			}
 			t.sendDrops(p)
 		}
@@ -221,11 +221,15 @@ func (c *Client) dropUnread() {
 	c.flush()
 }
 
-// findUnread notes the pushed rows that were read last before a clock.
-func (t *Table) findUnread(p *part, before perdure.Clock) {
+// lookEvery is how many clocks lie between two looks for rows that are not read any
+// more.
+const lookEvery = 4
+
+// findUnread notes the pushed rows that were not read for long.
+func (t *Table) findUnread(p *part) {
 	cc := &p.cache
 	for at, pushed := range cc.pushed {
-		if !pushed || cc.readAt[at] >= before {
+		if !pushed || !consistency.GiveUp(t.c.clock-cc.readAt[at], int(cc.vain[at])) {
 			continue
 		}
 		r := cc.reading(at)
