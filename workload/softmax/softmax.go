@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// chunkRows is how many pictures are multiplied at once: 64 × 784 float32 are
+	// chunkRows is how many examples are multiplied at once: 64 × 784 float32 are
 	// 200 kB, which stay in the second-level cache from the forward to the
 	// backward product. It also bounds the scratch memory for any batch.
 	chunkRows = 64
@@ -42,9 +42,9 @@ const (
 
 // Options of a Model.
 type Options struct {
-	Seed  uint64  // of the order of the pictures
+	Seed  uint64  // of the order of the examples
 	Slots int     // at least 1
-	Batch int     // pictures per slot and clock, at least 1
+	Batch int     // examples per slot and clock, at least 1
 	L2    float64 // weight decay: L2/2·‖W‖² is added to the loss; the bias is left out
 }
 
@@ -76,13 +76,13 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	case o.Slots < 1:
 		return nil, fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, o.Slots)
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: softmax: batch of %d pictures; choose at least 1", perdure.ErrUsage, o.Batch)
+		return nil, fmt.Errorf("%w: softmax: batch of %d examples; choose at least 1", perdure.ErrUsage, o.Batch)
 	case o.Slots > data.Train.N:
-		return nil, fmt.Errorf("%w: softmax: %d workers for %d training pictures; each needs at least one", perdure.ErrUsage, o.Slots, data.Train.N)
+		return nil, fmt.Errorf("%w: softmax: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, o.Slots, data.Train.N)
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
 		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case data.Train.Classes < 2:
-		return nil, fmt.Errorf("%w: softmax: %s has pictures of one class only; there is nothing to learn", perdure.ErrUsage, data.Name)
+		return nil, fmt.Errorf("%w: softmax: %s has examples of one class only; there is nothing to learn", perdure.ErrUsage, data.Name)
 	}
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Model{
@@ -115,7 +115,7 @@ func (m *Model) Rows() int { return m.dim + 1 }
 // Classes returns the number of columns of the model.
 func (m *Model) Classes() int { return m.classes }
 
-// Batch returns the training pictures of a slot's clock: a pure function of
+// Batch returns the training examples of a slot's clock: a pure function of
 // (seed, slot, clock). The slice is valid until the next call. Slot must be in
 // [0, Slots) and clock not below 0.
 func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
@@ -155,7 +155,7 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 }
 
 // Evaluate returns the mean loss, without weight decay, and the fraction of the
-// pictures whose highest score is that of their class (of equal scores, the
+// examples whose highest score is that of their class (of equal scores, the
 // first counts). The split must be of the model's data set.
 func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
 	m.load(w)
@@ -211,7 +211,7 @@ func (m *Model) take(i int, split *dataset.Split, example int) {
 	}
 }
 
-// forward computes the scores of the chunk's n pictures into p.
+// forward computes the scores of the chunk's n examples into p.
 func (m *Model) forward(n int) {
 	for i := range n {
 		copy(m.p[i*m.classes:], m.bias)

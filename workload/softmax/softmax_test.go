@@ -60,8 +60,12 @@ func naive(data *dataset.Split, batch []int32, w []float32, o Options) (loss flo
 	grad = make([]float64, len(w))
 	for _, picture := range batch {
 		x := make([]float64, data.Dim+1)
-		for j, level := range data.Image(int(picture)) {
-			x[j] = float64(level)/127.5 - 1
+		for j := range data.Dim {
+			if at := int(picture)*data.Dim + j; data.Pixels != nil {
+				x[j] = float64(data.Pixels[at])/127.5 - 1
+			} else {
+				x[j] = float64(data.Features[at])
+			}
 		}
 		x[data.Dim] = 1
 		shares := make([]float64, classes)
@@ -93,8 +97,8 @@ func naive(data *dataset.Split, batch []int32, w []float32, o Options) (loss flo
 	return loss, grad
 }
 
-// TestGradientIsTheNaiveOne also reaches sizes beyond one chunk of pictures,
-// columns and classes.
+// TestGradientIsTheNaiveOne, on pictures and on rows of numbers, also reaches
+// sizes beyond one chunk of examples, columns and classes.
 func TestGradientIsTheNaiveOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "pictures")
@@ -110,6 +114,9 @@ func TestGradientIsTheNaiveOne(t *testing.T) {
 		clock := perdure.Clock(rapid.IntRange(0, 1000).Draw(t, "clock"))
 		r := rand.New(rand.NewPCG(o.Seed, 1))
 		data := randomData(r, n, dim, classes)
+		if rapid.Bool().Draw(t, "features") {
+			data.Train.Pixels, data.Train.Features = nil, randomWeights(r, n*dim)
+		}
 		m, err := New(data, o)
 		if err != nil {
 			t.Fatal(err)
@@ -235,11 +242,11 @@ func TestNewRefuses(t *testing.T) {
 		Options
 	}{
 		"0 workers":                         {data, Options{Batch: 1}},
-		"batch of -1 pictures":              {data, Options{Slots: 1, Batch: -1}},
+		"batch of -1 examples":              {data, Options{Slots: 1, Batch: -1}},
 		"11 workers for 10 training":        {data, Options{Slots: 11, Batch: 1}},
 		"weight decay NaN is not a finite":  {data, Options{Slots: 1, Batch: 1, L2: math.NaN()}},
 		"weight decay +Inf is not a finite": {data, Options{Slots: 1, Batch: 1, L2: math.Inf(1)}},
-		"pictures of one class only":        {oneClass, Options{Slots: 1, Batch: 1}},
+		"examples of one class only":        {oneClass, Options{Slots: 1, Batch: 1}},
 	} {
 		if _, err := New(c.data, c.Options); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -112,7 +112,7 @@ func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: p.params.Batch}, nil
 }
 
-// Evaluate implements contract.Workload, on the test pictures.
+// Evaluate implements contract.Workload, on the test examples.
 func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
 		return contract.Eval{}, err
