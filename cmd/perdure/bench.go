@@ -17,6 +17,12 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
+// benchCmds are the benchmarks; moves is meant where none is named.
+type benchCmds struct {
+	Moves     benchCmd          `cmd:"" default:"withargs" help:"Pushes and pulls of blocks and rows against a raw exchange of the same bytes (the default)."`
+	Workloads benchWorkloadsCmd `cmd:"" help:"Training programs, in real processes, against the same kernel in a plain loop on one thread."`
+}
+
 type benchCmd struct {
 	Op     []string      `help:"What to measure: pull, push (deltas computed where the update has them), inc (deltas copied by Inc, first rule only) (default all)." placeholder:"OP,…"`
 	Rule   []string      `help:"Update rules to push and inc with: add, sgd, adam (default all)." placeholder:"RULE,…"`

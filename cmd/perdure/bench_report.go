@@ -138,7 +138,7 @@ func checkWritable(path string) error {
 }
 
 // writeResults makes or replaces the file, as a whole.
-func writeResults(path string, results []benchResult) error {
+func writeResults(path string, results any) error {
 	if path == "" {
 		return nil
 	}

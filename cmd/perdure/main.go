@@ -38,7 +38,7 @@ type cli struct {
 	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train then exits with code 130, its up with 0."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
-	Bench     benchCmd     `cmd:"" help:"Measure what a push and a pull cost here against a raw exchange of the same bytes."`
+	Bench     benchCmds    `cmd:"" help:"Measure what Perdure costs here: pushes and pulls against a raw exchange of the same bytes, or whole workloads against a plain loop."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`

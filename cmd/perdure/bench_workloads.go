@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+// benchWorkloadsCmd measures whole training programs against the same kernel in a
+// plain loop on one thread.
+type benchWorkloadsCmd struct {
+	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64) (default both)." placeholder:"NAME,…"`
+	Data        string   `help:"mf: file of ratings, or synthetic:F (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
+	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N,…"`
+	Consistency string   `help:"Model of all tables (default ${default})." default:"essp:3" placeholder:"MODEL"`
+	Recovery    string   `help:"Recovery strategy (default ${default})." default:"none" placeholder:"STRATEGY"`
+	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"2" placeholder:"N"`
+	Rounds      int      `help:"Rounds; each is one job and one plain loop (default ${default})." default:"5" placeholder:"N"`
+	Clocks      int64    `help:"Clocks of each job of mf; softmax has 100 times as many, since its clocks are small (default ${default})." default:"200" placeholder:"N"`
+	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+}
+
+// workloadResult is one line of the results. Rates are medians over the rounds, and
+// so is the ratio of those of one round.
+type workloadResult struct {
+	Workload    string  `json:"workload"`
+	Data        string  `json:"data"`
+	Workers     int     `json:"workers"`
+	Rate        float64 `json:"rate"`
+	PlainRate   float64 `json:"plain_rate"`
+	Ratio       float64 `json:"ratio"`
+	RatioMin    float64 `json:"ratio_min"`
+	RatioMax    float64 `json:"ratio_max"`
+	Unit        string  `json:"unit"`
+	Consistency string  `json:"consistency"`
+	Rounds      int     `json:"rounds"`
+}
+
+// contender is one workload, prepared.
+type contender struct {
+	name, data, unit string
+	clocks           int64
+	flags            []string                                // of perdure train
+	plain            func(perdure.Clock) (samples int)       // trains on
+	samples          func(workers int, clocks int64) float64 // of a job
+}
+
+func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
+	contenders, err := b.contenders()
+	if err != nil {
+		return err
+	}
+	if len(b.Workers) == 0 {
+		b.Workers = []int{1, 2}
+	}
+	if err := checkWritable(b.JSON); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "perdure-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	const columns = "%-8s  %-28s  %7s  %14s  %14s  %s\n"
+	fmt.Printf(columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
+	results := []workloadResult{}
+	for _, c := range contenders {
+		c.plain(perdure.Clock(c.clocks)) // warms up
+		for _, workers := range b.Workers {
+			r, err := b.measure(ctx, c, workers, dir)
+			if err != nil {
+				return err
+			}
+			fmt.Printf(columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
+				fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax))
+			results = append(results, r)
+		}
+	}
+	return writeResults(b.JSON, results)
+}
+
+// contenders prepares what was asked for, or says what is wrong.
+func (b *benchWorkloadsCmd) contenders() (list []*contender, err error) {
+	names, err := choices("workload", b.Workload, []string{mf.Name, softmax.Name}, itself)
+	if err != nil {
+		return nil, err
+	}
+	for what, n := range map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks} {
+		if n < 1 || n > 1_000_000 {
+			return nil, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
+		}
+	}
+	for _, name := range names {
+		prepare := b.softmax
+		if name == mf.Name {
+			prepare = b.mf
+		}
+		c, err := prepare()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// mf is the workload of the ESSP paper, with clocks of whole users.
+func (b *benchWorkloadsCmd) mf() (*contender, error) {
+	data, err := dataset.OpenRatings(b.Data)
+	if err != nil {
+		return nil, err
+	}
+	o := mf.Options{Seed: 1, Slots: 1, Rank: mf.Defaults.Rank, L2: mf.Defaults.L2, ClockFraction: mf.Defaults.ClockFraction, WholeUsers: true}
+	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.001} // the speed does not depend on it
+	p, err := mf.NewPlain(data, o, func(c perdure.Clock) float32 { return rule.RateAt(c) })
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: mf.Name, data: data.Name, unit: "ratings/s", clocks: b.Clocks,
+		flags: []string{"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction", fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank)},
+		plain: func(clocks perdure.Clock) int { n, _ := p.Run(clocks); return n },
+		samples: func(_ int, clocks int64) float64 {
+			return float64(data.Train.Len()) * o.ClockFraction * float64(clocks)
+		},
+	}, nil
+}
+
+// softmax is the convex one, with small clocks.
+func (b *benchWorkloadsCmd) softmax() (*contender, error) {
+	data, err := dataset.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	const batch = softmax.DefaultBatch
+	m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
+	if err != nil {
+		return nil, err
+	}
+	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate}
+	return &contender{
+		name: softmax.Name, data: data.Name, unit: "samples/s", clocks: 100 * b.Clocks,
+		flags: []string{"--batch", strconv.Itoa(batch)},
+		plain: func(clocks perdure.Clock) int {
+			softmax.TrainPlain(m, clocks, rule.RateAt)
+			return batch * int(clocks)
+		},
+		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+	}, nil
+}
+
+// measure runs a workload's rounds.
+func (b *benchWorkloadsCmd) measure(ctx context.Context, c *contender, workers int, dir string) (r workloadResult, err error) {
+	var rates, plain, ratios []float64
+	for i := range b.Rounds {
+		begin := time.Now()
+		n := c.plain(perdure.Clock(c.clocks))
+		plain = append(plain, float64(n)/time.Since(begin).Seconds())
+		out := filepath.Join(dir, fmt.Sprintf("%s-%d-%d", c.name, workers, i))
+		seconds, err := b.job(ctx, c, workers, out)
+		if err != nil {
+			return r, err
+		}
+		rates = append(rates, c.samples(workers, c.clocks)/seconds)
+		ratios = append(ratios, rates[i]/plain[i])
+	}
+	return workloadResult{
+		Workload: c.name, Data: c.data, Workers: workers, Rate: median(rates), PlainRate: median(plain),
+		Ratio: median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
+		Consistency: b.Consistency, Rounds: b.Rounds,
+	}, nil
+}
+
+// job trains with real processes, and returns the seconds from the beginning of the
+// first clock to the end of the last.
+func (b *benchWorkloadsCmd) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find this program: %w", err)
+	}
+	args := append([]string{
+		"train", c.name, "--quiet", "--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
+		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10), "--eval-every", "0", "--out", out,
+	}, c.flags...)
+	cmd := exec.CommandContext(ctx, exe, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return 0, errInterrupted
+		}
+		return 0, fmt.Errorf("bench: perdure train %s: %s", c.name, lastLine(said.Bytes(), err))
+	}
+	text, err := os.ReadFile(filepath.Join(out, "events.jsonl"))
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		var e rundir.Event
+		if json.Unmarshal(line, &e) == nil && e.Kind == "complete" {
+			return e.Seconds, nil
+		}
+	}
+	return 0, errors.New("bench: the job's record does not say when it was complete")
+}
+
+// lastLine is what a process said last, without its name.
+func lastLine(said []byte, err error) string {
+	said = bytes.TrimSpace(said)
+	if len(said) == 0 {
+		return err.Error()
+	}
+	said = said[bytes.LastIndexByte(said, '\n')+1:]
+	return string(bytes.TrimPrefix(said, []byte("perdure: ")))
+}
