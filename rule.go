@@ -117,6 +117,12 @@ func ParseRule(s string) (Rule, error) {
 	return r.WithDefaults(), nil
 }
 
+// Adds reports whether an update adds the same to a row whatever the row holds and
+// in however many pieces it is Inc'd: its sender knows what it does.
+func (r Rule) Adds() bool {
+	return (r.Kind == RuleAdd || r.Kind == RuleSGD) && r.Decay == 0 && r.ClipValue == 0 && r.ClipNorm == 0
+}
+
 // KeepsState reports whether the rule keeps state beside the rows, so that what
 // an update does to a row depends on more than the row and the update. Only
 // servers have the state: a reader sees the effect of its own updates once the

@@ -25,6 +25,7 @@ type Subscriptions struct {
 
 	slots   []subscriber
 	changed rowSet // since Advance
+	shared  rowSet // those of them that no slot has changed alone
 }
 
 // subscriber is one slot.
@@ -33,6 +34,7 @@ type subscriber struct {
 	n       int    // of them
 	pending rowSet // still to be handed out in this round
 	next    rowSet // in the next
+	changed rowSet // by this slot, since Advance
 }
 
 // NewSubscriptions begins with no subscriptions, for a dense part with the given
@@ -121,6 +123,10 @@ func (s *Subscriptions) left(at int) {
 	if s.wanted[at]--; s.wanted[at] == 0 {
 		delete(s.places, s.ids[at])
 		s.changed.unset(at) // who stands here next has not changed
+		s.shared.unset(at)
+		for i := range s.slots {
+			s.slots[i].changed.unset(at)
+		}
 		s.free = append(s.free, int32(at))
 	}
 }
@@ -133,33 +139,50 @@ func (s *Subscriptions) Reset(slot perdure.Slot) {
 			s.left(at)
 		}
 	}
-	*sub = subscriber{rows: sub.rows.emptied(), pending: sub.pending.emptied(), next: sub.next.emptied()}
+	*sub = subscriber{rows: sub.rows.emptied(), pending: sub.pending.emptied(), next: sub.next.emptied(), changed: sub.changed}
 }
 
 // Rows returns how many rows a slot is subscribed to.
 func (s *Subscriptions) Rows(slot perdure.Slot) int { return s.slots[slot].n }
 
-// Changed notes that a row has changed.
-func (s *Subscriptions) Changed(row perdure.RowID) {
+// Changed notes that a row has changed, by an update of a slot that knows itself
+// what its update does to the row and need not be sent it; NoSlot: by anything
+// else.
+func (s *Subscriptions) Changed(by perdure.Slot, row perdure.RowID) {
 	if at := s.find(row); at >= 0 {
-		s.changed.set(at)
+		s.changedRun(by, at, at+1)
 	}
 }
 
 // ChangedRun is Changed for n consecutive rows of a dense part.
-func (s *Subscriptions) ChangedRun(first perdure.RowID, n int) {
+func (s *Subscriptions) ChangedRun(by perdure.Slot, first perdure.RowID, n int) {
 	at := int(first - s.first)
-	s.changed.setRun(at, at+n)
+	s.changedRun(by, at, at+n)
 }
 
-// Advance makes what has changed due to those who are subscribed to it.
+func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
+	if by < 0 {
+		s.shared.setRun(from, end)
+	} else {
+		own := &s.slots[by].changed
+		own.grow(end)
+		s.shared.addRunWithout(s.changed, *own, from, end)
+		own.setRun(from, end)
+	}
+	s.changed.setRun(from, end)
+}
+
+// Advance makes what has changed due to those who are subscribed to it, but for
+// what they have changed alone.
 func (s *Subscriptions) Advance() {
 	for i := range s.slots {
-		if sub := &s.slots[i]; sub.n > 0 {
-			sub.next.addCommon(s.changed, sub.rows)
+		sub := &s.slots[i]
+		if sub.n > 0 {
+			sub.next.addCommon(s.changed, sub.rows, sub.changed, s.shared)
 		}
+		sub.changed = sub.changed.emptied()
 	}
-	s.changed = s.changed.emptied()
+	s.changed, s.shared = s.changed.emptied(), s.shared.emptied()
 }
 
 // Begin begins a slot's next round with all that is due to it.
@@ -267,12 +290,29 @@ func (r rowSet) gap(from, end int) int {
 	return min(end, max(from, len(r)<<6))
 }
 
-// addCommon adds the places that are in both other sets.
-func (r *rowSet) addCommon(a, b rowSet) {
+// word returns a word of the set, which may be shorter.
+func (r rowSet) word(w int) uint64 {
+	if w < len(r) {
+		return r[w]
+	}
+	return 0
+}
+
+// addCommon adds the places that are in both of two sets, but for those that are
+// also in own and not in shared.
+func (r *rowSet) addCommon(a, b, own, shared rowSet) {
 	n := min(len(a), len(b))
 	r.grow(n << 6)
 	for w := range n {
-		(*r)[w] |= a[w] & b[w]
+		(*r)[w] |= a[w] & b[w] & (^own.word(w) | shared.word(w))
+	}
+}
+
+// addRunWithout adds the places from ≤ at < end that are in a and not in b.
+func (r *rowSet) addRunWithout(a, b rowSet, from, end int) {
+	r.grow(end)
+	for w := from >> 6; w<<6 < end; w++ {
+		(*r)[w] |= a.word(w) &^ b.word(w) & mask(w, from, end)
 	}
 }
 

@@ -92,16 +92,20 @@ func (sh *shard) stopPushing(slot perdure.Slot) {
 	}
 }
 
-// changed notes what a block of an update changes. It needs sh.mu.
-func (o *pushes) changed(b *wire.Block) {
-	sub := o.subs[b.Table]
+// changed notes what a block of an update of a slot changes. Its sender need not be
+// sent that where it can tell itself. It needs sh.mu.
+func (sh *shard) changed(b *wire.Block, by perdure.Slot) {
+	sub := sh.out.subs[b.Table]
+	if !sh.parts[b.Table].Spec.Rule.Adds() {
+		by = perdure.NoSlot
+	}
 	switch {
 	case sub == nil:
 	case b.IDs == nil:
-		sub.ChangedRun(b.First, b.Count)
+		sub.ChangedRun(by, b.First, b.Count)
 	default:
 		for _, id := range b.IDs {
-			sub.Changed(id)
+			sub.Changed(by, id)
 		}
 	}
 }

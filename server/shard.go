@@ -254,7 +254,7 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 		sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
 	}
 	if !sh.s.cfg.Weakened.Pushes {
-		sh.out.changed(b)
+		sh.changed(b, u.Slot)
 	}
 }
 
@@ -267,7 +267,7 @@ func (sh *shard) evict(least perdure.Clock) {
 		}
 		p.Evict(least, func(row perdure.RowID) {
 			if sub := sh.out.subs[id]; sub != nil {
-				sub.Changed(row)
+				sub.Changed(perdure.NoSlot, row)
 			}
 		})
 	}
