@@ -28,7 +28,7 @@ type benchWorkloadsCmd struct {
 	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N,…"`
 	Consistency string   `help:"Model of all tables (default ${default})." default:"essp:3" placeholder:"MODEL"`
 	Recovery    string   `help:"Recovery strategy (default ${default})." default:"none" placeholder:"STRATEGY"`
-	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"2" placeholder:"N"`
+	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"8" placeholder:"N"`
 	Rounds      int      `help:"Rounds; each is one job and one plain loop (default ${default})." default:"5" placeholder:"N"`
 	Clocks      int64    `help:"Clocks of each job of mf; softmax has 100 times as many, since its clocks are small (default ${default})." default:"200" placeholder:"N"`
 	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`

@@ -24,6 +24,7 @@ type slotOrder struct {
 	pass       int64
 	list       []int32  // the ratings clock by clock; nil until the slot is first asked for
 	ends       []int32  // by clock of the pass: where its ratings end in the list
+	begin      int      // in the list, of the ratings of the clock that was asked for last
 	parts      []uint16 // scratch: by rating, its part
 }
 
@@ -81,11 +82,22 @@ func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdu
 		}
 		s.pass = pass
 	}
-	begin := int32(0)
+	s.begin = 0
 	if part > 0 {
-		begin = s.ends[part-1]
+		s.begin = int(s.ends[part-1])
 	}
-	return s.list[begin:s.ends[part]]
+	return s.list[s.begin:s.ends[part]]
+}
+
+// userSpan returns the first and the last user of the ratings of a slot's clock,
+// which clock has just returned and which are some.
+func (o *order) userSpan(split *dataset.RatingSplit, slot perdure.Slot, ratings []int32) (first, last int32) {
+	if !o.wholeUsers { // in order of users
+		return split.User[ratings[0]], split.User[ratings[len(ratings)-1]]
+	}
+	s := &o.slots[slot]
+	at := s.first + s.begin // as many ratings of the slot's part lie before theirs as in the list
+	return split.User[at], split.User[at+len(ratings)-1]
 }
 
 // rounds is in how many rounds a clock of whole users goes through them, with a

@@ -44,7 +44,7 @@ type rows struct {
 	list  []perdure.RowID // rising
 	got   []float32       // rows of Rank values, as Get gave them; then the deltas
 	wide  []float32       // rows of stride values, which are trained
-	place []int32         // by row of the table: 1 + its place in the list while that is made, 0 between
+	place []int32         // by row of the table: its place in the list, where it has one
 }
 
 // Open loads the data and returns the workload.
@@ -151,7 +151,7 @@ func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot
 	if len(ratings) == 0 {
 		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
 	}
-	p.gather(ratings)
+	p.gather(slot, ratings)
 	for _, r := range []*rows{&p.users, &p.items} {
 		if err := r.get(ctx, t, p.model); err != nil {
 			return contract.Metrics{}, err
@@ -173,34 +173,42 @@ func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot
 
 // gather lists the rows that ratings need, and the ratings by the rows' places
 // in the lists.
-func (p *program) gather(ratings []int32) {
+func (p *program) gather(slot perdure.Slot, ratings []int32) {
 	s := &p.data.Train
-	p.jobs, p.users.list, p.items.list = p.jobs[:0], p.users.list[:0], p.items.list[:0]
-	for _, i := range ratings {
-		p.users.place[s.User[i]], p.items.place[s.Item[i]] = 1, 1
+	first, last := p.userSpan(s, slot, ratings)
+	p.users.need(s.User, ratings, first, last)
+	p.items.need(s.Item, ratings, 0, int32(p.data.Items-1))
+	p.jobs = slices.Grow(p.jobs[:0], len(ratings))[:len(ratings)]
+	users, items := p.users.place, p.items.place
+	for k, i := range ratings {
+		p.jobs[k] = job{users[s.User[i]], items[s.Item[i]], p.target(s.Value[i])}
 	}
-	p.users.number(s.User[slices.Min(ratings)], s.User[slices.Max(ratings)]) // places are in order of users
-	p.items.number(0, int32(p.data.Items-1))
-	for _, i := range ratings {
-		p.jobs = append(p.jobs, job{p.users.place[s.User[i]] - 1, p.items.place[s.Item[i]] - 1, p.target(s.Value[i])})
-	}
-	p.users.forget()
-	p.items.forget()
 }
 
-// number lists the rows that have a mark, from the first to the last that may.
-func (r *rows) number(first, last int32) {
-	for i := first; i <= last; i++ {
-		if r.place[i] != 0 {
-			r.list = append(r.list, perdure.RowID(i))
-			r.place[i] = int32(len(r.list))
+// allWanted is how many ratings there are for each row between the first and the
+// last that they need, at least, where all these are read: hardly one is not
+// needed, and looking for it costs more than reading it.
+const allWanted = 8
+
+// need lists the rows between first and last that ratings need, which are by
+// place in the split.
+func (r *rows) need(all, ratings []int32, first, last int32) {
+	r.list = r.list[:0]
+	wanted := int(last-first+1)*allWanted <= len(ratings)
+	place := r.place[first : last+1]
+	if !wanted {
+		for i := range place {
+			place[i] = -1
+		}
+		for _, i := range ratings {
+			r.place[all[i]] = 0
 		}
 	}
-}
-
-func (r *rows) forget() {
-	for _, row := range r.list {
-		r.place[row] = 0
+	for i := range place {
+		if wanted || place[i] == 0 {
+			place[i] = int32(len(r.list))
+			r.list = append(r.list, perdure.RowID(first)+perdure.RowID(i))
+		}
 	}
 }
 
