@@ -356,6 +356,18 @@ func (c *Client) Finish(ctx context.Context) error {
 	return c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
 }
 
+// AwaitSlots waits until a process speaks for every slot, so that all begin
+// together: who came first would else be ahead from the start, by as much as its
+// tables allow. If the job is rolled back meanwhile it returns ErrRolledBack.
+func (c *Client) AwaitSlots(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wait(ctx, func() (bool, error) {
+		vacant := slices.ContainsFunc(c.view.Slots, func(s perdure.SlotView) bool { return s.Incarnation == 0 || !s.Settled })
+		return !vacant, c.usable()
+	})
+}
+
 // EndJob asks that the job end as soon as every slot can, because its goal is
 // reached at this clock, and waits until that is recorded.
 func (c *Client) EndJob(ctx context.Context) error {

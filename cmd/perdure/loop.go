@@ -87,6 +87,11 @@ func train(ctx context.Context, c *worker.Client, w workload.Workload, s setting
 		return err
 	}
 	tr := &trainer{c: c, w: w, t: t, s: s, p: p}
+	if c.Now() == 0 {
+		if err := c.AwaitSlots(run); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+	}
 	for clock := c.Now(); ; {
 		if ctx.Err() != nil {
 			return ctx.Err()
