@@ -81,6 +81,9 @@ func (p *page) ReadsFound() (found []string) {
 	if m.High < paperAtMinus1-.1 || m.Low > paperAtMinus1+.1 || z.High < paperAt0-.1 || z.Low > paperAt0+.1 {
 		text += fmt.Sprintf(" How these differ depends on how evenly the workers go: here %d on one machine, disturbed by `%s`; there machines of a cluster, disturbed by themselves.", p.Study.Workers, p.Study.Jitter)
 	}
+	if p.Study.Workload == "mf" {
+		text += " And a clock of mf reads all its rows at its beginning, when what the others did in the clock before is just on its way: that is −2. The paper's clocks read as they go, and see it arrive."
+	}
 	return append(found, text)
 }
 

@@ -28,6 +28,7 @@ type page struct {
 	Loss    string // the column
 
 	Reads   []readRow
+	Calm    []readRow // the same without jitter
 	Trained []trained
 	SplitOf [2][]splitBar // with compute-ms, and without
 	Target  float64
@@ -160,7 +161,11 @@ func (p *page) readAges() {
 		row := readRow{Model: r.Model, Shares: shares(r.Differential), Missing: r.Missing, MissingBound: r.MissingBound}
 		row.Mean, row.Deviation = row.Shares.moments()
 		row.Oldest, _ = row.Shares.bounds(0)
-		p.Reads = append(p.Reads, row)
+		if r.Fault == p.Study.Jitter {
+			p.Reads = append(p.Reads, row)
+		} else {
+			p.Calm = append(p.Calm, row)
+		}
 	}
 }
 
@@ -254,14 +259,17 @@ func (p *page) write(folder string) error {
 
 func (p *page) plot(folder string) error {
 	file := func(name string) string { return filepath.Join(folder, name+".svg") }
-	if len(p.Reads) > 0 {
+	for name, rows := range map[string][]readRow{differentials: p.Reads, differentials + "-calm": p.Calm} {
 		var models []string
 		all := map[string]histogram{}
-		for _, r := range p.Reads {
+		for _, r := range rows {
 			models = append(models, r.Model)
 			all[r.Model] = r.Shares
 		}
-		if err := plotDifferentials(file(differentials), models, all); err != nil {
+		if len(rows) == 0 {
+			continue
+		}
+		if err := plotDifferentials(file(name), models, all); err != nil {
 			return err
 		}
 	}
@@ -298,7 +306,7 @@ func (p *page) plot(folder string) error {
 func (p *page) tables() map[string][][]string {
 	runs := [][]string{{"part", "version", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault", "outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound"}}
 	steps := [][]string{{"fraction", "step_size", "seed", "outcome", "last_loss"}}
-	reads := [][]string{{"model", "seed", "differential", "reads", "share"}}
+	reads := [][]string{{"model", "fault", "seed", "differential", "reads", "share"}}
 	curves := [][]string{{"fraction", "model", "seed", "step_size", "clock", "seconds", "loss"}}
 	split := [][]string{append([]string{"model", "compute_ms", "worker"}, splitKinds...)}
 	goals := [][]string{{"model", "seed", "target", "reached", "seconds", "clock"}}
@@ -313,7 +321,7 @@ func (p *page) tables() map[string][][]string {
 		case differentials:
 			h := shares(r.Differential)
 			for _, d := range slices.Sorted(maps.Keys(h)) {
-				reads = append(reads, record(r.Model, r.Seed, d, r.Differential[d], h[d]))
+				reads = append(reads, record(r.Model, r.Fault, r.Seed, d, r.Differential[d], h[d]))
 			}
 		case convergence:
 			for _, q := range r.Points {

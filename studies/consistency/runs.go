@@ -91,6 +91,10 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		case differentials:
 			r.Fault = s.Jitter
 			add(bounded(s.Staleness), s.Seeds[:1], r)
+			if r.Fault != "" {
+				r.Fault = ""
+				add(bounded(s.Staleness), s.Seeds[:1], r)
+			}
 		case convergence:
 			r.Fault = s.Straggler
 			for i, f := range s.Fractions {
