@@ -1,0 +1,47 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestBenchWorkloads runs small jobs of both workloads, and holds what it writes
+// against what it prints and against itself.
+func TestBenchWorkloads(t *testing.T) {
+	left := cleanBench(t)
+	file := filepath.Join(t.TempDir(), "bench.json")
+	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "10", "--workers", "1,2", "--json", file)
+	if code != 0 || errs != "" {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	left()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	var results []workloadResult
+	must(t, json.Unmarshal(text, &results))
+	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
+	if len(results) != 4 || len(lines) != 4 {
+		t.Fatalf("%d results, printed\n%s", len(results), out)
+	}
+	for i, r := range results {
+		name, unit := "mf", "ratings/s"
+		if i >= 2 {
+			name, unit = "softmax", "samples/s"
+		}
+		if r.Workload != name || r.Unit != unit || r.Workers != 1+i%2 || r.Consistency != "essp:3" || r.Rounds != 1 {
+			t.Errorf("line %d is %+v", i, r)
+		}
+		if r.Rate <= 0 || r.PlainRate <= 0 || r.Ratio != r.Rate/r.PlainRate || r.RatioMin != r.Ratio || r.RatioMax != r.Ratio {
+			t.Errorf("%s with %d workers: %g of %g is %g (%g to %g)", name, r.Workers, r.Rate, r.PlainRate, r.Ratio, r.RatioMin, r.RatioMax)
+		}
+		if !strings.HasPrefix(lines[i], name) || !strings.Contains(lines[i], unit) {
+			t.Errorf("line %d reads %q", i, lines[i])
+		}
+	}
+	if !strings.Contains(results[0].Data, "synthetic") {
+		t.Errorf("synthetic data are called %q", results[0].Data)
+	}
+}
