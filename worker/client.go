@@ -57,7 +57,6 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
-	busyPause          = 5 * time.Millisecond // until a status that could not be made is
 	mostSpare          = 64 << 20             // bytes of updates that are safe, kept to be used again
 	trimEvery          = 10 * time.Second     // what has lain spare for so long is let go
 )
@@ -447,15 +446,29 @@ func (c *Client) notify() {
 	}
 }
 
+// said is a status, and who is to be told.
+type said struct {
+	perdure.WorkerStatus
+	to transport.Conn
+}
+
 // heartbeat tells the coordinator how this worker is: at once when something
-// that it waits for has changed, and regularly.
+// that it waits for has changed, and regularly. While a call waits for a slow
+// network it says again what it said last.
 func (c *Client) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Heartbeat)
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
-	var conn transport.Conn
-	var st perdure.WorkerStatus // while a call waits for a slow network, what was said last
+	var st said
+	fresh := make(chan said, 1)
+	asked, again := false, false
+	ask := func() {
+		asked, again = true, asked // one that is on its way may be older than what is asked for
+		if !again {
+			c.done.Go(func() { fresh <- c.says() }) // it comes when the lock can be had
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -463,20 +476,32 @@ func (c *Client) heartbeat(ctx context.Context) {
 		case <-trim.C:
 			c.trim()
 			continue
-		case <-tick.C:
 		case <-c.wake:
-		}
-		if c.mu.TryLock() {
-			conn, st = c.coordinator, c.status()
-			c.mu.Unlock()
-		} else {
-			time.AfterFunc(busyPause, c.notify)
+			ask()
+			continue
+		case <-tick.C:
+			if !asked {
+				ask()
+				continue
+			}
+		case st = <-fresh:
+			if asked = false; again {
+				again = false
+				ask()
+			}
 		}
 		st.Resources = perdure.ReadResources()
-		if conn != nil && !c.cfg.Observer {
-			_ = conn.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st})) // a broken link says it itself
+		if st.to != nil && !c.cfg.Observer {
+			_ = st.to.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st.WorkerStatus})) // a broken link says it itself
 		}
 	}
+}
+
+// says returns the status of this moment.
+func (c *Client) says() said {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return said{c.status(), c.coordinator}
 }
 
 // trim lets go of memory that updates needed in a burst, and no more.

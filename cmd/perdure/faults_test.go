@@ -64,7 +64,7 @@ func TestNoneCountsLosses(t *testing.T) {
 // TestModels trains under each model through kills: a roll-back brings all back
 // to a cut, and every update after it counts exactly once.
 func TestModels(t *testing.T) {
-	for _, model := range []string{"ssp:0", "ssp:2", "asp"} {
+	for _, model := range []string{"ssp:0", "ssp:2", "asp", "essp:2", "vap:0.5"} {
 		t.Run(model, func(t *testing.T) {
 			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault", "kill:worker:0@clock:40")...)
 			checkFailures(t, s, 2)

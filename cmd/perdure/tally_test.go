@@ -151,6 +151,9 @@ func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
 			t.Errorf("%s: the parts sum to %g", what, sum)
 		}
 	}
+	if s.TimeSplit == nil || len(s.MissingUpdates) == 0 {
+		t.Fatalf("time split %v, missing updates %v", s.TimeSplit, s.MissingUpdates)
+	}
 	if split := s.TimeSplit; split != nil {
 		sumsUp("summary", split.Compute, split.Staleness, split.Communication)
 		var compute, all float64
