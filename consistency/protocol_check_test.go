@@ -79,20 +79,12 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 		lacks++
 	}
 	count := Missing(l.applied[:s.slots], known[:s.slots], s.model.Staleness, c)
-	for p := range s.slots {
-		count -= max(0, int64(c-l.applied[p])) * int64(boolean(p == slot)) // they are on top
-	}
-	if s.say("  %d of the updates that exist are missing, at most %d may be", count, most); lacks > most || count > most || lacks > count {
+	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
+	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
+	if lacks > most || count > most || lacks > count {
 		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, at most %d may be", slot, c, row, lacks, count, most)
 	}
 	return nil
-}
-
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // mayRead is what all values of a row contain that a slot may come to read without
@@ -115,7 +107,7 @@ func (s *system) mayRead(slot, row int) updateSet {
 	return sees
 }
 
-// checkTransit is ESSP paper, section 2 (VAP): when a slot sends its update of a
+// checkTransit is ESSP paper, section 3 (VAP): when a slot sends its update of a
 // clock, those of its updates that not every slot can see are at most V/√(clock+1)
 // in sum, in any value; or it is one alone.
 func (s *system) checkTransit(slot int) error {

@@ -227,7 +227,7 @@ type frame struct {
 func (f *frame) String() string {
 	switch f.kind {
 	case openFrame:
-		return fmt.Sprintf("open, seen %d", f.counts.Seen)
+		return fmt.Sprintf("connection %d, applied %d", f.connection, f.counts.Applied)
 	case getFrame:
 		return fmt.Sprintf("row %d", f.row)
 	case updateFrame:
