@@ -80,6 +80,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	}
 	count := Missing(l.applied[:s.slots], known[:s.slots], s.model.Staleness, c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
+	s.worst = max(s.worst, lacks)
 	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
 	if lacks > most || count > most || lacks > count {
 		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, at most %d may be", slot, c, row, lacks, count, most)

@@ -216,7 +216,13 @@ func TestExploreModels(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			t.Logf("%d states", states)
+			// The lemma leaves nothing to spare: but for a reader's own updates, all that
+			// it allows to be missing is missing somewhere.
+			m := p.model
+			if others := MissingBound(p.slots-1, m.Staleness); m.Bounded() && !c.oneWay && c.ends[0] > 2*m.Staleness && p.worst != others {
+				t.Errorf("at most %d updates were missing, in some course %d should be", p.worst, others)
+			}
+			t.Logf("%d states; at most %d updates were missing", states, p.worst)
 		})
 	}
 }

@@ -83,7 +83,8 @@ type plan struct {
 	piece               int  // rows of a frame of a push
 
 	chances
-	off off
+	off   off
+	worst int64 // the most updates that existed and that a read lacked, so far
 }
 
 // chances are how often something may happen in one course.
