@@ -78,7 +78,7 @@ func TestStormModels(t *testing.T) {
 			storms := pushStorms(model(t, name))
 			rapid.Check(t, func(t *rapid.T) {
 				s := storms.Draw(t, "storm")
-				for range 5 { // ways through one plan
+				for range 3 { // ways through one plan
 					if err := s.play(); err != nil {
 						t.Fatalf("seed %d: %v", s.seed, err)
 					}

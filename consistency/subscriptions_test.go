@@ -27,6 +27,7 @@ type subscriptionsPair struct {
 	s       *Subscriptions
 	first   perdure.RowID
 	n       int // dense: how many rows
+	ids     int // sparse: of how many rows
 	changed rows
 	slots   []naiveSubscriber
 }
@@ -36,12 +37,12 @@ func (p *subscriptionsPair) sparse() bool { return p.n == 0 }
 func newPair(t *rapid.T) *subscriptionsPair {
 	p := &subscriptionsPair{
 		first:   perdure.RowID(rapid.SampledFrom([]uint64{0, 7, 1 << 40}).Draw(t, "first")),
-		n:       rapid.SampledFrom([]int{0, 1, 3, 63, 64, 65, 130}).Draw(t, "rows"),
+		n:       rapid.SampledFrom([]int{0, 0, 0, 1, 3, 63, 64, 65, 130}).Draw(t, "rows"),
 		changed: rows{},
 		slots:   make([]naiveSubscriber, rapid.IntRange(1, 3).Draw(t, "slots")),
 	}
 	if p.sparse() {
-		p.first = 0
+		p.first, p.ids = 0, rapid.SampledFrom([]int{2, 6, 81}).Draw(t, "ids")
 	}
 	for i := range p.slots {
 		p.slots[i] = naiveSubscriber{rows{}, rows{}, rows{}}
@@ -54,11 +55,10 @@ func (p *subscriptionsPair) slot(t *rapid.T) int {
 	return rapid.IntRange(0, len(p.slots)-1).Draw(t, "slot")
 }
 
-// row is one of few, so that they meet again: of a sparse part far apart, and more
-// than one word of places.
+// row is one of few, so that they meet again; of a sparse part they are far apart.
 func (p *subscriptionsPair) row(t *rapid.T) perdure.RowID {
 	if p.sparse() {
-		return perdure.RowID(rapid.IntRange(0, 80).Draw(t, "row")) * 1_000_003
+		return perdure.RowID(rapid.IntRange(0, p.ids-1).Draw(t, "row")) * 1_000_003
 	}
 	return p.first + perdure.RowID(rapid.IntRange(0, p.n-1).Draw(t, "row"))
 }
@@ -246,6 +246,27 @@ func TestSubscriptionsLikeSets(t *testing.T) {
 	})
 }
 
+// The place of a row that nobody wants any more goes to another row, which is not
+// taken for changed because the first was.
+func TestPlaceUsedAgain(t *testing.T) {
+	s := NewSubscriptions(2, 0, 0)
+	s.Add(0, 10)
+	s.Changed(10)
+	s.Drop(0, 10)
+	s.Add(1, 20)
+	s.Add(0, 10)
+	s.Advance()
+	for slot := range perdure.Slot(2) {
+		s.Begin(slot)
+		if _, _, list := s.Next(slot, 2, 9, nil); len(list) > 0 {
+			t.Errorf("slot %d is handed %v, which did not change since it asked", slot, list)
+		}
+	}
+	if len(s.ids) != 2 {
+		t.Errorf("two rows have %d places", len(s.ids))
+	}
+}
+
 // A piece is a long run or a list, in the order of the rows.
 func TestNextPieces(t *testing.T) {
 	s := NewSubscriptions(1, 100, 200)
@@ -253,6 +274,7 @@ func TestNextPieces(t *testing.T) {
 	s.ChangedRun(100, 2)
 	s.ChangedRun(110, 70) // over the border of words of 64
 	s.Changed(190)
+	s.ChangedRun(210, 8)
 	s.Changed(299)
 	s.Advance()
 	s.Begin(0)
@@ -264,7 +286,7 @@ func TestNextPieces(t *testing.T) {
 		}
 		got += fmt.Sprintln(first, n, list)
 	}
-	if want := "0 0 [100 101]\n110 50 []\n160 20 []\n0 0 [190 299]\n"; got != want {
+	if want := "0 0 [100 101]\n110 50 []\n160 20 []\n0 0 [190]\n210 8 []\n0 0 [299]\n"; got != want {
 		t.Errorf("pieces:\n%swant:\n%s", got, want)
 	}
 }

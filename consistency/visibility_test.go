@@ -233,6 +233,7 @@ func TestSeenByOthers(t *testing.T) {
 	expect("slot 2 is back, and far behind", 1, 1, 0)
 	v.Applied(0, 1, 3)
 	v.Saw(1, 3)
+	v.Saw(1, 2)
 	expect("slot 2 has to see it", 1, 1, 0)
 	v.Opened(2)
 	expect("slot 2 reads nothing from its cache", 2, 1, 0)
