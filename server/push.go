@@ -35,6 +35,7 @@ type outflow struct {
 	slot perdure.Slot
 
 	round    bool // has begun
+	due      bool // another is to follow, for what has changed since
 	state    wire.State
 	minClock perdure.Clock
 
@@ -197,14 +198,20 @@ func (sh *shard) push() {
 		o.since = time.Now()
 	}
 	o.least, o.seq = least, sh.seq
+	o.advance()
+	for slot, c := range sh.acks {
+		if c != nil && o.wanted(perdure.Slot(slot)) {
+			o.to[slot].due = true
+			sh.pushTo(perdure.Slot(slot))
+		}
+	}
+}
+
+// advance makes what has changed due to those who are subscribed to it.
+func (o *pushes) advance() {
 	for _, sub := range o.subs {
 		if sub != nil {
 			sub.Advance()
-		}
-	}
-	for slot, c := range sh.acks {
-		if c != nil && o.wanted(perdure.Slot(slot)) {
-			sh.pushTo(perdure.Slot(slot))
 		}
 	}
 }
@@ -226,7 +233,10 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	}
 	begun := !to.round
 	if begun {
-		to.round, to.minClock = true, o.least
+		if sh.seq != o.seq {
+			o.advance() // it had to wait: what changed meanwhile is in its state, too
+		}
+		to.round, to.due, to.minClock = true, false, o.least
 		to.state = wire.State{Seq: sh.seq, Applied: append(to.state.Applied[:0], sh.intake.Applied()...)}
 		for _, sub := range o.subs {
 			if sub != nil {
@@ -247,7 +257,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 			frames = append(frames, f)
 		}
 	}
-	to.more.Store(!done)
+	to.more.Store(!done || to.due)
 	to.flying.Store(true)
 	last := &frames[len(frames)-1]
 	to.last = last.Release.(*answer)

@@ -40,6 +40,7 @@ type cluster struct {
 	wg        sync.WaitGroup
 	lives     int
 	processes map[string]*process
+	landing   atomic.Int64 // how long a server takes to write what it pushes, in nanoseconds
 }
 
 // process is one life of the coordinator or a server.
@@ -89,7 +90,7 @@ func (c *cluster) start(host string) {
 	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
 		run = func(ctx context.Context) error {
 			return server.Run(ctx, server.Config{
-				Index: index, Process: name, Network: c.net.Host(host), Listen: host + "/0", Coordinator: coordinatorAddr,
+				Index: index, Process: name, Network: slowWriter{c.net.Host(host), &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 			})
 		}

@@ -246,15 +246,20 @@ func (t *Table) findUnread(p *part) {
 	}
 }
 
-// sendDrops tells a part's shard what it need not push any more.
+// sendDrops tells a part's shard what it need not push any more. A row that was read
+// again meanwhile, and so is pushed again, is not dropped.
 func (t *Table) sendDrops(p *part) {
 	sh := t.c.shards[p.shard]
 	if len(p.unwanted) == 0 || !sh.open {
 		return
 	}
-	sh.subs++ // what was asked for before is not taken for pushed
 	slices.Sort(p.unwanted)
-	rows := slices.Compact(p.unwanted)
+	rows := slices.DeleteFunc(slices.Compact(p.unwanted), func(row perdure.RowID) bool {
+		return p.cache.isPushed(p.cache.find(p, row))
+	})
+	if len(rows) > 0 {
+		sh.subs++ // what was asked for before is not taken for pushed
+	}
 	for len(rows) > 0 {
 		n := min(len(rows), wire.PartBytes/8)
 		f := t.c.shardFrame(sh, wire.KindDrop)

@@ -1,0 +1,169 @@
+package consistency
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// read holds what a slot reads against the definitions, by the value alone; then
+// the label, from which a worker measures, against the value.
+func (s *system) read(slot, row int, value updateSet, l label) error {
+	r := &s.readers[slot]
+	s.say("slot %d at clock %d reads row %d: %v (applied %v)", slot, r.clock, row, value, l.applied[:s.slots])
+	r.left &^= 1 << row
+	if err := s.checkDefinition(slot, row, value); err != nil {
+		return fmt.Errorf("slot %d at clock %d reads row %d: %w", slot, r.clock, row, err)
+	}
+	r.last[row] = value
+	says := l.applied
+	says[slot] = r.clock // own updates are on top
+	if want := s.valueOf(row, says); value != want {
+		return fmt.Errorf("slot %d at clock %d reads row %d, %v, which is said to be %v", slot, r.clock, row, value, want)
+	}
+	return s.checkLemma(slot, row, value, l)
+}
+
+// checkDefinition is ESSP paper, section 2: under BSP a read at clock c sees all
+// updates of clocks < c and no others, under SSP and ESSP at least those of clocks
+// ≤ c-s-1; and under all models a slot's own, and whatever it saw before.
+func (s *system) checkDefinition(slot, row int, value updateSet) error {
+	c := s.readers[slot].clock
+	var must, own vector
+	for p := range s.slots {
+		must[p] = max(0, Needed(s.model, c))
+		if s.model.Bounded() {
+			must[p] = max(0, c-s.model.Staleness)
+		}
+	}
+	own[slot] = c
+	switch want := s.valueOf(row, must); {
+	case s.model.Bounded() && want&^value != 0:
+		return fmt.Errorf("it lacks %v of %v", want&^value, want)
+	case s.model.Kind == perdure.BSP && value != want:
+		return fmt.Errorf("it sees %v, which it may not", value&^want)
+	case s.valueOf(row, own)&^value != 0:
+		return fmt.Errorf("it lacks its own %v", s.valueOf(row, own)&^value)
+	case s.readers[slot].last[row]&^value != 0:
+		return fmt.Errorf("it does not see %v any more", s.readers[slot].last[row]&^value)
+	}
+	return nil
+}
+
+// exist is how many clocks every slot has made an update of.
+func (s *system) exist() (known vector) {
+	for p := range s.slots {
+		if known[p] = s.readers[p].clock; s.readers[p].sent {
+			known[p]++
+		}
+	}
+	return known
+}
+
+// checkLemma is ESSP paper, lemma 4: where every slot reads in every clock, a
+// read lacks at most P(2s+1) of the updates that exist, wherever they are.
+func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
+	if !s.model.Bounded() {
+		return nil
+	}
+	known, c := s.exist(), s.readers[slot].clock
+	for p := range s.slots {
+		if s.oneWay { // a slot that does not read runs ahead: the lemma counts clocks ≤ c+s
+			known[p] = min(known[p], c+s.model.Staleness+1)
+		}
+	}
+	most := MissingBound(s.slots, s.model.Staleness)
+	lacks := int64(0)
+	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
+		lacks++
+	}
+	count := Missing(l.applied[:s.slots], known[:s.slots], s.model.Staleness, c)
+	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
+	s.worst = max(s.worst, lacks)
+	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
+	if lacks > most || count > most || lacks > count {
+		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, at most %d may be", slot, c, row, lacks, count, most)
+	}
+	return nil
+}
+
+// mayRead is what all values of a row contain that a slot may come to read without
+// anything happening at the shard: its cache's while it is pushed, an answer on its
+// way, else the shard's.
+func (s *system) mayRead(slot, row int) updateSet {
+	r, shard := &s.readers[slot], s.home(row)
+	sees := s.shards[shard].rows[row]
+	if c := &r.cache[row]; c.known && c.pushed && r.links[shard].open {
+		sees = c.value
+	}
+	for i := range s.downs[slot][shard] {
+		f := &s.downs[slot][shard][i]
+		for _, a := range r.asked {
+			if f.kind == getFrame && f.request == a.request && a.row == row && !a.ahead {
+				sees &= f.values[row]
+			}
+		}
+	}
+	return sees
+}
+
+// checkTransit is ESSP paper, section 3 (VAP): when a slot sends its update of a
+// clock, those of its updates that not every slot can see are at most V/√(clock+1)
+// in sum, in any value; or it is one alone.
+func (s *system) checkTransit(slot int) error {
+	c := s.readers[slot].clock
+	transit := map[perdure.Clock]bool{c: true}
+	worst := 0
+	for row := range s.rows {
+		sum := 0
+		for clock := range c + 1 {
+			if s.writes[slot][clock].has(row) && (clock == c || s.unseen(slot, row, clock)) {
+				transit[clock] = true
+				sum++
+			}
+		}
+		worst = max(worst, sum)
+	}
+	if float64(worst) > s.model.Bound/math.Sqrt(float64(c)+1) && len(transit) > 1 {
+		return fmt.Errorf("slot %d sends clock %d while %d updates are in transit that add up to %d", slot, c, len(transit)-1, worst)
+	}
+	return nil
+}
+
+// unseen reports whether some slot may read a row without a slot's update.
+func (s *system) unseen(slot, row int, clock perdure.Clock) bool {
+	for q := range s.slots {
+		if q != slot && !s.readers[q].dead && s.mayRead(q, row)&one(slot, clock) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// finished is asked where nothing more can happen: every process has come to its
+// end, and all is applied and seen.
+func (s *system) finished() error {
+	for slot := range s.slots {
+		r := &s.readers[slot]
+		if r.dead {
+			continue
+		}
+		if r.clock < s.ends[slot] {
+			return fmt.Errorf("stuck: slot %d at clock %d, still to read %v", slot, r.clock, r.left.ids())
+		}
+		for shard := range s.plan.shards {
+			sh := &s.shards[shard]
+			if n := sh.counts(perdure.Slot(slot)); n.Applied != s.ends[slot] || n.Seen != s.ends[slot] {
+				return fmt.Errorf("stuck: of slot %d's clocks shard %d has applied %d, and %d are seen", slot, shard, n.Applied, n.Seen)
+			}
+		}
+		for row := range s.rows {
+			c := &r.cache[row]
+			if sh := s.home(row); c.known && c.pushed && c.value != s.shards[sh].rows[row] {
+				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, c.value, s.shards[sh].rows[row])
+			}
+		}
+	}
+	return nil
+}

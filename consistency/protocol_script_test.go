@@ -1,0 +1,189 @@
+package consistency
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/perdure/perdure"
+)
+
+// TestProtocolScripts runs the scripts of testdata/protocol, which read as traces of
+// the messages between slots and one or two shards. "0:0,1 1:0" is a row that holds
+// the updates of clocks 0 and 1 of slot 0, and of clock 0 of slot 1.
+func TestProtocolScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/protocol", func(t *testing.T, path string) {
+		var s *system
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "new" {
+				s = newSystem(scriptPlan(t, d))
+				s.trace = &strings.Builder{}
+				return ""
+			}
+			s.trace.Reset()
+			if err := s.command(t, d); err != nil {
+				s.say("error: %v", err)
+			}
+			return s.trace.String()
+		})
+	})
+}
+
+// scriptPlan makes what "new essp:1 [slots=2] [shards=1] [rows=2] [piece=2] [clocks=9]
+// [sparse]" asks for. Every slot reads all rows and changes all in every clock, but
+// what "reads=(0,1)" says for each slot: how many rows, from the first on.
+func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
+	p := &plan{model: model(t, d.CmdArgs[0].Key), slots: 2, shards: 1, rows: 2, piece: 2, sparse: d.HasArg("sparse")}
+	if vals := d.CmdArgs[0].Vals; len(vals) > 0 {
+		t.Fatalf("%s: write the model first", d.Pos)
+	}
+	clocks := 9
+	d.MaybeScanArgs(t, "slots", &p.slots)
+	d.MaybeScanArgs(t, "shards", &p.shards)
+	d.MaybeScanArgs(t, "rows", &p.rows)
+	d.MaybeScanArgs(t, "piece", &p.piece)
+	d.MaybeScanArgs(t, "clocks", &clocks)
+	for slot := range p.slots {
+		reads, writes := p.rows, p.rows
+		if arg, ok := d.Arg("reads"); ok {
+			arg.Scan(t, slot, &reads)
+		}
+		if arg, ok := d.Arg("writes"); ok {
+			arg.Scan(t, slot, &writes)
+		}
+		p.ends[slot] = perdure.Clock(clocks)
+		p.oneWay = p.oneWay || reads == 0
+		for clock := range clocks {
+			p.reads[slot][clock], p.writes[slot][clock] = 1<<reads-1, 1<<writes-1
+		}
+	}
+	return p
+}
+
+// command plays one command of a script:
+//
+//	slot 0 [times=3]        slot 0 does what it does next: reads, asks, or ends its clock
+//	heard 0                 shard 0 gets all that slot 0 has sent
+//	hears 0 [times=1]       slot 0 gets all that shard 0 has sent to it, or so many messages
+//	push 0                  shard 0 goes on with what it pushes to slot 0
+//	quiet                   all that is on its way arrives, and all that is due is pushed
+//	clock 0                 slot 0 goes on, all messages arriving, until its next clock
+//	drop 0 row=1            slot 0 will give row 1 up at the end of its clock
+//	reconnect 0             slot 0 loses its connection and begins another
+//	dies 0                  slot 0's process dies, and nobody waits for it
+//	show                    what all slots have, and what is in transit
+func (s *system) command(t *testing.T, d *datadriven.TestData) error {
+	slot, shard, times, row := 0, 0, 1, 0
+	if d.Cmd != "quiet" && d.Cmd != "show" {
+		if _, err := fmt.Sscan(d.CmdArgs[0].Key, &slot); err != nil {
+			d.Fatalf(t, "%s of which slot? %v", d.Cmd, err)
+		}
+	}
+	if d.Cmd == "hears" {
+		times = len(s.downs[slot][shard])
+	}
+	d.MaybeScanArgs(t, "shard", &shard)
+	d.MaybeScanArgs(t, "times", &times)
+	d.MaybeScanArgs(t, "row", &row)
+	switch d.Cmd {
+	case "slot":
+		return s.repeat(times, func() error {
+			if s.next(slot) == waits {
+				s.say("slot %d waits at clock %d", slot, s.readers[slot].clock)
+			}
+			return s.goOn(slot)
+		})
+	case "heard":
+		return s.repeat(len(s.ups[slot][shard]), func() error { return s.toShard(slot, shard) })
+	case "hears":
+		return s.repeat(times, func() error { return s.toReader(slot, shard) })
+	case "push":
+		s.push(slot, shard)
+	case "quiet":
+		return s.quiet()
+	case "clock":
+		return s.toNextClock(slot)
+	case "drop":
+		s.unwant(slot, row)
+	case "reconnect":
+		s.late[slot][shard] = nil
+		s.open(slot, shard)
+		s.late[slot][shard] = nil
+	case "dies":
+		return s.die(slot)
+	case "show":
+		s.show()
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	return nil
+}
+
+func (s *system) repeat(n int, do func() error) error {
+	for range n {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet lets all arrive that is on its way, and what is due be pushed.
+func (s *system) quiet() error {
+	for again := true; again; {
+		again = false
+		for _, m := range s.moves() {
+			if m.kind == up || m.kind == down || m.kind == pushOn {
+				if err := s.do(m); err != nil {
+					return err
+				}
+				again = true
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// toNextClock lets a slot go on until its clock has ended, or it has to wait for others.
+func (s *system) toNextClock(slot int) error {
+	for clock := s.readers[slot].clock; s.readers[slot].clock == clock; {
+		if err := s.quiet(); err != nil {
+			return err
+		}
+		if s.next(slot) == waits {
+			s.say("slot %d waits at clock %d", slot, clock)
+			return nil
+		}
+		if err := s.goOn(slot); err != nil {
+			return err
+		}
+	}
+	return s.quiet()
+}
+
+// show prints what all slots have and what shards know of it.
+func (s *system) show() {
+	for slot := range s.slots {
+		r := &s.readers[slot]
+		s.say("slot %d: clock %d", slot, r.clock)
+		for row := range s.rows {
+			c, shard := &r.cache[row], s.home(row)
+			if !c.known {
+				continue
+			}
+			pushed := "not pushed"
+			if c.pushed {
+				pushed = "pushed"
+			}
+			s.say("  row %d: %v, MinClock %d, %s", row, c.value, r.of(row, shard).least, pushed)
+		}
+		for shard := range s.plan.shards {
+			sh := &s.shards[shard]
+			n := sh.counts(perdure.Slot(slot))
+			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen, sh.subs.Rows(perdure.Slot(slot)))
+		}
+	}
+}

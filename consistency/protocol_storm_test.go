@@ -1,0 +1,131 @@
+package consistency
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+)
+
+// pushStorm is a random plan and a random way through it. It is plain data: rapid
+// makes it, and a negative control takes it by number.
+type pushStorm struct {
+	plan plan
+	seed uint64
+	slow int // a slot that hears and is pushed to less often than others
+}
+
+// pushStorms makes courses of a model, in which readers drop and lose rows, and
+// connections break.
+func pushStorms(m perdure.Consistency) *rapid.Generator[pushStorm] {
+	return rapid.Custom(func(t *rapid.T) pushStorm {
+		number := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
+		p := plan{
+			model: m, slots: number("slots", 2, mostSlots), shards: number("shards", 1, mostShards), rows: number("rows", 1, mostRows),
+			sparse: rapid.Bool().Draw(t, "sparse"), piece: number("piece", 1, mostRows),
+			chances: chances{number("drops", 0, 4), number("evicts", 0, 4), number("breaks", 0, 3), number("aheads", 0, 6), 0},
+		}
+		end := perdure.Clock(number("clocks", 2, 7))
+		all := 1<<p.rows - 1
+		for slot := range p.slots {
+			p.ends[slot] = end
+			for clock := range end {
+				p.reads[slot][clock] = rowMask(number("reads", 1, all)) // lemma 4: every slot reads in every clock
+				p.writes[slot][clock] = rowMask(number("writes", 0, all))
+			}
+		}
+		if m.Kind == perdure.VAP || m.Kind == perdure.ASP {
+			p.deaths = number("deaths", 0, 1)
+		}
+		return pushStorm{p, rapid.Uint64().Draw(t, "seed"), number("slow", 0, mostSlots)}
+	})
+}
+
+// play goes through the plan to its end, or to the first thing that is wrong.
+func (c pushStorm) play() error {
+	random := rand.New(rand.NewPCG(c.seed, 0))
+	s := newSystem(&c.plan)
+	for n := 0; ; n++ {
+		next := s.moves()
+		if len(next) == 0 {
+			return s.finished()
+		}
+		if n > 10_000 {
+			return fmt.Errorf("no end after %d moves", n)
+		}
+		m := next[random.IntN(len(next))]
+		if m.slot == c.slow && (m.kind == down || m.kind == pushOn) && random.IntN(4) > 0 {
+			continue
+		}
+		if m.kind >= drop && random.IntN(8) > 0 { // what may go wrong does not all go wrong at once
+			continue
+		}
+		if err := s.do(m); err != nil {
+			return fmt.Errorf("move %d, %v: %w", n, m, err)
+		}
+	}
+}
+
+var stormModels = []string{"bsp", "ssp:0", "ssp:2", "essp:0", "essp:1", "essp:3", "asp", "vap:1", "vap:3"}
+
+// Under every model the definitions hold in random courses of up to 4 slots.
+func TestStormModels(t *testing.T) {
+	for _, name := range stormModels {
+		t.Run(name, func(t *testing.T) {
+			storms := pushStorms(model(t, name))
+			rapid.Check(t, func(t *rapid.T) {
+				s := storms.Draw(t, "storm")
+				for range 3 { // ways through one plan
+					if err := s.play(); err != nil {
+						t.Fatalf("seed %d: %v", s.seed, err)
+					}
+					s.seed++
+				}
+			})
+		})
+	}
+}
+
+// Whatever is switched off is missed: by some course, what is read breaks its
+// model, is not what it is said to be, or does not come.
+func TestStormsMissWhatIsOff(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		off    off
+		models []string
+	}{
+		{"the order of a round", off{order: true}, []string{"essp:1"}},
+		{"the pushes", off{Weakened: Weakened{Pushes: true}}, []string{"essp:1", "vap:1"}},
+		{"the note of a drop", off{note: true}, []string{"essp:1", "vap:1"}},
+		{"the note of a row read again", off{again: true}, []string{"essp:1", "vap:1"}},
+		{"the note of what was asked for", off{subs: true}, []string{"essp:1", "vap:1"}},
+		{"the number of a connection", off{connection: true}, []string{"vap:1"}},
+		{"what is due during a round", off{rest: true}, []string{"essp:1", "vap:1"}},
+		{"what changed before a late round", off{advance: true}, []string{"essp:1"}},
+		{"the end of a round", off{saw: true}, []string{"vap:1"}},
+		{"the first of a slot's cached rows", off{answered: true}, []string{"vap:1"}},
+		{"the bound", off{Weakened: Weakened{Bound: true}}, []string{"vap:1", "vap:3"}},
+		{"the staging", off{Weakened: Weakened{Staging: true}}, []string{"bsp"}},
+		{"the exactly-once filter", off{Weakened: Weakened{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
+	} {
+		for _, name := range c.models {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				storms := pushStorms(model(t, name))
+				const most = 1000
+				for n := range most {
+					s := storms.Example(n)
+					s.plan.off = c.off
+					if err := s.play(); err != nil {
+						t.Logf("course %d: %v", n, err)
+						return
+					}
+				}
+				t.Errorf("nothing was wrong in %d courses", most)
+			})
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package consistency
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// The protocol tests run all five models on a system of slots and shards without
+// network or goroutines: shards made of Intake, Subscriptions and Visibility as
+// a server puts them together, readers with caches as a worker has them, and
+// connections that are first in, first out. Whatever may happen next is a move. A
+// row's value is the set of updates in it, so that what a read sees is checked
+// against the definitions themselves, and labels against values.
+const (
+	mostSlots  = 4
+	mostShards = 2
+	mostRows   = 4
+	mostClocks = 16
+)
+
+// updateSet is a row's value: a set of updates (slot, clock).
+type updateSet uint64
+
+func one(slot int, clock perdure.Clock) updateSet {
+	return 1 << (slot*mostClocks + int(clock))
+}
+
+// String lists the clocks of each slot: "0:0,1 2:0".
+func (c updateSet) String() string {
+	var slots []string
+	for slot := range mostSlots {
+		var clocks []string
+		for clock := range perdure.Clock(mostClocks) {
+			if c&one(slot, clock) != 0 {
+				clocks = append(clocks, fmt.Sprint(clock))
+			}
+		}
+		if len(clocks) > 0 {
+			slots = append(slots, fmt.Sprintf("%d:%s", slot, strings.Join(clocks, ",")))
+		}
+	}
+	if len(slots) == 0 {
+		return "nothing"
+	}
+	return strings.Join(slots, " ")
+}
+
+// rowMask is a set of a few rows.
+type rowMask uint8
+
+func (m rowMask) has(row int) bool { return m>>row&1 != 0 }
+
+// each yields the rows in order.
+func (m rowMask) each(yield func(row int) bool) {
+	for ; m != 0; m &= m - 1 {
+		if !yield(bits.TrailingZeros8(uint8(m))) {
+			return
+		}
+	}
+}
+
+func (m rowMask) ids() (ids []perdure.RowID) {
+	for row := range m.each {
+		ids = append(ids, perdure.RowID(row))
+	}
+	return ids
+}
+
+// plan says what a system is to do, and what may happen to it. It is plain data.
+type plan struct {
+	model               perdure.Consistency
+	slots, shards, rows int
+	ends                [mostSlots]perdure.Clock       // a slot's clocks
+	reads               [mostSlots][mostClocks]rowMask // what a slot reads in a clock, in order
+	writes              [mostSlots][mostClocks]rowMask // what its update changes
+	sparse              bool
+	oneWay              bool // not every slot reads in every clock
+	piece               int  // rows of a frame of a push
+
+	chances
+	off   off
+	worst int64 // the most updates that existed and that a read lacked, so far
+}
+
+// chances are how often something may happen in one course.
+type chances struct {
+	drops  int // a reader gives a row's subscription up
+	evicts int // a reader's cache loses a row
+	breaks int // a connection breaks
+	aheads int // a row is asked for ahead
+	deaths int // a slot's process dies, for good
+}
+
+// off switches safety mechanisms off, for negative controls.
+type off struct {
+	Weakened        // the intake's, and a shard's pushes, and a sender's bound
+	order      bool // a round's last frame comes before its rows
+	note       bool // a reader tells the shard what it drops, and forgets it
+	again      bool // a reader drops what it has subscribed to again since
+	subs       bool // a reader takes what it asked for before a drop for pushed
+	connection bool // a shard heeds what comes late from a connection that was replaced
+	rest       bool // what becomes due during a round is forgotten at its end
+	advance    bool // a round that begins late is taken to hold what changed since
+	saw        bool // a reader says that it saw a round when it begins
+	answered   bool // a shard forgets that a slot which had no cached rows has some now
+}
+
+// system is one state of everything. Its fields are values or are cloned.
+type system struct {
+	*plan
+	left    chances
+	shards  [mostShards]pushShard
+	readers [mostSlots]reader
+	ups     [mostSlots][mostShards][]frame // on their way to the shard
+	late    [mostSlots][mostShards][]frame // likewise, on a connection that was replaced
+	downs   [mostSlots][mostShards][]frame // on their way to the reader
+	trace   *strings.Builder               // for scripts
+}
+
+func newSystem(p *plan) *system {
+	s := &system{plan: p, left: p.chances}
+	for i := range p.shards {
+		s.shards[i] = newPushShard(p)
+	}
+	for i := range p.slots {
+		r := &s.readers[i]
+		r.left = p.reads[i][0]
+		for shard := range p.shards {
+			s.open(i, shard)
+			for len(s.ups[i][shard]) > 0 {
+				_ = s.toShard(i, shard)
+			}
+			for len(s.downs[i][shard]) > 0 {
+				_ = s.toReader(i, shard)
+			}
+		}
+	}
+	return s
+}
+
+func (s *system) clone() *system {
+	n := *s
+	for i := range s.plan.shards {
+		n.shards[i] = s.shards[i].clone()
+	}
+	for i := range s.slots {
+		n.readers[i].asked = slices.Clone(s.readers[i].asked)
+		for j := range s.plan.shards {
+			n.ups[i][j], n.late[i][j], n.downs[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j]), slices.Clone(s.downs[i][j])
+		}
+	}
+	return &n
+}
+
+func (s *system) say(format string, args ...any) {
+	if s.trace != nil {
+		fmt.Fprintf(s.trace, format+"\n", args...)
+	}
+}
+
+// home is the shard that holds a row.
+func (p *plan) home(row int) int { return row % p.shards }
+
+// valueOf is what a row holds when its shard has applied so much of each slot.
+func (p *plan) valueOf(row int, applied vector) (c updateSet) {
+	for slot := range p.slots {
+		for clock := range applied[slot] {
+			if p.writes[slot][clock].has(row) {
+				c |= one(slot, clock)
+			}
+		}
+	}
+	return c
+}
+
+// vector is an applied vector.
+type vector [mostSlots]perdure.Clock
+
+func vectorOf(applied []perdure.Clock) (v vector) {
+	copy(v[:], applied)
+	return v
+}
+
+// label says what rows contain.
+type label struct {
+	seq     uint64
+	least   perdure.Clock
+	applied vector
+}
+
+func (l label) newer(other label) bool { return l.seq > other.seq }
+
+// frameKind is what a frame is for.
+type frameKind int
+
+const (
+	openFrame   frameKind = iota // up: a connection begins; down: and how far the slot has come
+	getFrame                     // up: asks for a row; down: the answer
+	updateFrame                  // up
+	tickFrame                    // up
+	dropFrame                    // up: rows that need not be pushed any more
+	sawFrame                     // up: what is cached is of a state
+	ackFrame                     // down: how far the slot has come
+	pushFrame                    // down: rows, or the end of a round
+)
+
+// frame is one message. What does not belong to its kind is zero.
+type frame struct {
+	kind       frameKind
+	connection int
+	request    int
+	row        int
+	subscribe  bool
+	clock      perdure.Clock
+	rows       rowMask
+	seq        uint64
+	label      label
+	values     [mostRows]updateSet
+	last       bool
+	counts     perdure.Counts
+}
+
+func (f *frame) String() string {
+	switch f.kind {
+	case openFrame:
+		return fmt.Sprintf("connection %d, applied %d", f.connection, f.counts.Applied)
+	case getFrame:
+		return fmt.Sprintf("row %d", f.row)
+	case updateFrame:
+		return fmt.Sprintf("update of clock %d", f.clock)
+	case tickFrame:
+		return fmt.Sprintf("tick of clock %d", f.clock)
+	case dropFrame:
+		return fmt.Sprintf("drop %v", f.rows.ids())
+	case sawFrame:
+		return fmt.Sprintf("saw state %d", f.seq)
+	case ackFrame:
+		return fmt.Sprintf("staged %d applied %d seen %d", f.counts.Staged, f.counts.Applied, f.counts.Seen)
+	}
+	end := ""
+	if f.last {
+		end = fmt.Sprintf(", end of the round: MinClock %d", f.label.least)
+	}
+	return fmt.Sprintf("push of %v, state %d%s", f.rows.ids(), f.label.seq, end)
+}
+
+// keyOf collects all that a state is.
+type keyOf []byte
+
+func (k *keyOf) num(ns ...int) {
+	for _, n := range ns {
+		*k = strconv.AppendInt(append(*k, ' '), int64(n), 36)
+	}
+}
+
+func (k *keyOf) flags(fs ...bool) {
+	n := 1
+	for _, f := range fs {
+		n <<= 1
+		if f {
+			n |= 1
+		}
+	}
+	k.num(n)
+}
+
+func (k *keyOf) label(l *label) {
+	k.num(int(l.seq), int(l.least))
+	for _, c := range l.applied {
+		*k = append(*k, byte('a'+c))
+	}
+}
+
+func (k *keyOf) set(r rowSet) {
+	n := uint64(0)
+	if len(r) > 0 {
+		n = r[0] // the few rows there are fit in a word
+	}
+	k.num(int(n))
+}
+
+func (k *keyOf) frames(fs []frame) {
+	k.num(len(fs))
+	for i := range fs {
+		f := &fs[i]
+		k.num(int(f.kind), f.connection, f.request, f.row, int(f.clock), int(f.rows), int(f.seq))
+		k.flags(f.subscribe, f.last)
+		k.num(int(f.counts.Staged), int(f.counts.Applied), int(f.counts.Seen))
+		k.label(&f.label)
+		for row := range f.rows.each {
+			k.num(int(f.values[row]))
+		}
+		if f.kind == getFrame {
+			k.num(int(f.values[f.row]))
+		}
+	}
+}
+
+// key says everything about a state. It is written by hand because most of the
+// explorer's time goes here.
+func (s *system) key() string {
+	k := make(keyOf, 0, 1024)
+	k.num(s.left.drops, s.left.evicts, s.left.breaks, s.left.aheads, s.left.deaths)
+	for i := range s.plan.shards {
+		s.shards[i].key(&k, s.plan)
+	}
+	for i := range s.slots {
+		s.readers[i].key(&k, s.plan)
+		for j := range s.plan.shards {
+			k.frames(s.ups[i][j])
+			k.frames(s.late[i][j])
+			k.frames(s.downs[i][j])
+		}
+	}
+	return string(k)
+}
