@@ -57,8 +57,8 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	maxReports         = 1024
-	mostSpare          = 64 << 20             // bytes of updates that are safe, kept to be used again
-	trimEvery          = 10 * time.Second     // what has lain spare for so long is let go
+	mostSpare          = 64 << 20         // bytes of updates that are safe, kept to be used again
+	trimEvery          = 10 * time.Second // what has lain spare for so long is let go
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -433,8 +433,13 @@ func (c *Client) needLess() {
 		}
 	}
 	c.flush()
-	for _, sh := range c.shards {
-		c.checkAwaiting(sh, 0)
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			c.stopAwaiting(p, 0) // what is cached may do now, and nothing more be pushed
+		}
 	}
 }
 

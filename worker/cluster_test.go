@@ -40,6 +40,7 @@ type cluster struct {
 	wg        sync.WaitGroup
 	lives     int
 	processes map[string]*process
+	around    func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
 }
 
 // process is one life of the coordinator or a server.
@@ -52,9 +53,16 @@ type process struct {
 // inCluster runs a test in a cluster of 2 servers and 4 shards.
 func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
 	t.Helper()
+	inClusterOf(t, transport.MemoryOptions{}, nil, model, recovery, slots, clocks, test)
+}
+
+// inClusterOf is inCluster over another network: around is what a server puts
+// around its own.
+func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
+	t.Helper()
 	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: clocks}
 	var err error
-	if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
+	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		t.Fatal(err)
 	}
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
@@ -63,8 +71,8 @@ func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.C
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
 		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, transport.MemoryOptions{}), disk: disk.NewMemory(),
-			log: slog.New(slog.DiscardHandler), processes: map[string]*process{},
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
+			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
 		if *showLog {
 			c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -88,8 +96,12 @@ func (c *cluster) start(host string) {
 	var index int
 	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
 		run = func(ctx context.Context) error {
+			net := c.net.Host(host)
+			if c.around != nil {
+				net = c.around(host, net)
+			}
 			return server.Run(ctx, server.Config{
-				Index: index, Process: name, Network: c.net.Host(host), Listen: host + "/0", Coordinator: coordinatorAddr,
+				Index: index, Process: name, Network: net, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 			})
 		}

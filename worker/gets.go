@@ -183,13 +183,19 @@ func (c *Client) getFrame(sh *shardLink, g *get) wire.Frame {
 	if g.kind != wire.KindLoad && len(g.request) == 0 {
 		g.request = wire.AppendRows(g.request, &g.rows)
 	}
-	if g.kind == wire.KindGet && g.table.subscribes() && !g.pass {
+	if g.kind == wire.KindGet && g.table.subscribes() && g.toCache() {
 		f.Flags |= wire.FlagSubscribe
 	}
 	f.Payload = g.request
 	g.sent++
 	g.subs = sh.subs
 	return f
+}
+
+// toCache reports whether the cache may take rows from the answer: none of a run
+// of a part that is too large to be cached whole.
+func (g *get) toCache() bool {
+	return !g.pass && (g.rows.IDs != nil || g.table.parts[g.shard].cache.index == nil)
 }
 
 // place says where an answer is to be received: rows that the reader wants one
@@ -388,9 +394,13 @@ func (t *Table) refresh(p *part, r *reading, rows *wire.Rows, values []float32) 
 		return
 	}
 	for i := range rows.Count {
-		if at := cc.find(p, rows.ID(i)); at >= 0 && !cc.isPushed(at) {
+		row := rows.ID(i)
+		if at := cc.find(p, row); at >= 0 && (cc.read[at] == nil || !cc.reading(at).newer(r)) {
 			cc.read[at] = r
 			copy(cc.row(at), values[i*cc.dim:])
+			if cc.isPushed(at) {
+				t.c.shards[p.shard].join(p, row, 1)
+			}
 		}
 	}
 }

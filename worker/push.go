@@ -112,6 +112,9 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	if id := int(in.Table); in.Count > 0 && id < len(c.tables) && c.tables[id] != nil {
 		t := c.tables[id]
 		p := t.parts[sh.id]
+		if !t.subscribes() {
+			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
+		}
 		if len(in.Values) != in.Count*t.spec.Dim || !p.has(&in.Rows) {
 			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
 		}
@@ -242,10 +245,15 @@ func (t *Table) findUnread(p *part, before perdure.Clock) {
 	}
 }
 
-// sendDrops tells a part's shard what it need not push any more.
+// sendDrops tells a part's shard what it need not push any more. A row that was
+// read again meanwhile is wanted.
 func (t *Table) sendDrops(p *part) {
 	sh := t.c.shards[p.shard]
-	if len(p.unwanted) == 0 || !sh.open {
+	if !sh.open {
+		return
+	}
+	p.unwanted = slices.DeleteFunc(p.unwanted, func(row perdure.RowID) bool { return p.cache.isPushed(p.cache.find(p, row)) })
+	if len(p.unwanted) == 0 {
 		return
 	}
 	sh.subs++ // what was asked for before is not taken for pushed
