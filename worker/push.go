@@ -115,7 +115,7 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 		if !t.subscribes() {
 			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
 		}
-		if len(in.Values) != in.Count*t.spec.Dim || !p.has(&in.Rows) {
+		if len(in.Values) != in.Count*t.spec.Dim || !t.has(p, &in.Rows) {
 			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
 		}
 		t.takePush(p, sh, c.reading(sh, f.Clock, &in.Answer), in)
@@ -135,10 +135,10 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	return nil
 }
 
-// has reports whether rows are this part's, as far as a dense one can tell.
-func (p *part) has(rows *wire.Rows) bool {
-	if p.rows == 0 {
-		return rows.IDs != nil
+// has reports whether rows are a part's.
+func (t *Table) has(p *part, rows *wire.Rows) bool {
+	if t.spec.Sparse {
+		return rows.IDs != nil && !slices.ContainsFunc(rows.IDs, func(row perdure.RowID) bool { return t.part(row) != p })
 	}
 	if rows.IDs == nil {
 		return rows.First >= p.first && rows.Count <= p.rows && rows.First-p.first <= perdure.RowID(p.rows-rows.Count)

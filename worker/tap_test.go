@@ -32,7 +32,9 @@ type tappedConn struct {
 func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, *tap) {
 	c.Helper()
 	tp := &tap{Network: c.net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{}, pushed: map[perdure.RowID]int{}}
-	return c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...), tp
+	w := c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...)
+	c.Cleanup(tp.open) // before the client is closed
+	return w, tp
 }
 
 func (n *tap) Dial(ctx context.Context, addr string) (transport.Conn, error) {
