@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -28,6 +29,22 @@ func (s *subject) add(name string, model perdure.Consistency) {
 // named names rows as a Drop or a Get does.
 func named(table perdure.TableID, first perdure.RowID, count int) []byte {
 	return wire.AppendRows(nil, &wire.Rows{Table: table, First: first, Count: count})
+}
+
+// collect counts the frames that come, by kind, until the connection ends.
+func collect(c transport.Conn) (got map[wire.Kind]int, over chan error) {
+	got, over = map[wire.Kind]int{}, make(chan error, 1)
+	go func() {
+		var f wire.Frame
+		for {
+			if err := c.Recv(&f); err != nil {
+				over <- err
+				return
+			}
+			got[f.Kind]++
+		}
+	}()
+	return got, over
 }
 
 // What a reader says of its cache that cannot be ends its connection with one line;
@@ -73,18 +90,7 @@ func TestBadWordsOfCaches(t *testing.T) {
 			if err := c.Send(s.shardFrame(wire.KindOpen, nil, nil), b.frame); err != nil {
 				t.Fatal(err)
 			}
-			over := make(chan error, 1)
-			got := map[wire.Kind]int{}
-			go func() {
-				var f wire.Frame
-				for {
-					if err := c.Recv(&f); err != nil {
-						over <- err
-						return
-					}
-					got[f.Kind]++
-				}
-			}()
+			got, over := collect(c)
 			<-time.After(time.Second)
 			synctest.Wait()
 			if ended := len(over) > 0; ended != (b.says != "") || b.says != "" && (s.log.about("")-before != 1 || s.log.about(b.says) == 0) {

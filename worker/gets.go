@@ -382,6 +382,8 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 	cc.touch(at, at+g.rows.Count, t.c.clock)
 	if pushed {
 		sh.subscribed(p, g.rows.First, at, at+g.rows.Count)
+	} else {
+		sh.rejoin(p, g.rows.First, at, at+g.rows.Count)
 	}
 	return again
 }
@@ -450,6 +452,8 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		}
 		if pushed {
 			sh.subscribed(p, row, at, at+1)
+		} else {
+			sh.rejoin(p, row, at, at+1)
 		}
 	}
 	return again

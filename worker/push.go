@@ -32,6 +32,16 @@ func (sh *shardLink) subscribed(p *part, first perdure.RowID, from, end int) {
 	sh.join(p, first, end-from)
 }
 
+// rejoin is subscribed for those of the rows that are pushed already, and that an
+// answer which did not subscribe to them has brought to a state of their own.
+func (sh *shardLink) rejoin(p *part, first perdure.RowID, from, end int) {
+	for at := from; at < end && p.cache.pushed != nil; at++ {
+		if p.cache.pushed[at] {
+			sh.join(p, first+perdure.RowID(at-from), 1)
+		}
+	}
+}
+
 func (sh *shardLink) join(p *part, first perdure.RowID, n int) {
 	if k := len(sh.joining) - 1; k >= 0 && sh.joining[k].p == p && sh.joining[k].first+perdure.RowID(sh.joining[k].n) == first {
 		sh.joining[k].n += n

@@ -112,13 +112,6 @@ func (n *tap) sent(kind wire.Kind) int {
 	return n.out[kind]
 }
 
-// came returns how many frames of a kind came from servers.
-func (n *tap) came(kind wire.Kind) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.in[kind]
-}
-
 // takePushed returns how often each row came in a push since it was called last.
 func (n *tap) takePushed() map[perdure.RowID]int {
 	n.mu.Lock()
