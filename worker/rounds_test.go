@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -229,13 +228,14 @@ func TestModelsTogether(t *testing.T) {
 		for _, recovery := range []string{"none", "checkpoint:4"} {
 			t.Run(model+"/"+recovery, func(t *testing.T) {
 				inCluster(t, model, recovery, 2, 12, func(c *cluster) {
+					ws := c.workers()
 					go func() {
 						c.pass(45 * time.Millisecond)
 						c.kill("server:1")
 						c.start("server:1")
 					}()
 					both(2, func(slot int) {
-						w := c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot))
+						w := ws[slot]
 						var ts []*worker.Table
 						for _, name := range []string{"t", "b", "v", "w"} {
 							ts = append(ts, c.table(w, func(s *perdure.TableSpec) { s.Name = name }))
