@@ -240,6 +240,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 		to.state = wire.State{Seq: sh.seq, Applied: append(to.state.Applied[:0], sh.intake.Applied()...)}
 		for _, sub := range o.subs {
 			if sub != nil {
+				sub.Advance() // the state has what came since MinClock advanced, too
 				sub.Begin(slot)
 			}
 		}

@@ -121,6 +121,9 @@ func (sh *shard) follow(v *perdure.View) bool {
 	sh.pushed()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
+		if was := sh.intake.Incarnation(slot); sh.out.seen != nil && was > 0 && was < sl.Incarnation {
+			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
+		}
 		sh.intake.Fence(slot, sl.Incarnation)
 		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
 			sh.acks[i] = nil

@@ -36,8 +36,11 @@ func (t *Table) expireRun(first perdure.RowID, n int, clock perdure.Clock) {
 	for n > 0 && t.expiringBytes < mostAhead && len(t.expiring) < mostSpans {
 		p := t.part(first)
 		at := int(first - p.first)
-		k := p.cache.same(at, min(at+n, p.rows))
-		if !t.mayAnswer(p, at, clock) {
+		k := min(at+n, p.rows)
+		if p.cache.index == nil { // else few of the rows are there, and not at these places
+			k = p.cache.same(at, k)
+		}
+		if p.cache.index == nil && !t.mayAnswer(p, at, clock) {
 			t.expiring = append(t.expiring, span{p, at, k - at})
 			t.expiringBytes += 4 * t.spec.Dim * (k - at)
 		}

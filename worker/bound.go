@@ -18,7 +18,11 @@ func (c *Client) sendBounded(ctx context.Context) error {
 		return nil // an interrupted call of Clock has sent them
 	}
 	begin := time.Now()
-	defer func() { c.stats.stale += time.Since(begin) }()
+	defer func() {
+		if !c.stats.began.IsZero() {
+			c.stats.stale += time.Since(begin)
+		}
+	}()
 	looked := perdure.Clock(-1)
 	err := c.wait(ctx, func() (bool, error) {
 		if c.rolled || c.ended() {

@@ -433,8 +433,13 @@ func (c *Client) needLess() {
 		}
 	}
 	c.flush()
-	for _, sh := range c.shards {
-		c.checkAwaiting(sh, 0)
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			c.stopAwaiting(p, 0) // what is cached may do now, and nothing more be pushed
+		}
 	}
 }
 

@@ -40,7 +40,8 @@ type cluster struct {
 	wg        sync.WaitGroup
 	lives     int
 	processes map[string]*process
-	landing   atomic.Int64 // how long a server takes to write what it pushes, in nanoseconds
+	landing   atomic.Int64                                             // how long a server takes to write what it pushes, in nanoseconds
+	around    func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
 }
 
 // process is one life of the coordinator or a server.
@@ -53,9 +54,16 @@ type process struct {
 // inCluster runs a test in a cluster of 2 servers and 4 shards.
 func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
 	t.Helper()
+	inClusterOf(t, transport.MemoryOptions{}, nil, model, recovery, slots, clocks, test)
+}
+
+// inClusterOf is inCluster over another network: around is what a server puts
+// around its own.
+func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
+	t.Helper()
 	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: clocks}
 	var err error
-	if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
+	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		t.Fatal(err)
 	}
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
@@ -64,8 +72,8 @@ func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.C
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
 		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, transport.MemoryOptions{}), disk: disk.NewMemory(),
-			log: slog.New(slog.DiscardHandler), processes: map[string]*process{},
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
+			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
 		if *showLog {
 			c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -89,8 +97,12 @@ func (c *cluster) start(host string) {
 	var index int
 	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
 		run = func(ctx context.Context) error {
+			net := c.net.Host(host)
+			if c.around != nil {
+				net = c.around(host, net)
+			}
 			return server.Run(ctx, server.Config{
-				Index: index, Process: name, Network: slowWriter{c.net.Host(host), &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
+				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 			})
 		}

@@ -1,14 +1,40 @@
 package worker
 
-import (
-	"time"
+import "github.com/perdure/perdure"
 
-	"github.com/perdure/perdure"
-)
+// CacheLeft returns how many bytes the client may still cache, and how many its
+// cached rows take as they are counted.
+func (c *Client) CacheLeft() (left, taken int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			if p.cache.index != nil {
+				taken += len(p.cache.read) * p.cache.rowBytes()
+			} else {
+				taken += p.rows * p.cache.rowBytes()
+			}
+		}
+	}
+	return c.cacheLeft, taken
+}
 
-// Counters is what the coordinator is told of a client's work.
+// Cached reports whether a row has a place in the cache, and whether it is taken
+// for one that is pushed.
+func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	p := t.part(row)
+	at := p.cache.find(p, row)
+	return p.cache.reading(at).known(), p.cache.isPushed(at)
+}
+
+// Counters returns what the client's next status would say.
 func (c *Client) Counters() perdure.WorkerCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stats.snapshot(time.Now())
+	return c.status().Counters
 }

@@ -183,13 +183,19 @@ func (c *Client) getFrame(sh *shardLink, g *get) wire.Frame {
 	if g.kind != wire.KindLoad && len(g.request) == 0 {
 		g.request = wire.AppendRows(g.request, &g.rows)
 	}
-	if g.kind == wire.KindGet && g.table.subscribes() && !g.pass {
+	if g.kind == wire.KindGet && g.table.subscribes() && g.toCache() {
 		f.Flags |= wire.FlagSubscribe
 	}
 	f.Payload = g.request
 	g.sent++
 	g.subs = sh.subs
 	return f
+}
+
+// toCache reports whether the cache may take rows from the answer: none of a run
+// of a part that is too large to be cached whole.
+func (g *get) toCache() bool {
+	return !g.pass && (g.rows.IDs != nil || g.table.parts[g.shard].cache.index == nil)
 }
 
 // place says where an answer is to be received: rows that the reader wants one
@@ -376,6 +382,8 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 	cc.touch(at, at+g.rows.Count, t.c.clock)
 	if pushed {
 		sh.subscribed(p, g.rows.First, at, at+g.rows.Count)
+	} else {
+		sh.rejoin(p, g.rows.First, at, at+g.rows.Count)
 	}
 	return again
 }
@@ -388,9 +396,13 @@ func (t *Table) refresh(p *part, r *reading, rows *wire.Rows, values []float32) 
 		return
 	}
 	for i := range rows.Count {
-		if at := cc.find(p, rows.ID(i)); at >= 0 && !cc.isPushed(at) {
+		row := rows.ID(i)
+		if at := cc.find(p, row); at >= 0 && (cc.read[at] == nil || !cc.reading(at).newer(r)) {
 			cc.read[at] = r
 			copy(cc.row(at), values[i*cc.dim:])
+			if cc.isPushed(at) {
+				t.c.shards[p.shard].join(p, row, 1)
+			}
 		}
 	}
 }
@@ -440,6 +452,8 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		}
 		if pushed {
 			sh.subscribed(p, row, at, at+1)
+		} else {
+			sh.rejoin(p, row, at, at+1)
 		}
 	}
 	return again

@@ -32,6 +32,16 @@ func (sh *shardLink) subscribed(p *part, first perdure.RowID, from, end int) {
 	sh.join(p, first, end-from)
 }
 
+// rejoin is subscribed for those of the rows that are pushed already, and that an
+// answer which did not subscribe to them has brought to a state of their own.
+func (sh *shardLink) rejoin(p *part, first perdure.RowID, from, end int) {
+	for at := from; at < end && p.cache.pushed != nil; at++ {
+		if p.cache.pushed[at] {
+			sh.join(p, first+perdure.RowID(at-from), 1)
+		}
+	}
+}
+
 func (sh *shardLink) join(p *part, first perdure.RowID, n int) {
 	if k := len(sh.joining) - 1; k >= 0 && sh.joining[k].p == p && sh.joining[k].first+perdure.RowID(sh.joining[k].n) == first {
 		sh.joining[k].n += n
@@ -112,7 +122,10 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	if id := int(in.Table); in.Count > 0 && id < len(c.tables) && c.tables[id] != nil {
 		t := c.tables[id]
 		p := t.parts[sh.id]
-		if len(in.Values) != in.Count*t.spec.Dim || !p.has(&in.Rows) {
+		if !t.subscribes() {
+			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
+		}
+		if len(in.Values) != in.Count*t.spec.Dim || !t.has(p, &in.Rows) {
 			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
 		}
 		t.takePush(p, sh, c.reading(sh, f.Clock, &in.Answer), in)
@@ -132,10 +145,10 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	return nil
 }
 
-// has reports whether rows are this part's, as far as a dense one can tell.
-func (p *part) has(rows *wire.Rows) bool {
-	if p.rows == 0 {
-		return rows.IDs != nil
+// has reports whether rows are a part's.
+func (t *Table) has(p *part, rows *wire.Rows) bool {
+	if t.spec.Sparse {
+		return rows.IDs != nil && !slices.ContainsFunc(rows.IDs, func(row perdure.RowID) bool { return t.part(row) != p })
 	}
 	if rows.IDs == nil {
 		return rows.First >= p.first && rows.Count <= p.rows && rows.First-p.first <= perdure.RowID(p.rows-rows.Count)

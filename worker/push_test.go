@@ -1,177 +1,354 @@
 package worker_test
 
 import (
-	"sync/atomic"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 )
 
-// A row that the cache loses and takes in again within one clock stays subscribed
-// to: it is not dropped at the end of the clock, and taken for pushed after that.
-func TestReadAgainBeforeDrop(t *testing.T) {
-	for _, model := range []string{"essp:0", "vap:100"} {
-		for again := range 2 { // whichever the cache loses
-			inCluster(t, model, "none", 2, 0, func(c *cluster) { readAgain(c, model, again) })
-		}
+// twoTapped are two slots of an essp job and their tables.
+func twoTapped(c *cluster, change ...func(*perdure.TableSpec)) (ws [2]*worker.Client, taps [2]*tap, ts [2]*worker.Table) {
+	c.Helper()
+	for i := range ws {
+		ws[i], taps[i] = c.tapped(fmt.Sprintf("worker:%d", i), perdure.Slot(i))
+		ts[i] = c.table(ws[i], change...)
+	}
+	return ws, taps, ts
+}
+
+// incRows adds v to rows.
+func (c *cluster) incRows(t *worker.Table, v float32, ids ...perdure.RowID) {
+	c.Helper()
+	if err := t.IncRows(ids, all(len(ids), v)); err != nil {
+		c.Fatal(err)
 	}
 }
 
-func readAgain(c *cluster, model string, again int) {
-	var ids []perdure.RowID // of one shard
-	for row := perdure.RowID(0); len(ids) < 3; row++ {
-		if placement.ShardOfID(row, c.job.Shards) == 1 {
-			ids = append(ids, row)
-		}
-	}
-	w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.CacheBytes = 2 * (4*dim + 40) })
-	other := c.dial("worker:1", 1)
-	reader, writer := c.table(w, sparsely), c.table(other, sparsely)
-	for clock := range perdure.Clock(6) {
-		c.pass(time.Second) // under vap, too, all is applied and pushed by now
-		read := []perdure.RowID{ids[again]}
-		switch clock {
-		case 0:
-			read = ids[:2] // they fill the cache
-		case 1:
-			read = nil
-		case 2:
-			read = []perdure.RowID{ids[2], ids[again]} // one makes room
-		}
-		for _, id := range read {
-			if got, _ := c.read(reader, []perdure.RowID{id}); got != float32(clock) {
-				c.Fatalf("%s: row %d is %v at clock %d", model, id, got, clock)
-			}
-		}
-		if err := writer.IncRows(ids, all(len(ids), 1)); err != nil {
-			c.Fatal(err)
-		}
-		c.clock(other, clock+1)
-		c.clock(w, clock+1)
+// reads checks that rows are of a value, and whether that was known at once.
+func (c *cluster) reads(t *worker.Table, atOnce bool, want float32, ids ...perdure.RowID) {
+	c.Helper()
+	if v, waited := c.read(t, ids); v != want || atOnce != (waited == 0) {
+		c.Fatalf("rows %v are %v after %v, want %v, at once: %v", ids, v, waited, want, atOnce)
 	}
 }
 
-// slowWriter is a server's network that takes its time to write pushes.
-type slowWriter struct {
-	transport.Network
-	landing *atomic.Int64 // nanoseconds
-}
-
-type slowListener struct {
-	transport.Listener
-	landing *atomic.Int64
-}
-
-type slowConn struct {
-	transport.Conn
-	landing *atomic.Int64
-}
-
-func (n slowWriter) Listen(addr string) (transport.Listener, error) {
-	l, err := n.Network.Listen(addr)
-	return slowListener{l, n.landing}, err
-}
-
-func (l slowListener) Accept() (transport.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return slowConn{conn, l.landing}, nil
-}
-
-func (c slowConn) TrySend(frames ...wire.Frame) error {
-	if d := time.Duration(c.landing.Load()); d > 0 {
-		for i := range frames {
-			if r := frames[i].Release; frames[i].Kind == wire.KindPush && r != nil {
-				frames[i].Release = lateRelease{r, d}
+// Under essp the first Get of a row asks for it, and no later one: every new
+// MinClock brings the row as it then is, before it is asked for. What a slot Inc'd
+// itself shows at once.
+func TestPushedRows(t *testing.T) {
+	for _, model := range []string{"essp:0", "essp:1", "essp:3"} {
+		for _, sparse := range []bool{false, true} {
+			for _, sgd := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/%v", model, sparse, sgd), func(t *testing.T) {
+					inCluster(t, model, "none", 2, 0, func(c *cluster) { pushedRows(c, sparse, sgd) })
+				})
 			}
 		}
 	}
-	return c.Conn.TrySend(frames...)
 }
 
-// lateRelease says only after a while that what was pushed is written.
-type lateRelease struct {
-	wire.Releaser
-	by time.Duration
-}
-
-func (l lateRelease) Release() { time.AfterFunc(l.by, l.Releaser.Release) }
-
-// Keep implements wire.Keeper.
-func (l lateRelease) Keep(body []byte) []byte { return l.Releaser.(wire.Keeper).Keep(body) }
-
-// What changes while a round is pushed in several pieces is pushed once that round
-// is over, though nothing else changes that would be a reason to push again.
-func TestDueDuringRound(t *testing.T) {
-	const rows, dim = 64 << 10, 80 // 5 MiB in each of 4 shards; 4 MiB go at once
-	// V/√t lets slot 0's first two updates of 1 go, and the third only when both are
-	// seen.
-	inCluster(t, "vap:2.9", "none", 3, 0, func(c *cluster) {
-		c.landing.Store(int64(time.Second))
-		ws := c.workers()
-		var ts []*worker.Table
-		for _, w := range ws {
-			ts = append(ts, c.table(w, func(s *perdure.TableSpec) { s.Rows, s.Dim = rows, dim }))
+func pushedRows(c *cluster, sparse, sgd bool) {
+	sign := float32(1)
+	ws, taps, ts := twoTapped(c, func(s *perdure.TableSpec) {
+		if sparse {
+			sparsely(s)
 		}
-		values := make([]float32, rows*dim)
-		if err := ts[1].GetRun(c.ctx, 0, values); err != nil {
-			t.Fatal(err)
+		if sgd {
+			s.Rule, sign = perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, -1
 		}
-		for i := range values {
-			values[i] = 1
-		}
-		if err := ts[2].IncRun(0, values); err != nil {
-			t.Fatal(err)
-		}
-		c.clock(ws[2], 1)
-		for clock := range perdure.Clock(3) {
-			c.pass(100 * time.Millisecond) // slot 1 is being pushed slot 2's update
-			if err := ts[0].IncRun(0, values[:dim]); err != nil {
-				t.Fatal(err)
+	})
+	ids := everyRow(0)
+	var asked [2]int
+	for clock := range perdure.Clock(12) {
+		for slot, table := range ts {
+			c.reads(table, clock > 0, sign*11*float32(clock), ids...)
+			c.incRows(table, float32(1+9*slot), ids...)
+			c.reads(table, true, sign*(11*float32(clock)+float32(1+9*slot)), ids...)
+			if !sparse {
+				if v := c.get(table); v != sign*(11*float32(clock)+float32(1+9*slot)) {
+					c.Fatalf("slot %d read a run as %v at clock %d", slot, v, clock)
+				}
 			}
-			c.clock(ws[0], clock+1)
+			if clock == 0 {
+				asked[slot] = taps[slot].sent(wire.KindGet)
+			}
+		}
+		c.clock(ws[0], clock+1)
+		c.pass(10 * time.Millisecond)
+		if c.job.Consistency.Staleness > 0 { // the other slot's clock is not over
+			c.reads(ts[0], true, sign*(11*float32(clock)+1), ids...)
+		}
+		c.clock(ws[1], clock+1)
+		c.pass(10 * time.Millisecond)
+	}
+	for slot, w := range ws {
+		if n := taps[slot].sent(wire.KindGet); n != asked[slot] {
+			c.Errorf("slot %d sent %d requests, %d of them after its first reads", slot, n, n-asked[slot])
+		}
+		if lag := w.Counters().ReadLag; len(lag) != 1 || lag[0] == 0 {
+			c.Errorf("slot %d read rows that were behind their shard, by clocks: %v", slot, lag)
+		}
+		if missing := w.Counters().MissingUpdates; len(missing) != 1 || missing[0] == 0 {
+			c.Errorf("slot %d read rows that lacked updates: %v", slot, missing)
+		}
+	}
+}
+
+// A slot is pushed the rows that it has read and that have changed, no others, and
+// not for longer than it goes on to read them.
+func TestWhatIsPushed(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
+			ws, taps, ts := twoTapped(c, func(s *perdure.TableSpec) {
+				if sparse {
+					sparsely(s)
+				}
+			})
+			total := map[perdure.RowID]float32{}
+			clock := perdure.Clock(0)
+			step := func(change, pushed, again []perdure.RowID) { // both do a clock
+				c.Helper()
+				taps[0].takePushed()
+				c.incRows(ts[1], 1, change...)
+				for _, row := range change {
+					total[row]++
+				}
+				clock++
+				both(2, func(slot int) { c.clock(ws[slot], clock) })
+				c.pass(10 * time.Millisecond)
+				if got := slices.Sorted(maps.Keys(taps[0].takePushed())); !slices.Equal(got, pushed) {
+					c.Fatalf("sparse %v, clock %d: rows %v were pushed, want %v", sparse, clock, got, pushed)
+				}
+				for _, row := range again {
+					c.reads(ts[0], true, total[row], row)
+				}
+			}
+			ids := func(ids ...perdure.RowID) []perdure.RowID { return ids }
+			c.reads(ts[0], false, 0, 1, 2, 10)
+			step(ids(1, 2, 4, 5), ids(1, 2), ids(1, 2, 10))
+			step(ids(2, 4), ids(2), ids(1, 2, 10))
+			step(ids(4, 5), nil, ids(1, 2, 10))
+			step(nil, nil, ids(1, 2, 10))
+			c.reads(ts[0], false, total[5], 5)
+			step(ids(1, 2, 4, 5, 7, 8, 10), ids(1, 2, 5, 10), ids(1))
+			last := clock // at which row 1 alone was read
+			for range 3 { // what is pushed in vain is given up sooner
+				step(ids(1, 2, 5, 10), ids(1, 2, 5, 10), ids(1))
+			}
+			for drops := taps[0].sent(wire.KindDrop); taps[0].sent(wire.KindDrop) == drops; {
+				if clock > last+14 {
+					c.Fatalf("sparse %v: rows that were read last at clock %d are wanted at clock %d", sparse, last, clock)
+				}
+				if step(ids(1, 7), ids(1), ids(1)); clock < last+7 && taps[0].sent(wire.KindDrop) > drops {
+					c.Fatalf("sparse %v: rows that were read last at clock %d are dropped at clock %d", sparse, last, clock)
+				}
+			}
+			for range 5 { // the next look, for those that were read a clock later
+				step(ids(1), ids(1), ids(1))
+			}
+			step(ids(1, 2, 4, 5, 10), ids(1), ids(1))
+			step(ids(1, 2, 4, 5, 10), ids(1), ids(1))
+			c.reads(ts[0], false, total[10], 10)
+			c.reads(ts[0], false, total[2], 2)
+			step(ids(1, 2, 5, 10), ids(1, 2, 10), ids(1, 2, 10))
+			step(ids(10), ids(10), ids(1, 2, 10))
+		})
+	}
+}
+
+// A row that is dropped and read again before that is said is pushed.
+func TestDroppedAndReadAgain(t *testing.T) {
+	inCluster(t, "essp:0", "none", 2, 0, func(c *cluster) {
+		ws, taps, ts := twoTapped(c, sparsely)
+		c.reads(ts[0], false, 0, 1, 2)
+		total := float32(0)
+		for clock := range perdure.Clock(8) {
+			ts[0].Forget() // the server goes on to push what is not wanted here
+			if clock%2 == 1 {
+				c.reads(ts[0], false, total, 1) // and is again, before it is told so
+			}
+			c.incRows(ts[1], 1, 1, 2)
+			total++
+			both(2, func(slot int) { c.clock(ws[slot], clock+1) })
+			c.pass(10 * time.Millisecond)
+			c.reads(ts[0], clock%2 == 1, total, 1)
+			c.reads(ts[0], false, total, 2)
+		}
+		for clock := perdure.Clock(8); clock < 12; clock++ {
+			taps[0].takePushed()
+			c.incRows(ts[1], 1, 1, 2)
+			total++
+			both(2, func(slot int) { c.clock(ws[slot], clock+1) })
+			c.pass(10 * time.Millisecond)
+			c.reads(ts[0], true, total, 1, 2)
 		}
 	})
 }
 
-// What a read is said to contain is in it, also where a slow reader's round begins
-// when more is applied than was due by then.
-func TestLateRoundHoldsWhatItSays(t *testing.T) {
-	inCluster(t, "essp:1", "none", 3, 0, func(c *cluster) {
-		c.landing.Store(int64(time.Second))
-		ws := c.workers()
-		ts := c.tables(ws)
-		read := func() float32 { v, _ := c.read(ts[1], []perdure.RowID{0}); return v }
-		if read() != 0 || len(ws[1].Counters().ClockDifferential) != 1 {
-			t.Fatal("the rows do not begin at 0")
+// While a slot takes nothing of what is pushed to it, others go on, and what it
+// takes then is rows as they are in the end, however often they changed. What
+// is pushed to it meanwhile never hides what it Inc'd itself.
+func TestSlowReader(t *testing.T) {
+	slow := transport.Faulty(nil)
+	inClusterOf(t, transport.MemoryOptions{}, slowly("worker:1", slow), "essp:50", "none", 3, 0, func(c *cluster) {
+		const large, clocks = 60_000, 40 // a round is about 3/4 MB from each shard
+		wide := func(s *perdure.TableSpec) { s.Rows = large }
+		var ws []*worker.Client
+		var taps []*tap
+		var ts []*worker.Table
+		for i := range 3 {
+			w, tp := c.tapped(fmt.Sprintf("worker:%d", i), perdure.Slot(i))
+			ws, taps, ts = append(ws, w), append(taps, tp), append(ts, c.table(w, wide))
 		}
-		for clock := range perdure.Clock(2) { // each is pushed; the second is due while the first is written
-			for i, w := range ws {
-				if err := ts[i].Inc(1, []float32{1, 1, 1}); err != nil {
-					t.Fatal(err)
+		values := make([]float32, large*dim)
+		get := func(slot int) float32 {
+			c.Helper()
+			if err := ts[slot].GetRun(c.ctx, 0, values); err != nil {
+				c.Fatal(err)
+			}
+			return values[large*dim-1]
+		}
+		for slot := range ws {
+			get(slot)
+		}
+		delta := slices.Repeat([]float32{1}, large*dim)
+		slow.SetLink(transport.LinkModel{BytesPerSecond: 2 << 20})
+		began := time.Now()
+		for clock := range perdure.Clock(clocks) {
+			for slot, w := range ws {
+				if err := ts[slot].IncRun(0, delta); err != nil {
+					c.Fatal(err)
 				}
 				c.clock(w, clock+1)
 			}
-			c.read(ts[1], []perdure.RowID{1})
-			c.pass(100 * time.Millisecond)
+			c.pass(10 * time.Millisecond)
+			for _, slot := range []int{0, 2} {
+				if v := get(slot); v != float32(3*(clock+1)) {
+					c.Fatalf("slot %d read %v at clock %d", slot, v, clock+1)
+				}
+			}
+			own := float32(clock + 1)
+			if v := get(1); v < own {
+				c.Fatalf("the slow slot read %v, and has done %v clocks itself", v, own)
+			}
 		}
-		if err := ts[2].Inc(0, []float32{5, 5, 5}); err != nil { // of a clock that MinClock does not reach
-			t.Fatal(err)
+		if took := time.Since(began); took > 2*time.Second {
+			c.Errorf("others were held up: %d clocks took %v", clocks, took)
 		}
-		c.clock(ws[2], 3)
-		c.pass(5 * time.Second)
-		before := ws[1].Counters().ClockDifferential[0]
-		value := read()
-		says := ws[1].Counters().ClockDifferential[0] > before // at clock 2: clock 2 of slot 2, which alone has ended it
-		if holds := value == 5; holds != says {
-			t.Errorf("row 0 is %v; that it contains slot 2's clock 2 is said: %v", value, says)
+		for range 200 {
+			if c.pass(100 * time.Millisecond); get(1) == 3*clocks {
+				break
+			}
+		}
+		if v := get(1); v != 3*clocks {
+			c.Errorf("the slow slot has %v in the end, want %v", v, 3*clocks)
+		}
+		if fast, n := taps[0].takePushed()[5], taps[1].takePushed()[5]; fast != clocks || n > 20 {
+			c.Errorf("a row was pushed %d times to a fast slot and %d times to the slow one, in %d clocks", fast, n, clocks)
+		}
+	})
+}
+
+// slowly has what servers send to a host go through a fault layer.
+func slowly(host string, layer *transport.FaultLayer) func(string, transport.Network) transport.Network {
+	return func(_ string, n transport.Network) transport.Network { return hostNetwork{n, host, layer} }
+}
+
+type hostNetwork struct {
+	transport.Network
+	host  string
+	layer *transport.FaultLayer
+}
+
+type hostListener struct {
+	transport.Listener
+	to hostNetwork
+}
+
+// accepted is a listener with one connection.
+type accepted struct {
+	transport.Listener
+	conn transport.Conn
+}
+
+func (l accepted) Accept() (transport.Conn, error) { return l.conn, nil }
+
+func (n hostNetwork) Listen(addr string) (transport.Listener, error) {
+	l, err := n.Network.Listen(addr)
+	return hostListener{l, n}, err
+}
+
+func (l hostListener) Accept() (transport.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil || conn.Peer() != l.to.host {
+		return conn, err
+	}
+	return l.to.layer.Around(accepted{l.Listener, conn}).Accept()
+}
+
+// Who waits for a push is told when the job is ended, or its context is.
+func TestWaitForPush(t *testing.T) {
+	inCluster(t, "essp:0,b=bsp", "none", 2, 100, func(c *cluster) {
+		ws, _, ts := twoTapped(c)
+		b := [2]*worker.Table{}
+		for i := range ws {
+			b[i] = c.table(ws[i], func(s *perdure.TableSpec) { s.Name = "b" })
+		}
+		c.reads(ts[0], false, 0, 1, 2)
+		c.clock(ws[0], 1)
+		for range 2 {
+			begin := time.Now()
+			err := ts[0].GetRows(c.within(time.Second), []perdure.RowID{1, 2}, make([]float32, 2*dim))
+			if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+				t.Fatalf("Get of rows that wait for a push: %v after %v", err, took)
+			}
+		}
+		c.incRows(ts[1], 5, 1)
+		c.clock(ws[1], 1)
+		c.pass(10 * time.Millisecond)
+		c.reads(ts[0], true, 5, 1)
+		c.clock(ws[0], 2)
+		got := go1(func() error { return ts[0].GetRows(c.ctx, []perdure.RowID{1, 2}, make([]float32, 2*dim)) })
+		c.pass(time.Second)
+		if len(got) > 0 {
+			t.Fatalf("rows that need the other slot's clock were read: %v", <-got)
+		}
+		if err := ws[1].EndJob(c.ctx); err != nil || ws[1].End() != 1 {
+			t.Fatalf("EndJob: %v; the end is %d", err, ws[1].End())
+		}
+		begin := time.Now()
+		if err := <-got; err != nil || time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("a Get that waited for a push when the job was ended: %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// The same, for rows that were never pushed because they are as the job ends.
+func TestWaitAtTheEnd(t *testing.T) {
+	inCluster(t, "essp:0,b=bsp", "none", 2, 100, func(c *cluster) {
+		ws, _, ts := twoTapped(c, sparsely) // of a dense one Table itself has read rows
+		both(2, func(slot int) { c.clock(ws[slot], 1) })
+		c.reads(ts[0], false, 0, 1, 2)
+		c.clock(ws[0], 2)
+		got := go1(func() error { return ts[0].GetRows(c.ctx, []perdure.RowID{1, 2}, make([]float32, 2*dim)) })
+		c.pass(time.Second)
+		if len(got) > 0 {
+			t.Fatalf("rows that need the other slot's clock were read: %v", <-got)
+		}
+		if err := ws[1].EndJob(c.ctx); err != nil || ws[1].End() != 1 {
+			t.Fatalf("EndJob: %v; the end is %d", err, ws[1].End())
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -25,6 +25,7 @@ type batch struct {
 	ids   []perdure.RowID    // what an answer to KindScan brought
 	count int                // likewise: rows that the shard stores
 	gen   perdure.Generation // that it was begun in: no answer counts in another
+	clock perdure.Clock      // likewise: Clock may be called while it waits
 	seen  []sight            // what is being read
 
 	waited uint64 // microseconds that a server held an answer back
@@ -47,7 +48,7 @@ func (c *Client) newBatch(t *Table, dst []float32) *batch {
 	} else {
 		b = new(batch)
 	}
-	*b = batch{c: c, t: t, gen: c.generation, dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
+	*b = batch{c: c, t: t, gen: c.generation, clock: c.readClock(), dst: dst, gets: b.gets[:0], open: b.open, seen: b.seen[:0]}
 	for len(b.open) < len(c.shards) {
 		b.open = append(b.open, nil)
 	}
@@ -121,7 +122,7 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 			b.free()
 			continue
 		}
-		err := t.measure(b.seen)
+		err := t.measure(b.seen, min(b.clock, c.readClock()))
 		b.free()
 		if err != nil {
 			return err
@@ -244,9 +245,10 @@ func (t *Table) extend(g *get, first perdure.RowID, n, to int) int {
 	return n
 }
 
-// wantRow is wantRun for one row, of a table that may be sparse.
+// wantRow is wantRun for one row, which may have no place of its own: rows that the
+// cache takes one by one are asked for as a list.
 func (t *Table) wantRow(b *batch, p *part, row perdure.RowID, to int) {
-	if !t.spec.Sparse {
+	if p.cache.index == nil {
 		t.wantRun(b, p, row, 1, to)
 		return
 	}
@@ -333,16 +335,15 @@ func (b *batch) saw(s perdure.ShardID, r *reading, n int) {
 	b.seen = append(b.seen, sight{s, r, n})
 }
 
-// measure counts what a read saw: for every other slot the clock differential and
+// measure counts what a read at a clock saw: for every other slot the clock differential and
 // what is missing, and how far the rows were behind their shard. A read that does
 // not keep its bound fails with perdure.ErrBound, whatever servers say. It needs
 // c.mu.
-func (t *Table) measure(seen []sight) error {
+func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 	c, m := t.c, t.spec.Consistency
 	if c.slot < 0 {
 		return nil
 	}
-	clock := c.readClock()
 	for _, s := range seen {
 		missing := int64(0)
 		for slot, clocks := range s.r.applied {

@@ -71,6 +71,9 @@ func (s *stats) snapshot(now time.Time) perdure.WorkerCounters {
 // held the answer back, or a push had nothing to come for, for others to end their
 // clocks; else for messages.
 func (s *stats) blocked(begin time.Time, b *batch) {
+	if s.began.IsZero() {
+		return
+	}
 	all := time.Since(begin)
 	stale := min(all, time.Duration(b.waited)*time.Microsecond)
 	if b.pushed {
@@ -83,7 +86,9 @@ func (s *stats) blocked(begin time.Time, b *batch) {
 // clocked counts the time since begin, in which a clock was ended, as far as it was
 // not waiting counted beyond stale.
 func (s *stats) clocked(begin time.Time, stale time.Duration) {
-	s.comm += time.Since(begin) - (s.stale - stale)
+	if !s.began.IsZero() {
+		s.comm += time.Since(begin) - (s.stale - stale)
+	}
 }
 
 // AddSamples counts training samples that the program has worked through.

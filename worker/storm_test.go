@@ -19,14 +19,23 @@ type stormRow [dim]float32
 // over connections that break, from servers that are killed, read within their
 // bound, their own writes, and never less than they have read before.
 func TestSparseStorm(t *testing.T) {
-	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "asp"} {
-		for _, cache := range []int{0, 20 * (4*dim + 24)} {
-			t.Run(fmt.Sprintf("%s/%d", model, cache), func(t *testing.T) { sparseStorm(t, model, cache) })
+	for _, model := range []string{"bsp", "ssp:0", "ssp:2", "essp:0", "essp:2", "asp", "vap:30"} {
+		for _, cache := range []int{0, 20 * (4*dim + 40)} {
+			t.Run(fmt.Sprintf("%s/%d", model, cache), func(t *testing.T) { storm(t, model, cache, true) })
 		}
 	}
 }
 
-func sparseStorm(t *testing.T, model string, cacheBytes int) {
+// The same for a dense table that is larger than the cache, or not.
+func TestDenseStorm(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:2", "essp:0", "essp:2", "asp", "vap:30"} {
+		for _, cache := range []int{0, 20 * (4*dim + 40)} {
+			t.Run(fmt.Sprintf("%s/%d", model, cache), func(t *testing.T) { storm(t, model, cache, false) })
+		}
+	}
+}
+
+func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 	inCluster(t, model, "checkpoint:3", dim, 0, func(c *cluster) {
 		const clocks = 25
 		var ws []*worker.Client
@@ -48,7 +57,10 @@ func sparseStorm(t *testing.T, model string, cacheBytes int) {
 		}()
 		both(dim, func(slot int) {
 			w := ws[slot]
-			spec := perdure.TableSpec{Name: "t", Sparse: true, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+			spec := perdure.TableSpec{Name: "t", Sparse: sparse, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+			if !sparse {
+				spec.Rows = 40
+			}
 			table, err := w.Table(c.ctx, spec)
 			if err != nil {
 				t.Error(err)
@@ -100,6 +112,9 @@ type stormSlot struct {
 // iterate does one clock.
 func (s *stormSlot) iterate() error {
 	ids := manyIDs(40)
+	for i := 0; !s.t.Spec().Sparse && i < len(ids); i++ {
+		ids[i] = perdure.RowID(i)
+	}
 	delta := make([]float32, len(ids)*dim)
 	for i := range ids {
 		delta[i*dim+s.slot] = 1
@@ -163,7 +178,7 @@ func (s *stormSlot) read(ids, some []perdure.RowID) error {
 			switch m := s.c.job.Consistency; m.Kind {
 			case perdure.BSP:
 				least = float32(s.clock)
-			case perdure.SSP:
+			case perdure.SSP, perdure.ESSP:
 				least = float32(s.clock - m.Staleness)
 			}
 			if slot == s.slot && v != own[id] || v < least || v < before[slot] || s.c.job.Consistency.Kind == perdure.BSP && slot != s.slot && v != least {

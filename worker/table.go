@@ -242,7 +242,7 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 			k := min(runRows(dim), run-from)
 			d := delta[(i+from)*dim : (i+from+k)*dim]
 			again := p.deltas.addRun(at+from, k, d)
-			t.show(p, at+from, k, d)
+			t.showRun(p, at+from, k, d)
 			if err := t.added(p, again); err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
 		at := int(row - p.first)
 		again := p.deltas.addRun(at, 1, d)
-		t.show(p, at, 1, d)
+		t.showRun(p, at, 1, d)
 		if err := t.added(p, again); err != nil {
 			return err
 		}
@@ -384,10 +384,25 @@ func (c *Client) mayInc() error {
 	return c.usable()
 }
 
-// show applies deltas of the present clock to cached rows, at once: the program
-// reads its own writes. Rows that were never read are overwritten when they
-// come. A row may contain this clock already, done by an earlier process of the
-// slot: then the server will ignore these deltas, and so does the cache.
+// showRun is show for consecutive rows of a dense part, by their numbers within it:
+// they need not stand so in the cache.
+func (t *Table) showRun(p *part, at, run int, delta []float32) {
+	if p.cache.index == nil {
+		t.show(p, at, run, delta)
+		return
+	}
+	for i := range run {
+		if place := p.cache.find(p, p.first+perdure.RowID(at+i)); place >= 0 {
+			t.show(p, place, 1, delta[i*t.spec.Dim:(i+1)*t.spec.Dim])
+		}
+	}
+}
+
+// show applies deltas of the present clock to cached rows at consecutive places,
+// at once: the program reads its own writes. Rows that were never read are
+// overwritten when they come. A row may contain this clock already, done by an
+// earlier process of the slot: then the server will ignore these deltas, and so
+// does the cache.
 func (t *Table) show(p *part, at, run int, delta []float32) {
 	if p.cache.read == nil || t.spec.Rule.KeepsState() {
 		return

@@ -1,0 +1,122 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+// tap is a network that counts a client's frames, and that can be shut: then what
+// comes from servers waits.
+type tap struct {
+	transport.Network
+
+	mu      sync.Mutex // guards what follows
+	out, in map[wire.Kind]int
+	pushed  map[perdure.RowID]int // how often a row came in a push
+	shut    chan struct{}         // nil: it is open
+	conns   []transport.Conn      // to servers
+}
+
+type tappedConn struct {
+	transport.Conn
+	tap *tap
+}
+
+// tapped joins as the worker of a slot, through a tap.
+func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, *tap) {
+	c.Helper()
+	tp := &tap{Network: c.net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{}, pushed: map[perdure.RowID]int{}}
+	w := c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...)
+	c.Cleanup(tp.open) // before the client is closed
+	return w, tp
+}
+
+func (n *tap) Dial(ctx context.Context, addr string) (transport.Conn, error) {
+	conn, err := n.Network.Dial(ctx, addr)
+	if err != nil || !strings.HasPrefix(addr, "server:") {
+		return conn, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, conn)
+	return &tappedConn{conn, n}, nil
+}
+
+func (c *tappedConn) Send(frames ...wire.Frame) error {
+	c.tap.mu.Lock()
+	for i := range frames {
+		c.tap.out[frames[i].Kind]++
+	}
+	c.tap.mu.Unlock()
+	return c.Conn.Send(frames...)
+}
+
+func (c *tappedConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
+
+func (c *tappedConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	err := c.Conn.RecvInto(f, place)
+	n := c.tap
+	n.mu.Lock()
+	var p wire.Push
+	if n.in[f.Kind]++; err == nil && f.Kind == wire.KindPush && wire.ParsePush(f, &p) == nil {
+		for i := range p.Count {
+			n.pushed[p.ID(i)]++
+		}
+	}
+	shut := n.shut
+	n.mu.Unlock()
+	if shut != nil && err == nil {
+		<-shut
+	}
+	return err
+}
+
+// close shuts the tap.
+func (n *tap) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shut = make(chan struct{})
+}
+
+// open lets what has come in through, and all that follows.
+func (n *tap) open() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.shut != nil {
+		close(n.shut)
+		n.shut = nil
+	}
+}
+
+// cut breaks all connections to servers.
+func (n *tap) cut() {
+	n.mu.Lock()
+	conns := n.conns
+	n.conns = nil
+	n.mu.Unlock()
+	for _, conn := range conns {
+		conn.Close()
+	}
+}
+
+// sent returns how many frames of a kind went to servers.
+func (n *tap) sent(kind wire.Kind) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.out[kind]
+}
+
+// takePushed returns how often each row came in a push since it was called last.
+func (n *tap) takePushed() map[perdure.RowID]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.pushed
+	n.pushed = map[perdure.RowID]int{}
+	return was
+}
