@@ -85,8 +85,8 @@ type WorkerCounters struct {
 	BeyondBound int64 `json:"beyond_bound,omitempty"`
 	// Where the worker's time went since its program's first read, in nanoseconds.
 	// They do not overlap: waiting until MinClock (or, under vap, what others can
-	// see) allows it to go on; all else in calls of the client that waited or ended
-	// a clock; and the rest, the program's own.
+	// see) allows it to go on, with the way of the push that tells; all else in calls
+	// of the client that waited or ended a clock; and the rest, the program's own.
 	StalenessNs int64 `json:"staleness_ns"`
 	CommNs      int64 `json:"comm_ns"`
 	ComputeNs   int64 `json:"compute_ns"`

@@ -80,6 +80,27 @@ func TestMayReuse(t *testing.T) {
 	}
 }
 
+// A row that only its reader changes stays, one that is pushed in vain does not.
+func TestGiveUp(t *testing.T) {
+	for _, tc := range []struct {
+		unread perdure.Clock
+		pushes int
+		want   bool
+	}{
+		{0, 255, false},
+		{8, 255, false},
+		{9, 3, false},
+		{9, 4, true},
+		{128, 0, false},
+		{128, 3, false},
+		{129, 0, true},
+	} {
+		if got := GiveUp(tc.unread, tc.pushes); got != tc.want {
+			t.Errorf("unread for %d clocks, pushed %d times: %v", tc.unread, tc.pushes, got)
+		}
+	}
+}
+
 func TestMinClock(t *testing.T) {
 	for _, tc := range []struct {
 		applied []perdure.Clock

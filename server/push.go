@@ -45,8 +45,15 @@ type outflow struct {
 }
 
 // What is handed to the transport before more is gathered: a slow reader has so
-// much under way, and the rest is merged.
-const pushBytes = 4 << 20
+// much under way, and the rest is merged. All shards on one server push over one
+// connection, whose gate holds 64 MiB; together they use a quarter of it.
+const (
+	pushBytes      = 4 << 20
+	pushBytesInAll = 16 << 20
+)
+
+// pushAtOnce is what a shard hands to the transport.
+func (sh *shard) pushAtOnce() int { return min(pushBytes, pushBytesInAll/sh.job.Shards) }
 
 // runBytes is the least size of a run of rows that is pushed as a run.
 const runBytes = 4 << 10
@@ -273,7 +280,7 @@ func (o *pushes) waited() uint64 { return uint64(max(0, time.Since(o.since).Micr
 // gather makes frames of the next rows of a slot's round, and reports whether
 // those are its last. It needs sh.mu.
 func (sh *shard) gather(slot perdure.Slot) (frames []wire.Frame, done bool) {
-	o, left := &sh.out, pushBytes
+	o, left := &sh.out, sh.pushAtOnce()
 	frames = o.frames[:0]
 	defer func() { o.frames = frames }()
 	for id, sub := range o.subs {
