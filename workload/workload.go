@@ -44,6 +44,8 @@ type Info struct {
 	Rates   map[perdure.RuleKind]float64
 	Factors Factors
 	Data    string
+	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
+	Measures []string
 }
 
 type entry struct {
@@ -55,14 +57,14 @@ var entries = []entry{
 	{
 		Info{
 			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): small, convex, quick",
-			Batch: softmax.DefaultBatch, Rates: softmax.Rates,
+			Batch: softmax.DefaultBatch, Rates: softmax.Rates, Measures: []string{"accuracy", "loss"},
 		},
 		softmax.Open,
 	},
 	{
 		Info{
 			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
-			Factors: mf.Defaults, Data: mf.DefaultData,
+			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"},
 		},
 		mf.Open,
 	},

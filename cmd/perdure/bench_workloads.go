@@ -131,7 +131,7 @@ func (b *benchWorkloadsCmd) mf() (*contender, error) {
 		return nil, err
 	}
 	return &contender{
-		name: mf.Name, data: data.Name, unit: "ratings/s", clocks: b.Clocks,
+		name: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: b.Clocks,
 		flags: []string{"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction", fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank)},
 		plain: func(clocks perdure.Clock) int { n, _ := p.Run(clocks); return n },
 		samples: func(_ int, clocks int64) float64 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -78,7 +77,7 @@ const lastClock = 500 * time.Millisecond
 // train is what a worker process does: it works from its slot's clock to the
 // job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
 // clock, if it can, and leaves.
-func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings, p *pacer) error {
+func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings, p *pacer, observe func(context.Context) (*worker.Client, error)) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
@@ -86,7 +85,8 @@ func train(ctx context.Context, c *worker.Client, w workload.Workload, s setting
 	if err != nil {
 		return err
 	}
-	tr := &trainer{c: c, w: w, t: t, s: s, p: p}
+	tr := &trainer{c: c, w: w, t: t, s: s, p: p, judge: &evaluator{w: w, own: t, observe: observe}}
+	defer tr.judge.close()
 	if c.Now() == 0 {
 		if err := c.AwaitSlots(run); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 			return err
@@ -113,12 +113,13 @@ func train(ctx context.Context, c *worker.Client, w workload.Workload, s setting
 
 // trainer is one worker's training.
 type trainer struct {
-	c    *worker.Client
-	w    workload.Workload
-	t    *clientTables
-	s    settings
-	p    *pacer
-	lost time.Time // when the last train loss was reported
+	c     *worker.Client
+	w     workload.Workload
+	t     *clientTables
+	s     settings
+	p     *pacer
+	judge *evaluator
+	lost  time.Time // when the last train loss was reported
 }
 
 // finish waits for the others; a SIGTERM meanwhile is no reason to leave early
@@ -129,9 +130,13 @@ func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
 // end when its goal is reached.
 func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
-		e, err := tr.w.Evaluate(ctx, tr.t)
+		generation := tr.c.Generation()
+		e, err := tr.judge.evaluate(ctx, &tr.s.Job)
 		if err != nil {
 			return err
+		}
+		if tr.c.Generation() != generation {
+			return perdure.ErrRolledBack // it may be of either
 		}
 		tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE)})
 		if tr.s.Until.reached(e) {
@@ -208,36 +213,4 @@ func (p *pacer) target(took time.Duration) time.Duration {
 		factor = 1
 	}
 	return time.Duration(max(factor, 1) * float64(max(took, p.least)))
-}
-
-// goal is what --until asks for: "accuracy:0.8", "loss:0.5" or "rmse:0.9".
-type goal struct {
-	Metric string  `json:"metric,omitempty"`
-	Value  float64 `json:"value,omitempty"`
-}
-
-func parseGoal(s string) (g goal, err error) {
-	if s == "" {
-		return g, nil
-	}
-	for _, g.Metric = range []string{"accuracy", "loss", "rmse"} {
-		n, _ := fmt.Sscanf(s, g.Metric+":%g", &g.Value)
-		if n == 1 && g.Value > 0 && (g.Metric != "accuracy" || g.Value <= 1) {
-			return g, nil
-		}
-	}
-	return goal{}, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, or rmse:R with R > 0", perdure.ErrUsage, s)
-}
-
-// reached compares with what the evaluation has: what does not apply is NaN.
-func (g goal) reached(e workload.Eval) bool {
-	switch g.Metric {
-	case "accuracy":
-		return e.Accuracy >= g.Value
-	case "loss":
-		return e.Loss <= g.Value
-	case "rmse":
-		return e.RMSE <= g.Value
-	}
-	return false
 }

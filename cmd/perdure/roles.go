@@ -159,7 +159,10 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		return quiet(err)
 	}
 	defer client.Close()
-	return quiet(train(ctx, client, w, s, p))
+	observe := func(ctx context.Context) (*worker.Client, error) {
+		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Log: roleLog()})
+	}
+	return quiet(train(ctx, client, w, s, p, observe))
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:

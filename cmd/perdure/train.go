@@ -146,7 +146,7 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	g, err := parseGoal(t.Until)
+	g, err := parseGoal(t.Until, t.Workload)
 	if err != nil {
 		return settings{}, err
 	}
@@ -164,7 +164,8 @@ func (t *trainCmd) settings() (settings, error) {
 			Factors: factors,
 		},
 	}
-	return s, s.check()
+	err = s.check() // which completes them
+	return s, err
 }
 
 // rule turns the flags about the update rule into one.
@@ -175,7 +176,9 @@ func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
 	}
 	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(t.Schedule)
 	if t.LR != nil {
-		r.Rate = *t.LR
+		if r.Rate = *t.LR; r.Rate == 0 {
+			return r, fmt.Errorf("%w: learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
+		}
 	}
 	if r.Schedule == perdure.ScheduleStep {
 		r.Every, r.Factor = perdure.Clock(t.StepEvery), t.StepFactor
@@ -361,7 +364,8 @@ func (t *trainCmd) again() (settings, error) {
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
 	}
-	return s, s.check()
+	err = s.check() // which completes them
+	return s, err
 }
 
 // resumed makes the settings of a run that goes on from another's checkpoint.
@@ -392,7 +396,7 @@ func (t *trainCmd) resumed() (settings, error) {
 		s.EvalEvery = perdure.Clock(t.EvalEvery)
 	}
 	if t.given["until"] {
-		if s.Until, err = parseGoal(t.Until); err != nil {
+		if s.Until, err = parseGoal(t.Until, s.Job.Workload); err != nil {
 			return s, err
 		}
 	}
@@ -403,7 +407,8 @@ func (t *trainCmd) resumed() (settings, error) {
 		return s, err
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables = t.Resume, m.Generation, m.Cut, m.Tables
-	return s, s.check()
+	err = s.check() // which completes them
+	return s, err
 }
 
 func newJobID() string {

@@ -75,7 +75,14 @@ func reach(points []point, target float64) (point, bool) {
 	if i < 0 {
 		return point{}, false
 	}
-	return points[i], true
+	at := points[i]
+	if i > 0 { // between two evaluations the loss is taken to fall evenly
+		before := points[i-1]
+		part := (before.Loss - target) / (before.Loss - at.Loss)
+		at.Seconds = before.Seconds + part*(at.Seconds-before.Seconds)
+		at.Clock = before.Clock + int(math.Round(part*float64(at.Clock-before.Clock)))
+	}
+	return at, true
 }
 
 // histogram is the shares of reads by their clock differential.

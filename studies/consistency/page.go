@@ -210,11 +210,15 @@ func (p *page) race() {
 		r := race{Model: m, Runs: len(groups[m])}
 		var seconds, clocks []float64
 		for _, res := range groups[m] {
-			if at, ok := reach(res.Points, p.Target); ok {
+			at, ok := reach(res.Points, p.Target)
+			if ok {
+				r.Reached++
 				seconds, clocks = append(seconds, at.Seconds), append(clocks, float64(at.Clock))
+				continue
 			}
+			seconds, clocks = append(seconds, math.Inf(1)), append(clocks, math.Inf(1))
 		}
-		r.Reached, r.Seconds, r.Clocks = len(seconds), spreadOf(seconds), spreadOf(clocks)
+		r.Seconds, r.Clocks = spreadOf(seconds), spreadOf(clocks)
 		p.Races = append(p.Races, r)
 	}
 }

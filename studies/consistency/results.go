@@ -22,6 +22,7 @@ const (
 	rises    = "turns up"    // it ends above rising times its least loss
 	diverged = "diverges"    // a loss or an update was no finite number, or it ends above its first loss
 	timedOut = "is too slow" // it was ended
+	ran      = "ran"         // its losses were not looked at
 )
 
 // rising is how far a run must end above its least loss to count as rising. It
@@ -48,7 +49,7 @@ type result struct {
 	Program      string // the version of perdure that ran it
 	Outcome      string
 	Cut          bool    // it has no summary, see endFile
-	Seconds      float64 // of the whole run
+	Seconds      float64 // from the first clock's beginning to the last one's end
 	Column       string  // that the loss is from; "": none
 	Points       []point // with finite losses only
 	Differential map[int]int64
@@ -120,6 +121,9 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 	end, err := os.ReadFile(filepath.Join(folder, endFile))
 	if errors.Is(err, os.ErrNotExist) {
 		err = res.readSummary(filepath.Join(folder, "summary.json"))
+		if err == nil {
+			err = res.readEnd(filepath.Join(folder, "events.jsonl"))
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -145,7 +149,9 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 		}
 		return res, nil
 	}
-	res.Outcome = outcome(res.Points, r.Clocks)
+	if res.Outcome = ran; r.judged() {
+		res.Outcome = outcome(res.Points, r.Clocks)
+	}
 	return res, nil
 }
 
@@ -168,6 +174,25 @@ func (r *result) readSummary(file string) error {
 	r.Split = split{s.TimeSplit.Compute, s.TimeSplit.Staleness, s.TimeSplit.Communication}
 	for _, w := range s.TimeSplit.Workers {
 		r.SplitWorkers = append(r.SplitWorkers, split{w.Compute, w.Staleness, w.Communication}.shares())
+	}
+	return nil
+}
+
+// readEnd takes the time of the last clock's end, without that of writing the model
+// and of judging it. An older perdure does not tell it.
+func (r *result) readEnd(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		var e struct {
+			Kind    string  `json:"kind"`
+			Seconds float64 `json:"seconds"`
+		}
+		if json.Unmarshal([]byte(line), &e) == nil && e.Kind == "complete" {
+			r.Seconds = e.Seconds
+		}
 	}
 	return nil
 }

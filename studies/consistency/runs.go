@@ -35,9 +35,13 @@ type run struct {
 
 // arguments are those of perdure for the run, without its folder.
 func (r run) arguments(s settings) []string {
+	every := max(1, r.Clocks/evaluations)
+	if !r.judged() {
+		every = 0 // evaluations take the first worker's time
+	}
 	args := []string{
 		"train", s.Workload, "--workers", strconv.Itoa(s.Workers), "--servers", "1", "--recovery", "none",
-		"--consistency", r.Model, "--clocks", strconv.Itoa(r.Clocks), "--eval-every", strconv.Itoa(max(1, r.Clocks/evaluations)),
+		"--consistency", r.Model, "--clocks", strconv.Itoa(r.Clocks), "--eval-every", strconv.Itoa(every),
 		"--lr", format(r.Rate), "--seed", strconv.Itoa(r.Seed), "--quiet",
 	}
 	add := func(wanted bool, flag, value string) {
@@ -52,6 +56,9 @@ func (r run) arguments(s settings) []string {
 	add(r.Fault != "", "--fault", r.Fault)
 	return args
 }
+
+// judged reports whether the run's losses are wanted.
+func (r run) judged() bool { return r.Part != differentials && r.Part != timeSplit }
 
 // folder is named for all that the run depends on: other settings, another folder.
 func (r run) folder(s settings) string {
@@ -89,6 +96,10 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		r := run{Part: part, Fraction: fraction, Clocks: clocks, Rate: gentle, ComputeMs: s.ComputeMs}
 		switch part {
 		case differentials:
+			// With much of the data in a clock nearly every row is read in every clock, so
+			// that how old the rows are is up to the model and not to who reads when.
+			last := len(s.Fractions) - 1
+			r.Fraction, r.Clocks, r.Rate = s.Fractions[last], s.Clocks[last], round(rates[s.Fractions[last]]*s.Gentle)
 			r.Fault = s.Jitter
 			add(bounded(s.Staleness), s.Seeds[:1], r)
 			if r.Fault != "" {

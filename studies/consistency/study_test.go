@@ -60,7 +60,8 @@ func pretendToTrain(log string, args []string) error {
 	var series strings.Builder
 	series.WriteString("clock,new_column,seconds,test_rmse,test_loss\n")
 	ran := map[string]float64{"bsp": .03, "ssp": .024, "essp": .022, "asp": .02, "vap": .026}[kind(model)]
-	for c := 0; c <= clocks; c += int(number("--eval-every")) {
+	every := int(number("--eval-every"))
+	for c := 0; c <= clocks && every > 0; c += every {
 		t := float64(c) / float64(clocks)
 		loss := 4.2 + 1.3*math.Exp(-6*t) + .02*rng.Float64()
 		if worse > 1 {
