@@ -24,7 +24,8 @@ type Subscriptions struct {
 	free   []int32                 // sparse: places nobody stands at
 
 	slots   []subscriber
-	changed rowSet // since Advance
+	news    bool   // something has changed since Advance
+	changed rowSet // that is these
 	shared  rowSet // those of them that no slot has changed alone
 }
 
@@ -161,6 +162,7 @@ func (s *Subscriptions) ChangedRun(by perdure.Slot, first perdure.RowID, n int) 
 }
 
 func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
+	s.news = true
 	if by < 0 {
 		s.shared.setRun(from, end)
 	} else {
@@ -175,6 +177,10 @@ func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
 // Advance makes what has changed due to those who are subscribed to it, but for
 // what they have changed alone.
 func (s *Subscriptions) Advance() {
+	if !s.news {
+		return
+	}
+	s.news = false
 	for i := range s.slots {
 		sub := &s.slots[i]
 		if sub.n > 0 {

@@ -48,6 +48,7 @@ type Summary struct {
 	// and the most that the models allow; nil where one of them has no such bound.
 	MissingUpdates map[string]int64 `json:"missing_updates"`
 	MissingBound   *int64           `json:"missing_bound"`
+	BeyondBound    *int64           `json:"beyond_bound"` // nil: no table is vap
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`

@@ -25,6 +25,9 @@ func gather() *newest { return &newest{tables: map[perdure.TableID]*gathered{}} 
 
 // add adds a block of a table with rows of dim values.
 func (n *newest) add(b *wire.Block, dim int) {
+	if b.Count == 0 {
+		return
+	}
 	t := n.tables[b.Table]
 	if t == nil {
 		t = &gathered{index: table.NewIndex()}

@@ -58,9 +58,11 @@ func (sh *shard) pushAtOnce() int { return min(pushBytes, pushBytesInAll/sh.job.
 // runBytes is the least size of a run of rows that is pushed as a run.
 const runBytes = 4 << 10
 
-// pushed makes room for the subscriptions of tables that are pushed. It needs
+// makeSubs makes room for the subscriptions of tables that are pushed. A new
+// generation begins with empty caches; where the shard's rows were lost in the
+// middle of one, slots may still read what they had of its former life. It needs
 // sh.mu.
-func (sh *shard) pushed() {
+func (sh *shard) makeSubs(lost bool) {
 	o := &sh.out
 	for id := len(o.subs); id < len(sh.parts); id++ {
 		p, m := sh.parts[id], sh.parts[id].Spec.Consistency
@@ -73,7 +75,7 @@ func (sh *shard) pushed() {
 			o.seen = consistency.NewVisibility(sh.intake.Applied(), sh.seq)
 			o.told = make([]perdure.Clock, sh.job.Slots)
 			for slot, c := range sh.acks {
-				if c != nil { // it opened the shard before there was anything to read
+				if c != nil || !lost { // it opened the shard before there was anything to read
 					o.seen.Opened(perdure.Slot(slot))
 				}
 			}
@@ -104,6 +106,9 @@ func (sh *shard) stopPushing(slot perdure.Slot) {
 // sent that where it can tell itself. It needs sh.mu.
 func (sh *shard) changed(b *wire.Block, by perdure.Slot) {
 	sub := sh.out.subs[b.Table]
+	if b.Count == 0 {
+		return // whatever row it names
+	}
 	if !sh.parts[b.Table].Spec.Rule.Adds() {
 		by = perdure.NoSlot
 	}
@@ -247,7 +252,6 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 		to.state = wire.State{Seq: sh.seq, Applied: append(to.state.Applied[:0], sh.intake.Applied()...)}
 		for _, sub := range o.subs {
 			if sub != nil {
-				sub.Advance() // the state has what came since MinClock advanced, too
 				sub.Begin(slot)
 			}
 		}
@@ -263,6 +267,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 			f := sh.frame(wire.KindPush)
 			f.Clock, f.Flags, f.Payload, f.Release = to.minClock, wire.FlagLast, a.head, a
 			frames = append(frames, f)
+			o.frames = frames
 		}
 	}
 	to.more.Store(!done || to.due)
@@ -289,8 +294,9 @@ func (sh *shard) gather(slot perdure.Slot) (frames []wire.Frame, done bool) {
 		}
 		p := sh.parts[id]
 		rowBytes := 4 * p.Spec.Dim
-		long, most := max(2, runBytes/rowBytes), max(1, wire.PartBytes/rowBytes)
+		long := max(2, runBytes/rowBytes)
 		for {
+			most := max(1, min(left, wire.PartBytes)/(rowBytes+8)) // with the rows' numbers
 			first, n, ids := sub.Next(slot, long, most, o.ids)
 			if ids != nil {
 				o.ids, n = ids, len(ids)
@@ -299,7 +305,7 @@ func (sh *shard) gather(slot perdure.Slot) (frames []wire.Frame, done bool) {
 				break
 			}
 			frames = append(frames, sh.pushFrame(&wire.Rows{Table: perdure.TableID(id), First: first, Count: n, IDs: ids}, p))
-			if left -= n * rowBytes; left <= 0 {
+			if left -= n * (rowBytes + 8); left <= 0 {
 				return frames, false
 			}
 		}

@@ -11,16 +11,21 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// pushing adds a table 2 that is pushed under essp, and a table 3 under vap.
+// pushing adds a table 2 that is pushed under essp, a table 3 under vap, and a
+// sparse table 4 that is pushed under essp.
 func (s *subject) pushing() {
 	s.Helper()
 	s.add("e", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1})
 	s.add("v", perdure.Consistency{Kind: perdure.VAP, Bound: 1})
+	s.add("far", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1}, func(t *perdure.TableSpec) { t.Sparse, t.Rows = true, 0 })
 }
 
-func (s *subject) add(name string, model perdure.Consistency) {
+func (s *subject) add(name string, model perdure.Consistency, change ...func(*perdure.TableSpec)) {
 	s.Helper()
 	spec := perdure.TableSpec{Name: name, Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: model}
+	for _, f := range change {
+		f(&spec)
+	}
 	if _, err := s.good.Table(s.ctx, spec); err != nil {
 		s.Fatal(err)
 	}
@@ -62,6 +67,9 @@ func TestBadWordsOfCaches(t *testing.T) {
 		saw := func(seq uint64) wire.Frame {
 			return s.shardFrame(wire.KindSaw, nil, func(h *wire.Header) { h.Request = seq })
 		}
+		nothing := func(later perdure.Clock, flags uint16) wire.Frame {
+			return s.shardFrame(wire.KindUpdate, update(1<<61, nil, 0, 0, 4), func(h *wire.Header) { h.Clock, h.Flags = h.Clock+later, flags|wire.FlagTicked })
+		}
 		drop := func(payload []byte) wire.Frame { return s.shardFrame(wire.KindDrop, payload, nil) }
 		for _, b := range []struct {
 			name, says string
@@ -80,6 +88,8 @@ func TestBadWordsOfCaches(t *testing.T) {
 			{"an observer's word of a state", "", true, saw(1 << 40)},
 			{"an observer that subscribes", "", true, get(2)},
 			{"a subscription to rows that are not pushed", "", false, get(0)},
+			{"an update of no rows, far away", "", false, nothing(0, 0)},
+			{"an update of no rows, again and again", "", false, nothing(1, wire.FlagRepeats)},
 		} {
 			before := s.log.about("")
 			c := s.connect(func(h *wire.Hello) {
@@ -103,15 +113,20 @@ func TestBadWordsOfCaches(t *testing.T) {
 				t.Errorf("%s: %d rounds were pushed to it", b.name, got[wire.KindPush])
 			}
 		}
-		// The good worker's acknowledgements went to others that spoke for its slot; the
-		// server still answers.
-		c := s.connect(anObserver)
-		var f wire.Frame
-		if err := c.Send(get(2)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Recv(&f); err != nil || f.Kind != wire.KindRows {
-			t.Errorf("a read after all that: kind %d, %v", f.Kind, err)
-		}
+		s.answers(get(2))
 	})
+}
+
+// answers checks that the server still answers a read. The good worker's
+// acknowledgements went to others that spoke for its slot.
+func (s *subject) answers(get wire.Frame) {
+	s.Helper()
+	c := s.connect(anObserver)
+	var f wire.Frame
+	if err := c.Send(get); err != nil {
+		s.Fatal(err)
+	}
+	if err := c.Recv(&f); err != nil || f.Kind != wire.KindRows {
+		s.Errorf("a read after all that: kind %d, %v", f.Kind, err)
+	}
 }

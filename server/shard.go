@@ -118,7 +118,7 @@ func (sh *shard) follow(v *perdure.View) bool {
 	if !sh.ready && !sh.begin(v) {
 		return false
 	}
-	sh.pushed()
+	sh.makeSubs(v.Shards[sh.id].Lost)
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		if was := sh.intake.Incarnation(slot); sh.out.seen != nil && was > 0 && was < sl.Incarnation {
@@ -257,7 +257,11 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 		sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
 	}
 	if !sh.s.cfg.Weakened.Pushes {
-		sh.changed(b, u.Slot)
+		by := perdure.NoSlot
+		if c := sh.acks[u.Slot]; c != nil && c.incarnation == u.Incarnation {
+			by = u.Slot // an earlier process's update is not what its successor shows
+		}
+		sh.changed(b, by)
 	}
 }
 

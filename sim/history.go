@@ -18,7 +18,8 @@ import (
 // count, a weight of c to its column weight, and its generation's square to its
 // column generation. So a row tells how many of p's clocks it contains, whether
 // they are the first ones, each once, and in which generation they were done.
-// Whether the table is dense or sparse is drawn. A bsp job has a Twin, too.
+// Whether the table is dense or sparse is drawn. A bsp job has a Twin, too; its own
+// table may have another model beside it.
 type History struct {
 	job   perdure.JobSpec
 	spec  perdure.TableSpec
@@ -54,7 +55,7 @@ func NewHistory(job perdure.JobSpec, loses bool) *History {
 	h := &History{job: job, rows: job.Shards + 3, loses: loses}
 	h.spec = perdure.TableSpec{
 		Name: "history", Dim: job.Slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
-		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.Consistency,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.ConsistencyOf("history"),
 	}
 	if !h.spec.Sparse {
 		h.spec.Rows = int64(h.rows)
@@ -296,7 +297,7 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 		}
 		return nil
 	}
-	switch m := h.job.Consistency; m.Kind {
+	switch m := h.spec.Consistency; m.Kind {
 	case perdure.BSP:
 		if n != clock {
 			return violated("%s has %d clocks, bsp wants exactly %d", what, n, clock)
@@ -313,7 +314,7 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 // read began, and the read did not see, is at most V/√t in sum, t the clocks that
 // the slot had ended, unless it is one update.
 func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
-	m, sent := r.h.job.Consistency, r.sent[p]
+	m, sent := r.h.spec.Consistency, r.sent[p]
 	if m.Kind != perdure.VAP || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || sent.clocks <= n+1 {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 // transit of this slot is small enough together with them, or nothing is (ESSP
 // paper, section 3). It needs c.mu.
 func (c *Client) sendBounded(ctx context.Context) error {
-	if !c.isHeld() {
+	if !c.held {
 		return nil // an interrupted call of Clock has sent them
 	}
 	begin := time.Now()
@@ -41,29 +41,29 @@ func (c *Client) sendBounded(ctx context.Context) error {
 	for _, sh := range c.shards {
 		sh.kept[len(sh.kept)-1].held = false
 	}
+	c.held = false
 	c.sendUpdates()
 	return nil
 }
 
-// isHeld reports whether this clock's updates wait to be sent.
-func (c *Client) isHeld() bool {
-	kept := c.shards[0].kept
-	return len(kept) > 0 && kept[len(kept)-1].held
-}
-
-// seen grows whenever an update comes out of transit.
+// seen grows whenever an update comes out of transit, or it becomes known what was
+// in transit before.
 func (c *Client) seen() (sum perdure.Clock) {
 	for _, sh := range c.shards {
 		sum += sh.counts.Seen
+		if sh.met {
+			sum++
+		}
 	}
 	return sum
 }
 
 // inTransit returns a shard's updates that not every slot can see, among them the
-// one that waits to be sent.
+// one that waits to be sent. One that an earlier process of the slot has done is not
+// this one's.
 func (sh *shardLink) inTransit() []*update {
 	for i, u := range sh.kept {
-		if u.clock >= sh.counts.Seen {
+		if u.clock >= max(sh.counts.Seen, sh.inherited) {
 			return sh.kept[i:]
 		}
 	}
@@ -77,8 +77,8 @@ func (c *Client) maySend() bool {
 	}
 	alone := true
 	for _, sh := range c.shards {
-		if sh.counts.Seen < sh.kept[0].clock {
-			return false // what an earlier process of the slot sent is in transit still
+		if !sh.met || sh.counts.Seen < sh.inherited {
+			return false // what an earlier process of the slot sent is in transit, however large
 		}
 		alone = alone && len(sh.inTransit()) <= 1
 	}

@@ -25,8 +25,10 @@ type cache struct {
 	pushed []bool          // by place: the shard sends the row when it changes; nil: it never does
 	vain   []uint8         // by place, with pushed: how often it came since it was read
 
-	left *int // bytes that the client may still cache
-	hand int  // where the search for a row to evict goes on
+	left   *int          // bytes that the client may still cache
+	hand   int           // where the search for a row to evict goes on
+	looked int           // how many it has passed since it found one
+	full   perdure.Clock // 1 + the clock in which all were passed; 0: none
 }
 
 // reading says what a cached row contains.
@@ -101,8 +103,10 @@ func (c *cache) place(t *Table, p *part, row perdure.RowID) int {
 	if at := c.find(p, row); at >= 0 {
 		return at
 	}
-	if *c.left < c.rowBytes() && !t.evict(p) {
-		return -1
+	for *c.left < c.rowBytes() {
+		if !t.evict(p) && !t.c.evictElsewhere() {
+			return -1
+		}
 	}
 	*c.left -= c.rowBytes()
 	at, _ := c.index.Add(row)
@@ -121,13 +125,38 @@ const mostLooked = 1024
 // the one before, the first that it finds, and reports whether it has.
 func (t *Table) evict(p *part) bool {
 	c := &p.cache
+	if c.full == t.c.clock+1 {
+		return false // nothing grows old within a clock
+	}
 	for range min(mostLooked, len(c.read)) {
 		if c.hand++; c.hand >= len(c.read) {
 			c.hand = 0
 		}
 		if at := c.hand; c.readAt[at] < t.c.clock-1 {
 			t.remove(p, at)
+			c.looked = 0
 			return true
+		}
+		c.looked++
+	}
+	if c.looked >= len(c.read) {
+		c.looked, c.full = 0, t.c.clock+1
+	}
+	return false
+}
+
+// evictElsewhere takes a row out of the cache of another part, of whatever table,
+// and reports whether it has: what one table has filled and does not read any more
+// must not keep others out. It needs c.mu.
+func (c *Client) evictElsewhere() bool {
+	for _, t := range c.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			if p.cache.index != nil && t.evict(p) {
+				return true
+			}
 		}
 	}
 	return false

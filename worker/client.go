@@ -102,6 +102,7 @@ type Client struct {
 	stateDirty  bool            // the next update carries it
 	keptBytes   int64
 	spareLeft   int           // bytes that may still be kept of updates that are safe
+	held        bool          // they wait to be sent: vap
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
 	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
@@ -391,7 +392,7 @@ func (c *Client) rollBack() {
 	c.rolled = !c.cfg.Observer
 	c.finished = false
 	for _, sh := range c.shards {
-		sh.building = nil
+		sh.building, sh.met = nil, false
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut, Seen: c.view.Cut}, c.view.Cut
 	}
 	c.keptBytes = 0
@@ -401,7 +402,7 @@ func (c *Client) rollBack() {
 	}
 	clear(c.queue)
 	c.queue = c.queue[:0]
-	c.state, c.stateDirty, c.built = nil, false, false
+	c.state, c.stateDirty, c.built, c.held = nil, false, false, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {

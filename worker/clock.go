@@ -101,7 +101,7 @@ func (c *Client) turn() perdure.Clock {
 			t.forget()
 		}
 	}
-	c.stateDirty, c.built = false, false
+	c.stateDirty, c.built, c.held = false, false, false
 	return c.clock
 }
 
@@ -197,7 +197,7 @@ func (c *Client) buildUpdates() error {
 	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
-	if !c.bounds {
+	if c.held = c.bounds; !c.held {
 		c.sendUpdates()
 	}
 	return nil

@@ -20,6 +20,9 @@ const (
 	mostFreeIDs = 16 << 10
 )
 
+// mostWaitUs is the most that a server is believed to have held an answer back.
+const mostWaitUs = 1e12
+
 // get is a request to a shard that is not answered yet.
 type get struct {
 	id      uint64
@@ -173,6 +176,11 @@ func (c *Client) abandon(b *batch) {
 			c.mu.Lock()
 		}
 	}
+	for _, g := range c.gets {
+		if g.kind == wire.KindPush { // nothing comes for it, and it may stand for long
+			g.batches = slices.DeleteFunc(g.batches, func(other *batch) bool { return other == b })
+		}
+	}
 	c.pump() // there is room for others now
 }
 
@@ -292,7 +300,7 @@ func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
 		g.batches[0].saw(sh.id, r, g.rows.Count)
 	}
 	for _, b := range g.batches {
-		b.waited = max(b.waited, a.Waited)
+		b.waited = max(b.waited, min(a.Waited, mostWaitUs))
 	}
 	c.answered(g, g.take(c, sh, r, a.Values, len(f.Body) > 0))
 	return nil
@@ -373,17 +381,17 @@ func (g *get) takeRun(p *part, sh *shardLink, r *reading, values []float32, plac
 		if g.dst == nil && own {
 			t.overlay(p, sh, r, &wire.Rows{First: p.first + perdure.RowID(j), Count: k - j}, cc.values[j*dim:k*dim])
 		}
+		had := cc.read[j]
 		for i := j; i < k; i++ {
 			cc.read[i] = r
 		}
+		sh.rejoin(p, had, j, k)
 		j = k
 	}
 	cc.uniform = whole
 	cc.touch(at, at+g.rows.Count, t.c.clock)
 	if pushed {
 		sh.subscribed(p, g.rows.First, at, at+g.rows.Count)
-	} else {
-		sh.rejoin(p, g.rows.First, at, at+g.rows.Count)
 	}
 	return again
 }
@@ -398,11 +406,10 @@ func (t *Table) refresh(p *part, r *reading, rows *wire.Rows, values []float32) 
 	for i := range rows.Count {
 		row := rows.ID(i)
 		if at := cc.find(p, row); at >= 0 && (cc.read[at] == nil || !cc.reading(at).newer(r)) {
+			had := cc.read[at]
 			cc.read[at] = r
 			copy(cc.row(at), values[i*cc.dim:])
-			if cc.isPushed(at) {
-				t.c.shards[p.shard].join(p, row, 1)
-			}
+			t.c.shards[p.shard].rejoin(p, had, at, at+1)
 		}
 	}
 }
@@ -425,6 +432,7 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		ahead.cooked = r
 		r, own = &ahead, false
 	}
+	defer t.shed(p)
 	for i, row := range g.rows.IDs {
 		v := values[i*dim : (i+1)*dim]
 		if g.dst != nil {
@@ -447,13 +455,13 @@ func (g *get) takeList(p *part, sh *shardLink, r *reading, values []float32, pla
 		if old := cc.reading(at); old != nil && old.newer(r) {
 			again = true
 		} else {
+			had := cc.read[at]
 			cc.read[at] = r
 			copy(cc.row(at), v)
+			sh.rejoin(p, had, at, at+1)
 		}
 		if pushed {
 			sh.subscribed(p, row, at, at+1)
-		} else {
-			sh.rejoin(p, row, at, at+1)
 		}
 	}
 	return again

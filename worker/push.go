@@ -32,13 +32,19 @@ func (sh *shardLink) subscribed(p *part, first perdure.RowID, from, end int) {
 	sh.join(p, first, end-from)
 }
 
-// rejoin is subscribed for those of the rows that are pushed already, and that an
-// answer which did not subscribe to them has brought to a state of their own.
-func (sh *shardLink) rejoin(p *part, first perdure.RowID, from, end int) {
-	for at := from; at < end && p.cache.pushed != nil; at++ {
-		if p.cache.pushed[at] {
-			sh.join(p, first+perdure.RowID(at-from), 1)
+// rejoin notes that rows from ≤ at < end of a part, which had one reading, are given
+// another by an answer that did not subscribe to them. Those that are pushed and
+// have a reading of their own are among the joining already. It needs c.mu.
+func (sh *shardLink) rejoin(p *part, had *reading, from, end int) {
+	if had != sh.current {
+		return
+	}
+	for at := from; at < end; at++ {
+		row := p.first + perdure.RowID(at)
+		if p.cache.index != nil {
+			row = p.cache.index.ID(at)
 		}
+		sh.join(p, row, 1)
 	}
 }
 
@@ -52,6 +58,18 @@ func (sh *shardLink) join(p *part, first perdure.RowID, n int) {
 
 // unwant notes that a row need not be pushed any more.
 func (p *part) unwant(row perdure.RowID) { p.unwanted = append(p.unwanted, row) }
+
+// mostUnwanted is how many rows that need not be pushed wait for the clock's end
+// before it is said.
+const mostUnwanted = 64 << 10
+
+// shed says it at once where there are very many. It needs c.mu.
+func (t *Table) shed(p *part) {
+	if len(p.unwanted) >= mostUnwanted {
+		t.sendDrops(p)
+		t.c.flush()
+	}
+}
 
 // endPushes forgets which rows of a shard are pushed, since its server does: what
 // is cached stays as it is. Who waits for a push looks again. It needs c.mu.
@@ -129,6 +147,7 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
 		}
 		t.takePush(p, sh, c.reading(sh, f.Clock, &in.Answer), in)
+		t.shed(p)
 	}
 	if f.Flags&wire.FlagLast == 0 {
 		return nil
@@ -136,7 +155,7 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	sh.current.now = c.reading(sh, f.Clock, &in.Answer)
 	sh.minClock = max(sh.minClock, f.Clock)
 	sh.joinRound()
-	c.checkAwaiting(sh, in.Waited)
+	c.checkAwaiting(sh, min(in.Waited, mostWaitUs))
 	if c.bounds {
 		saw := c.shardFrame(sh, wire.KindSaw)
 		saw.Request = in.Seq
@@ -272,6 +291,7 @@ func (t *Table) sendDrops(p *part) {
 	})
 	if len(rows) > 0 {
 		sh.subs++ // what was asked for before is not taken for pushed
+		t.c.stopAwaiting(p, 0)
 	}
 	for len(rows) > 0 {
 		n := min(len(rows), wire.PartBytes/8)

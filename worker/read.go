@@ -160,6 +160,7 @@ func (t *Table) collectRun(b *batch, rows *wire.Rows) {
 				p.cache.touch(at, k, t.c.clock)
 				b.saw(p.shard, r, k-at)
 			} else if g := t.coming(p, at, clock); g != nil {
+				p.cache.touch(at, k, t.c.clock) // it is wanted: not to be given up meanwhile
 				b.await(g)
 			} else {
 				t.wantRun(b, p, p.first+perdure.RowID(at), k-at, i)
@@ -182,6 +183,7 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 			p.cache.touch(at, at+1, t.c.clock)
 			b.saw(p.shard, r, 1)
 		} else if g := t.coming(p, at, clock); g != nil {
+			p.cache.touch(at, at+1, t.c.clock)
 			b.await(g)
 		} else {
 			t.wantRow(b, p, row, i)

@@ -20,10 +20,16 @@ type shardLink struct {
 	kept     []*update
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
-	renewals []*get         // requests that go out with the next update
-	building *update        // of the present clock, the last of kept; nil: none yet
-	last     *reading       // of the newest answer
-	free     []*update      // to be used again
+
+	// What earlier processes of the slot had done when this one first opened the
+	// shard in this generation: its own updates of these clocks are ignored there.
+	inherited perdure.Clock
+	met       bool // that is known
+
+	renewals []*get    // requests that go out with the next update
+	building *update   // of the present clock, the last of kept; nil: none yet
+	last     *reading  // of the newest answer
+	free     []*update // to be used again
 
 	subs    uint64    // how often it was said what is not pushed any more
 	current *reading  // of the rows that are pushed: see reading.now
@@ -165,6 +171,9 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 		if f.Kind == wire.KindOpened {
 			sh.open = true
 			sh.counts = counts
+			if !sh.met {
+				sh.met, sh.inherited = true, counts.Applied
+			}
 			c.keepStateSafe(sh)
 		} else {
 			sh.counts = perdure.Counts{
@@ -211,7 +220,7 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 // those applied. Under vap what others cannot see yet is kept, too. It needs c.mu.
 func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
-	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open {
+	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open && !sh.kept[n].held {
 		c.keptBytes -= sh.kept[n].bytes
 		sh.recycle(sh.kept[n])
 		n++

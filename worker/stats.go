@@ -87,7 +87,7 @@ func (s *stats) blocked(begin time.Time, b *batch) {
 // not waiting counted beyond stale.
 func (s *stats) clocked(begin time.Time, stale time.Duration) {
 	if !s.began.IsZero() {
-		s.comm += time.Since(begin) - (s.stale - stale)
+		s.comm += max(0, time.Since(begin)-(s.stale-stale)) // other goroutines may have waited meanwhile
 	}
 }
 

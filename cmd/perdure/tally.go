@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,6 +135,7 @@ func (t *tally) totals() (w perdure.WorkerCounters) {
 		w.BytesPushed += c.BytesPushed
 		w.BytesPulled += c.BytesPulled
 		w.Samples += c.Samples
+		w.BeyondBound += c.BeyondBound
 		addCounts(w.ClockDifferential, c.ClockDifferential)
 		addCounts(w.ReadLag, c.ReadLag)
 		addCounts(w.MissingUpdates, c.MissingUpdates)
@@ -215,6 +217,9 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	}
 	if most, bounded := job.MissingBound(); bounded {
 		sum.MissingBound = &most
+	}
+	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
+		sum.BeyondBound = &w.BeyondBound
 	}
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)

@@ -135,6 +135,9 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		{"model sha256", *s.ModelSHA256},
 		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/, checkpoint/"},
 	}
+	if s.BeyondBound != nil {
+		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
+	}
 	for _, r := range rows {
 		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])
 	}
