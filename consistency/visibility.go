@@ -28,7 +28,7 @@ type Visibility struct {
 
 type viewer struct {
 	inactive bool   // nobody speaks for it
-	has      uint64 // its cached rows are of this state or newer
+	has      uint64 // all that it may read from its cache is of this state or newer
 	empty    bool   // it has none
 
 	seen   perdure.Clock // of its own clocks

@@ -91,7 +91,7 @@ const (
 	KindIDs    Kind = 28 // server → worker: answer to KindScan; IDs payload
 	KindPush   Kind = 29 // server → worker: rows that changed, of those subscribed to; Push payload; header clock as for Rows
 	KindDrop   Kind = 30 // worker → server: these rows are not to be pushed any more; rows payload
-	KindSaw    Kind = 31 // worker → server, under vap: all its cached rows are of the state that a Push ended with; request is its seq
+	KindSaw    Kind = 31 // worker → server, under vap: all rows that it may read from its cache are of the state that a Push ended with, or newer; request is its seq
 )
 
 // Flags of a frame.

@@ -51,7 +51,7 @@ type jobFlags struct {
 	Workers     int      `help:"Workers; with up, how many of your own programs (default ${default})." default:"4" placeholder:"N"`
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
-	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but updates that not all can see yet stay below V/√(clock+1) in any value). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
 	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), or checkpoint:C (all roll back to the last checkpoint, one every C clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
@@ -74,7 +74,7 @@ type trainCmd struct {
 	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
 	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
-	ComputeMs  int      `help:"Let every worker compute for at least so many milliseconds in each clock, as if its model were larger (default ${default})." default:"0" placeholder:"N"`
+	ComputeMs  int      `help:"Let every worker's clock compute for at least so many milliseconds; what is left is slept, and takes no core (default ${default})." default:"0" placeholder:"N"`
 	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
 	Data       string   `help:"Folder or file of a data set, or synthetic:F; see perdure data (default the workload's own)." placeholder:"PATH"`
 	Rank       *int     `help:"mf: values in each user's and each item's row (default the workload's)." placeholder:"N"`

@@ -25,7 +25,8 @@
 // [Open] makes it a workload over two tables: a clock reads the rows that its
 // ratings need, trains copies of them rating by rating, and adds what changed.
 // [Plain] is the same computation without tables, on one thread: the reference
-// for speed and for what can be reached. Both give the same bits on every run.
+// for speed and for what can be reached. Each gives the same bits on every run; the two
+// differ in the last ones, unless Plain.Rounded is set.
 package mf
 
 import (
