@@ -352,8 +352,12 @@ func (c *Client) Finish(ctx context.Context) error {
 	c.finished = true
 	c.notify()
 	c.stats.over = time.Now()
-	defer func() { c.finished, c.stats.over = false, time.Time{} }()
-	return c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
+	defer func() { c.finished = false }()
+	err := c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
+	if err != nil {
+		c.stats.over = time.Time{} // it goes on
+	}
+	return err
 }
 
 // AwaitSlots waits until a process speaks for every slot, so that all begin

@@ -23,9 +23,9 @@ import (
 // benchWorkloadsCmd measures whole training programs against the same kernel in a
 // plain loop on one thread.
 type benchWorkloadsCmd struct {
-	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64) (default both)." placeholder:"NAME,…"`
+	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64) (default both)." placeholder:"NAME"`
 	Data        string   `help:"mf: file of ratings, or synthetic:F (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
-	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N,…"`
+	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
 	Consistency string   `help:"Model of all tables (default ${default})." default:"essp:3" placeholder:"MODEL"`
 	Recovery    string   `help:"Recovery strategy (default ${default})." default:"none" placeholder:"STRATEGY"`
 	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"8" placeholder:"N"`
@@ -66,6 +66,12 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 	}
 	if len(b.Workers) == 0 {
 		b.Workers = []int{1, 2}
+	}
+	for _, n := range b.Workers { // before anything is measured
+		flags := jobFlags{Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency, Recovery: b.Recovery, Clocks: b.Clocks}
+		if _, err := flags.job("bench"); err != nil {
+			return err
+		}
 	}
 	if err := checkWritable(b.JSON); err != nil {
 		return err

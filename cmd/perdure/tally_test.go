@@ -57,6 +57,7 @@ func TestMeasures(t *testing.T) {
 			ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
 		}}
 	}
+	j.last.at = time.Now().Add(time.Hour) // no point is due, however slow the machine is
 	j.onProgress(wire.Progress{Places: []wire.PlaceProgress{
 		word("first", 0, time.Second, 0, 0, map[int64]int64{0: 1}),
 		word("second", 1, time.Second, time.Second, time.Second, map[int64]int64{0: 5, 3: 1}),
@@ -64,6 +65,7 @@ func TestMeasures(t *testing.T) {
 	}})
 	backdate(j)
 	j.point(1)
+	j.last.at = time.Now().Add(time.Hour)
 	j.onProgress(wire.Progress{Places: []wire.PlaceProgress{ // slot 0 has a new process, of which nothing was heard before
 		word("first", 0, 3*time.Second, 0, 0, map[int64]int64{0: 10}),
 		word("second", 1, time.Second, 2*time.Second, time.Second, map[int64]int64{0: 6, 3: 1}),
@@ -96,7 +98,7 @@ func TestMeasures(t *testing.T) {
 func backdate(j *localJob) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.last.at = j.last.at.Add(-time.Second)
+	j.last.at = time.Now().Add(-time.Second)
 }
 
 // column reads columns of a run's series.csv: the rows in which all are there.

@@ -133,6 +133,9 @@ func parseFlags(args []string) (settings, error) {
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
+	if f.NArg() > 0 {
+		return s, fmt.Errorf("%q is no flag; parts are chosen by -parts", f.Arg(0))
+	}
 	if s.Quick {
 		given := map[string]bool{}
 		f.Visit(func(g *flag.Flag) { given[g.Name] = true })
@@ -153,6 +156,14 @@ func (s settings) check() error {
 		if !slices.Contains([]string{differentials, convergence, timeSplit, timeToLoss}, p) {
 			return fmt.Errorf("-parts: %q is none of %s, %s, %s, %s", p, differentials, convergence, timeSplit, timeToLoss)
 		}
+	}
+	for _, k := range s.Kinds {
+		if !slices.Contains([]string{"bsp", "ssp", "essp", "asp", "vap"}, k) {
+			return fmt.Errorf("-kinds: %q is none of bsp, ssp, essp, asp, vap", k)
+		}
+	}
+	if s.ComputeMs < 1 && slices.Contains(s.Parts, timeSplit) {
+		return errors.New("-compute-ms must be at least 1 for time-split, which has clocks with and without it")
 	}
 	distinct := slices.Compact(slices.Sorted(slices.Values(s.Fractions)))
 	switch {

@@ -237,7 +237,7 @@ func (p *page) write(folder string) error {
 		return err
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"base": filepath.Base, "short": short, "percent": percent, "percent0": percent0, "join": strings.Join, "format": format,
+		"base": filepath.Base, "short": short, "percent": percent, "percent0": percent0,
 		"unusual": func(o []string) string {
 			if u := unusual(o); u != "" {
 				return u
