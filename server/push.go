@@ -240,7 +240,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	if to.flying.Load() {
 		to.more.Store(true)
 		if to.flying.Load() || !to.more.Swap(false) {
-			return // landed calls again
+			return // goOn comes back to it
 		}
 	}
 	begun := !to.round

@@ -24,11 +24,11 @@ type benchCmds struct {
 }
 
 type benchCmd struct {
-	Op     []string      `help:"What to measure: pull, push (deltas computed where the update has them), inc (deltas copied by Inc, first rule only) (default all)." placeholder:"OP,…"`
-	Rule   []string      `help:"Update rules to push and inc with: add, sgd, adam (default all)." placeholder:"RULE,…"`
-	Size   []string      `help:"Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse one (default all)." placeholder:"SIZE,…"`
-	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N,…"`
-	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND,…"`
+	Op     []string      `help:"What to measure: pull, push (deltas computed where the update has them), inc (deltas copied by Inc, first rule only) (default all)." placeholder:"OP"`
+	Rule   []string      `help:"Update rules to push and inc with: add, sgd, adam (default all)." placeholder:"RULE"`
+	Size   []string      `help:"Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse one (default all)." placeholder:"SIZE"`
+	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N"`
+	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND"`
 	Rounds int           `help:"Rounds of each measurement; a round is one of Perdure and one of the raw exchange (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"How long a measurement takes, all its rounds together; large blocks take longer, for a round has at least one operation (default ${default})." default:"600ms" placeholder:"TIME"`
 	Shards int           `help:"Parts that every table is split into, all on one server (default 1 for blocks of 4 and 64 KiB, 8 for larger ones, the number of CPUs for rows; at least as many as connections)." placeholder:"N"`
