@@ -1,10 +1,9 @@
 package mf
 
 import (
-	"math/bits"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/workload/contract"
 )
 
 // order decides which ratings a slot goes through in a clock, as a pure function
@@ -74,7 +73,7 @@ func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdu
 		s.ends = make([]int32, o.clocks)
 	}
 	if s.pass != pass {
-		state := mix(mix(mix(o.seed)+uint64(slot)+1) + uint64(pass) + 1)
+		state := contract.PassState(o.seed, slot, pass)
 		if o.wholeUsers {
 			o.cutUsers(split, s, state)
 		} else {
@@ -133,27 +132,9 @@ func (s *slotOrder) deal(begin, end int, ends []int32, state uint64) {
 		}
 		ends[c] = int32(begin + from)
 	}
-	shuffle(parts, state)
+	contract.Shuffle(parts, state)
 	for i, c := range parts {
 		s.list[ends[c]] = int32(s.first + begin + i)
 		ends[c]++
 	}
-}
-
-// shuffle permutes by Fisher and Yates. It and its random numbers are written
-// out here because a seed must mean the same order with every version of Go.
-func shuffle(list []uint16, state uint64) {
-	for i := len(list) - 1; i > 0; i-- {
-		state += 0x9e3779b97f4a7c15
-		// The high half of the product is in [0, i]; its bias is below 2⁻³².
-		j, _ := bits.Mul64(mix(state), uint64(i)+1)
-		list[i], list[j] = list[j], list[i]
-	}
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }

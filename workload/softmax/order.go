@@ -1,9 +1,8 @@
 package softmax
 
 import (
-	"math/bits"
-
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/workload/contract"
 )
 
 // order decides which pictures a slot sees in a clock, as a pure function of
@@ -35,7 +34,7 @@ func newOrder(seed uint64, pictures, slots, batch int) *order {
 	for i := range o.ranges {
 		o.ranges[i] = int32(i)
 	}
-	shuffle(o.ranges, mix(seed))
+	contract.Shuffle(o.ranges, contract.Mix(seed))
 	return o
 }
 
@@ -57,28 +56,10 @@ func (o *order) batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 		epoch := at / int64(len(own))
 		if epoch != s.epoch {
 			copy(s.pictures, own)
-			shuffle(s.pictures, mix(mix(mix(o.seed)+uint64(slot)+1)+uint64(epoch)+1))
+			contract.Shuffle(s.pictures, contract.PassState(o.seed, slot, epoch))
 			s.epoch = epoch
 		}
 		o.next[i] = s.pictures[at%int64(len(own))]
 	}
 	return o.next
-}
-
-// shuffle permutes by Fisher and Yates. It and its random numbers are written
-// out here because a seed must mean the same order with every version of Go.
-func shuffle(list []int32, state uint64) {
-	for i := len(list) - 1; i > 0; i-- {
-		state += 0x9e3779b97f4a7c15
-		// The high half of the product is in [0, i]; its bias is below 2⁻³².
-		j, _ := bits.Mul64(mix(state), uint64(i)+1)
-		list[i], list[j] = list[j], list[i]
-	}
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }
