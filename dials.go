@@ -138,10 +138,13 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 }
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none" or "checkpoint:C", in JSON too.
+// written "none", "checkpoint:C", "chain:N", "chain:N,async" or "chain:N,every:K", in
+// JSON too.
 type Recovery struct {
-	Kind  RecoveryKind
-	Every Clock // C of checkpoint:C: a checkpoint every C clocks
+	Kind     RecoveryKind
+	Every    Clock // C of checkpoint:C: a checkpoint every C clocks; K of chain:N,every:K; else 0
+	Replicas int   // N of chain:N; else 0
+	Async    bool  // chain:N,async
 }
 
 // RecoveryKind names a family of recovery strategies.
@@ -149,15 +152,23 @@ type RecoveryKind string
 
 // The recovery strategies. With RecoverNone a dead server's rows start again
 // from their initial values. With RecoverCheckpoint all shards and all slots
-// roll back to the last full checkpoint.
+// roll back to the last full checkpoint. With RecoverChain each shard has replicas
+// in memory, and the next one takes over.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
+	RecoverChain      RecoveryKind = "chain"
 )
 
 // LosesRows reports whether a server's death may lose updates for good under
 // this strategy; they are then counted and never awaited.
-func (r Recovery) LosesRows() bool { return r.Kind == RecoverNone }
+func (r Recovery) LosesRows() bool { return r.Kind == RecoverNone || r.Eager() }
+
+// Eager reports whether an update is acknowledged before every replica has it.
+func (r Recovery) Eager() bool { return r.Kind == RecoverChain && (r.Async || r.Every > 0) }
+
+// Copies returns how many servers are to hold each shard.
+func (r Recovery) Copies() int { return max(1, r.Replicas) }
 
 // NextCut returns the clock of the first checkpoint cut after clock c, or -1
 // when the strategy keeps no checkpoints.
@@ -168,28 +179,73 @@ func (r Recovery) NextCut(c Clock) Clock {
 	return (c/r.Every + 1) * r.Every
 }
 
-// ParseRecovery reads "none" or "checkpoint:C" (C ≥ 1 clocks).
+// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "chain:N" (N ≥ 2
+// replicas), "chain:N,async" or "chain:N,every:K" (K ≥ 1 clocks).
 func ParseRecovery(s string) (Recovery, error) {
-	kind, arg, hasArg := strings.Cut(s, ":")
+	first, rest, more := strings.Cut(s, ",")
+	kind, arg, hasArg := strings.Cut(first, ":")
+	r := Recovery{Kind: RecoveryKind(kind)}
 	switch {
-	case kind == string(RecoverNone) && !hasArg:
-		return Recovery{Kind: RecoverNone}, nil
-	case kind == string(RecoverCheckpoint) && hasArg:
-		n, err := strconv.ParseInt(arg, 10, 32)
-		if err == nil && n >= 1 {
-			return Recovery{Kind: RecoverCheckpoint, Every: Clock(n)}, nil
-		}
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example checkpoint:20", ErrUsage, arg, s)
-	case kind == string(RecoverCheckpoint):
+	case r.Kind == RecoverNone && !hasArg && !more:
+		return r, nil
+	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
+	case r.Kind == RecoverCheckpoint && !more:
+		every, err := parseEvery(arg)
+		if err != nil {
+			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example checkpoint:20", ErrUsage, arg, s)
+		}
+		r.Every = every
+		return r, nil
+	case r.Kind == RecoverChain:
+		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none or checkpoint:C", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async or chain:N,every:K", ErrUsage, s)
+}
+
+func parseEvery(s string) (Clock, error) {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err == nil && n < 1 {
+		err = strconv.ErrRange
+	}
+	return Clock(n), err
+}
+
+// parseChain reads the number of replicas and what follows it in s.
+func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
+	r := Recovery{Kind: RecoverChain}
+	n, err := strconv.ParseInt(replicas, 10, 32)
+	if err != nil || n < 2 {
+		return Recovery{}, fmt.Errorf("%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for example chain:2", ErrUsage, s, replicas)
+	}
+	r.Replicas = int(n)
+	every, periodic := strings.CutPrefix(rest, "every:")
+	switch {
+	case !more:
+		return r, nil
+	case rest == "async":
+		r.Async = true
+		return r, nil
+	case periodic:
+		if r.Every, err = parseEvery(every); err == nil {
+			return r, nil
+		}
+		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example chain:3,every:100", ErrUsage, every, s)
+	}
+	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async or every:K after the comma", ErrUsage, rest, s)
 }
 
 // String returns the strategy as it is written on the command line.
 func (r Recovery) String() string {
-	if r.Kind == RecoverCheckpoint {
+	switch {
+	case r.Kind == RecoverCheckpoint:
 		return fmt.Sprintf("checkpoint:%d", r.Every)
+	case r.Kind == RecoverChain && r.Async:
+		return fmt.Sprintf("chain:%d,async", r.Replicas)
+	case r.Kind == RecoverChain && r.Every > 0:
+		return fmt.Sprintf("chain:%d,every:%d", r.Replicas, r.Every)
+	case r.Kind == RecoverChain:
+		return fmt.Sprintf("chain:%d", r.Replicas)
 	}
 	return string(r.Kind)
 }

@@ -23,6 +23,10 @@ type JobSpec struct {
 	// exist yet.
 	TableConsistency map[string]Consistency `json:"table_consistency,omitempty"`
 
+	// NoReplace says that a dead server's place stays empty: the survivors take over
+	// what it held.
+	NoReplace bool `json:"no_replace,omitempty"`
+
 	// Alarms are clocks whose beginning workers report at once, since somebody
 	// waits for them (a fault that is planned, say).
 	Alarms []Clock `json:"alarms,omitempty"`
@@ -51,8 +55,13 @@ func (j JobSpec) Validate() error {
 	if err := j.validateModels(); err != nil {
 		return err
 	}
-	_, err := ParseRecovery(j.Recovery.String())
-	return err
+	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
+		return err
+	}
+	if n := j.Recovery.Copies(); n > j.Servers {
+		return fmt.Errorf("%w: %s keeps each shard on %d servers, and the job has %d; use at least %d servers, or a shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
+	}
+	return nil
 }
 
 func (j *JobSpec) validateModels() error {
@@ -133,20 +142,55 @@ type View struct {
 	Slots      []SlotView  `json:"slots"`
 }
 
-// ShardView says who holds a shard. A shard that nobody holds has Server -1.
-type ShardView struct {
-	Server      int         `json:"server"`
+// Holder is a server that holds a replica of a shard.
+type Holder struct {
+	Server      int         `json:"server"`      // -1: nobody
 	Incarnation Incarnation `json:"incarnation"` // of the server's process
 	Addr        string      `json:"addr"`
-	Epoch       Epoch       `json:"epoch"`
+	// Since is the revision of the view that made it a holder. What a server holds
+	// of a shard since another revision it must forget: it has missed something.
+	Since uint64 `json:"since,omitempty"`
+}
+
+// ShardView says who holds a shard: its chain. The embedded Holder is the head,
+// which takes updates in; one whose Server is -1 is nobody, and the shard has no
+// holder.
+type ShardView struct {
+	Holder
+	Epoch Epoch `json:"epoch"`
+	// Followers are the rest of the chain, in its order; the last is the tail. An
+	// update is committed once all of them have it.
+	Followers []Holder `json:"followers,omitempty"`
+	// Joining copies the shard from the tail, and is no member of the chain yet.
+	Joining *Holder `json:"joining,omitempty"`
 
 	// Base is the applied vector that the shard starts this epoch with, where the
 	// strategy lets rows be lost: for each slot, what it was acknowledged. Nil
 	// until all live slots have told it; always nil under other strategies.
 	Base []Clock `json:"base,omitempty"`
-	// Lost says that this epoch began with the shard's rows lost.
+	// Lost says that this epoch began with the shard's rows lost, or, under a chain
+	// that acknowledges early, with what its former head alone had.
 	Lost bool `json:"lost,omitempty"`
 }
+
+// Replicas returns the number of members of the shard's chain; 0 if it has no holder.
+func (s *ShardView) Replicas() int {
+	if s.Server < 0 {
+		return 0
+	}
+	return 1 + len(s.Followers)
+}
+
+// Replica returns the i-th member of the chain, from the head, 0 ≤ i < Replicas.
+func (s *ShardView) Replica(i int) Holder {
+	if i == 0 {
+		return s.Holder
+	}
+	return s.Followers[i-1]
+}
+
+// Tail returns the last member of the chain.
+func (s *ShardView) Tail() Holder { return s.Replica(len(s.Followers)) }
 
 // SlotView says which incarnation of a slot may speak, and from which clock.
 type SlotView struct {

@@ -4,18 +4,30 @@ package perdure
 type ServerStatus struct {
 	Revision uint64        `json:"revision"` // of the view it acts on
 	Shards   []ShardStatus `json:"shards"`
+	// Draining says that the server is to end, and asks that others take over what
+	// it holds.
+	Draining bool `json:"draining,omitempty"`
 	// Resources are those of the process.
 	Resources Resources `json:"resources"`
 }
 
-// ShardStatus is one shard's part of a ServerStatus.
+// ShardStatus is one shard's part of a ServerStatus: of the replica that the
+// server holds.
 type ShardStatus struct {
 	Shard      ShardID    `json:"shard"`
 	Generation Generation `json:"generation"`
 	Epoch      Epoch      `json:"epoch"`
-	Ready      bool       `json:"ready"` // restored; it serves
-	MinClock   Clock      `json:"min_clock"`
-	Seq        uint64     `json:"seq"` // updates that its rows contain
+	Since      uint64     `json:"since,omitempty"` // as in the view's Holder
+	// Ready says that it serves: restored and, of a chain's head, that all members
+	// have, in this epoch, what it had when the epoch began.
+	Ready bool `json:"ready"`
+	// Joined says of a replica that is joining that it has come up with the tail.
+	Joined   bool   `json:"joined,omitempty"`
+	MinClock Clock  `json:"min_clock"`
+	Seq      uint64 `json:"seq"` // updates that its rows contain
+	// Applied is the applied vector of a head that was told that updates were lost,
+	// and waits for its Base; its rows' own, without what Base is to add.
+	Applied []Clock `json:"applied,omitempty"`
 	// Fences answers for the slots that the view calls unsettled.
 	Fences []Fence `json:"fences,omitempty"`
 	// Segments are those written in this generation for cuts that the view does

@@ -73,12 +73,15 @@ func TestRecovery(t *testing.T) {
 		"checkpoint:1":          {Kind: perdure.RecoverCheckpoint, Every: 1},
 		"checkpoint:20":         {Kind: perdure.RecoverCheckpoint, Every: 20},
 		"checkpoint:2147483647": {Kind: perdure.RecoverCheckpoint, Every: math.MaxInt32},
+		"chain:2":               {Kind: perdure.RecoverChain, Replicas: 2},
+		"chain:3,async":         {Kind: perdure.RecoverChain, Replicas: 3, Async: true},
+		"chain:3,every:100":     {Kind: perdure.RecoverChain, Replicas: 3, Every: 100},
 	} {
 		got, err := perdure.ParseRecovery(s)
 		if err != nil || got != want || got.String() != s {
 			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
 		}
-		if got.LosesRows() != (s == "none") {
+		if got.LosesRows() != (s == "none" || strings.Contains(s, ",")) {
 			t.Errorf("%q loses rows: %v", s, got.LosesRows())
 		}
 		var back struct{ R perdure.Recovery }
@@ -88,7 +91,10 @@ func TestRecovery(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose none or checkpoint:C", "None": "choose", "none:": "choose", "none:1": "choose", "chain:2": "choose",
+		"": "choose none, checkpoint:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose", "none,async": "choose",
+		"chain": "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more", "chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
+		"chain:2,": "async or every:K", "chain:2,sync": "async or every:K", "chain:2,every": "async or every:K", "chain:2,every:0": "chain:3,every:100",
+		"chain:2,every:x": "chain:3,every:100", "chain:2,async,every:3": "async or every:K", "checkpoint:20,async": "choose",
 		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
 		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
 	} {

@@ -130,11 +130,9 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 	}
 	for _, x := range p.Shards {
 		s := perdure.ShardView{
-			Server:      int(x.Server),
-			Incarnation: perdure.Incarnation(x.Incarnation),
-			Addr:        x.Addr,
-			Epoch:       perdure.Epoch(x.Epoch),
-			Lost:        x.Lost,
+			Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr},
+			Epoch:  perdure.Epoch(x.Epoch),
+			Lost:   x.Lost,
 		}
 		for _, c := range x.Base {
 			s.Base = append(s.Base, perdure.Clock(c))

@@ -36,7 +36,7 @@ func (c *Core) placeShards() {
 	}
 	for s, owner := range placement.Assign(len(v.Shards), len(c.facts.Servers)) {
 		p := &c.facts.Servers[owner]
-		v.Shards[s] = perdure.ShardView{Server: owner, Incarnation: p.Incarnation, Addr: p.Addr, Epoch: 1}
+		v.Shards[s] = perdure.ShardView{Holder: perdure.Holder{Server: owner, Incarnation: p.Incarnation, Addr: p.Addr}, Epoch: 1}
 	}
 	c.dirty = true
 	c.event("placed", "", "%d shards on %d servers", len(v.Shards), len(c.facts.Servers))

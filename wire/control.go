@@ -28,6 +28,7 @@ type Hello struct {
 	PID         int                 `json:"pid"`                   // 0 inside one process
 	Addr        string              `json:"addr,omitempty"`        // where a server listens for workers
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"` // what the coordinator granted earlier, on a reconnect
+	Zone        string              `json:"zone,omitempty"`        // the failure domain that a server is in
 }
 
 // Welcome answers Hello.

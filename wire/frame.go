@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (3)
+//	 4      1     version of this format (4)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -36,7 +36,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 3
+	Version = 4
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -86,12 +86,26 @@ const (
 	KindLoad   Kind = 23 // worker → server: the slot's saved state is wanted; header clock is the clock to work on
 	KindState  Kind = 24 // server → worker: the slot's saved state, as saved; FlagNone when there is none
 	KindMoved  Kind = 25 // server → worker: this process does not hold the shard at that generation and epoch
-	KindSync   Kind = 26 // worker → server: acknowledge at once what is applied, and what will be next; no payload
+	KindSync   Kind = 26 // worker → server: acknowledge at once, until the slot's updates of clocks < clock are applied; no payload
 	KindScan   Kind = 27 // worker → server: ids of stored rows of a sparse table wanted, from the First-th stored row on, at most Count; header clock as for Get
 	KindIDs    Kind = 28 // server → worker: answer to KindScan; IDs payload
 	KindPush   Kind = 29 // server → worker: rows that changed, of those subscribed to; Push payload; header clock as for Rows
 	KindDrop   Kind = 30 // worker → server: these rows are not to be pushed any more; rows payload
 	KindSaw    Kind = 31 // worker → server, under vap: all rows that it may read from its cache are of the state that a Push ended with, or newer; request is its seq
+
+	// Between the members of a shard's chain. A log entry is an Update, a Tick or one
+	// of the kinds from KindFence on; its request is its position in the shard's log.
+	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends; FlagJoin
+	KindHave      Kind = 33 // successor → predecessor: I have all entries up to position request; FlagNone: I have nothing, send a snapshot
+	KindCommitted Kind = 34 // successor → predecessor: the tail has all entries up to position request
+	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request; FlagLast
+	KindLevel     Kind = 36 // tail → joining replica: up to position request you have been sent what I have
+	KindFence     Kind = 37 // entry: incarnations of the slot before incarnation are refused; no payload
+	KindDecide    Kind = 38 // entry: what becomes of them: their updates of clocks < clock count; no payload
+	KindEnd       Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
+	KindAddTable  Kind = 40 // entry: the shard has one more table; perdure.TableSpec
+	KindBase      Kind = 41 // entry: the applied vector is raised to this; State payload
+	KindPassCut   Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
 )
 
 // Flags of a frame.
@@ -107,8 +121,13 @@ const (
 	// holds for the connection.
 	FlagSubscribe uint16 = 1 << 4
 	// FlagLast says that with this Push all rows that are subscribed to are of its
-	// state or newer.
+	// state or newer; of a Snapshot, that it is the last piece.
 	FlagLast uint16 = 1 << 5
+	// FlagWrites says, of an Open, that only updates will be sent, and nothing is
+	// to be acknowledged here.
+	FlagWrites uint16 = 1 << 6
+	// FlagJoin says, of a Follow, that the successor is no member of the chain yet.
+	FlagJoin uint16 = 1 << 7
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

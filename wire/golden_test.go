@@ -45,6 +45,12 @@ func data(name string, kind Kind, flags uint16, payload []byte, want any, parse 
 	return sample{name, Frame{Header: h, Payload: payload}, want, parse}
 }
 
+// entry is a log entry whose payload is as of a control frame.
+func entry(name string, kind Kind, v any) sample {
+	c := control(name, kind, v)
+	return data(name, kind, 0, c.frame.Payload, v, c.parse)
+}
+
 // blocks is an update as ReadBlocks gives it.
 type blocks struct {
 	Blocks []Block
@@ -117,21 +123,26 @@ var sampleJob = perdure.JobSpec{
 
 func controlSamples() []sample {
 	return []sample{
-		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2}),
+		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a"}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
 		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
-			Shards: []perdure.ShardView{{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Epoch: 5, Base: []perdure.Clock{1, 2, 3}, Lost: true}, {Server: -1}},
-			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
+			Shards: []perdure.ShardView{{
+				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+				Base: []perdure.Clock{1, 2, 3}, Lost: true,
+			}, {Holder: perdure.Holder{Server: -1}}},
+			Slots: []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
 		}),
 		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
 			Revision: 9,
 			Shards: []perdure.ShardStatus{{
-				Shard: 1, Generation: 3, Epoch: 5, Ready: true, MinClock: 61, Seq: 180, Problem: "disk full",
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
+			Draining:  true,
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 		}}),
 		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
@@ -202,6 +213,18 @@ func dataSamples() []sample {
 		data("drop", KindDrop, 0, AppendRows(nil, &list), list, parseRows),
 		data("saw", KindSaw, 0, nil, "", raw),
 		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
+		data("open-writes", KindOpen, FlagWrites, nil, "", raw),
+		data("follow", KindFollow, FlagJoin, nil, "", raw),
+		data("have", KindHave, FlagNone, nil, "", raw),
+		data("committed", KindCommitted, 0, nil, "", raw),
+		data("snapshot", KindSnapshot, FlagLast, []byte("piece"), "piece", raw),
+		data("level", KindLevel, 0, nil, "", raw),
+		data("fence", KindFence, 0, nil, "", raw),
+		data("decide", KindDecide, 0, nil, "", raw),
+		data("end", KindEnd, 0, nil, "", raw),
+		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
+		entry("add-table", KindAddTable, sampleTable),
+		entry("pass-cut", KindPassCut, perdure.Segment{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}),
 	}
 }
 
