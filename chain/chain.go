@@ -1,0 +1,432 @@
+// Package chain replicates one shard's log along a chain of servers, as a state
+// machine (chain replication; van Renesse and Schneider, OSDI 2004).
+//
+// The log is a sequence of entries with the positions 1, 2, …, which goes on over
+// all epochs. The head appends; every member gets the entries, in order, from its
+// predecessor, and passes them on. What the tail has is committed: it says so to
+// its predecessor, and that one to its own. An entry is given to be applied once it
+// is committed, on every member alike; so what a member shows is what all members
+// have, and no later failure takes it back.
+//
+// A [Replica] is one member's part. It is told how the chain is ([Replica.Configure]),
+// what came ([Replica.Step], [Replica.Append]) and that time passes ([Replica.Tick]),
+// and says in [Ready] what to send and what to apply. It starts no goroutine, knows
+// no clock and does no I/O.
+//
+// Invariants:
+//   - the log of a member is a prefix of its predecessor's;
+//   - committed ≤ the end of every member's log;
+//   - entries are given to be applied in order, each once, and none before it is
+//     committed (an eager head: none that is not in its log);
+//   - messages of another epoch change nothing.
+//
+// A replica that joins is sent committed entries only, and counts for nothing until
+// a later epoch makes it the tail.
+package chain
+
+import "github.com/perdure/perdure"
+
+// Peer says whom a message is for, or whom it is from.
+type Peer int
+
+// The peers of a member.
+const (
+	Predecessor Peer = iota
+	Successor
+	Joiner // copies from the tail; no member yet
+)
+
+// Kind says what a message means.
+type Kind int
+
+// The kinds of messages.
+const (
+	Follow    Kind = iota // to the successor or joiner: this is the epoch; what have you?
+	Have                  // to the predecessor: all entries up to Pos; None: nothing at all
+	Entry                 // to the successor or joiner: the entry at Pos
+	Committed             // to the predecessor: the tail (of a joiner: it) has all up to Pos
+	Level                 // to the joiner: you have been sent all up to Pos, and that is what there is
+)
+
+// Message is what members tell each other. E is what an entry holds.
+type Message[E any] struct {
+	Kind  Kind
+	Epoch perdure.Epoch
+	Pos   uint64
+	None  bool // Have: a snapshot is needed
+	Entry E
+}
+
+// Outgoing is a message and whom it is for.
+type Outgoing[E any] struct {
+	To Peer
+	Message[E]
+}
+
+// Given is an entry to be applied.
+type Given[E any] struct {
+	Entry E
+	Pos   uint64
+	Kept  bool // it stays in the log, too, and may be sent again
+}
+
+// Ready is what a Replica wants done, in this order. The slices are used again:
+// they are good until the replica is called next.
+type Ready[E any] struct {
+	Apply    []Given[E]
+	Messages []Outgoing[E]
+	// Snapshot says of each peer that it lacks what the log does not reach back to:
+	// it needs a snapshot of what is applied, as of position Applied(). Once it has it,
+	// it says Have.
+	Snapshot [Joiner + 1]bool
+}
+
+// Config says how the chain is, as seen by one member.
+type Config struct {
+	Epoch   perdure.Epoch
+	Head    bool   // it has no predecessor
+	Tail    bool   // it has no successor
+	Joining bool   // it is no member yet, but copies from the tail
+	Joiner  uint64 // names who copies from this member, the tail; 0: nobody
+	// Eager makes the head apply at once, before others have an entry.
+	Eager bool
+	// Periodic members keep no log: their successors get snapshots, when Sync says
+	// so. It needs Eager.
+	Periodic bool
+}
+
+// Replica is one member's part of a chain. See the package comment. It is not safe
+// for concurrent use.
+type Replica[E any] struct {
+	cfg    Config
+	size   func(E) int
+	window int
+
+	log       []E    // the entries from first on
+	first     uint64 // position of log[0]; the log is empty where first > end
+	end       uint64 // of the last entry
+	committed uint64
+	given     uint64 // the last that was given to be applied
+	begun     uint64 // end when the epoch began, or a predecessor's when it was greeted
+	has       bool   // there is a state: not of a joiner before its snapshot
+	asked     perdure.Epoch
+	joined    bool
+	told      uint64 // what the predecessor was told is committed
+
+	succ, join link
+	ready      Ready[E]
+}
+
+// link is what is known of a successor or joiner.
+type link struct {
+	to       Peer
+	there    bool
+	greeted  bool   // it has said what it has, in this epoch
+	sent     uint64 // the last entry that it was sent
+	has      uint64 // the last that it says it has
+	bytes    int    // of entries sent and not acknowledged
+	copying  bool   // it is being sent a snapshot
+	levelled bool   // it was told that it is level
+	idle     int    // ticks without progress
+}
+
+// Patience is how many ticks a successor that owes an answer is given before it is
+// greeted again: streams lose nothing, but a sender may have found one full.
+const Patience = 20
+
+// New makes a replica that has all entries up to applied, given and committed, as a
+// snapshot or an agreed beginning says; none is in its log. size tells an entry's
+// bytes; about window bytes are sent ahead of what a successor has acknowledged.
+func New[E any](applied uint64, size func(E) int, window int) *Replica[E] {
+	r := &Replica[E]{size: size, window: window, has: true}
+	r.reset(applied)
+	return r
+}
+
+// NewJoiner makes a replica that has nothing.
+func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
+	r := New(0, size, window)
+	r.has = false
+	return r
+}
+
+func (r *Replica[E]) reset(pos uint64) {
+	clear(r.log)
+	r.told = pos
+	r.log, r.first, r.end, r.committed, r.given, r.begun = r.log[:0], pos+1, pos, pos, pos, pos
+}
+
+// Epoch returns the epoch that the replica is in.
+func (r *Replica[E]) Epoch() perdure.Epoch { return r.cfg.Epoch }
+
+// End returns the position of the last entry received.
+func (r *Replica[E]) End() uint64 { return r.end }
+
+// Committed returns the position up to which entries are known to be committed.
+func (r *Replica[E]) Committed() uint64 { return r.committed }
+
+// Applied returns the position of the last entry that was given to be applied.
+func (r *Replica[E]) Applied() uint64 { return r.given }
+
+// Has reports whether the replica has a state: a joiner has none before its snapshot.
+func (r *Replica[E]) Has() bool { return r.has }
+
+// Joined reports whether a joining replica has come up with the tail.
+func (r *Replica[E]) Joined() bool { return r.joined }
+
+// Serving reports whether all that the replica had when the epoch began is
+// committed, and applied.
+func (r *Replica[E]) Serving() bool {
+	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.greeted || r.cfg.Periodic)
+}
+
+// Configure tells the replica how the chain is now. What changes the members comes
+// with a higher epoch; a lower one is ignored.
+func (r *Replica[E]) Configure(c Config) {
+	if c.Epoch < r.cfg.Epoch {
+		return
+	}
+	old := r.cfg
+	r.cfg = c
+	if c.Epoch > old.Epoch {
+		r.begun, r.joined = r.end, false
+		r.succ = link{to: Successor, there: !c.Tail && !c.Joining}
+		r.greet(&r.succ)
+	}
+	if c.Epoch > old.Epoch || c.Joiner != old.Joiner {
+		r.join = link{to: Joiner, there: c.Joiner != 0}
+		r.greet(&r.join)
+	}
+	if r.asked == c.Epoch && !c.Head {
+		r.have()
+	}
+	r.advance()
+}
+
+// Relink says that the connection to a peer is new: what was sent on the old one
+// may be lost.
+func (r *Replica[E]) Relink(to Peer) {
+	l := &r.succ
+	if to == Joiner {
+		l = &r.join
+	}
+	l.copying = false
+	r.greet(l)
+}
+
+// greet asks a peer what it has.
+func (r *Replica[E]) greet(l *link) {
+	if !l.there || !r.has {
+		return
+	}
+	l.greeted, l.levelled, l.idle = false, false, 0
+	r.send(l.to, Message[E]{Kind: Follow, Pos: r.end})
+}
+
+func (r *Replica[E]) send(to Peer, m Message[E]) {
+	m.Epoch = r.cfg.Epoch
+	r.ready.Messages = append(r.ready.Messages, Outgoing[E]{to, m})
+}
+
+// have tells the predecessor what is here, and what is committed.
+func (r *Replica[E]) have() {
+	r.send(Predecessor, Message[E]{Kind: Have, Pos: r.end, None: !r.has})
+	if r.has {
+		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
+	}
+}
+
+// Append takes an entry in, at the head, and returns its position.
+func (r *Replica[E]) Append(e E) uint64 {
+	r.add(e)
+	r.advance()
+	return r.end
+}
+
+func (r *Replica[E]) add(e E) {
+	r.log = append(r.log, e)
+	r.end++
+}
+
+// Step takes a message of a peer.
+func (r *Replica[E]) Step(from Peer, m Message[E]) {
+	if from == Predecessor {
+		r.fromPredecessor(&m)
+		r.advance()
+		return
+	}
+	l := &r.succ
+	if from == Joiner {
+		l = &r.join
+	}
+	if m.Epoch != r.cfg.Epoch || !l.there {
+		return
+	}
+	switch m.Kind {
+	case Have:
+		r.hears(l, &m)
+	case Committed:
+		r.acknowledged(l, min(m.Pos, r.end))
+		if from == Successor {
+			r.committed = max(r.committed, min(m.Pos, r.end))
+		}
+	}
+	r.advance()
+}
+
+func (r *Replica[E]) fromPredecessor(m *Message[E]) {
+	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
+		r.asked = m.Epoch // it knows a newer view: answered when it has come here, too
+	}
+	if m.Epoch != r.cfg.Epoch || r.cfg.Head {
+		return
+	}
+	switch m.Kind {
+	case Follow:
+		r.asked = m.Epoch
+		r.have()
+	case Entry:
+		if r.has && m.Pos == r.end+1 {
+			r.add(m.Entry)
+		}
+	case Level:
+		r.joined = r.joined || r.cfg.Joining && r.has && r.end >= m.Pos
+	}
+}
+
+// hears takes a peer's word for what it has.
+func (r *Replica[E]) hears(l *link, m *Message[E]) {
+	if m.None || m.Pos+1 < r.first {
+		if !l.copying {
+			l.copying = true
+			r.ready.Snapshot[l.to] = true
+			l.has = r.given // what follows is kept for it
+		}
+		return
+	}
+	l.greeted, l.copying, l.idle, l.bytes = true, false, 0, 0
+	l.sent = min(m.Pos, r.end)
+	l.has = l.sent
+}
+
+// acknowledged notes that a peer has all up to pos.
+func (r *Replica[E]) acknowledged(l *link, pos uint64) {
+	if !l.greeted || pos <= l.has || pos > l.sent {
+		return
+	}
+	for p := l.has + 1; p <= pos; p++ {
+		l.bytes -= r.size(r.at(p))
+	}
+	l.has, l.idle = pos, 0
+}
+
+func (r *Replica[E]) at(pos uint64) E { return r.log[pos-r.first] }
+
+// Restored says that the replica's state is now a snapshot of position pos.
+func (r *Replica[E]) Restored(pos uint64) {
+	r.reset(pos)
+	r.has, r.joined = true, false
+	r.have()
+	r.greet(&r.succ)
+	r.advance()
+}
+
+// Unrestored says that a snapshot is coming, and that there is no state until then.
+func (r *Replica[E]) Unrestored() { r.has, r.joined = false, false }
+
+// Sync has a periodic head or middle bring its successor up to it.
+func (r *Replica[E]) Sync() { r.greet(&r.succ) }
+
+// Tick lets time pass: a peer that owes an answer for long is greeted again.
+func (r *Replica[E]) Tick() {
+	for _, l := range []*link{&r.succ, &r.join} {
+		if !l.there || l.copying || l.greeted && l.has == l.sent || r.cfg.Periodic {
+			l.idle = 0
+			continue
+		}
+		if l.idle++; l.idle >= Patience {
+			r.greet(l)
+		}
+	}
+}
+
+// advance commits, gives what may be applied, sends what may be sent, and forgets
+// what nobody needs any more.
+func (r *Replica[E]) advance() {
+	if !r.has {
+		return
+	}
+	if !r.succ.there || r.cfg.Periodic { // the tail; of a joiner: all that it is sent is committed
+		r.committed = r.end
+	}
+	last := r.committed
+	if r.cfg.Eager && r.cfg.Head {
+		last = r.end
+	}
+	keep := r.needed(last)
+	for ; r.given < last; r.given++ {
+		pos := r.given + 1
+		r.ready.Apply = append(r.ready.Apply, Given[E]{r.at(pos), pos, pos >= keep})
+	}
+	if !r.cfg.Periodic {
+		r.feed(&r.succ)
+	}
+	r.feed(&r.join)
+	if r.committed > r.told && !r.cfg.Head {
+		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
+	}
+	r.told = r.committed
+	r.forget(r.needed(r.given))
+}
+
+// needed returns the first position that the log must keep, when all up to given
+// are applied.
+func (r *Replica[E]) needed(given uint64) uint64 {
+	least := min(given, r.committed)
+	if r.succ.there && !r.succ.greeted && !r.cfg.Periodic {
+		least = min(least, r.first-1) // it is not known yet what it has
+	} else if r.succ.there && !r.cfg.Periodic {
+		least = min(least, r.succ.has)
+	}
+	if r.join.there && (r.join.greeted || r.join.copying) {
+		least = min(least, r.join.has)
+	}
+	return least + 1
+}
+
+func (r *Replica[E]) forget(upTo uint64) {
+	n := int(upTo - r.first)
+	if n <= 0 {
+		return
+	}
+	clear(r.log[:n])
+	r.log, r.first = r.log[n:], upTo
+}
+
+// feed sends a peer what it has not been sent, a window ahead of what it has.
+func (r *Replica[E]) feed(l *link) {
+	if !l.there || !l.greeted {
+		return
+	}
+	most := r.end
+	if l.to == Joiner {
+		most = r.committed
+	}
+	for l.sent < most && (l.bytes == 0 || l.bytes < r.window) {
+		l.sent++
+		e := r.at(l.sent)
+		l.bytes += r.size(e)
+		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
+	}
+	if l.to == Joiner && l.sent == most && !l.levelled {
+		l.levelled = true
+		r.send(Joiner, Message[E]{Kind: Level, Pos: most})
+	}
+}
+
+// Ready returns what to do, once, and begins collecting anew.
+func (r *Replica[E]) Ready() Ready[E] {
+	out := r.ready
+	r.ready = Ready[E]{Apply: out.Apply[:0], Messages: out.Messages[:0]}
+	return out
+}
