@@ -30,6 +30,17 @@ func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	return s, err
 }
 
+// Decode reads and checks size bytes that Encode has written. See ReadSegment for
+// dst.
+func Decode(from io.Reader, size int64, dst Dest) (*Segment, error) {
+	r := &sumReader{r: from, left: size}
+	s, err := r.segment(dst.keep)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: decode a segment: %w", err)
+	}
+	return s, nil
+}
+
 // A sink returns where a table goes; nil: it is only looked at.
 type sink func(t metaTable) (*table.Image, error)
 

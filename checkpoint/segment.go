@@ -143,24 +143,43 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: segment %s: %w", name, err)
 	}
-	header, size := s.header(sections)
 	var w *sumWriter
-	err = disk.WriteFile(fsys, path.Join(dir, name), func(file io.Writer) error {
+	size := int64(0)
+	err = disk.WriteFile(fsys, path.Join(dir, name), func(file io.Writer) (err error) {
 		w = &sumWriter{w: file}
-		if err := w.write(header); err != nil {
-			return err
-		}
-		for _, sec := range sections {
-			if err := w.section(sec); err != nil {
-				return err
-			}
-		}
-		return nil
+		size, err = s.write(w, sections)
+		return err
 	})
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
 	return SegmentRef{File: name, Bytes: size, CRC: w.file, Shard: s.Shard, Seq: s.Seq}, nil
+}
+
+// Encode writes what a segment file of s holds to w: a shard's state on its way to
+// another server. Decode reads it.
+func Encode(w io.Writer, s *Segment) error {
+	sections, err := s.sections()
+	if err == nil {
+		_, err = s.write(&sumWriter{w: w}, sections)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: encode a segment: %w", err)
+	}
+	return nil
+}
+
+func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
+	header, size := s.header(sections)
+	if err := w.write(header); err != nil {
+		return 0, err
+	}
+	for _, sec := range sections {
+		if err := w.section(sec); err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
 }
 
 // sections returns what follows the header, after checking that a reader will

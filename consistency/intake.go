@@ -98,6 +98,10 @@ func (in *Intake) Applied() []perdure.Clock { return in.applied }
 // MinClock returns the smallest count of the applied vector.
 func (in *Intake) MinClock() perdure.Clock { return MinClock(in.applied) }
 
+// SetTwoStep says whether clocks are staged before they are ticked, before there
+// was any update.
+func (in *Intake) SetTwoStep(twoStep bool) { in.twoStep = twoStep && !in.weak.Staging }
+
 // TwoStep reports whether clocks are staged before they are ticked.
 func (in *Intake) TwoStep() bool { return in.twoStep }
 
@@ -354,6 +358,21 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	}
 	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
 		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Incarnation: incarnation, Lost: true, ticked: true})
+	}
+}
+
+// Raise raises the applied vector to at least base, where a strategy lets updates
+// be lost: what is pending below it is dropped, for it counts as lost.
+func (in *Intake) Raise(base []perdure.Clock) {
+	for i, least := range base {
+		s := &in.slots[i]
+		gone := int(least - in.applied[i])
+		if gone <= 0 {
+			continue
+		}
+		s.pending = slices.Delete(s.pending, 0, min(gone, len(s.pending)))
+		s.count()
+		in.applied[i] = least
 	}
 }
 

@@ -24,8 +24,10 @@ type conn struct {
 	slot        perdure.Slot // NoSlot: an observer
 	incarnation perdure.Incarnation
 	log         *slog.Logger
-	opens       map[perdure.ShardID]shardName // asked for, not ready yet; guarded by Server.mu
-	waiting     atomic.Int64                  // bytes of its reads that wait
+	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
+	waiting     atomic.Int64                    // bytes of its reads that wait
+	server      bool                            // from another server
+	box         outbox                          // of the goroutine that receives from it
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -57,13 +59,37 @@ func (c *conn) send(frames ...wire.Frame) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.add(frames); !c.holding {
+		c.flush()
+	}
+}
+
+// queue is send for who will call sendHeld soon. It reports whether that is needed.
+func (c *conn) queue(frames []wire.Frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(frames)
+	return len(c.held) > 0
+}
+
+// add holds frames back, unless that must not be. It needs c.mu.
+func (c *conn) add(frames []wire.Frame) {
 	c.held = append(c.held, frames...)
 	lent := false
 	for i := range frames {
 		c.heldBytes += wire.HeaderBytes + frames[i].PayloadBytes()
 		lent = lent || frames[i].Lent
 	}
-	if !c.holding || lent || c.heldBytes > mostHeld {
+	if lent || c.heldBytes > mostHeld {
+		c.flush()
+	}
+}
+
+// sendHeld sends what queue has held back.
+func (c *conn) sendHeld() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.holding {
 		c.flush()
 	}
 }
@@ -78,9 +104,10 @@ func (c *conn) hold() {
 
 func (c *conn) release() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.holding = false
 	c.flush()
+	c.mu.Unlock()
+	c.box.flush()
 }
 
 // flush sends what is held back. It needs c.mu.
@@ -103,7 +130,7 @@ type shardName struct {
 	epoch      perdure.Epoch
 }
 
-func name(f *wire.Frame) shardName { return shardName{f.Generation, f.Epoch} }
+func name(f *wire.Header) shardName { return shardName{f.Generation, f.Epoch} }
 
 // serve handles one connection until it breaks.
 func (s *Server) serve(tc transport.Conn) {
@@ -114,7 +141,7 @@ func (s *Server) serve(tc transport.Conn) {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return
 	}
-	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]shardName{}}
+	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}}
 	if err := s.admit(c, hello); err != nil {
 		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
 		return
@@ -124,7 +151,7 @@ func (s *Server) serve(tc transport.Conn) {
 	tc.OnWait(c.release)
 	var f wire.Frame
 	place := func(f *wire.Frame, n int) []byte {
-		if f.Kind == wire.KindUpdate {
+		if f.Kind == wire.KindUpdate || f.Kind == wire.KindSnapshot {
 			return s.buffers.payload(n) // to be kept as it is
 		}
 		return nil
@@ -160,8 +187,10 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		r.Reason = fmt.Sprintf("this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
 	case hello.Role == wire.RoleObserver:
 		c.slot = perdure.NoSlot
+	case hello.Role == wire.RoleServer:
+		c.slot, c.server = perdure.NoSlot, true
 	case hello.Role != wire.RoleWorker:
-		r.Reason = fmt.Sprintf("a server talks to workers and observers, not to a %q", hello.Role)
+		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
 	case hello.Index < 0 || hello.Index >= s.job.Slots:
 		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, s.job.Slots)
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
@@ -192,7 +221,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (sh.name != name(f) && !s.cfg.WeakenedGenerations) {
+	if sh == nil || (sh.name != name(&f.Header) && !s.cfg.WeakenedGenerations) {
 		return nil
 	}
 	return sh
@@ -200,13 +229,17 @@ func (s *Server) shard(f *wire.Frame) *shard {
 
 // handle acts on one frame. An error ends the connection.
 func (s *Server) handle(c *conn, f *wire.Frame) error {
-	if f.Kind == wire.KindOpen {
+	switch {
+	case f.Kind == wire.KindOpen && !c.server, f.Kind == wire.KindFollow && c.server:
 		s.open(c, f)
 		return nil
 	}
 	sh := s.shard(f)
 	if sh == nil {
 		return nil
+	}
+	if c.server {
+		return s.fromServer(sh, c, f)
 	}
 	switch f.Kind {
 	case wire.KindGet, wire.KindScan:
@@ -216,7 +249,7 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	case wire.KindTick:
 		return sh.tick(c, f)
 	case wire.KindSync:
-		return sh.sync(c)
+		return sh.sync(c, f)
 	case wire.KindLoad:
 		return sh.load(c, f)
 	case wire.KindDrop:
@@ -227,6 +260,20 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
 }
 
+// fromServer acts on a frame of another server.
+func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide, wire.KindEnd, wire.KindAddTable,
+		wire.KindBase, wire.KindPassCut, wire.KindLevel:
+		sh.fromPredecessor(c, f)
+	case wire.KindSnapshot:
+		sh.piece(c, f)
+	default:
+		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
+	}
+	return nil
+}
+
 // open answers once the shard is ready in the life that the peer means.
 func (s *Server) open(c *conn, f *wire.Frame) {
 	s.mu.Lock()
@@ -234,21 +281,31 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
 		return
 	}
-	sh := s.shards[f.Shard]
-	if sh != nil && sh.name == name(f) && sh.subscribe(c) {
+	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) {
 		delete(c.opens, f.Shard)
+		sh.opens(c, f)
 		return
 	}
-	c.opens[f.Shard] = name(f) // it may be on its way to us, or the peer behind
+	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
 }
 
-// opened answers those who waited for a shard. It needs s.mu.
+// opened goes on with those who waited for a life of a shard. It needs s.mu.
 func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
-		if n, ok := c.opens[sh.id]; ok && n == sh.name && sh.subscribe(c) {
+		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name {
 			delete(c.opens, sh.id)
+			sh.opens(c, &wire.Frame{Header: h})
 		}
 	}
+}
+
+// opens takes an Open or a Follow.
+func (sh *shard) opens(c *conn, f *wire.Frame) {
+	if c.server {
+		sh.fromPredecessor(c, f)
+		return
+	}
+	sh.subscribe(c, f.Flags&wire.FlagWrites != 0)
 }
 
 // ackDelay is how long an acknowledgement that nobody waits for may be held

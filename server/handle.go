@@ -6,37 +6,47 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
-// update takes one part of an update.
+// update takes one part of an update in, at the head.
 func (sh *shard) update(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() {
+	if !sh.takesIn(c) {
 		return nil
 	}
 	if err := sh.check(c, f); err != nil {
 		return err
 	}
-	verdict := sh.intake.Offer(consistency.Part{
-		Slot: c.slot, Clock: f.Clock, Incarnation: c.incarnation,
-		Index: int(f.Part), Of: int(f.Parts), Payload: f.Body,
-		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
-	})
-	if verdict == consistency.Kept {
-		f.Body = nil // the intake has it now
+	h := wire.Header{
+		Kind: f.Kind, Flags: f.Flags, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id,
+		Slot: c.slot, Incarnation: c.incarnation, Part: f.Part, Parts: f.Parts,
 	}
-	sh.prompt[c.slot] = sh.prompt[c.slot] || f.Flags&wire.FlagPrompt != 0
-	sh.took(c, verdict, true)
+	sh.logged[c.slot] += int64(len(f.Body))
+	sh.append(c, entry{f: wire.Frame{Header: h, Body: f.Body}, from: c})
+	f.Body = nil // the log has it now
 	return nil
 }
 
-// sync promises the slot an acknowledgement as soon as all it has sent is applied.
-func (sh *shard) sync(c *conn) error {
+// takesIn reports whether this is the head, and serves. It needs sh.mu.
+func (sh *shard) takesIn(c *conn) bool {
+	return sh.ready && !sh.retired() && sh.place.config.Head
+}
+
+// append appends an entry that came on a connection. It needs sh.mu.
+func (sh *shard) append(c *conn, e entry) {
+	sh.box = &c.box
+	defer func() { sh.box = nil }()
+	sh.log.Append(e)
+	sh.carryOut()
+}
+
+// sync promises the slot acknowledgements at once until the clocks that it has ended
+// are applied.
+func (sh *shard) sync(c *conn, f *wire.Frame) error {
 	if c.slot < 0 {
 		return fmt.Errorf("an observer has no updates to be acknowledged")
 	}
@@ -44,45 +54,26 @@ func (sh *shard) sync(c *conn) error {
 	defer sh.mu.Unlock()
 	if sh.ready && !sh.retired() && sh.acks[c.slot] == c {
 		sh.applyDue()
-		sh.prompt[c.slot] = true
+		sh.prompt[c.slot] = max(sh.prompt[c.slot], f.Clock)
 		sh.acknowledge()
 	}
 	return nil
 }
 
-// tick takes the word that an update is staged on all shards.
+// tick takes the word that an update is staged on all shards, at the head.
 func (sh *shard) tick(c *conn, f *wire.Frame) error {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() {
-		return nil
-	}
 	if c.slot < 0 {
 		return fmt.Errorf("an observer cannot tick")
 	}
-	sh.took(c, sh.intake.Tick(c.slot, c.incarnation, f.Clock), false)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.takesIn(c) {
+		h := wire.Header{
+			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation,
+		}
+		sh.append(c, entry{f: wire.Frame{Header: h}, from: c})
+	}
 	return nil
-}
-
-// took follows up on what the intake made of a message. It needs sh.mu.
-func (sh *shard) took(c *conn, verdict consistency.Verdict, ack bool) {
-	switch verdict {
-	case consistency.Gap:
-		c.send(sh.frame(wire.KindMoved)) // it opens the shard anew and resends from what it is told
-		return
-	case consistency.Fenced:
-		return // its connection is being closed
-	}
-	if ack {
-		sh.dirty[c.slot] = true
-	}
-	if sh.s.parallel && !sh.due && sh.heavy(c.slot) {
-		// Another core applies it, while this connection's next frames are received.
-		sh.due = true
-		sh.s.wg.Go(sh.catchUp)
-		return
-	}
-	sh.pump()
 }
 
 // heavyBytes is the least size of an update that is worth another goroutine.
@@ -119,7 +110,7 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
-	if n := sh.intake.PendingBytes(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
+	if n := sh.intake.PendingBytes(c.slot) + sh.logged[c.slot] + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
 		return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
 			c.slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
 	}

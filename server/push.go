@@ -58,6 +58,13 @@ func (sh *shard) pushAtOnce() int { return min(pushBytes, pushBytesInAll/sh.job.
 // runBytes is the least size of a run of rows that is pushed as a run.
 const runBytes = 4 << 10
 
+func (sh *shard) newPushes() (o pushes) {
+	for slot := range perdure.Slot(sh.job.Slots) {
+		o.to = append(o.to, &outflow{sh: sh, slot: slot})
+	}
+	return o
+}
+
 // makeSubs makes room for the subscriptions of tables that are pushed. A new
 // generation begins with empty caches; where the shard's rows were lost in the
 // middle of one, slots may still read what they had of its former life. It needs
@@ -275,7 +282,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	last := &frames[len(frames)-1]
 	to.last = last.Release.(*answer)
 	last.Release = to
-	sh.acks[slot].send(frames...)
+	sh.send(sh.acks[slot], frames...)
 	clear(frames) // lets the payloads go
 }
 

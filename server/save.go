@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
 )
 
 // A segment that cannot be written (a full disk) is tried again so many times
@@ -67,28 +69,40 @@ func (sh *shard) trouble(problem string) {
 	sh.s.notify()
 }
 
-// saved goes on after a cut.
+// saved lets the shard, and its replicas, go on after a cut.
 func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.problem = ""
-	sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
-	sh.saving, sh.cut = false, cut
-	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
-	sh.setEnd(sh.end)
-	sh.pump()
+	if sh.retired() {
+		return // its successor saves it, too
+	}
+	seg, err := json.Marshal(perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
+	if err != nil { // it is plain data
+		panic(fmt.Sprintf("server: encode a segment: %v", err))
+	}
+	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, cut, seg)
+	sh.carryOut()
 }
 
-// loadContent reads what a shard held at the view's cut: from the checkpoint,
-// or, at clock 0 and where none is kept, the initial rows.
+// passCut goes on after a cut that is saved. It needs sh.mu.
+func (sh *shard) passCut(seg perdure.Segment) {
+	if sh.cut >= seg.Cut {
+		return // two heads have saved it
+	}
+	sh.segments = append(sh.segments, seg)
+	sh.cut, sh.saving = seg.Cut, false
+	sh.intake.SetCut(sh.job.Recovery.NextCut(seg.Cut))
+	sh.setEnd(sh.end)
+}
+
+// loadContent reads what a shard held at the view's cut: from the checkpoint, or, at
+// clock 0 and where none is kept, nothing.
 func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, error) {
 	job := s.jobSpec()
 	c := content{states: make([][]byte, job.Slots), applied: make([]perdure.Clock, job.Slots)}
 	if v.Cut == 0 {
-		for t, spec := range v.Tables {
-			c.parts = append(c.parts, newPart(job, spec, perdure.TableID(t), id))
-		}
-		return c, nil
+		return c, nil // its tables are entries of the log
 	}
 	m, err := s.manifest(v)
 	if err != nil {

@@ -42,6 +42,8 @@ type Config struct {
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
+	Zone          string           // the failure domain that this server is in; "": none in particular
+	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For negative controls in tests only.
@@ -72,9 +74,11 @@ type Server struct {
 	job         *perdure.JobSpec
 	index       int
 	incarnation perdure.Incarnation
-	view        perdure.View
+	view        *perdure.View // never nil
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
+	peers       map[string]*peer // by address
+	draining    bool
 	coordinator transport.Conn // nil while there is none
 
 	acking   atomic.Bool // ackAll is on its way
@@ -108,6 +112,8 @@ func Run(ctx context.Context, cfg Config) error {
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},
+		peers:    map[string]*peer{},
+		view:     &perdure.View{},
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,6 +125,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.closeConns()
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
+	s.wg.Go(func() { s.drain(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
 			Network: cfg.Network, Addr: cfg.Coordinator,
@@ -140,7 +147,7 @@ func (s *Server) hello() wire.Hello {
 	defer s.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
-		Addr: s.addr, Incarnation: s.incarnation,
+		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone,
 	}
 	if s.job != nil {
 		h.Job = s.job.ID
@@ -223,6 +230,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 			s.buffers.trim()
 			continue
 		case <-tick.C:
+			s.tickChains()
 		case <-s.changed:
 		}
 		fresh := s.mu.TryLock()
@@ -241,14 +249,35 @@ func (s *Server) heartbeat(ctx context.Context) {
 	}
 }
 
+// tickChains lets time pass for the chains.
+func (s *Server) tickChains() {
+	for _, sh := range s.held() {
+		sh.tickChain()
+	}
+}
+
+// drain asks the coordinator, once this server is to end, that others take over what
+// it holds.
+func (s *Server) drain(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.cfg.Drain:
+		s.cfg.Log.Info("handing over what is held here, to end")
+		s.mu.Lock()
+		s.draining = true
+		s.mu.Unlock()
+		s.notify()
+	}
+}
+
 // busyPause is when a status that was in part an old one is made anew.
 const busyPause = 5 * time.Millisecond
 
 // status needs s.mu. It is fresh unless some shard was at work.
 func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
-	st, fresh = perdure.ServerStatus{Revision: s.view.Revision}, true
+	st, fresh = perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining}, true
 	for _, sh := range s.shards {
-		says, now := sh.status(&s.view)
+		says, now := sh.status(s.view)
 		st.Shards = append(st.Shards, says)
 		fresh = fresh && now
 	}

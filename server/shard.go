@@ -8,41 +8,56 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/chain"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
-// shard is one life of one shard on this server: from a restore to the next
+// shard is one replica of a shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
 type shard struct {
-	s    *Server
-	id   perdure.ShardID
-	name shardName
-	job  perdure.JobSpec
-	gone atomic.Bool          // retired: whatever still comes for it is ignored
-	said *perdure.ShardStatus // its last status; guarded by Server.mu
+	s     *Server
+	id    perdure.ShardID
+	since uint64    // as in the view's Holder
+	name  shardName // the life that it is in; changed under Server.mu and mu
+	job   perdure.JobSpec
+	gone  atomic.Bool          // retired: whatever still comes for it is ignored
+	said  *perdure.ShardStatus // its last status; guarded by Server.mu
 
 	mu       sync.Mutex // guards what follows
-	ready    bool       // intake is there and the rows are those it counts
-	filled   bool       // the rows are restored; a lost shard still waits for its base
+	ready    bool       // it serves, in this epoch
 	saving   bool       // a segment is being written: nothing is applied meanwhile
-	intake   *consistency.Intake
-	parts    []*table.Part // by table
-	states   [][]byte      // by slot: what its program saved last, as of the applied vector
-	seq      uint64        // updates that the rows contain
-	restored content
+	view     *perdure.View
+	place    place
+	log      *chain.Replica[entry] // nil until the rows are restored
+	pred     *conn                 // from the predecessor; nil: it has not asked for anything yet
+	shared   uint64                // what entries up to here hold may still be queued somewhere
+	logged   []int64               // by slot: bytes of updates in the log that are not in the intake
+	proposed proposals
+	based    bool // a base is in the applied vector
+	renewed  bool // it has been in another epoch
+	opening  []opening
+	box      *outbox // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming *incoming
+
+	intake   *consistency.Intake // nil: there are no rows yet
+	parts    []*table.Part       // by table
+	states   [][]byte            // by slot: what its program saved last, as of the applied vector
+	seq      uint64              // updates that the rows contain
 	waiting  []waitingGet
-	acks     []*conn // by slot: where its acknowledgements go
-	dirty    []bool  // by slot: its counts have changed since they were acknowledged
-	prompt   []bool  // by slot: it waits until all it has sent is applied
+	acks     []*conn               // by slot: where its acknowledgements go
+	dirty    []bool                // by slot: its counts have changed since they were acknowledged
+	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
+	spoke    []perdure.Incarnation // by slot: as of the last view
 	out      pushes
+	pumped   bool // what may be applied was, since it is ready
 	due      bool // a goroutine is on its way that will pump
 	large    bool // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
-	end      perdure.Clock // the job's, as of the newest view
+	end      perdure.Clock // the job's, as of the log
 	problem  string
 }
 
@@ -65,14 +80,13 @@ type waitingGet struct {
 	since   time.Time
 }
 
-func newShard(s *Server, id perdure.ShardID, n shardName) *shard {
+func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
+	slots := s.job.Slots
 	sh := &shard{
-		s: s, id: id, name: n, job: *s.job,
-		acks: make([]*conn, s.job.Slots), dirty: make([]bool, s.job.Slots), prompt: make([]bool, s.job.Slots),
+		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots),
+		acks: make([]*conn, slots), dirty: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
 	}
-	for slot := range perdure.Slot(s.job.Slots) {
-		sh.out.to = append(sh.out.to, &outflow{sh: sh, slot: slot})
-	}
+	sh.out = sh.newPushes()
 	return sh
 }
 
@@ -83,6 +97,7 @@ func (sh *shard) retire() {
 	sh.gone.Store(true)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	sh.opening = nil
 	sh.stopWaiting(func(*waitingGet) bool { return true })
 }
 
@@ -98,72 +113,22 @@ func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
 }
 
 // fill hands the restored content over.
-func (sh *shard) fill(c content) {
+func (sh *shard) fill(c content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.restored, sh.filled = c, true
-	sh.parts, sh.states, sh.seq = c.parts, c.states, c.seq
-}
-
-// follow brings the shard to what the view says and reports whether it serves.
-func (sh *shard) follow(v *perdure.View) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !sh.filled {
-		return false
-	}
-	for id := len(sh.parts); id < len(v.Tables); id++ {
-		sh.parts = append(sh.parts, newPart(&sh.job, v.Tables[id], perdure.TableID(id), sh.id))
-	}
-	if !sh.ready && !sh.begin(v) {
-		return false
-	}
-	sh.makeSubs(v.Shards[sh.id].Lost)
-	for i, sl := range v.Slots {
-		slot := perdure.Slot(i)
-		if was := sh.intake.Incarnation(slot); sh.out.seen != nil && was > 0 && was < sl.Incarnation {
-			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
-		}
-		sh.intake.Fence(slot, sl.Incarnation)
-		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
-			sh.acks[i] = nil
-			sh.stopPushing(slot)
-		}
-		if sh.out.seen != nil {
-			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0)
-		}
-		if sl.Decided {
-			sh.intake.Decide(slot, sl.Incarnation, sl.Start)
-		}
-	}
-	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
-	sh.setEnd(v.End)
-	sh.pump()
-	return true
-}
-
-// begin makes the intake, once it is known what the rows contain. It needs sh.mu.
-func (sh *shard) begin(v *perdure.View) bool {
-	applied := sh.restored.applied
-	if mine := &v.Shards[sh.id]; mine.Lost {
-		if mine.Base == nil {
-			return false // the live slots have not told yet what they were acknowledged
-		}
-		applied = mine.Base
-	}
-	sh.intake = consistency.NewIntake(sh.job.TwoStep(v.Tables), applied, sh.s.cfg.Weakened)
+	sh.parts, sh.states, sh.seq, sh.view = c.parts, c.states, c.seq, v
+	sh.intake = consistency.NewIntake(sh.job.TwoStep(sh.specs()), c.applied, sh.s.cfg.Weakened)
 	sh.cut = v.Cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
-	sh.restored = content{}
-	sh.ready = true
-	return true
+	sh.makeSubs(sh.fromBefore())
+	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
 
 // setEnd takes over the job's end, which is a cut too. It needs sh.mu.
 func (sh *shard) setEnd(end perdure.Clock) {
 	sh.end = end
 	sh.intake.SetEnd(end)
-	if end <= 0 || sh.job.Recovery.NextCut(0) < 0 || sh.saving {
+	if end <= 0 || sh.job.Recovery.NextCut(0) < 0 {
 		return
 	}
 	least := sh.intake.MinClock()
@@ -201,7 +166,7 @@ func (sh *shard) pump() {
 		}
 	}
 	sh.push()
-	if sh.intake.AtCut() {
+	if sh.intake.AtCut() && sh.ready && sh.place.config.Head {
 		sh.saving = true
 		seg := sh.segment()
 		sh.s.wg.Go(func() { sh.save(seg) })
@@ -295,14 +260,16 @@ func (sh *shard) acknowledge() {
 		if c == nil || !dirty {
 			continue
 		}
-		if !now && !sh.prompt[slot] {
+		if !now && sh.prompt[slot] == 0 {
 			later = true
 			continue
 		}
 		if f, owed := sh.ack(c); owed {
-			c.send(f)
+			sh.send(c, f)
 		}
-		sh.prompt[slot] = sh.prompt[slot] && len(sh.intake.Pending(perdure.Slot(slot))) > 0
+		if sh.intake.Applied()[slot] >= sh.prompt[slot] {
+			sh.prompt[slot] = 0
+		}
 	}
 	if later {
 		sh.s.ackSoon()
@@ -360,25 +327,48 @@ func (sh *shard) frame(kind wire.Kind) wire.Frame {
 	}}
 }
 
-// subscribe answers an Open, if the shard is ready.
-func (sh *shard) subscribe(c *conn) bool {
+// subscribe answers an Open, once all is applied that was received before it.
+func (sh *shard) subscribe(c *conn, writes bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() {
-		return false
+	if sh.retired() {
+		return
 	}
-	if c.slot >= 0 {
-		if c.incarnation < sh.intake.Incarnation(c.slot) {
-			return true // its connection is being closed
+	o := opening{c: c, writes: writes}
+	if sh.log != nil {
+		o.pos = sh.log.End()
+	}
+	sh.opening = append(sh.opening, o)
+	sh.answerOpens()
+}
+
+// answerOpens answers the Opens that may be answered. It needs sh.mu.
+func (sh *shard) answerOpens() {
+	if !sh.ready {
+		return
+	}
+	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool {
+		if o.pos > sh.log.Applied() {
+			return false
 		}
+		sh.answerOpen(o.c, o.writes)
+		return true
+	})
+}
+
+// answerOpen needs sh.mu.
+func (sh *shard) answerOpen(c *conn, writes bool) {
+	if c.slot >= 0 && c.incarnation < sh.intake.Incarnation(c.slot) {
+		return // its connection is being closed
+	}
+	if c.slot >= 0 && !writes {
 		sh.acks[c.slot] = c
 		sh.openedBy(c.slot)
 	}
-	c.send(sh.countsFrame(c, wire.KindOpened))
+	sh.send(c, sh.countsFrame(c, wire.KindOpened))
 	if sh.out.seen != nil {
 		sh.acknowledge() // others need not wait for what it had cached
 	}
-	return true
 }
 
 // unsubscribe forgets a connection that has ended.
@@ -386,6 +376,10 @@ func (sh *shard) unsubscribe(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.stopWaiting(func(w *waitingGet) bool { return w.c == c })
+	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool { return o.c == c })
+	if sh.pred == c {
+		sh.pred = nil
+	}
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil
 		sh.stopPushing(c.slot)
@@ -401,7 +395,7 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 		if sh.said != nil {
 			return *sh.said, false
 		}
-		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch}, false
+		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since}, false
 	}
 	defer sh.mu.Unlock()
 	st = sh.fullStatus(v)
@@ -412,10 +406,14 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 // fullStatus needs sh.mu.
 func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
-		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Ready: sh.ready,
+		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
+		Joined:   sh.log != nil && sh.log.Joined(),
 		Segments: slices.Clone(sh.segments), Problem: sh.problem,
 	}
 	if !sh.ready {
+		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {
+			st.Applied = slices.Clone(sh.intake.Applied())
+		}
 		return st
 	}
 	st.MinClock, st.Seq = sh.intake.MinClock(), sh.seq

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/chain"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
@@ -15,38 +16,42 @@ func (s *Server) onView(v perdure.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}
-	s.view = v
+	s.view = &v
 	s.fenceConns()
+	used := map[*peer]bool{}
 	for i := range v.Shards {
-		id, want := perdure.ShardID(i), &v.Shards[i]
+		id := perdure.ShardID(i)
 		sh := s.shards[id]
-		if want.Server != s.index || want.Incarnation != s.incarnation {
+		at, held := s.placeOf(&v, id)
+		if !held || sh != nil && (sh.since != at.since || sh.name.generation != v.Generation) {
 			if sh != nil {
 				sh.retire()
 				delete(s.shards, id)
 			}
-			continue
-		}
-		n := shardName{v.Generation, want.Epoch}
-		if sh == nil || sh.name != n {
-			if sh != nil {
-				sh.retire()
+			if sh = nil; !held {
+				continue
 			}
-			sh = newShard(s, id, n)
-			s.shards[id] = sh
-			s.wg.Go(func() { s.restore(sh, v) })
-			continue
 		}
-		s.bring(sh)
+		used[at.succ], used[at.join] = true, true
+		if sh == nil {
+			sh = newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
+			s.shards[id] = sh
+			if at.config.Joining {
+				sh.log = chain.NewJoiner(entryBytes, window(s.job))
+			} else {
+				s.wg.Go(func() { s.restore(sh, &v) })
+			}
+		}
+		s.bring(sh, at)
 	}
+	s.dropPeers(used)
 	s.notify()
 }
 
-// bring lets a restored shard follow the present view. It needs s.mu.
-func (s *Server) bring(sh *shard) {
-	if sh.follow(&s.view) {
-		s.opened(sh)
-	}
+// bring lets a shard follow the present view. It needs s.mu.
+func (s *Server) bring(sh *shard, at place) {
+	sh.follow(s.view, at)
+	s.opened(sh)
 }
 
 // fenceConns ends the connections of superseded processes. It needs s.mu.
@@ -65,8 +70,8 @@ func (s *Server) fenceConns() {
 // restore fills a shard's rows from the cut of its generation, then lets it
 // follow the view of the day. It runs in a goroutine of its own; a shard that
 // was retired meanwhile ignores what it brings.
-func (s *Server) restore(sh *shard, v perdure.View) {
-	content, err := s.loadContent(sh.id, &v)
+func (s *Server) restore(sh *shard, v *perdure.View) {
+	content, err := s.loadContent(sh.id, v)
 	if err != nil {
 		if !sh.retired() {
 			s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.Cut, err))
@@ -78,7 +83,9 @@ func (s *Server) restore(sh *shard, v perdure.View) {
 	if s.shards[sh.id] != sh {
 		return
 	}
-	sh.fill(content)
-	s.bring(sh)
+	sh.fill(content, v)
+	if at, held := s.placeOf(s.view, sh.id); held {
+		s.bring(sh, at)
+	}
 	s.notify()
 }

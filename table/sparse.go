@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -110,6 +111,22 @@ type Image struct {
 	IDs     [][]perdure.RowID // sparse: the rows' ids
 	Touched [][]uint32        // sparse, with Spec.Evict: the highest clock of each row's updates
 	Planes  [][][]float32     // the values, then the rule's state: planes as large as the values, then one value a row
+}
+
+// Clone returns a copy, which later changes of the part do not touch.
+func (m Image) Clone() Image {
+	c := Image{Rows: m.Rows, IDs: clone(m.IDs), Touched: clone(m.Touched)}
+	for _, plane := range m.Planes {
+		c.Planes = append(c.Planes, clone(plane))
+	}
+	return c
+}
+
+func clone[T any](pieces [][]T) (copies [][]T) {
+	for _, p := range pieces {
+		copies = append(copies, slices.Clone(p))
+	}
+	return copies
 }
 
 // Image returns the part's content. It holds until the part is next changed, and

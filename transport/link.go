@@ -24,6 +24,9 @@ type Link struct {
 	// Place, unless nil, chooses memory for payloads, as in Conn.RecvInto; not for
 	// the answer to Hello.
 	Place func(f *wire.Frame, n int) []byte
+	// Wait, unless nil, is called whenever the next frame has not come yet, as in
+	// Conn.OnWait; not before the peer has answered with Welcome.
+	Wait func()
 }
 
 const (
@@ -77,6 +80,9 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	l.Up(c, &f)
+	if l.Wait != nil {
+		c.OnWait(l.Wait)
+	}
 	for err == nil {
 		if err = c.RecvInto(&f, l.Place); err == nil && f.Kind == wire.KindRefuse {
 			err = refusal(&f)
@@ -86,6 +92,23 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 	}
 	l.Down(c, err)
 	return true, err
+}
+
+// Call connects to a peer once, says hello, and returns the connection when the peer
+// has answered with Welcome.
+func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
+	defer cancel()
+	c, err := network.Dial(dialCtx, addr)
+	if err != nil {
+		return nil, err
+	}
+	var f wire.Frame
+	if err := handshake(c, hello, &f); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // handshake says hello and waits for the answer.

@@ -66,7 +66,7 @@ type Conn interface {
 	// OnWait has f called by the goroutine that calls Recv whenever that is about to
 	// wait for what has not come yet, also in the middle of a frame: the moment to
 	// send what was put off until all that has come is dealt with. It is called
-	// before the first Recv.
+	// before the first Recv, or between two by the same goroutine.
 	OnWait(f func())
 	// Close breaks the connection; pending Sends and Recvs return ErrClosed. What
 	// was sent before still goes out if the peer takes it at once: a refusal is

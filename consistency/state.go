@@ -1,0 +1,87 @@
+package consistency
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// State is all that an Intake holds, in plain data: what a shard's replica must be
+// given beside its rows.
+type State struct {
+	TwoStep bool            `json:"two_step"`
+	Cut     perdure.Clock   `json:"cut"`
+	End     perdure.Clock   `json:"end"`
+	Applied []perdure.Clock `json:"applied"`
+	Slots   []SlotState     `json:"slots"`
+}
+
+// SlotState is one slot's part of a State.
+type SlotState struct {
+	Incarnation perdure.Incarnation `json:"incarnation"`
+	Carried     perdure.Incarnation `json:"carried"`
+	Pending     []UpdateState       `json:"pending,omitempty"` // oldest first
+}
+
+// UpdateState is an update that is not applied yet, as far as it was received.
+type UpdateState struct {
+	Clock       perdure.Clock       `json:"clock"`
+	Incarnation perdure.Incarnation `json:"incarnation"`
+	Of          int                 `json:"of"`
+	Tick        bool                `json:"tick"`
+	Ticked      bool                `json:"ticked"`
+	Lost        bool                `json:"lost,omitempty"`
+	Repeats     bool                `json:"repeats,omitempty"`
+	Parts       [][]byte            `json:"-"`     // nil where not received yet
+	Sizes       []int               `json:"sizes"` // of the parts; -1: not received yet
+}
+
+// State returns a copy of what the intake holds, payloads included.
+func (in *Intake) State() State {
+	st := State{TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied)}
+	for i := range in.slots {
+		s := &in.slots[i]
+		out := SlotState{Incarnation: s.incarnation, Carried: s.carried}
+		for _, u := range s.pending {
+			us := UpdateState{
+				Clock: u.Clock, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked, Lost: u.Lost, Repeats: u.Repeats,
+			}
+			for _, p := range u.Parts {
+				us.Parts = append(us.Parts, bytes.Clone(p))
+				if us.Sizes = append(us.Sizes, len(p)); p == nil {
+					us.Sizes[len(us.Sizes)-1] = -1
+				}
+			}
+			out.Pending = append(out.Pending, us)
+		}
+		st.Slots = append(st.Slots, out)
+	}
+	return st
+}
+
+// Restore makes an intake of a State, whose payloads it takes over.
+func Restore(st *State, weak Weakened) *Intake {
+	in := NewIntake(st.TwoStep, st.Applied, weak)
+	in.cut, in.end = st.Cut, st.End
+	for i := range st.Slots {
+		from, s := &st.Slots[i], &in.slots[i]
+		s.incarnation, s.carried = from.Incarnation, from.Carried
+		for j := range from.Pending {
+			us := &from.Pending[j]
+			u := &Update{
+				Slot: perdure.Slot(i), Clock: us.Clock, Incarnation: us.Incarnation, Parts: us.Parts,
+				Lost: us.Lost, Repeats: us.Repeats, of: us.Of, tick: us.Tick, ticked: us.Ticked,
+			}
+			for _, p := range u.Parts {
+				if p != nil {
+					u.received++
+					u.bytes += PartCost + int64(len(p))
+				}
+			}
+			s.pending = append(s.pending, u)
+		}
+		s.count()
+	}
+	return in
+}

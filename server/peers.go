@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/chain"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// peer is another server that is the successor of some shards here, or joins them.
+type peer struct {
+	s       *Server
+	addr    string
+	cancel  context.CancelFunc
+	copying chan struct{} // capacity 1: one snapshot at a time
+	box     outbox        // of the goroutine that receives
+
+	mu  sync.Mutex // guards what follows
+	out *conn      // nil while there is no connection
+}
+
+// conn returns the present connection, nil if there is none. A nil peer has none.
+func (p *peer) conn() *conn {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out
+}
+
+func (p *peer) set(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out = c
+}
+
+// peerAt returns the peer at an address, connecting to it if need be. It needs s.mu.
+func (s *Server) peerAt(addr string) *peer {
+	if p := s.peers[addr]; p != nil {
+		return p
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	p := &peer{s: s, addr: addr, cancel: cancel, copying: make(chan struct{}, 1)}
+	s.peers[addr] = p
+	link := transport.Link{
+		Network: s.cfg.Network, Addr: addr, Hello: s.hello,
+		Up: func(tc transport.Conn, _ *wire.Frame) {
+			p.set(&conn{tc: tc, slot: perdure.NoSlot, log: s.cfg.Log})
+			for _, sh := range s.held() {
+				sh.relink(p)
+			}
+		},
+		Frame: func(_ transport.Conn, f *wire.Frame) error {
+			if sh := s.shard(f); sh != nil {
+				sh.fromSuccessor(p, f)
+			}
+			return nil
+		},
+		Down: func(_ transport.Conn, err error) {
+			p.box.flush()
+			p.set(nil)
+			s.cfg.Log.Info("lost a server", "addr", addr, "err", err)
+		},
+		Wait: p.box.flush,
+	}
+	s.wg.Go(func() {
+		if err := link.Run(ctx); ctx.Err() == nil {
+			s.cfg.Log.Warn("a server turns this one away", "addr", addr, "err", err)
+		}
+	})
+	return p
+}
+
+// dropPeers ends connections that no shard needs any more. It needs s.mu.
+func (s *Server) dropPeers(used map[*peer]bool) {
+	for addr, p := range s.peers {
+		if !used[p] {
+			p.cancel()
+			delete(s.peers, addr)
+		}
+	}
+}
+
+// placeOf returns this server's part in a shard's chain; false if it has none. It
+// needs s.mu.
+func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bool) {
+	sv := &v.Shards[id]
+	mine := func(h *perdure.Holder) bool { return h.Server == s.index && h.Incarnation == s.incarnation }
+	eager := s.job.Recovery.Eager()
+	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: eager && s.job.Recovery.Every > 0}
+	if sv.Joining != nil && mine(sv.Joining) {
+		at.config.Joining, at.since = true, sv.Joining.Since
+		return at, true
+	}
+	for i := range sv.Replicas() {
+		h := sv.Replica(i)
+		if !mine(&h) {
+			continue
+		}
+		at.since, at.config.Head, at.config.Tail = h.Since, i == 0, i == sv.Replicas()-1
+		if !at.config.Tail {
+			at.succ = s.peerAt(sv.Replica(i + 1).Addr)
+		} else if sv.Joining != nil {
+			at.config.Joiner, at.join = sv.Joining.Since, s.peerAt(sv.Joining.Addr)
+		}
+		return at, true
+	}
+	return at, false
+}
+
+// outbox holds back what is sent until all that has come together is dealt with, so
+// that the answers go out together. It belongs to the goroutine that receives.
+type outbox struct{ conns []*conn }
+
+func (o *outbox) put(c *conn, frames []wire.Frame) {
+	if c.queue(frames) && !slices.Contains(o.conns, c) {
+		o.conns = append(o.conns, c)
+	}
+}
+
+func (o *outbox) flush() {
+	for i, c := range o.conns {
+		c.sendHeld()
+		o.conns[i] = nil
+	}
+	o.conns = o.conns[:0]
+}

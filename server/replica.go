@@ -1,0 +1,464 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/chain"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/wire"
+)
+
+// entry is an entry of a shard's log: a frame as a worker sent it, or as the head
+// made it of the view. Its epoch and request are put in when it is sent on.
+type entry struct {
+	f    wire.Frame
+	from *conn // at the head: who is told if something before it is missing
+}
+
+func entryBytes(e entry) int { return wire.HeaderBytes + e.f.PayloadBytes() }
+
+// entryWindow is how many bytes of entries a server sends ahead of what a successor
+// has acknowledged, over all shards.
+const entryWindow = 48 << 20
+
+func window(job *perdure.JobSpec) int {
+	return min(max(entryWindow/job.Shards, wire.PartBytes), 16<<20)
+}
+
+// place is a server's part in a shard's chain, as a view says.
+type place struct {
+	config     chain.Config
+	since      uint64
+	succ, join *peer // nil: nobody
+}
+
+// proposals are what the head has appended to the log because the view says so.
+type proposals struct {
+	tables          int
+	end             perdure.Clock
+	fenced, decided []perdure.Incarnation // by slot
+	base            bool
+}
+
+// opening is an Open that is to be answered once all is applied that was received
+// before it: who comes from another replica must not find less here.
+type opening struct {
+	c      *conn
+	writes bool
+	pos    uint64
+}
+
+// renew begins another epoch of a replica that goes on. Those who read open it anew.
+// It needs sh.mu.
+func (sh *shard) renew(n shardName) {
+	sh.name, sh.ready, sh.proposed = n, false, proposals{}
+	sh.opening = nil
+	sh.stopWaiting(func(*waitingGet) bool { return true })
+	clear(sh.acks)
+	clear(sh.prompt)
+	sh.out = sh.newPushes()
+	sh.renewed = true
+	sh.pred = nil
+	if sh.log != nil {
+		sh.shared = sh.log.End() // what was sent to the former successor may be queued still
+	}
+}
+
+// follow brings the shard to what the view says of it.
+func (sh *shard) follow(v *perdure.View, at place) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if n := (shardName{v.Generation, at.config.Epoch}); n != sh.name {
+		sh.renew(n)
+	}
+	sh.view, sh.place = v, at
+	if sh.log == nil {
+		return // it is still being restored
+	}
+	sh.log.Configure(at.config)
+	sh.followSlots()
+	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
+	sh.carryOut()
+}
+
+// followSlots takes over who speaks for which slot. It needs sh.mu.
+func (sh *shard) followSlots() {
+	for i, sl := range sh.view.Slots {
+		slot := perdure.Slot(i)
+		if was := sh.spoke[i]; sh.out.seen != nil && was > 0 && was < sl.Incarnation {
+			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
+		}
+		sh.spoke[i] = sl.Incarnation
+		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
+			sh.acks[i] = nil
+			sh.stopPushing(slot)
+		}
+		if sh.out.seen != nil {
+			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0)
+		}
+	}
+}
+
+// carryOut does what the chain wants done, until it wants nothing more. It needs
+// sh.mu.
+func (sh *shard) carryOut() {
+	applied, large := false, false
+	for {
+		r := sh.log.Ready()
+		for i := range r.Apply {
+			large = sh.take(&r.Apply[i]) || large
+		}
+		for i := range r.Messages {
+			sh.pass(&r.Messages[i])
+		}
+		for to, p := range []*peer{chain.Successor: sh.place.succ, chain.Joiner: sh.place.join} {
+			if r.Snapshot[to] && p != nil {
+				sh.copyTo(p, chain.Peer(to))
+			}
+		}
+		applied = applied || len(r.Apply) > 0
+		if before := len(r.Apply) + len(r.Messages); !sh.propose() && before == 0 {
+			break
+		}
+	}
+	if sh.intake == nil {
+		return
+	}
+	sh.answerOpens()
+	if large && sh.s.parallel && !sh.due {
+		// Another core applies it, while this connection's next frames are received.
+		sh.due = true
+		sh.s.wg.Go(sh.catchUp)
+		return
+	}
+	if applied || !sh.pumped {
+		sh.pumped = true
+		sh.pump()
+	}
+}
+
+// take takes an entry that is to be applied, in its turn, and reports whether it
+// completes a large update. It needs sh.mu.
+func (sh *shard) take(g *chain.Given[entry]) (large bool) {
+	f := &g.Entry.f
+	switch f.Kind {
+	case wire.KindUpdate:
+		body := sh.owned(g)
+		verdict := sh.intake.Offer(consistency.Part{
+			Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation,
+			Index: int(f.Part), Of: int(f.Parts), Payload: body,
+			Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
+		})
+		if verdict != consistency.Kept {
+			sh.s.buffers.keep(body)
+		}
+		if f.Flags&wire.FlagPrompt != 0 {
+			sh.prompt[f.Slot] = max(sh.prompt[f.Slot], f.Clock+1)
+		}
+		sh.logged[f.Slot] -= int64(len(f.Body))
+		return sh.took(g, verdict) && sh.heavy(f.Slot)
+	case wire.KindTick:
+		sh.took(g, sh.intake.Tick(f.Slot, f.Incarnation, f.Clock))
+		return false
+	}
+	sh.takeFact(f)
+	sh.s.notify() // somebody waits for it
+	return false
+}
+
+// took follows up on what the intake made of an entry, and reports whether it
+// changed anything. It needs sh.mu.
+func (sh *shard) took(g *chain.Given[entry], verdict consistency.Verdict) bool {
+	switch verdict {
+	case consistency.Gap:
+		if from := g.Entry.from; from != nil {
+			sh.send(from, sh.frame(wire.KindMoved)) // it opens the shard anew and resends from what it is told
+		}
+		return false
+	case consistency.Fenced:
+		return false // its connection is being closed
+	}
+	if g.Entry.f.Kind == wire.KindUpdate {
+		sh.dirty[g.Entry.f.Slot] = true
+	}
+	return true
+}
+
+// owned returns an update's payload as memory of the shard's alone: a copy where the
+// log, or a connection, still has it. It needs sh.mu.
+func (sh *shard) owned(g *chain.Given[entry]) []byte {
+	body := g.Entry.f.Body
+	if !g.Kept && g.Pos > sh.shared || body == nil {
+		return body
+	}
+	alone := sh.s.buffers.payload(len(body))
+	copy(alone, body)
+	return alone
+}
+
+// takeFact takes an entry that the head made of the view. It needs sh.mu.
+func (sh *shard) takeFact(f *wire.Frame) {
+	switch f.Kind {
+	case wire.KindFence:
+		sh.intake.Fence(f.Slot, f.Incarnation)
+	case wire.KindDecide:
+		sh.intake.Decide(f.Slot, f.Incarnation, f.Clock)
+	case wire.KindEnd:
+		sh.setEnd(f.Clock)
+	case wire.KindAddTable:
+		var spec perdure.TableSpec
+		if sh.parsed(f, &spec) {
+			sh.addTable(spec)
+		}
+	case wire.KindBase:
+		var a wire.Answer
+		if err := wire.ParseAnswer(f, &a); err != nil {
+			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
+			return
+		}
+		sh.intake.Raise(a.Applied)
+		sh.based = true
+	case wire.KindPassCut:
+		var seg perdure.Segment
+		if sh.parsed(f, &seg) {
+			sh.passCut(seg)
+		}
+	}
+}
+
+func (sh *shard) parsed(f *wire.Frame, v any) bool {
+	if err := wire.ParseControl(f, v); err != nil {
+		sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
+		return false
+	}
+	return true
+}
+
+// addTable needs sh.mu.
+func (sh *shard) addTable(spec perdure.TableSpec) {
+	sh.parts = append(sh.parts, newPart(&sh.job, spec, perdure.TableID(len(sh.parts)), sh.id))
+	sh.intake.SetTwoStep(sh.job.TwoStep(sh.specs()))
+	if sh.ready {
+		sh.makeSubs(sh.fromBefore())
+	}
+}
+
+// specs returns what the shard's tables are.
+func (sh *shard) specs() (specs []perdure.TableSpec) {
+	for _, p := range sh.parts {
+		specs = append(specs, p.Spec)
+	}
+	return specs
+}
+
+// fromBefore reports whether slots may have rows cached of a former life of the
+// shard in this generation.
+func (sh *shard) fromBefore() bool { return sh.renewed || sh.view.Shards[sh.id].Lost }
+
+// propose appends what the view says, if this is the head, and reports whether the
+// chain has something to do because of that. It needs sh.mu.
+func (sh *shard) propose() (news bool) {
+	if !sh.log.Serving() || sh.intake == nil {
+		return false
+	}
+	mine, p := &sh.view.Shards[sh.id], &sh.proposed
+	head := sh.place.config.Head
+	if !sh.ready {
+		if head && mine.Lost && !sh.based {
+			if mine.Base == nil || p.base {
+				return false // the live slots have not told yet what they were acknowledged
+			}
+			p.base = true
+			state := wire.State{Applied: mine.Base}
+			sh.appendFact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &state))
+			return true
+		}
+		sh.begin()
+	}
+	if !head {
+		return false
+	}
+	for ; p.tables < len(sh.view.Tables); p.tables++ {
+		spec, err := json.Marshal(sh.view.Tables[p.tables])
+		if err != nil { // it is plain data
+			panic(fmt.Sprintf("server: encode a table: %v", err))
+		}
+		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, 0, spec)
+		news = true
+	}
+	if end := sh.view.End; end != p.end {
+		p.end = end
+		sh.appendFact(wire.KindEnd, perdure.NoSlot, 0, end, nil)
+		news = true
+	}
+	for i, sl := range sh.view.Slots {
+		if sl.Incarnation > p.fenced[i] {
+			p.fenced[i] = sl.Incarnation
+			sh.appendFact(wire.KindFence, perdure.Slot(i), sl.Incarnation, 0, nil)
+			news = true
+		}
+		if sl.Decided && sl.Incarnation > p.decided[i] {
+			p.decided[i] = sl.Incarnation
+			sh.appendFact(wire.KindDecide, perdure.Slot(i), sl.Incarnation, sl.Start, nil)
+			news = true
+		}
+	}
+	return news
+}
+
+// begin serves those who open the shard, from now on. It needs sh.mu.
+func (sh *shard) begin() {
+	sh.ready = true
+	sh.makeSubs(sh.fromBefore())
+	sh.followSlots()
+	p := &sh.proposed
+	p.tables, p.end = len(sh.parts), sh.end
+	for slot := range sh.view.Slots {
+		p.fenced = append(p.fenced, sh.intake.Incarnation(perdure.Slot(slot)))
+		p.decided = append(p.decided, 0)
+	}
+	sh.pumped = false
+	sh.s.notify()
+}
+
+// appendFact needs sh.mu.
+func (sh *shard) appendFact(kind wire.Kind, slot perdure.Slot, inc perdure.Incarnation, clock perdure.Clock, payload []byte) {
+	sh.log.Append(entry{f: wire.Frame{
+		Header:  wire.Header{Kind: kind, Generation: sh.name.generation, Shard: sh.id, Slot: slot, Incarnation: inc, Clock: clock},
+		Payload: payload,
+	}})
+}
+
+// pass sends what the chain wants told. It needs sh.mu.
+func (sh *shard) pass(m *chain.Outgoing[entry]) {
+	f := sh.frame(wire.KindFollow)
+	switch m.Kind {
+	case chain.Follow:
+		if m.To == chain.Joiner {
+			f.Flags = wire.FlagJoin
+		}
+	case chain.Have:
+		f.Kind = wire.KindHave
+		if m.None {
+			f.Flags = wire.FlagNone
+		}
+	case chain.Committed:
+		f.Kind = wire.KindCommitted
+	case chain.Level:
+		f.Kind = wire.KindLevel
+	case chain.Entry:
+		f = m.Entry.f
+		f.Generation = sh.name.generation
+	}
+	f.Epoch, f.Request = m.Epoch, m.Pos
+	var to *conn
+	switch m.To {
+	case chain.Predecessor:
+		to = sh.pred
+	case chain.Successor:
+		to = sh.place.succ.conn()
+	case chain.Joiner:
+		to = sh.place.join.conn()
+	}
+	if to != nil { // else it is asked for again when there is a connection
+		sh.send(to, f)
+	}
+}
+
+// fromPredecessor takes a message of the shard's predecessor.
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.log == nil || sh.retired() {
+		return
+	}
+	sh.box = &c.box
+	defer func() { sh.box = nil }()
+	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request}
+	switch f.Kind {
+	case wire.KindFollow:
+		m.Kind, sh.pred = chain.Follow, c
+	case wire.KindLevel:
+		m.Kind = chain.Level
+	default:
+		m.Kind, m.Entry.f = chain.Entry, wire.Frame{Header: f.Header, Payload: slices.Clone(f.Payload), Body: f.Body}
+		if f.Request == sh.log.End()+1 && sh.log.Has() {
+			f.Body = nil // the log has it now
+			if f.Kind == wire.KindUpdate {
+				sh.logged[f.Slot] += int64(len(m.Entry.f.Body))
+			}
+		}
+	}
+	joined := sh.log.Joined()
+	sh.log.Step(chain.Predecessor, m)
+	sh.carryOut()
+	if sh.log.Joined() != joined {
+		sh.s.notify()
+	}
+}
+
+// fromSuccessor takes what a server to which entries go says.
+func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.log == nil || sh.retired() {
+		return
+	}
+	sh.box = &p.box
+	defer func() { sh.box = nil }()
+	m := chain.Message[entry]{Kind: chain.Have, Epoch: f.Epoch, Pos: f.Request, None: f.Flags&wire.FlagNone != 0}
+	if f.Kind == wire.KindCommitted {
+		m.Kind = chain.Committed
+	}
+	switch p {
+	case sh.place.succ:
+		sh.log.Step(chain.Successor, m)
+	case sh.place.join:
+		sh.log.Step(chain.Joiner, m)
+	}
+	sh.carryOut()
+}
+
+// relink begins anew with a peer: what was sent to it may be lost.
+func (sh *shard) relink(p *peer) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.log == nil || sh.retired() {
+		return
+	}
+	switch p {
+	case sh.place.succ:
+		sh.log.Relink(chain.Successor)
+	case sh.place.join:
+		sh.log.Relink(chain.Joiner)
+	default:
+		return
+	}
+	sh.shared = sh.log.End()
+	sh.carryOut()
+}
+
+// tickChain lets time pass.
+func (sh *shard) tickChain() {
+	if !sh.mu.TryLock() {
+		return // it is at work
+	}
+	defer sh.mu.Unlock()
+	if sh.log != nil && !sh.retired() {
+		sh.log.Tick()
+		sh.carryOut()
+	}
+}
+
+// send sends frames on a connection: at once, or, while what came together is being
+// dealt with, together with others.
+func (sh *shard) send(c *conn, frames ...wire.Frame) {
+	if sh.box == nil {
+		c.send(frames...)
+		return
+	}
+	sh.box.put(c, frames)
+}
