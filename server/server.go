@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/transport"
@@ -46,7 +47,9 @@ type Config struct {
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
-	// For negative controls in tests only.
+	// For tests only: Ended is given each replica that served when the server ended,
+	// and Weakened, for negative controls, switches mechanisms off.
+	Ended               func(*checkpoint.Segment)
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool // messages of other generations and epochs are taken
 }
@@ -120,6 +123,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 
 	s.ctx = ctx
+	defer s.ended()
 	defer s.wg.Wait()
 	defer cancel(nil)
 	defer s.closeConns()
@@ -138,6 +142,21 @@ func Run(ctx context.Context, cfg Config) error {
 		return context.Cause(ctx)
 	case err := <-s.failed:
 		return err
+	}
+}
+
+// ended hands over what replicas held, to who wants to know.
+func (s *Server) ended() {
+	if s.cfg.Ended == nil {
+		return
+	}
+	for _, sh := range s.held() {
+		sh.mu.Lock()
+		if sh.ready {
+			sh.pump() // what another goroutine was to do
+			s.cfg.Ended(sh.segment())
+		}
+		sh.mu.Unlock()
 	}
 }
 

@@ -10,6 +10,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/coordinator"
 	"github.com/perdure/perdure/disk"
@@ -58,6 +60,8 @@ type Cluster struct {
 
 	mu    sync.Mutex // guards what follows
 	procs map[string]*process
+	away  map[string]int // hosts that nobody should count on: dead, or cut off; how many times over
+	ends  []*checkpoint.Segment
 	lives int
 	rng   *rand.Rand
 	left  int // workers that have not ended well yet
@@ -78,7 +82,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	ctx, stop := context.WithCancelCause(ctx)
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(),
-		ctx: ctx, stop: stop, procs: map[string]*process{}, left: o.Job.Slots,
+		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.start("coordinator")
@@ -104,6 +108,45 @@ func (c *Cluster) Wait() error {
 }
 
 var errDone = errors.New("sim: the job is done")
+
+// Ends returns what the replicas held that served when the cluster ended.
+func (c *Cluster) Ends() []*checkpoint.Segment { return c.ends }
+
+// Spares reports whether every shard would keep a replica without a host: one on a
+// server that lives, is not cut off, and is the process that the registry names.
+func (c *Cluster) Spares(host string) bool {
+	r, err := registry.OpenFile(unlocked{c.disk}, "registry/facts")
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	doc, revision, err := r.Load(c.ctx)
+	var facts membership.Facts
+	if err != nil || revision == 0 || json.Unmarshal(doc, &facts) != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lives := func(h perdure.Holder) bool {
+		name := fmt.Sprintf("server:%d", h.Server)
+		p, place := c.procs[name], facts.Servers[h.Server]
+		return name != host && c.away[name] == 0 && p != nil && p.name == place.Process && h.Incarnation == place.Incarnation
+	}
+	for i := range facts.View.Shards {
+		sv := &facts.View.Shards[i]
+		left := false
+		for j := range sv.Replicas() {
+			left = left || lives(sv.Replica(j))
+		}
+		if !left {
+			return false
+		}
+	}
+	return true
+}
+
+// unlocked is a disk whose files are only looked at.
+type unlocked struct{ disk.FS }
 
 // Disk is the disk that all processes share.
 func (c *Cluster) Disk() disk.FS { return c.disk }
@@ -134,13 +177,23 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 // comes late, or the connection breaks.
 func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
 	c.net.Cut(a, b, oneWay)
+	c.leave(a, 1)
+	c.leave(b, 1)
 	c.wg.Go(func() {
 		select {
 		case <-time.After(d):
 		case <-c.ctx.Done():
 		}
 		c.net.Heal(a, b)
+		c.leave(a, -1)
+		c.leave(b, -1)
 	})
+}
+
+func (c *Cluster) leave(host string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away[host] += n
 }
 
 // Fill makes the disk full for a while: nothing more can be written.
@@ -192,6 +245,7 @@ func (c *Cluster) role(host string, p *process) func(context.Context) error {
 			return server.Run(ctx, server.Config{
 				Index: index, Process: p.name, Network: network, Listen: host + "/0", Coordinator: CoordinatorAddr,
 				Disk: fs, CheckpointDir: "checkpoint", Log: log,
+				Ended:    func(seg *checkpoint.Segment) { c.ended(p, seg) },
 				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations,
 			})
 		}
@@ -199,6 +253,14 @@ func (c *Cluster) role(host string, p *process) func(context.Context) error {
 		return func(ctx context.Context) error { return c.work(ctx, index, p, network, log) }
 	}
 	return func(ctx context.Context) error { return c.coordinate(ctx, network, fs, log) }
+}
+
+func (c *Cluster) ended(p *process, seg *checkpoint.Segment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !p.dead.Load() {
+		c.ends = append(c.ends, seg)
+	}
 }
 
 func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs disk.FS, log *slog.Logger) error {

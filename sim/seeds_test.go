@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,21 +124,11 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 	return err
 }
 
-// final reads the last checkpoint, which is the model, and judges it.
+// final judges the model: the last checkpoint, or what the replicas of the shards held
+// at the end, all of which must be the same.
 func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
-	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
-	if err != nil {
-		return err
-	}
-	if m.Cut != job.Clocks {
-		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
-	}
 	tables := map[string]sim.Contents{}
-	for s := range perdure.ShardID(job.Shards) {
-		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
-		if err != nil {
-			return err
-		}
+	add := func(seg *checkpoint.Segment) {
 		for _, t := range seg.Tables {
 			if tables[t.Spec.Name] == nil {
 				tables[t.Spec.Name] = sim.Contents{}
@@ -144,7 +136,54 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 			tables[t.Spec.Name].Add(t.Image, t.First)
 		}
 	}
+	if job.Recovery.Kind == perdure.RecoverChain {
+		if err := sameReplicas(c.Ends(), job, add); err != nil {
+			return err
+		}
+		return h.Final(tables)
+	}
+	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
+	if err != nil {
+		return err
+	}
+	if m.Cut != job.Clocks {
+		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
+	}
+	for s := range perdure.ShardID(job.Shards) {
+		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
+		if err != nil {
+			return err
+		}
+		add(seg)
+	}
 	return h.Final(tables)
+}
+
+// sameReplicas compares the replicas of each shard that have come to the same applied
+// vector, byte by byte, and adds one of each that has come to the job's end.
+func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*checkpoint.Segment)) error {
+	bytesOf := map[string][]byte{}
+	whole := map[perdure.ShardID]bool{}
+	for _, seg := range ends {
+		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
+		var b bytes.Buffer
+		if err := checkpoint.Encode(&b, seg); err != nil {
+			return err
+		}
+		at := fmt.Sprint(seg.Shard, seg.Applied)
+		if other, there := bytesOf[at]; there && !bytes.Equal(other, b.Bytes()) {
+			return &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
+		}
+		bytesOf[at] = b.Bytes()
+		if slices.Min(seg.Applied) == job.Clocks && !whole[seg.Shard] {
+			whole[seg.Shard] = true
+			add(seg)
+		}
+	}
+	if len(whole) < job.Shards {
+		return fmt.Errorf("at the end %d of %d shards are whole", len(whole), job.Shards)
+	}
+	return nil
 }
 
 // Whatever is killed, every read keeps its promises and every update is in the
