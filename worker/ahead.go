@@ -68,7 +68,7 @@ func (t *Table) renew() {
 	c, at := t.c, t.ahead()
 	b := c.newBatch(t, nil)
 	for _, s := range t.expiring {
-		for j := s.at; j < s.at+s.n && c.shards[s.p.shard].peer.asked < mostAsked; {
+		for j := s.at; j < s.at+s.n && c.shards[s.p.shard].reader.asked < mostAsked; {
 			k := s.p.cache.same(j, s.at+s.n)
 			if r := s.p.cache.reading(j); !t.mayAnswer(s.p, j, at) && (r == nil || c.gets[r.renewal] == nil) {
 				t.wantAhead(b, s.p, s.p.first+perdure.RowID(j), k-j, at)
@@ -110,7 +110,7 @@ func (t *Table) sendAhead(g *get) {
 	t.parts[g.shard].mark(t, g)
 	sh := t.c.shards[g.shard]
 	g.asked = true
-	g.count(sh.peer)
+	g.count(sh.reader)
 	sh.renewals = append(sh.renewals, g)
 }
 

@@ -392,7 +392,7 @@ func (c *Client) rollBack() {
 	c.rolled = !c.cfg.Observer
 	c.finished = false
 	for _, sh := range c.shards {
-		sh.building, sh.met = nil, false
+		sh.building, sh.met, sh.headApplied = nil, false, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut, Seen: c.view.Cut}, c.view.Cut
 	}
 	c.keptBytes = 0
@@ -429,7 +429,7 @@ func (c *Client) needLess() {
 		if need := g.table.need(c.view.End); need < g.need {
 			g.need = need
 			if sh := c.shards[g.shard]; sh.open && g.asked {
-				sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+				sh.reader.batch = append(sh.reader.batch, c.getFrame(sh, g))
 			}
 		}
 	}

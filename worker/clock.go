@@ -124,34 +124,12 @@ func (c *Client) tick() {
 			}
 		}
 	}
-	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
-		return append(frames, c.tickFrame(sh, c.clock))
-	})
-}
-
-// eachPeer adds the frames that add appends for each open shard to what goes to
-// its server, and sends it. It needs c.mu.
-func (c *Client) eachPeer(add func(sh *shardLink, frames []wire.Frame) []wire.Frame) {
 	for _, sh := range c.shards {
-		if sh.open {
-			sh.peer.batch = add(sh, sh.peer.batch)
+		if sh.headOpen {
+			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
 		}
 	}
 	c.flush()
-}
-
-// flush sends what was gathered for each server, as one batch. It needs c.mu.
-func (c *Client) flush() {
-	for _, p := range c.peers {
-		if len(p.batch) == 0 {
-			continue
-		}
-		if p.conn != nil {
-			_ = p.conn.Send(p.batch...) // a broken connection says it itself
-		}
-		clear(p.batch) // lets the payloads go
-		p.batch = p.batch[:0]
-	}
 }
 
 // buildUpdates turns what was Inc'd into one update for every shard, keeps them
@@ -206,10 +184,16 @@ func (c *Client) buildUpdates() error {
 // sendUpdates sends this clock's updates, as far as they have not left. It needs
 // c.mu.
 func (c *Client) sendUpdates() {
-	c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
-		u := sh.kept[len(sh.kept)-1]
-		return c.addRenewals(sh, c.addUpdate(sh, u, u.sent, frames))
-	})
+	for _, sh := range c.shards {
+		if sh.headOpen {
+			u := sh.kept[len(sh.kept)-1]
+			sh.head.batch = c.addUpdate(sh, u, u.sent, sh.head.batch)
+		}
+		if sh.open {
+			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
+		}
+	}
+	c.flush()
 }
 
 // builder goes on with a shard's update of the present clock, or begins it.
@@ -259,8 +243,8 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.open {
-		sh.peer.batch = c.addUpdate(sh, b.u, b.u.sent, sh.peer.batch)
+	if sh.headOpen {
+		sh.head.batch = c.addUpdate(sh, b.u, b.u.sent, sh.head.batch)
 	}
 	return nil
 }
@@ -283,14 +267,17 @@ func (c *Client) Settle(ctx context.Context) error {
 	}
 	c.settled = c.clock // the next clock's updates ask by themselves
 	if !c.allApplied() {
-		c.eachPeer(func(sh *shardLink, frames []wire.Frame) []wire.Frame {
+		for _, sh := range c.shards {
 			u := sh.lastEnded()
 			if u == nil || u.prompt || u.payloadBytes() >= wire.PromptBytes {
-				return frames // the server will say so by itself
+				continue // the server will say so by itself
 			}
 			u.prompt = true // also if it has to be sent again
-			return append(frames, c.shardFrame(sh, wire.KindSync))
-		})
+			if sh.open {
+				sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
+			}
+		}
+		c.flush()
 	}
 	return c.wait(ctx, func() (bool, error) { return c.allApplied(), c.usable() })
 }

@@ -401,14 +401,23 @@ func (n *counting) Dial(ctx context.Context, addr string) (transport.Conn, error
 }
 
 func (c *countingConn) Send(frames ...wire.Frame) error {
+	c.count(frames)
+	return c.Conn.Send(frames...)
+}
+
+func (c *countingConn) TrySend(frames ...wire.Frame) error {
+	c.count(frames) // these tests fill no queue
+	return c.Conn.TrySend(frames...)
+}
+
+func (c *countingConn) count(frames []wire.Frame) {
 	c.n.mu.Lock()
+	defer c.n.mu.Unlock()
 	for i := range frames {
 		if frames[i].Kind == wire.KindUpdate {
 			c.n.bytes += frames[i].PayloadBytes()
 		}
 	}
-	c.n.mu.Unlock()
-	return c.Conn.Send(frames...)
 }
 
 func (n *counting) sent() int {

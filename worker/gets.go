@@ -91,12 +91,12 @@ func (c *Client) pump() {
 			return true // dropped meanwhile
 		}
 		sh := c.shards[g.shard]
-		if !sh.open || sh.peer.asked > 0 && sh.peer.asked+g.bytes > mostAsked {
+		if !sh.open || sh.reader.asked > 0 && sh.reader.asked+g.bytes > mostAsked {
 			return false
 		}
 		g.asked = true
-		g.count(sh.peer)
-		sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+		g.count(sh.reader)
+		sh.reader.batch = append(sh.reader.batch, c.getFrame(sh, g))
 		return true
 	})
 	c.flush()
@@ -279,7 +279,7 @@ func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
 	if other := g.placer; other != nil {
 		// The shard has moved, and its former server's answer is still coming.
 		go other.conn.Close()
-		sh.peer.batch = append(sh.peer.batch, c.getFrame(sh, g))
+		sh.reader.batch = append(sh.reader.batch, c.getFrame(sh, g))
 		c.flush()
 		return nil
 	}

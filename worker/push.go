@@ -159,7 +159,7 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	if c.bounds {
 		saw := c.shardFrame(sh, wire.KindSaw)
 		saw.Request = in.Seq
-		sh.send(saw)
+		c.post(sh.reader, saw)
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func (t *Table) sendDrops(p *part) {
 		n := min(len(rows), wire.PartBytes/8)
 		f := t.c.shardFrame(sh, wire.KindDrop)
 		f.Payload = wire.AppendRows(nil, &wire.Rows{Table: t.id, Count: n, IDs: rows[:n]})
-		sh.peer.batch = append(sh.peer.batch, f)
+		sh.reader.batch = append(sh.reader.batch, f)
 		rows = rows[n:]
 	}
 	p.unwanted = p.unwanted[:0]

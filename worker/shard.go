@@ -1,22 +1,26 @@
 package worker
 
 import (
-	"context"
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
 
-// shardLink is this client's side of one shard: which life of it is meant,
-// whether that is open, and the updates that are not safe there yet.
+// shardLink is this client's side of one shard: which life of it is meant, whom
+// it talks to about it, and the updates that are not safe there yet.
+//
+// Updates and ticks go to the head of the shard's chain. All else goes to the
+// replica that is read from, which also says what is staged, applied and safe: what
+// it has acknowledged it shows. They may be one server, and are without followers.
 type shardLink struct {
 	id       perdure.ShardID
 	epoch    perdure.Epoch
 	gen      perdure.Generation
-	peer     *peer
-	open     bool // the server has said Opened for (gen, epoch) on the present connection
+	head     *peer
+	headOpen bool  // it has said Opened for (gen, epoch) on the present connection
+	reader   *peer // to the replica that is read from
+	open     bool  // likewise
 	kept     []*update
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
@@ -25,6 +29,8 @@ type shardLink struct {
 	// shard in this generation: its own updates of these clocks are ignored there.
 	inherited perdure.Clock
 	met       bool // that is known
+	// What the head had applied when it was last opened.
+	headApplied perdure.Clock
 
 	renewals []*get    // requests that go out with the next update
 	building *update   // of the present clock, the last of kept; nil: none yet
@@ -37,105 +43,53 @@ type shardLink struct {
 	late    []joining // room for the next ones
 }
 
-// peer is a server's address and the connection to it.
-type peer struct {
-	addr   string
-	cancel context.CancelFunc
-
-	// Guarded by Client.mu.
-	conn    transport.Conn  // nil while there is none
-	batch   []wire.Frame    // to be sent by flush
-	asked   int             // bytes of answers that are to come
-	placing *get            // an answer to it is being received into its reader's memory
-	placed  []chan struct{} // closed when that is over
-}
-
-// route is a way to a server: shards are spread over several connections where
-// they are asked for.
-type route struct {
-	addr string
-	lane int
-}
-
-// direct points a shard at its present holder. It needs c.mu.
+// direct points a shard at its present head, and at the replica to read from. It
+// needs c.mu.
 func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
-	if sh.peer != nil && sh.peer.addr == sv.Addr && sh.epoch == sv.Epoch && sh.gen == c.generation {
+	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
+	if sv.Replicas() > 0 {
+		lane := int(sh.id) % c.cfg.Connections
+		head, reader = c.peer(route{sv.Addr, lane}), c.peer(route{c.readsFrom(sh, sv).Addr, lane})
+	}
+	if sh.head == head && sh.reader == reader && sh.epoch == sv.Epoch && sh.gen == c.generation {
 		return
 	}
-	if sh.peer == nil || sh.peer.addr != sv.Addr {
-		sh.peer = c.peer(route{sv.Addr, int(sh.id) % c.cfg.Connections})
-	}
 	for _, u := range sh.kept {
-		u.again = u.again || u.sent > 0 // it may be queued for the former holder still
+		u.again = u.again || u.sent > 0 // it may be queued for the former head still
 	}
-	sh.epoch, sh.gen, sh.open = sv.Epoch, c.generation, false
-	c.sendOpen(sh)
+	sh.head, sh.reader, sh.epoch, sh.gen = head, reader, sv.Epoch, c.generation
+	if head != nil {
+		c.sendOpen(sh, head)
+	}
+	if reader != head {
+		c.sendOpen(sh, reader)
+	}
 }
 
-// peer returns the peer by a route, connecting to it if need be. It needs c.mu.
-func (c *Client) peer(to route) *peer {
-	if p := c.peers[to]; p != nil {
-		return p
+// readsFrom chooses the member of a shard's chain that this client reads from. A
+// head that acknowledges early is ahead of all others. Under vap it must be known
+// what each slot can read, and the tail is who knows. Else the slots spread over
+// the members; an observer reads as slot 0 does. It needs c.mu.
+func (c *Client) readsFrom(sh *shardLink, sv *perdure.ShardView) perdure.Holder {
+	switch {
+	case c.job.Recovery.Eager():
+		return sv.Holder
+	case c.anyBounded():
+		return sv.Tail()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &peer{addr: to.addr, cancel: cancel}
-	c.peers[to] = p
-	link := transport.Link{
-		Network: c.cfg.Network, Addr: to.addr, Hello: c.hello,
-		Place: func(f *wire.Frame, n int) []byte { return c.place(p, f, n) },
-		Up: func(conn transport.Conn, _ *wire.Frame) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			p.conn = conn
-			for _, sh := range c.shards {
-				if sh.peer == p {
-					c.sendOpen(sh)
-				}
-			}
-		},
-		Frame: func(_ transport.Conn, f *wire.Frame) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.fromServer(p, f)
-		},
-		Down: func(_ transport.Conn, err error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			p.settle()
-			p.conn = nil
-			for _, sh := range c.shards {
-				if sh.peer == p {
-					sh.open = false
-					c.endPushes(sh)
-				}
-			}
-			c.cfg.Log.Info("lost a server", "addr", to.addr, "err", err)
-		},
-	}
-	c.done.Go(func() {
-		if err := link.Run(ctx); ctx.Err() == nil {
-			c.fail(err)
-		}
-	})
-	return p
+	return sv.Replica((int(max(c.slot, 0)) + int(sh.id)) % sv.Replicas())
 }
 
-// dropPeers ends connections that no shard needs any more. It needs c.mu.
-func (c *Client) dropPeers() {
-	for to, p := range c.peers {
-		if !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.peer == p }) {
-			p.cancel()
-			delete(c.peers, to)
+// anyBounded reports whether the model of any table, there or yet to come, is vap.
+// It needs c.mu.
+func (c *Client) anyBounded() bool {
+	for _, m := range c.job.TableConsistency {
+		if m.Kind == perdure.VAP {
+			return true
 		}
 	}
-}
-
-// send queues frames for a shard's server. A broken connection says so itself,
-// and what it lost is sent again when the shard is opened anew. It needs c.mu.
-func (sh *shardLink) send(frames ...wire.Frame) {
-	if len(frames) > 0 && sh.peer != nil && sh.peer.conn != nil {
-		_ = sh.peer.conn.Send(frames...)
-	}
+	return c.job.Consistency.Kind == perdure.VAP ||
+		slices.ContainsFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Consistency.Kind == perdure.VAP })
 }
 
 func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
@@ -144,11 +98,20 @@ func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
 	}}
 }
 
-// sendOpen asks for the shard's present life; all else waits for the answer.
-func (c *Client) sendOpen(sh *shardLink) {
-	sh.open = false
-	c.endPushes(sh)
-	sh.send(c.shardFrame(sh, wire.KindOpen))
+// sendOpen asks the shard's head, the replica that is read from, or whoever is both,
+// for the shard's present life; all else to it waits for the answer. It needs c.mu.
+func (c *Client) sendOpen(sh *shardLink, to *peer) {
+	f := c.shardFrame(sh, wire.KindOpen)
+	if to == sh.head {
+		sh.headOpen = false
+	}
+	if to == sh.reader {
+		sh.open = false
+		c.endPushes(sh)
+	} else {
+		f.Flags = wire.FlagWrites
+	}
+	c.post(to, f)
 }
 
 // fromServer handles a frame from a server. It needs c.mu.
@@ -158,54 +121,87 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 		return nil
 	}
 	sh := c.shards[f.Shard]
-	if (sh.gen != f.Generation || sh.epoch != f.Epoch || sh.peer != p) && !c.cfg.WeakenedGenerations {
+	writes, reads := p == sh.head, p == sh.reader
+	if c.cfg.WeakenedGenerations {
+		writes, reads = true, true
+	} else if sh.gen != f.Generation || sh.epoch != f.Epoch {
 		return nil // of another life of the shard
 	}
-	switch f.Kind {
-	case wire.KindOpened, wire.KindAck:
-		counts, err := wire.ParseCounts(f.Payload)
-		if err != nil {
-			return err
-		}
-		sh.minClock = max(sh.minClock, f.Clock)
-		if f.Kind == wire.KindOpened {
-			sh.open = true
-			sh.counts = counts
-			if !sh.met {
-				sh.met, sh.inherited = true, counts.Applied
-			}
-			c.keepStateSafe(sh)
-		} else {
-			sh.counts = perdure.Counts{
-				Staged: max(sh.counts.Staged, counts.Staged), Ticked: max(sh.counts.Ticked, counts.Ticked),
-				Applied: max(sh.counts.Applied, counts.Applied), Seen: max(sh.counts.Seen, counts.Seen),
-			}
-		}
-		c.dropSafe(sh)
-		if f.Kind == wire.KindOpened {
-			c.resend(sh)
-		}
-		if c.finished {
-			c.notify()
-		}
-		c.broadcast()
-	case wire.KindRows:
+	switch {
+	case f.Kind == wire.KindMoved && sh.uses(p):
+		c.sendOpen(sh, p)
+	case f.Kind == wire.KindOpened && (writes || reads):
+		return c.onOpened(sh, f, writes, reads)
+	case !reads: // who only takes updates has no say in what is read, or safe
+	case f.Kind == wire.KindAck:
+		return c.onAck(sh, f)
+	case f.Kind == wire.KindRows:
 		return c.onRows(sh, f)
-	case wire.KindState:
+	case f.Kind == wire.KindState:
 		if g := c.gets[f.Request]; g != nil && g.kind == wire.KindLoad {
 			if f.Flags&wire.FlagNone == 0 {
 				g.batches[0].state = append([]byte{}, f.Payload...)
 			}
 			c.answered(g, false)
 		}
-	case wire.KindIDs:
+	case f.Kind == wire.KindIDs:
 		return c.onIDs(f)
-	case wire.KindPush:
+	case f.Kind == wire.KindPush:
 		return c.onPush(sh, f)
-	case wire.KindMoved:
-		c.sendOpen(sh)
 	}
 	return nil
+}
+
+// onOpened goes on with a shard: with what it is to be sent, where its head has
+// answered, with all else, where the replica that is read from has. It needs c.mu.
+func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) error {
+	counts, err := wire.ParseCounts(f.Payload)
+	if err != nil {
+		return err
+	}
+	if reads {
+		sh.open = true
+		sh.counts = counts
+		if !sh.met {
+			sh.met, sh.inherited = true, counts.Applied
+		}
+		c.keepStateSafe(sh)
+		c.acknowledged(sh, f.Clock)
+	}
+	if writes {
+		sh.headOpen, sh.headApplied = true, counts.Applied
+		c.resend(sh, counts)
+	}
+	if reads {
+		c.askAgain(sh)
+	}
+	c.flush()
+	return nil
+}
+
+// onAck takes the word of the replica that is read from of how far this slot's
+// updates have come. It needs c.mu.
+func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
+	counts, err := wire.ParseCounts(f.Payload)
+	if err != nil {
+		return err
+	}
+	sh.counts = perdure.Counts{
+		Staged: max(sh.counts.Staged, counts.Staged), Ticked: max(sh.counts.Ticked, counts.Ticked),
+		Applied: max(sh.counts.Applied, counts.Applied), Seen: max(sh.counts.Seen, counts.Seen),
+	}
+	c.acknowledged(sh, f.Clock)
+	return nil
+}
+
+// acknowledged follows up on a shard's new counts and MinClock. It needs c.mu.
+func (c *Client) acknowledged(sh *shardLink, minClock perdure.Clock) {
+	sh.minClock = max(sh.minClock, minClock)
+	c.dropSafe(sh)
+	if c.finished {
+		c.notify()
+	}
+	c.broadcast()
 }
 
 // keepStateSafe sends the program's saved state again with the next update when
@@ -239,18 +235,26 @@ func (sh *shardLink) lastEnded() *update {
 	return nil
 }
 
-// resend sends what the shard has not got, and asks again for what is wanted
-// from it. It needs c.mu.
-func (c *Client) resend(sh *shardLink) {
+// resend makes ready to leave what the shard's head has not got, by its counts. It
+// needs c.mu.
+func (c *Client) resend(sh *shardLink, has perdure.Counts) {
 	for _, u := range sh.kept {
 		switch {
 		case u.held:
-		case u.clock >= sh.counts.Staged:
+		case u.clock >= has.Staged:
 			u.again = u.again || u.sent > 0
-			sh.peer.batch = c.addUpdate(sh, u, 0, sh.peer.batch)
-		case u.ticked && u.clock >= sh.counts.Ticked:
-			sh.peer.batch = append(sh.peer.batch, c.tickFrame(sh, u.clock))
+			sh.head.batch = c.addUpdate(sh, u, 0, sh.head.batch)
+		case u.ticked && u.clock >= has.Ticked:
+			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, u.clock))
 		}
+	}
+}
+
+// askAgain asks the replica that is read from for what is wanted of it. It needs
+// c.mu.
+func (c *Client) askAgain(sh *shardLink) {
+	if u := sh.lastEnded(); u != nil && u.prompt && u.clock >= sh.counts.Applied {
+		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh)) // what was asked of another is forgotten
 	}
 	for _, g := range c.gets {
 		if g.shard == sh.id && g.asked {
@@ -266,5 +270,12 @@ func (c *Client) resend(sh *shardLink) {
 func (c *Client) tickFrame(sh *shardLink, clock perdure.Clock) wire.Frame {
 	f := c.shardFrame(sh, wire.KindTick)
 	f.Clock = clock
+	return f
+}
+
+// syncFrame asks to be told at once when what this slot has done is applied.
+func (c *Client) syncFrame(sh *shardLink) wire.Frame {
+	f := c.shardFrame(sh, wire.KindSync)
+	f.Clock = c.clock
 	return f
 }

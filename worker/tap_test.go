@@ -49,12 +49,21 @@ func (n *tap) Dial(ctx context.Context, addr string) (transport.Conn, error) {
 }
 
 func (c *tappedConn) Send(frames ...wire.Frame) error {
+	c.count(frames)
+	return c.Conn.Send(frames...)
+}
+
+func (c *tappedConn) TrySend(frames ...wire.Frame) error {
+	c.count(frames) // these tests fill no queue
+	return c.Conn.TrySend(frames...)
+}
+
+func (c *tappedConn) count(frames []wire.Frame) {
 	c.tap.mu.Lock()
+	defer c.tap.mu.Unlock()
 	for i := range frames {
 		c.tap.out[frames[i].Kind]++
 	}
-	c.tap.mu.Unlock()
-	return c.Conn.Send(frames...)
 }
 
 func (c *tappedConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }

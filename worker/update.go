@@ -204,8 +204,9 @@ func (b *partBuilder) end(body []byte) {
 
 // addUpdate appends the frames of an update's parts from the first on.
 func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Frame) []wire.Frame {
-	// What an earlier process of the slot did already is acknowledged at its first part.
-	u.again = u.again || u.clock < sh.counts.Applied
+	// What an earlier process of the slot did already is acknowledged at its first
+	// part, or sooner: the replica that is read from hears of it by itself.
+	u.again = u.again || u.clock < max(sh.counts.Applied, sh.headApplied)
 	for i, p := range u.parts[first:] {
 		f := c.shardFrame(sh, wire.KindUpdate)
 		f.Clock, f.Part, f.Payload, f.Body = u.clock, uint16(first+i), p.head, p.body
