@@ -284,6 +284,7 @@ func (s *Server) drain(ctx context.Context) {
 		s.cfg.Log.Info("handing over what is held here, to end")
 		s.mu.Lock()
 		s.draining = true
+		s.leaveIfFree()
 		s.mu.Unlock()
 		s.notify()
 	}

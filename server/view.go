@@ -45,7 +45,16 @@ func (s *Server) onView(v perdure.View) {
 		s.bring(sh, at)
 	}
 	s.dropPeers(used)
+	s.leaveIfFree()
 	s.notify()
+}
+
+// leaveIfFree ends a server that is to end, once the view gives it nothing to hold. It
+// needs s.mu.
+func (s *Server) leaveIfFree() {
+	if s.draining && len(s.shards) == 0 {
+		s.fail(fmt.Errorf("%w: what this server held is on others", perdure.ErrStopped))
+	}
 }
 
 // bring lets a shard follow the present view. It needs s.mu.

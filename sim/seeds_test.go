@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,9 @@ type scenario struct {
 	fills int // times at which the disk is full
 	sync  time.Duration
 	net   transport.MemoryOptions
+	// The most that a process is away, or two hosts are cut off from one another. What
+	// is silent for longer than the coordinator's patience is given up.
+	pause, cut time.Duration
 }
 
 // draw makes a scenario from a seed.
@@ -43,7 +47,7 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	models := []string{"bsp", "ssp:0", "ssp:2", "asp", "essp:0", "essp:2", "vap:30", "vap:200"}
 	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
-	s := scenario{job: perdure.JobSpec{
+	s := scenario{pause: 30 * time.Millisecond, cut: 60 * time.Millisecond, job: perdure.JobSpec{
 		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
 		Consistency: model, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: perdure.Clock(2 + rng.IntN(8))},
 	}}
@@ -66,6 +70,20 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 	}
 	if rng.IntN(2) == 0 {
 		s.sync = time.Duration(1 + rng.Int64N(int64(10*time.Millisecond)))
+	}
+	return s, rng
+}
+
+// drawChain makes a scenario of replicated shards from a seed.
+func drawChain(seed uint64) (scenario, *rand.Rand) {
+	s, rng := draw(seed)
+	n := 2 + rng.IntN(2)
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: n}
+	s.job.Servers = n + rng.IntN(2)
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	s.kills, s.fills = rng.IntN(6), 0
+	if rng.IntN(4) == 0 {
+		s.cut = 4 * time.Second
 	}
 	return s, rng
 }
@@ -104,13 +122,21 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			}()
 		}
 		for range s.kills {
-			host, pause := hosts[rng.IntN(len(hosts))], span(30*time.Millisecond)
-			later(func() { c.Kill(host, pause) })
+			host, pause := hosts[rng.IntN(len(hosts))], span(s.pause)
+			later(func() {
+				if spares(c, s, host) {
+					c.Kill(host, pause)
+				}
+			})
 		}
 		for range s.cuts {
-			a, b, oneWay, d := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))], rng.IntN(2) == 0, span(60*time.Millisecond)
+			a, b, oneWay, d := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))], rng.IntN(2) == 0, span(s.cut)
 			if a != b {
-				later(func() { c.Cut(a, b, oneWay, d) })
+				later(func() {
+					if spares(c, s, a) && spares(c, s, b) {
+						c.Cut(a, b, oneWay, d)
+					}
+				})
 			}
 		}
 		for range s.fills {
@@ -122,6 +148,12 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 	})
 	return err
+}
+
+// spares reports whether a fault of a host leaves a replica of every shard, where it
+// matters.
+func spares(c *sim.Cluster, s scenario, host string) bool {
+	return s.job.Recovery.Kind != perdure.RecoverChain || !strings.HasPrefix(host, "server:") || c.Spares(host)
 }
 
 // final judges the model: the last checkpoint, or what the replicas of the shards held
@@ -188,7 +220,14 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 
 // Whatever is killed, every read keeps its promises and every update is in the
 // model exactly once.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { runSeeds(t, draw) }
+
+// The same of replicated shards, as long as each keeps a replica; and all replicas are
+// the same, byte by byte.
+func TestChains(t *testing.T) { runSeeds(t, drawChain) }
+
+func runSeeds(t *testing.T, draw func(seed uint64) (scenario, *rand.Rand)) {
+	t.Helper()
 	first, last := uint64(1), uint64(*seeds)
 	if *oneSeed != 0 {
 		first, last = *oneSeed, *oneSeed
