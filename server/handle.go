@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,7 +19,10 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	if !sh.takesIn(c) {
 		return nil
 	}
-	if err := sh.check(c, f); err != nil {
+	if err := sh.check(c, f); errors.Is(err, errEarly) {
+		sh.send(c, sh.frame(wire.KindMoved)) // the answer to its next Open comes after the table
+		return nil
+	} else if err != nil {
 		return err
 	}
 	h := wire.Header{
@@ -76,6 +80,9 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	return nil
 }
 
+// errEarly means that an update is of a table that the log does not have yet.
+var errEarly = errors.New("server: the table is on its way")
+
 // heavyBytes is the least size of an update that is worth another goroutine.
 const heavyBytes = 256 << 10
 
@@ -117,6 +124,9 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	b := wire.ReadBlocks(f.Body)
 	for b.Next() {
 		if int(b.Table) >= len(sh.parts) {
+			if int(b.Table) < len(sh.view.Tables) {
+				return errEarly
+			}
 			return fmt.Errorf("update of table %d; the job has %d tables", b.Table, len(sh.parts))
 		}
 		p := sh.parts[b.Table]
