@@ -35,9 +35,12 @@ type Config struct {
 	Disk          disk.FS
 	CheckpointDir string
 	Log           *slog.Logger
-	Tick          time.Duration    // 0: 100 ms
-	Patience      time.Duration    // of silence, after which a process is suspected; 0: 1.5 s
-	OnOrder       func(wire.Order) // faults for this process itself; may be nil
+	Tick          time.Duration // 0: 100 ms
+	// Patience is the silence after which a process is suspected of which nothing is
+	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is two thirds of
+	// that, of one that is heard irregularly up to four times.
+	Patience time.Duration
+	OnOrder  func(wire.Order) // faults for this process itself; may be nil
 }
 
 const (
@@ -125,6 +128,9 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		if err := c.save(ctx, &facts); err != nil {
 			return nil, err
 		}
+	}
+	if facts.Failed != "" {
+		c.tell(membership.Event{Kind: "failed", Text: facts.Failed})
 	}
 	return c, nil
 }
@@ -225,6 +231,9 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	}
 	for _, e := range r.Events {
 		c.tell(e)
+	}
+	if r.Facts != nil && r.Facts.Failed != "" {
+		c.farewell(failed(r.Facts.Failed))
 	}
 	for _, k := range r.Kills {
 		if c.supervisor != nil {

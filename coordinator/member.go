@@ -70,6 +70,10 @@ func (c *Coordinator) admit(m *member) bool {
 		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)})
 		return false
 	}
+	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
+		c.refuse(m, failed(facts.Failed))
+		return false
+	}
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
 		c.supervisor = m
@@ -98,7 +102,9 @@ func (c *Coordinator) join(m *member) bool {
 		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
 		return false
 	}
-	index, incarnation, verdict := c.core.Join(k, m.hello.Index, m.hello.Process, m.hello.Addr, m.hello.PID)
+	index, incarnation, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
+		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID,
+	})
 	m.index = index
 	switch verdict {
 	case membership.Granted:
@@ -119,7 +125,7 @@ func (c *Coordinator) join(m *member) bool {
 	case membership.Refused:
 		most := facts.Job.Slots
 		if k == membership.Server {
-			most = facts.Job.Servers
+			most = len(facts.Servers)
 		}
 		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)})
 		return false
@@ -251,11 +257,7 @@ func (c *Coordinator) order(o wire.Order) {
 	case "finish":
 		c.core.Finish()
 	case "end":
-		for m := range c.members {
-			if m != c.supervisor {
-				c.refuse(m, wire.Refusal{Over: true, Reason: "the job was ended: " + o.Spec})
-			}
-		}
+		c.farewell(wire.Refusal{Over: true, Reason: "the job was ended: " + o.Spec})
 		c.ended = perdure.ErrStopped
 	case "drop":
 		var share float64
@@ -275,6 +277,22 @@ func (c *Coordinator) order(o wire.Order) {
 		}
 	default:
 		c.cfg.Log.Warn("order not understood", "kind", o.Kind)
+	}
+}
+
+// failed is what everybody is told of a job that can not go on. The supervisor, which
+// hears of it by an event, ends the processes. The coordinator stays, and tells
+// whoever comes back.
+func failed(why string) wire.Refusal {
+	return wire.Refusal{Over: true, Reason: "the job has failed: " + why}
+}
+
+// farewell ends the connections to all but the supervisor.
+func (c *Coordinator) farewell(r wire.Refusal) {
+	for m := range c.members {
+		if m != c.supervisor {
+			c.refuse(m, r)
+		}
 	}
 }
 

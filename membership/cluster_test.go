@@ -219,7 +219,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 		*p = fakeProcess{}
 		return 0, Refused
 	}
-	_, incarnation, verdict := c.core.Join(k, index, p.name, "at-"+p.name, p.pid)
+	_, incarnation, verdict := c.core.Join(k, index, Newcomer{Process: p.name, Addr: "at-" + p.name, PID: p.pid})
 	if !c.flush() || verdict != Granted && verdict != Wait {
 		return incarnation, verdict
 	}

@@ -24,6 +24,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/placement"
 )
 
 // Facts are what must survive the coordinator.
@@ -35,6 +36,13 @@ type Facts struct {
 	UpdatesLost  int64           `json:"updates_lost"`  // whose effect is in no row any more
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
+
+	// Fresh has the shards whose newest member has been promoted and may still lack
+	// what was committed just before: it alone is not enough to go on. Its value is
+	// that member's Since.
+	Fresh map[perdure.ShardID]uint64 `json:"fresh,omitempty"`
+	// Failed says why the job can not go on, in one line; "" while it can.
+	Failed string `json:"failed,omitempty"`
 }
 
 // Place is a server's number or a worker's slot, and the process that has it.
@@ -43,6 +51,9 @@ type Place struct {
 	PID         int                 `json:"pid"`
 	Addr        string              `json:"addr,omitempty"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
+	Zone        string              `json:"zone,omitempty"`     // of a server: the failure domain that it is in
+	Draining    bool                `json:"draining,omitempty"` // a server that is to end, once others have what it holds
+	Left        bool                `json:"left,omitempty"`     // a server's place that nobody is awaited for any more
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -56,7 +67,7 @@ const (
 
 // Event is something worth telling people.
 type Event struct {
-	Kind   string // placed, detected, suspected, rollback, lost, serving, trouble, checkpoint, end, complete
+	Kind   string // placed, detected, suspected, dropped, rollback, lost, serving, joined, moved, draining, drained, trouble, checkpoint, end, complete, failed
 	Target string // "server:0"
 	Text   string
 }
@@ -90,9 +101,12 @@ type Ready struct {
 type observed struct {
 	connected bool
 	heardTick int64
-	gone      bool // its death is certain
+	gone      bool // it is dead
+	assumed   bool // that is not certain: its connection broke, and it did not come back
 	suspect   bool // it was silent for too long
+	pulse     pulse
 	server    *perdure.ServerStatus
+	at        map[perdure.ShardID]int // of server.Shards
 	worker    *perdure.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
 	healing   bool          // a "serving" event is due once it works again
@@ -103,7 +117,7 @@ type Core struct {
 	facts      Facts
 	dirty      bool
 	tick       int64
-	patience   int64 // ticks of silence after which a process is suspected
+	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
 	servers    []observed
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
@@ -112,17 +126,39 @@ type Core struct {
 	pausedAt   uint64                   // the first revision that asks for a pause
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
+
+	layout  []placement.Server // by server; Open is set before it is used
+	held    []map[int]struct{} // by server: the shards it holds or joins
+	open    map[int]struct{}   // shards that are, perhaps, not as they should be
+	stirred bool               // something happened that may matter to the open shards
+	uneven  bool               // servers may hold unequal numbers of replicas
 }
 
-// New makes a core from recorded facts. A process that is silent for patience
-// ticks is suspected to be frozen or cut off.
+// New makes a core from recorded facts. A process that is silent for about
+// patience ticks is suspected to be frozen or cut off: at first after as many,
+// later after two thirds to four times that, by how regularly it was heard (see
+// pulse).
 func New(facts Facts, patience int64) *Core {
-	return &Core{
+	c := &Core{
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
-		servers: make([]observed, facts.Job.Servers),
-		slots:   make([]observed, facts.Job.Slots),
-		lost:    map[perdure.ShardID]bool{},
+		slots: make([]observed, facts.Job.Slots),
+		lost:  map[perdure.ShardID]bool{}, open: map[int]struct{}{}, stirred: true, uneven: true,
 	}
+	for i := range facts.Servers {
+		c.addServer(facts.Servers[i].Zone)
+	}
+	for s := range facts.View.Shards {
+		c.hold(s, 1)
+		c.open[s] = struct{}{}
+	}
+	return c
+}
+
+// addServer notes what is known of one more server's place.
+func (c *Core) addServer(zone string) {
+	c.servers = append(c.servers, observed{})
+	c.layout = append(c.layout, placement.Server{Zone: zone})
+	c.held = append(c.held, map[int]struct{}{})
 }
 
 // Begin returns the facts of a job that nobody has joined yet, at clock cut of
@@ -201,11 +237,20 @@ const (
 	Over                   // the job is done
 )
 
-// Join handles a process that asks for a place; index -1 asks for any free one.
+// Newcomer is a process that asks for a place.
+type Newcomer struct {
+	Process string // its name, of no other process
+	Addr    string
+	Zone    string
+	PID     int
+}
+
+// Join handles a process that asks for a place; index -1 asks for any free one. A
+// server that does so when all are taken makes the job's servers one more.
 // Asking again is safe. A worker is told Wait until its slot is settled.
-func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perdure.Incarnation, Verdict) {
+func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Verdict) {
 	if index < 0 {
-		index = c.free(k, process)
+		index = c.free(k, n.Process)
 	}
 	if index < 0 {
 		return -1, 0, Taken
@@ -213,21 +258,26 @@ func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perd
 	if index >= c.size(k) {
 		return index, 0, Refused
 	}
-	if c.facts.View.Done {
+	if c.facts.View.Done || c.facts.Failed != "" {
 		return index, 0, Over
 	}
 	p, o := c.place(k, index)
-	if p.Process != process {
+	if p.Process != n.Process {
 		if p.Process != "" && o.connected {
 			return index, 0, Taken
 		}
-		c.take(k, index, process)
+		c.take(k, index, n.Process)
 	}
-	if p.Addr != addr || p.PID != pid {
-		p.Addr, p.PID = addr, pid
+	left := p.Left && p.Draining // the others come back when they come back
+	if p.Addr != n.Addr || p.PID != n.PID || p.Zone != n.Zone || p.Left != left {
+		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.suspect, o.heardTick = true, false, false, c.tick
+	o.connected, o.gone, o.assumed, o.suspect, o.heardTick = true, false, false, false, c.tick
+	if k == Server {
+		c.layout[index].Zone = n.Zone
+		c.lookAt(index)
+	}
 	c.reconcile()
 	if k == Worker && !c.facts.View.Slots[index].Settled {
 		return index, p.Incarnation, Wait
@@ -235,10 +285,14 @@ func (c *Core) Join(k Kind, index int, process, addr string, pid int) (int, perd
 	return index, p.Incarnation, Granted
 }
 
+// maxServers bounds what joins can make of a job; as JobSpec.Validate has it.
+const maxServers = 4096
+
 // free finds the place that a process has already, the first that nobody has, or
 // a slot whose process has been out of touch for a third of the patience: a
 // worker that nobody watches, which a fresh one replaces. The old one, should it
-// come back, is fenced.
+// come back, is fenced. For a server there is always one, unless one is missing, or
+// may be: it is waited for until it is clear whether its place is free.
 func (c *Core) free(k Kind, process string) int {
 	vacant, lost := -1, -1
 	for i := range c.size(k) {
@@ -253,10 +307,15 @@ func (c *Core) free(k Kind, process string) int {
 			lost = i
 		}
 	}
-	if vacant < 0 {
-		return lost
+	if vacant >= 0 {
+		return vacant
 	}
-	return vacant
+	if k == Server && c.placed() && !c.missing() && len(c.servers) < maxServers {
+		c.facts.Servers = append(c.facts.Servers, Place{})
+		c.addServer("")
+		return len(c.servers) - 1
+	}
+	return lost
 }
 
 // take gives a place to a new process. The old one, if any, is dead.
@@ -272,18 +331,29 @@ func (c *Core) take(k Kind, index int, process string) {
 	}
 	healing := o.healing
 	*o = observed{lastClock: o.lastClock, healing: healing}
-	p.Process = process
+	p.Process, p.Draining, p.Left = process, false, false
 	c.dirty = true
 }
 
 // noticed records that a process is dead.
 func (c *Core) noticed(k Kind, index int, how string) {
-	_, o := c.place(k, index)
+	p, o := c.place(k, index)
+	o.assumed = false
+	if k == Server {
+		c.lookAt(index)
+	}
 	if o.gone {
 		return
 	}
-	o.gone, o.connected, o.healing = true, false, true
+	o.gone, o.connected = true, false
+	if k == Server && p.Draining && p.Left {
+		return // it was told that it may end
+	}
+	o.healing = true
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining) {
+		p.Left, c.dirty = true, true
+	}
 }
 
 // Gone says that a place's process is certainly dead.
@@ -305,6 +375,9 @@ func (c *Core) Gone(k Kind, index int, pid int, how string) {
 // Disconnected says that the connection to a place's process broke. It may be
 // alive and come back.
 func (c *Core) Disconnected(k Kind, index int, process string) {
+	if index < 0 || index >= c.size(k) {
+		return
+	}
 	if p, o := c.place(k, index); p.Process == process {
 		o.connected = false
 	}
@@ -322,14 +395,69 @@ func (c *Core) vacate(slot int) {
 
 // ServerStatus takes what a server says of itself.
 func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) {
-	if p, o := c.place(Server, index); p.Process == process {
-		before := problem(o.server)
-		o.server, o.heardTick, o.suspect = &st, c.tick, false
-		if now := problem(&st); now != "" && before == "" {
-			c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
-		}
-		c.reconcile()
+	p, o := c.place(Server, index)
+	if p.Process != process {
+		return
 	}
+	before := problem(o.server)
+	c.heard(o)
+	if o.suspect {
+		o.suspect = false
+		c.lookAt(index)
+	}
+	if st.Draining && !p.Draining {
+		p.Draining, c.dirty = true, true
+		c.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
+		c.lookAt(index)
+	}
+	c.compare(o, &st)
+	if now := problem(&st); now != "" && before == "" {
+		c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
+	}
+	c.reconcile()
+}
+
+// heard notes a sign of life.
+func (c *Core) heard(o *observed) {
+	if o.server != nil || o.worker != nil {
+		o.pulse.heard(c.tick-o.heardTick, c.patience)
+	}
+	o.heardTick = c.tick
+}
+
+// compare replaces a server's status by a newer one, and has the shards looked at
+// of which it says something new.
+func (c *Core) compare(o *observed, st *perdure.ServerStatus) {
+	at := make(map[perdure.ShardID]int, len(st.Shards))
+	for i := range st.Shards {
+		sh := &st.Shards[i]
+		at[sh.Shard] = i
+		if int(sh.Shard) >= len(c.facts.View.Shards) || sh.Shard < 0 {
+			continue
+		}
+		j, told := o.at[sh.Shard]
+		if !told || news(&o.server.Shards[j], sh) {
+			c.open[int(sh.Shard)] = struct{}{}
+			c.stirred = true
+		}
+	}
+	if o.server != nil {
+		for i := range o.server.Shards {
+			if s := o.server.Shards[i].Shard; s >= 0 && int(s) < len(c.facts.View.Shards) {
+				if _, still := at[s]; !still {
+					c.open[int(s)] = struct{}{}
+					c.stirred = true
+				}
+			}
+		}
+	}
+	o.server, o.at = st, at
+}
+
+// news reports whether a replica says something that may change its chain.
+func news(before, now *perdure.ShardStatus) bool {
+	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
+		before.Ready != now.Ready || before.Joined != now.Joined || len(before.Applied) != len(now.Applied)
 }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
@@ -348,7 +476,8 @@ func problem(st *perdure.ServerStatus) string {
 // WorkerStatus takes what a worker says of itself.
 func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.place(Worker, slot); p.Process == process {
-		o.worker, o.heardTick, o.suspect = &st, c.tick, false
+		c.heard(o)
+		o.worker, o.suspect = &st, false
 		if st.Generation == c.facts.View.Generation {
 			o.lastClock = st.Clock
 		}
@@ -359,32 +488,45 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 // Tick lets time pass: silent processes become suspects.
 func (c *Core) Tick() {
 	c.tick++
-	if c.facts.View.Done {
+	if c.facts.View.Done || c.facts.Failed != "" {
 		return
 	}
 	for _, k := range []Kind{Server, Worker} {
 		for i := range c.size(k) {
 			p, o := c.place(k, i)
-			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < c.patience {
+			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < o.pulse.allows(c.patience) {
 				continue
 			}
 			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
 				continue // told to wait, it has nothing to say
 			}
-			o.suspect = true
-			c.event("suspected", target(k, i), "%s has been silent for too long; it is killed and replaced", target(k, i))
-			c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: i, Process: p.Process, PID: p.PID})
-			if !o.connected {
-				// Nobody to speak for it: a worker of another parent, or one that died
-				// while this coordinator was away.
-				c.noticed(k, i, "it did not come back")
-				if k == Worker {
-					c.vacate(i)
-				}
-			}
+			c.suspect(k, i)
 		}
 	}
 	c.reconcile()
+}
+
+// suspect gives a silent process up: it is to be killed, and a server's replicas
+// are dropped where others have the rows. Should it have been alive all the time,
+// it comes back as a holder of nothing.
+func (c *Core) suspect(k Kind, index int) {
+	p, o := c.place(k, index)
+	o.suspect = true
+	c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))
+	c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID})
+	if k == Server {
+		o.healing = o.healing || c.facts.Job.Recovery.Copies() > 1
+		c.lookAt(index)
+	}
+	if !o.connected {
+		// Nobody to speak for it: a process of another parent, or one that died
+		// while this coordinator was away.
+		c.noticed(k, index, "it did not come back")
+		o.assumed = true
+		if k == Worker {
+			c.vacate(index)
+		}
+	}
 }
 
 // AddTable creates a table, or attaches to an equal one of that name.

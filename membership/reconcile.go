@@ -9,37 +9,61 @@ import (
 
 // reconcile takes every step that the facts and the observations allow.
 func (c *Core) reconcile() {
-	if c.facts.View.Done {
+	if c.facts.View.Done || c.facts.Failed != "" {
 		return
 	}
 	c.placeShards()
-	c.replaceLost()
+	c.chains()
 	c.learnBases()
 	c.decide()
+	if c.facts.Failed != "" {
+		return
+	}
 	c.settle()
 	c.decideEnd()
 	c.collectCut()
 	c.healed()
+	c.drained()
 	c.checkComplete()
 }
+
+// placed reports whether the shards have been given out.
+func (c *Core) placed() bool { return c.facts.View.Shards[0].Server >= 0 }
 
 // placeShards gives the shards out when every server has come for the first time.
 func (c *Core) placeShards() {
 	v := &c.facts.View
-	if v.Shards[0].Server >= 0 {
+	if c.placed() {
 		return
 	}
+	var servers []int
+	var zones []string
 	for i := range c.facts.Servers {
-		if c.facts.Servers[i].Process == "" {
+		p := &c.facts.Servers[i]
+		if p.Left {
+			continue
+		}
+		if p.Process == "" {
 			return
 		}
+		servers, zones = append(servers, i), append(zones, p.Zone)
 	}
-	for s, owner := range placement.Assign(len(v.Shards), len(c.facts.Servers)) {
-		p := &c.facts.Servers[owner]
-		v.Shards[s] = perdure.ShardView{Holder: perdure.Holder{Server: owner, Incarnation: p.Incarnation, Addr: p.Addr}, Epoch: 1}
+	if len(servers) == 0 {
+		return
 	}
-	c.dirty = true
-	c.event("placed", "", "%d shards on %d servers", len(v.Shards), len(c.facts.Servers))
+	for s, chain := range placement.Chains(len(v.Shards), c.facts.Job.Recovery.Copies(), zones) {
+		holders := make([]perdure.Holder, len(chain))
+		for i, x := range chain {
+			holders[i] = c.holder(servers[x])
+		}
+		next := perdure.ShardView{Holder: holders[0], Epoch: 1}
+		if len(holders) > 1 {
+			next.Followers = holders[1:]
+		}
+		c.change(s, next)
+	}
+	c.stirred = true
+	c.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
 
 // Drop declares shards lost, as if their servers had died, though they live.
@@ -49,51 +73,47 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 			c.lost[s] = true
 		}
 	}
+	for s := range c.lost {
+		c.open[int(s)] = struct{}{}
+	}
 	if len(c.lost) > 0 {
-		c.dropped = true
+		c.dropped, c.stirred = true, true
 		c.event("detected", "shards", "%d shards are dropped", len(c.lost))
 	}
 	c.reconcile()
 }
 
-// replaceLost gives shards whose process died to the process that took its
-// place, once no server is missing.
-func (c *Core) replaceLost() {
+// replaceLost gives shards that nobody has the rows of to the processes that took
+// their holders' places, or to the servers that are left where nobody takes them,
+// once no server is missing. It reports whether it did.
+func (c *Core) replaceLost(lost []int) bool {
 	v := &c.facts.View
-	if v.Shards[0].Server < 0 {
-		return
+	if c.missing() {
+		return false
 	}
-	var lost []int
-	for i := range v.Shards {
-		sv := &v.Shards[i]
-		if sv.Incarnation != c.facts.Servers[sv.Server].Incarnation || c.lost[perdure.ShardID(i)] {
-			lost = append(lost, i)
-		}
-	}
-	if len(lost) == 0 {
-		return
-	}
-	for i := range c.servers {
-		if c.servers[i].gone || c.servers[i].suspect {
-			return
-		}
+	for i := range c.layout {
+		c.layout[i].Open = c.eligible(i)
 	}
 	for _, i := range lost {
-		sv := &v.Shards[i]
-		p := &c.facts.Servers[sv.Server]
-		sv.Incarnation, sv.Addr = p.Incarnation, p.Addr
-		sv.Epoch++
-		if c.facts.Job.Recovery.LosesRows() {
-			sv.Lost, sv.Base = true, nil
+		server := v.Shards[i].Server
+		if p, o := &c.facts.Servers[server], &c.servers[server]; p.Left || o.gone {
+			server = placement.Choose(c.layout, nil)
 		}
+		if server < 0 {
+			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
+			return false
+		}
+		next := perdure.ShardView{Holder: c.holder(server), Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
+		c.settleFresh(i)
+		c.change(i, next)
 		delete(c.lost, perdure.ShardID(i))
 	}
-	c.dirty = true
-	if !c.facts.Job.Recovery.LosesRows() {
-		c.rollBack("%d shards were lost", len(lost))
-	} else {
+	if c.facts.Job.Recovery.LosesRows() {
 		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
+	} else {
+		c.rollBack("%d shards were lost", len(lost))
 	}
+	return true
 }
 
 // rollBack takes the whole job back to the newest published cut. The higher
@@ -115,31 +135,43 @@ func (c *Core) rollBack(why string, args ...any) {
 	c.event("rollback", "", why+"; all roll back to clock %d (generation %d)", append(args, v.Cut, v.Generation)...)
 }
 
-// shardStatus returns what the holder of a shard says of its present life, or
-// nil if it has not said anything yet.
+// shardStatus returns what the head of a shard's chain says of its present life,
+// or nil if it has not said anything yet.
 func (c *Core) shardStatus(shard int) *perdure.ShardStatus {
 	sv := &c.facts.View.Shards[shard]
 	if sv.Server < 0 {
 		return nil
 	}
-	o := &c.servers[sv.Server]
-	if o.server == nil || o.gone || c.facts.Servers[sv.Server].Incarnation != sv.Incarnation {
+	return c.statusOf(shard, &sv.Holder)
+}
+
+// statusOf returns what a holder says of its replica of a shard in the shard's
+// present epoch, or nil if it has not said anything yet.
+func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardStatus {
+	o := &c.servers[h.Server]
+	if o.server == nil || o.gone || c.facts.Servers[h.Server].Incarnation != h.Incarnation {
 		return nil
 	}
-	for i := range o.server.Shards {
-		st := &o.server.Shards[i]
-		if int(st.Shard) == shard && st.Epoch == sv.Epoch && st.Generation == c.facts.View.Generation {
-			return st
-		}
+	at, told := o.at[perdure.ShardID(shard)]
+	if !told {
+		return nil
 	}
-	return nil
+	st := &o.server.Shards[at]
+	if st.Epoch != c.facts.View.Shards[shard].Epoch || st.Generation != c.facts.View.Generation {
+		return nil
+	}
+	return st
 }
 
 // learnBases decides what a lost shard's applied vector starts with: what each
-// slot was acknowledged. The gap is lost, counted and never awaited.
+// slot was acknowledged, or, under a chain that acknowledges early, what its new
+// head has, where that is more. The gap is lost, counted and never awaited.
 func (c *Core) learnBases() {
 	v := &c.facts.View
-	for i := range v.Shards {
+	if !c.facts.Job.Recovery.LosesRows() {
+		return
+	}
+	for _, i := range sorted(c.open) {
 		sv := &v.Shards[i]
 		if !sv.Lost || sv.Base != nil {
 			continue
@@ -148,14 +180,18 @@ func (c *Core) learnBases() {
 		if !known {
 			continue
 		}
-		sv.Base = base
-		sum := int64(0)
+		lost := int64(0) // of all that the vector counts, what the rows lack
 		for _, n := range base {
-			sum += int64(n)
+			lost += int64(n)
 		}
-		c.facts.UpdatesLost += sum - c.facts.ShardLost[i]
-		c.facts.ShardLost[i] = sum
-		c.dirty = true
+		if c.facts.Job.Recovery.Eager() {
+			lost -= int64(c.shardStatus(i).Seq)
+		}
+		c.facts.UpdatesLost += lost - c.facts.ShardLost[i]
+		c.facts.ShardLost[i] = lost
+		next := *sv
+		next.Base = base
+		c.change(i, next)
 	}
 }
 
@@ -165,6 +201,14 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	v := &c.facts.View
 	epoch := v.Shards[shard].Epoch
 	base = make([]perdure.Clock, len(v.Slots))
+	var has []perdure.Clock // what the rows have, where any are left
+	if c.facts.Job.Recovery.Eager() {
+		st := c.shardStatus(shard)
+		if st == nil || len(st.Applied) != len(base) {
+			return nil, false
+		}
+		has = st.Applied
+	}
 	for i := range v.Slots {
 		o := &c.slots[i]
 		if !v.Slots[i].Settled || o.gone {
@@ -185,6 +229,9 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 		// A process that has not heard of the shard yet knows nothing of its
 		// predecessors' updates, but it will not send them.
 		base[i] = max(o.worker.Acked[at].Applied, v.Slots[i].Start)
+	}
+	for i := range has {
+		base[i] = max(base[i], has[i])
 	}
 	if c.twoStep() {
 		// All slots' counts of a shard are equal under two-step clocks; some just
@@ -271,7 +318,11 @@ func (c *Core) decide() {
 			staged = min(staged, f.Counts.Staged)
 		}
 		if c.twoStep() && staged < start && !c.facts.Job.Recovery.LosesRows() {
-			c.rollBack("slot %d died half way through clock %d and a shard lost its part", slot, start-1)
+			if why := "slot %d died half way through clock %d and a shard lost its part"; c.keepsCuts() {
+				c.rollBack(why, slot, start-1)
+			} else {
+				c.fail(why, slot, start-1)
+			}
 			return
 		}
 		v.Slots[slot].Decided, v.Slots[slot].Start = true, start
@@ -301,11 +352,14 @@ func (c *Core) settle() {
 	}
 }
 
+// keepsCuts reports whether the job is saved as it goes, and can roll back.
+func (c *Core) keepsCuts() bool { return c.facts.Job.Recovery.Kind == perdure.RecoverCheckpoint }
+
 // collectCut finds the newest cut that every shard has written, and asks for
 // its publication, one at a time.
 func (c *Core) collectCut() {
 	v := &c.facts.View
-	if c.facts.Job.Recovery.LosesRows() || c.publishing >= 0 {
+	if !c.keepsCuts() || c.publishing >= 0 {
 		return
 	}
 	count := map[perdure.Clock]int{}
@@ -382,9 +436,13 @@ func (c *Core) decideEnd() {
 func (c *Core) healed() {
 	v := &c.facts.View
 	for i := range c.servers {
-		if o := &c.servers[i]; o.healing && !o.gone && c.serving(i) {
+		if o := &c.servers[i]; o.healing && c.serving(i) {
 			o.healing = false
-			c.event("serving", target(Server, i), "server:%d serves again", i)
+			how := "serves again"
+			if o.gone || o.suspect {
+				how = "is done without: the others serve all shards"
+			}
+			c.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
 	}
 	if c.dropped && len(c.lost) == 0 && c.Serving() {
@@ -400,18 +458,33 @@ func (c *Core) healed() {
 	}
 }
 
-// serving reports whether a server's shards serve; after a roll-back, all of
-// them must.
+// serving reports whether what a server held is served again, by whomever; after
+// a roll-back, all shards must be.
 func (c *Core) serving(server int) bool {
+	o := &c.servers[server]
+	if away := o.gone || o.suspect; away && (len(c.held[server]) > 0 || !c.placed()) {
+		return false
+	}
+	alone := c.facts.Job.Recovery.Kind == perdure.RecoverNone && len(c.held[server]) > 0
 	for i := range c.facts.View.Shards {
-		if c.facts.Job.Recovery.LosesRows() && c.facts.View.Shards[i].Server != server {
+		if alone && c.facts.View.Shards[i].Server != server {
 			continue
 		}
-		if st := c.shardStatus(i); st == nil || !st.Ready {
+		if !c.ready(i) {
 			return false
 		}
 	}
 	return true
+}
+
+// drained lets the servers go that were to end and hold nothing any more.
+func (c *Core) drained() {
+	for i := range c.facts.Servers {
+		if p := &c.facts.Servers[i]; p.Draining && !p.Left && c.placed() && len(c.held[i]) == 0 {
+			p.Left, c.dirty = true, true
+			c.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
+		}
+	}
 }
 
 // checkComplete looks whether all is done.
@@ -419,7 +492,7 @@ func (c *Core) checkComplete() {
 	v := &c.facts.View
 	was := c.complete
 	c.complete = false
-	if v.End <= 0 || (!c.facts.Job.Recovery.LosesRows() && v.Durable < v.End) {
+	if v.End <= 0 || c.keepsCuts() && v.Durable < v.End {
 		return
 	}
 	for i := range c.slots {

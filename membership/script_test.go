@@ -120,7 +120,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
 	case "ask": // a stranger asks for a place
-		got, inc, v := c.core.Join(Kind(o.how), o.index, "stranger", "nowhere", 999)
+		got, inc, v := c.core.Join(Kind(o.how), o.index, Newcomer{Process: "stranger", Addr: "nowhere", PID: 999})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":

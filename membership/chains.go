@@ -1,0 +1,402 @@
+package membership
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/placement"
+)
+
+// maxMoves bounds how many replicas move at a time to make servers more equal:
+// each is a copy of a shard beside the training.
+const maxMoves = 4
+
+// standing is how a holder of a shard is.
+type standing int
+
+const (
+	alive  standing = iota
+	silent          // suspected, or not come back; it may have its rows still
+	dead            // its rows are gone
+)
+
+// standing judges a holder by what was last heard of its server's place.
+func (c *Core) standing(h *perdure.Holder) standing {
+	switch o := &c.servers[h.Server]; {
+	case h.Incarnation != c.facts.Servers[h.Server].Incarnation, o.gone && !o.assumed:
+		return dead
+	case o.gone, o.suspect:
+		return silent
+	}
+	return alive
+}
+
+// eligible reports whether a server may be given replicas.
+func (c *Core) eligible(server int) bool {
+	p, o := &c.facts.Servers[server], &c.servers[server]
+	return p.Process != "" && !p.Left && !p.Draining && !o.gone && !o.suspect
+}
+
+// missing reports whether a server's next process is awaited.
+func (c *Core) missing() bool {
+	for i := range c.servers {
+		p, o := &c.facts.Servers[i], &c.servers[i]
+		if !p.Left && !p.Draining && (p.Process == "" || o.gone || o.suspect) {
+			return true
+		}
+	}
+	return false
+}
+
+// coming is the revision of the view that the present changes will be in.
+func (c *Core) coming() uint64 { return c.facts.View.Revision + 1 }
+
+// holder makes a server's present process a holder of what it has nothing of yet.
+func (c *Core) holder(server int) perdure.Holder {
+	p := &c.facts.Servers[server]
+	return perdure.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: c.coming()}
+}
+
+// members returns a shard's chain, in memory of its own.
+func members(sv *perdure.ShardView) []perdure.Holder {
+	chain := make([]perdure.Holder, 0, sv.Replicas()+1)
+	for i := range sv.Replicas() {
+		chain = append(chain, sv.Replica(i))
+	}
+	return chain
+}
+
+func serversOf(chain []perdure.Holder) []int {
+	servers := make([]int, len(chain))
+	for i := range chain {
+		servers[i] = chain[i].Server
+	}
+	return servers
+}
+
+// hold counts a shard's replicas, with the joining one, for or against their
+// servers.
+func (c *Core) hold(shard int, by int) {
+	sv := &c.facts.View.Shards[shard]
+	one := func(server int) {
+		c.layout[server].Replicas += by
+		if by > 0 {
+			c.held[server][shard] = struct{}{}
+		} else {
+			delete(c.held[server], shard)
+		}
+	}
+	for i := range sv.Replicas() {
+		one(sv.Replica(i).Server)
+	}
+	if sv.Joining != nil {
+		one(sv.Joining.Server)
+	}
+	if sv.Server >= 0 {
+		c.layout[sv.Server].Heads += by
+	}
+}
+
+// change gives a shard another view. Its followers are not to be changed in place:
+// older views share them.
+func (c *Core) change(shard int, next perdure.ShardView) {
+	c.hold(shard, -1)
+	c.facts.View.Shards[shard] = next
+	c.hold(shard, 1)
+	c.open[shard] = struct{}{}
+	c.dirty, c.uneven = true, true
+}
+
+// enter begins a shard's next epoch with another chain. Where updates are
+// acknowledged before all have them, a new head lacks some: its base is to be
+// learnt. What the present epoch lost stays told until it has been carried out.
+func (c *Core) enter(shard int, chain []perdure.Holder) {
+	next := c.facts.View.Shards[shard]
+	headless := next.Holder != chain[0]
+	if c.ready(shard) {
+		next.Lost, next.Base = false, nil
+	}
+	if headless && c.facts.Job.Recovery.Eager() {
+		next.Lost, next.Base = true, nil
+	}
+	if j := next.Joining; j != nil && slices.Contains(chain, *j) {
+		next.Joining = nil
+	}
+	next.Holder, next.Followers = chain[0], nil
+	if len(chain) > 1 {
+		next.Followers = slices.Clone(chain[1:])
+	}
+	next.Epoch++
+	c.change(shard, next)
+}
+
+// ready reports whether a shard's head serves: whatever it had when the epoch
+// began, all members have.
+func (c *Core) ready(shard int) bool {
+	st := c.shardStatus(shard)
+	return st != nil && st.Ready
+}
+
+// lookAt has the shards of a server looked at again.
+func (c *Core) lookAt(server int) {
+	for s := range c.held[server] {
+		c.open[s] = struct{}{}
+	}
+	c.stirred, c.uneven = true, true
+}
+
+// chains takes every shard's next step: whoever died leaves its chain, whoever has
+// caught up joins it, and where replicas are missing or to move, others begin to
+// join.
+func (c *Core) chains() {
+	if !c.stirred || !c.placed() {
+		return
+	}
+	c.stirred = false
+	var fates fates
+	for _, s := range sorted(c.open) {
+		c.shrink(s, &fates)
+	}
+	c.tellFates(&fates)
+	if c.facts.Failed != "" {
+		return
+	}
+	if len(fates.lost) > 0 && !c.replaceLost(fates.lost) {
+		return
+	}
+	for i := range c.layout {
+		c.layout[i].Open = c.eligible(i)
+	}
+	whole := !c.missing()
+	for _, s := range sorted(c.open) {
+		if c.grow(s, whole || c.facts.Job.NoReplace) {
+			delete(c.open, s)
+		}
+	}
+	if whole && len(c.open) == 0 {
+		c.rebalance()
+	}
+}
+
+func sorted(set map[int]struct{}) []int { return slices.Sorted(maps.Keys(set)) }
+
+// fates gathers what happened to chains in one step.
+type fates struct {
+	dropped map[int]int // by server: from how many chains
+	heads   int         // how many of the chains have another head
+	lost    []int       // shards that nobody has the rows of
+	last    []int       // the servers that had them
+}
+
+// shrink drops from a shard's chain who is dead, and who is only silent if
+// somebody else has the rows.
+func (c *Core) shrink(shard int, f *fates) {
+	sv := &c.facts.View.Shards[shard]
+	if j := sv.Joining; j != nil && c.standing(j) != alive {
+		next := *sv
+		next.Joining = nil
+		c.change(shard, next)
+	}
+	chain := members(sv)
+	how := make([]standing, len(chain))
+	fresh, isFresh := c.facts.Fresh[perdure.ShardID(shard)]
+	serves, waits := false, false
+	for i := range chain {
+		how[i] = c.standing(&chain[i])
+		if i == 0 && c.lost[perdure.ShardID(shard)] {
+			how[i] = dead
+		}
+		if !isFresh || chain[i].Since != fresh {
+			serves = serves || how[i] == alive
+			waits = waits || how[i] == silent
+		}
+	}
+	if !serves && !waits {
+		f.lost = append(f.lost, shard)
+		f.last = append(f.last, serversOf(chain)...)
+		return
+	}
+	var stay []perdure.Holder
+	for i := range chain {
+		if how[i] == alive || how[i] == silent && !serves {
+			stay = append(stay, chain[i])
+			continue
+		}
+		if f.dropped == nil {
+			f.dropped = map[int]int{}
+		}
+		f.dropped[chain[i].Server]++
+	}
+	if len(stay) == len(chain) {
+		return
+	}
+	if stay[0] != chain[0] {
+		f.heads++
+	}
+	delete(c.lost, perdure.ShardID(shard))
+	if !slices.ContainsFunc(stay, func(h perdure.Holder) bool { return h.Since == fresh }) {
+		c.settleFresh(shard)
+	}
+	c.enter(shard, stay)
+}
+
+// settleFresh forgets that a shard's newest member may lack something. That alone
+// is not worth a new view: a coordinator that does not know it finds out again.
+func (c *Core) settleFresh(shard int) {
+	if _, there := c.facts.Fresh[perdure.ShardID(shard)]; there {
+		c.facts.Fresh = maps.Clone(c.facts.Fresh)
+		delete(c.facts.Fresh, perdure.ShardID(shard))
+	}
+}
+
+// tellFates reports what happened to chains, and ends a job whose rows are lost
+// for good.
+func (c *Core) tellFates(f *fates) {
+	for _, server := range slices.Sorted(maps.Keys(f.dropped)) {
+		c.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, f.dropped[server])
+	}
+	if len(f.lost) == 0 || c.facts.Job.Recovery.Copies() == 1 {
+		return
+	}
+	slices.Sort(f.last)
+	names := []string{}
+	for _, server := range slices.Compact(f.last) {
+		names = append(names, target(Server, server))
+	}
+	c.fail("the last replicas of %s were on %s: their rows are lost; start the job again with a longer chain than %s",
+		shards(f.lost), strings.Join(names, ", "), c.facts.Job.Recovery)
+}
+
+func shards(list []int) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("shard %d", list[0])
+	}
+	return fmt.Sprintf("shard %d and %d more", list[0], len(list)-1)
+}
+
+// fail ends the job for a reason that is beyond repair.
+func (c *Core) fail(why string, args ...any) {
+	text := fmt.Sprintf(why, args...)
+	if at := c.facts.View.Durable; at > 0 {
+		text += fmt.Sprintf(", or go on from clock %d with perdure train --resume RUN", at)
+	}
+	c.facts.Failed, c.dirty = text, true
+	c.event("failed", "", "%s", text)
+}
+
+// grow takes a shard's next step towards the chain that it should have. It
+// reports whether there is nothing left to do.
+func (c *Core) grow(shard int, refill bool) (settled bool) {
+	sv := &c.facts.View.Shards[shard]
+	ready := c.ready(shard) && (!sv.Lost || sv.Base != nil)
+	_, fresh := c.facts.Fresh[perdure.ShardID(shard)]
+	if fresh && ready {
+		c.settleFresh(shard)
+		fresh = false
+	}
+	if j := sv.Joining; j != nil {
+		if !fresh && (!sv.Lost || sv.Base != nil) && c.joined(shard, j) {
+			c.promote(shard)
+		}
+		return false
+	}
+	if leaver := c.leaver(shard); leaver >= 0 {
+		if ready && !fresh {
+			c.enter(shard, slices.DeleteFunc(members(sv), func(h perdure.Holder) bool { return h.Server == leaver }))
+		}
+		return false
+	}
+	short := sv.Replicas() < c.facts.Job.Recovery.Copies()
+	if short && refill || c.draining(sv) {
+		if to := placement.Choose(c.layout, serversOf(members(sv))); to >= 0 {
+			c.join(shard, to)
+			return false
+		}
+	}
+	return ready && !fresh && !short && !c.draining(sv)
+}
+
+// join lets a server begin to copy a shard.
+func (c *Core) join(shard, server int) {
+	next := c.facts.View.Shards[shard]
+	h := c.holder(server)
+	next.Joining = &h
+	c.change(shard, next)
+}
+
+// joined reports whether the replica that joins a shard has caught up, in the
+// shard's present epoch.
+func (c *Core) joined(shard int, j *perdure.Holder) bool {
+	st := c.statusOf(shard, j)
+	return st != nil && st.Joined && st.Since == j.Since
+}
+
+// promote makes the replica that joins a shard its new tail. Until the head has
+// said that it is ready so, the new tail may lack what was committed meanwhile.
+func (c *Core) promote(shard int) {
+	j := *c.facts.View.Shards[shard].Joining
+	chain := append(members(&c.facts.View.Shards[shard]), j)
+	if !c.facts.Job.Recovery.Eager() {
+		c.facts.Fresh = maps.Clone(c.facts.Fresh)
+		if c.facts.Fresh == nil {
+			c.facts.Fresh = map[perdure.ShardID]uint64{}
+		}
+		c.facts.Fresh[perdure.ShardID(shard)] = j.Since
+	}
+	c.enter(shard, chain)
+}
+
+// draining reports whether a member of a shard's chain wants to leave.
+func (c *Core) draining(sv *perdure.ShardView) bool {
+	return slices.ContainsFunc(members(sv), func(h perdure.Holder) bool { return c.facts.Servers[h.Server].Draining })
+}
+
+// leaver returns the member that a shard's chain can do without and that should
+// leave it, -1 if there is none: one that is draining, where there are enough others
+// or nobody could take its place; else one too many, after a move.
+func (c *Core) leaver(shard int) int {
+	sv := &c.facts.View.Shards[shard]
+	if sv.Replicas() < 2 {
+		return -1
+	}
+	chain := serversOf(members(sv))
+	surplus := len(chain) > c.facts.Job.Recovery.Copies()
+	for _, server := range chain {
+		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain) < 0) {
+			return server
+		}
+	}
+	if !surplus {
+		return -1
+	}
+	return placement.Surplus(c.layout, chain, c.facts.Job.Recovery.Eager())
+}
+
+// rebalance begins a few moves that make the servers' loads more equal. Of
+// eager chains heads stay where they are: a new head lacks what was acknowledged.
+func (c *Core) rebalance() {
+	if !c.uneven || c.complete {
+		return
+	}
+	layout := placement.Layout{
+		Servers: slices.Clone(c.layout), Heads: !c.facts.Job.Recovery.Eager(),
+		Held: func(server int) []int {
+			return slices.DeleteFunc(sorted(c.held[server]), func(s int) bool { return c.facts.View.Shards[s].Joining != nil })
+		},
+		Chain: func(shard int) []int { return serversOf(members(&c.facts.View.Shards[shard])) },
+	}
+	for range maxMoves {
+		m, ok := layout.Move()
+		if !ok {
+			c.uneven = len(c.open) > 0 // who moves may have others move
+			return
+		}
+		c.event("moved", target(Server, m.To), "shard %d moves from server:%d to server:%d", m.Shard, m.From, m.To)
+		c.join(m.Shard, m.To)
+		layout.Servers[m.From].Replicas--
+		layout.Servers[m.To].Replicas++
+	}
+}

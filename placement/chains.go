@@ -1,0 +1,251 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Server is what placement knows of a server. Servers are numbered by their index.
+type Server struct {
+	Zone     string // the failure domain that it is in
+	Open     bool   // it may be given more replicas
+	Replicas int    // that it holds, or is getting
+	Heads    int    // of chains
+}
+
+// Chains spreads the replicas of a job's shards over its servers, of which each
+// has a zone: result[s] is shard s's chain, copies servers or as many as there are.
+// Heads are as Assign has them. Followers are spread so that servers have equal
+// numbers of replicas, and so that all others share in what one server's death
+// leaves to do. No chain has two servers of one zone while another zone has one
+// that is not in it.
+func Chains(shards, copies int, zones []string) [][]int {
+	n := len(zones)
+	servers := make([]Server, n)
+	for i := range servers {
+		servers[i] = Server{Zone: zones[i], Open: true}
+	}
+	heads := Assign(shards, n)
+	for _, h := range heads {
+		servers[h].Replicas++
+		servers[h].Heads++
+	}
+	chains := make([][]int, shards)
+	shared := make([]int, n) // how many shards of the present head each server follows
+	next := make([]int, n)   // and of how many it would be the next head
+	for s, h := range heads {
+		if s > 0 && heads[s-1] != h {
+			clear(shared)
+			clear(next)
+		}
+		chain := []int{h}
+		for len(chain) < min(copies, n) {
+			x := best(servers, chain, func(a, b int) int {
+				return cmp.Or(
+					cmp.Compare(shared[a], shared[b]),
+					cmp.Compare(servers[a].Replicas, servers[b].Replicas),
+					cmp.Compare((a-h+n)%n, (b-h+n)%n),
+				)
+			})
+			chain = append(chain, x)
+			servers[x].Replicas++
+			shared[x]++
+		}
+		slices.SortStableFunc(chain[1:], func(a, b int) int { return cmp.Compare(next[a], next[b]) })
+		if len(chain) > 1 {
+			next[chain[1]]++
+		}
+		chains[s] = chain
+	}
+	level(chains, servers)
+	return chains
+}
+
+// level moves followers for as long as that makes servers more equal.
+func level(chains [][]int, servers []Server) {
+	held := make([][]int, len(servers))
+	for s, chain := range chains {
+		for _, x := range chain {
+			held[x] = append(held[x], s)
+		}
+	}
+	layout := Layout{
+		Servers: servers,
+		Held:    func(server int) []int { return held[server] },
+		Chain:   func(shard int) []int { return chains[shard] },
+	}
+	for {
+		m, ok := layout.Move()
+		if !ok {
+			return
+		}
+		chain := chains[m.Shard]
+		chain[slices.Index(chain, m.From)] = m.To
+		at := slices.Index(held[m.From], m.Shard)
+		held[m.From] = slices.Delete(held[m.From], at, at+1)
+		at, _ = slices.BinarySearch(held[m.To], m.Shard)
+		held[m.To] = slices.Insert(held[m.To], at, m.Shard)
+		servers[m.From].Replicas--
+		servers[m.To].Replicas++
+	}
+}
+
+// best returns the open server outside a chain that is in the zone of as few of
+// its members as possible, and of those the least by order; -1 if there is none.
+func best(servers []Server, chain []int, order func(a, b int) int) int {
+	found, conflicts := -1, 0
+	for x := range servers {
+		if !servers[x].Open || slices.Contains(chain, x) {
+			continue
+		}
+		c := 0
+		for _, member := range chain {
+			if servers[member].Zone == servers[x].Zone {
+				c++
+			}
+		}
+		if found < 0 || c < conflicts || c == conflicts && order(x, found) < 0 {
+			found, conflicts = x, c
+		}
+	}
+	return found
+}
+
+// Choose returns the server that is to hold one more replica of a shard: an open
+// one that is not in its chain, in another zone if there is one, with as few
+// replicas as possible; -1 if there is none.
+func Choose(servers []Server, chain []int) int {
+	return best(servers, chain, func(a, b int) int { return cmp.Compare(servers[a].Replicas, servers[b].Replicas) })
+}
+
+// Surplus returns the server that a chain with a replica too many is to do
+// without: one whose zone others are in, with as many replicas as possible, and if
+// all else is equal neither the head nor the newest. The head stays in any case if
+// keepHead says so. The chain has two members or more.
+func Surplus(servers []Server, chain []int, keepHead bool) int {
+	last := len(chain) - 1
+	order := append(slices.Clone(chain[1:last]), chain[0], chain[last])
+	if keepHead {
+		order = chain[1:]
+	}
+	found := order[0]
+	for _, x := range order[1:] {
+		if cmp.Or(
+			cmp.Compare(zonesWithout(servers, chain, x), zonesWithout(servers, chain, found)),
+			cmp.Compare(servers[x].Replicas, servers[found].Replicas),
+		) > 0 {
+			found = x
+		}
+	}
+	return found
+}
+
+// zonesWithout counts the zones of a chain's members but one.
+func zonesWithout(servers []Server, chain []int, without int) int {
+	n := 0
+	for i, x := range chain {
+		if x == without {
+			continue
+		}
+		first := true
+		for _, y := range chain[:i] {
+			first = first && (y == without || servers[y].Zone != servers[x].Zone)
+		}
+		if first {
+			n++
+		}
+	}
+	return n
+}
+
+// Move is one replica's way from a server to another.
+type Move struct {
+	Shard, From, To int
+}
+
+// Layout is where replicas are.
+type Layout struct {
+	Servers []Server
+	Held    func(server int) []int // the shards of which a server holds a replica, in order
+	Chain   func(shard int) []int  // the servers of a shard's chain, in order
+	Heads   bool                   // heads may move, too
+}
+
+// Move returns the next move that makes things better, if there is one: that
+// brings a shard into one more zone, or else makes the numbers of two servers'
+// replicas more equal, which differ by two or more, and leaves no shard in fewer
+// zones. So whoever makes one move after the other comes to an end.
+func (l *Layout) Move() (Move, bool) {
+	if m, ok := l.spread(); ok {
+		return m, true
+	}
+	from, to := make([]int, 0, len(l.Servers)), make([]int, 0, len(l.Servers))
+	for x, s := range l.Servers {
+		if s.Replicas > 0 {
+			from = append(from, x)
+		}
+		if s.Open {
+			to = append(to, x)
+		}
+	}
+	replicas := func(a, b int) int { return cmp.Compare(l.Servers[a].Replicas, l.Servers[b].Replicas) }
+	slices.SortStableFunc(to, replicas)
+	slices.SortStableFunc(from, func(a, b int) int { return replicas(b, a) })
+	for _, t := range to {
+		for _, f := range from {
+			if l.Servers[f].Replicas < l.Servers[t].Replicas+2 {
+				break
+			}
+			if s := l.toMove(f, t); s >= 0 {
+				return Move{s, f, t}, true
+			}
+		}
+	}
+	return Move{}, false
+}
+
+// spread finds a shard with two replicas in one zone and a server in another.
+func (l *Layout) spread() (Move, bool) {
+	if !slices.ContainsFunc(l.Servers, func(s Server) bool { return s.Zone != l.Servers[0].Zone }) {
+		return Move{}, false
+	}
+	for f := range l.Servers {
+		for _, s := range l.Held(f) {
+			chain := l.Chain(s)
+			if len(chain) < 2 || chain[0] == f && !l.Heads || zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
+				continue // nobody else is in its zone
+			}
+			t := Choose(l.Servers, chain)
+			if t >= 0 && !slices.ContainsFunc(chain, func(x int) bool { return l.Servers[x].Zone == l.Servers[t].Zone }) {
+				return Move{s, f, t}, true
+			}
+		}
+	}
+	return Move{}, false
+}
+
+// toMove returns the shard whose replica best moves between two servers, -1 if none
+// may. A head moves where that makes the numbers of heads more equal, if it may.
+func (l *Layout) toMove(from, to int) int {
+	found, most := -1, 0
+	for _, s := range l.Held(from) {
+		chain := l.Chain(s)
+		gain := 0
+		if chain[0] == from {
+			next := to
+			if len(chain) > 1 {
+				next = chain[1]
+			}
+			gain = l.Servers[from].Heads - l.Servers[next].Heads - 1
+		}
+		if slices.Contains(chain, to) || chain[0] == from && !l.Heads || found >= 0 && gain <= most {
+			continue
+		}
+		after := append(slices.Clone(chain), to)
+		if zonesWithout(l.Servers, after, from) < zonesWithout(l.Servers, chain, -1) {
+			continue
+		}
+		found, most = s, gain
+	}
+	return found
+}
