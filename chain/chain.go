@@ -109,7 +109,8 @@ type Replica[E any] struct {
 	given     uint64 // the last that was given to be applied
 	begun     uint64 // end when the epoch began, or a predecessor's when it was greeted
 	has       bool   // there is a state: not of a joiner before its snapshot
-	asked     perdure.Epoch
+	asked     perdure.Epoch // the newest in which a predecessor has greeted
+	reaches   uint64        // where its log ended then
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
 
@@ -175,8 +176,12 @@ func (r *Replica[E]) Has() bool { return r.has }
 func (r *Replica[E]) Joined() bool { return r.joined }
 
 // Serving reports whether all that the replica had when the epoch began is
-// committed, and applied.
+// committed, and applied; and so is what its predecessor had: who was the tail until
+// now may have committed what a new one has still to get.
 func (r *Replica[E]) Serving() bool {
+	if !r.cfg.Head && (r.asked != r.cfg.Epoch || r.given < r.reaches) {
+		return false
+	}
 	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.greeted || r.cfg.Periodic)
 }
 
@@ -276,14 +281,16 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 
 func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
-		r.asked = m.Epoch // it knows a newer view: answered when it has come here, too
+		r.asked, r.reaches = m.Epoch, m.Pos // it knows a newer view: answered when it has come here, too
 	}
 	if m.Epoch != r.cfg.Epoch || r.cfg.Head {
 		return
 	}
 	switch m.Kind {
 	case Follow:
-		r.asked = m.Epoch
+		if r.asked != m.Epoch {
+			r.asked, r.reaches = m.Epoch, m.Pos
+		}
 		r.have()
 	case Entry:
 		if r.has && m.Pos == r.end+1 {

@@ -60,7 +60,9 @@ func (sh *shard) renew(n shardName) {
 	clear(sh.acks)
 	clear(sh.prompt)
 	sh.out = sh.newPushes()
-	sh.renewed = true
+	if sh.renewed = true; sh.intake != nil {
+		sh.makeSubs(true)
+	}
 	sh.pred = nil
 	if sh.log != nil {
 		sh.shared = sh.log.End() // what was sent to the former successor may be queued still
@@ -241,9 +243,7 @@ func (sh *shard) parsed(f *wire.Frame, v any) bool {
 func (sh *shard) addTable(spec perdure.TableSpec) {
 	sh.parts = append(sh.parts, newPart(&sh.job, spec, perdure.TableID(len(sh.parts)), sh.id))
 	sh.intake.SetTwoStep(sh.job.TwoStep(sh.specs()))
-	if sh.ready {
-		sh.makeSubs(sh.fromBefore())
-	}
+	sh.makeSubs(sh.fromBefore())
 }
 
 // specs returns what the shard's tables are.
@@ -312,7 +312,6 @@ func (sh *shard) propose() (news bool) {
 // begin serves those who open the shard, from now on. It needs sh.mu.
 func (sh *shard) begin() {
 	sh.ready = true
-	sh.makeSubs(sh.fromBefore())
 	sh.followSlots()
 	p := &sh.proposed
 	p.tables, p.end = len(sh.parts), sh.end

@@ -248,8 +248,8 @@ func (sh *shard) receive(in *incoming) {
 	sh.cut, sh.end, sh.segments = head.Cut, head.End, head.Segments
 	clear(sh.logged)
 	sh.out = sh.newPushes()
-	sh.makeSubs(true)
 	sh.renewed = true
+	sh.makeSubs(true)
 	sh.log.Restored(in.pos)
 	sh.carryOut()
 	sh.s.notify()

@@ -135,8 +135,10 @@ func (c *Cluster) Spares(host string) bool {
 	for i := range facts.View.Shards {
 		sv := &facts.View.Shards[i]
 		left := false
+		fresh, isFresh := facts.Fresh[perdure.ShardID(i)]
 		for j := range sv.Replicas() {
-			left = left || lives(sv.Replica(j))
+			h := sv.Replica(j)
+			left = left || lives(h) && !(isFresh && h.Since == fresh)
 		}
 		if !left {
 			return false
@@ -219,6 +221,10 @@ func (c *Cluster) start(host string) {
 	c.wg.Go(func() {
 		err := run(ctx)
 		if p.dead.Load() || ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, perdure.ErrFenced) {
+			c.Kill(host, 0) // its supervisor starts the next
 			return
 		}
 		if err != nil && !errors.Is(err, perdure.ErrStopped) {
