@@ -235,6 +235,9 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return nil
 	}
 	sh := s.shard(f)
+	if sh == nil && f.Kind == wire.KindSnapshot {
+		return errNotWanted // its sender must not wait for an answer
+	}
 	if sh == nil {
 		return nil
 	}
@@ -267,7 +270,7 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		wire.KindBase, wire.KindPassCut, wire.KindLevel:
 		sh.fromPredecessor(c, f)
 	case wire.KindSnapshot:
-		sh.piece(c, f)
+		return sh.piece(c, f)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
 	}

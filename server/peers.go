@@ -15,6 +15,7 @@ import (
 type peer struct {
 	s       *Server
 	addr    string
+	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
 	copying chan struct{} // capacity 1: one snapshot at a time
 	box     outbox        // of the goroutine that receives
@@ -45,7 +46,7 @@ func (s *Server) peerAt(addr string) *peer {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peer{s: s, addr: addr, cancel: cancel, copying: make(chan struct{}, 1)}
+	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: make(chan struct{}, 1)}
 	s.peers[addr] = p
 	link := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Hello: s.hello,

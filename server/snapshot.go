@@ -92,12 +92,12 @@ func (sh *shard) sendSnapshot(p *peer, name shardName) error {
 
 	s := sh.s
 	begin := time.Now()
-	tc, err := transport.Call(s.ctx, s.cfg.Network, p.addr, s.hello())
+	tc, err := transport.Call(p.ctx, s.cfg.Network, p.addr, s.hello())
 	if err != nil {
 		return err
 	}
 	defer tc.Close()
-	defer context.AfterFunc(s.ctx, func() { tc.Close() })()
+	defer context.AfterFunc(p.ctx, func() { tc.Close() })()
 	w := &pieces{sh: sh, tc: tc, snap: snap}
 	if err := snap.write(w); err != nil {
 		return err
@@ -200,12 +200,16 @@ type incoming struct {
 	bytes  int64
 }
 
+// errNotWanted ends the connection of a snapshot that is not of the shard's present
+// life, or that another one has overtaken.
+var errNotWanted = errors.New("server: the snapshot is not wanted")
+
 // piece takes a piece of a snapshot.
-func (sh *shard) piece(c *conn, f *wire.Frame) {
+func (sh *shard) piece(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() || sh.place.config.Head {
-		return
+		return errNotWanted
 	}
 	in := sh.incoming
 	if f.Part == 0 && (in == nil || in.from != c) {
@@ -214,7 +218,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) {
 		sh.log.Unrestored()
 	}
 	if in == nil || in.from != c || in.part != f.Part {
-		return
+		return errNotWanted
 	}
 	in.part++
 	if len(f.Body) > 0 {
@@ -228,6 +232,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) {
 		c.send(have) // its sender need not wait until it is read
 		sh.s.wg.Go(func() { sh.receive(in) })
 	}
+	return nil
 }
 
 // receive makes the shard what a snapshot says.
