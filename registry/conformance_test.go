@@ -250,6 +250,8 @@ func testOneHolder(t *testing.T, open clients, _ func()) {
 	must(t, l.Release())
 	l = acquire(t, a)
 	refused(open(t))
+	must(t, open(t).Close()) // which gives back nothing of others
+	save(t, l, "one", 0)
 	must(t, a.Close())
 	<-l.Done()
 }

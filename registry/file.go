@@ -69,18 +69,25 @@ func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 	return r, nil
 }
 
-// read returns what the file holds, and makes it durable: whoever has renamed
-// the file may have died before the sync of its folder, and what has been read
-// must not be taken back by a power cut.
+// read returns what the file holds, durably.
 func (r *File) read() (doc []byte, revision uint64, err error) {
-	doc, revision, err = r.peek()
-	if err != nil {
+	if doc, revision, err = r.peek(); err != nil {
 		return nil, 0, err
 	}
-	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
-		return nil, 0, fmt.Errorf("registry: %w", err)
+	if err := r.settle(); err != nil {
+		return nil, 0, err
 	}
 	return doc, revision, nil
+}
+
+// settle makes what was read durable: whoever has renamed the file may have died
+// before the sync of its folder, and what has been read must not be taken back
+// by a power cut.
+func (r *File) settle() error {
+	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	return nil
 }
 
 // peek returns what the file holds, perhaps not durable yet.
@@ -134,16 +141,15 @@ func (r *File) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) 
 		if err := usable(ctx, r.closed); err != nil {
 			return nil, 0, err
 		}
-		_, revision, err := r.peek()
+		doc, revision, err := r.peek()
 		if err == nil && revision > after {
-			// A file that somebody has put back meanwhile is waited out.
-			var doc []byte
-			if doc, revision, err = r.read(); err == nil && revision > after {
-				return doc, revision, nil
-			}
+			err = r.settle()
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, 0, err
+		case revision > after:
+			return doc, revision, nil
 		}
 		select {
 		case <-tick.C:

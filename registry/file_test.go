@@ -55,7 +55,13 @@ func TestCrashAtEveryStep(t *testing.T) {
 			// what is still there when the power fails afterwards.
 			if seed%2 == 0 {
 				fsys.FailAfter(0)
-				_, _, err := open(t, fsys, "registry").Load(t.Context())
+				successor := &File{fsys: fsys, path: "registry"} // opening it reads too
+				var err error
+				if seed%4 == 0 {
+					_, _, err = successor.Watch(t.Context(), 0)
+				} else {
+					_, _, err = successor.Load(t.Context())
+				}
 				must(t, err)
 				read, err := fsys.ReadFile("registry")
 				must(t, err)
@@ -176,6 +182,12 @@ func TestSaveOtherwise(t *testing.T) {
 	_, err = l.Save(t.Context(), []byte("other"), 0)
 	wantError(t, "another Save", err, ErrConflict)
 	wantDoc(t, r, "one", 1)
+
+	left = 2 // the temporary file
+	_, err = l.Save(t.Context(), []byte("one"), 1)
+	wantError(t, "Save", err, errStumbled)
+	_, err = l.Save(t.Context(), []byte("one"), 0)
+	wantError(t, "a Save over an older revision", err, ErrConflict)
 }
 
 func TestFullDisk(t *testing.T) {
