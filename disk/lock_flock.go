@@ -35,12 +35,20 @@ func lockFile(path, holder string) (Lock, error) {
 		}
 		return nil, both(err, f.Close())
 	}
-	// Who has the lock is told for people only. A full disk must not keep it from
-	// its next holder, and a line that is cut off is none.
-	if f.Truncate(0) == nil {
-		_, _ = f.WriteString(holder + "\n")
-	}
+	name(f, holder)
 	return flock{f, path}, nil
+}
+
+// name writes the holder's line into a lock file. It is for people only, so a full
+// disk must not keep the lock from its next holder; the line goes over the older
+// one, which needs no room. Where it cannot be written, nobody is named.
+func name(f *os.File, holder string) {
+	line := holder + "\n"
+	size := int64(len(line))
+	if _, err := f.WriteAt([]byte(line), 0); err != nil {
+		size = 0
+	}
+	_ = f.Truncate(size) // what is behind the line is not read
 }
 
 // holderOf reads the line of the process that has a lock file locked.

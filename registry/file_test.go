@@ -331,7 +331,7 @@ func TestWithoutLocks(t *testing.T) {
 // TestNamesOfHolders: a lock file names its holder, whatever version wrote it,
 // and one that is damaged names nobody.
 func TestNamesOfHolders(t *testing.T) {
-	unknown := "which has not written who it is"
+	unknown := "it has not written who it is"
 	for line, want := range map[string]string{
 		someone.line():                      someone.String(),
 		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",

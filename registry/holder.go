@@ -50,5 +50,5 @@ func nameOf(line string) string {
 	case n == 1 && line == fmt.Sprint(h.PID):
 		return fmt.Sprintf("pid %d", h.PID)
 	}
-	return "which has not written who it is"
+	return "it has not written who it is"
 }

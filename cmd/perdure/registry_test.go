@@ -127,7 +127,7 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	for _, c := range all {
 		if c != serving[0] {
-			c.refused(t, `in use by another process: (pid \d+ on|which has not written)`)
+			c.refused(t, `in use by another process: (pid \d+ on|it has not written)`)
 		}
 	}
 	serving[0].kill(t)
