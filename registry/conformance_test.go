@@ -173,17 +173,19 @@ func testCopies(t *testing.T, open clients, _ func()) {
 func testManyWriters(t *testing.T, open clients, _ func()) {
 	r := open(t)
 	l := acquire(t, r)
-	errs := make([]error, 8)
+	const writers = 8
+	var errs [writers]error
+	var revisions [writers]uint64
 	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() { _, errs[i] = l.Save(t.Context(), []byte{byte(i)}, 0) })
+	for i := range writers {
+		wg.Go(func() { revisions[i], errs[i] = l.Save(t.Context(), []byte{byte(i)}, 0) })
 	}
 	wg.Wait()
 	won := 0
 	for i, err := range errs {
 		if err == nil {
 			won++
-			wantDoc(t, r, string([]byte{byte(i)}), 1)
+			wantDoc(t, r, string([]byte{byte(i)}), revisions[i])
 		} else {
 			wantError(t, "losing", err, ErrConflict)
 		}
@@ -313,11 +315,13 @@ func heard(ctx context.Context, r Registry, after uint64) string {
 func testWatch(t *testing.T, open clients, _ func()) {
 	a, b := open(t), open(t)
 	l := acquire(t, a)
+	var at uint64
 	for i, r := range []Registry{a, b} {
-		previous := uint64(i)
-		got := make(chan string, 1)
+		got, previous := make(chan string, 1), at
 		go func() { got <- heard(t.Context(), r, previous) }()
-		want := fmt.Sprintf("doc %d at %d, <nil>", i, save(t, l, fmt.Sprintf("doc %d", i), previous))
+		doc := fmt.Sprintf("doc %d", i)
+		at = save(t, l, doc, previous)
+		want := fmt.Sprintf("%s at %d, <nil>", doc, at)
 		if got := <-got; got != want {
 			t.Errorf("waiting heard %s; want %s", got, want)
 		}
@@ -326,13 +330,13 @@ func testWatch(t *testing.T, open clients, _ func()) {
 		}
 	}
 	must(t, l.Release()) // nobody needs a lease, or a holder, to watch
-	if got := heard(t.Context(), b, 1); got != "doc 1 at 2, <nil>" {
-		t.Errorf("heard %s", got)
+	if got, want := heard(t.Context(), b, at-1), fmt.Sprintf("doc 1 at %d, <nil>", at); got != want {
+		t.Errorf("heard %s; want %s", got, want)
 	}
-	for _, after := range []uint64{2, 3} {
+	for _, after := range []uint64{at, at + 1} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		if got := heard(ctx, b, after); got != " at 0, context deadline exceeded" {
-			t.Errorf("of revision 2 heard %s who has %d", got, after)
+			t.Errorf("of revision %d heard %s who has %d", at, got, after)
 		}
 		cancel()
 	}
@@ -342,25 +346,37 @@ func testWatchOrder(t *testing.T, open clients, _ func()) {
 	const last = 100
 	a := open(t)
 	l := acquire(t, a)
+	watchers := []Registry{a, open(t), open(t)}
+	news := make([]map[string]uint64, len(watchers))
 	var wg sync.WaitGroup
-	for _, r := range []Registry{a, open(t), open(t)} {
+	for i, r := range watchers {
+		news[i] = map[string]uint64{}
 		wg.Go(func() {
-			for at := uint64(0); at < last; {
-				doc, revision, err := r.Watch(t.Context(), at)
-				if err != nil || revision <= at || string(doc) != fmt.Sprint(revision) {
-					t.Errorf("after %d heard %q at %d, %v", at, doc, revision, err)
+			at, doc := uint64(0), ""
+			for doc != fmt.Sprint(last) {
+				b, revision, err := r.Watch(t.Context(), at)
+				if err != nil || revision <= at {
+					t.Errorf("after %s at %d heard %s at %d, %v", doc, at, b, revision, err)
 					return
 				}
-				at = revision
+				at, doc = revision, string(b)
+				news[i][doc] = at
 			}
 		})
 	}
-	for i := range uint64(last) {
-		if revision := save(t, l, fmt.Sprint(i+1), i); revision != i+1 {
-			t.Errorf("revision %d after %d", revision, i)
-		}
+	saved, at := map[string]uint64{}, uint64(0)
+	for i := 1; i <= last; i++ {
+		at = save(t, l, fmt.Sprint(i), at)
+		saved[fmt.Sprint(i)] = at
 	}
 	wg.Wait()
+	for _, heard := range news {
+		for doc, revision := range heard {
+			if saved[doc] != revision {
+				t.Errorf("heard %s at %d, which was saved at %d", doc, revision, saved[doc])
+			}
+		}
+	}
 }
 
 func testWatchEnds(t *testing.T, open clients, _ func()) {

@@ -33,7 +33,7 @@ type Registry interface {
 // closed, when its holder dies, or when the registry takes it away.
 type Lease interface {
 	// Save replaces the document if its revision is still previous, and returns
-	// the new revision, which is higher. The document is durable when Save
+	// the new revision, which is higher, by one or more. It is durable when Save
 	// returns. A revision that is not previous gives ErrConflict, a lease that
 	// has ended ErrLost: nothing was saved. After any other error the old
 	// document or the new one is there, whole, and the same Save may be tried
