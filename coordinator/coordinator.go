@@ -59,6 +59,7 @@ type Coordinator struct {
 
 	// The loop's own.
 	core       *membership.Core
+	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	members    map[*member]struct{}
 	supervisor *member
@@ -96,13 +97,18 @@ func Run(ctx context.Context, cfg Config) error {
 	return c.Run(ctx)
 }
 
-// New reads the registry and prepares a coordinator. Nothing is served before Run.
+// New takes the registry's lease, which closing the registry gives back, reads
+// the registry and prepares a coordinator. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = defaultTick
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
+	}
+	lease, err := cfg.Registry.Acquire(ctx, registry.Self())
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	doc, revision, err := cfg.Registry.Load(ctx)
 	if err != nil {
@@ -121,7 +127,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, inbox: make(chan func(), inboxSize),
-		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), revision: revision,
+		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		members: map[*member]struct{}{}, progressed: -1,
 	}
 	if revision == 0 {
@@ -136,7 +142,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 }
 
 // Run serves until ctx or the job ends (perdure.ErrStopped), or the registry
-// fails.
+// fails or takes the lease away.
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.wg.Wait()
@@ -154,6 +160,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-c.lease.Done():
+			return fmt.Errorf("coordinator: %w", registry.ErrLost)
 		case f := <-c.inbox:
 			f()
 		case <-tick.C:
@@ -270,12 +278,12 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	for try := 1; ; try++ {
-		revision, err := c.cfg.Registry.Save(ctx, doc, c.revision)
+		revision, err := c.lease.Save(ctx, doc, c.revision)
 		if err == nil {
 			c.revision = revision
 			return nil
 		}
-		if errors.Is(err, registry.ErrConflict) || try == saveTries || ctx.Err() != nil {
+		if errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || try == saveTries || ctx.Err() != nil {
 			return fmt.Errorf("coordinator: %w", err)
 		}
 		if try == 1 {

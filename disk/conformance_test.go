@@ -174,6 +174,28 @@ func TestWriteFile(t *testing.T) {
 	})
 }
 
+func TestLock(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		name := path.Join(root, "lock")
+		held, err := fsys.(Locker).Lock(name, "me")
+		must(t, err)
+		must(t, held.Held())
+		_, err = fsys.(Locker).Lock(name, "you")
+		var locked *LockedError
+		if !errors.Is(err, ErrLocked) || !errors.As(err, &locked) || *locked != (LockedError{name, "me"}) {
+			t.Errorf("a second lock gives %v", err)
+		}
+		other, err := fsys.(Locker).Lock(path.Join(root, "other"), "you")
+		must(t, err)
+		must(t, other.Close())
+		must(t, held.Close())
+		held, err = fsys.(Locker).Lock(name, "you")
+		must(t, err)
+		must(t, held.Held())
+		must(t, held.Close())
+	})
+}
+
 func TestTemporaryOf(t *testing.T) {
 	for _, name := range []string{"a", ".a.tmp", "a.1-2.tmp", ".a.1-2.tmpx", ".a.1.tmp", "..1-2.tmp"} {
 		if final, ok := TemporaryOf(name); ok {

@@ -5,42 +5,76 @@ package disk
 import (
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
 )
 
-// lockFile takes an flock, which the kernel gives back however the process
-// ends. The file stays when the lock is released: removing it would let two
-// processes hold locks of two files of one name.
-func lockFile(path string) (io.Closer, error) {
+// maxHolder bounds what is read of a holder's line, in bytes.
+const maxHolder = 256
+
+// flock is a lock that the kernel gives back however the process ends.
+type flock struct {
+	f    *os.File
+	path string
+}
+
+// lockFile takes an flock. The file stays when the lock is released: removing it
+// would let two processes hold locks of two files of one name.
+func lockFile(path, holder string) (Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, wrap(err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = fmt.Errorf("%w, %s", ErrLocked, holder(f))
+			err = &LockedError{Path: path, Holder: holderOf(f)}
+		} else {
+			err = fmt.Errorf("disk: lock %s: %w", path, err)
 		}
-		return nil, both(fmt.Errorf("disk: lock %s: %w", path, err), f.Close())
+		return nil, both(err, f.Close())
 	}
-	err = f.Truncate(0)
-	if err == nil {
-		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
-	}
-	if err != nil {
-		return nil, both(wrap(err), f.Close())
-	}
-	return f, nil
+	name(f, holder)
+	return flock{f, path}, nil
 }
 
-// holder names the process that a held lock file was written by.
-func holder(f *os.File) string {
-	var b [24]byte
-	n, _ := f.ReadAt(b[:], 0) // what cannot be read is said below
-	if pid := strings.TrimSpace(string(b[:n])); pid != "" {
-		return "pid " + pid
+// name writes the holder's line into a lock file. It is for people only, so a full
+// disk must not keep the lock from its next holder; the line goes over the older
+// one, which needs no room. Where it cannot be written, nobody is named.
+func name(f *os.File, holder string) {
+	line := holder + "\n"
+	size := int64(len(line))
+	if _, err := f.WriteAt([]byte(line), 0); err != nil {
+		size = 0
 	}
-	return "which has not written its pid yet"
+	_ = f.Truncate(size) // what is behind the line is not read
 }
+
+// holderOf reads the line of the process that has a lock file locked.
+func holderOf(f *os.File) string {
+	var b [maxHolder]byte
+	n, _ := f.ReadAt(b[:], 0) // what cannot be read is not told
+	line, _, whole := strings.Cut(string(b[:n]), "\n")
+	if !whole {
+		return ""
+	}
+	return line
+}
+
+func (l flock) Held() error {
+	ours, err := l.f.Stat()
+	if err != nil {
+		return wrap(err)
+	}
+	now, err := os.Stat(l.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(ours, now):
+		return fmt.Errorf("disk: lock %s: %w", l.path, errReplaced)
+	case err != nil:
+		return wrap(err)
+	}
+	return nil
+}
+
+func (l flock) Close() error { return wrap(l.f.Close()) }

@@ -4,25 +4,62 @@ package disk
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"strings"
 	"testing"
 )
 
-func TestLock(t *testing.T) {
+// What a dead holder has left in the file is no obstacle, whatever it is.
+func TestLockFileOfADeadHolder(t *testing.T) {
 	name := path.Join(t.TempDir(), "lock")
-	locker := OS().(Locker)
-	must(t, os.WriteFile(name, []byte("1234567890 of a holder that died"), 0o666))
-	held, err := locker.Lock(name)
+	for _, left := range []string{"", "1234567890\n", "half a li", strings.Repeat("\x00\n", 4096)} {
+		must(t, os.WriteFile(name, []byte(left), 0o666))
+		held, err := OS().(Locker).Lock(name, "me")
+		must(t, err)
+		wantFile(t, OS(), name, "me\n")
+		must(t, held.Close())
+	}
+}
+
+// A line that is not whole, or not there, names nobody.
+func TestHolderOfALock(t *testing.T) {
+	name := path.Join(t.TempDir(), "lock")
+	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
-	if _, err := locker.Lock(name); !errors.Is(err, ErrLocked) ||
-		!strings.HasSuffix(err.Error(), fmt.Sprintf("%s: locked by another process, pid %d", name, os.Getpid())) {
-		t.Errorf("a second lock gives %v", err)
+	for content, want := range map[string]string{
+		"":                                    "",
+		"me\n":                                "me",
+		"me":                                  "",
+		"one\ntwo\n":                          "one",
+		"\x00\x00":                            "",
+		strings.Repeat("x", maxHolder) + "\n": "",
+	} {
+		must(t, os.WriteFile(name, []byte(content), 0o666))
+		_, err := OS().(Locker).Lock(name, "you")
+		var locked *LockedError
+		if !errors.As(err, &locked) || *locked != (LockedError{name, want}) {
+			t.Errorf("with %q in the file a second lock gives %v", content, err)
+		}
 	}
 	must(t, held.Close())
-	held, err = locker.Lock(name)
+}
+
+// A lock whose file was removed or replaced keeps nobody out, and says so.
+func TestLockFileReplaced(t *testing.T) {
+	name := path.Join(t.TempDir(), "lock")
+	held, err := OS().(Locker).Lock(name, "me")
 	must(t, err)
+	must(t, held.Held())
+	must(t, os.Remove(name))
+	gone := held.Held()
+	second, err := OS().(Locker).Lock(name, "you")
+	must(t, err)
+	replaced := held.Held()
+	if gone == nil || replaced == nil || strings.Contains(gone.Error()+replaced.Error(), "\n") {
+		t.Errorf("the file was removed: %v; replaced: %v", gone, replaced)
+	}
 	must(t, held.Close())
+	must(t, second.Held())
+	must(t, second.Close())
 }

@@ -2,11 +2,10 @@
 
 package disk
 
-import "io"
-
 type noLock struct{}
 
+func (noLock) Held() error  { return nil }
 func (noLock) Close() error { return nil }
 
 // lockFile locks nothing: this system has no flock.
-func lockFile(string) (io.Closer, error) { return noLock{}, nil }
+func lockFile(path, holder string) (Lock, error) { return noLock{}, nil }

@@ -21,7 +21,8 @@ var ErrCrashed = errors.New("the disk has crashed")
 // Memory is a file system in memory that can crash. It keeps apart what is
 // durable and what is not: the bytes of a file since its last Sync, and the
 // creations, renames and removals in a folder since its last SyncDir. Folders
-// are durable once made. Safe for concurrent use.
+// are durable once made. Its locks are no files; they are of one process, and so
+// end when it dies, by Crash or FailAfter(0). Safe for concurrent use.
 //
 // Its steps are the operations that change something: MkdirAll, Create, Write,
 // Sync, Rename, Remove and SyncDir. A test that crashes at every step runs with
@@ -35,6 +36,7 @@ type Memory struct {
 	dead   bool
 	boot   int   // counts crashes: files opened before one are dead
 	limit  int64 // bytes in all files; 0: none
+	locks  map[string]*memLock
 }
 
 type memDir struct {
@@ -67,7 +69,7 @@ type inode struct {
 
 // NewMemory returns an empty file system with the folders "/" and ".".
 func NewMemory() *Memory {
-	m := &Memory{dirs: map[string]*memDir{}}
+	m := &Memory{dirs: map[string]*memDir{}, locks: map[string]*memLock{}}
 	m.mkdir("/")
 	m.mkdir(".")
 	return m
@@ -87,6 +89,8 @@ func (m *Memory) FailAfter(n int) {
 	m.dead, m.failAt = false, 0
 	if n > 0 {
 		m.failAt = m.steps + n
+	} else {
+		clear(m.locks)
 	}
 }
 
@@ -107,6 +111,7 @@ func (m *Memory) Crash(rng *rand.Rand) {
 	defer m.mu.Unlock()
 	m.dead, m.failAt = false, 0
 	m.boot++
+	clear(m.locks)
 	seen := map[*inode]bool{}
 	for _, name := range slices.Sorted(maps.Keys(m.dirs)) {
 		d := m.dirs[name]
@@ -348,6 +353,48 @@ func (m *Memory) SyncDir(dir string) error {
 		return failed("sync", dir, fs.ErrNotExist)
 	}
 	d.durable, d.pending = maps.Clone(d.entries), nil
+	return nil
+}
+
+// memLock is held while it is the one in m.locks.
+type memLock struct {
+	m            *Memory
+	path, holder string
+}
+
+// Lock implements Locker.
+func (m *Memory) Lock(filePath, holder string) (Lock, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.alive(); err != nil {
+		return nil, failed("lock", filePath, err)
+	}
+	l := &memLock{m, path.Clean(filePath), holder}
+	if other := m.locks[l.path]; other != nil {
+		return nil, &LockedError{Path: filePath, Holder: other.holder}
+	}
+	m.locks[l.path] = l
+	return l, nil
+}
+
+func (l *memLock) Held() error {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if err := l.m.alive(); err != nil {
+		return failed("lock", l.path, err)
+	}
+	if l.m.locks[l.path] != l {
+		return failed("lock", l.path, errReplaced)
+	}
+	return nil
+}
+
+func (l *memLock) Close() error {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if l.m.locks[l.path] == l {
+		delete(l.m.locks, l.path)
+	}
 	return nil
 }
 

@@ -152,6 +152,33 @@ func TestNothingWorksAfterTheStepThatFails(t *testing.T) {
 	}
 }
 
+func TestLocksEndWithTheirProcess(t *testing.T) {
+	for what, die := range map[string]func(m *Memory){
+		"power cut":       func(m *Memory) { m.Crash(seeded(1)) },
+		"process's death": func(m *Memory) { m.FailAfter(0) },
+	} {
+		m := NewMemory()
+		held, err := m.Lock("lock", "me")
+		must(t, err)
+		m.FailAfter(1)
+		if err := m.MkdirAll("a"); !errors.Is(err, ErrCrashed) {
+			t.Fatal(err)
+		}
+		_, err = m.Lock("lock", "you")
+		if !errors.Is(err, ErrCrashed) || !errors.Is(held.Held(), ErrCrashed) {
+			t.Errorf("on a disk that has crashed Lock gives %v, Held gives %v", err, held.Held())
+		}
+		die(m)
+		next, err := m.Lock("lock", "you")
+		must(t, err)
+		if held.Held() == nil {
+			t.Errorf("a lock outlives a %s", what)
+		}
+		must(t, held.Close())
+		must(t, next.Held())
+	}
+}
+
 func TestFullDisk(t *testing.T) {
 	m := NewMemory()
 	put(t, m, "old", "12345")

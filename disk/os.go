@@ -14,13 +14,37 @@ import (
 // Locker is what a file system offers that can keep other processes out.
 type Locker interface {
 	// Lock takes the exclusive lock of the file at path, which it makes if need
-	// be, until the returned Closer is closed or the process dies. A lock that
-	// another holds gives ErrLocked at once, naming the holder's process.
-	Lock(path string) (io.Closer, error)
+	// be, until the Lock is closed or the process dies. holder is one line that
+	// tells others who has it. A lock that another has gives a LockedError at once.
+	Lock(path, holder string) (Lock, error)
 }
 
-// ErrLocked is returned by Lock while somebody else holds the lock.
+// Lock is a lock that is held. Closing it gives it back.
+type Lock interface {
+	io.Closer
+	// Held returns an error once the lock keeps nobody out any more, because its
+	// file was removed or replaced: others would lock another file.
+	Held() error
+}
+
+// LockedError is returned by Locker.Lock while somebody else has the lock. It is
+// ErrLocked.
+type LockedError struct {
+	Path   string
+	Holder string // the holder's line, as it is; "" where it could not be read
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("disk: lock %s: %v (%q)", e.Path, ErrLocked, e.Holder)
+}
+
+// Unwrap makes the error ErrLocked.
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// ErrLocked is wrapped by every LockedError.
 var ErrLocked = errors.New("locked by another process")
+
+var errReplaced = errors.New("the lock file was removed or replaced")
 
 var errAcrossFolders = errors.New("not within one folder")
 
@@ -122,7 +146,9 @@ func syncDir(dir string) error {
 	return wrap(both(err, d.Close()))
 }
 
-func (osFS) Lock(path string) (io.Closer, error) { return lockFile(filepath.FromSlash(path)) }
+func (osFS) Lock(path, holder string) (Lock, error) {
+	return lockFile(filepath.FromSlash(path), holder)
+}
 
 type osFile struct{ f *os.File }
 

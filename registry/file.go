@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure/disk"
 )
@@ -28,77 +28,70 @@ const (
 	revisionPrefix = "revision "
 )
 
-// Errors of a registry file, beside disk.ErrLocked while another process has it.
+// Errors of a registry file.
 var (
 	// ErrCorrupt is wrapped when the file was truncated or changed.
 	ErrCorrupt = disk.ErrCorrupt
 	// ErrNewerVersion is wrapped when the file's format is not known here yet.
 	ErrNewerVersion = disk.ErrNewerVersion
-
-	errClosed = errors.New("registry: closed")
 )
 
-type file struct {
-	fsys disk.FS
-	path string
+// defaultPoll is how often a file is looked at, as often as a coordinator looks
+// at everything else.
+const defaultPoll = 100 * time.Millisecond
 
-	mu     sync.Mutex // guards what is below, and the file among this registry's users
-	lock   io.Closer  // nil on a file system without locks
-	closed bool
+// File is a registry in a file, seen by one client.
+type File struct {
+	// Poll is how often Watch looks for what other processes have saved, and a
+	// lease at its lock; 0: 100 ms. Set it before anything else is called.
+	Poll time.Duration
+
+	fsys   disk.FS
+	path   string
+	closed chan struct{}
+	checks sync.WaitGroup // goroutines that look at a lease's lock
+
+	mu    sync.Mutex // guards lease, and keeps saves apart
+	lease *fileLease // nil: this client has none
 }
 
 // OpenFile opens the registry in the file at path, which the first Save makes.
-// On a file system with locks it holds the lock of path + ".lock" until Close,
-// and refuses with disk.ErrLocked, naming the holder, while another process has
-// it. On one without, its user sees to it that there is one writer.
-func OpenFile(fsys disk.FS, filePath string) (Registry, error) {
-	r := &file{fsys: fsys, path: filePath}
+// Its lease is the lock of path + ".lock". On a file system without locks (see
+// disk.Locker) its user sees to it that there is one client.
+func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 	if err := fsys.MkdirAll(path.Dir(filePath)); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	if l, ok := fsys.(disk.Locker); ok {
-		lock, err := l.Lock(filePath + ".lock")
-		if err != nil {
-			return nil, fmt.Errorf("registry: %w", err)
-		}
-		r.lock = lock
-	}
-	_, _, err := r.read()
-	if err == nil && r.lock != nil {
-		err = r.removeTemporaries()
-	}
-	if err != nil {
-		_ = r.Close() // the reason is err
+	r := &File{fsys: fsys, path: filePath, closed: make(chan struct{})}
+	if _, _, err := r.read(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// removeTemporaries deletes what writers of this file left behind when they
-// died. Only the lock's holder may: any other's writer may be alive.
-func (r *file) removeTemporaries() error {
-	dir, base := path.Dir(r.path), path.Base(r.path)
-	names, err := r.fsys.List(dir)
-	if err != nil {
-		return fmt.Errorf("registry: %w", err)
+// read returns what the file holds, durably.
+func (r *File) read() (doc []byte, revision uint64, err error) {
+	if doc, revision, err = r.peek(); err != nil {
+		return nil, 0, err
 	}
-	for _, name := range names {
-		if final, ok := disk.TemporaryOf(name); ok && final == base {
-			if err := r.fsys.Remove(path.Join(dir, name)); err != nil {
-				return fmt.Errorf("registry: %w", err)
-			}
-		}
+	if err := r.settle(); err != nil {
+		return nil, 0, err
+	}
+	return doc, revision, nil
+}
+
+// settle makes what was read durable: whoever has renamed the file may have died
+// before the sync of its folder, and what has been read must not be taken back
+// by a power cut.
+func (r *File) settle() error {
+	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
+		return fmt.Errorf("registry: %w", err)
 	}
 	return nil
 }
 
-// read returns what the file holds, and makes it durable first: a process that
-// died, or a Save that failed, may have renamed the file and not synced its
-// folder, and what has been read must not be taken back by a power cut.
-func (r *file) read() (doc []byte, revision uint64, err error) {
-	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
-		return nil, 0, fmt.Errorf("registry: %w", err)
-	}
+// peek returns what the file holds, perhaps not durable yet.
+func (r *File) peek() (doc []byte, revision uint64, err error) {
 	sealed, err := r.fsys.ReadFile(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -132,59 +125,57 @@ func decode(sealed []byte) (doc []byte, revision uint64, err error) {
 	return doc, revision, nil
 }
 
-func (r *file) usable(ctx context.Context) error {
-	if r.closed {
-		return errClosed
-	}
-	return ctx.Err()
-}
-
-func (r *file) Load(ctx context.Context) ([]byte, uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(ctx); err != nil {
+// Load implements Registry.
+func (r *File) Load(ctx context.Context) ([]byte, uint64, error) {
+	if err := usable(ctx, r.closed); err != nil {
 		return nil, 0, err
 	}
 	return r.read()
 }
 
-func (r *file) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(ctx); err != nil {
-		return 0, err
+// Watch implements Registry. It looks at the file at once, and then every Poll.
+func (r *File) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) {
+	tick := r.ticker()
+	defer tick.Stop()
+	for {
+		if err := usable(ctx, r.closed); err != nil {
+			return nil, 0, err
+		}
+		doc, revision, err := r.peek()
+		if err == nil && revision > after {
+			err = r.settle()
+		}
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case revision > after:
+			return doc, revision, nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.closed:
+		case <-ctx.Done():
+		}
 	}
-	_, revision, err := r.read()
-	if err != nil {
-		return 0, err
-	}
-	if revision != previous {
-		return 0, conflict(revision, previous)
-	}
-	sealed := encode(doc, revision+1)
-	err = disk.WriteFile(r.fsys, r.path, func(w io.Writer) error {
-		_, err := w.Write(sealed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("registry: save: %w", err)
-	}
-	return revision + 1, nil
 }
 
-func conflict(revision, previous uint64) error {
-	return fmt.Errorf("%w: it is at revision %d, not %d", ErrConflict, revision, previous)
+func (r *File) ticker() *time.Ticker {
+	if r.Poll > 0 {
+		return time.NewTicker(r.Poll)
+	}
+	return time.NewTicker(defaultPoll)
 }
 
-func (r *file) Close() error {
+// Close implements Registry.
+func (r *File) Close() error {
 	r.mu.Lock()
+	defer r.checks.Wait()
 	defer r.mu.Unlock()
-	if r.closed {
+	select {
+	case <-r.closed:
 		return nil
+	default:
 	}
-	r.closed = true
-	if r.lock == nil {
-		return nil
-	}
-	return r.lock.Close()
+	close(r.closed)
+	return r.end(r.lease)
 }

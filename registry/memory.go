@@ -3,52 +3,150 @@ package registry
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 )
 
-type memory struct {
+// Memory is a registry that lives as long as its process, seen by one client.
+type Memory struct {
+	shared *shared
+	closed chan struct{}
+	close  func()
+}
+
+// shared is what the clients of one registry in memory have in common.
+type shared struct {
 	mu       sync.Mutex // guards everything below
 	doc      []byte
 	revision uint64
-	closed   bool
+	changed  chan struct{} // closed at the next Save
+	lease    *memoryLease  // nil: nobody has it
 }
 
-// NewMemory returns a registry that lives as long as its process.
-func NewMemory() Registry { return &memory{} }
+type memoryLease struct {
+	client *Memory
+	holder Holder
+	done   chan struct{}
+}
 
-func (r *memory) usable(ctx context.Context) error {
-	if r.closed {
-		return errClosed
+// NewMemory returns the first client of a new registry.
+func NewMemory() *Memory { return (&shared{changed: make(chan struct{})}).client() }
+
+// Another returns another client of the same registry, as another process would
+// be.
+func (r *Memory) Another() *Memory { return r.shared.client() }
+
+func (s *shared) client() *Memory {
+	closed := make(chan struct{})
+	return &Memory{shared: s, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+}
+
+// usable returns why a client with the given closed channel cannot be used.
+func usable(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return ErrClosed
+	default:
+		return ctx.Err()
 	}
-	return ctx.Err()
 }
 
-func (r *memory) Load(ctx context.Context) ([]byte, uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(ctx); err != nil {
+// Load implements Registry.
+func (r *Memory) Load(ctx context.Context) ([]byte, uint64, error) {
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
+	if err := usable(ctx, r.closed); err != nil {
 		return nil, 0, err
 	}
-	return bytes.Clone(r.doc), r.revision, nil
+	return bytes.Clone(r.shared.doc), r.shared.revision, nil
 }
 
-func (r *memory) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(ctx); err != nil {
+// Watch implements Registry.
+func (r *Memory) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) {
+	for {
+		r.shared.mu.Lock()
+		changed := r.shared.changed
+		r.shared.mu.Unlock()
+		doc, revision, err := r.Load(ctx)
+		if err != nil || revision > after {
+			return doc, revision, err
+		}
+		select {
+		case <-changed:
+		case <-r.closed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Acquire implements Registry.
+func (r *Memory) Acquire(ctx context.Context, holder Holder) (Lease, error) {
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
+	if err := usable(ctx, r.closed); err != nil {
+		return nil, err
+	}
+	if l := r.shared.lease; l != nil {
+		return nil, fmt.Errorf("%w: %s", ErrHeld, l.holder)
+	}
+	r.shared.lease = &memoryLease{client: r, holder: holder, done: make(chan struct{})}
+	return r.shared.lease, nil
+}
+
+// Expire takes the lease away from whoever has it, as a service does that has
+// not heard of the holder for too long.
+func (r *Memory) Expire() {
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
+	r.shared.expire()
+}
+
+func (s *shared) expire() {
+	if s.lease != nil {
+		close(s.lease.done)
+		s.lease = nil
+	}
+}
+
+// Close implements Registry.
+func (r *Memory) Close() error {
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
+	if l := r.shared.lease; l != nil && l.client == r {
+		r.shared.expire()
+	}
+	r.close()
+	return nil
+}
+
+func (l *memoryLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
+	s := l.client.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := usable(ctx, l.client.closed); err != nil {
 		return 0, err
 	}
-	if r.revision != previous {
-		return 0, conflict(r.revision, previous)
+	if s.lease != l {
+		return 0, ErrLost
 	}
-	r.doc = bytes.Clone(doc)
-	r.revision++
-	return r.revision, nil
+	if s.revision != previous {
+		return 0, conflict(s.revision, previous)
+	}
+	s.doc = bytes.Clone(doc)
+	s.revision++
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return s.revision, nil
 }
 
-func (r *memory) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
+func (l *memoryLease) Done() <-chan struct{} { return l.done }
+
+func (l *memoryLease) Release() error {
+	s := l.client.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == l {
+		s.expire()
+	}
 	return nil
 }

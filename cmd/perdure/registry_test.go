@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/disk"
+)
+
+// runFolder is the folder of a run that has just been begun.
+func runFolder(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	b, err := json.Marshal(settings{Job: perdurelib.JobSpec{
+		ID: "job", Workload: ownWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
+		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP}, Recovery: perdurelib.Recovery{Kind: perdurelib.RecoverNone},
+	}})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "run.json"), b, 0o666))
+	return dir
+}
+
+// lone is a coordinator's process that no supervisor looks after.
+type lone struct {
+	*exec.Cmd
+	control string // address
+	stderr  *bytes.Buffer
+}
+
+func coordinate(t testing.TB, dir string) lone {
+	t.Helper()
+	cmd, _, stderr := command(t, "coordinator", "--run", dir)
+	c := lone{cmd, "", stderr}
+	for range 2 { // frames, control
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		f, err := l.(*net.TCPListener).File()
+		must(t, err)
+		defer f.Close()
+		c.control = l.Addr().String()
+		must(t, l.Close())
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	must(t, cmd.Start())
+	return c
+}
+
+// serves waits until the coordinator answers.
+func (c lone) serves(t testing.TB) {
+	t.Helper()
+	s, err := control.NewClient(c.control).Status(t.Context())
+	if err != nil || s.Processes[0].PID != c.Process.Pid {
+		t.Fatalf("it does not serve: %v, %s", err, c.stderr)
+	}
+}
+
+// refused waits for the end of a coordinator that must give up in one line.
+func (c lone) refused(t testing.TB, want string) {
+	t.Helper()
+	code := exitCode(t, c.Wait())
+	if errs := c.stderr.String(); code != exitError || strings.Count(errs, "\n") != 1 || !regexp.MustCompile(want).MatchString(errs) {
+		t.Errorf("exit code %d, %q; want %d, one line with %s", code, errs, exitError, want)
+	}
+}
+
+func (c lone) kill(t testing.TB) {
+	t.Helper()
+	must(t, c.Process.Kill())
+	if code := exitCode(t, c.Wait()); code != -1 {
+		t.Errorf("exit code %d of a process that was killed: %s", code, c.stderr)
+	}
+}
+
+// TestTwoCoordinators: one at a time has a run's registry, and a second says who
+// it is, though that one be frozen. What a killed one leaves is no obstacle.
+func TestTwoCoordinators(t *testing.T) {
+	dir := runFolder(t)
+	facts := filepath.Join(dir, "registry", "facts")
+	must(t, os.MkdirAll(filepath.Dir(facts), 0o777))
+	must(t, os.WriteFile(facts+".lock", []byte("1 elsewhere 2100-01-01T00:00:00Z\n"), 0o666)) // of a dead one
+	host, err := os.Hostname()
+	must(t, err)
+	for range 2 {
+		first := coordinate(t, dir)
+		first.serves(t)
+		before, err := os.ReadFile(facts)
+		must(t, err)
+		want := fmt.Sprintf(`^perdure: coordinator: registry: in use by another process: pid %d on %s since 20\S+Z \(%s\)\n$`,
+			first.Process.Pid, regexp.QuoteMeta(host), regexp.QuoteMeta(facts))
+		coordinate(t, dir).refused(t, want)
+		must(t, first.Process.Signal(syscall.SIGSTOP))
+		coordinate(t, dir).refused(t, want)
+		must(t, first.Process.Signal(syscall.SIGCONT))
+		first.serves(t)
+		if after, err := os.ReadFile(facts); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("the facts were %q, and are %q (%v)", before, after, err)
+		}
+		first.kill(t)
+	}
+}
+
+// TestManyCoordinators: of several that begin at once, one serves.
+func TestManyCoordinators(t *testing.T) {
+	dir := runFolder(t)
+	all := make([]lone, 4)
+	for i := range all {
+		all[i] = coordinate(t, dir)
+	}
+	serving := slices.DeleteFunc(slices.Clone(all), func(c lone) bool {
+		_, err := control.NewClient(c.control).Status(t.Context())
+		return err != nil
+	})
+	if len(serving) != 1 {
+		t.Fatalf("%d serve", len(serving))
+	}
+	for _, c := range all {
+		if c != serving[0] {
+			c.refused(t, `in use by another process: (pid \d+ on|it has not written)`)
+		}
+	}
+	serving[0].kill(t)
+}
+
+// TestLostLease: a coordinator whose lock file is taken away ends by itself.
+func TestLostLease(t *testing.T) {
+	dir := runFolder(t)
+	c := coordinate(t, dir)
+	c.serves(t)
+	must(t, os.Remove(filepath.Join(dir, "registry", "facts.lock")))
+	c.refused(t, `this process has no right to write any more`)
+	next := coordinate(t, dir)
+	next.serves(t)
+	next.kill(t)
+}
+
+// TestUnusableRegistry: a registry that cannot be read or written is one line,
+// and stays as it is.
+func TestUnusableRegistry(t *testing.T) {
+	dir := runFolder(t)
+	folder := filepath.Join(dir, "registry")
+	facts := filepath.Join(folder, "facts")
+	c := coordinate(t, dir)
+	c.serves(t)
+	c.kill(t)
+	good, err := os.ReadFile(facts)
+	must(t, err)
+	at := regexp.QuoteMeta(facts) + ": "
+	for what, bad := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"empty":     {nil, at + "damaged: it does not begin with"},
+		"truncated": {good[:len(good)-1], at + "damaged: truncated"},
+		"changed":   {bytes.Replace(good, []byte(`"job"`), []byte(`"jab"`), 1), at + "damaged: checksum mismatch"},
+		"newer":     {disk.Seal("REGISTRY", 2, nil), at + `written by a newer Perdure \(format 2\), this one reads up to 1`},
+		"strange":   {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
+	} {
+		t.Run(what, func(t *testing.T) {
+			must(t, os.WriteFile(facts, bad.content, 0o666))
+			coordinate(t, dir).refused(t, bad.want)
+			if b, err := os.ReadFile(facts); err != nil || !bytes.Equal(b, bad.content) {
+				t.Errorf("it is %q now, %v", b, err)
+			}
+		})
+	}
+	t.Run("no folder", func(t *testing.T) {
+		must(t, os.RemoveAll(folder))
+		must(t, os.WriteFile(folder, nil, 0o666))
+		coordinate(t, dir).refused(t, regexp.QuoteMeta(folder)+": not a directory")
+	})
+	t.Run("not writable", func(t *testing.T) {
+		if os.Getuid() == 0 {
+			t.Skip("the superuser may write anywhere")
+		}
+		must(t, os.RemoveAll(folder))
+		must(t, os.Mkdir(folder, 0o555))
+		coordinate(t, dir).refused(t, regexp.QuoteMeta(facts)+`\.lock: permission denied`)
+	})
+}

@@ -1,0 +1,242 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// asked and answered are an operation of a history, as its client saw it.
+type asked struct {
+	op       string // load, watch, acquire, save, release
+	client   int
+	doc      string // to save
+	previous uint64 // of save; of watch: after
+}
+
+type answered struct {
+	doc      string // loaded
+	revision uint64
+	refused  bool // the lease was held, or the revision was another; of watch: cancelled
+}
+
+// known is the whole of a registry: what one process would keep in three
+// variables.
+type known struct {
+	doc      string
+	revision uint64
+	holder   int // 0: nobody
+}
+
+// model is what a registry promises, one operation at a time.
+var model = porcupine.Model{
+	Init: func() any { return known{} },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(known), input.(asked), output.(answered)
+		switch in.op {
+		case "load":
+			return out.doc == s.doc && out.revision == s.revision, s
+		case "watch":
+			return out.doc == s.doc && out.revision == s.revision && s.revision > in.previous, s
+		case "acquire":
+			if out.refused {
+				return s.holder != 0, s
+			}
+			next := s
+			next.holder = in.client
+			return s.holder == 0, next
+		case "release":
+			next := s
+			next.holder = 0
+			return s.holder == in.client, next
+		}
+		if out.refused {
+			return s.revision != in.previous, s
+		}
+		return s.holder == in.client && s.revision == in.previous && out.revision > s.revision,
+			known{in.doc, out.revision, s.holder}
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
+}
+
+// history notes operations of many clients. Its time is a counter: what has one
+// number less had ended before.
+type history struct {
+	now atomic.Int64
+	mu  sync.Mutex // guards ops
+	ops []porcupine.Operation
+}
+
+// note runs an operation and notes it. An error that is none of refusals fails
+// the test.
+func (h *history) note(t *testing.T, in asked, run func() (answered, error), refusal error) answered {
+	op := porcupine.Operation{ClientId: in.client, Input: in, Call: h.now.Add(1)}
+	out, err := run()
+	op.Return = h.now.Add(1)
+	if out.refused = refusal != nil && errors.Is(err, refusal); err != nil && !out.refused {
+		t.Errorf("%+v: %v", in, err)
+	}
+	if in.op == "watch" && out.refused {
+		return out
+	}
+	op.Output = out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+	return out
+}
+
+func (h *history) load(t *testing.T, r Registry, client int) (revision uint64) {
+	return h.note(t, asked{op: "load", client: client}, func() (answered, error) {
+		doc, revision, err := r.Load(t.Context())
+		return answered{doc: string(doc), revision: revision}, err
+	}, nil).revision
+}
+
+// watch waits for news; when ctx ends there were none, which is no answer.
+func (h *history) watch(ctx context.Context, t *testing.T, r Registry, client int, after uint64) (revision uint64) {
+	return h.note(t, asked{op: "watch", client: client, previous: after}, func() (answered, error) {
+		doc, revision, err := r.Watch(ctx, after)
+		return answered{doc: string(doc), revision: revision}, err
+	}, context.Canceled).revision
+}
+
+// hold is one client's time with the lease: two of its goroutines save at once,
+// now and then over a revision that is old.
+func (h *history) hold(t *testing.T, r Registry, client int, rng *rand.Rand) {
+	var l Lease
+	if h.note(t, asked{op: "acquire", client: client}, func() (out answered, err error) {
+		l, err = r.Acquire(t.Context(), Holder{PID: client})
+		return out, err
+	}, ErrHeld).refused {
+		runtime.Gosched()
+		return
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		doc, stale := fmt.Sprintf("%d by %d", rng.Uint32(), client), rng.IntN(4) == 0
+		wg.Go(func() {
+			previous := h.load(t, r, client)
+			if stale && previous > 0 {
+				previous--
+			}
+			h.note(t, asked{op: "save", client: client, doc: doc, previous: previous}, func() (answered, error) {
+				revision, err := l.Save(t.Context(), []byte(doc), previous)
+				return answered{revision: revision}, err
+			}, ErrConflict)
+		})
+	}
+	wg.Wait()
+	h.note(t, asked{op: "release", client: client}, func() (answered, error) { return answered{}, l.Release() }, nil)
+}
+
+// play has many clients use a registry at once, and returns what they saw.
+func play(t *testing.T, seed uint64, open clients) []porcupine.Operation {
+	const writers, readers, watchers, turns = 3, 2, 2, 12
+	h := &history{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching, wg sync.WaitGroup
+	for client := writers + readers + 1; client <= writers+readers+watchers; client++ {
+		r := open(t)
+		watching.Go(func() {
+			for at := uint64(0); ctx.Err() == nil; {
+				at = h.watch(ctx, t, r, client, at)
+			}
+		})
+	}
+	for client := 1; client <= writers+readers; client++ {
+		r, rng := open(t), rand.New(rand.NewPCG(seed, uint64(client)))
+		wg.Go(func() {
+			for range turns {
+				if client <= writers && rng.IntN(3) > 0 {
+					h.hold(t, r, client, rng)
+				} else {
+					h.load(t, r, client)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	watching.Wait()
+	return h.ops
+}
+
+const checking = 30 * time.Second
+
+// TestLinearizable: whatever many clients do at once, what each saw is what it
+// would have seen had they taken turns.
+func TestLinearizable(t *testing.T) {
+	for _, s := range subjects() {
+		t.Run(s.name, func(t *testing.T) {
+			conflicts, saves, refusals, news := 0, 0, 0, 0
+			for seed := range uint64(8) {
+				open, _ := s.make(t)
+				h := play(t, seed, open)
+				for _, op := range h {
+					in, out := op.Input.(asked), op.Output.(answered)
+					switch {
+					case in.op == "save" && out.refused:
+						conflicts++
+					case in.op == "save":
+						saves++
+					case out.refused:
+						refusals++
+					case in.op == "watch":
+						news++
+					}
+				}
+				if r := porcupine.CheckOperationsTimeout(model, h, checking); r != porcupine.Ok {
+					t.Errorf("seed %d: %v: a history of %d operations is not linearizable", seed, r, len(h))
+				}
+			}
+			t.Logf("%d saves, %d conflicts, %d refused leases, %d times news", saves, conflicts, refusals, news)
+			if saves == 0 || conflicts == 0 || news == 0 {
+				t.Error("not everything was tried")
+			}
+		})
+	}
+}
+
+// TestHistoriesThatAreWrong: the check finds one answer that was changed, of
+// every kind.
+func TestHistoriesThatAreWrong(t *testing.T) {
+	memory := subjects()[0]
+	kinds := map[string]int{}
+	for seed := range uint64(4) {
+		open, _ := memory.make(t)
+		h := play(t, seed, open)
+		for i, op := range h {
+			in, out := op.Input.(asked), op.Output.(answered)
+			switch {
+			case in.op == "load":
+				out.revision++
+			case in.op == "acquire":
+				continue // a refusal more or less may well be right
+			case out.refused:
+				out = answered{revision: in.previous + 1}
+			case in.op == "save":
+				out = answered{refused: true}
+			default:
+				continue
+			}
+			wrong := append([]porcupine.Operation(nil), h...)
+			wrong[i].Output = out
+			kinds[fmt.Sprint(in.op, out.refused)]++
+			if porcupine.CheckOperationsTimeout(model, wrong, checking) != porcupine.Illegal {
+				t.Errorf("seed %d: operation %d, %+v, cannot be answered %+v", seed, i, in, out)
+			}
+		}
+	}
+	if len(kinds) != 3 {
+		t.Errorf("only these were changed: %v", kinds)
+	}
+}
