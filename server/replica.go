@@ -166,6 +166,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 		sh.took(g, sh.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
 	}
+	sh.applyAll() // so that every replica has applied the same when it hears of the fact
 	sh.takeFact(f)
 	sh.s.notify() // somebody waits for it
 	return false

@@ -157,14 +157,7 @@ func (sh *shard) pump() {
 		sh.acknowledge() // what is staged meanwhile
 		return
 	}
-	least := sh.intake.MinClock()
-	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
-		sh.apply(u)
-		if now := sh.intake.MinClock(); now > least {
-			least = now
-			sh.evict(now)
-		}
-	}
+	sh.applyAll()
 	sh.push()
 	if sh.intake.AtCut() && sh.ready && sh.place.config.Head {
 		sh.saving = true
@@ -173,6 +166,18 @@ func (sh *shard) pump() {
 	}
 	sh.answerWaiting()
 	sh.acknowledge()
+}
+
+// applyAll applies what may be applied. It needs sh.mu.
+func (sh *shard) applyAll() {
+	least := sh.intake.MinClock()
+	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
+		sh.apply(u)
+		if now := sh.intake.MinClock(); now > least {
+			least = now
+			sh.evict(now)
+		}
+	}
 }
 
 // apply changes the rows by an update. Its payloads were checked when they came;
