@@ -46,6 +46,7 @@ type chainServer struct {
 	holds    bool // nothing reaches it from its predecessor, or goes from it to its successor
 	lags     bool // it does not apply what is committed
 	moves    bool // it answers the next update with Moved
+	unready  bool // it answers no Open
 	replicas []*replica
 	conns    []*chainConn
 	got      map[wire.Kind]int
@@ -347,6 +348,9 @@ func (c *chained) pass() {
 // spread copies a shard's log one hop down its chain and applies what the tail has.
 func (c *chained) spread(shard int) {
 	sv := &c.view.Shards[shard]
+	if head := c.servers[sv.Server]; c.job.Recovery.Eager() && !head.dead && !head.unready {
+		head.replicas[shard].apply(head, len(head.replicas[shard].log))
+	}
 	chain := []*chainServer{}
 	for i := range sv.Replicas() {
 		s := c.servers[sv.Replica(i).Server]
@@ -359,12 +363,9 @@ func (c *chained) spread(shard int) {
 		to.log = append(to.log, from.log[len(to.log):]...)
 	}
 	committed := len(chain[len(chain)-1].replicas[shard].log)
-	for i, s := range chain {
-		r := s.replicas[shard]
-		if end := min(len(r.log), committed); c.job.Recovery.Eager() && i == 0 {
-			r.apply(s, len(r.log))
-		} else if !s.lags {
-			r.apply(s, end)
+	for _, s := range chain {
+		if r := s.replicas[shard]; !s.lags && !s.unready {
+			r.apply(s, min(len(r.log), committed))
 		}
 	}
 }
@@ -408,7 +409,8 @@ func (r *replica) apply(s *chainServer, end int) {
 }
 
 // staged returns how many of a slot's clocks are in the log whole.
-func (r *replica) staged(slot perdure.Slot) (n perdure.Clock) {
+func (r *replica) staged(slot perdure.Slot) perdure.Clock {
+	n := r.intake.Applied()[slot]
 	for i := range r.log {
 		if f := &r.log[i]; f.Kind == wire.KindUpdate && f.Slot == slot && f.Parts > 0 {
 			n = max(n, f.Clock+1)
@@ -442,7 +444,7 @@ func (s *chainServer) answer() {
 		id := perdure.ShardID(shard)
 		for _, conn := range s.conns {
 			o := conn.opens[id]
-			if o == nil || o.Generation != s.view.Generation || o.Epoch != s.view.Shards[shard].Epoch || r.done < o.need {
+			if o == nil || o.Generation != s.view.Generation || o.Epoch != s.view.Shards[shard].Epoch || r.done < o.need || s.unready {
 				continue
 			}
 			slot := conn.hello.Index
@@ -526,6 +528,10 @@ func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
 				s.c.Error(err)
 			}
 			r.gets = append(r.gets, g)
+		case wire.KindLoad: // what a slot saves is none of this server's
+			state := s.frame(wire.KindState, f.Shard)
+			state.Request, state.Slot, state.Flags = f.Request, f.Slot, wire.FlagNone
+			_ = conn.Send(state)
 		case wire.KindSync:
 			s.synced = append(s.synced, f.Clock)
 			r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Clock)

@@ -1,11 +1,13 @@
 package worker_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
@@ -360,5 +362,106 @@ func TestWhoMaySpeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.read(table, 2)
+	})
+}
+
+// When the head of a chain that acknowledges early dies, the coordinator is told what
+// it had acknowledged, and the new one is sent what its base does not count.
+func TestEagerHeadDies(t *testing.T) {
+	inChain(t, "asp", "chain:2,async", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.with(1, func(s *chainServer) { s.holds = true })
+		for range 4 {
+			c.step(w, table, 1)
+		}
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.net.Cut("worker:0", "server:0", false)
+		c.step(w, table, 1) // it is not acknowledged
+		c.kill(0)
+		c.with(1, func(s *chainServer) { s.unready = true })
+		c.setView(func(v *perdure.View) {
+			for i := range v.Shards {
+				c.setChain(&v.Shards[i], 1)
+				v.Shards[i].Epoch++
+				v.Shards[i].Lost = true
+			}
+		})
+		<-time.After(time.Second)
+		base := []perdure.Clock{4}
+		c.mu.Lock()
+		acked := c.status[0].Acked
+		c.mu.Unlock()
+		if len(acked) != 2 || acked[0].Epoch != 2 || !slices.Equal([]perdure.Clock{acked[0].Applied, acked[1].Applied}, []perdure.Clock{4, 4}) {
+			t.Fatalf("the coordinator was told %+v", acked)
+		}
+		c.with(1, func(s *chainServer) {
+			s.unready, s.holds = false, false
+			for _, r := range s.replicas {
+				r.intake = consistency.NewIntake(false, base, consistency.Weakened{})
+			}
+		})
+		c.setView(func(v *perdure.View) {
+			for i := range v.Shards {
+				v.Shards[i].Base = base
+			}
+		})
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 1) // four are lost
+		c.with(1, func(s *chainServer) {
+			if want := []perdure.Clock{4, 4}; !slices.Equal(s.clocks, want) {
+				t.Errorf("the new head was sent the updates of clocks %v, want %v", s.clocks, want)
+			}
+		})
+	})
+}
+
+// A chain is rolled back like a shard with one holder. What a process has saved itself
+// it is told without asking, but for what is rolled back.
+func TestChainRollsBack(t *testing.T) {
+	inChain(t, "bsp", "checkpoint:100", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		saved := func(want string) {
+			t.Helper()
+			if b, err := w.LoadState(c.ctx); err != nil || string(b) != want {
+				t.Errorf("LoadState gave %q, %v; want %q", b, err, want)
+			}
+		}
+		saved("")
+		if err := w.SaveState([]byte("mine")); err != nil {
+			t.Fatal(err)
+		}
+		saved("") // the clock is not over
+		c.step(w, table, 1)
+		saved("mine")
+		c.with(1, func(s *chainServer) { s.lags = true })
+		waiting := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(time.Second)
+		c.setView(func(v *perdure.View) {
+			v.Generation++
+			for _, s := range c.servers {
+				for i := range s.replicas {
+					s.replicas[i] = c.newReplica()
+				}
+				s.lags = false
+			}
+		})
+		if err := <-waiting; !errors.Is(err, perdure.ErrRolledBack) {
+			t.Fatalf("Settle gave %v", err)
+		}
+		if clock, err := w.Clock(c.ctx); clock != 0 || err != nil {
+			t.Fatalf("Clock gave %d, %v", clock, err)
+		}
+		saved("")
+		c.read(table, 0)
+		for range 3 {
+			c.step(w, table, 1)
+		}
+		c.read(table, 3)
 	})
 }
