@@ -99,6 +99,7 @@ type Client struct {
 	bounds      bool            // some table's model is vap
 	cacheLeft   int             // bytes that may still be cached
 	state       []byte          // what the program wants saved; nil: nothing
+	saved       []byte          // what has left of it: LoadState need not ask
 	stateDirty  bool            // the next update carries it
 	keptBytes   int64
 	spareLeft   int           // bytes that may still be kept of updates that are safe
@@ -402,7 +403,7 @@ func (c *Client) rollBack() {
 	}
 	clear(c.queue)
 	c.queue = c.queue[:0]
-	c.state, c.stateDirty, c.built, c.held = nil, false, false, false
+	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {

@@ -173,6 +173,9 @@ func (c *Client) buildUpdates() error {
 			t.renew()
 		}
 	}
+	if c.stateDirty {
+		c.saved = c.state
+	}
 	c.stateDirty, c.built = false, true
 	c.stats.sent += int64(len(c.shards))
 	if c.held = c.bounds; !c.held {
@@ -306,6 +309,9 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	defer c.mu.Unlock()
 	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
 		return nil, err
+	}
+	if c.saved != nil { // the replica that would be asked may not have it yet
+		return slices.Clone(c.saved), nil
 	}
 	b := c.newBatch(nil, nil)
 	b.add(c.newGet(wire.KindLoad, nil, c.home(), c.clock))

@@ -220,6 +220,9 @@ func (c *Client) place(p *peer, f *wire.Frame, n int) []byte {
 	if g == nil || g.kind != wire.KindGet || g.dst == nil || g.placer != nil || g.rows.Count == 0 || !g.consecutive() {
 		return nil
 	}
+	if sh := c.shards[g.shard]; sh.reader != p || sh.epoch != f.Epoch {
+		return nil // late, from whom it was asked for before
+	}
 	dim := g.table.spec.Dim
 	b, ok := wire.FloatBytes(g.dst[g.to*dim : (g.to+g.rows.Count)*dim])
 	if !ok || n != wire.AnswerHeaderBytes(c.job.Slots)+len(b) {

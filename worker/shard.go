@@ -49,7 +49,10 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
 	if sv.Replicas() > 0 {
 		lane := int(sh.id) % c.cfg.Connections
-		head, reader = c.peer(route{sv.Addr, lane}), c.peer(route{c.readsFrom(sh, sv).Addr, lane})
+		reader = c.peer(route{c.readsFrom(sh, sv).Addr, lane})
+		if head = reader; !c.cfg.Observer { // who has no updates needs no head
+			head = c.peer(route{sv.Addr, lane})
+		}
 	}
 	if sh.head == head && sh.reader == reader && sh.epoch == sv.Epoch && sh.gen == c.generation {
 		return

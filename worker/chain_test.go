@@ -1,0 +1,564 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+// chained is a job whose coordinator says what a test wants, and whose servers hold
+// the shards as chains, as simply as can be: a member's log is copied hop by hop,
+// and what the tail has is committed and applied. They refuse to be spoken to
+// otherwise than a chain is.
+type chained struct {
+	*testing.T
+	ctx context.Context
+	job perdure.JobSpec
+	net *transport.Memory
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	view    perdure.View
+	told    []transport.Conn // the clients' connections to the coordinator
+	status  map[perdure.Slot]perdure.WorkerStatus
+	servers []*chainServer
+}
+
+// chainServer is one server. A frozen one does not hear of views.
+type chainServer struct {
+	c        *chained
+	index    int
+	dead     bool
+	view     perdure.View
+	frozen   bool // it hears of no views
+	holds    bool // nothing reaches it from its predecessor, or goes from it to its successor
+	lags     bool // it does not apply what is committed
+	moves    bool // it answers the next update with Moved
+	unready  bool // it answers no Open
+	replicas []*replica
+	conns    []*chainConn
+	got      map[wire.Kind]int
+	clocks   []perdure.Clock // of the updates that came, in order
+	synced   []perdure.Clock // of the Syncs that came
+	again    int             // updates that it had already
+	onTick   func()
+}
+
+type chainConn struct {
+	transport.Conn
+	hello wire.Hello
+	opens map[perdure.ShardID]*chainOpen
+}
+
+// chainOpen is an Open, and how much of the log it waits for.
+type chainOpen struct {
+	wire.Header
+	need   int
+	opened bool
+}
+
+type chainGet struct {
+	conn *chainConn
+	wire.Header
+	rows wire.Rows
+}
+
+// replica is what a server has of one shard.
+type replica struct {
+	log    []wire.Frame // entries
+	done   int          // so many of them are applied
+	intake *consistency.Intake
+	parts  []*table.Part
+	seq    uint64
+	gets   []chainGet
+	prompt []perdure.Clock // by slot: at once, until so many clocks are applied
+	owed   []time.Time     // by slot: when to acknowledge; zero: nothing is owed
+}
+
+const (
+	chainHop = 200 * time.Microsecond
+	chainAck = 5 * time.Millisecond
+)
+
+// inChain runs a test in a job of some servers and shards: every shard is a chain of
+// all servers, the first the head.
+func inChain(t *testing.T, model, recovery string, slots, servers, shards int, like transport.MemoryOptions, test func(c *chained)) {
+	t.Helper()
+	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: servers, Shards: shards}
+	var err error
+	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
+		t.Fatal(err)
+	}
+	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
+		c := &chained{T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), status: map[perdure.Slot]perdure.WorkerStatus{}}
+		t.Cleanup(func() { cancel(); c.wg.Wait() })
+		c.view = perdure.View{Revision: 1, Generation: 1, Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots)}
+		for range shards {
+			c.view.Shards = append(c.view.Shards, perdure.ShardView{Epoch: 1})
+			c.setChain(&c.view.Shards[len(c.view.Shards)-1], members(servers)...)
+		}
+		c.listen("coordinator", coordinatorAddr, c.coordinate)
+		for i := range servers {
+			c.addServer(i)
+		}
+		c.wg.Go(c.pass)
+		test(c)
+	})
+}
+
+func members(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+func (c *chained) setChain(sv *perdure.ShardView, servers ...int) {
+	holder := func(i int) perdure.Holder {
+		return perdure.Holder{Server: i, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", i), Since: 1}
+	}
+	sv.Holder, sv.Followers = holder(servers[0]), nil
+	for _, i := range servers[1:] {
+		sv.Followers = append(sv.Followers, holder(i))
+	}
+}
+
+func (c *chained) addServer(i int) {
+	s := &chainServer{c: c, index: i, view: c.view, got: map[wire.Kind]int{}}
+	for range c.job.Shards {
+		s.replicas = append(s.replicas, c.newReplica())
+	}
+	c.servers = append(c.servers, s)
+	host := fmt.Sprintf("server:%d", i)
+	c.listen(host, host+"/1", s.serve)
+}
+
+func (c *chained) newReplica() *replica {
+	return &replica{
+		intake: consistency.NewIntake(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), consistency.Weakened{}),
+		prompt: make([]perdure.Clock, c.job.Slots), owed: make([]time.Time, c.job.Slots),
+	}
+}
+
+// listen serves a host's connections.
+func (c *chained) listen(host, addr string, serve func(conn *chainConn)) {
+	l, err := c.net.Host(host).Listen(addr)
+	if err != nil {
+		c.Fatal(err)
+	}
+	context.AfterFunc(c.ctx, func() { l.Close() })
+	c.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.wg.Go(func() {
+				defer conn.Close()
+				defer context.AfterFunc(c.ctx, func() { conn.Close() })()
+				hello, err := transport.Greet(conn, time.Minute)
+				if err != nil {
+					return
+				}
+				serve(&chainConn{Conn: conn, hello: hello, opens: map[perdure.ShardID]*chainOpen{}})
+			})
+		}
+	})
+}
+
+func (c *chained) welcome(conn *chainConn) {
+	incarnation := perdure.Incarnation(0)
+	if conn.hello.Role == wire.RoleWorker {
+		incarnation = c.view.Slots[conn.hello.Index].Incarnation
+	}
+	_ = conn.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: c.job, Index: conn.hello.Index, Incarnation: incarnation}))
+}
+
+func (c *chained) coordinate(conn *chainConn) {
+	c.mu.Lock()
+	c.welcome(conn)
+	c.told = append(c.told, conn)
+	_ = conn.Send(wire.Control(wire.KindView, c.view))
+	c.mu.Unlock()
+	for {
+		var f wire.Frame
+		if conn.Recv(&f) != nil {
+			return
+		}
+		var spec perdure.TableSpec
+		var st wire.Status
+		switch {
+		case f.Kind == wire.KindTable && wire.ParseControl(&f, &spec) == nil:
+			c.setView(func(v *perdure.View) {
+				if !slices.Contains(v.Tables, spec) {
+					v.Tables = append(v.Tables, spec)
+				}
+			})
+		case f.Kind == wire.KindStatus && wire.ParseControl(&f, &st) == nil:
+			c.mu.Lock()
+			c.status[perdure.Slot(conn.hello.Index)] = *st.Worker
+			c.mu.Unlock()
+		}
+	}
+}
+
+// setView changes the view and tells all.
+func (c *chained) setView(change func(v *perdure.View)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view.Shards, c.view.Tables, c.view.Slots = slices.Clone(c.view.Shards), slices.Clone(c.view.Tables), slices.Clone(c.view.Slots)
+	change(&c.view)
+	c.view.Revision++
+	for _, s := range c.servers {
+		if !s.frozen {
+			s.view = c.view
+		}
+	}
+	for _, conn := range c.told {
+		_ = conn.Send(wire.Control(wire.KindView, c.view)) // some are gone
+	}
+}
+
+// rechain gives shards new chains, in a new epoch.
+func (c *chained) rechain(chain ...int) {
+	c.setView(func(v *perdure.View) {
+		for i := range v.Shards {
+			c.setChain(&v.Shards[i], chain...)
+			v.Shards[i].Epoch++
+		}
+	})
+}
+
+// kill ends a server; what it has still sent does not arrive.
+func (c *chained) kill(i int) {
+	c.net.Kill(fmt.Sprintf("server:%d", i))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.servers[i].dead = true
+}
+
+// with does something to a server.
+func (c *chained) with(i int, f func(s *chainServer)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c.servers[i])
+}
+
+// got returns how many frames of a kind have come to a server.
+func (c *chained) got(i int, kind wire.Kind) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.servers[i].got[kind]
+}
+
+// dial joins as a worker.
+func (c *chained) dial(slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
+	c.Helper()
+	host := fmt.Sprintf("worker:%d", slot)
+	cfg := worker.Config{Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot, Observer: slot < 0}
+	for _, f := range with {
+		f(&cfg)
+	}
+	w, err := worker.Dial(c.ctx, cfg)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { w.Close() })
+	return w
+}
+
+func (c *chained) table(w *worker.Client, change ...func(*perdure.TableSpec)) *worker.Table {
+	c.Helper()
+	spec := perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	for _, f := range change {
+		f(&spec)
+	}
+	t, err := w.Table(c.ctx, spec)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return t
+}
+
+// step adds v to all values and ends the clock.
+func (c *chained) step(w *worker.Client, t *worker.Table, v float32) {
+	c.Helper()
+	if err := t.IncRun(0, slices.Repeat([]float32{v}, rows*dim)); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := w.Clock(c.ctx); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// read reads all values, which must be want.
+func (c *chained) read(t *worker.Table, want float32) {
+	c.Helper()
+	t.Forget()
+	got := make([]float32, rows*dim)
+	if err := t.GetRun(c.ctx, 0, got); err != nil {
+		c.Fatal(err)
+	}
+	for i, v := range got {
+		if v != want {
+			c.Fatalf("value %d is %v, want %v", i, v, want)
+		}
+	}
+}
+
+// pass lets logs be copied, and what is committed be applied, as time passes.
+func (c *chained) pass() {
+	tick := time.NewTicker(chainHop)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		for shard := range c.view.Shards {
+			c.spread(shard)
+		}
+		for _, s := range c.servers {
+			if !s.dead {
+				s.answer()
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// spread copies a shard's log one hop down its chain and applies what the tail has.
+func (c *chained) spread(shard int) {
+	sv := &c.view.Shards[shard]
+	if head := c.servers[sv.Server]; c.job.Recovery.Eager() && !head.dead && !head.unready {
+		head.replicas[shard].apply(head, len(head.replicas[shard].log))
+	}
+	chain := []*chainServer{}
+	for i := range sv.Replicas() {
+		s := c.servers[sv.Replica(i).Server]
+		if chain = append(chain, s); s.dead || s.holds && sv.Replicas() > 1 {
+			return
+		}
+	}
+	for i := len(chain) - 1; i > 0; i-- {
+		from, to := chain[i-1].replicas[shard], chain[i].replicas[shard]
+		to.log = append(to.log, from.log[len(to.log):]...)
+	}
+	committed := len(chain[len(chain)-1].replicas[shard].log)
+	for _, s := range chain {
+		if r := s.replicas[shard]; !s.lags && !s.unready {
+			r.apply(s, min(len(r.log), committed))
+		}
+	}
+}
+
+// apply applies the log up to an entry.
+func (r *replica) apply(s *chainServer, end int) {
+	for len(r.parts) < len(s.view.Tables) {
+		id := len(r.parts)
+		spec := s.view.Tables[id]
+		shard := perdure.ShardID(slices.Index(s.replicas, r))
+		first, n := placement.Range(spec.Rows, s.c.job.Shards, shard)
+		r.parts = append(r.parts, table.New(spec, perdure.TableID(id), s.c.job.Seed, first, n))
+	}
+	for ; r.done < end; r.done++ {
+		f := &r.log[r.done]
+		if f.Kind == wire.KindTick {
+			r.intake.Tick(f.Slot, f.Incarnation, f.Clock)
+		} else {
+			if f.Flags&wire.FlagPrompt != 0 {
+				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Clock+1)
+			}
+			r.intake.Offer(consistency.Part{
+				Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation, Index: int(f.Part), Of: int(f.Parts),
+				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0, Payload: f.Payload,
+			})
+		}
+		if r.owed[f.Slot].IsZero() {
+			r.owed[f.Slot] = time.Now().Add(chainAck)
+		}
+		for u := r.intake.Next(); u != nil; u = r.intake.Next() {
+			r.seq++
+			for _, payload := range u.Parts {
+				for b := wire.ReadBlocks(payload); b.Next(); {
+					if err := r.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
+						s.c.Error(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// staged returns how many of a slot's clocks are in the log whole.
+func (r *replica) staged(slot perdure.Slot) perdure.Clock {
+	n := r.intake.Applied()[slot]
+	for i := range r.log {
+		if f := &r.log[i]; f.Kind == wire.KindUpdate && f.Slot == slot && f.Parts > 0 {
+			n = max(n, f.Clock+1)
+		}
+	}
+	return n
+}
+
+// frame is a frame about a shard as a server sees it.
+func (s *chainServer) frame(kind wire.Kind, shard perdure.ShardID) wire.Frame {
+	return wire.Frame{Header: wire.Header{
+		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[shard].Epoch, Shard: shard, Slot: perdure.NoSlot,
+		Clock: s.replicas[shard].intake.MinClock(),
+	}}
+}
+
+func (s *chainServer) counts(kind wire.Kind, shard perdure.ShardID, conn *chainConn) wire.Frame {
+	f := s.frame(kind, shard)
+	var counts perdure.Counts
+	if conn.hello.Role == wire.RoleWorker {
+		counts = s.replicas[shard].intake.Counts(perdure.Slot(conn.hello.Index))
+		counts.Seen = counts.Applied
+	}
+	f.Payload = wire.AppendCounts(nil, counts)
+	return f
+}
+
+// answer answers what can be answered.
+func (s *chainServer) answer() {
+	for shard, r := range s.replicas {
+		id := perdure.ShardID(shard)
+		for _, conn := range s.conns {
+			o := conn.opens[id]
+			if o == nil || o.Generation != s.view.Generation || o.Epoch != s.view.Shards[shard].Epoch || r.done < o.need || s.unready {
+				continue
+			}
+			slot := conn.hello.Index
+			if !o.opened {
+				o.opened = true
+				_ = conn.Send(s.counts(wire.KindOpened, id, conn))
+			} else if conn.hello.Role == wire.RoleWorker && o.Flags&wire.FlagWrites == 0 && !r.owed[slot].IsZero() &&
+				(!time.Now().Before(r.owed[slot]) || r.intake.Applied()[slot] <= r.prompt[slot] || r.intake.TwoStep()) {
+				r.owed[slot] = time.Time{}
+				_ = conn.Send(s.counts(wire.KindAck, id, conn))
+			}
+		}
+		r.gets = slices.DeleteFunc(r.gets, func(g chainGet) bool {
+			if r.intake.MinClock() < g.Clock || int(g.rows.Table) >= len(r.parts) {
+				return false
+			}
+			f := s.frame(wire.KindRows, id)
+			f.Request = g.Request
+			f.Payload = wire.AppendState(nil, &wire.State{Seq: r.seq, Applied: r.intake.Applied()})
+			values := make([]float32, g.rows.Count*r.parts[g.rows.Table].Spec.Dim)
+			if err := r.parts[g.rows.Table].ReadRows(values, g.rows.First, g.rows.IDs, g.rows.Count); err != nil {
+				s.c.Error(err)
+			}
+			f.Payload = wire.AppendFloats(f.Payload, values)
+			_ = g.conn.Send(f)
+			return true
+		})
+	}
+}
+
+// serve serves one client's connection.
+func (s *chainServer) serve(conn *chainConn) {
+	s.c.mu.Lock()
+	s.c.welcome(conn)
+	s.conns = append(s.conns, conn)
+	s.c.mu.Unlock()
+	for {
+		var f wire.Frame
+		if conn.Recv(&f) != nil {
+			break
+		}
+		s.c.mu.Lock()
+		s.handle(conn, &f)
+		s.c.mu.Unlock()
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.conns = slices.DeleteFunc(s.conns, func(other *chainConn) bool { return other == conn })
+	for _, r := range s.replicas {
+		r.gets = slices.DeleteFunc(r.gets, func(g chainGet) bool { return g.conn == conn })
+	}
+}
+
+func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
+	s.got[f.Kind]++
+	r := s.replicas[f.Shard]
+	if f.Kind == wire.KindOpen {
+		conn.opens[f.Shard] = &chainOpen{Header: f.Header, need: len(r.log)}
+		return
+	}
+	sv := &s.view.Shards[f.Shard]
+	if f.Generation != s.view.Generation || f.Epoch != sv.Epoch {
+		return
+	}
+	o := conn.opens[f.Shard]
+	if o == nil || !o.opened {
+		s.c.Errorf("server %d got a frame of kind %d before it had answered Open", s.index, f.Kind)
+		return
+	}
+	switch f.Kind {
+	case wire.KindUpdate, wire.KindTick:
+		s.write(conn, f)
+	default:
+		if o.Flags&wire.FlagWrites != 0 {
+			s.c.Errorf("server %d got a frame of kind %d from who would only write", s.index, f.Kind)
+		}
+		switch f.Kind {
+		case wire.KindGet:
+			g := chainGet{conn: conn, Header: f.Header}
+			if _, err := wire.ParseRows(f.Payload, &g.rows); err != nil {
+				s.c.Error(err)
+			}
+			r.gets = append(r.gets, g)
+		case wire.KindLoad: // what a slot saves is none of this server's
+			state := s.frame(wire.KindState, f.Shard)
+			state.Request, state.Slot, state.Flags = f.Request, f.Slot, wire.FlagNone
+			_ = conn.Send(state)
+		case wire.KindSync:
+			s.synced = append(s.synced, f.Clock)
+			r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Clock)
+			r.owed[f.Slot] = time.Now()
+		}
+	}
+}
+
+// write takes an update or a tick into the log.
+func (s *chainServer) write(conn *chainConn, f *wire.Frame) {
+	r := s.replicas[f.Shard]
+	switch {
+	case s.view.Shards[f.Shard].Server != s.index:
+		s.c.Errorf("server %d, which is no head, got a frame of kind %d", s.index, f.Kind)
+	case f.Kind == wire.KindTick:
+		if s.onTick != nil {
+			s.onTick()
+		}
+		r.log = append(r.log, *f)
+	case s.moves || f.Clock > r.staged(f.Slot):
+		s.moves = false
+		_ = conn.Send(s.frame(wire.KindMoved, f.Shard))
+	default:
+		s.clocks = append(s.clocks, f.Clock)
+		if f.Clock < r.staged(f.Slot) {
+			s.again++
+		}
+		r.log = append(r.log, *f)
+	}
+}

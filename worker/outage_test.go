@@ -1,0 +1,299 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// A server that takes nothing holds up nobody who talks to others, however much is
+// queued for it: other shards are read, what they are sent arrives, and a view that
+// drops it is taken. What it had not got goes to its successor.
+func TestUnreachableServer(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.setView(func(v *perdure.View) { // shard 1 is not on server 0
+			c.setChain(&v.Shards[1], 1)
+			v.Shards[1].Epoch++
+		})
+		c.read(table, 0)
+		c.net.Cut("worker:0", "server:0", false)
+		const clocks = 20
+		for range clocks {
+			c.step(w, table, 1)
+		}
+		<-time.After(time.Second)
+		c.with(1, func(s *chainServer) {
+			if n := s.replicas[1].intake.Applied()[0]; n != clocks {
+				t.Errorf("of the shard that can be reached %d clocks are applied, want %d", n, clocks)
+			}
+		})
+		table.Forget()
+		if err := table.Get(c.ctx, rows-1, make([]float32, dim)); err != nil {
+			t.Fatal(err)
+		}
+		settled := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(time.Second)
+		if len(settled) != 0 {
+			t.Fatal("it is settled though no server has it")
+		}
+		c.rechain(1)
+		if err := <-settled; err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, clocks)
+	})
+}
+
+// A server that could not be reached for a while gets what was queued meanwhile, in
+// order and once.
+func TestReachedAgain(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		for round := range 5 {
+			c.net.Cut("worker:0", "server:0", false)
+			for range 10 {
+				c.step(w, table, 1)
+			}
+			<-time.After(time.Second)
+			if round%2 == 1 {
+				c.with(0, func(s *chainServer) {
+					for _, conn := range s.conns {
+						conn.Close()
+					}
+				})
+			}
+			c.net.Heal("worker:0", "server:0")
+			if err := w.Settle(c.ctx); err != nil {
+				t.Fatal(err)
+			}
+			c.read(table, float32(10*(round+1)))
+		}
+	})
+}
+
+// lazyHead is a network on which what is sent to server 0 waits, and server 2 cannot
+// be reached at first.
+type lazyHead struct {
+	transport.Network
+	lazy *lazyNetwork
+	late chan struct{} // closed: it can
+}
+
+func (n *lazyHead) Dial(ctx context.Context, addr string) (transport.Conn, error) {
+	if strings.HasPrefix(addr, "server:0") {
+		return n.lazy.Dial(ctx, addr)
+	}
+	if strings.HasPrefix(addr, "server:2") {
+		select {
+		case <-n.late:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return n.Network.Dial(ctx, addr)
+}
+
+// What a slot's former process has done is applied by the replica that is read from
+// without the present one's doing: that it says so is no reason to use the memory
+// again that is still queued for the head.
+func TestMemoryOfOldClocks(t *testing.T) {
+	inChain(t, "asp", "chain:3", 2, 3, 2, transport.MemoryOptions{}, func(c *chained) {
+		save := func(w *worker.Client, says string) {
+			if err := w.SaveState([]byte(says)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Clock(c.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old := c.dial(1) // its state is kept by shard 1, which it reads from server 2
+		for range 5 {
+			save(old, "old")
+		}
+		if err := old.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.net.Kill("worker:1")
+		old.Close()
+		// The next process begins at clock 0, as it would if another shard lacked all that.
+		c.setView(func(v *perdure.View) { v.Slots[1].Incarnation = 2 })
+		net := &lazyHead{Network: c.net.Host("worker:1"), late: make(chan struct{})}
+		net.lazy = &lazyNetwork{Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)), most: 200 * time.Millisecond}
+		w := c.dial(1, func(cfg *worker.Config) { cfg.Network = net })
+		<-time.After(time.Second) // the head is open
+		for clock := range 5 {
+			save(w, fmt.Sprintf("clock %d", clock))
+		}
+		close(net.late)
+		<-time.After(5 * time.Millisecond) // server 2 has spoken
+		for clock := range 5 {
+			save(w, fmt.Sprintf("clock %d", 5+clock))
+		}
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A slot that reads from replicas that die, lag and come back reads its own writes
+// exactly, never less of the others' than before, and in the end all, once.
+func TestChainStorm(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:2", "asp"} {
+		for round := range uint64(2) {
+			chainStorm(t, model, *seed+round)
+		}
+	}
+}
+
+func chainStorm(t *testing.T, model string, seed uint64) {
+	inChain(t, model, "chain:3", dim, 3, 4, transport.MemoryOptions{Breaks: 0.002}, func(c *chained) {
+		const clocks = 20
+		rng := rand.New(rand.NewPCG(seed, 1))
+		over := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { c.disturb(rng, over) })
+		ws := make([]*worker.Client, dim)
+		for slot := range ws {
+			host := c.net.Host(fmt.Sprintf("worker:%d", slot))
+			net := &lazyNetwork{Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))), most: time.Millisecond}
+			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *worker.Config) { cfg.Network = net })
+		}
+		both(dim, func(slot int) {
+			table, err := ws[slot].Table(c.ctx, perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			if err == nil {
+				err = c.iterate(ws[slot], table, slot, clocks, rand.New(rand.NewPCG(seed, uint64(10+slot))))
+			}
+			if err != nil {
+				t.Errorf("-worker.seed=%d, %s: slot %d: %v", seed, model, slot, err)
+			}
+		})
+		close(over)
+		wg.Wait()
+		for _, w := range ws {
+			c.read(c.table(w), clocks)
+		}
+	})
+}
+
+// iterate does clocks, in each of which a slot adds 1 to its column of all rows.
+func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clocks perdure.Clock, rng *rand.Rand) error {
+	delta, got, seen := make([]float32, rows*dim), make([]float32, rows*dim), make([]float32, rows*dim)
+	for i := slot; i < len(delta); i += dim {
+		delta[i] = 1
+	}
+	for clock := range clocks {
+		for range 1 + rng.IntN(3) {
+			if rng.IntN(2) == 0 {
+				table.Forget()
+			}
+			if err := table.GetRun(c.ctx, 0, got); err != nil {
+				return err
+			}
+			for i, v := range got {
+				if i%dim == slot && v != float32(clock) || v < seen[i] || c.job.Consistency.Kind != perdure.ASP && v < float32(clock-c.job.Consistency.Staleness) {
+					return fmt.Errorf("at clock %d value %d is %v, and was %v", clock, i, v, seen[i])
+				}
+			}
+			copy(seen, got)
+			<-time.After(time.Duration(rng.IntN(1000)) * time.Microsecond)
+		}
+		if err := table.IncRun(0, delta); err != nil {
+			return err
+		}
+		if _, err := w.Clock(c.ctx); err != nil {
+			return err
+		}
+		if rng.IntN(8) == 0 && c.job.Consistency.Kind == perdure.ASP {
+			if err := w.Settle(c.ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return w.Settle(c.ctx)
+}
+
+// disturb changes the chains, and how late their members are, until it is over.
+func (c *chained) disturb(rng *rand.Rand, over chan struct{}) {
+	for {
+		select {
+		case <-over:
+			c.mu.Lock()
+			for _, s := range c.servers {
+				s.lags, s.holds = false, false
+			}
+			c.mu.Unlock()
+			return
+		case <-time.After(time.Duration(rng.IntN(3000)) * time.Microsecond):
+		}
+		i := rng.IntN(len(c.servers))
+		switch rng.IntN(4) {
+		case 0:
+			c.with(i, func(s *chainServer) { s.lags = !s.lags })
+		case 1:
+			c.with(i, func(s *chainServer) { s.holds = !s.holds })
+		case 2:
+			c.drop(rng)
+		case 3:
+			c.join()
+		}
+	}
+}
+
+// drop drops one member of a shard's chain, which forgets what it has.
+func (c *chained) drop(rng *rand.Rand) {
+	c.setView(func(v *perdure.View) {
+		shard := rng.IntN(len(v.Shards))
+		sv := &v.Shards[shard]
+		if sv.Replicas() == 1 {
+			return
+		}
+		gone := rng.IntN(sv.Replicas())
+		var left []int
+		for i := range sv.Replicas() {
+			if server := sv.Replica(i).Server; i != gone {
+				left = append(left, server)
+			} else {
+				c.servers[server].replicas[shard] = c.newReplica()
+			}
+		}
+		c.setChain(sv, left...)
+		sv.Epoch++
+	})
+}
+
+// join gives each chain that is short the servers that it lacks: they have what its
+// tail has, at once.
+func (c *chained) join() {
+	c.setView(func(v *perdure.View) {
+		for shard := range v.Shards {
+			sv := &v.Shards[shard]
+			var chain []int
+			for i := range sv.Replicas() {
+				chain = append(chain, sv.Replica(i).Server)
+			}
+			tail := c.servers[chain[len(chain)-1]].replicas[shard]
+			for _, s := range c.servers {
+				if !slices.Contains(chain, s.index) {
+					s.replicas[shard].log = slices.Clone(tail.log)
+					chain = append(chain, s.index)
+				}
+			}
+			if len(chain) > sv.Replicas() {
+				c.setChain(sv, chain...)
+				sv.Epoch++
+			}
+		}
+	})
+}

@@ -1,0 +1,467 @@
+package worker_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// Updates go to the head, reads to the replica that the design says; where these are
+// one, one Open serves both. Slots spread over the replicas, unless the head is
+// ahead of them or the tail alone knows what slots can read.
+func TestReplicaReadFrom(t *testing.T) {
+	byNumber := func(slot, shard int) int { return (slot + shard) % 3 }
+	head := func(int, int) int { return 0 }
+	tail := func(int, int) int { return 2 }
+	for _, tc := range []struct {
+		model, recovery string
+		reads           func(slot, shard int) int
+	}{
+		{"bsp", "chain:3", byNumber},
+		{"ssp:1", "chain:3", byNumber},
+		{"essp:1", "chain:3", byNumber},
+		{"asp", "none", byNumber}, // while shards move
+		{"asp", "chain:3,async", head},
+		{"vap:1", "chain:3,every:5", head},
+		{"vap:1", "chain:3", tail},
+		{"asp,other=vap:1", "chain:3", tail},
+	} {
+		for _, slot := range []int{0, 1, -1} {
+			inChain(t, tc.model, tc.recovery, 2, 3, 2, transport.MemoryOptions{}, func(c *chained) {
+				table := c.table(c.dial(0))
+				if slot != 0 {
+					table = c.table(c.dial(perdure.Slot(slot)))
+				}
+				for i := range c.servers { // of slot 0's first read
+					c.with(i, func(s *chainServer) { clear(s.got) })
+				}
+				c.read(table, 0)
+				want := []int{0, 0, 0}
+				for shard := range 2 {
+					want[tc.reads(max(slot, 0), shard)]++
+				}
+				if got := []int{c.got(0, wire.KindGet), c.got(1, wire.KindGet), c.got(2, wire.KindGet)}; !slices.Equal(got, want) {
+					t.Errorf("%s, %s: slot %d asked the servers %v, want %v", tc.model, tc.recovery, slot, got, want)
+				}
+				for i, s := range c.servers { // slot s reads, and writes to server 0
+					c.mu.Lock()
+					for _, conn := range s.conns {
+						if conn.hello.Index != slot && slot >= 0 || conn.hello.Role != wire.RoleObserver && slot < 0 {
+							continue
+						}
+						for shard := range 2 {
+							o, reads := conn.opens[perdure.ShardID(shard)], tc.reads(max(slot, 0), shard) == i
+							if (o != nil) != (reads || i == 0 && slot >= 0) || o != nil && (o.Flags == wire.FlagWrites) == reads {
+								t.Errorf("%s, %s: slot %d opened shard %d of server %d so: %+v", tc.model, tc.recovery, slot, shard, i, o)
+							}
+						}
+					}
+					c.mu.Unlock()
+				}
+			})
+		}
+	}
+}
+
+// A bounded table that is made when others are being read moves the readers to the
+// tail, in the same epoch.
+func TestReaderMovesToTail(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 1, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		c.read(c.table(w), 0)
+		before := c.got(0, wire.KindGet)
+		c.with(0, func(s *chainServer) { s.lags = true })
+		bounded := c.table(w, func(s *perdure.TableSpec) {
+			s.Name, s.Consistency = "v", perdure.Consistency{Kind: perdure.VAP, Bound: 100}
+		})
+		c.read(bounded, 0)
+		if after := c.got(0, wire.KindGet); before == 0 || after != before {
+			t.Errorf("the head was asked %d times, then %d", before, after)
+		}
+		c.step(w, bounded, 1)
+		if err := w.Settle(c.ctx); err != nil { // the head, which lags, is not who says so
+			t.Fatal(err)
+		}
+		c.read(bounded, 1)
+	})
+}
+
+// When the head dies its successor is sent exactly what it has not got, and nothing
+// is lost.
+func TestHeadDies(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		for range 2 {
+			c.step(w, table, 1)
+		}
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.with(1, func(s *chainServer) { s.holds = true })
+		for range 3 {
+			c.step(w, table, 1)
+		}
+		<-time.After(10 * time.Millisecond) // the head has them
+		c.with(1, func(s *chainServer) {    // of one shard the successor got one of them
+			r := s.replicas[0]
+			r.log = append(r.log, c.servers[0].replicas[0].log[2])
+		})
+		c.read(table, 5) // own updates show, wherever they are
+		c.kill(0)
+		c.with(1, func(s *chainServer) { s.holds = false })
+		c.rechain(1)
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 5)
+		c.with(1, func(s *chainServer) {
+			slices.Sort(s.clocks)
+			if want := []perdure.Clock{2, 3, 3, 4, 4}; !slices.Equal(s.clocks, want) || s.again != 0 {
+				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again, want)
+			}
+		})
+	})
+}
+
+// Under two-step clocks the new head of a chain whose head died between staging and
+// tick is sent the tick, and not the update.
+func TestHeadDiesBeforeTick(t *testing.T) {
+	inChain(t, "bsp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.with(0, func(s *chainServer) { s.onTick = func() { c.servers[1].holds = true } })
+		c.step(w, table, 1)
+		<-time.After(10 * time.Millisecond)
+		if n := c.got(0, wire.KindTick); n != 2 {
+			t.Fatalf("the head got %d ticks", n)
+		}
+		c.kill(0)
+		c.with(1, func(s *chainServer) { s.holds = false })
+		c.rechain(1)
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 1)
+		if ticks, updates := c.got(1, wire.KindTick), c.got(1, wire.KindUpdate); ticks != 2 || updates != 0 {
+			t.Errorf("the new head was sent %d ticks and %d updates, want 2 and 0", ticks, updates)
+		}
+		for range 3 {
+			c.step(w, table, 1)
+		}
+		c.read(table, 4)
+	})
+}
+
+// When the replica that is read from dies, what it was asked for is asked of the
+// next. Updates stay where they are.
+func TestTailDies(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:0"} {
+		inChain(t, model, "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+			w := c.dial(0)
+			table := c.table(w)
+			c.step(w, table, 1)
+			c.read(table, 1)
+			stops := func() { c.servers[1].holds = true }
+			if model == "bsp" {
+				c.with(0, func(s *chainServer) { s.onTick = stops }) // it is staged by then
+			} else {
+				c.with(0, func(*chainServer) { stops() })
+			}
+			c.step(w, table, 1)
+			settled := go1(func() error { return w.Settle(c.ctx) })
+			read := go1(func() bool { c.read(table, 2); return true })
+			<-time.After(time.Second)
+			if len(settled) != 0 || len(read) != 0 {
+				t.Fatalf("%s: it is settled while the tail has nothing", model)
+			}
+			before := c.got(0, wire.KindUpdate)
+			c.kill(1)
+			c.rechain(0)
+			if err := <-settled; err != nil {
+				t.Fatal(err)
+			}
+			<-read
+			if n := c.got(0, wire.KindUpdate); n != before {
+				t.Errorf("%s: the head was sent %d updates again", model, n-before)
+			}
+			c.step(w, table, 1)
+			c.read(table, 3)
+		})
+	}
+}
+
+// While the replica that is read from is late, the program reads its own writes all
+// the same, what only the head has is not taken for safe, and Settle returns as soon
+// as it is.
+func TestReaderLags(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.with(1, func(s *chainServer) { s.lags = true })
+		for i := range 4 {
+			c.step(w, table, 1)
+			c.read(table, float32(i+1))
+		}
+		settled := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(time.Second)
+		c.with(0, func(s *chainServer) {
+			if n := s.replicas[1].intake.Applied()[0]; n != 4 || len(settled) != 0 {
+				t.Errorf("the head has applied %d clocks of 4, and it is settled: %v", n, len(settled) != 0)
+			}
+		})
+		c.read(table, 4)
+		c.with(1, func(s *chainServer) {
+			if !slices.Equal(s.synced, []perdure.Clock{4}) {
+				t.Errorf("the replica that lags was asked to acknowledge clocks %v", s.synced)
+			}
+			s.lags = false
+		})
+		begin := time.Now()
+		if err := <-settled; err != nil || time.Since(begin) > 2*time.Millisecond {
+			t.Errorf("Settle returned %v after %v", err, time.Since(begin))
+		}
+		c.read(table, 4)
+		if n := c.got(1, wire.KindUpdate); n != 0 {
+			t.Errorf("the tail was sent %d updates", n)
+		}
+	})
+}
+
+// The next replica to be read from is asked again to say at once what is applied.
+func TestSettleAcrossReaders(t *testing.T) {
+	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.with(2, func(s *chainServer) { s.holds = true })
+		c.step(w, table, 1)
+		settled := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(time.Second)
+		c.kill(1) // shard 1's
+		c.rechain(0, 2)
+		<-time.After(time.Second)
+		c.with(2, func(s *chainServer) { s.holds = false })
+		begin := time.Now()
+		if err := <-settled; err != nil || time.Since(begin) > 3*time.Millisecond {
+			t.Errorf("Settle returned %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// What a new head is sent depends on what it has, and not on what the replica that is
+// read from has acknowledged.
+func TestNewHeadIsAhead(t *testing.T) {
+	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.net.Cut("worker:0", "server:2", false) // which is read from next: the client hears nothing from it
+		c.with(1, func(s *chainServer) { s.lags = true })
+		for range 3 {
+			c.step(w, table, 1)
+		}
+		<-time.After(10 * time.Millisecond) // all servers have them, but who is read from does not say so
+		c.with(1, func(s *chainServer) { s.lags, s.holds = false, true })
+		c.step(w, table, 1)
+		<-time.After(10 * time.Millisecond)
+		c.kill(0)
+		c.with(1, func(s *chainServer) { s.holds = false })
+		c.rechain(1, 2)
+		<-time.After(10 * time.Millisecond)
+		c.with(1, func(s *chainServer) {
+			if want := []perdure.Clock{3, 3}; !slices.Equal(s.clocks, want) || s.again != 0 {
+				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again, want)
+			}
+		})
+		c.net.Heal("worker:0", "server:2")
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 4)
+	})
+}
+
+// A head that lacks something says Moved, and is opened anew and sent it; the replica
+// that is read from is not disturbed.
+func TestMovedFromHead(t *testing.T) {
+	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.step(w, table, 1)
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		reads, writes := c.got(1, wire.KindOpen), c.got(0, wire.KindOpen)
+		c.with(0, func(s *chainServer) { s.moves = true })
+		c.step(w, table, 1)
+		c.step(w, table, 1)
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 3)
+		if r, n := c.got(1, wire.KindOpen)-reads, c.got(0, wire.KindOpen)-writes; r != 0 || n < 1 || n > 2 {
+			t.Errorf("the tail was opened %d times more, the head %d times", r, n)
+		}
+	})
+}
+
+// What a server says of a shard that is not read from it counts for nothing: neither
+// what the head says, nor what one says that was dropped and does not know it, even
+// in the right epoch.
+func TestWhoMaySpeak(t *testing.T) {
+	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.step(w, table, 1)
+		c.read(table, 1)
+		c.with(2, func(s *chainServer) { s.frozen = true })
+		c.setView(func(v *perdure.View) { // it is a member of shard 1 only, and read from for none
+			c.setChain(&v.Shards[0], 0, 1)
+			v.Shards[0].Epoch++
+			c.setChain(&v.Shards[1], 2, 1)
+			v.Shards[1].Epoch++
+		})
+		c.with(2, func(s *chainServer) { s.frozen, s.view = false, c.view })
+		for i := range 3 {
+			c.with(i, func(s *chainServer) { s.lags = true })
+		}
+		c.step(w, table, 1)
+		settled := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(100 * time.Millisecond)
+		for i := range 3 {
+			c.with(i, func(s *chainServer) {
+				for shard := range perdure.ShardID(2) {
+					for _, epoch := range []perdure.Epoch{1, 2} {
+						reads := c.view.Shards[shard].Replica(int(shard)).Server == i && epoch == 2
+						for _, kind := range []wire.Kind{wire.KindAck, wire.KindOpened} {
+							f := s.frame(kind, shard)
+							f.Epoch, f.Payload = epoch, wire.AppendCounts(nil, perdure.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
+							for _, conn := range s.conns {
+								if !reads {
+									_ = conn.Send(f)
+								}
+							}
+						}
+					}
+				}
+			})
+		}
+		<-time.After(100 * time.Millisecond)
+		if len(settled) != 0 {
+			t.Fatal("who has no say was believed")
+		}
+		for i := range 3 {
+			c.with(i, func(s *chainServer) { s.lags = false })
+		}
+		if err := <-settled; err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 2)
+	})
+}
+
+// When the head of a chain that acknowledges early dies, the coordinator is told what
+// it had acknowledged, and the new one is sent what its base does not count.
+func TestEagerHeadDies(t *testing.T) {
+	inChain(t, "asp", "chain:2,async", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		c.with(1, func(s *chainServer) { s.holds = true })
+		for range 4 {
+			c.step(w, table, 1)
+		}
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.net.Cut("worker:0", "server:0", false)
+		c.step(w, table, 1) // it is not acknowledged
+		c.kill(0)
+		c.with(1, func(s *chainServer) { s.unready = true })
+		c.setView(func(v *perdure.View) {
+			for i := range v.Shards {
+				c.setChain(&v.Shards[i], 1)
+				v.Shards[i].Epoch++
+				v.Shards[i].Lost = true
+			}
+		})
+		<-time.After(time.Second)
+		base := []perdure.Clock{4}
+		c.mu.Lock()
+		acked := c.status[0].Acked
+		c.mu.Unlock()
+		if len(acked) != 2 || acked[0].Epoch != 2 || !slices.Equal([]perdure.Clock{acked[0].Applied, acked[1].Applied}, []perdure.Clock{4, 4}) {
+			t.Fatalf("the coordinator was told %+v", acked)
+		}
+		c.with(1, func(s *chainServer) {
+			s.unready, s.holds = false, false
+			for _, r := range s.replicas {
+				r.intake = consistency.NewIntake(false, base, consistency.Weakened{})
+			}
+		})
+		c.setView(func(v *perdure.View) {
+			for i := range v.Shards {
+				v.Shards[i].Base = base
+			}
+		})
+		if err := w.Settle(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.read(table, 1) // four are lost
+		c.with(1, func(s *chainServer) {
+			if want := []perdure.Clock{4, 4}; !slices.Equal(s.clocks, want) {
+				t.Errorf("the new head was sent the updates of clocks %v, want %v", s.clocks, want)
+			}
+		})
+	})
+}
+
+// A chain is rolled back like a shard with one holder. What a process has saved itself
+// it is told without asking, but for what is rolled back.
+func TestChainRollsBack(t *testing.T) {
+	inChain(t, "bsp", "checkpoint:100", 1, 2, 2, transport.MemoryOptions{}, func(c *chained) {
+		w := c.dial(0)
+		table := c.table(w)
+		saved := func(want string) {
+			t.Helper()
+			if b, err := w.LoadState(c.ctx); err != nil || string(b) != want {
+				t.Errorf("LoadState gave %q, %v; want %q", b, err, want)
+			}
+		}
+		saved("")
+		if err := w.SaveState([]byte("mine")); err != nil {
+			t.Fatal(err)
+		}
+		saved("") // the clock is not over
+		c.step(w, table, 1)
+		saved("mine")
+		c.with(1, func(s *chainServer) { s.lags = true })
+		waiting := go1(func() error { return w.Settle(c.ctx) })
+		<-time.After(time.Second)
+		c.setView(func(v *perdure.View) {
+			v.Generation++
+			for _, s := range c.servers {
+				for i := range s.replicas {
+					s.replicas[i] = c.newReplica()
+				}
+				s.lags = false
+			}
+		})
+		if err := <-waiting; !errors.Is(err, perdure.ErrRolledBack) {
+			t.Fatalf("Settle gave %v", err)
+		}
+		if clock, err := w.Clock(c.ctx); clock != 0 || err != nil {
+			t.Fatalf("Clock gave %d, %v", clock, err)
+		}
+		saved("")
+		c.read(table, 0)
+		for range 3 {
+			c.step(w, table, 1)
+		}
+		c.read(table, 3)
+	})
+}
