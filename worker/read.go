@@ -309,7 +309,12 @@ func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	if t.c.exact {
 		return clock
 	}
-	return consistency.Needed(t.spec.Consistency, clock)
+	need := consistency.Needed(t.spec.Consistency, clock)
+	if c := t.c; c.slot >= 0 && c.twoStep() {
+		// What the slot's former process had ticked may still wait for other slots.
+		need = max(need, c.view.Slots[c.slot].Start)
+	}
+	return need
 }
 
 // coming returns what is on its way to replace the cached row at a place and will
