@@ -366,9 +366,13 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	if c.slot >= 0 && c.incarnation < sh.intake.Incarnation(c.slot) {
 		return // its connection is being closed
 	}
-	if c.slot >= 0 && !writes {
+	switch {
+	case c.slot >= 0 && !writes:
 		sh.acks[c.slot] = c
 		sh.openedBy(c.slot)
+	case c.slot >= 0 && sh.acks[c.slot] == c: // it reads from another replica now
+		sh.acks[c.slot] = nil
+		sh.stopPushing(c.slot)
 	}
 	sh.send(c, sh.countsFrame(c, wire.KindOpened))
 	if sh.out.seen != nil {
