@@ -56,7 +56,10 @@ type Message[E any] struct {
 	Epoch perdure.Epoch
 	Pos   uint64
 	None  bool // Have: a snapshot is needed
-	Entry E
+	// Joiner names the joiner that it is for or from; 0: it is between members. (It may
+	// be left out where Kind is Entry.)
+	Joiner uint64
+	Entry  E
 }
 
 // Outgoing is a message and whom it is for.
@@ -87,10 +90,13 @@ type Ready[E any] struct {
 // Config says how the chain is, as seen by one member.
 type Config struct {
 	Epoch   perdure.Epoch
-	Head    bool   // it has no predecessor
-	Tail    bool   // it has no successor
-	Joining bool   // it is no member yet, but copies from the tail
-	Joiner  uint64 // names who copies from this member, the tail; 0: nobody
+	Head    bool // it has no predecessor
+	Tail    bool // it has no successor
+	Joining bool // it is no member yet, but copies from the tail
+	// Joiner names who copies from this member, the tail; 0: nobody. A joining
+	// replica's is its own name. Who begins to join anew, without the state that it
+	// had, has a new name.
+	Joiner uint64
 	// Eager makes the head apply at once, before others have an entry.
 	Eager bool
 	// Periodic members keep no log: their successors get snapshots, when Sync says
@@ -255,6 +261,9 @@ func (r *Replica[E]) greet(l *link) {
 
 func (r *Replica[E]) send(to Peer, m Message[E]) {
 	m.Epoch = r.cfg.Epoch
+	if to == Joiner || r.cfg.Joining {
+		m.Joiner = r.cfg.Joiner
+	}
 	r.ready.Messages = append(r.ready.Messages, Outgoing[E]{to, m})
 }
 
@@ -286,7 +295,7 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 		return
 	}
 	l := r.link(from)
-	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || !l.there {
+	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
 		return
 	}
 	switch m.Kind {
@@ -308,6 +317,9 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	}
 	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || r.cfg.Head {
 		return
+	}
+	if r.cfg.Joining && m.Joiner != r.cfg.Joiner && m.Kind != Entry {
+		return // for one that joined, here, before
 	}
 	switch m.Kind {
 	case Follow:
@@ -361,21 +373,36 @@ func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 
 func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
-// Restored says that the replica's state is now a snapshot of position pos, which was
-// sent in the present epoch.
+// Wants reports whether a snapshot of position pos, sent in the present epoch, is to be
+// taken: it has what the replica lacks, and nobody relies on what the replica has. It is
+// to be asked when the snapshot begins, and again before it takes the state's place: two
+// may be on their way.
+func (r *Replica[E]) Wants(pos uint64) bool {
+	if r.cfg.Joining {
+		return !r.joined && (!r.has || pos > r.end)
+	}
+	return r.cfg.Periodic && !r.cfg.Head && pos > r.end
+}
+
+// Restored says that the replica's state is now a snapshot of position pos, which it
+// wanted.
 func (r *Replica[E]) Restored(pos uint64) {
 	r.reset(pos)
-	r.has, r.joined = true, false
+	r.has = true
 	r.have()
 	r.renew(&r.succ, r.succ.there)
 	r.renew(&r.join, r.join.there)
 	r.advance()
 }
 
-// Unrestored says that a snapshot is coming, and that there is no state until then.
-// (A periodic member that is sent the next snapshot keeps the state that it has until
-// it has that: it may have to go on as the head.)
-func (r *Replica[E]) Unrestored() { r.has, r.joined = false, false }
+// Unrestored says that a joiner's state is gone, until it has the snapshot that is
+// coming. Who keeps its state until then has no need to say so; members, and who has
+// joined, must keep it.
+func (r *Replica[E]) Unrestored() {
+	if r.cfg.Joining && !r.joined {
+		r.has = false
+	}
+}
 
 // Sync has a periodic head or middle bring its successor up to it.
 func (r *Replica[E]) Sync() { r.greet(&r.succ) }
@@ -398,7 +425,7 @@ func (r *Replica[E]) Tick() {
 
 // idles reports whether a peer has owed an answer for long enough.
 func (l *link) idles(settled bool) bool {
-	if !l.there || l.copying || l.greeted && settled {
+	if !l.there || l.greeted && settled {
 		l.idle = 0
 		return false
 	}

@@ -57,8 +57,7 @@ type process struct {
 // packet is a message on its way. A snapshot comes in two pieces.
 type packet struct {
 	from, to  int
-	life      int // of the receiver
-	toSince   uint64
+	life      int  // of the receiver
 	as        Peer // what the receiver is to the sender
 	m         Message[op]
 	snapshot  history
@@ -79,10 +78,10 @@ type cluster struct {
 	settings
 	views     []view
 	servers   []process
-	pipes     [][]packet // of one connection; by from*len(servers)+to
+	pipes     [][]packet // of one connection; by pipe(from, to), and snapshots' after all others
 	late      [][]packet // of connections that are no more
-	cut       []bool     // by from*len(servers)+to: what is sent is lost
-	acked     history // what members showed; of an eager chain: but for its heads
+	cut       []bool     // by pipe(from, to): what is sent is lost
+	acked     history    // what members showed; of an eager chain: but for its heads
 	revision  uint64
 	snapshots uint64
 	asked     bool // a member of a chain that is not periodic was to get a snapshot
@@ -99,7 +98,7 @@ type report struct {
 // newCluster has the first members of all servers as its chain.
 func newCluster(s settings, servers, members int) *cluster {
 	c := &cluster{settings: s, revision: 1, servers: make([]process, servers)}
-	c.pipes, c.cut = make([][]packet, servers*servers), make([]bool, servers*servers)
+	c.pipes, c.cut = make([][]packet, 2*servers*servers), make([]bool, servers*servers)
 	first := view{epoch: 1}
 	for i := range servers {
 		c.servers[i] = process{up: true, seen: -1}
@@ -180,7 +179,7 @@ func (c *cluster) follow(i, index int) {
 		Epoch: v.epoch, Head: at == 0, Tail: at == len(v.chain)-1, Joining: at == len(v.chain),
 		Eager: c.eager, Periodic: c.periodic,
 	}
-	if cfg.Tail {
+	if cfg.Tail || cfg.Joining {
 		cfg.Joiner = v.joiner.since
 	}
 	p.r.Configure(cfg)
@@ -210,7 +209,7 @@ func (c *cluster) flush(i int) error {
 	at := v.at(i, p.life)
 	for _, m := range ready.Messages {
 		if to, ok := v.peer(at, m.To); ok {
-			c.send(packet{from: i, to: to.server, life: to.life, toSince: to.since, as: m.To, m: m.Message})
+			c.send(packet{from: i, to: to.server, life: to.life, as: m.To, m: m.Message})
 		}
 	}
 	for as, wanted := range ready.Snapshot {
@@ -218,7 +217,7 @@ func (c *cluster) flush(i int) error {
 			c.asked = c.asked || Peer(as) == Successor && !c.periodic
 			c.snapshots++
 			s := packet{
-				from: i, to: to.server, life: to.life, toSince: to.since, as: Peer(as), snapshots: c.snapshots,
+				from: i, to: to.server, life: to.life, as: Peer(as), snapshots: c.snapshots,
 				m: Message[op]{Epoch: p.r.Epoch(), Pos: p.r.Applied()}, snapshot: slices.Clone(p.applied), piece: 1,
 			}
 			c.send(s)
@@ -230,7 +229,11 @@ func (c *cluster) flush(i int) error {
 }
 
 // show takes note of what members show their readers, and acknowledge, from now on.
+// (Of a periodic chain, whatever came after a snapshot may be lost.)
 func (c *cluster) show() error {
+	if c.periodic {
+		return nil
+	}
 	for i := range c.servers {
 		p := &c.servers[i]
 		if p.r == nil || p.r.cfg.Joining || c.eager && p.r.cfg.Head {
@@ -245,12 +248,18 @@ func (c *cluster) show() error {
 	return nil
 }
 
+// pipe returns the number of the way from one server to another.
 func (c *cluster) pipe(from, to int) int { return from*len(c.servers) + to }
 
 func (c *cluster) send(p packet) {
-	if n := c.pipe(p.from, p.to); !c.cut[n] {
-		c.pipes[n] = append(c.pipes[n], p)
+	n := c.pipe(p.from, p.to)
+	if c.cut[n] {
+		return
 	}
+	if p.piece > 0 { // they have a connection of their own
+		n += len(c.cut)
+	}
+	c.pipes[n] = append(c.pipes[n], p)
 }
 
 // deliver hands over the first packet of a pipe.
@@ -291,16 +300,13 @@ func (c *cluster) receive(p packet) error {
 	return c.flush(p.to)
 }
 
-// restore takes a piece of a snapshot. A periodic member keeps what it has until
-// all pieces are there.
+// restore takes a piece of a snapshot.
 func (c *cluster) restore(s *process, p *packet) {
 	switch {
-	case p.m.Epoch != s.r.Epoch() || p.toSince != s.since:
+	case p.m.Epoch != s.r.Epoch() || !s.r.Wants(p.m.Pos):
 	case p.piece == 1:
 		s.arriving = p
-		if !c.periodic || s.r.cfg.Joining {
-			s.r.Unrestored()
-		}
+		s.r.Unrestored()
 	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
 		s.arriving = nil
 		s.applied = slices.Clone(p.snapshot)
@@ -308,15 +314,14 @@ func (c *cluster) restore(s *process, p *packet) {
 	}
 }
 
-// sever ends the connection between two servers. What is on its way is late, or
-// lost; pieces of snapshots are lost, and messages to a replica that began later.
+// sever ends the connections between two servers. What is on its way is late, or
+// lost; pieces of snapshots are lost.
 func (c *cluster) sever(a, b int, lost bool) {
 	for _, n := range []int{c.pipe(a, b), c.pipe(b, a)} {
-		way := slices.DeleteFunc(c.pipes[n], func(p packet) bool { return p.piece > 0 })
-		if !lost && len(way) > 0 {
-			c.late = append(c.late, way)
+		if !lost && len(c.pipes[n]) > 0 {
+			c.late = append(c.late, c.pipes[n])
 		}
-		c.pipes[n], c.cut[n] = nil, true
+		c.pipes[n], c.pipes[n+len(c.cut)], c.cut[n] = nil, nil, true
 	}
 }
 
@@ -347,9 +352,6 @@ func (c *cluster) deliverLate(n int) error {
 	if c.late[n] = c.late[n][1:]; len(c.late[n]) == 0 {
 		c.late = slices.Delete(c.late, n, n+1)
 	}
-	if c.servers[p.to].since != p.toSince {
-		return nil
-	}
 	return c.receive(p)
 }
 
@@ -358,7 +360,7 @@ func (c *cluster) crash(i int) {
 	p := &c.servers[i]
 	*p = process{life: p.life, seen: -1}
 	for j := range c.servers {
-		c.pipes[c.pipe(j, i)] = nil
+		c.pipes[c.pipe(j, i)], c.pipes[c.pipe(j, i)+len(c.cut)] = nil, nil
 	}
 }
 
@@ -455,7 +457,7 @@ func (c *cluster) check() error {
 			return fmt.Errorf("server %d has %v, its predecessor %v", h.server, all, before)
 		}
 		before, first = all, false
-		if !c.periodic && (len(c.acked) > len(all) || !slices.Equal(c.acked, all[:len(c.acked)])) {
+		if len(c.acked) > len(all) || !slices.Equal(c.acked, all[:len(c.acked)]) {
 			return fmt.Errorf("%v was acknowledged, and server %d has %v", c.acked, h.server, all)
 		}
 		if err := c.checkCommitted(p); err != nil {

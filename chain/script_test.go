@@ -18,6 +18,7 @@ import (
 //	append server=0 ops=abc    the head takes entries
 //	run                        messages arrive until none is on its way
 //	pass from=0 to=1 [n=2]     the next messages on one connection arrive
+//	copy from=0 to=1 [n=2]     the next pieces of a snapshot arrive
 //	lose from=0 to=1 [n=2]     the next messages on one connection are lost
 //	kill server=1              its process dies
 //	restart server=1           its next process starts
@@ -107,9 +108,13 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 			}
 		}
 	case "run":
-	case "pass":
+	case "pass", "copy":
+		way := 0
+		if d.Cmd == "copy" {
+			way = len(c.cut)
+		}
 		for range n {
-			if err := c.deliver(c.pipe(from, to)); err != nil {
+			if err := c.deliver(c.pipe(from, to) + way); err != nil {
 				return err
 			}
 		}
