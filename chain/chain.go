@@ -20,8 +20,10 @@
 //     committed (an eager head: none that is not in its log);
 //   - messages of another epoch change nothing.
 //
-// A replica that joins is sent committed entries only, and counts for nothing until
-// a later epoch makes it the tail.
+// A replica that joins copies from the tail, and counts for nothing until it is level
+// with it. From then on the tail counts it as a successor: it holds an entry committed
+// once the joiner has it, too. So who says that it has joined may be made the tail of
+// the next epoch, whatever the old tail, which may hear of that late, still commits.
 package chain
 
 import "github.com/perdure/perdure"
@@ -45,7 +47,7 @@ const (
 	Have                  // to the predecessor: all entries up to Pos; None: nothing at all
 	Entry                 // to the successor or joiner: the entry at Pos
 	Committed             // to the predecessor: the tail (of a joiner: it) has all up to Pos
-	Level                 // to the joiner: you have been sent all up to Pos, and that is what there is
+	Level                 // to the joiner: you have been sent all up to Pos, and from now on you count
 )
 
 // Message is what members tell each other. E is what an entry holds.
@@ -54,7 +56,10 @@ type Message[E any] struct {
 	Epoch perdure.Epoch
 	Pos   uint64
 	None  bool // Have: a snapshot is needed
-	Entry E
+	// Joiner names the joiner that it is for or from; 0: it is between members. (It may
+	// be left out where Kind is Entry.)
+	Joiner uint64
+	Entry  E
 }
 
 // Outgoing is a message and whom it is for.
@@ -71,7 +76,8 @@ type Given[E any] struct {
 }
 
 // Ready is what a Replica wants done, in this order. The slices are used again:
-// they are good until the replica is called next.
+// they are good until the replica is called next. An entry of Apply that is not Kept
+// can be in Messages, too, where Ready was not asked for after every call.
 type Ready[E any] struct {
 	Apply    []Given[E]
 	Messages []Outgoing[E]
@@ -84,10 +90,13 @@ type Ready[E any] struct {
 // Config says how the chain is, as seen by one member.
 type Config struct {
 	Epoch   perdure.Epoch
-	Head    bool   // it has no predecessor
-	Tail    bool   // it has no successor
-	Joining bool   // it is no member yet, but copies from the tail
-	Joiner  uint64 // names who copies from this member, the tail; 0: nobody
+	Head    bool // it has no predecessor
+	Tail    bool // it has no successor
+	Joining bool // it is no member yet, but copies from the tail
+	// Joiner names who copies from this member, the tail; 0: nobody. A joining
+	// replica's is its own name. Who begins to join anew, without the state that it
+	// had, has a new name.
+	Joiner uint64
 	// Eager makes the head apply at once, before others have an entry.
 	Eager bool
 	// Periodic members keep no log: their successors get snapshots, when Sync says
@@ -101,16 +110,17 @@ type Replica[E any] struct {
 	cfg    Config
 	size   func(E) int
 	window int
+	weak   weakened
 
-	log       []E    // the entries from first on
-	first     uint64 // position of log[0]; the log is empty where first > end
+	log       []E    // free places, to be used again, and then the entries from first on
+	free      int    // how many
+	first     uint64 // position of log[free]; the log is empty where first > end
 	end       uint64 // of the last entry
 	committed uint64
-	given     uint64 // the last that was given to be applied
-	begun     uint64 // end when the epoch began, or a predecessor's when it was greeted
-	has       bool   // there is a state: not of a joiner before its snapshot
-	asked     perdure.Epoch // the newest in which a predecessor has greeted
-	reaches   uint64        // where its log ended then
+	given     uint64        // the last that was given to be applied
+	begun     uint64        // end when the epoch began
+	has       bool          // there is a state: not of a joiner before its snapshot
+	asked     perdure.Epoch // the highest in which a predecessor greeted before its view was here
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
 
@@ -122,13 +132,23 @@ type Replica[E any] struct {
 type link struct {
 	to       Peer
 	there    bool
-	greeted  bool   // it has said what it has, in this epoch
+	known    bool   // has means something: all that follows it is kept
+	greeted  bool   // it has said what it has since it was last asked
 	sent     uint64 // the last entry that it was sent
-	has      uint64 // the last that it says it has
+	has      uint64 // the last that it says it has, or that its snapshot will contain
 	bytes    int    // of entries sent and not acknowledged
 	copying  bool   // it is being sent a snapshot
-	levelled bool   // it was told that it is level
+	levelled bool   // it was told that it is level since it was last asked
+	counts   bool   // it was told so ever: nothing is committed without it
 	idle     int    // ticks without progress
+}
+
+// weakened switches safety mechanisms off, so that a test can show that it would
+// notice their absence. It is for negative controls only.
+type weakened struct {
+	epochs    bool // messages of other epochs are taken
+	positions bool // entries are taken wherever they stand
+	levels    bool // a joiner never counts
 }
 
 // Patience is how many ticks a successor that owes an answer is given before it is
@@ -139,7 +159,7 @@ const Patience = 20
 // snapshot or an agreed beginning says; none is in its log. size tells an entry's
 // bytes; about window bytes are sent ahead of what a successor has acknowledged.
 func New[E any](applied uint64, size func(E) int, window int) *Replica[E] {
-	r := &Replica[E]{size: size, window: window, has: true}
+	r := &Replica[E]{size: size, window: window, has: true, succ: link{to: Successor}, join: link{to: Joiner}}
 	r.reset(applied)
 	return r
 }
@@ -153,8 +173,8 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
-	r.told = pos
-	r.log, r.first, r.end, r.committed, r.given, r.begun = r.log[:0], pos+1, pos, pos, pos, pos
+	r.log, r.free, r.first = r.log[:0], 0, pos+1
+	r.end, r.committed, r.given, r.told, r.begun = pos, pos, pos, pos, pos
 }
 
 // Epoch returns the epoch that the replica is in.
@@ -176,13 +196,9 @@ func (r *Replica[E]) Has() bool { return r.has }
 func (r *Replica[E]) Joined() bool { return r.joined }
 
 // Serving reports whether all that the replica had when the epoch began is
-// committed, and applied; and so is what its predecessor had: who was the tail until
-// now may have committed what a new one has still to get.
+// committed, and applied.
 func (r *Replica[E]) Serving() bool {
-	if !r.cfg.Head && (r.asked != r.cfg.Epoch || r.given < r.reaches) {
-		return false
-	}
-	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.greeted || r.cfg.Periodic)
+	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.known || r.cfg.Periodic)
 }
 
 // Configure tells the replica how the chain is now. What changes the members comes
@@ -195,28 +211,43 @@ func (r *Replica[E]) Configure(c Config) {
 	r.cfg = c
 	if c.Epoch > old.Epoch {
 		r.begun, r.joined = r.end, false
-		r.succ = link{to: Successor, there: !c.Tail && !c.Joining}
-		r.greet(&r.succ)
+		r.renew(&r.succ, !c.Tail && !c.Joining)
 	}
 	if c.Epoch > old.Epoch || c.Joiner != old.Joiner {
-		r.join = link{to: Joiner, there: c.Joiner != 0}
-		r.greet(&r.join)
+		r.renew(&r.join, c.Tail && c.Joiner != 0)
 	}
-	if r.asked == c.Epoch && !c.Head {
+	if c.Epoch > old.Epoch && c.Epoch == r.asked && !c.Head {
 		r.have()
 	}
 	r.advance()
 }
 
-// Relink says that the connection to a peer is new: what was sent on the old one
-// may be lost.
-func (r *Replica[E]) Relink(to Peer) {
-	l := &r.succ
-	if to == Joiner {
-		l = &r.join
-	}
-	l.copying = false
+// renew forgets all of a peer, and greets it if there is one.
+func (r *Replica[E]) renew(l *link, there bool) {
+	*l = link{to: l.to, there: there}
+	r.ready.Snapshot[l.to] = false
 	r.greet(l)
+}
+
+// Relink says that the connection to a successor or joiner is new: what was sent on
+// the old one may be lost. (A predecessor does the greeting itself.)
+func (r *Replica[E]) Relink(to Peer) {
+	if to == Predecessor {
+		return
+	}
+	l := r.link(to)
+	if l.copying { // in vain
+		l.copying, l.known, r.ready.Snapshot[to] = false, false, false
+	}
+	r.greet(l)
+}
+
+// link returns what is known of a successor or joiner.
+func (r *Replica[E]) link(to Peer) *link {
+	if to == Joiner {
+		return &r.join
+	}
+	return &r.succ
 }
 
 // greet asks a peer what it has.
@@ -230,6 +261,9 @@ func (r *Replica[E]) greet(l *link) {
 
 func (r *Replica[E]) send(to Peer, m Message[E]) {
 	m.Epoch = r.cfg.Epoch
+	if to == Joiner || r.cfg.Joining {
+		m.Joiner = r.cfg.Joiner
+	}
 	r.ready.Messages = append(r.ready.Messages, Outgoing[E]{to, m})
 }
 
@@ -260,20 +294,18 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 		r.advance()
 		return
 	}
-	l := &r.succ
-	if from == Joiner {
-		l = &r.join
-	}
-	if m.Epoch != r.cfg.Epoch || !l.there {
+	l := r.link(from)
+	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
 		return
 	}
 	switch m.Kind {
 	case Have:
 		r.hears(l, &m)
 	case Committed:
-		r.acknowledged(l, min(m.Pos, r.end))
-		if from == Successor {
-			r.committed = max(r.committed, min(m.Pos, r.end))
+		pos := min(m.Pos, r.end)
+		r.acknowledged(l, pos)
+		if from == Successor && pos > r.committed {
+			r.committed, l.idle = pos, 0
 		}
 	}
 	r.advance()
@@ -281,19 +313,19 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 
 func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
-		r.asked, r.reaches = m.Epoch, m.Pos // it knows a newer view: answered when it has come here, too
+		r.asked = max(r.asked, m.Epoch) // it knows a newer view: answered when that is here, too
 	}
-	if m.Epoch != r.cfg.Epoch || r.cfg.Head {
+	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || r.cfg.Head {
 		return
+	}
+	if r.cfg.Joining && m.Joiner != r.cfg.Joiner && m.Kind != Entry {
+		return // for one that joined, here, before
 	}
 	switch m.Kind {
 	case Follow:
-		if r.asked != m.Epoch {
-			r.asked, r.reaches = m.Epoch, m.Pos
-		}
 		r.have()
 	case Entry:
-		if r.has && m.Pos == r.end+1 {
+		if r.has && (m.Pos == r.end+1 || r.weak.positions) {
 			r.add(m.Entry)
 		}
 	case Level:
@@ -303,58 +335,102 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 
 // hears takes a peer's word for what it has.
 func (r *Replica[E]) hears(l *link, m *Message[E]) {
-	if m.None || m.Pos+1 < r.first {
-		if !l.copying {
-			l.copying = true
-			r.ready.Snapshot[l.to] = true
-			l.has = r.given // what follows is kept for it
-		}
-		return
+	switch {
+	case l.copying && (m.None || m.Pos < l.has): // said before the snapshot came
+	case m.None || m.Pos+1 < r.first:
+		r.lacks(l)
+	default:
+		l.known, l.greeted, l.copying, l.idle, l.bytes = true, true, false, 0, 0
+		l.sent = min(m.Pos, r.end)
+		l.has = l.sent
 	}
-	l.greeted, l.copying, l.idle, l.bytes = true, false, 0, 0
-	l.sent = min(m.Pos, r.end)
-	l.has = l.sent
+}
+
+// lacks takes a peer's word that it has less than the log reaches back to.
+func (r *Replica[E]) lacks(l *link) {
+	switch {
+	case l.copying: // it has its snapshot; a periodic member went on meanwhile, until the next Sync
+		l.copying, l.known = false, false
+	case l.counts || l.known && l.to == Successor && !r.cfg.Periodic:
+		// Nothing is forgotten before it has it, so this is an old word, that was on its
+		// way on another connection.
+	default:
+		l.copying, l.known, l.has = true, true, r.given // what follows is kept for it
+		r.ready.Snapshot[l.to] = true
+	}
 }
 
 // acknowledged notes that a peer has all up to pos.
 func (r *Replica[E]) acknowledged(l *link, pos uint64) {
-	if !l.greeted || pos <= l.has || pos > l.sent {
+	if !l.greeted || pos <= l.has {
 		return
 	}
-	for p := l.has + 1; p <= pos; p++ {
+	for p := l.has + 1; p <= min(pos, l.sent); p++ {
 		l.bytes -= r.size(r.at(p))
 	}
-	l.has, l.idle = pos, 0
+	l.has, l.sent, l.idle = pos, max(l.sent, pos), 0
 }
 
-func (r *Replica[E]) at(pos uint64) E { return r.log[pos-r.first] }
+func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
-// Restored says that the replica's state is now a snapshot of position pos.
+// Wants reports whether a snapshot of position pos, sent in the present epoch, is to be
+// taken: it has what the replica lacks, and nobody relies on what the replica has. It is
+// to be asked when the snapshot begins, and again before it takes the state's place: two
+// may be on their way.
+func (r *Replica[E]) Wants(pos uint64) bool {
+	if r.cfg.Joining {
+		return !r.joined && (!r.has || pos > r.end)
+	}
+	return r.cfg.Periodic && !r.cfg.Head && pos > r.end
+}
+
+// Restored says that the replica's state is now a snapshot of position pos, which it
+// wanted.
 func (r *Replica[E]) Restored(pos uint64) {
 	r.reset(pos)
-	r.has, r.joined = true, false
+	r.has = true
 	r.have()
-	r.greet(&r.succ)
+	r.renew(&r.succ, r.succ.there)
+	r.renew(&r.join, r.join.there)
 	r.advance()
 }
 
-// Unrestored says that a snapshot is coming, and that there is no state until then.
-func (r *Replica[E]) Unrestored() { r.has, r.joined = false, false }
+// Unrestored says that a joiner's state is gone, until it has the snapshot that is
+// coming. Who keeps its state until then has no need to say so; members, and who has
+// joined, must keep it.
+func (r *Replica[E]) Unrestored() {
+	if r.cfg.Joining && !r.joined {
+		r.has = false
+	}
+}
 
 // Sync has a periodic head or middle bring its successor up to it.
 func (r *Replica[E]) Sync() { r.greet(&r.succ) }
 
-// Tick lets time pass: a peer that owes an answer for long is greeted again.
+// Tick lets time pass: a peer that owes an answer for long is greeted again, and a
+// joiner that owes none is told again that it is level.
 func (r *Replica[E]) Tick() {
-	for _, l := range []*link{&r.succ, &r.join} {
-		if !l.there || l.copying || l.greeted && l.has == l.sent || r.cfg.Periodic {
-			l.idle = 0
-			continue
-		}
-		if l.idle++; l.idle >= Patience {
-			r.greet(l)
+	if !r.cfg.Periodic && r.succ.idles(r.committed == r.end) {
+		r.greet(&r.succ)
+	}
+	if r.join.idles(false) {
+		if r.join.levelled && r.join.has == r.end {
+			r.join.levelled = false
+		} else {
+			r.greet(&r.join)
 		}
 	}
+	r.advance()
+}
+
+// idles reports whether a peer has owed an answer for long enough.
+func (l *link) idles(settled bool) bool {
+	if !l.there || l.greeted && settled {
+		l.idle = 0
+		return false
+	}
+	l.idle++
+	return l.idle%Patience == 0
 }
 
 // advance commits, gives what may be applied, sends what may be sent, and forgets
@@ -364,7 +440,11 @@ func (r *Replica[E]) advance() {
 		return
 	}
 	if !r.succ.there || r.cfg.Periodic { // the tail; of a joiner: all that it is sent is committed
-		r.committed = r.end
+		all := r.end
+		if r.join.counts {
+			all = min(all, r.join.has)
+		}
+		r.committed = max(r.committed, all)
 	}
 	last := r.committed
 	if r.cfg.Eager && r.cfg.Head {
@@ -390,24 +470,35 @@ func (r *Replica[E]) advance() {
 // are applied.
 func (r *Replica[E]) needed(given uint64) uint64 {
 	least := min(given, r.committed)
-	if r.succ.there && !r.succ.greeted && !r.cfg.Periodic {
-		least = min(least, r.first-1) // it is not known yet what it has
-	} else if r.succ.there && !r.cfg.Periodic {
-		least = min(least, r.succ.has)
-	}
-	if r.join.there && (r.join.greeted || r.join.copying) {
-		least = min(least, r.join.has)
+	for _, l := range []*link{&r.succ, &r.join} {
+		switch {
+		case !l.there || l.to == Successor && r.cfg.Periodic:
+		case l.known:
+			least = min(least, l.has)
+		default: // it has not said yet what it has
+			least = min(least, r.first-1)
+		}
 	}
 	return least + 1
 }
 
+// forget drops the entries before the position upTo.
 func (r *Replica[E]) forget(upTo uint64) {
-	n := int(upTo - r.first)
-	if n <= 0 {
+	if upTo <= r.first {
 		return
 	}
-	clear(r.log[:n])
-	r.log, r.first = r.log[n:], upTo
+	n := r.free + int(upTo-r.first)
+	clear(r.log[r.free:n])
+	r.free, r.first = n, upTo
+	if 2*r.free < len(r.log) {
+		return
+	}
+	left := copy(r.log, r.log[r.free:]) // to the front, so that the buffer does not wander
+	clear(r.log[left:])
+	r.log, r.free = r.log[:left], 0
+	if left == 0 && cap(r.log) > 1<<12 { // it was a joiner's backlog
+		r.log = nil
+	}
 }
 
 // feed sends a peer what it has not been sent, a window ahead of what it has.
@@ -415,19 +506,15 @@ func (r *Replica[E]) feed(l *link) {
 	if !l.there || !l.greeted {
 		return
 	}
-	most := r.end
-	if l.to == Joiner {
-		most = r.committed
-	}
-	for l.sent < most && (l.bytes == 0 || l.bytes < r.window) {
+	for l.sent < r.end && (l.bytes == 0 || l.bytes < r.window) {
 		l.sent++
 		e := r.at(l.sent)
 		l.bytes += r.size(e)
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
-	if l.to == Joiner && l.sent == most && !l.levelled {
-		l.levelled = true
-		r.send(Joiner, Message[E]{Kind: Level, Pos: most})
+	if l.to == Joiner && l.sent == r.end && !l.levelled {
+		l.levelled, l.counts = true, !r.weak.levels
+		r.send(Joiner, Message[E]{Kind: Level, Pos: r.end})
 	}
 }
 

@@ -1,0 +1,509 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// op is an entry of the tests. Each is one byte long.
+type op int
+
+func (o op) String() string {
+	if o < 26 {
+		return string(rune('a' + o))
+	}
+	return fmt.Sprintf("(%d)", int(o))
+}
+
+// history are entries in order; the one at position p is at p-1.
+type history []op
+
+func (h history) String() string {
+	var b strings.Builder
+	for _, o := range h {
+		b.WriteString(o.String())
+	}
+	return b.String()
+}
+
+// holder is a process that has a place in the chain, or none: since 0.
+type holder struct {
+	server, life int
+	since        uint64
+}
+
+// view is how the coordinator has made the chain.
+type view struct {
+	chain  []holder
+	joiner holder
+	epoch  perdure.Epoch
+}
+
+// process is a server's shell around a replica, as far as one shard goes.
+type process struct {
+	life     int
+	up       bool
+	seen     int // the view that it knows; -1: none
+	since    uint64
+	r        *Replica[op]
+	applied  history
+	arriving *packet // a snapshot of which the first piece is here
+}
+
+// packet is a message on its way. A snapshot comes in two pieces.
+type packet struct {
+	from, to  int
+	life      int  // of the receiver
+	as        Peer // what the receiver is to the sender
+	m         Message[op]
+	snapshot  history
+	piece     int // of a snapshot: 1, 2; 0: a message
+	snapshots uint64
+}
+
+// settings are what a cluster is.
+type settings struct {
+	eager, periodic bool
+	window          int
+	weak            weakened
+}
+
+// cluster is a chain with its coordinator and its network. Packets between two
+// servers keep their order while their connection lives.
+type cluster struct {
+	settings
+	views     []view
+	servers   []process
+	pipes     [][]packet // of one connection; by pipe(from, to), and snapshots' after all others
+	late      [][]packet // of connections that are no more
+	cut       []bool     // by pipe(from, to): what is sent is lost
+	acked     history    // what members showed; of an eager chain: but for its heads
+	revision  uint64
+	snapshots uint64
+	asked     bool // a member of a chain that is not periodic was to get a snapshot
+	trace     func(format string, args ...any)
+}
+
+// report is a status of a process.
+type report struct {
+	holder
+	epoch  perdure.Epoch
+	joined bool
+}
+
+// newCluster has the first members of all servers as its chain.
+func newCluster(s settings, servers, members int) *cluster {
+	c := &cluster{settings: s, revision: 1, servers: make([]process, servers)}
+	c.pipes, c.cut = make([][]packet, 2*servers*servers), make([]bool, servers*servers)
+	first := view{epoch: 1}
+	for i := range servers {
+		c.servers[i] = process{up: true, seen: -1}
+		if i < members {
+			first.chain = append(first.chain, holder{server: i, since: 1})
+		}
+	}
+	c.views = []view{first}
+	for i := range members {
+		c.follow(i, 0)
+	}
+	return c
+}
+
+func (c *cluster) tell(format string, args ...any) {
+	if c.trace != nil {
+		c.trace(format, args...)
+	}
+}
+
+// view returns the newest.
+func (c *cluster) view() *view { return &c.views[len(c.views)-1] }
+
+// change makes a new view of the newest.
+func (c *cluster) change(how func(v *view)) {
+	v := *c.view()
+	v.chain = slices.Clone(v.chain)
+	c.revision++
+	how(&v)
+	c.views = append(c.views, v)
+}
+
+// at returns the place of server i in a view's chain, -1 where it has none, and
+// len(chain) where it joins.
+func (v *view) at(i, life int) int {
+	if v.joiner.since > 0 && v.joiner.server == i && v.joiner.life == life {
+		return len(v.chain)
+	}
+	return slices.IndexFunc(v.chain, func(h holder) bool { return h.server == i && h.life == life })
+}
+
+// peer returns who is what to the one at a place of the chain.
+func (v *view) peer(at int, as Peer) (h holder, ok bool) {
+	switch {
+	case as == Joiner:
+		return v.joiner, v.joiner.since > 0 && at == len(v.chain)-1
+	case as == Successor && at+1 < len(v.chain):
+		return v.chain[at+1], true
+	case as == Predecessor && at > 0:
+		return v.chain[at-1], true
+	}
+	return holder{}, false
+}
+
+// follow has server i learn a view.
+func (c *cluster) follow(i, index int) {
+	p, v := &c.servers[i], &c.views[index]
+	first := p.seen < 0 && index == 0
+	p.seen = index
+	at := v.at(i, p.life)
+	if at < 0 {
+		p.r, p.applied, p.since, p.arriving = nil, nil, 0, nil
+		return
+	}
+	h := v.joiner
+	if at < len(v.chain) {
+		h = v.chain[at]
+	}
+	if p.r == nil || p.since != h.since {
+		size := func(op) int { return 1 }
+		p.r, p.applied, p.since, p.arriving = NewJoiner(size, c.window), nil, h.since, nil
+		if first {
+			p.r = New(0, size, c.window)
+		}
+		p.r.weak = c.weak
+	}
+	cfg := Config{
+		Epoch: v.epoch, Head: at == 0, Tail: at == len(v.chain)-1, Joining: at == len(v.chain),
+		Eager: c.eager, Periodic: c.periodic,
+	}
+	if cfg.Tail || cfg.Joining {
+		cfg.Joiner = v.joiner.since
+	}
+	p.r.Configure(cfg)
+}
+
+// append gives the head's process an entry.
+func (c *cluster) append(i int, o op) error {
+	c.servers[i].r.Append(o)
+	return c.flush(i)
+}
+
+// flush does what server i's replica wants done.
+func (c *cluster) flush(i int) error {
+	p := &c.servers[i]
+	if p.r == nil {
+		return nil
+	}
+	ready := p.r.Ready()
+	for _, g := range ready.Apply {
+		if g.Pos != uint64(len(p.applied))+1 {
+			return fmt.Errorf("server %d applies position %d after %d", i, g.Pos, len(p.applied))
+		}
+		p.applied = append(p.applied, g.Entry)
+		c.tell("%d applies %v", i, g.Entry)
+	}
+	v := &c.views[p.seen]
+	at := v.at(i, p.life)
+	for _, m := range ready.Messages {
+		if to, ok := v.peer(at, m.To); ok {
+			c.send(packet{from: i, to: to.server, life: to.life, as: m.To, m: m.Message})
+		}
+	}
+	for as, wanted := range ready.Snapshot {
+		if to, ok := v.peer(at, Peer(as)); ok && wanted {
+			c.asked = c.asked || Peer(as) == Successor && !c.periodic
+			c.snapshots++
+			s := packet{
+				from: i, to: to.server, life: to.life, as: Peer(as), snapshots: c.snapshots,
+				m: Message[op]{Epoch: p.r.Epoch(), Pos: p.r.Applied()}, snapshot: slices.Clone(p.applied), piece: 1,
+			}
+			c.send(s)
+			s.piece = 2
+			c.send(s)
+		}
+	}
+	return nil
+}
+
+// show takes note of what members show their readers, and acknowledge, from now on.
+// (Of a periodic chain, whatever came after a snapshot may be lost.)
+func (c *cluster) show() error {
+	if c.periodic {
+		return nil
+	}
+	for i := range c.servers {
+		p := &c.servers[i]
+		if p.r == nil || p.r.cfg.Joining || c.eager && p.r.cfg.Head {
+			continue
+		}
+		n := min(len(c.acked), len(p.applied))
+		if !slices.Equal(c.acked[:n], p.applied[:n]) {
+			return fmt.Errorf("server %d shows %v; others showed %v", i, p.applied, c.acked)
+		}
+		c.acked = append(c.acked, p.applied[n:]...)
+	}
+	return nil
+}
+
+// pipe returns the number of the way from one server to another.
+func (c *cluster) pipe(from, to int) int { return from*len(c.servers) + to }
+
+func (c *cluster) send(p packet) {
+	n := c.pipe(p.from, p.to)
+	if c.cut[n] {
+		return
+	}
+	if p.piece > 0 { // they have a connection of their own
+		n += len(c.cut)
+	}
+	c.pipes[n] = append(c.pipes[n], p)
+}
+
+// deliver hands over the first packet of a pipe.
+func (c *cluster) deliver(n int) error {
+	if len(c.pipes[n]) == 0 {
+		return errors.New("nothing is on its way")
+	}
+	p := c.pipes[n][0]
+	c.pipes[n] = c.pipes[n][1:]
+	return c.receive(p)
+}
+
+// receive is what the receiver's shell does.
+func (c *cluster) receive(p packet) error {
+	s := &c.servers[p.to]
+	if !s.up || s.life != p.life {
+		return nil
+	}
+	c.tell("%s", p)
+	if s.r == nil {
+		return nil
+	}
+	if p.piece > 0 {
+		c.restore(s, &p)
+		return c.flush(p.to)
+	}
+	v := &c.views[s.seen]
+	from, at := Predecessor, v.at(p.to, s.life)
+	if p.as == Predecessor {
+		if from = Joiner; at < len(v.chain)-1 {
+			from = Successor
+		}
+		if h, ok := v.peer(at, from); !ok || h.server != p.from {
+			return nil // neither its successor nor its joiner
+		}
+	}
+	s.r.Step(from, p.m)
+	return c.flush(p.to)
+}
+
+// restore takes a piece of a snapshot.
+func (c *cluster) restore(s *process, p *packet) {
+	switch {
+	case p.m.Epoch != s.r.Epoch() || !s.r.Wants(p.m.Pos):
+	case p.piece == 1:
+		s.arriving = p
+		s.r.Unrestored()
+	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
+		s.arriving = nil
+		s.applied = slices.Clone(p.snapshot)
+		s.r.Restored(p.m.Pos)
+	}
+}
+
+// sever ends the connections between two servers. What is on its way is late, or
+// lost; pieces of snapshots are lost.
+func (c *cluster) sever(a, b int, lost bool) {
+	for _, n := range []int{c.pipe(a, b), c.pipe(b, a)} {
+		if !lost && len(c.pipes[n]) > 0 {
+			c.late = append(c.late, c.pipes[n])
+		}
+		c.pipes[n], c.pipes[n+len(c.cut)], c.cut[n] = nil, nil, true
+	}
+}
+
+// connect makes a new connection between two servers.
+func (c *cluster) connect(a, b int) error {
+	c.cut[c.pipe(a, b)], c.cut[c.pipe(b, a)] = false, false
+	for _, ends := range [][2]int{{a, b}, {b, a}} {
+		p := &c.servers[ends[0]]
+		if !p.up || p.r == nil {
+			continue
+		}
+		v := &c.views[p.seen]
+		for _, as := range []Peer{Successor, Joiner} {
+			if h, ok := v.peer(v.at(ends[0], p.life), as); ok && h.server == ends[1] {
+				p.r.Relink(as)
+			}
+		}
+		if err := c.flush(ends[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliverLate hands over the first packet of a connection that is no more.
+func (c *cluster) deliverLate(n int) error {
+	p := c.late[n][0]
+	if c.late[n] = c.late[n][1:]; len(c.late[n]) == 0 {
+		c.late = slices.Delete(c.late, n, n+1)
+	}
+	return c.receive(p)
+}
+
+// crash ends server i's process; what it sent may still come.
+func (c *cluster) crash(i int) {
+	p := &c.servers[i]
+	*p = process{life: p.life, seen: -1}
+	for j := range c.servers {
+		c.pipes[c.pipe(j, i)], c.pipes[c.pipe(j, i)+len(c.cut)] = nil, nil
+	}
+}
+
+// restart starts server i's next process.
+func (c *cluster) restart(i int) {
+	c.servers[i] = process{life: c.servers[i].life + 1, up: true, seen: -1}
+	for j := range c.servers {
+		c.sever(i, j, false)
+		c.cut[c.pipe(i, j)], c.cut[c.pipe(j, i)] = false, false
+	}
+}
+
+// drop takes a holder out of the chain, and reports whether the chain lives on.
+func (c *cluster) drop(i int) (lives bool) {
+	v := c.view()
+	if v.joiner.since > 0 && v.joiner.server == i {
+		c.change(func(v *view) { v.joiner = holder{} })
+		return true
+	}
+	at := slices.IndexFunc(v.chain, func(h holder) bool { return h.server == i })
+	if at < 0 {
+		return true
+	}
+	if len(v.chain) == 1 {
+		return false
+	}
+	c.change(func(v *view) { v.chain, v.epoch = slices.Delete(v.chain, at, at+1), v.epoch+1 })
+	return true
+}
+
+// join has server i copy the shard, if there is no joiner and it is no member.
+func (c *cluster) join(i int) {
+	v := c.view()
+	if v.joiner.since > 0 || slices.ContainsFunc(v.chain, func(h holder) bool { return h.server == i }) {
+		return
+	}
+	c.change(func(v *view) { v.joiner = holder{server: i, life: c.servers[i].life, since: c.revision} })
+}
+
+// report returns server i's status.
+func (c *cluster) report(i int) report {
+	p := &c.servers[i]
+	r := report{holder: holder{server: i, life: p.life, since: p.since}}
+	if p.r != nil {
+		r.epoch, r.joined = p.r.Epoch(), p.r.Joined()
+	}
+	return r
+}
+
+// hear promotes the joiner if that is what a report is about.
+func (c *cluster) hear(r report) bool {
+	v := c.view()
+	if !r.joined || r.holder != v.joiner || r.epoch != v.epoch {
+		return false
+	}
+	c.change(func(v *view) { v.chain, v.joiner, v.epoch = append(v.chain, v.joiner), holder{}, v.epoch+1 })
+	return true
+}
+
+var errNoMember = errors.New("no member lives")
+
+// all returns all that a replica has of the log, from position 1 on.
+func (p *process) all() history {
+	all := slices.Clone(p.applied)
+	for pos := p.r.Applied() + 1; pos <= p.r.End(); pos++ {
+		all = append(all, p.r.at(pos))
+	}
+	return all
+}
+
+// check looks for a broken invariant.
+func (c *cluster) check() error {
+	if err := c.show(); err != nil {
+		return err
+	}
+	if c.asked {
+		return errors.New("a member was to get a snapshot")
+	}
+	var before history
+	first := true
+	for _, h := range c.view().chain {
+		p := &c.servers[h.server]
+		if !p.up || p.life != h.life || p.r == nil || p.since != h.since {
+			continue
+		}
+		if !p.r.Has() {
+			return fmt.Errorf("member %d has no state", h.server)
+		}
+		if uint64(len(p.applied)) != p.r.Applied() {
+			return fmt.Errorf("server %d has applied %d, and says %d", h.server, len(p.applied), p.r.Applied())
+		}
+		all := p.all()
+		if !first && (len(all) > len(before) || !slices.Equal(all, before[:len(all)])) {
+			return fmt.Errorf("server %d has %v, its predecessor %v", h.server, all, before)
+		}
+		before, first = all, false
+		if len(c.acked) > len(all) || !slices.Equal(c.acked, all[:len(c.acked)]) {
+			return fmt.Errorf("%v was acknowledged, and server %d has %v", c.acked, h.server, all)
+		}
+		if err := c.checkCommitted(p); err != nil {
+			return fmt.Errorf("server %d: %w", h.server, err)
+		}
+	}
+	return nil
+}
+
+// checkCommitted compares what is committed with what there is.
+func (c *cluster) checkCommitted(p *process) error {
+	for _, h := range c.view().chain {
+		q := &c.servers[h.server]
+		if q.up && q.life == h.life && q.r != nil && q.since == h.since && !c.periodic && q.r.End() < p.r.Committed() {
+			return fmt.Errorf("committed is %d, and server %d has %d", p.r.Committed(), h.server, q.r.End())
+		}
+	}
+	for _, l := range []*link{&p.r.succ, &p.r.join} {
+		sum := 0
+		for pos := l.has + 1; l.greeted && pos <= l.sent; pos++ {
+			sum += p.r.size(p.r.at(pos))
+		}
+		if l.greeted && (sum != l.bytes || sum > c.window) {
+			return fmt.Errorf("%d bytes are on their way, counted as %d; the window is %d", sum, l.bytes, c.window)
+		}
+	}
+	return nil
+}
+
+func (p packet) String() string {
+	e := fmt.Sprintf("%d→%d e%d ", p.from, p.to, p.m.Epoch)
+	switch {
+	case p.piece == 1:
+		return e + "snapshot begins"
+	case p.piece == 2:
+		return e + fmt.Sprintf("snapshot at %d: %v", p.m.Pos, p.snapshot)
+	case p.m.Kind == Follow:
+		return e + fmt.Sprintf("follow, I end at %d", p.m.Pos)
+	case p.m.Kind == Have && p.m.None:
+		return e + "have nothing"
+	case p.m.Kind == Have:
+		return e + fmt.Sprintf("have %d", p.m.Pos)
+	case p.m.Kind == Entry:
+		return e + fmt.Sprintf("entry %d: %v", p.m.Pos, p.m.Entry)
+	case p.m.Kind == Committed:
+		return e + fmt.Sprintf("committed %d", p.m.Pos)
+	}
+	return e + fmt.Sprintf("level at %d", p.m.Pos)
+}

@@ -1,0 +1,251 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestScripts runs the scripts of testdata/scripts: one for each way in which a
+// chain can be disturbed. Each command prints the messages that arrive because of
+// it, and what is applied.
+//
+//	new servers=4 members=3 [eager] [periodic] [window=2]
+//	append server=0 ops=abc    the head takes entries
+//	run                        messages arrive until none is on its way
+//	pass from=0 to=1 [n=2]     the next messages on one connection arrive
+//	copy from=0 to=1 [n=2]     the next pieces of a snapshot arrive
+//	lose from=0 to=1 [n=2]     the next messages on one connection are lost
+//	kill server=1              its process dies
+//	restart server=1           its next process starts
+//	drop server=1              the coordinator takes it out of the chain
+//	join server=3              the coordinator has it copy the shard
+//	promote                    the coordinator makes it the tail, if it says that it has joined
+//	follow [server=(0,1)]      they learn the newest view: without server=, all
+//	cut from=0 to=1            their connection breaks: what is on its way is lost
+//	delay from=0 to=1          the same, but it may come later
+//	late                       the next of what was delayed arrives
+//	connect from=0 to=1        they have a new connection
+//	tick [n=20]                time passes, for all
+//	sync server=0              a periodic member brings its successor up to it
+//	show                       what each has
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		var c *cluster
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var told strings.Builder
+			if d.Cmd == "new" {
+				c = scriptCluster(t, d)
+			} else if err := scriptCommand(t, d, c, &told); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			c.trace = func(format string, args ...any) { fmt.Fprintf(&told, format+"\n", args...) }
+			var err error
+			for i := range c.servers {
+				if c.servers[i].r != nil {
+					err = c.flush(i)
+				}
+			}
+			if d.Cmd == "new" || d.Cmd == "run" {
+				err = c.drain()
+			}
+			if err == nil {
+				err = c.check()
+			}
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			return told.String()
+		})
+	})
+}
+
+func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
+	servers, members := 4, 3
+	s := settings{eager: d.HasArg("eager") || d.HasArg("periodic"), periodic: d.HasArg("periodic"), window: 100}
+	d.MaybeScanArgs(t, "servers", &servers)
+	d.MaybeScanArgs(t, "members", &members)
+	d.MaybeScanArgs(t, "window", &s.window)
+	return newCluster(s, servers, members)
+}
+
+// drain delivers until nothing is on its way.
+func (c *cluster) drain() error {
+	for range 10000 {
+		n := slices.IndexFunc(c.pipes, func(way []packet) bool { return len(way) > 0 })
+		if n < 0 {
+			return nil
+		}
+		if err := c.deliver(n); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("messages never end")
+}
+
+func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strings.Builder) error {
+	c.trace = func(format string, args ...any) { fmt.Fprintf(told, format+"\n", args...) }
+	server, from, to, n, ops := 0, 0, 0, 1, ""
+	if arg, ok := d.Arg("server"); ok && len(arg.Vals) == 1 {
+		d.ScanArgs(t, "server", &server)
+	}
+	if d.Cmd == "tick" {
+		n = Patience
+	}
+	d.MaybeScanArgs(t, "from", &from)
+	d.MaybeScanArgs(t, "to", &to)
+	d.MaybeScanArgs(t, "n", &n)
+	d.MaybeScanArgs(t, "ops", &ops)
+	switch d.Cmd {
+	case "append":
+		for _, o := range ops {
+			if err := c.append(server, op(o-'a')); err != nil {
+				return err
+			}
+		}
+	case "run":
+	case "pass", "copy":
+		way := 0
+		if d.Cmd == "copy" {
+			way = len(c.cut)
+		}
+		for range n {
+			if err := c.deliver(c.pipe(from, to) + way); err != nil {
+				return err
+			}
+		}
+	case "lose":
+		way := &c.pipes[c.pipe(from, to)]
+		if len(*way) < n {
+			return errors.New("nothing is on its way")
+		}
+		*way = (*way)[n:]
+	case "kill":
+		c.crash(server)
+	case "restart":
+		c.restart(server)
+	case "drop":
+		if !c.drop(server) {
+			return errNoMember
+		}
+		told.WriteString(c.view().String())
+	case "join":
+		c.join(server)
+		told.WriteString(c.view().String())
+	case "promote":
+		if !c.hear(c.report(c.view().joiner.server)) {
+			told.WriteString("not joined\n")
+		}
+		told.WriteString(c.view().String())
+	case "follow":
+		c.scriptFollow(t, d)
+	case "cut":
+		c.sever(from, to, true)
+	case "delay":
+		c.sever(from, to, false)
+	case "late":
+		return c.deliverLate(0)
+	case "connect":
+		return c.connect(from, to)
+	case "tick":
+		return c.tick(n)
+	case "sync":
+		c.servers[server].r.Sync()
+	case "show":
+		told.WriteString(c.String())
+	default:
+		return fmt.Errorf("unknown command %q", d.Cmd)
+	}
+	return nil
+}
+
+func (c *cluster) scriptFollow(t *testing.T, d *datadriven.TestData) {
+	arg, ok := d.Arg("server")
+	for i := range c.servers {
+		wanted := !ok
+		for j := range arg.Vals {
+			var s int
+			arg.Scan(t, j, &s)
+			wanted = wanted || s == i
+		}
+		if wanted && c.servers[i].up {
+			c.follow(i, len(c.views)-1)
+		}
+	}
+}
+
+// tick lets n ticks pass for all.
+func (c *cluster) tick(n int) error {
+	for range n {
+		for i := range c.servers {
+			if p := &c.servers[i]; p.r != nil {
+				p.r.Tick()
+				if err := c.flush(i); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (v view) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch %d:", v.epoch)
+	for _, h := range v.chain {
+		fmt.Fprintf(&b, " %d", h.server)
+	}
+	if v.joiner.since > 0 {
+		fmt.Fprintf(&b, ", joining %d", v.joiner.server)
+	}
+	return b.String() + "\n"
+}
+
+// String tells what each server has.
+func (c *cluster) String() string {
+	var b strings.Builder
+	for i := range c.servers {
+		p := &c.servers[i]
+		switch {
+		case !p.up:
+			fmt.Fprintf(&b, "%d dead\n", i)
+		case p.r == nil:
+			fmt.Fprintf(&b, "%d idle\n", i)
+		default:
+			fmt.Fprintf(&b, "%d epoch %d: %s\n", i, p.r.Epoch(), p)
+		}
+	}
+	return b.String()
+}
+
+func (p *process) String() string {
+	r := p.r
+	if !r.Has() {
+		return "joining, nothing yet"
+	}
+	role := "middle"
+	switch {
+	case r.cfg.Joining && r.Joined():
+		role = "joined"
+	case r.cfg.Joining:
+		role = "joining"
+	case r.cfg.Head && r.cfg.Tail:
+		role = "alone"
+	case r.cfg.Head:
+		role = "head"
+	case r.cfg.Tail:
+		role = "tail"
+	}
+	told := fmt.Sprintf("%s, end %d, committed %d, applied %v", role, r.End(), r.Committed(), p.applied)
+	if r.first <= r.end {
+		told += fmt.Sprintf(", keeps %d-%d", r.first, r.end)
+	}
+	if r.Serving() {
+		told += ", serving"
+	}
+	return told
+}
