@@ -95,7 +95,7 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 	eager := s.job.Recovery.Eager()
 	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: eager && s.job.Recovery.Every > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
-		at.config.Joining, at.since = true, sv.Joining.Since
+		at.config.Joining, at.config.Joiner, at.since = true, sv.Joining.Since, sv.Joining.Since
 		return at, true
 	}
 	for i := range sv.Replicas() {

@@ -335,6 +335,7 @@ func (sh *shard) appendFact(kind wire.Kind, slot perdure.Slot, inc perdure.Incar
 // pass sends what the chain wants told. It needs sh.mu.
 func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	f := sh.frame(wire.KindFollow)
+	f.Clock = perdure.Clock(m.Joiner)
 	switch m.Kind {
 	case chain.Follow:
 		if m.To == chain.Joiner {
@@ -377,7 +378,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
 	}
 	sh.box = &c.box
 	defer func() { sh.box = nil }()
-	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request}
+	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
 	case wire.KindFollow:
 		m.Kind, sh.pred = chain.Follow, c
@@ -409,7 +410,9 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	}
 	sh.box = &p.box
 	defer func() { sh.box = nil }()
-	m := chain.Message[entry]{Kind: chain.Have, Epoch: f.Epoch, Pos: f.Request, None: f.Flags&wire.FlagNone != 0}
+	m := chain.Message[entry]{
+		Kind: chain.Have, Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock), None: f.Flags&wire.FlagNone != 0,
+	}
 	if f.Kind == wire.KindCommitted {
 		m.Kind = chain.Committed
 	}

@@ -194,6 +194,7 @@ func (w *pieces) send(flags uint16) error {
 // incoming is a snapshot that is being received.
 type incoming struct {
 	from   *conn
+	name   shardName
 	pos    uint64
 	part   uint16 // the next piece's
 	pieces [][]byte
@@ -212,10 +213,9 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 		return errNotWanted
 	}
 	in := sh.incoming
-	if f.Part == 0 && (in == nil || in.from != c) {
-		in = &incoming{from: c, pos: f.Request}
-		sh.incoming, sh.ready = in, false
-		sh.log.Unrestored()
+	if f.Part == 0 && (in == nil || in.from != c) && sh.log.Wants(f.Request) {
+		in = &incoming{from: c, name: sh.name, pos: f.Request}
+		sh.incoming = in
 	}
 	if in == nil || in.from != c || in.part != f.Part {
 		return errNotWanted
@@ -243,7 +243,9 @@ func (sh *shard) receive(in *incoming) {
 	if sh.incoming != in || sh.retired() {
 		return
 	}
-	sh.incoming = nil
+	if sh.incoming = nil; sh.name != in.name || !sh.log.Wants(in.pos) {
+		return
+	}
 	if err != nil {
 		sh.s.fail(fmt.Errorf("server: shard %d: a snapshot from %s: %w", sh.id, in.from.tc.Peer(), err))
 		return

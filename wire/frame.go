@@ -95,7 +95,7 @@ const (
 
 	// Between the members of a shard's chain. A log entry is an Update, a Tick or one
 	// of the kinds from KindFence on; its request is its position in the shard's log.
-	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends; FlagJoin
+	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends; FlagJoin. Of a joiner clock, in these five kinds, is its Since
 	KindHave      Kind = 33 // successor → predecessor: I have all entries up to position request; FlagNone: I have nothing, send a snapshot
 	KindCommitted Kind = 34 // successor → predecessor: the tail has all entries up to position request
 	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request; FlagLast
