@@ -37,6 +37,7 @@ type Config struct {
 	Network       transport.Network
 	Listen        string // where to listen for workers; an empty port picks one
 	Coordinator   string // the coordinator's address
+	Zone          string // the failure domain that it is in; "": not known
 	Disk          disk.FS
 	CheckpointDir string
 	Log           *slog.Logger
@@ -140,7 +141,7 @@ func (s *Server) hello() wire.Hello {
 	defer s.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
-		Addr: s.addr, Incarnation: s.incarnation,
+		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone,
 	}
 	if s.job != nil {
 		h.Job = s.job.ID
