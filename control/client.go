@@ -36,7 +36,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fromConnect(ctx, c.addr, err)
 	}
-	return statusFromProto(r), nil
+	return statusFromProto(r)
 }
 
 // View implements Backend.

@@ -63,6 +63,9 @@ type Status struct {
 	UpdatesLost     int64 // under strategies that may lose updates
 	Processes       []Process
 	LastEvent       string // one line
+	Recovery        perdure.Recovery
+	NoReplace       bool   // a dead server's place stays empty
+	Coordinator     string // the address at which processes join the job
 }
 
 // Process is one process of the job.
@@ -74,6 +77,7 @@ type Process struct {
 	State       ProcessState
 	Clock       perdure.Clock     // worker: its clock; server: MinClock of its shards
 	Resources   perdure.Resources // zero: not known
+	Draining    bool              // a server that is to end, and hands over what it holds
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

@@ -55,6 +55,10 @@ func fill(t *testing.T, v reflect.Value, next *int) {
 		*c = perdure.Consistency{Kind: perdure.SSP, Staleness: perdure.Clock(*next)}
 		return
 	}
+	if r, ok := v.Addr().Interface().(*perdure.Recovery); ok { // likewise
+		*r = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2 + *next, Every: perdure.Clock(*next)}
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {

@@ -27,6 +27,9 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 		BytesPulled:     s.BytesPulled,
 		UpdatesLost:     s.UpdatesLost,
 		LastEvent:       s.LastEvent,
+		Recovery:        s.Recovery.String(),
+		NoReplace:       s.NoReplace,
+		Coordinator:     s.Coordinator,
 	}
 	for _, x := range s.Processes {
 		p.Processes = append(p.Processes, &controlv1.Process{
@@ -38,13 +41,14 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			Clock:       int64(x.Clock),
 			Goroutines:  int32(x.Resources.Goroutines),
 			HeapBytes:   x.Resources.HeapBytes,
+			Draining:    x.Draining,
 		})
 	}
 	return p
 }
 
-func statusFromProto(p *controlv1.StatusResponse) Status {
-	s := Status{
+func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
+	s = Status{
 		Job:             p.Job,
 		Workload:        p.Workload,
 		RunDir:          p.RunDir,
@@ -59,6 +63,13 @@ func statusFromProto(p *controlv1.StatusResponse) Status {
 		BytesPulled:     p.BytesPulled,
 		UpdatesLost:     p.UpdatesLost,
 		LastEvent:       p.LastEvent,
+		NoReplace:       p.NoReplace,
+		Coordinator:     p.Coordinator,
+	}
+	if p.Recovery != "" {
+		if s.Recovery, err = perdure.ParseRecovery(p.Recovery); err != nil {
+			return Status{}, fmt.Errorf("control: the coordinator's recovery strategy: %w", err)
+		}
 	}
 	for _, x := range p.Processes {
 		s.Processes = append(s.Processes, Process{
@@ -69,9 +80,10 @@ func statusFromProto(p *controlv1.StatusResponse) Status {
 			State:       ProcessState(x.State),
 			Clock:       perdure.Clock(x.Clock),
 			Resources:   perdure.Resources{Goroutines: int(x.Goroutines), HeapBytes: x.HeapBytes},
+			Draining:    x.Draining,
 		})
 	}
-	return s
+	return s, nil
 }
 
 func viewToProto(v perdure.View) *controlv1.ViewResponse {
@@ -88,17 +100,7 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 		p.Tables = append(p.Tables, tableToProto(t))
 	}
 	for _, s := range v.Shards {
-		x := &controlv1.Shard{
-			Server:      int32(s.Server),
-			Incarnation: uint32(s.Incarnation),
-			Addr:        s.Addr,
-			Epoch:       uint64(s.Epoch),
-			Lost:        s.Lost,
-		}
-		for _, c := range s.Base {
-			x.Base = append(x.Base, int64(c))
-		}
-		p.Shards = append(p.Shards, x)
+		p.Shards = append(p.Shards, shardToProto(&s))
 	}
 	for _, s := range v.Slots {
 		p.Slots = append(p.Slots, &controlv1.Slot{
@@ -129,15 +131,7 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		v.Tables = append(v.Tables, t)
 	}
 	for _, x := range p.Shards {
-		s := perdure.ShardView{
-			Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr},
-			Epoch:  perdure.Epoch(x.Epoch),
-			Lost:   x.Lost,
-		}
-		for _, c := range x.Base {
-			s.Base = append(s.Base, perdure.Clock(c))
-		}
-		v.Shards = append(v.Shards, s)
+		v.Shards = append(v.Shards, shardFromProto(x))
 	}
 	for _, x := range p.Slots {
 		v.Slots = append(v.Slots, perdure.SlotView{
@@ -148,6 +142,54 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		})
 	}
 	return v, nil
+}
+
+func shardToProto(s *perdure.ShardView) *controlv1.Shard {
+	x := &controlv1.Shard{
+		Server:      int32(s.Server),
+		Incarnation: uint32(s.Incarnation),
+		Addr:        s.Addr,
+		Since:       s.Since,
+		Epoch:       uint64(s.Epoch),
+		Lost:        s.Lost,
+	}
+	for _, h := range s.Followers {
+		x.Followers = append(x.Followers, holderToProto(h))
+	}
+	if s.Joining != nil {
+		x.Joining = holderToProto(*s.Joining)
+	}
+	for _, c := range s.Base {
+		x.Base = append(x.Base, int64(c))
+	}
+	return x
+}
+
+func shardFromProto(x *controlv1.Shard) perdure.ShardView {
+	s := perdure.ShardView{
+		Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr, Since: x.Since},
+		Epoch:  perdure.Epoch(x.Epoch),
+		Lost:   x.Lost,
+	}
+	for _, h := range x.Followers {
+		s.Followers = append(s.Followers, holderFromProto(h))
+	}
+	if x.Joining != nil {
+		h := holderFromProto(x.Joining)
+		s.Joining = &h
+	}
+	for _, c := range x.Base {
+		s.Base = append(s.Base, perdure.Clock(c))
+	}
+	return s
+}
+
+func holderToProto(h perdure.Holder) *controlv1.Holder {
+	return &controlv1.Holder{Server: int32(h.Server), Incarnation: uint32(h.Incarnation), Addr: h.Addr, Since: h.Since}
+}
+
+func holderFromProto(p *controlv1.Holder) perdure.Holder {
+	return perdure.Holder{Server: int(p.Server), Incarnation: perdure.Incarnation(p.Incarnation), Addr: p.Addr, Since: p.Since}
 }
 
 func tableToProto(t perdure.TableSpec) *controlv1.Table {

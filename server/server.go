@@ -38,6 +38,7 @@ type Config struct {
 	Network       transport.Network
 	Listen        string // where to listen for workers; an empty port picks one
 	Coordinator   string // the coordinator's address
+	Zone          string // the failure domain that it is in; "": not known
 	Disk          disk.FS
 	CheckpointDir string
 	Log           *slog.Logger

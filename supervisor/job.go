@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
@@ -27,6 +28,7 @@ type JobConfig struct {
 	Coordinator string // its address
 	Faults      []Fault
 	Seed        uint64 // of what faults draw
+	NoReplace   bool   // servers that end are not started again
 	Watch       Watcher
 	Log         *slog.Logger
 	Grace       time.Duration // see Options
@@ -243,6 +245,8 @@ func (j *Job) event(e wire.Event) {
 		j.timeline.serving(e)
 	case "trouble":
 		j.trouble[e.Target] = e.Text
+	case "failed":
+		j.end(fmt.Errorf("%w: %s", ErrFailed, e.Text))
 	}
 	j.mu.Unlock()
 	if j.cfg.Watch.Event != nil {
@@ -282,20 +286,40 @@ func (j *Job) order(o wire.Order) error {
 	return nil
 }
 
+// ErrFailed wraps why the coordinator gave the job up.
+var ErrFailed = errors.New("supervisor: the job cannot go on")
+
 // ErrStopAsked is why Run ends after somebody asked to stop the job.
 var ErrStopAsked = errors.New("supervisor: stopped as asked")
 
 // onExit is told of every process that ends, and decides about its successor.
 func (j *Job) onExit(e Exit) Restart {
+	again, left := j.successor(e)
+	if left && j.cfg.Watch.Event != nil {
+		target := targetName(place{e.Role, e.Index})
+		j.cfg.Watch.Event(wire.Event{
+			Kind: "left", Target: target, Clock: j.minClock(), UnixNs: e.At.UnixNano(),
+			Text: fmt.Sprintf("%s %s, and is not replaced", target, e.How),
+		})
+	}
+	return again
+}
+
+func (j *Job) minClock() perdure.Clock {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.clock.Clock
+}
+
+// successor says when the next process takes the place of one that ended. left
+// says that none does, since the job replaces no servers.
+func (j *Job) successor(e Exit) (again Restart, left bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p := place{e.Role, e.Index}
 	pause := j.away[p]
 	delete(j.away, p)
-	target := p.String()
-	if e.Role == wire.RoleCoordinator {
-		target = string(e.Role)
-	}
+	target := targetName(p)
 	if !j.over {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
 		if e.Role == wire.RoleCoordinator {
@@ -305,12 +329,14 @@ func (j *Job) onExit(e Exit) Restart {
 	j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
 	switch {
 	case j.over || j.ctx.Err() != nil:
-		return Never
+		return Never, false
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced:
 		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
-		return Never
+		return Never, false
+	case j.cfg.NoReplace && e.Role == wire.RoleServer:
+		return Never, true
 	}
-	return Restart(pause)
+	return Restart(pause), false
 }
 
 // reason says why a process ended: its last word, or, where that could not be

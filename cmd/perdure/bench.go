@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 // benchCmds are the benchmarks; moves is meant where none is named.
 type benchCmds struct {
 	Moves     benchCmd          `cmd:"" default:"withargs" help:"Pushes and pulls of blocks and rows against a raw exchange of the same bytes (the default)."`
+	Recovery  benchRecoveryCmd  `cmd:"" help:"What recovery strategies cost while nothing fails, and how long a failure is felt under them."`
 	Workloads benchWorkloadsCmd `cmd:"" help:"Training programs, in real processes, against the same kernel in a plain loop on one thread."`
 }
 
@@ -130,10 +132,12 @@ func itself(s string) string { return s }
 
 // bed is what is measured on one job: the same connections throughout.
 type bed struct {
-	conns  int
-	shards int
-	socket string
-	lines  []measurement
+	conns    int
+	shards   int
+	socket   string
+	servers  int    // 0: one
+	recovery string // "": none
+	lines    []measurement
 }
 
 // plan turns the flags into beds, or says what is wrong. skipped is what this
@@ -263,7 +267,8 @@ type benchJob struct {
 // joins it. Its end by itself cancels with why.
 func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out string, bed *bed) (b *benchJob, err error) {
 	flags := jobFlags{
-		Workers: 1, Servers: 1, Shards: bed.shards, Consistency: string(perdure.ASP), Recovery: "none", Clocks: endlessClocks, Seed: 1, Listen: localAny,
+		Workers: 1, Servers: cmp.Or(bed.servers, 1), Shards: bed.shards, Consistency: string(perdure.ASP),
+		Recovery: cmp.Or(bed.recovery, string(perdure.RecoverNone)), Clocks: endlessClocks, Seed: 1, Listen: localAny,
 	}
 	job, err := flags.job(ownWorkload)
 	if err != nil {

@@ -86,7 +86,7 @@ func (r *benchResult) line() string {
 // header says what is measured, on what, and what is not.
 func (b *benchCmd) header(skipped []string) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "perdure %s, wire version %d, %s %s/%s, on %s, %d cores\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
+	fmt.Fprintln(&s, machineLine())
 	shards := fmt.Sprint(b.Shards)
 	if b.Shards == 0 {
 		shards = fmt.Sprintf("1 shard for small blocks, %d for large ones, as many as CPUs for rows, at least as many as connections", benchLargeShards)
@@ -104,6 +104,12 @@ func (b *benchCmd) header(skipped []string) string {
 	}
 	fmt.Fprintf(&s, "\n"+benchColumns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s", "ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")
 	return s.String()
+}
+
+// machineLine says what is measured, and on which machine.
+func machineLine() string {
+	return fmt.Sprintf("perdure %s, wire version %d, %s %s/%s, on %s, %d cores",
+		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
 }
 
 // cpuModel is the processor's name, where the system tells it.

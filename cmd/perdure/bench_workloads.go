@@ -194,14 +194,20 @@ func (b *benchWorkloadsCmd) measure(ctx context.Context, c *contender, workers i
 // job trains with real processes, and returns the seconds from the beginning of the
 // first clock to the end of the last.
 func (b *benchWorkloadsCmd) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
+	return timedTraining(ctx, c.name, out, append([]string{
+		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
+		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
+	}, c.flags...)...)
+}
+
+// timedTraining runs perdure train, and returns the seconds from the beginning of
+// the first clock to the end of the last.
+func timedTraining(ctx context.Context, workload, out string, flags ...string) (seconds float64, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find this program: %w", err)
 	}
-	args := append([]string{
-		"train", c.name, "--quiet", "--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
-		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10), "--eval-every", "0", "--out", out,
-	}, c.flags...)
+	args := append([]string{"train", workload, "--quiet", "--eval-every", "0", "--out", out}, flags...)
 	cmd := exec.CommandContext(ctx, exe, args...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -210,7 +216,7 @@ func (b *benchWorkloadsCmd) job(ctx context.Context, c *contender, workers int, 
 		if ctx.Err() != nil {
 			return 0, errInterrupted
 		}
-		return 0, fmt.Errorf("bench: perdure train %s: %s", c.name, lastLine(said.Bytes(), err))
+		return 0, fmt.Errorf("bench: perdure train %s: %s", workload, lastLine(said.Bytes(), err))
 	}
 	text, err := os.ReadFile(filepath.Join(out, "events.jsonl"))
 	if err != nil {

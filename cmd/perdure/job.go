@@ -75,7 +75,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
 	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
-		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {
@@ -144,7 +144,11 @@ func (j *localJob) spawn(out string, frames, web socket, workers bool) error {
 		return err
 	}
 	for i := range j.s.Job.Servers {
-		if err := start(wire.RoleServer, i, nil, "--index", fmt.Sprint(i), "--coordinator", j.addr, "--listen", net.JoinHostPort(host, "0")); err != nil {
+		args := []string{"--index", fmt.Sprint(i), "--coordinator", j.addr, "--listen", net.JoinHostPort(host, "0")}
+		if zone := j.s.zone(i); zone != "" {
+			args = append(args, "--zone", zone)
+		}
+		if err := start(wire.RoleServer, i, nil, args...); err != nil {
 			return err
 		}
 	}

@@ -36,6 +36,8 @@ type cli struct {
 	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
 	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
 	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train then exits with code 130, its up with 0."`
+	Server    serverCmd    `cmd:"" help:"Add a server to a running job, in a place that is empty; it waits for one. SIGTERM makes it hand over what it holds, and end."`
+	Worker    workerCmd    `cmd:"" help:"Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish its clock, and leave."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Bench     benchCmds    `cmd:"" help:"Measure what Perdure costs here: pushes and pulls against a raw exchange of the same bytes, or whole workloads against a plain loop."`
@@ -44,8 +46,6 @@ type cli struct {
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
 
 	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`
-	Server      serverCmd      `cmd:"" hidden:"" help:"Run one server of a job."`
-	Worker      workerCmd      `cmd:"" hidden:"" help:"Run one worker of a job."`
 	BenchPeer   benchPeerCmd   `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
 }
 

@@ -33,16 +33,7 @@ const (
 	controlFD = 4
 )
 
-// roleFlags are what every role's process is given.
-type roleFlags struct {
-	Run string `required:"" help:"The run's folder." type:"path"`
-}
-
-func (r roleFlags) settings() (settings, error) {
-	return readSettings(filepath.Join(r.Run, "run.json"))
-}
-func (r roleFlags) checkpoints() string { return filepath.Join(r.Run, "checkpoint") }
-func (r roleFlags) registry() string    { return filepath.Join(r.Run, "registry", "facts") }
+func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
 
 // processName is unique to this process.
 func processName() string { return fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()) }
@@ -51,10 +42,12 @@ func roleLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-type coordinatorCmd struct{ roleFlags }
+type coordinatorCmd struct {
+	Folder string `name:"run" required:"" help:"The run's folder." type:"path"`
+}
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
-	s, err := c.settings()
+	s, err := readSettings(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err
 	}
@@ -70,20 +63,20 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("inherited control socket: %w", err)
 	}
-	reg, err := registry.OpenFile(disk.OS(), c.registry())
+	reg, err := registry.OpenFile(disk.OS(), filepath.Join(c.Folder, "registry", "facts"))
 	if err != nil {
 		return err
 	}
 	defer reg.Close()
 	begin := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: c.checkpoints(),
+		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.run()}), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.Folder, addr: l.Addr()}), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = srv.Serve(web) }() // ends with the process
 	defer func() {                     // who asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -92,8 +85,6 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}()
 	return quiet(co.Run(ctx))
 }
-
-func (c *coordinatorCmd) run() string { return c.roleFlags.Run }
 
 // quiet makes the end by a signal no error.
 func quiet(err error) error {
@@ -104,16 +95,27 @@ func quiet(err error) error {
 }
 
 type serverCmd struct {
-	roleFlags
-	Index       int    `help:"The server's number." default:"-1"`
-	Coordinator string `required:"" help:"The coordinator's address."`
-	Listen      string `help:"Where to listen for workers." default:"127.0.0.1:0"`
+	joinFlags
+	Index  int    `hidden:"" help:"The server's number." default:"-1"`
+	Listen string `help:"Where to listen for workers: an address at which they reach this machine; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Zone   string `help:"The failure domain that this server is in, such as a rack (default none)." placeholder:"NAME"`
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
-	s, err := c.settings()
+	if c.Zone != "" {
+		if err := checkZone(c.Zone); err != nil {
+			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
+		}
+	}
+	s, err := c.find(ctx)
 	if err != nil {
 		return err
+	}
+	dir := ""
+	if c.joinFlags.Run != "" {
+		dir = checkpoints(c.joinFlags.Run)
+	} else if s.Job.Recovery.Kind == perdure.RecoverCheckpoint {
+		return c.needsFolder("its servers keep checkpoints there")
 	}
 	paceGC(s.Job.Servers)
 	shareCores(s.Job.Servers)
@@ -123,20 +125,25 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	}
 	return quiet(server.Run(ctx, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
-		Coordinator: c.Coordinator, Disk: disk.OS(), CheckpointDir: c.checkpoints(), Log: roleLog(),
+		Coordinator: c.Coordinator, Zone: c.Zone, Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
 		OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
 	}))
 }
 
 type workerCmd struct {
-	roleFlags
-	Slot        int    `help:"The slot to take." default:"-1"`
-	Coordinator string `required:"" help:"The coordinator's address."`
+	joinFlags
+	Slot int `hidden:"" help:"The slot to take." default:"-1"`
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
-	s, err := c.settings()
+	s, err := c.find(ctx)
 	if err != nil {
+		return err
+	}
+	if s.Job.Workload == ownWorkload {
+		return errOwnWorkers
+	}
+	if err := c.needsFolder("what its workers train is in its run.json"); err != nil {
 		return err
 	}
 	paceGC(s.Job.Slots)
@@ -162,7 +169,11 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	observe := func(ctx context.Context) (*worker.Client, error) {
 		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Log: roleLog()})
 	}
-	return quiet(train(ctx, client, w, s, p, observe))
+	err = train(ctx, client, w, s, p, observe)
+	if ctx.Err() != nil {
+		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
+	}
+	return quiet(err)
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
@@ -19,10 +18,11 @@ import (
 // when another process does the clock again. So whatever is killed or cut off,
 // at the end each row is a sum that the seed tells, and float32 holds it exactly.
 const (
-	sumsSlots  = 8
-	sumsClocks = 40
-	sumsRows   = 96  // of the dense table
-	sumsIDs    = 300 // of the sparse table, of all the ids there are
+	sumsSlots   = 8
+	sumsServers = 4
+	sumsClocks  = 40
+	sumsRows    = 96  // of the dense table
+	sumsIDs     = 300 // of the sparse table, of all the ids there are
 )
 
 var (
@@ -144,6 +144,9 @@ func (w *sumsWorker) step(ctx context.Context, clock perdure.Clock) error {
 			}
 		}
 	}
+	if err := pacePrograms(ctx); err != nil {
+		return err
+	}
 	return w.c.SaveState(fmt.Appendf(nil, "clock %d sum %g", clock, w.sum(clock)))
 }
 
@@ -195,31 +198,49 @@ func sumsFaults(seed uint64) (recovery string, faults []string) {
 }
 
 // TestStormSums: every acknowledged increment is in its table exactly once.
-// go test -run TestStormSums -storm.runs=1 -storm.seed=S replays one.
-func TestStormSums(t *testing.T) {
-	seed := *stormSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano()) % 1e9
-	}
-	for i := range uint64(*stormRuns+1) / 2 {
+// go test -run TestSums -storm.runs=1 -storm.seed=S replays one.
+func TestSums(t *testing.T) {
+	seed, _ := stormSeeds(t)
+	for i := range uint64(*stormRuns) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
 			recovery, faults := sumsFaults(seed + i)
 			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery, strings.Join(faults, " --fault "))
-			sumUp(t, seed+i, recovery, faults)
+			strategy, err := perdure.ParseRecovery(recovery)
+			must(t, err)
+			j := sumUp(t, seed+i, strategy, faults, nil)
+			if struck := len(j.job.Timeline()); struck < len(faults) {
+				t.Errorf("%d faults struck, %d were planned", struck, len(faults))
+			}
 		})
 	}
 }
 
-// sumUp takes one job to its end and compares its tables.
-func sumUp(t *testing.T, seed uint64, recovery string, faults []string) {
-	strategy, err := perdure.ParseRecovery(recovery)
-	must(t, err)
+// TestStormSums: likewise in the storms of TestStorm.
+func TestStormSums(t *testing.T) {
+	seed, strategies := stormSeeds(t)
+	for _, strategy := range strategies {
+		for i := range uint64(*stormRuns+1) / 2 {
+			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
+				onlyServed(t, strategy)
+				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
+				t.Log(replay(seed+i, strategy, faults))
+				t.Setenv(paceEnv, fmt.Sprint(*stormMs*stormClocks/sumsClocks)) // as long as the others
+				sumUp(t, seed+i, strategy, nil, faults)
+			})
+		}
+	}
+}
+
+// sumUp takes one job through planned faults and a storm to its end, and compares
+// its tables.
+func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, strikes []strike) *localJob {
 	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
-		Seed: seed, Slots: sumsSlots, Servers: 4, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
+		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: strategy,
 	}}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	must(t, (&storm{faults: strikes, copies: strategy.Copies()}).rage(ctx, j))
 	select {
 	case <-j.complete:
 	case err := <-ended:
@@ -228,12 +249,10 @@ func sumUp(t *testing.T, seed uint64, recovery string, faults []string) {
 		t.Fatal("the job does not end")
 	}
 	compareSums(ctx, t, j.addr, seed)
-	if struck := len(j.job.Timeline()); struck < len(faults) {
-		t.Errorf("%d faults struck, %d were planned", struck, len(faults))
-	}
 	j.job.Over()
 	j.job.End(errExported)
 	<-ended
+	return j
 }
 
 // compareSums reads both tables as of the job's end.

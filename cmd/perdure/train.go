@@ -31,6 +31,7 @@ type settings struct {
 	Job       perdure.JobSpec `json:"job"`
 	Params    workload.Params `json:"params"`
 	Faults    []string        `json:"faults"`
+	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
 	EvalEvery perdure.Clock   `json:"eval_every"`
 	Until     goal            `json:"until"`
 	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
@@ -52,7 +53,10 @@ type jobFlags struct {
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), or checkpoint:C (all roll back to the last checkpoint, one every C clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), checkpoint:C (all roll back to the last checkpoint, one every C clocks), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,async (once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
+	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
+	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
@@ -126,6 +130,10 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
+	zones, err := t.zones()
+	if err != nil {
+		return settings{}, err
+	}
 	info, err := workload.Find(t.Workload)
 	if err != nil {
 		return settings{}, err
@@ -158,7 +166,7 @@ func (t *trainCmd) settings() (settings, error) {
 	}
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
-		distance: t.distance(),
+		Zones: zones, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
 			Factors: factors,
@@ -222,7 +230,7 @@ func dataPath(path string) (string, error) {
 func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	job = perdure.JobSpec{
 		ID: newJobID(), Workload: name, Seed: f.Seed, Slots: f.Workers, Servers: f.Servers, Shards: f.Shards,
-		Clocks: perdure.Clock(f.Clocks),
+		Clocks: perdure.Clock(f.Clocks), NoReplace: f.NoReplace,
 	}
 	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
 		return job, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)

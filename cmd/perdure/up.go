@@ -31,7 +31,11 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
+	zones, err := u.zones()
+	if err != nil {
+		return err
+	}
+	s := settings{Version: version, Job: job, Faults: u.Fault, Zones: zones, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
 	faults, err := s.faults()
 	if err != nil {
 		return err
@@ -128,8 +132,16 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return ended(err)
 	}
+	v, err := client.View(ctx)
+	if err != nil {
+		return ended(err)
+	}
 	fmt.Printf("job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
-	fmt.Printf("%.0f clocks/s", s.ClocksPerSecond)
+	replaced := ""
+	if s.NoReplace {
+		replaced = ", servers that die are not replaced"
+	}
+	fmt.Printf("recovery %s%s; to be joined at %s\n%.0f clocks/s", s.Recovery, replaced, s.Coordinator, s.ClocksPerSecond)
 	if s.Loss != nil {
 		fmt.Printf(", loss %.4f", *s.Loss)
 	}
@@ -142,8 +154,15 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		if p.Role != string(wire.RoleCoordinator) {
 			name = fmt.Sprintf("%s:%d", p.Role, p.Index)
 		}
+		condition := string(p.State)
+		if p.Draining {
+			condition = "draining"
+		}
 		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB\n",
-			name, p.PID, p.Incarnation, p.State, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6)
+			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6)
+	}
+	for _, line := range shardLines(&v) {
+		fmt.Println("  " + line)
 	}
 	return nil
 }
@@ -177,8 +196,9 @@ func (c *faultCmd) Run(ctx context.Context) error {
 
 // backend answers the control API in the coordinator's process.
 type backend struct {
-	co  *coordinator.Coordinator
-	run string
+	co   *coordinator.Coordinator
+	run  string
+	addr string // where processes of the job connect
 }
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
@@ -189,6 +209,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			Clock: core.MinClock(), End: f.View.End, State: state(core),
 			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
+			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
 		}
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
@@ -200,7 +221,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
 				}
 				if d.Server != nil {
-					p.Resources = d.Server.Resources
+					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
 				}
 				if d.Worker != nil {
 					p.Resources = d.Worker.Resources

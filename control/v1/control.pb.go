@@ -77,7 +77,10 @@ type StatusResponse struct {
 	BytesPulled     int64                  `protobuf:"varint,12,opt,name=bytes_pulled,json=bytesPulled,proto3" json:"bytes_pulled,omitempty"`
 	UpdatesLost     int64                  `protobuf:"varint,13,opt,name=updates_lost,json=updatesLost,proto3" json:"updates_lost,omitempty"` // under strategies that may lose updates
 	Processes       []*Process             `protobuf:"bytes,14,rep,name=processes,proto3" json:"processes,omitempty"`
-	LastEvent       string                 `protobuf:"bytes,15,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"` // one line
+	LastEvent       string                 `protobuf:"bytes,15,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`  // one line
+	Recovery        string                 `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`                     // the strategy as on the command line: none, checkpoint:20, chain:3, …
+	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"` // a dead server's place stays empty
+	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`               // the address at which processes join the job
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -217,6 +220,27 @@ func (x *StatusResponse) GetLastEvent() string {
 	return ""
 }
 
+func (x *StatusResponse) GetRecovery() string {
+	if x != nil {
+		return x.Recovery
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetNoReplace() bool {
+	if x != nil {
+		return x.NoReplace
+	}
+	return false
+}
+
+func (x *StatusResponse) GetCoordinator() string {
+	if x != nil {
+		return x.Coordinator
+	}
+	return ""
+}
+
 // Process is one process of the job.
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -228,6 +252,7 @@ type Process struct {
 	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                          // worker: its clock; server: MinClock of its shards
 	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                // 0: not known
 	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"` // of objects that live, or that are not collected yet; 0: not known
+	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                    // a server that is to end, and hands over what it holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +341,13 @@ func (x *Process) GetHeapBytes() int64 {
 		return x.HeapBytes
 	}
 	return 0
+}
+
+func (x *Process) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 type ViewRequest struct {
@@ -791,15 +823,19 @@ func (x *Init) GetScale() float64 {
 	return 0
 }
 
-// Shard says who holds a shard.
+// Shard says who holds a shard: its chain. Updates enter at the head, and count
+// once all members have them.
 type Shard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // -1: nobody
-	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the server's process
-	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Base          []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"` // the applied vector this epoch starts with, where rows were lost
-	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`        // this epoch began with the shard's rows lost
+	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // the head; -1: nobody
+	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the head's process
+	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                // the head's
+	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`             // grows with every change of the chain
+	Base          []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"`        // the applied vector this epoch starts with, where rows were lost
+	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`               // this epoch began with the shard's rows lost, or with what its former head alone had
+	Since         uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
+	Followers     []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
+	Joining       *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,6 +912,96 @@ func (x *Shard) GetLost() bool {
 	return false
 }
 
+func (x *Shard) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Shard) GetFollowers() []*Holder {
+	if x != nil {
+		return x.Followers
+	}
+	return nil
+}
+
+func (x *Shard) GetJoining() *Holder {
+	if x != nil {
+		return x.Joining
+	}
+	return nil
+}
+
+// Holder is a server that holds a replica of a shard.
+type Holder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // -1: nobody
+	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the server's process
+	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
+	Since         uint64                 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // the revision of the view that made it a holder
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holder) Reset() {
+	*x = Holder{}
+	mi := &file_control_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holder) ProtoMessage() {}
+
+func (x *Holder) ProtoReflect() protoreflect.Message {
+	mi := &file_control_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holder.ProtoReflect.Descriptor instead.
+func (*Holder) Descriptor() ([]byte, []int) {
+	return file_control_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Holder) GetServer() int32 {
+	if x != nil {
+		return x.Server
+	}
+	return 0
+}
+
+func (x *Holder) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Holder) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *Holder) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // Slot says which incarnation of a slot may speak, and from which clock.
 type Slot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -889,7 +1015,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_control_v1_control_proto_msgTypes[9]
+	mi := &file_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1027,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[9]
+	mi := &file_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1040,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Slot) GetIncarnation() uint32 {
@@ -954,7 +1080,7 @@ type FaultRequest struct {
 
 func (x *FaultRequest) Reset() {
 	*x = FaultRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[10]
+	mi := &file_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1092,7 @@ func (x *FaultRequest) String() string {
 func (*FaultRequest) ProtoMessage() {}
 
 func (x *FaultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[10]
+	mi := &file_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1105,7 @@ func (x *FaultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultRequest.ProtoReflect.Descriptor instead.
 func (*FaultRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FaultRequest) GetSpec() string {
@@ -998,7 +1124,7 @@ type FaultResponse struct {
 
 func (x *FaultResponse) Reset() {
 	*x = FaultResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[11]
+	mi := &file_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1136,7 @@ func (x *FaultResponse) String() string {
 func (*FaultResponse) ProtoMessage() {}
 
 func (x *FaultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[11]
+	mi := &file_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1149,7 @@ func (x *FaultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultResponse.ProtoReflect.Descriptor instead.
 func (*FaultResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FaultResponse) GetAccepted() string {
@@ -1041,7 +1167,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[12]
+	mi := &file_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1179,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[12]
+	mi := &file_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1192,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 type StopResponse struct {
@@ -1077,7 +1203,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1215,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1228,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 var File_control_v1_control_proto protoreflect.FileDescriptor
@@ -1110,7 +1236,7 @@ var File_control_v1_control_proto protoreflect.FileDescriptor
 const file_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x18control/v1/control.proto\x12\x12perdure.control.v1\"\x0f\n" +
-	"\rStatusRequest\"\xf4\x03\n" +
+	"\rStatusRequest\"\xd1\x04\n" +
 	"\x0eStatusResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x17\n" +
@@ -1130,9 +1256,13 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\fupdates_lost\x18\r \x01(\x03R\vupdatesLost\x129\n" +
 	"\tprocesses\x18\x0e \x03(\v2\x1b.perdure.control.v1.ProcessR\tprocesses\x12\x1d\n" +
 	"\n" +
-	"last_event\x18\x0f \x01(\tR\tlastEventB\a\n" +
+	"last_event\x18\x0f \x01(\tR\tlastEvent\x12\x1a\n" +
+	"\brecovery\x18\x10 \x01(\tR\brecovery\x12\x1d\n" +
+	"\n" +
+	"no_replace\x18\x11 \x01(\bR\tnoReplace\x12 \n" +
+	"\vcoordinator\x18\x12 \x01(\tR\vcoordinatorB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\xd2\x01\n" +
+	"\t_accuracy\"\xee\x01\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -1144,7 +1274,8 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"goroutines\x18\a \x01(\x05R\n" +
 	"goroutines\x12\x1d\n" +
 	"\n" +
-	"heap_bytes\x18\b \x01(\x03R\theapBytes\"\r\n" +
+	"heap_bytes\x18\b \x01(\x03R\theapBytes\x12\x1a\n" +
+	"\bdraining\x18\t \x01(\bR\bdraining\"\r\n" +
 	"\vViewRequest\"\xc8\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
@@ -1191,14 +1322,22 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\tclip_norm\x18\x0f \x01(\x01R\bclipNorm\"0\n" +
 	"\x04Init\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\x93\x01\n" +
+	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\x99\x02\n" +
 	"\x05Shard\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
 	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04base\x18\x05 \x03(\x03R\x04base\x12\x12\n" +
-	"\x04lost\x18\x06 \x01(\bR\x04lost\"r\n" +
+	"\x04lost\x18\x06 \x01(\bR\x04lost\x12\x14\n" +
+	"\x05since\x18\a \x01(\x04R\x05since\x128\n" +
+	"\tfollowers\x18\b \x03(\v2\x1a.perdure.control.v1.HolderR\tfollowers\x124\n" +
+	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\"l\n" +
+	"\x06Holder\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\"r\n" +
 	"\x04Slot\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\rR\vincarnation\x12\x18\n" +
 	"\adecided\x18\x02 \x01(\bR\adecided\x12\x14\n" +
@@ -1228,7 +1367,7 @@ func file_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_control_v1_control_proto_rawDescData
 }
 
-var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
@@ -1239,32 +1378,35 @@ var file_control_v1_control_proto_goTypes = []any{
 	(*Rule)(nil),           // 6: perdure.control.v1.Rule
 	(*Init)(nil),           // 7: perdure.control.v1.Init
 	(*Shard)(nil),          // 8: perdure.control.v1.Shard
-	(*Slot)(nil),           // 9: perdure.control.v1.Slot
-	(*FaultRequest)(nil),   // 10: perdure.control.v1.FaultRequest
-	(*FaultResponse)(nil),  // 11: perdure.control.v1.FaultResponse
-	(*StopRequest)(nil),    // 12: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 13: perdure.control.v1.StopResponse
+	(*Holder)(nil),         // 9: perdure.control.v1.Holder
+	(*Slot)(nil),           // 10: perdure.control.v1.Slot
+	(*FaultRequest)(nil),   // 11: perdure.control.v1.FaultRequest
+	(*FaultResponse)(nil),  // 12: perdure.control.v1.FaultResponse
+	(*StopRequest)(nil),    // 13: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 14: perdure.control.v1.StopResponse
 }
 var file_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	5,  // 1: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
 	8,  // 2: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
-	9,  // 3: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
+	10, // 3: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
 	6,  // 4: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
 	7,  // 5: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
-	0,  // 6: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	3,  // 7: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	10, // 8: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	12, // 9: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 10: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	4,  // 11: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	11, // 12: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	13, // 13: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	9,  // 6: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
+	9,  // 7: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	0,  // 8: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	3,  // 9: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	11, // 10: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	13, // 11: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 12: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	4,  // 13: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	12, // 14: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	14, // 15: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_control_v1_control_proto_init() }
@@ -1279,7 +1421,7 @@ func file_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_v1_control_proto_rawDesc), len(file_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

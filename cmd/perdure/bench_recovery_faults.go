@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
+)
+
+// recoveryResult is one line of the results: a strategy and what fails under it.
+// Times are in milliseconds since the failure. What was not measured is null.
+type recoveryResult struct {
+	Recovery string `json:"recovery"`
+	Fault    string `json:"fault"` // "": faults were not measured
+	Rounds   int    `json:"rounds"`
+	Servers  int    `json:"servers"`
+	Workers  int    `json:"workers"`
+	Shards   int    `json:"shards"`
+	MB       int    `json:"mb"`
+
+	DetectedMsMedian *float64 `json:"detected_ms_median"` // until the coordinator, or of the coordinator its parent, noticed; null: it need not notice
+	// How long a shard that was hit did not serve: the longest that a read of it
+	// waited, or that no clock of the training ended, whichever is longer.
+	ServingAgainMsMedian *float64 `json:"serving_again_ms_median"`
+	ServingAgainMsMax    *float64 `json:"serving_again_ms_max"`
+	LongestGetMsMedian   *float64 `json:"longest_get_ms_median"` // of a shard that was hit
+	LongestGetMsMax      *float64 `json:"longest_get_ms_max"`
+	LongestClockMsMedian *float64 `json:"longest_clock_ms_median"` // from one end of a clock to the next
+	LongestClockMsMax    *float64 `json:"longest_clock_ms_max"`
+
+	TrainRatio    *float64 `json:"train_ratio"` // speed of training, of that under none
+	TrainRatioMin *float64 `json:"train_ratio_min"`
+	TrainRatioMax *float64 `json:"train_ratio_max"`
+	PushRatio     *float64 `json:"push_ratio"` // speed of pushes of 4 MiB, of that under none
+	PushRatioMin  *float64 `json:"push_ratio_min"`
+	PushRatioMax  *float64 `json:"push_ratio_max"`
+
+	// Of servers that joined chains: GB (10⁹ bytes of values) that they copied in a
+	// second, and reads of rows and clocks meanwhile, of those in a second before.
+	CatchUpGBPerS     *float64 `json:"catch_up_gb_per_s"`
+	CatchUpReadRatio  *float64 `json:"catch_up_read_ratio"`
+	CatchUpClockRatio *float64 `json:"catch_up_clock_ratio"`
+}
+
+// calm is how long a job is watched before a failure, and after it is over.
+const calm = 250 * time.Millisecond
+
+// outage is what one round measured.
+type outage struct {
+	detected   time.Duration // below 0: nobody told
+	get, clock time.Duration
+	catchUp    catchUp
+}
+
+func (r *recoveryRun) allFaults(ctx context.Context) error {
+	fmt.Printf("\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
+	fmt.Println(strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
+	for _, strategy := range r.strategies {
+		for _, f := range r.faults {
+			if !f.applies(strategy) {
+				continue
+			}
+			res, err := r.measureFault(ctx, strategy, &f)
+			if err != nil {
+				return err
+			}
+			r.progress("")
+			fmt.Println(res.line())
+			r.faulty = append(r.faulty, res)
+		}
+	}
+	return nil
+}
+
+// measureFault takes a job of its own through all rounds of a failure.
+func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recovery, f *benchFault) (res recoveryResult, err error) {
+	s, err := r.settings(strategy)
+	if err != nil {
+		return res, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.progress("%s %s: starting", strategy, f.name)
+	r.jobs++
+	j, err := startRecoveryJob(ctx, cancel, s, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), r.MB)
+	if err != nil {
+		return res, err
+	}
+	defer func() {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // of the job, rather than what came of it
+		}
+		err = errors.Join(err, j.close())
+	}()
+	rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
+	var rounds []outage
+	for i := range r.Rounds {
+		r.progress("%s %s: round %d of %d", strategy, f.name, i+1, r.Rounds)
+		o, err := j.round(ctx, f, rng.IntN)
+		if err != nil {
+			return res, err
+		}
+		rounds = append(rounds, o)
+	}
+	return r.faultResult(strategy, f, rounds), nil
+}
+
+// round makes something fail once the job is sound, and watches until it is again.
+func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int) int) (o outage, err error) {
+	if _, _, err = j.await(ctx, f.name, sound); err != nil {
+		return o, err
+	}
+	j.gets.rewind()
+	j.clocks.rewind()
+	if err := pause(ctx, calm); err != nil {
+		return o, err
+	}
+	view, status, err := j.await(ctx, f.name, sound)
+	if err != nil {
+		return o, err
+	}
+	target, affected := f.victim(&view, j.settings.Job.Servers, draw)
+	before, from := process(&status, target), time.Now()
+	j.job.AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
+	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *perdure.View) bool {
+		now := process(s, target)
+		return (now.PID != before.PID || now.Incarnation != before.Incarnation) && sound(s, v)
+	})
+	if err == nil {
+		err = pause(ctx, calm)
+	}
+	if err != nil {
+		return o, err
+	}
+	told := j.watch.since(from)
+	at := slices.IndexFunc(told, func(e wire.Event) bool { return e.Kind == "fault" })
+	if at < 0 {
+		return o, fmt.Errorf("bench: the failure %s of %s was not carried out", f.name, target)
+	}
+	struck := time.Unix(0, told[at].UnixNs)
+	gets, clocks := j.gets.rewind(), j.clocks.rewind()
+	return outage{
+		detected: j.detected(told[at:], target, struck),
+		get: longest(gets, struck, func(shard int) bool {
+			return slices.Contains(affected, perdure.ShardID(shard))
+		}),
+		clock:   longest(clocks, struck, func(int) bool { return true }),
+		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
+	}, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// process is what a status says of a target.
+func process(s *control.Status, t supervisor.Target) control.Process {
+	at := slices.IndexFunc(s.Processes, func(p control.Process) bool {
+		return p.Role == string(t.Role) && p.Index == t.Index
+	})
+	if at < 0 {
+		return control.Process{}
+	}
+	return s.Processes[at]
+}
+
+// detected is how long it took until somebody noticed; below 0: nobody told.
+func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
+	if t.Role == wire.RoleCoordinator {
+		failures := j.job.Timeline() // its parent notices
+		if last := failures[len(failures)-1]; last.Detected != nil {
+			return *last.Detected
+		}
+		return -1
+	}
+	for _, e := range told {
+		if e.Target == t.String() && (e.Kind == "detected" || e.Kind == "suspected") {
+			return time.Unix(0, e.UnixNs).Sub(struck)
+		}
+	}
+	return -1
+}
+
+// shardBytes is how many bytes of values a shard has, on average.
+func (j *recoveryJob) shardBytes() float64 {
+	return float64(j.ballast.Rows*ballastDim*4) / float64(j.settings.Job.Shards)
+}
+
+// catchUp is what the servers that joined chains did in a round.
+type catchUp struct {
+	gbPerS                float64 // 0: none joined
+	readRatio, clockRatio float64
+}
+
+// newCatchUp finds in a round's events, which begin when something failed, the
+// pairs "joining" and "joined" of a shard.
+func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
+	began := map[string]time.Time{}
+	var first, last time.Time
+	copied, took := 0.0, 0.0
+	for _, e := range told {
+		at := time.Unix(0, e.UnixNs)
+		switch from := began[e.Target]; {
+		case e.Kind == "joining":
+			began[e.Target] = at
+			if first.IsZero() {
+				first = at
+			}
+		case e.Kind == "joined" && !from.IsZero():
+			delete(began, e.Target)
+			copied, took, last = copied+shardBytes, took+at.Sub(from).Seconds(), at
+		}
+	}
+	if took == 0 {
+		return c
+	}
+	before := struck.Add(-calm)
+	of := func(laps []lap) float64 { return perSecond(laps, first, last) / perSecond(laps, before, struck) }
+	return catchUp{copied / took / 1e9, of(gets), of(clocks)}
+}
+
+// faultResult sums rounds up.
+func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *benchFault, rounds []outage) recoveryResult {
+	res := r.blank(strategy)
+	res.Fault = f.name
+	var detected, serving, gets, clocks, rates, reads, ends []float64
+	for _, o := range rounds {
+		if o.detected >= 0 {
+			detected = append(detected, millis(o.detected))
+		}
+		gets, clocks = append(gets, millis(o.get)), append(clocks, millis(o.clock))
+		serving = append(serving, millis(max(o.get, o.clock)))
+		if o.catchUp.gbPerS > 0 {
+			rates = append(rates, o.catchUp.gbPerS)
+			reads, ends = append(reads, o.catchUp.readRatio), append(ends, o.catchUp.clockRatio)
+		}
+	}
+	res.DetectedMsMedian, _ = middleMost(detected)
+	res.ServingAgainMsMedian, res.ServingAgainMsMax = middleMost(serving)
+	res.LongestGetMsMedian, res.LongestGetMsMax = middleMost(gets)
+	res.LongestClockMsMedian, res.LongestClockMsMax = middleMost(clocks)
+	if r.Snapshot {
+		res.CatchUpGBPerS, _ = middleMost(rates)
+		res.CatchUpReadRatio, _ = middleMost(reads)
+		res.CatchUpClockRatio, _ = middleMost(ends)
+	}
+	return res
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// middleMost returns the median of some values and the highest, nil of none.
+func middleMost(v []float64) (middle, most *float64) {
+	if len(v) == 0 {
+		return nil, nil
+	}
+	m, x := median(v), slices.Max(v)
+	return &m, &x
+}
+
+const faultColumns = "%-15s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
+
+func (r *recoveryRun) joinHeading() string {
+	if !r.Snapshot {
+		return ""
+	}
+	return "joining GB/s  reads, clocks meanwhile"
+}
+
+// line is the result as people read it.
+func (r *recoveryResult) line() string {
+	noticed, joining := "-", ""
+	if r.DetectedMsMedian != nil {
+		noticed = strconv.FormatFloat(*r.DetectedMsMedian, 'f', 1, 64)
+	}
+	pair := func(middle, most *float64) string { return fmt.Sprintf("%.1f (%.1f)", *middle, *most) }
+	if r.CatchUpGBPerS != nil {
+		joining = fmt.Sprintf("%12.3f  %.2f, %.2f of before", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
+	}
+	return strings.TrimRight(fmt.Sprintf(faultColumns, r.Recovery, r.Fault, noticed, pair(r.ServingAgainMsMedian, r.ServingAgainMsMax),
+		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), joining), " ")
+}

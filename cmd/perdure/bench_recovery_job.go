@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// recoveryJob is a training job whose servers and coordinator are processes of
+// their own, and whose workers are in this one, which notes when each ends its
+// clocks. An observer reads a row of every shard, again and again.
+type recoveryJob struct {
+	*localJob
+	settings settings
+	api      *control.Client
+	watch    *eventView
+	ballast  perdure.TableSpec // the larger part of the model; Rows 0: none
+	gets     tape              // by shard
+	clocks   tape              // by slot
+	running  sync.WaitGroup
+	cancel   context.CancelCauseFunc
+}
+
+// tape notes, of things that are done again and again, when each time began and
+// ended. It is safe for concurrent use.
+type tape struct {
+	mu   sync.Mutex // guards laps
+	laps []lap
+}
+
+// lap is one time that the thing of that number was done.
+type lap struct {
+	number   int
+	from, to time.Time
+}
+
+func (t *tape) add(number int, from, to time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.laps = append(t.laps, lap{number, from, to})
+}
+
+// rewind forgets what was noted, and returns it.
+func (t *tape) rewind() []lap {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	laps := t.laps
+	t.laps = make([]lap, 0, len(laps))
+	return laps
+}
+
+// longest returns the longest lap that ended after a time, of what counts. What
+// was before that time is no part of it.
+func longest(laps []lap, after time.Time, counts func(number int) bool) (most time.Duration) {
+	for _, l := range laps {
+		if l.to.After(after) && counts(l.number) {
+			from := l.from
+			if from.Before(after) {
+				from = after
+			}
+			most = max(most, l.to.Sub(from))
+		}
+	}
+	return most
+}
+
+// perSecond returns how many laps ended in a second between two times.
+func perSecond(laps []lap, from, to time.Time) float64 {
+	n := 0
+	for _, l := range laps {
+		if l.to.After(from) && !l.to.After(to) {
+			n++
+		}
+	}
+	return float64(n) / to.Sub(from).Seconds()
+}
+
+// eventView keeps a job's events.
+type eventView struct {
+	mu     sync.Mutex // guards events
+	events []wire.Event
+}
+
+func (v *eventView) event(_ *localJob, e wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.events = append(v.events, e)
+}
+
+// since returns what was told from a time on.
+func (v *eventView) since(at time.Time) (told []wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, e := range v.events {
+		if e.UnixNs >= at.UnixNano() {
+			told = append(told, e)
+		}
+	}
+	return told
+}
+
+func (v *eventView) begin(*localJob)               {}
+func (v *eventView) progress(*localJob)            {}
+func (v *eventView) end(*localJob, rundir.Summary) {}
+func (v *eventView) close()                        {}
+
+// startRecoveryJob starts a job, trains and reads. Its end by itself, and whatever
+// goes wrong, cancels with why.
+func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string, mb int) (j *recoveryJob, err error) {
+	watch := &eventView{}
+	local, err := startJob(ctx, s, out, false, watch)
+	if local == nil || local.job == nil {
+		return nil, err
+	}
+	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web), watch: watch, cancel: cancel, ballast: ballastTable(mb)}
+	j.running.Go(func() { cancel(local.job.Run()) })
+	if err != nil {
+		return nil, errors.Join(err, j.close())
+	}
+	for slot := range s.Job.Slots {
+		j.goOn(func() error { return j.train(ctx, perdure.Slot(slot)) })
+	}
+	j.goOn(func() error { return j.probe(ctx) })
+	return j, nil
+}
+
+// goOn does something until the job's end.
+func (j *recoveryJob) goOn(f func() error) {
+	j.running.Go(func() {
+		if err := f(); err != nil {
+			j.cancel(err)
+		}
+	})
+}
+
+func (j *recoveryJob) close() error {
+	j.cancel(nil)
+	j.job.End(errExported)
+	j.running.Wait()
+	return j.localJob.close()
+}
+
+// The larger part of a model of some size: rows that are pushed to, a few in each
+// clock.
+const (
+	ballastDim  = 1024
+	ballastRows = 16 // that a clock pushes
+)
+
+func ballastTable(mb int) perdure.TableSpec {
+	return perdure.TableSpec{
+		Name: "ballast", Rows: int64(mb) * 1e6 / 4 / ballastDim, Dim: ballastDim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}
+}
+
+// train works in a slot until ctx ends, through roll-backs.
+func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Slot: slot, Process: processName()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w, err := workload.New(j.settings.Job.Workload, j.settings.Params)
+	if err != nil {
+		return err
+	}
+	tables, err := openTables(ctx, c, w)
+	if err != nil {
+		return err
+	}
+	var ballast *worker.Table
+	if j.ballast.Rows > 0 {
+		if ballast, err = c.Table(ctx, j.ballast); err != nil {
+			return err
+		}
+	}
+	if err := c.AwaitSlots(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+		return err
+	}
+	last := time.Now()
+	for clock := c.Now(); ; {
+		_, err := w.Step(ctx, tables, slot, clock)
+		if err == nil && ballast != nil {
+			n := min(ballastRows, j.ballast.Rows)
+			first := int64(clock) * n % (j.ballast.Rows - n + 1)
+			err = ballast.IncRun(perdure.RowID(first), benchDelta(int(n)*ballastDim))
+		}
+		if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		if clock, err = c.Clock(ctx); err != nil {
+			return err
+		}
+		now := time.Now()
+		j.clocks.add(int(slot), last, now)
+		last = now
+	}
+}
+
+// probe reads a row of every shard, one after the other, until ctx ends.
+func (j *recoveryJob) probe(ctx context.Context) error {
+	w, err := workload.New(j.settings.Job.Workload, j.settings.Params)
+	if err != nil {
+		return err
+	}
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t, err := c.Table(ctx, w.Tables()[0])
+	if err != nil {
+		return err
+	}
+	spec := t.Spec()
+	row := make([]float32, spec.Dim)
+	for {
+		for s := range j.settings.Job.Shards {
+			first, _ := placement.Range(spec.Rows, j.settings.Job.Shards, perdure.ShardID(s))
+			t.Forget()
+			from := time.Now()
+			if err := t.Get(ctx, first, row); err != nil {
+				return err
+			}
+			j.gets.add(s, from, time.Now())
+		}
+	}
+}
+
+const (
+	// benchPatience is how long a job may take to be whole again.
+	benchPatience = 3 * time.Minute
+	lookEvery     = 10 * time.Millisecond
+	lookPatience  = time.Second // for one answer of the coordinator
+)
+
+// await looks at the job until ok holds.
+func (j *recoveryJob) await(ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool) (v perdure.View, s control.Status, err error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return v, s, context.Cause(ctx)
+		case <-tick.C:
+		}
+		if s, v, err = look(ctx, j.api); err == nil && ok(&s, &v) {
+			return v, s, nil
+		}
+		if time.Since(begin) > benchPatience {
+			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.settings.Job.Recovery, benchPatience, j.lastWord())
+		}
+	}
+}
+
+// lastWord is the job's last event.
+func (j *recoveryJob) lastWord() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lastEvent
+}
+
+// look asks a job how it is. A coordinator that is dead or stands still answers
+// with an error soon.
+func look(ctx context.Context, api *control.Client) (s control.Status, v perdure.View, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	if s, err = api.Status(ctx); err == nil {
+		v, err = api.View(ctx)
+	}
+	return s, v, err
+}
+
+// sound reports whether nothing is left of any failure.
+func sound(s *control.Status, v *perdure.View) bool {
+	for _, p := range s.Processes {
+		if p.State != control.ProcessLive || p.Draining {
+			return false
+		}
+	}
+	return s.State == control.StateTraining && whole(v, s.Recovery.Copies())
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// joinFlags are how a server or a worker finds its job: its parent says all of it,
+// and a person says --join.
+type joinFlags struct {
+	Join        string `help:"Join the running job at this address, which perdure status shows; the control API's, which the run's folder has in its file control, does too." placeholder:"HOST:PORT"`
+	Run         string `help:"The run's folder, or a copy of its run.json in one (default where the job says that it is)." placeholder:"DIR" type:"path"`
+	Coordinator string `hidden:"" help:"The coordinator's address, of a process that the run's parent starts."`
+}
+
+// joinPatience is how long a job may take to answer somebody who would join it.
+const joinPatience = 5 * time.Second
+
+// find completes the flags, and returns the run's settings; of a job whose folder
+// is not here, only what the job itself tells.
+func (f *joinFlags) find(ctx context.Context) (s settings, err error) {
+	switch {
+	case f.Join != "" && f.Coordinator != "":
+		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
+	case f.Join != "":
+		return f.ask(ctx)
+	case f.Coordinator == "" || f.Run == "":
+		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows", perdure.ErrUsage)
+	}
+	return f.runSettings()
+}
+
+func (f *joinFlags) runSettings() (settings, error) {
+	return readSettings(filepath.Join(f.Run, "run.json"))
+}
+
+// ask asks the job at f.Join for what it is.
+func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinPatience)
+	defer cancel()
+	folder := ""
+	f.Coordinator = f.Join
+	if status, err := control.NewClient(f.Join).Status(ctx); err == nil && status.Coordinator != "" {
+		f.Coordinator, folder = status.Coordinator, status.RunDir
+	}
+	welcome, err := visit(ctx, f.Coordinator)
+	if err != nil {
+		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, unwrapSyscall(err))
+	}
+	told := settings{Job: welcome.Job, CacheMB: defaultCacheMB}
+	if f.Run == "" {
+		f.Run = folder
+		if s, err := f.runSettings(); err == nil && s.Job.ID == welcome.Job.ID {
+			return s, nil
+		}
+		f.Run = "" // it is on another machine
+		return told, nil
+	}
+	if s, err = f.runSettings(); err != nil {
+		return s, err
+	}
+	if s.Job.ID != welcome.Job.ID {
+		return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run, s.Job.ID, f.Join, welcome.Job.ID)
+	}
+	return s, nil
+}
+
+// visit asks a coordinator which job it has.
+func visit(ctx context.Context, addr string) (w wire.Welcome, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	link := transport.Link{
+		Network: transport.TCP{}, Addr: addr,
+		Hello: func() wire.Hello {
+			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: processName()}
+		},
+		Up: func(_ transport.Conn, f *wire.Frame) {
+			err = wire.ParseControl(f, &w)
+			cancel()
+		},
+		Frame:   func(transport.Conn, *wire.Frame) error { return nil },
+		Down:    func(transport.Conn, error) {},
+		Patient: func(int, error) bool { return false },
+	}
+	if ended := link.Run(ctx); err == nil && w.Job.ID == "" {
+		err = ended
+	}
+	return w, err
+}
+
+// needsFolder says why a process cannot do without the run's folder, if it cannot.
+func (f *joinFlags) needsFolder(why string) error {
+	if f.Run != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run", perdure.ErrUsage, why)
+}
+
+// errOwnWorkers is why perdure worker does not join every job.
+var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's address instead")

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// shardLines says who holds the shards of a view, those with the same chain in one
+// line: the head, the followers in the chain's order, and who is joining it.
+func shardLines(v *perdure.View) (lines []string) {
+	shards := map[string][]int{} // by who holds them
+	var order []string
+	for i := range v.Shards {
+		who := chainText(&v.Shards[i])
+		if shards[who] == nil {
+			order = append(order, who)
+		}
+		shards[who] = append(shards[who], i)
+	}
+	for _, who := range order {
+		lines = append(lines, fmt.Sprintf("shards %s: %s", ranges(shards[who]), who))
+	}
+	return lines
+}
+
+// chainText is a shard's chain in words.
+func chainText(s *perdure.ShardView) string {
+	if s.Replicas() == 0 {
+		return "nobody yet"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "head server:%d", s.Server)
+	for i, h := range s.Followers {
+		word := ", follower"
+		if i == len(s.Followers)-1 {
+			word = ", tail"
+		}
+		fmt.Fprintf(&b, "%s server:%d", word, h.Server)
+	}
+	if s.Joining != nil {
+		fmt.Fprintf(&b, "; joining server:%d", s.Joining.Server)
+	}
+	return b.String()
+}
+
+// ranges writes ascending numbers shortly: 0-3 5 7-8.
+func ranges(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := fmt.Sprint(numbers[i])
+		if end > i {
+			part += fmt.Sprintf("-%d", numbers[end])
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return strings.Join(parts, " ")
+}
+
+// whole reports whether every shard has as many replicas as it should, and nobody
+// is on the way to or from its chain.
+func whole(v *perdure.View, copies int) bool {
+	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s perdure.ShardView) bool {
+		return s.Replicas() != max(1, copies) || s.Joining != nil
+	})
+}
