@@ -44,7 +44,6 @@ type Config struct {
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
-	Zone          string           // the failure domain that this server is in; "": none in particular
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -123,11 +125,30 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return quiet(server.Run(ctx, server.Config{
+	run, cancel := untilToldTwice(ctx)
+	defer cancel()
+	return quiet(server.Run(run, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
-		Coordinator: c.Coordinator, Zone: c.Zone, Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
+		Coordinator: c.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
 		OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
 	}))
+}
+
+// untilToldTwice returns a context that ends with the second signal to end: ctx ends
+// with the first, which asks for an orderly end only.
+func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	again := make(chan os.Signal, 1)
+	context.AfterFunc(ctx, func() {
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(again)
+		select {
+		case <-again:
+			cancel()
+		case <-run.Done():
+		}
+	})
+	return run, cancel
 }
 
 type workerCmd struct {

@@ -94,14 +94,6 @@ func stormSeeds(t *testing.T) (seed uint64, strategies []perdure.Recovery) {
 	return cmp.Or(*stormSeed, uint64(time.Now().UnixNano())%1e9), strategies
 }
 
-// onlyServed skips what this build does not do yet.
-func onlyServed(t *testing.T, r perdure.Recovery) {
-	t.Helper()
-	if r.Kind == perdure.RecoverChain {
-		t.Skipf("this build does not serve %s", r)
-	}
-}
-
 // replay says how to run one storm again.
 func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 	var texts []string
@@ -126,7 +118,6 @@ func TestStorm(t *testing.T) {
 	for _, strategy := range strategies {
 		for i := range uint64(*stormRuns) {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				onlyServed(t, strategy)
 				kind := kinds[(seed+i)%uint64(len(kinds))]
 				faults := drawStorm(seed+i, strategy, stormServers, stormWorkers, stormClocks)
 				t.Log(replay(seed+i, strategy, faults), kind)
