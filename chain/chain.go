@@ -126,6 +126,8 @@ type Replica[E any] struct {
 
 	succ, join link
 	ready      Ready[E]
+	// applies and messages are how many the last Ready had.
+	applies, messages int
 }
 
 // link is what is known of a successor or joiner.
@@ -355,7 +357,7 @@ func (r *Replica[E]) lacks(l *link) {
 		// Nothing is forgotten before it has it, so this is an old word, that was on its
 		// way on another connection.
 	default:
-		l.copying, l.known, l.has = true, true, r.given // what follows is kept for it
+		l.greeted, l.copying, l.known, l.has = false, true, true, r.given // what follows is kept for it
 		r.ready.Snapshot[l.to] = true
 	}
 }
@@ -521,6 +523,13 @@ func (r *Replica[E]) feed(l *link) {
 // Ready returns what to do, once, and begins collecting anew.
 func (r *Replica[E]) Ready() Ready[E] {
 	out := r.ready
+	if n := len(out.Apply); n < r.applies { // the last Ready's entries are done with
+		clear(out.Apply[n:r.applies])
+	}
+	if n := len(out.Messages); n < r.messages {
+		clear(out.Messages[n:r.messages])
+	}
+	r.applies, r.messages = len(out.Apply), len(out.Messages)
 	r.ready = Ready[E]{Apply: out.Apply[:0], Messages: out.Messages[:0]}
 	return out
 }

@@ -203,7 +203,9 @@ func (c *cluster) flush(i int) error {
 			return fmt.Errorf("server %d applies position %d after %d", i, g.Pos, len(p.applied))
 		}
 		p.applied = append(p.applied, g.Entry)
-		c.tell("%d applies %v", i, g.Entry)
+		if c.trace != nil {
+			c.trace("%d applies %v", i, g.Entry)
+		}
 	}
 	v := &c.views[p.seen]
 	at := v.at(i, p.life)
@@ -278,7 +280,9 @@ func (c *cluster) receive(p packet) error {
 	if !s.up || s.life != p.life {
 		return nil
 	}
-	c.tell("%s", p)
+	if c.trace != nil {
+		c.trace("%s", p)
+	}
 	if s.r == nil {
 		return nil
 	}
