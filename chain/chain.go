@@ -24,6 +24,11 @@
 // with it. From then on the tail counts it as a successor: it holds an entry committed
 // once the joiner has it, too. So who says that it has joined may be made the tail of
 // the next epoch, whatever the old tail, which may hear of that late, still commits.
+//
+// Messages may be lost, doubled, and come after those of a newer connection; but what
+// is sent on one connection, and arrives, arrives in order. Snapshots may come on a
+// connection of their own: one is taken only in the epoch that it was sent in, and only
+// where [Replica.Wants] says so.
 package chain
 
 import "github.com/perdure/perdure"
@@ -72,7 +77,9 @@ type Outgoing[E any] struct {
 type Given[E any] struct {
 	Entry E
 	Pos   uint64
-	Kept  bool // it stays in the log, too, and may be sent again
+	// Kept says that it is not the receiver's alone: it stays in the log and may be sent
+	// again, or a connection may still have it that nobody acknowledges.
+	Kept bool
 }
 
 // Ready is what a Replica wants done, in this order. The slices are used again:
@@ -123,9 +130,12 @@ type Replica[E any] struct {
 	asked     perdure.Epoch // the highest in which a predecessor greeted before its view was here
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
+	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
 
 	succ, join link
 	ready      Ready[E]
+	// applies and messages are how many the last Ready had.
+	applies, messages int
 }
 
 // link is what is known of a successor or joiner.
@@ -192,11 +202,12 @@ func (r *Replica[E]) Applied() uint64 { return r.given }
 // Has reports whether the replica has a state: a joiner has none before its snapshot.
 func (r *Replica[E]) Has() bool { return r.has }
 
-// Joined reports whether a joining replica has come up with the tail.
+// Joined reports whether a joining replica has come up with the tail, which counts it
+// from now on: it may be the tail of the next epoch.
 func (r *Replica[E]) Joined() bool { return r.joined }
 
 // Serving reports whether all that the replica had when the epoch began is
-// committed, and applied.
+// committed, and applied. (Of an eager head, it says that its successor was heard.)
 func (r *Replica[E]) Serving() bool {
 	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.known || r.cfg.Periodic)
 }
@@ -224,6 +235,7 @@ func (r *Replica[E]) Configure(c Config) {
 
 // renew forgets all of a peer, and greets it if there is one.
 func (r *Replica[E]) renew(l *link, there bool) {
+	r.lent = max(r.lent, l.sent)
 	*l = link{to: l.to, there: there}
 	r.ready.Snapshot[l.to] = false
 	r.greet(l)
@@ -340,6 +352,9 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 	case m.None || m.Pos+1 < r.first:
 		r.lacks(l)
 	default:
+		if m.Pos < l.sent { // what follows is sent again
+			r.lent = max(r.lent, l.sent)
+		}
 		l.known, l.greeted, l.copying, l.idle, l.bytes = true, true, false, 0, 0
 		l.sent = min(m.Pos, r.end)
 		l.has = l.sent
@@ -355,7 +370,7 @@ func (r *Replica[E]) lacks(l *link) {
 		// Nothing is forgotten before it has it, so this is an old word, that was on its
 		// way on another connection.
 	default:
-		l.copying, l.known, l.has = true, true, r.given // what follows is kept for it
+		l.greeted, l.copying, l.known, l.has = false, true, true, r.given // what follows is kept for it
 		r.ready.Snapshot[l.to] = true
 	}
 }
@@ -453,7 +468,7 @@ func (r *Replica[E]) advance() {
 	keep := r.needed(last)
 	for ; r.given < last; r.given++ {
 		pos := r.given + 1
-		r.ready.Apply = append(r.ready.Apply, Given[E]{r.at(pos), pos, pos >= keep})
+		r.ready.Apply = append(r.ready.Apply, Given[E]{r.at(pos), pos, pos >= keep || pos <= r.lent})
 	}
 	if !r.cfg.Periodic {
 		r.feed(&r.succ)
@@ -521,6 +536,13 @@ func (r *Replica[E]) feed(l *link) {
 // Ready returns what to do, once, and begins collecting anew.
 func (r *Replica[E]) Ready() Ready[E] {
 	out := r.ready
+	if n := len(out.Apply); n < r.applies { // the last Ready's entries are done with
+		clear(out.Apply[n:r.applies])
+	}
+	if n := len(out.Messages); n < r.messages {
+		clear(out.Messages[n:r.messages])
+	}
+	r.applies, r.messages = len(out.Apply), len(out.Messages)
 	r.ready = Ready[E]{Apply: out.Apply[:0], Messages: out.Messages[:0]}
 	return out
 }

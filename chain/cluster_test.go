@@ -52,6 +52,8 @@ type process struct {
 	r        *Replica[op]
 	applied  history
 	arriving *packet // a snapshot of which the first piece is here
+	begun    uint64  // what it had when its epoch began
+	owned    uint64  // up to here the log has given entries away for good
 }
 
 // packet is a message on its way. A snapshot comes in two pieces.
@@ -62,6 +64,7 @@ type packet struct {
 	m         Message[op]
 	snapshot  history
 	piece     int // of a snapshot: 1, 2; 0: a message
+	double    bool
 	snapshots uint64
 }
 
@@ -173,7 +176,7 @@ func (c *cluster) follow(i, index int) {
 		if first {
 			p.r = New(0, size, c.window)
 		}
-		p.r.weak = c.weak
+		p.r.weak, p.owned = c.weak, 0
 	}
 	cfg := Config{
 		Epoch: v.epoch, Head: at == 0, Tail: at == len(v.chain)-1, Joining: at == len(v.chain),
@@ -181,6 +184,9 @@ func (c *cluster) follow(i, index int) {
 	}
 	if cfg.Tail || cfg.Joining {
 		cfg.Joiner = v.joiner.since
+	}
+	if cfg.Epoch > p.r.Epoch() {
+		p.begun = p.r.End()
 	}
 	p.r.Configure(cfg)
 }
@@ -203,11 +209,22 @@ func (c *cluster) flush(i int) error {
 			return fmt.Errorf("server %d applies position %d after %d", i, g.Pos, len(p.applied))
 		}
 		p.applied = append(p.applied, g.Entry)
-		c.tell("%d applies %v", i, g.Entry)
+		if !g.Kept {
+			p.owned = g.Pos
+			if c.underway(i, g.Pos) {
+				return fmt.Errorf("server %d gives position %d away while it is on its way", i, g.Pos)
+			}
+		}
+		if c.trace != nil {
+			c.trace("%d applies %v", i, g.Entry)
+		}
 	}
 	v := &c.views[p.seen]
 	at := v.at(i, p.life)
 	for _, m := range ready.Messages {
+		if m.Kind == Entry && m.Pos <= p.owned {
+			return fmt.Errorf("server %d sends position %d, which it did not keep", i, m.Pos)
+		}
 		if to, ok := v.peer(at, m.To); ok {
 			c.send(packet{from: i, to: to.server, life: to.life, as: m.To, m: m.Message})
 		}
@@ -226,6 +243,18 @@ func (c *cluster) flush(i int) error {
 		}
 	}
 	return nil
+}
+
+// underway reports whether an entry that server i sent is on its way.
+func (c *cluster) underway(i int, pos uint64) bool {
+	for to := range c.servers {
+		for _, p := range c.pipes[c.pipe(i, to)] {
+			if p.piece == 0 && p.m.Kind == Entry && p.m.Pos == pos && !p.double {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // show takes note of what members show their readers, and acknowledge, from now on.
@@ -278,7 +307,9 @@ func (c *cluster) receive(p packet) error {
 	if !s.up || s.life != p.life {
 		return nil
 	}
-	c.tell("%s", p)
+	if c.trace != nil {
+		c.trace("%s", p)
+	}
 	if s.r == nil {
 		return nil
 	}
@@ -309,7 +340,7 @@ func (c *cluster) restore(s *process, p *packet) {
 		s.r.Unrestored()
 	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
 		s.arriving = nil
-		s.applied = slices.Clone(p.snapshot)
+		s.applied, s.owned = slices.Clone(p.snapshot), 0
 		s.r.Restored(p.m.Pos)
 	}
 }
@@ -451,6 +482,9 @@ func (c *cluster) check() error {
 		}
 		if uint64(len(p.applied)) != p.r.Applied() {
 			return fmt.Errorf("server %d has applied %d, and says %d", h.server, len(p.applied), p.r.Applied())
+		}
+		if !c.eager && p.r.Serving() && p.r.Applied() < p.begun {
+			return fmt.Errorf("server %d serves at %d of %d", h.server, p.r.Applied(), p.begun)
 		}
 		all := p.all()
 		if !first && (len(all) > len(before) || !slices.Equal(all, before[:len(all)])) {

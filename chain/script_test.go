@@ -108,22 +108,6 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 			}
 		}
 	case "run":
-	case "pass", "copy":
-		way := 0
-		if d.Cmd == "copy" {
-			way = len(c.cut)
-		}
-		for range n {
-			if err := c.deliver(c.pipe(from, to) + way); err != nil {
-				return err
-			}
-		}
-	case "lose":
-		way := &c.pipes[c.pipe(from, to)]
-		if len(*way) < n {
-			return errors.New("nothing is on its way")
-		}
-		*way = (*way)[n:]
 	case "kill":
 		c.crash(server)
 	case "restart":
@@ -143,6 +127,37 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 		told.WriteString(c.view().String())
 	case "follow":
 		c.scriptFollow(t, d)
+	case "tick":
+		return c.tick(n)
+	case "sync":
+		c.servers[server].r.Sync()
+	case "show":
+		told.WriteString(c.String())
+	default:
+		return c.scriptNetwork(d.Cmd, from, to, n)
+	}
+	return nil
+}
+
+// scriptNetwork does what happens to what is on its way.
+func (c *cluster) scriptNetwork(cmd string, from, to, n int) error {
+	switch cmd {
+	case "pass", "copy":
+		way := 0
+		if cmd == "copy" {
+			way = len(c.cut)
+		}
+		for range n {
+			if err := c.deliver(c.pipe(from, to) + way); err != nil {
+				return err
+			}
+		}
+	case "lose":
+		way := &c.pipes[c.pipe(from, to)]
+		if len(*way) < n {
+			return errors.New("nothing is on its way")
+		}
+		*way = (*way)[n:]
 	case "cut":
 		c.sever(from, to, true)
 	case "delay":
@@ -151,14 +166,8 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 		return c.deliverLate(0)
 	case "connect":
 		return c.connect(from, to)
-	case "tick":
-		return c.tick(n)
-	case "sync":
-		c.servers[server].r.Sync()
-	case "show":
-		told.WriteString(c.String())
 	default:
-		return fmt.Errorf("unknown command %q", d.Cmd)
+		return fmt.Errorf("unknown command %q", cmd)
 	}
 	return nil
 }

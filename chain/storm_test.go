@@ -217,7 +217,9 @@ func (r *stormRun) disturb(what string, a, b, which int) error {
 		return r.deliver(n)
 	case "double":
 		if first.piece == 0 {
-			r.pipes[n] = slices.Insert(r.pipes[n], 0, first)
+			again := first
+			again.double = true
+			r.pipes[n] = slices.Insert(r.pipes[n], 1, again)
 		}
 	case "lose":
 		if first.piece == 0 {
@@ -326,11 +328,13 @@ func TestStorms(t *testing.T) {
 	for name, steps := range map[string]int{"short": 40, "long": 400} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rapid.Check(t, func(t *rapid.T) {
-				if err := storms(steps).Draw(t, "storm").run(weakened{}, nil); err != nil {
-					t.Fatal(err)
-				}
-			})
+			for range 10 {
+				rapid.Check(t, func(t *rapid.T) {
+					if err := storms(steps).Draw(t, "storm").run(weakened{}, nil); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
 		})
 	}
 }

@@ -1,0 +1,142 @@
+package chain
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A chain of two: what the head takes is applied once the tail has it.
+func Example() {
+	size := func(e string) int { return len(e) }
+	head, tail := New(0, size, 1<<20), New(0, size, 1<<20)
+	head.Configure(Config{Epoch: 1, Head: true})
+	tail.Configure(Config{Epoch: 1, Tail: true})
+	head.Append("an update")
+
+	for busy := true; busy; {
+		busy = false
+		for _, end := range []struct {
+			name     string
+			from, to *Replica[string]
+			as       Peer // what from is to the other
+		}{{"head", head, tail, Predecessor}, {"tail", tail, head, Successor}} {
+			ready := end.from.Ready()
+			for _, g := range ready.Apply {
+				fmt.Println(end.name, "applies", g.Entry)
+			}
+			for _, m := range ready.Messages {
+				end.to.Step(end.as, m.Message)
+				busy = true
+			}
+		}
+	}
+	// Output:
+	// tail applies an update
+	// head applies an update
+}
+
+// line is a chain of replicas in one process, without a network.
+type line struct {
+	replicas []*Replica[uint64]
+	applied  int
+}
+
+func newLine(n int) *line {
+	l := &line{}
+	for i := range n {
+		r := New(0, func(uint64) int { return 8 }, 1<<20)
+		r.Configure(Config{Epoch: 1, Head: i == 0, Tail: i == n-1})
+		l.replicas = append(l.replicas, r)
+	}
+	l.run()
+	return l
+}
+
+// run passes messages until there are none.
+func (l *line) run() {
+	for busy := true; busy; {
+		busy = false
+		for i, r := range l.replicas {
+			ready := r.Ready()
+			l.applied += len(ready.Apply)
+			for j := range ready.Messages {
+				busy = true
+				if m := &ready.Messages[j]; m.To == Predecessor {
+					l.replicas[i-1].Step(Successor, m.Message)
+				} else {
+					l.replicas[i+1].Step(Predecessor, m.Message)
+				}
+			}
+		}
+	}
+}
+
+// An entry that goes through a chain, and is applied everywhere, allocates nothing:
+// neither one by one nor in bursts.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	for replicas := 1; replicas <= 3; replicas++ {
+		for _, burst := range []int{1, 100} {
+			l := newLine(replicas)
+			runs := func() {
+				for range burst {
+					l.replicas[0].Append(7)
+				}
+				l.run()
+			}
+			for range 100 { // buffers grow to their size
+				runs()
+			}
+			l.applied = 0
+			if n := testing.AllocsPerRun(100, runs); n > 0 {
+				t.Errorf("%d replicas, %d at once: %v allocations", replicas, burst, n)
+			}
+			if want := 101 * burst * replicas; l.applied != want {
+				t.Errorf("%d replicas, %d at once: %d were applied, not %d", replicas, burst, l.applied, want)
+			}
+		}
+	}
+}
+
+// What is committed everywhere is kept nowhere: neither in a log, whose buffer is
+// given up when it was large, nor in what is used again.
+func TestNothingIsKept(t *testing.T) {
+	l := newLine(3)
+	for range 5000 {
+		l.replicas[0].Append(7)
+	}
+	l.run()
+	for i, r := range l.replicas {
+		if len(r.log) > 0 || cap(r.log) > 1<<12 {
+			t.Errorf("replica %d has a log of %d in a buffer for %d", i, len(r.log), cap(r.log))
+		}
+		ready := r.Ready()
+		for _, g := range ready.Apply[:cap(ready.Apply)] {
+			if g.Entry != 0 {
+				t.Fatalf("replica %d keeps an applied entry", i)
+			}
+		}
+		for _, m := range ready.Messages[:cap(ready.Messages)] {
+			if m.Entry != 0 {
+				t.Fatalf("replica %d keeps a sent entry", i)
+			}
+		}
+	}
+}
+
+// BenchmarkEntry measures an entry's way from Append until it is applied everywhere.
+func BenchmarkEntry(b *testing.B) {
+	for replicas := 1; replicas <= 3; replicas++ {
+		for _, burst := range []int{1, 100} {
+			b.Run(fmt.Sprintf("replicas=%d/burst=%d", replicas, burst), func(b *testing.B) {
+				l := newLine(replicas)
+				b.ReportAllocs()
+				for n := 0; b.Loop(); n++ {
+					l.replicas[0].Append(7)
+					if n%burst == burst-1 {
+						l.run()
+					}
+				}
+			})
+		}
+	}
+}
