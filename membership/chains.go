@@ -209,7 +209,7 @@ func (c *Core) shrink(shard int, f *fates) {
 		if i == 0 && c.lost[perdure.ShardID(shard)] {
 			how[i] = dead
 		}
-		if !isFresh || chain[i].Since != fresh {
+		if !isFresh || chain[i] != fresh {
 			serves = serves || how[i] == alive
 			waits = waits || how[i] == silent
 		}
@@ -237,7 +237,7 @@ func (c *Core) shrink(shard int, f *fates) {
 		f.heads++
 	}
 	delete(c.lost, perdure.ShardID(shard))
-	if !slices.ContainsFunc(stay, func(h perdure.Holder) bool { return h.Since == fresh }) {
+	if !slices.Contains(stay, fresh) {
 		c.settleFresh(shard)
 	}
 	c.enter(shard, stay)
@@ -309,14 +309,14 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	short := sv.Replicas() < c.facts.Job.Recovery.Copies()
-	if short && refill || c.draining(sv) {
-		if to := placement.Choose(c.layout, serversOf(members(sv))); to >= 0 {
+	short, drains := sv.Replicas() < c.facts.Job.Recovery.Copies(), c.draining(sv)
+	if short && refill || drains >= 0 {
+		if to := placement.Choose(c.layout, serversOf(members(sv)), drains); to >= 0 {
 			c.join(shard, to)
 			return false
 		}
 	}
-	return ready && !fresh && !short && !c.draining(sv)
+	return ready && !fresh && !short && drains < 0
 }
 
 // join lets a server begin to copy a shard.
@@ -342,16 +342,22 @@ func (c *Core) promote(shard int) {
 	if !c.facts.Job.Recovery.Eager() {
 		c.facts.Fresh = maps.Clone(c.facts.Fresh)
 		if c.facts.Fresh == nil {
-			c.facts.Fresh = map[perdure.ShardID]uint64{}
+			c.facts.Fresh = map[perdure.ShardID]perdure.Holder{}
 		}
-		c.facts.Fresh[perdure.ShardID(shard)] = j.Since
+		c.facts.Fresh[perdure.ShardID(shard)] = j
 	}
 	c.enter(shard, chain)
 }
 
-// draining reports whether a member of a shard's chain wants to leave.
-func (c *Core) draining(sv *perdure.ShardView) bool {
-	return slices.ContainsFunc(members(sv), func(h perdure.Holder) bool { return c.facts.Servers[h.Server].Draining })
+// draining returns a member of a shard's chain that wants to leave, -1 if there is
+// none.
+func (c *Core) draining(sv *perdure.ShardView) int {
+	for i := range sv.Replicas() {
+		if server := sv.Replica(i).Server; c.facts.Servers[server].Draining {
+			return server
+		}
+	}
+	return -1
 }
 
 // leaver returns the member that a shard's chain can do without and that should
@@ -365,7 +371,7 @@ func (c *Core) leaver(shard int) int {
 	chain := serversOf(members(sv))
 	surplus := len(chain) > c.facts.Job.Recovery.Copies()
 	for _, server := range chain {
-		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain) < 0) {
+		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain, -1) < 0) {
 			return server
 		}
 	}

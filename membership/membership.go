@@ -38,9 +38,8 @@ type Facts struct {
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
 
 	// Fresh has the shards whose newest member has been promoted and may still lack
-	// what was committed just before: it alone is not enough to go on. Its value is
-	// that member's Since.
-	Fresh map[perdure.ShardID]uint64 `json:"fresh,omitempty"`
+	// what was committed just before: it alone is not enough to go on.
+	Fresh map[perdure.ShardID]perdure.Holder `json:"fresh,omitempty"`
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
 }

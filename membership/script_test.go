@@ -167,6 +167,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.losing = true
 	case "drop":
 		for _, s := range o.shards {
+			c.excused[s] = true
 			c.core.Drop([]perdure.ShardID{perdure.ShardID(s)})
 		}
 		c.flush()
@@ -238,6 +239,9 @@ func (c *cluster) describe() string {
 		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
 	}
 	out.WriteString("\n")
+	if c.saved.Failed != "" {
+		fmt.Fprintf(&out, "  failed: %s\n", c.saved.Failed)
+	}
 	for i, s := range v.Shards {
 		fmt.Fprintf(&out, "  shard %d:", i)
 		if s.Server < 0 {
@@ -245,6 +249,12 @@ func (c *cluster) describe() string {
 			continue
 		}
 		fmt.Fprintf(&out, " server:%d.%d %s epoch %d", s.Server, s.Incarnation, s.Addr, s.Epoch)
+		for _, h := range s.Followers {
+			fmt.Fprintf(&out, ", server:%d.%d", h.Server, h.Incarnation)
+		}
+		if j := s.Joining; j != nil {
+			fmt.Fprintf(&out, ", server:%d.%d joins", j.Server, j.Incarnation)
+		}
 		if s.Lost {
 			fmt.Fprintf(&out, " lost, base %v", s.Base)
 		}
