@@ -37,14 +37,14 @@ func (c *Core) standing(h *perdure.Holder) standing {
 // eligible reports whether a server may be given replicas.
 func (c *Core) eligible(server int) bool {
 	p, o := &c.facts.Servers[server], &c.servers[server]
-	return p.Process != "" && !p.Left && !p.Draining && !o.gone && !o.suspect
+	return o.connected && !p.Left && !p.Draining && !o.gone && !o.suspect
 }
 
-// missing reports whether a server's next process is awaited.
+// missing reports whether a server is awaited: its next process, or the present one's
+// return.
 func (c *Core) missing() bool {
 	for i := range c.servers {
-		p, o := &c.facts.Servers[i], &c.servers[i]
-		if !p.Left && !p.Draining && (p.Process == "" || o.gone || o.suspect) {
+		if p := &c.facts.Servers[i]; !p.Left && !p.Draining && !c.eligible(i) {
 			return true
 		}
 	}
@@ -243,6 +243,20 @@ func (c *Core) shrink(shard int, f *fates) {
 	c.enter(shard, stay)
 }
 
+// last reports whether nobody but a server, as far as is known, has all rows of some
+// shard.
+func (c *Core) last(server int) bool {
+	for s := range c.held[server] {
+		fresh, isFresh := c.facts.Fresh[perdure.ShardID(s)]
+		if !slices.ContainsFunc(members(&c.facts.View.Shards[s]), func(h perdure.Holder) bool {
+			return h.Server != server && c.standing(&h) == alive && !(isFresh && h == fresh)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // settleFresh forgets that a shard's newest member may lack something. That alone
 // is not worth a new view: a coordinator that does not know it finds out again.
 func (c *Core) settleFresh(shard int) {
@@ -257,6 +271,9 @@ func (c *Core) settleFresh(shard int) {
 func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Sorted(maps.Keys(f.dropped)) {
 		c.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, f.dropped[server])
+		if c.servers[server].suspect {
+			c.kill(Server, server)
+		}
 	}
 	if len(f.lost) == 0 || c.facts.Job.Recovery.Copies() == 1 {
 		return
@@ -400,7 +417,7 @@ func (c *Core) rebalance() {
 			c.uneven = len(c.open) > 0 // who moves may have others move
 			return
 		}
-		c.event("moved", target(Server, m.To), "shard %d moves from server:%d to server:%d", m.Shard, m.From, m.To)
+		c.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To, m.Shard)
 		c.join(m.Shard, m.To)
 		layout.Servers[m.From].Replicas--
 		layout.Servers[m.To].Replicas++

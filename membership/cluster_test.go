@@ -250,8 +250,6 @@ func (c *cluster) more() Verdict {
 		p.connected, p.incarnation = true, incarnation
 		if index == len(c.servers) {
 			c.servers = append(c.servers, nil)
-		} else if old := c.servers[index]; old.up {
-			c.fail("server %d gets a second process", index)
 		}
 		c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
 	}
@@ -342,6 +340,7 @@ func (c *cluster) followServer(index int) {
 			continue
 		}
 		c.flow(&s.view, i)
+		c.copy(&s.view, i)
 	}
 }
 
@@ -434,13 +433,21 @@ func (c *cluster) send(index, shard int) {
 	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
 		return // it answers nobody yet
 	}
-	for clock := max(w.first, sh.all.Counts(slot).Staged); clock < w.sent; clock++ {
+	has := sh.all
+	if sh.fed == len(sh.log) {
+		has = sh.in // which heeds cuts
+	}
+	staged := has.Counts(slot).Staged
+	if staged < max(w.first, w.acked[shard]) {
+		return // it has dropped what the shard lacks
+	}
+	for clock := staged; clock < w.sent; clock++ {
 		if sh.all.Incarnation(slot) > w.incarnation {
 			return // fenced
 		}
 		sh.append(entry{kind: "part", slot: slot, incarnation: w.incarnation, clock: clock, ticked: clock < w.ticked})
 	}
-	for clock := sh.all.Counts(slot).Ticked; clock < w.ticked; clock++ {
+	for clock := has.Counts(slot).Ticked; clock < w.ticked; clock++ {
 		sh.append(entry{kind: "tick", slot: slot, incarnation: w.incarnation, clock: clock})
 	}
 	c.flow(&w.view, shard)

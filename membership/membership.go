@@ -103,6 +103,7 @@ type observed struct {
 	gone      bool // it is dead
 	assumed   bool // that is not certain: its connection broke, and it did not come back
 	suspect   bool // it was silent for too long
+	killed    bool // it is to be, as a suspect
 	pulse     pulse
 	server    *perdure.ServerStatus
 	at        map[perdure.ShardID]int // of server.Shards
@@ -272,7 +273,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.assumed, o.suspect, o.heardTick = true, false, false, false, c.tick
+	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick = true, false, false, false, false, c.tick
 	if k == Server {
 		c.layout[index].Zone = n.Zone
 		c.lookAt(index)
@@ -401,7 +402,7 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 	before := problem(o.server)
 	c.heard(o)
 	if o.suspect {
-		o.suspect = false
+		o.suspect, o.killed = false, false
 		c.lookAt(index)
 	}
 	if st.Draining && !p.Draining {
@@ -476,55 +477,11 @@ func problem(st *perdure.ServerStatus) string {
 func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.place(Worker, slot); p.Process == process {
 		c.heard(o)
-		o.worker, o.suspect = &st, false
+		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			o.lastClock = st.Clock
 		}
 		c.reconcile()
-	}
-}
-
-// Tick lets time pass: silent processes become suspects.
-func (c *Core) Tick() {
-	c.tick++
-	if c.facts.View.Done || c.facts.Failed != "" {
-		return
-	}
-	for _, k := range []Kind{Server, Worker} {
-		for i := range c.size(k) {
-			p, o := c.place(k, i)
-			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < o.pulse.allows(c.patience) {
-				continue
-			}
-			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
-				continue // told to wait, it has nothing to say
-			}
-			c.suspect(k, i)
-		}
-	}
-	c.reconcile()
-}
-
-// suspect gives a silent process up: it is to be killed, and a server's replicas
-// are dropped where others have the rows. Should it have been alive all the time,
-// it comes back as a holder of nothing.
-func (c *Core) suspect(k Kind, index int) {
-	p, o := c.place(k, index)
-	o.suspect = true
-	c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))
-	c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID})
-	if k == Server {
-		o.healing = o.healing || c.facts.Job.Recovery.Copies() > 1
-		c.lookAt(index)
-	}
-	if !o.connected {
-		// Nobody to speak for it: a process of another parent, or one that died
-		// while this coordinator was away.
-		c.noticed(k, index, "it did not come back")
-		o.assumed = true
-		if k == Worker {
-			c.vacate(index)
-		}
 	}
 }
 

@@ -22,7 +22,8 @@ type fakeShard struct {
 	in         *consistency.Intake // has had the first fed entries; nil: not restored
 	fed        int
 	all        *consistency.Intake // of a head: has had all entries
-	began      int                 // of a head: how many entries there were when the epoch began
+	began      int                 // how many entries there were when the epoch began
+	heard      int                 // how many are committed by the word of this epoch's tail; -1: nothing heard
 	joined     bool
 	seq        uint64
 
@@ -154,11 +155,12 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 		switch sh := chain[i]; {
 		case sh == nil || !sh.serves():
 		case i == n-1:
-			sh.committed = len(sh.log)
+			sh.heard = len(sh.log)
 		case chain[i+1] != nil:
-			sh.committed = max(sh.committed, min(chain[i+1].committed, len(sh.log)))
+			sh.heard = min(chain[i+1].heard, len(sh.log))
 		}
 		if sh := chain[i]; sh != nil {
+			sh.committed = max(sh.committed, sh.heard)
 			upTo := sh.committed
 			if i == 0 && c.job.Recovery.Eager() {
 				upTo = len(sh.log)
@@ -166,11 +168,17 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 			c.feed(shard, sh, upTo)
 		}
 	}
-	if n == 0 || sv.Joining == nil || chain[n-1] == nil || !chain[n-1].serves() {
+}
+
+// copy brings the replica that joins a shard up to what the tail has committed.
+func (c *cluster) copy(v *perdure.View, shard int) {
+	sv := &v.Shards[shard]
+	if sv.Joining == nil {
 		return
 	}
-	if j := c.replica(v, shard, *sv.Joining); j != nil {
-		c.send1(shard, chain[n-1], j, chain[n-1].committed)
+	tail, j := c.replica(v, shard, sv.Tail()), c.replica(v, shard, *sv.Joining)
+	if tail.serves() && j != nil {
+		c.send1(shard, tail, j, tail.committed)
 		j.committed, j.joined = len(j.log), true
 		c.feed(shard, j, j.committed)
 	}
@@ -224,7 +232,7 @@ func (c *cluster) ready(sh *fakeShard, sv *perdure.ShardView) bool {
 	if !sh.serves() || sv.Lost && sv.Base == nil {
 		return false
 	}
-	return sh.committed >= sh.began
+	return sh.heard >= sh.began
 }
 
 // followShard brings a server's replica of a shard to what its view says.
@@ -239,7 +247,7 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 		c.restore(sh, v, sv)
 	}
 	if sh.epoch != sv.Epoch {
-		sh.epoch, sh.began, sh.joined, sh.all = sv.Epoch, len(sh.log), false, nil
+		sh.epoch, sh.began, sh.heard, sh.joined, sh.all = sv.Epoch, len(sh.log), -1, false, nil
 	}
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	if head && sh.serves() {

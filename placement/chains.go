@@ -51,7 +51,9 @@ func Chains(shards, copies int, zones []string) [][]int {
 			servers[x].Replicas++
 			shared[x]++
 		}
-		slices.SortStableFunc(chain[1:], func(a, b int) int { return cmp.Compare(next[a], next[b]) })
+		slices.SortFunc(chain[1:], func(a, b int) int {
+			return cmp.Or(cmp.Compare(next[a], next[b]), cmp.Compare((a-h+n)%n, (b-h+n)%n))
+		})
 		if len(chain) > 1 {
 			next[chain[1]]++
 		}
