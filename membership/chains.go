@@ -216,7 +216,7 @@ func (c *Core) shrink(shard int, f *fates) {
 	}
 	if !serves && !waits {
 		f.lost = append(f.lost, shard)
-		f.last = append(f.last, serversOf(chain)...)
+		f.last = append(f.last, serversOf(slices.DeleteFunc(chain, func(h perdure.Holder) bool { return isFresh && h == fresh }))...)
 		return
 	}
 	var stay []perdure.Holder

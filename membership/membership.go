@@ -401,6 +401,7 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 	}
 	before := problem(o.server)
 	c.heard(o)
+	news := o.suspect
 	if o.suspect {
 		o.suspect, o.killed = false, false
 		c.lookAt(index)
@@ -409,12 +410,15 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 		p.Draining, c.dirty = true, true
 		c.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
 		c.lookAt(index)
+		news = true
 	}
-	c.compare(o, &st)
+	news = c.compare(o, &st) || news
 	if now := problem(&st); now != "" && before == "" {
 		c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
 	}
-	c.reconcile()
+	if news {
+		c.reconcile()
+	}
 }
 
 // heard notes a sign of life.
@@ -425,39 +429,52 @@ func (c *Core) heard(o *observed) {
 	o.heardTick = c.tick
 }
 
-// compare replaces a server's status by a newer one, and has the shards looked at
-// of which it says something new.
-func (c *Core) compare(o *observed, st *perdure.ServerStatus) {
+// compare replaces a server's status by a newer one, has the shards looked at of
+// which it says what may change their chains, and reports whether it says anything
+// that may matter at all. What it costs depends on the status alone.
+func (c *Core) compare(o *observed, st *perdure.ServerStatus) (news bool) {
 	at := make(map[perdure.ShardID]int, len(st.Shards))
 	for i := range st.Shards {
 		sh := &st.Shards[i]
 		at[sh.Shard] = i
-		if int(sh.Shard) >= len(c.facts.View.Shards) || sh.Shard < 0 {
-			continue
-		}
 		j, told := o.at[sh.Shard]
-		if !told || news(&o.server.Shards[j], sh) {
-			c.open[int(sh.Shard)] = struct{}{}
-			c.stirred = true
+		if !told || stirs(&o.server.Shards[j], sh) {
+			c.look(sh.Shard)
+			news = true
+		} else {
+			news = news || c.counts(&o.server.Shards[j], sh)
 		}
 	}
-	if o.server != nil {
-		for i := range o.server.Shards {
-			if s := o.server.Shards[i].Shard; s >= 0 && int(s) < len(c.facts.View.Shards) {
-				if _, still := at[s]; !still {
-					c.open[int(s)] = struct{}{}
-					c.stirred = true
-				}
-			}
+	for s := range o.at {
+		if _, still := at[s]; !still {
+			c.look(s)
+			news = true
 		}
 	}
 	o.server, o.at = st, at
+	return news
 }
 
-// news reports whether a replica says something that may change its chain.
-func news(before, now *perdure.ShardStatus) bool {
+// look has a shard looked at again.
+func (c *Core) look(s perdure.ShardID) {
+	if s >= 0 && int(s) < len(c.facts.View.Shards) {
+		c.open[int(s)] = struct{}{}
+		c.stirred = true
+	}
+}
+
+// stirs reports whether a replica says something that may change its chain.
+func stirs(before, now *perdure.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || len(before.Applied) != len(now.Applied)
+}
+
+// counts reports whether a replica says something that may matter to slots, cuts or
+// the job's end.
+func (c *Core) counts(before, now *perdure.ShardStatus) bool {
+	end := c.facts.View.End
+	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock
 }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
@@ -477,11 +494,16 @@ func problem(st *perdure.ServerStatus) string {
 func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.place(Worker, slot); p.Process == process {
 		c.heard(o)
+		v, before := &c.facts.View, o.worker
+		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
+			v.Pause || v.End > 0 && st.Clock >= v.End
 		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			o.lastClock = st.Clock
 		}
-		c.reconcile()
+		if news {
+			c.reconcile()
+		}
 	}
 }
 
