@@ -37,14 +37,14 @@ func (c *Core) standing(h *perdure.Holder) standing {
 // eligible reports whether a server may be given replicas.
 func (c *Core) eligible(server int) bool {
 	p, o := &c.facts.Servers[server], &c.servers[server]
-	return p.Process != "" && !p.Left && !p.Draining && !o.gone && !o.suspect
+	return o.connected && !p.Left && !p.Draining && !o.gone && !o.suspect
 }
 
-// missing reports whether a server's next process is awaited.
+// missing reports whether a server is awaited: its next process, or the present one's
+// return.
 func (c *Core) missing() bool {
 	for i := range c.servers {
-		p, o := &c.facts.Servers[i], &c.servers[i]
-		if !p.Left && !p.Draining && (p.Process == "" || o.gone || o.suspect) {
+		if p := &c.facts.Servers[i]; !p.Left && !p.Draining && !c.eligible(i) {
 			return true
 		}
 	}
@@ -209,14 +209,14 @@ func (c *Core) shrink(shard int, f *fates) {
 		if i == 0 && c.lost[perdure.ShardID(shard)] {
 			how[i] = dead
 		}
-		if !isFresh || chain[i].Since != fresh {
+		if !isFresh || chain[i] != fresh {
 			serves = serves || how[i] == alive
 			waits = waits || how[i] == silent
 		}
 	}
 	if !serves && !waits {
 		f.lost = append(f.lost, shard)
-		f.last = append(f.last, serversOf(chain)...)
+		f.last = append(f.last, serversOf(slices.DeleteFunc(chain, func(h perdure.Holder) bool { return isFresh && h == fresh }))...)
 		return
 	}
 	var stay []perdure.Holder
@@ -237,10 +237,24 @@ func (c *Core) shrink(shard int, f *fates) {
 		f.heads++
 	}
 	delete(c.lost, perdure.ShardID(shard))
-	if !slices.ContainsFunc(stay, func(h perdure.Holder) bool { return h.Since == fresh }) {
+	if !slices.Contains(stay, fresh) {
 		c.settleFresh(shard)
 	}
 	c.enter(shard, stay)
+}
+
+// last reports whether nobody but a server, as far as is known, has all rows of some
+// shard.
+func (c *Core) last(server int) bool {
+	for s := range c.held[server] {
+		fresh, isFresh := c.facts.Fresh[perdure.ShardID(s)]
+		if !slices.ContainsFunc(members(&c.facts.View.Shards[s]), func(h perdure.Holder) bool {
+			return h.Server != server && c.standing(&h) == alive && !(isFresh && h == fresh)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // settleFresh forgets that a shard's newest member may lack something. That alone
@@ -257,6 +271,9 @@ func (c *Core) settleFresh(shard int) {
 func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Sorted(maps.Keys(f.dropped)) {
 		c.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, f.dropped[server])
+		if c.servers[server].suspect {
+			c.kill(Server, server)
+		}
 	}
 	if len(f.lost) == 0 || c.facts.Job.Recovery.Copies() == 1 {
 		return
@@ -309,14 +326,14 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	short := sv.Replicas() < c.facts.Job.Recovery.Copies()
-	if short && refill || c.draining(sv) {
-		if to := placement.Choose(c.layout, serversOf(members(sv))); to >= 0 {
+	short, drains := sv.Replicas() < c.facts.Job.Recovery.Copies(), c.draining(sv)
+	if short && refill || drains >= 0 {
+		if to := placement.Choose(c.layout, serversOf(members(sv)), drains); to >= 0 {
 			c.join(shard, to)
 			return false
 		}
 	}
-	return ready && !fresh && !short && !c.draining(sv)
+	return ready && !fresh && !short && drains < 0
 }
 
 // join lets a server begin to copy a shard.
@@ -342,16 +359,22 @@ func (c *Core) promote(shard int) {
 	if !c.facts.Job.Recovery.Eager() {
 		c.facts.Fresh = maps.Clone(c.facts.Fresh)
 		if c.facts.Fresh == nil {
-			c.facts.Fresh = map[perdure.ShardID]uint64{}
+			c.facts.Fresh = map[perdure.ShardID]perdure.Holder{}
 		}
-		c.facts.Fresh[perdure.ShardID(shard)] = j.Since
+		c.facts.Fresh[perdure.ShardID(shard)] = j
 	}
 	c.enter(shard, chain)
 }
 
-// draining reports whether a member of a shard's chain wants to leave.
-func (c *Core) draining(sv *perdure.ShardView) bool {
-	return slices.ContainsFunc(members(sv), func(h perdure.Holder) bool { return c.facts.Servers[h.Server].Draining })
+// draining returns a member of a shard's chain that wants to leave, -1 if there is
+// none.
+func (c *Core) draining(sv *perdure.ShardView) int {
+	for i := range sv.Replicas() {
+		if server := sv.Replica(i).Server; c.facts.Servers[server].Draining {
+			return server
+		}
+	}
+	return -1
 }
 
 // leaver returns the member that a shard's chain can do without and that should
@@ -365,7 +388,7 @@ func (c *Core) leaver(shard int) int {
 	chain := serversOf(members(sv))
 	surplus := len(chain) > c.facts.Job.Recovery.Copies()
 	for _, server := range chain {
-		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain) < 0) {
+		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain, -1) < 0) {
 			return server
 		}
 	}
@@ -394,7 +417,7 @@ func (c *Core) rebalance() {
 			c.uneven = len(c.open) > 0 // who moves may have others move
 			return
 		}
-		c.event("moved", target(Server, m.To), "shard %d moves from server:%d to server:%d", m.Shard, m.From, m.To)
+		c.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To, m.Shard)
 		c.join(m.Shard, m.To)
 		layout.Servers[m.From].Replicas--
 		layout.Servers[m.To].Replicas++

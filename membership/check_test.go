@@ -29,8 +29,15 @@ func (c *cluster) check(before, after *Facts) {
 	if after.UpdatesLost > 0 && !c.job.Recovery.LosesRows() {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
+	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 {
+		c.founded = a.Revision
+	}
 	for i := range a.Shards {
 		c.checkShard(i, &b.Shards[i], &a.Shards[i])
+		c.checkChain(i, before, after)
+	}
+	if after.Failed != "" && before.Failed == "" {
+		c.checkFailure(before)
 	}
 	for i := range a.Slots {
 		if before.Slots[i].Incarnation > after.Slots[i].Incarnation || b.Slots[i].Incarnation > a.Slots[i].Incarnation {
@@ -38,7 +45,7 @@ func (c *cluster) check(before, after *Facts) {
 		}
 		c.checkSlot(i, b, a)
 	}
-	for i := range after.Servers {
+	for i := range before.Servers {
 		if before.Servers[i].Incarnation > after.Servers[i].Incarnation {
 			c.fail("server %d: incarnation %d after %d", i, after.Servers[i].Incarnation, before.Servers[i].Incarnation)
 		}
@@ -61,6 +68,104 @@ func (c *cluster) checkShard(i int, b, a *perdure.ShardView) {
 	if a.Epoch == b.Epoch && b.Base != nil && !slices.Equal(a.Base, b.Base) {
 		c.fail("shard %d: base %v after %v in epoch %d", i, a.Base, b.Base, a.Epoch)
 	}
+}
+
+// A chain has no server twice; its epoch rises exactly when its members change, or
+// rows are lost; who becomes a member had copied the shard before, unless nobody had
+// it; and nobody leaves a chain of which no other member has the rows.
+func (c *cluster) checkChain(i int, before, after *Facts) {
+	b, a := &before.View.Shards[i], &after.View.Shards[i]
+	was, is := members(b), members(a)
+	all := slices.Clone(is)
+	if a.Joining != nil {
+		all = append(all, *a.Joining)
+	}
+	servers := slices.Sorted(slices.Values(serversOf(all)))
+	if len(slices.Compact(servers)) != len(all) {
+		c.fail("shard %d has a server twice: %+v", i, *a)
+	}
+	for _, h := range all {
+		if h.Since > after.View.Revision {
+			c.fail("shard %d has a holder since revision %d in revision %d", i, h.Since, after.View.Revision)
+		}
+	}
+	if same := slices.Equal(was, is); same != (a.Epoch == b.Epoch) {
+		c.fail("shard %d: epoch %d after %d, members %+v after %+v", i, a.Epoch, b.Epoch, is, was)
+	}
+	c.checkZones(i, after, b.Joining)
+	if len(was) == 0 {
+		return
+	}
+	stayed := false
+	for _, h := range is {
+		if slices.Contains(was, h) {
+			stayed = true
+			continue
+		}
+		if b.Joining == nil || *b.Joining != h {
+			if h.Since != after.View.Revision || len(is) > 1 {
+				c.fail("shard %d: %+v becomes a member without having joined", i, h)
+			}
+			continue
+		}
+		stayed = true
+		if sh := c.servers[h.Server].shards[i]; c.lives(h) && sh != nil && sh.generation == before.View.Generation && !sh.joined {
+			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
+		}
+	}
+	if fresh := before.Fresh[perdure.ShardID(i)]; !stayed && !c.excused[i] {
+		for _, h := range was {
+			if c.lives(h) && h != fresh {
+				c.fail("shard %d is taken from %+v, which lives", i, h)
+			}
+		}
+	}
+}
+
+// checkZones holds who begins to join a shard against who could.
+func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
+	sv := &f.View.Shards[i]
+	if sv.Joining == nil || before != nil && *before == *sv.Joining {
+		return
+	}
+	if sv.Replicas() >= c.job.Recovery.Copies() || c.core.draining(sv) >= 0 {
+		return // somebody leaves for it
+	}
+	used := map[string]bool{}
+	for _, h := range members(sv) {
+		used[f.Servers[h.Server].Zone] = true
+	}
+	if !used[f.Servers[sv.Joining.Server].Zone] {
+		return
+	}
+	for x, p := range f.Servers {
+		if !used[p.Zone] && c.core.eligible(x) {
+			c.fail("shard %d: %+v joins in a zone that the chain is in, and server %d is in another", i, *sv.Joining, x)
+		}
+	}
+}
+
+// lives reports whether a holder's process runs, whatever is known of it.
+func (c *cluster) lives(h perdure.Holder) bool {
+	s := c.servers[h.Server]
+	return s.up && s.incarnation == h.Incarnation
+}
+
+// checkFailure holds the end of a job against the truth: nobody who lives has all
+// of some shard's rows.
+func (c *cluster) checkFailure(f *Facts) {
+	for i := range f.View.Shards {
+		if c.excused[i] {
+			return
+		}
+		has := slices.ContainsFunc(members(&f.View.Shards[i]), func(h perdure.Holder) bool {
+			return c.lives(h) && h != f.Fresh[perdure.ShardID(i)]
+		})
+		if !has {
+			return
+		}
+	}
+	c.fail("the job fails though every shard has a server: %s", c.core.Facts().Failed)
 }
 
 // A slot's process begins where no shard is beyond, only when all older ones are
@@ -150,7 +255,7 @@ func (c *cluster) checkComplete() {
 	if !c.core.Complete() || v.Done {
 		return
 	}
-	if v.End <= 0 || !c.job.Recovery.LosesRows() && v.Durable < v.End {
+	if v.End <= 0 || c.job.Recovery.Kind == perdure.RecoverCheckpoint && v.Durable < v.End {
 		c.fail("complete with end %d and %d durable", v.End, v.Durable)
 	}
 	for i, sv := range v.Shards {

@@ -2,12 +2,12 @@ package membership
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
 )
 
 // cluster is a whole job around a Core, without network or time: servers whose
@@ -24,6 +24,11 @@ type cluster struct {
 	started  int       // processes so far; numbers them
 	underway []Publish // not answered yet
 	losing   bool      // the coordinator dies before it saves the next facts
+
+	founded uint64       // the revision that placed the shards
+	zones   int          // servers are in zone index mod zones
+	careful bool         // no more dies at once than the job stands
+	excused map[int]bool // shards that were dropped by order
 
 	frozen Facts // a copy of the registry, which nobody may change
 	ghosts []ghost
@@ -64,15 +69,8 @@ type fakeProcess struct {
 
 type fakeServer struct {
 	fakeProcess
-	shards map[int]*fakeShard
-}
-
-type fakeShard struct {
-	generation perdure.Generation
-	epoch      perdure.Epoch
-	in         *consistency.Intake // nil: not restored
-	cut        perdure.Clock       // the last one it saved or began from
-	segments   []perdure.Segment
+	draining bool
+	shards   map[int]*fakeShard
 }
 
 type fakeWorker struct {
@@ -87,7 +85,7 @@ type fakeWorker struct {
 
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
 	c := &cluster{
-		job: job, patience: patience,
+		job: job, patience: patience, zones: 1, excused: map[int]bool{},
 		epochs:  map[shardEpoch]holder{},
 		servers: make([]*fakeServer, job.Servers), workers: make([]*fakeWorker, job.Slots),
 	}
@@ -140,6 +138,10 @@ func (c *cluster) flush() bool {
 		}
 		c.check(&c.saved, r.Facts)
 		c.saved, c.frozen = *r.Facts, r.Facts.clone()
+		for i := range c.frozen.View.Shards {
+			c.frozen.View.Shards[i].Followers = slices.Clone(c.frozen.View.Shards[i].Followers)
+		}
+		c.frozen.Fresh = maps.Clone(c.frozen.Fresh)
 		c.grant()
 	}
 	for _, e := range r.Events {
@@ -219,7 +221,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 		*p = fakeProcess{}
 		return 0, Refused
 	}
-	_, incarnation, verdict := c.core.Join(k, index, Newcomer{Process: p.name, Addr: "at-" + p.name, PID: p.pid})
+	_, incarnation, verdict := c.core.Join(k, index, c.newcomer(k, index, p))
 	if !c.flush() || verdict != Granted && verdict != Wait {
 		return incarnation, verdict
 	}
@@ -229,6 +231,32 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 	}
 	c.grant()
 	return incarnation, verdict
+}
+
+func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
+	n := Newcomer{Process: p.name, Addr: "at-" + p.name, PID: p.pid}
+	if k == Server && c.zones > 1 {
+		n.Zone = string(rune('a' + index%c.zones))
+	}
+	return n
+}
+
+// more starts a server that asks for any place, or one more.
+func (c *cluster) more() Verdict {
+	c.started++
+	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
+	index, incarnation, verdict := c.core.Join(Server, -1, c.newcomer(Server, len(c.servers), &p))
+	if verdict == Granted {
+		p.connected, p.incarnation = true, incarnation
+		if index == len(c.servers) {
+			c.servers = append(c.servers, nil)
+		}
+		c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
+	}
+	if !c.flush() && index == len(c.saved.Servers) && verdict == Granted {
+		c.servers = c.servers[:index] // nobody knows of it any more
+	}
+	return verdict
 }
 
 // grant admits the workers that waited for their slots to be settled.
@@ -293,80 +321,26 @@ func (c *cluster) follow(k Kind, index int) {
 
 func (c *cluster) followServer(index int) {
 	s := c.servers[index]
-	for i, sv := range s.view.Shards {
-		if sv.Server != index || sv.Incarnation != s.incarnation {
+	for i := range s.view.Shards {
+		sv := &s.view.Shards[i]
+		mine := func(h perdure.Holder) bool { return h.Server == index && h.Incarnation == s.incarnation }
+		held := false
+		for j := range sv.Replicas() {
+			if h := sv.Replica(j); mine(h) {
+				c.followShard(s, &s.view, i, h, j == 0, false)
+				held = true
+			}
+		}
+		if j := sv.Joining; j != nil && mine(*j) {
+			c.followShard(s, &s.view, i, *j, false, true)
+			held = true
+		}
+		if !held {
 			delete(s.shards, i)
 			continue
 		}
-		sh := s.shards[i]
-		if sh == nil || sh.epoch != sv.Epoch || sh.generation != s.view.Generation {
-			sh = &fakeShard{generation: s.view.Generation, epoch: sv.Epoch}
-			s.shards[i] = sh
-		}
-		if sh.in == nil {
-			c.restore(sh, &s.view, &sv)
-		}
-		if sh.in == nil {
-			continue
-		}
-		for slot, sl := range s.view.Slots {
-			sh.in.Fence(perdure.Slot(slot), sl.Incarnation)
-			if sl.Decided {
-				sh.in.Decide(perdure.Slot(slot), sl.Incarnation, sl.Start)
-			}
-		}
-		sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= s.view.Durable })
-		sh.in.SetEnd(s.view.End)
-		c.pump(i, sh)
-	}
-}
-
-// restore makes a shard's intake, once it is known what its rows contain.
-func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
-	applied := make([]perdure.Clock, c.job.Slots)
-	for i := range applied {
-		applied[i] = v.Cut
-	}
-	if sv.Lost {
-		if sv.Base == nil {
-			return
-		}
-		applied = sv.Base
-	}
-	sh.in = consistency.NewIntake(c.job.Consistency.TwoStep(), applied, consistency.Weakened{})
-	sh.cut = sh.in.MinClock()
-	sh.in.SetCut(c.nextCut(sh, v))
-}
-
-// nextCut is a shard's next cut; the job's end is one.
-func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
-	least := sh.in.MinClock()
-	next := c.job.Recovery.NextCut(least)
-	if next > 0 && sh.cut < v.End && least <= v.End && v.End < next { // it may stand at the end already
-		return v.End
-	}
-	return next
-}
-
-// pump applies what may be applied and saves the shard at its cuts.
-func (c *cluster) pump(shard int, sh *fakeShard) {
-	v := &c.saved.View
-	if !sh.in.AtCut() {
-		sh.in.SetCut(c.nextCut(sh, v))
-	}
-	for {
-		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
-			if u.Lost && !c.job.Recovery.LosesRows() {
-				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
-			}
-		}
-		if !sh.in.AtCut() {
-			return
-		}
-		cut := sh.in.MinClock()
-		sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
-		sh.cut = cut
-		sh.in.SetCut(c.nextCut(sh, v))
+		c.flow(&s.view, i)
+		c.copy(&s.view, i)
 	}
 }
 
@@ -386,27 +360,13 @@ func (c *cluster) report(k Kind, index int) {
 		return
 	}
 	s := c.servers[index]
-	st := perdure.ServerStatus{Revision: s.view.Revision}
+	st := perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {
 			continue
 		}
-		one := perdure.ShardStatus{
-			Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Ready: sh.in != nil, Segments: slices.Clone(sh.segments),
-		}
-		if one.Ready {
-			one.MinClock = sh.in.MinClock()
-			for j, sl := range s.view.Slots {
-				if slot := perdure.Slot(j); !sl.Settled {
-					one.Fences = append(one.Fences, perdure.Fence{
-						Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
-						Carried: sl.Decided && sh.in.Carried(slot, sl.Incarnation),
-					})
-				}
-			}
-		}
-		st.Shards = append(st.Shards, one)
+		st.Shards = append(st.Shards, c.status(s, i, sh))
 	}
 	c.haunt(ghost{kind: k, index: index, name: p.name, server: st})
 	c.core.ServerStatus(index, p.name, st)
@@ -425,17 +385,13 @@ func (c *cluster) workerStatus(w *fakeWorker) perdure.WorkerStatus {
 	return st
 }
 
-// shard returns what a worker reaches as a shard; nil: nothing.
+// shard returns the head that a worker reaches; nil: nothing.
 func (c *cluster) shard(w *fakeWorker, i int) *fakeShard {
 	sv := &w.view.Shards[i]
 	if sv.Server < 0 {
 		return nil
 	}
-	s := c.servers[sv.Server]
-	if !s.up || s.silent || s.incarnation != sv.Incarnation {
-		return nil
-	}
-	if sh := s.shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == w.view.Generation {
+	if sh := c.replica(&w.view, i, sv.Holder); sh.serves() && sh.all != nil {
 		return sh
 	}
 	return nil
@@ -474,18 +430,30 @@ func (c *cluster) send(index, shard int) {
 	if sh == nil {
 		return
 	}
-	for clock := max(w.first, sh.in.Counts(slot).Staged); clock < w.sent; clock++ {
-		p := consistency.Part{Slot: slot, Clock: clock, Incarnation: w.incarnation, Of: 1, Ticked: clock < w.ticked}
-		if sh.in.Offer(p) == consistency.Fenced {
-			return
+	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
+		return // it answers nobody yet
+	}
+	has := sh.all
+	if sh.fed == len(sh.log) {
+		has = sh.in // which heeds cuts
+	}
+	staged := has.Counts(slot).Staged
+	if staged < max(w.first, w.acked[shard]) {
+		return // it has dropped what the shard lacks
+	}
+	for clock := staged; clock < w.sent; clock++ {
+		if sh.all.Incarnation(slot) > w.incarnation {
+			return // fenced
 		}
-		c.pump(shard, sh)
+		sh.append(entry{kind: "part", slot: slot, incarnation: w.incarnation, clock: clock, ticked: clock < w.ticked})
 	}
-	for clock := sh.in.Counts(slot).Ticked; clock < w.ticked; clock++ {
-		sh.in.Tick(slot, w.incarnation, clock)
-		c.pump(shard, sh)
+	for clock := has.Counts(slot).Ticked; clock < w.ticked; clock++ {
+		sh.append(entry{kind: "tick", slot: slot, incarnation: w.incarnation, clock: clock})
 	}
-	w.acked[shard] = sh.in.Counts(slot).Applied
+	c.flow(&w.view, shard)
+	if c.ready(sh, &w.view.Shards[shard]) {
+		w.acked[shard] = sh.in.Counts(slot).Applied
+	}
 }
 
 // answer ends the oldest publication under way.

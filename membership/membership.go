@@ -38,9 +38,8 @@ type Facts struct {
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
 
 	// Fresh has the shards whose newest member has been promoted and may still lack
-	// what was committed just before: it alone is not enough to go on. Its value is
-	// that member's Since.
-	Fresh map[perdure.ShardID]uint64 `json:"fresh,omitempty"`
+	// what was committed just before: it alone is not enough to go on.
+	Fresh map[perdure.ShardID]perdure.Holder `json:"fresh,omitempty"`
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
 }
@@ -104,6 +103,7 @@ type observed struct {
 	gone      bool // it is dead
 	assumed   bool // that is not certain: its connection broke, and it did not come back
 	suspect   bool // it was silent for too long
+	killed    bool // it is to be, as a suspect
 	pulse     pulse
 	server    *perdure.ServerStatus
 	at        map[perdure.ShardID]int // of server.Shards
@@ -273,7 +273,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.assumed, o.suspect, o.heardTick = true, false, false, false, c.tick
+	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick = true, false, false, false, false, c.tick
 	if k == Server {
 		c.layout[index].Zone = n.Zone
 		c.lookAt(index)
@@ -401,20 +401,24 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 	}
 	before := problem(o.server)
 	c.heard(o)
+	news := o.suspect
 	if o.suspect {
-		o.suspect = false
+		o.suspect, o.killed = false, false
 		c.lookAt(index)
 	}
 	if st.Draining && !p.Draining {
 		p.Draining, c.dirty = true, true
 		c.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
 		c.lookAt(index)
+		news = true
 	}
-	c.compare(o, &st)
+	news = c.compare(o, &st) || news
 	if now := problem(&st); now != "" && before == "" {
 		c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
 	}
-	c.reconcile()
+	if news {
+		c.reconcile()
+	}
 }
 
 // heard notes a sign of life.
@@ -425,39 +429,52 @@ func (c *Core) heard(o *observed) {
 	o.heardTick = c.tick
 }
 
-// compare replaces a server's status by a newer one, and has the shards looked at
-// of which it says something new.
-func (c *Core) compare(o *observed, st *perdure.ServerStatus) {
+// compare replaces a server's status by a newer one, has the shards looked at of
+// which it says what may change their chains, and reports whether it says anything
+// that may matter at all. What it costs depends on the status alone.
+func (c *Core) compare(o *observed, st *perdure.ServerStatus) (news bool) {
 	at := make(map[perdure.ShardID]int, len(st.Shards))
 	for i := range st.Shards {
 		sh := &st.Shards[i]
 		at[sh.Shard] = i
-		if int(sh.Shard) >= len(c.facts.View.Shards) || sh.Shard < 0 {
-			continue
-		}
 		j, told := o.at[sh.Shard]
-		if !told || news(&o.server.Shards[j], sh) {
-			c.open[int(sh.Shard)] = struct{}{}
-			c.stirred = true
+		if !told || stirs(&o.server.Shards[j], sh) {
+			c.look(sh.Shard)
+			news = true
+		} else {
+			news = news || c.counts(&o.server.Shards[j], sh)
 		}
 	}
-	if o.server != nil {
-		for i := range o.server.Shards {
-			if s := o.server.Shards[i].Shard; s >= 0 && int(s) < len(c.facts.View.Shards) {
-				if _, still := at[s]; !still {
-					c.open[int(s)] = struct{}{}
-					c.stirred = true
-				}
-			}
+	for s := range o.at {
+		if _, still := at[s]; !still {
+			c.look(s)
+			news = true
 		}
 	}
 	o.server, o.at = st, at
+	return news
 }
 
-// news reports whether a replica says something that may change its chain.
-func news(before, now *perdure.ShardStatus) bool {
+// look has a shard looked at again.
+func (c *Core) look(s perdure.ShardID) {
+	if s >= 0 && int(s) < len(c.facts.View.Shards) {
+		c.open[int(s)] = struct{}{}
+		c.stirred = true
+	}
+}
+
+// stirs reports whether a replica says something that may change its chain.
+func stirs(before, now *perdure.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || len(before.Applied) != len(now.Applied)
+}
+
+// counts reports whether a replica says something that may matter to slots, cuts or
+// the job's end.
+func (c *Core) counts(before, now *perdure.ShardStatus) bool {
+	end := c.facts.View.End
+	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock
 }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
@@ -477,54 +494,15 @@ func problem(st *perdure.ServerStatus) string {
 func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.place(Worker, slot); p.Process == process {
 		c.heard(o)
-		o.worker, o.suspect = &st, false
+		v, before := &c.facts.View, o.worker
+		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
+			v.Pause || v.End > 0 && st.Clock >= v.End
+		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			o.lastClock = st.Clock
 		}
-		c.reconcile()
-	}
-}
-
-// Tick lets time pass: silent processes become suspects.
-func (c *Core) Tick() {
-	c.tick++
-	if c.facts.View.Done || c.facts.Failed != "" {
-		return
-	}
-	for _, k := range []Kind{Server, Worker} {
-		for i := range c.size(k) {
-			p, o := c.place(k, i)
-			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < o.pulse.allows(c.patience) {
-				continue
-			}
-			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
-				continue // told to wait, it has nothing to say
-			}
-			c.suspect(k, i)
-		}
-	}
-	c.reconcile()
-}
-
-// suspect gives a silent process up: it is to be killed, and a server's replicas
-// are dropped where others have the rows. Should it have been alive all the time,
-// it comes back as a holder of nothing.
-func (c *Core) suspect(k Kind, index int) {
-	p, o := c.place(k, index)
-	o.suspect = true
-	c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))
-	c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID})
-	if k == Server {
-		o.healing = o.healing || c.facts.Job.Recovery.Copies() > 1
-		c.lookAt(index)
-	}
-	if !o.connected {
-		// Nobody to speak for it: a process of another parent, or one that died
-		// while this coordinator was away.
-		c.noticed(k, index, "it did not come back")
-		o.assumed = true
-		if k == Worker {
-			c.vacate(index)
+		if news {
+			c.reconcile()
 		}
 	}
 }

@@ -12,8 +12,10 @@ import (
 // storm is a random course of a whole job. It is plain data, made and shrunk by
 // rapid.
 type storm struct {
-	Job   perdure.JobSpec
-	Deeds []deed
+	Job     perdure.JobSpec
+	Zones   int
+	Careful bool // no more servers die at once than the job stands
+	Deeds   []deed
 }
 
 // deed is one event; A and B choose among what is possible.
@@ -26,11 +28,12 @@ type deed struct {
 var deedWeights = map[string]int{
 	"work": 20, "send": 20, "follow": 16, "report": 16, "start": 8, "rejoin": 4, "answer": 4, "refuse": 1,
 	"kill": 3, "tick": 3, "restart": 1, "lose": 1, "drop": 1, "end": 1, "ghost": 2,
+	"flow": 12, "drain": 1, "more": 1,
 }
 
 func storms() *rapid.Generator[storm] {
 	var kinds []string
-	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost"} {
+	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more"} {
 		for range deedWeights[k] {
 			kinds = append(kinds, k)
 		}
@@ -40,12 +43,21 @@ func storms() *rapid.Generator[storm] {
 	})
 	return rapid.Custom(func(t *rapid.T) storm {
 		model := rapid.SampledFrom([]perdure.Consistency{{Kind: perdure.BSP}, {Kind: perdure.SSP, Staleness: 2}}).Draw(t, "model")
-		recovery := rapid.SampledFrom([]perdure.Recovery{{Kind: perdure.RecoverNone}, {Kind: perdure.RecoverCheckpoint, Every: 2}}).Draw(t, "recovery")
-		servers := rapid.IntRange(1, 3).Draw(t, "servers")
+		recovery := rapid.SampledFrom([]perdure.Recovery{
+			{Kind: perdure.RecoverNone},
+			{Kind: perdure.RecoverCheckpoint, Every: 2},
+			{Kind: perdure.RecoverChain, Replicas: 2},
+			{Kind: perdure.RecoverChain, Replicas: 3},
+			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},
+		}).Draw(t, "recovery")
+		servers := rapid.IntRange(recovery.Copies(), 4).Draw(t, "servers")
 		return storm{
+			Zones:   rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "zones"),
+			Careful: rapid.IntRange(0, 3).Draw(t, "careful") > 0,
 			Job: perdure.JobSpec{
 				Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Servers: servers,
-				Shards:      rapid.IntRange(servers, 4).Draw(t, "shards"),
+				Shards:      rapid.IntRange(servers, 5).Draw(t, "shards"),
+				NoReplace:   rapid.IntRange(0, 3).Draw(t, "noreplace") == 0,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
 				Consistency: model, Recovery: recovery,
 			},
@@ -58,10 +70,17 @@ func storms() *rapid.Generator[storm] {
 // that is wrong.
 func (s storm) run() error {
 	c := newCluster(s.Job, 4)
+	c.zones, c.careful = s.Zones, s.Careful && s.Job.Recovery.Copies() > 1
 	c.wellness(1) // a job that has begun
 	for i, d := range s.Deeds {
 		if c.do(d); c.wrong != nil {
 			return fmt.Errorf("deed %d %v: %w", i, d, c.wrong)
+		}
+		if failed := c.saved.Failed; failed != "" {
+			if c.careful {
+				return fmt.Errorf("deed %d %v: %s", i, d, failed)
+			}
+			return nil
 		}
 	}
 	return c.calm()
@@ -69,8 +88,8 @@ func (s storm) run() error {
 
 // pick chooses a place.
 func (c *cluster) pick(n int) (Kind, int) {
-	if n %= c.job.Servers + c.job.Slots; n >= c.job.Servers {
-		return Worker, n - c.job.Servers
+	if n %= len(c.servers) + c.job.Slots; n >= len(c.servers) {
+		return Worker, n - len(c.servers)
 	}
 	return Server, n
 }
@@ -90,14 +109,34 @@ func (c *cluster) do(d deed) {
 	case "start":
 		c.start(k, index)
 	case "rejoin":
+		if k == Server {
+			c.process(k, index).silent = false // it thaws
+		}
 		if p := c.process(k, index); p.up && !p.connected {
 			c.join(k, index)
 		}
 	case "answer", "refuse":
 		c.answer(d.Kind == "answer")
+	case "flow":
+		if s := c.servers[d.A%len(c.servers)]; s.up && len(s.view.Shards) > 0 {
+			c.flow(&s.view, shard)
+			c.copy(&s.view, shard)
+		}
+	case "drain":
+		if s := c.servers[d.A%len(c.servers)]; s.up && !s.silent && c.spare(d.A%len(c.servers), -1) {
+			s.draining = true
+		}
+	case "more":
+		if len(c.servers) < 6 && c.core.placed() {
+			c.more()
+		}
 	case "kill":
+		if k == Server && !c.spare(index, -1) {
+			return
+		}
 		c.kill(k, index, []string{"gone", "disconnect", "silent"}[d.B%3])
 	case "tick":
+		c.patient()
 		c.core.Tick()
 		c.flush()
 	case "ghost":
@@ -107,6 +146,10 @@ func (c *cluster) do(d deed) {
 	case "lose":
 		c.losing = true
 	case "drop":
+		if !c.spare(-1, shard) {
+			return
+		}
+		c.excused[shard] = !c.careful
 		c.core.Drop([]perdure.ShardID{perdure.ShardID(shard)})
 		c.flush()
 	case "end":
@@ -117,12 +160,55 @@ func (c *cluster) do(d deed) {
 	}
 }
 
+// spare reports whether a careful job can do without a server, or a shard without
+// its head: fewer than N of a chain are missing then, and one is left that has all.
+func (c *cluster) spare(server, shard int) bool {
+	if !c.careful {
+		return true
+	}
+	v := &c.saved.View
+	for i := range v.Shards {
+		left, away := 0, 0
+		for j, h := range members(&v.Shards[i]) {
+			s := c.servers[h.Server]
+			switch {
+			case !c.lives(h) || s.silent || s.draining || h.Server == server || i == shard && j == 0:
+				away++
+			case h != c.saved.Fresh[perdure.ShardID(i)]:
+				left++
+			}
+		}
+		if left == 0 || away >= c.job.Recovery.Copies() {
+			return false
+		}
+	}
+	return true
+}
+
+// patient has everybody heard who can be, in a careful job: a suspect is killed.
+func (c *cluster) patient() {
+	if !c.careful {
+		return
+	}
+	for i := range c.servers {
+		if p := c.process(Server, i); p.up && !p.silent && !p.connected {
+			c.join(Server, i)
+		}
+		c.report(Server, i)
+	}
+}
+
 // wellness lets every process live, report and work for some rounds.
 func (c *cluster) wellness(rounds int) {
 	c.losing = false
 	for range rounds {
 		c.each(func(k Kind, index int, _ *fakeProcess) {
-			c.start(k, index)
+			if k == Server {
+				c.process(k, index).silent = false
+			}
+			if k == Worker || !c.saved.Servers[index].Left {
+				c.start(k, index)
+			}
 			if p := c.process(k, index); p.up && !p.silent && !p.connected {
 				c.join(k, index)
 			}
@@ -146,10 +232,18 @@ func (c *cluster) wellness(rounds int) {
 // calm checks that with all processes up and honest the job is served, goes on
 // and, where it has an end, is completed.
 func (c *cluster) calm() error {
-	c.wellness(20)
+	for _, s := range c.servers {
+		s.draining = s.draining && c.core.placed()
+	}
+	c.wellness(30)
+	if c.saved.Failed != "" && !c.careful {
+		return nil
+	}
 	if c.wrong == nil && !c.core.Serving() {
 		c.fail("it does not serve")
 	}
+	c.checkBalance()
+	c.checkLoss()
 	goal := c.core.MinClock() + 3
 	if end := c.saved.View.End; end > 0 {
 		goal = min(goal, end)
@@ -170,9 +264,76 @@ func (c *cluster) calm() error {
 		}
 	}
 	if c.wrong != nil {
-		return fmt.Errorf("%w\n%s", c.wrong, c.describe())
+		return fmt.Errorf("%w\n%s%s", c.wrong, c.describe(), c.told.String()[max(0, c.told.Len()-1500):])
 	}
 	return nil
+}
+
+// checkBalance looks whether all chains are as long as they can be, in as many
+// zones, and the servers have equal shares, where there are no zones.
+func (c *cluster) checkBalance() {
+	var open []int
+	zones := map[string]bool{}
+	for i := range c.servers {
+		if c.core.eligible(i) {
+			open = append(open, i)
+			zones[c.saved.Servers[i].Zone] = true
+		}
+	}
+	held := map[int]int{}
+	for i := range c.saved.View.Shards {
+		sv := &c.saved.View.Shards[i]
+		chain, in := members(sv), map[string]bool{}
+		want := min(c.job.Recovery.Copies(), max(1, len(open)))
+		if len(chain) != want || sv.Joining != nil {
+			c.fail("shard %d has %d replicas, want %d of %d servers", i, len(chain), want, len(open))
+		}
+		for _, h := range chain {
+			held[h.Server]++
+			in[c.saved.Servers[h.Server].Zone] = true
+			if len(open) > 0 && !c.core.eligible(h.Server) {
+				c.fail("shard %d is still on server %d", i, h.Server)
+			}
+		}
+		if !c.job.Recovery.Eager() && len(in) != min(len(chain), max(1, len(zones))) {
+			c.fail("shard %d is in %d zones of %d", i, len(in), len(zones))
+		}
+	}
+	for _, x := range open {
+		for _, y := range open {
+			if c.zones == 1 && !c.job.Recovery.Eager() && !c.core.Complete() && held[x] > held[y]+1 {
+				c.fail("server %d holds %d replicas, server %d holds %d", x, held[x], y, held[y])
+			}
+		}
+	}
+}
+
+// checkLoss holds the count of lost updates against the rows, and, where nothing
+// may be lost, what was acknowledged against what is there.
+func (c *cluster) checkLoss() {
+	for i := range c.saved.View.Shards {
+		sv := &c.saved.View.Shards[i]
+		sh := c.replica(&c.saved.View, i, sv.Holder)
+		if !sh.serves() {
+			c.fail("shard %d is not served", i)
+			continue
+		}
+		if c.job.Recovery.LosesRows() {
+			missing := -int64(sh.seq)
+			for _, n := range sh.in.Applied() {
+				missing += int64(n)
+			}
+			if missing != c.saved.ShardLost[i] {
+				c.fail("shard %d lacks %d updates, %d are counted", i, missing, c.saved.ShardLost[i])
+			}
+			continue
+		}
+		for slot, w := range c.workers {
+			if got := sh.in.Counts(perdure.Slot(slot)).Applied; w.up && w.view.Generation == sh.generation && got < w.acked[i] {
+				c.fail("shard %d has %d clocks of slot %d, which has %d acknowledged", i, got, slot, w.acked[i])
+			}
+		}
+	}
 }
 
 // Whatever dies, is late or is forgotten, every view follows from the one before

@@ -97,7 +97,7 @@ func (c *Core) replaceLost(lost []int) bool {
 	for _, i := range lost {
 		server := v.Shards[i].Server
 		if p, o := &c.facts.Servers[server], &c.servers[server]; p.Left || o.gone {
-			server = placement.Choose(c.layout, nil)
+			server = placement.Choose(c.layout, nil, -1)
 		}
 		if server < 0 {
 			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))

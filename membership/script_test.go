@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptCluster makes what "new [slots=] [servers=] [shards=] [model=] [recovery=]
-// [clocks=] [patience=]" asks for.
+// [clocks=] [patience=] [zones=] [noreplace]" asks for.
 func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
 	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
@@ -55,7 +55,10 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	if err != nil {
 		d.Fatalf(t, "%v", err)
 	}
-	return newCluster(job, int64(patience))
+	job.NoReplace = d.HasArg("noreplace")
+	c := newCluster(job, int64(patience))
+	d.MaybeScanArgs(t, "zones", &c.zones)
+	return c
 }
 
 // places returns the places that "server=0", "worker=1" or nothing (all) mean.
@@ -102,7 +105,8 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 		}
 	case "rejoin":
 		for j := range kinds {
-			if p := c.process(kinds[j], indices[j]); p.up && !p.connected {
+			p := c.process(kinds[j], indices[j])
+			if p.silent = false; p.up && !p.connected { // what was frozen thaws
 				inc, v := c.join(kinds[j], indices[j])
 				fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", kinds[j], indices[j], inc, v)
 			}
@@ -125,6 +129,11 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 		c.flush()
 	case "kill":
 		c.kill(o.kind, o.place, o.how)
+	case "more": // a server asks for any place
+		fmt.Fprintf(&c.told, "%s\n", c.more())
+	case "drain":
+		c.servers[o.place].draining = true
+		c.report(Server, o.place)
 	case "follow":
 		c.follow(o.kind, o.place)
 	case "report":
@@ -167,6 +176,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.losing = true
 	case "drop":
 		for _, s := range o.shards {
+			c.excused[s] = true
 			c.core.Drop([]perdure.ShardID{perdure.ShardID(s)})
 		}
 		c.flush()
@@ -238,6 +248,9 @@ func (c *cluster) describe() string {
 		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
 	}
 	out.WriteString("\n")
+	if c.saved.Failed != "" {
+		fmt.Fprintf(&out, "  failed: %s\n", c.saved.Failed)
+	}
 	for i, s := range v.Shards {
 		fmt.Fprintf(&out, "  shard %d:", i)
 		if s.Server < 0 {
@@ -245,6 +258,12 @@ func (c *cluster) describe() string {
 			continue
 		}
 		fmt.Fprintf(&out, " server:%d.%d %s epoch %d", s.Server, s.Incarnation, s.Addr, s.Epoch)
+		for _, h := range s.Followers {
+			fmt.Fprintf(&out, ", server:%d.%d", h.Server, h.Incarnation)
+		}
+		if j := s.Joining; j != nil {
+			fmt.Fprintf(&out, ", server:%d.%d joins", j.Server, j.Incarnation)
+		}
 		if s.Lost {
 			fmt.Fprintf(&out, " lost, base %v", s.Base)
 		}

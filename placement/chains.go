@@ -40,7 +40,7 @@ func Chains(shards, copies int, zones []string) [][]int {
 		}
 		chain := []int{h}
 		for len(chain) < min(copies, n) {
-			x := best(servers, chain, func(a, b int) int {
+			x := best(servers, chain, -1, func(a, b int) int {
 				return cmp.Or(
 					cmp.Compare(shared[a], shared[b]),
 					cmp.Compare(servers[a].Replicas, servers[b].Replicas),
@@ -51,7 +51,9 @@ func Chains(shards, copies int, zones []string) [][]int {
 			servers[x].Replicas++
 			shared[x]++
 		}
-		slices.SortStableFunc(chain[1:], func(a, b int) int { return cmp.Compare(next[a], next[b]) })
+		slices.SortFunc(chain[1:], func(a, b int) int {
+			return cmp.Or(cmp.Compare(next[a], next[b]), cmp.Compare((a-h+n)%n, (b-h+n)%n))
+		})
 		if len(chain) > 1 {
 			next[chain[1]]++
 		}
@@ -91,8 +93,9 @@ func level(chains [][]int, servers []Server) {
 }
 
 // best returns the open server outside a chain that is in the zone of as few of
-// its members as possible, and of those the least by order; -1 if there is none.
-func best(servers []Server, chain []int, order func(a, b int) int) int {
+// its members, but one, as possible, and of those the least by order; -1 if there is
+// none.
+func best(servers []Server, chain []int, without int, order func(a, b int) int) int {
 	found, conflicts := -1, 0
 	for x := range servers {
 		if !servers[x].Open || slices.Contains(chain, x) {
@@ -100,7 +103,7 @@ func best(servers []Server, chain []int, order func(a, b int) int) int {
 		}
 		c := 0
 		for _, member := range chain {
-			if servers[member].Zone == servers[x].Zone {
+			if member != without && servers[member].Zone == servers[x].Zone {
 				c++
 			}
 		}
@@ -113,9 +116,10 @@ func best(servers []Server, chain []int, order func(a, b int) int) int {
 
 // Choose returns the server that is to hold one more replica of a shard: an open
 // one that is not in its chain, in another zone if there is one, with as few
-// replicas as possible; -1 if there is none.
-func Choose(servers []Server, chain []int) int {
-	return best(servers, chain, func(a, b int) int { return cmp.Compare(servers[a].Replicas, servers[b].Replicas) })
+// replicas as possible; -1 if there is none. The zone of a member that leaves does not
+// count; -1: all stay.
+func Choose(servers []Server, chain []int, leaves int) int {
+	return best(servers, chain, leaves, func(a, b int) int { return cmp.Compare(servers[a].Replicas, servers[b].Replicas) })
 }
 
 // Surplus returns the server that a chain with a replica too many is to do
@@ -215,7 +219,7 @@ func (l *Layout) spread() (Move, bool) {
 			if len(chain) < 2 || chain[0] == f && !l.Heads || zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
 				continue // nobody else is in its zone
 			}
-			t := Choose(l.Servers, chain)
+			t := Choose(l.Servers, chain, f)
 			if t >= 0 && !slices.ContainsFunc(chain, func(x int) bool { return l.Servers[x].Zone == l.Servers[t].Zone }) {
 				return Move{s, f, t}, true
 			}

@@ -1,0 +1,98 @@
+package membership
+
+// A pulse learns how regularly a process is heard, and from that how long a
+// silence may be before it tells something: four times the usual interval and
+// eight times its usual deviation, as means of about the last eight and four, but
+// never less than two thirds of the patience or more than four times it. So of
+// heartbeats every tick and a patience of 15 ticks (1.5 s) come 10 ticks (1 s), on
+// a machine where they come anyhow, as late as 0.7 s, up to 60 ticks (6 s). All are
+// 1/16 ticks. The zero pulse has heard nothing yet, and allows the patience itself.
+type pulse struct {
+	interval, deviation int64
+}
+
+const pulseUnit = 16
+
+// heard notes an interval of so many ticks between two signs of life. What comes
+// within one tick is one sign.
+func (p *pulse) heard(ticks int64, patience int64) {
+	if ticks <= 0 {
+		return
+	}
+	if p.interval == 0 {
+		p.interval, p.deviation = pulseUnit*patience/8, pulseUnit*patience/16
+	}
+	off := ticks*pulseUnit - p.interval
+	p.interval = max(1, p.interval+off/8)
+	p.deviation += (max(off, -off) - p.deviation) / 4
+}
+
+// allows returns the silence, in ticks, after which a process is suspected.
+func (p *pulse) allows(patience int64) int64 {
+	if p.interval == 0 {
+		return patience
+	}
+	return min(max((4*p.interval+8*p.deviation)/pulseUnit, (2*patience+2)/3), 4*patience)
+}
+
+// Tick lets time pass: silent processes become suspects.
+func (c *Core) Tick() {
+	c.tick++
+	if c.facts.View.Done || c.facts.Failed != "" {
+		return
+	}
+	for _, k := range []Kind{Server, Worker} {
+		var suspects []int
+		for i := range c.size(k) {
+			p, o := c.place(k, i)
+			if p.Process == "" || o.gone || o.suspect || c.tick-o.heardTick < o.pulse.allows(c.patience) {
+				continue
+			}
+			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
+				continue // told to wait, it has nothing to say
+			}
+			o.suspect = true
+			suspects = append(suspects, i)
+		}
+		for _, i := range suspects {
+			c.suspect(k, i)
+		}
+	}
+	c.reconcile()
+}
+
+// suspect gives a silent process up: it is to be killed, and a server's replicas
+// are dropped where others have the rows. Should it have been alive all the time,
+// it comes back as a holder of nothing. Who may have the last rows of a shard is
+// not killed on a suspicion, but waited for, where rows outlive their servers.
+func (c *Core) suspect(k Kind, index int) {
+	_, o := c.place(k, index)
+	if k == Server && c.facts.Job.Recovery.Copies() > 1 && c.last(index) {
+		c.event("suspected", target(k, index), "%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
+	} else {
+		c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))
+		c.kill(k, index)
+	}
+	if k == Server {
+		o.healing = o.healing || c.facts.Job.Recovery.Copies() > 1
+		c.lookAt(index)
+	}
+	if !o.connected {
+		// Nobody to speak for it: a process of another parent, or one that died
+		// while this coordinator was away.
+		c.noticed(k, index, "it did not come back")
+		o.assumed = true
+		if k == Worker {
+			c.vacate(index)
+		}
+	}
+}
+
+// kill asks for a suspect's certain end, once.
+func (c *Core) kill(k Kind, index int) {
+	p, o := c.place(k, index)
+	if !o.killed {
+		o.killed = true
+		c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID})
+	}
+}
