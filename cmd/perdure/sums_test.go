@@ -224,7 +224,7 @@ func TestStormSums(t *testing.T) {
 				onlyServed(t, strategy)
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
-				t.Setenv(paceEnv, fmt.Sprint(*stormMs*stormClocks/sumsClocks)) // as long as the others
+				t.Setenv(paceEnv, fmt.Sprint(*stormMs*strategy.Copies()*stormClocks/sumsClocks)) // as long as the others
 				sumUp(t, seed+i, strategy, nil, faults)
 			})
 		}
