@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
 )
 
 // start starts a command that is waited for later.
@@ -123,6 +125,18 @@ func TestJoinMistakes(t *testing.T) {
 	}
 	must(t, job.Process.Signal(os.Interrupt))
 	done()
+}
+
+// TestGivenUp: of a job that its coordinator gave up people read the coordinator's
+// words alone.
+func TestGivenUp(t *testing.T) {
+	err := errors.Join(fmt.Errorf("%w: no replica of shard 3 is left", supervisor.ErrFailed), nil)
+	if got := plain(err); got != "no replica of shard 3 is left" {
+		t.Errorf("told as %q", got)
+	}
+	if code := report(t.Context(), err); code != exitError {
+		t.Errorf("exit code %d, want %d", code, exitError)
+	}
 }
 
 func TestZones(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
+	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
@@ -178,10 +180,14 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		return err
 	}
 	p := &pacer{least: time.Duration(s.ComputeMs) * time.Millisecond}
-	client, err := worker.Dial(context.WithoutCancel(ctx), worker.Config{
+	patience := time.Duration(0)
+	if c.Join == "" { // its slot may have been taken by one that joined: then it stands by
+		patience = math.MaxInt64
+	}
+	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20,
-		Log:        roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
+		CacheBytes: s.CacheMB << 20, Patience: patience,
+		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
 		return quiet(err)
@@ -225,7 +231,7 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 // only what the exit code says already.
 func plain(err error) string {
 	text := err.Error()
-	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused} {
+	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
 	return text

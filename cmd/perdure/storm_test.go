@@ -27,7 +27,7 @@ var (
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
 	stormStrategies = flag.String("storm.strategies", "checkpoint:10,chain:2,chain:3", "recovery strategies, with commas between")
-	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least: a storm's faults must find the job at work")
+	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
 )
 
 // TestSameModel: under bsp a job is a function of its seed. The same model comes
@@ -128,7 +128,7 @@ func TestStorm(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				go func() { struck <- (&storm{faults: faults, copies: strategy.Copies()}).begin(ctx, v.began) }()
-				sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs), dir, v)
+				sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs*strategy.Copies()), dir, v)
 				if err != nil {
 					t.Fatalf("%v%s", err, logs(dir))
 				}

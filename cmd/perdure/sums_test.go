@@ -223,7 +223,7 @@ func TestStormSums(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
-				t.Setenv(paceEnv, fmt.Sprint(*stormMs*stormClocks/sumsClocks)) // as long as the others
+				t.Setenv(paceEnv, fmt.Sprint(*stormMs*strategy.Copies()*stormClocks/sumsClocks)) // as long as the others
 				sumUp(t, seed+i, strategy, nil, faults)
 			})
 		}
