@@ -138,7 +138,7 @@ func (c *Cluster) Spares(host string) bool {
 		fresh, isFresh := facts.Fresh[perdure.ShardID(i)]
 		for j := range sv.Replicas() {
 			h := sv.Replica(j)
-			left = left || lives(h) && !(isFresh && h.Since == fresh)
+			left = left || lives(h) && !(isFresh && h == fresh)
 		}
 		if !left {
 			return false
