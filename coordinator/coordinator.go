@@ -97,8 +97,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return c.Run(ctx)
 }
 
-// New takes the registry's lease, which closing the registry gives back, reads
-// the registry and prepares a coordinator. Nothing is served before Run.
+// New takes the registry's lease, which Run's end or closing the registry gives back,
+// reads the registry and prepares a coordinator. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = defaultTick
@@ -145,6 +145,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 // fails or takes the lease away.
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer func() { _ = c.lease.Release() }() // it ends with the process anyway
 	defer c.wg.Wait()
 	defer func() {
 		cancel()

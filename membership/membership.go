@@ -117,6 +117,7 @@ type Core struct {
 	facts      Facts
 	dirty      bool
 	tick       int64
+	heardTick  int64 // when anybody was heard last
 	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
 	servers    []observed
 	slots      []observed
@@ -423,6 +424,7 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 
 // heard notes a sign of life.
 func (c *Core) heard(o *observed) {
+	c.hears()
 	if o.server != nil || o.worker != nil {
 		o.pulse.heard(c.tick-o.heardTick, c.patience)
 	}

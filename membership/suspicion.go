@@ -35,10 +35,42 @@ func (p *pulse) allows(patience int64) int64 {
 	return min(max((4*p.interval+8*p.deviation)/pulseUnit, (2*patience+2)/3), 4*patience)
 }
 
+// deaf reports whether nobody at all, of three or more, has been heard for a third of
+// the patience: most likely it is the coordinator that is cut off. It then suspects
+// nobody, for up to four times the patience.
+func (c *Core) deaf() bool {
+	silent := c.tick - c.heardTick
+	if silent <= c.patience/3 || silent >= 4*c.patience {
+		return false
+	}
+	there := 0
+	for _, k := range []Kind{Server, Worker} {
+		for i := range c.size(k) {
+			if p, o := c.place(k, i); p.Process != "" && !o.gone && !o.suspect {
+				there++
+			}
+		}
+	}
+	return there >= 3
+}
+
+// hears ends a time in which nobody was heard: the others were not silent either, as
+// far as can be known.
+func (c *Core) hears() {
+	if c.tick > c.heardTick && c.deaf() {
+		for _, all := range [][]observed{c.servers, c.slots} {
+			for i := range all {
+				all[i].heardTick = c.tick
+			}
+		}
+	}
+	c.heardTick = c.tick
+}
+
 // Tick lets time pass: silent processes become suspects.
 func (c *Core) Tick() {
 	c.tick++
-	if c.facts.View.Done || c.facts.Failed != "" {
+	if c.facts.View.Done || c.facts.Failed != "" || c.deaf() {
 		return
 	}
 	for _, k := range []Kind{Server, Worker} {

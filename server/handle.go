@@ -16,7 +16,7 @@ import (
 func (sh *shard) update(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.takesIn(c) {
+	if !sh.takesIn() {
 		return nil
 	}
 	if err := sh.check(c, f); errors.Is(err, errEarly) {
@@ -36,7 +36,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 }
 
 // takesIn reports whether this is the head, and serves. It needs sh.mu.
-func (sh *shard) takesIn(c *conn) bool {
+func (sh *shard) takesIn() bool {
 	return sh.ready && !sh.retired() && sh.place.config.Head
 }
 
@@ -71,7 +71,7 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.takesIn(c) {
+	if sh.takesIn() {
 		h := wire.Header{
 			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation,
 		}

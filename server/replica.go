@@ -64,9 +64,6 @@ func (sh *shard) renew(n shardName) {
 		sh.makeSubs(true)
 	}
 	sh.pred = nil
-	if sh.log != nil {
-		sh.shared = sh.log.End() // what was sent to the former successor may be queued still
-	}
 }
 
 // follow brings the shard to what the view says of it.
@@ -194,7 +191,7 @@ func (sh *shard) took(g *chain.Given[entry], verdict consistency.Verdict) bool {
 // log, or a connection, still has it. It needs sh.mu.
 func (sh *shard) owned(g *chain.Given[entry]) []byte {
 	body := g.Entry.f.Body
-	if !g.Kept && g.Pos > sh.shared || body == nil {
+	if !g.Kept || body == nil {
 		return body
 	}
 	alone := sh.s.buffers.payload(len(body))
@@ -386,15 +383,15 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
 		m.Kind = chain.Level
 	default:
 		m.Kind, m.Entry.f = chain.Entry, wire.Frame{Header: f.Header, Payload: slices.Clone(f.Payload), Body: f.Body}
-		if f.Request == sh.log.End()+1 && sh.log.Has() {
-			f.Body = nil // the log has it now
-			if f.Kind == wire.KindUpdate {
-				sh.logged[f.Slot] += int64(len(m.Entry.f.Body))
-			}
+	}
+	end, joined := sh.log.End(), sh.log.Joined()
+	sh.log.Step(chain.Predecessor, m)
+	if sh.log.End() > end {
+		f.Body = nil // the log has it now
+		if f.Kind == wire.KindUpdate {
+			sh.logged[f.Slot] += int64(len(m.Entry.f.Body))
 		}
 	}
-	joined := sh.log.Joined()
-	sh.log.Step(chain.Predecessor, m)
 	sh.carryOut()
 	if sh.log.Joined() != joined {
 		sh.s.notify()
@@ -440,7 +437,6 @@ func (sh *shard) relink(p *peer) {
 	default:
 		return
 	}
-	sh.shared = sh.log.End()
 	sh.carryOut()
 }
 

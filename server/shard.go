@@ -33,7 +33,6 @@ type shard struct {
 	place    place
 	log      *chain.Replica[entry] // nil until the rows are restored
 	pred     *conn                 // from the predecessor; nil: it has not asked for anything yet
-	shared   uint64                // what entries up to here hold may still be queued somewhere
 	logged   []int64               // by slot: bytes of updates in the log that are not in the intake
 	proposed proposals
 	based    bool // a base is in the applied vector
