@@ -202,21 +202,18 @@ func (c *Core) shrink(shard int, f *fates) {
 	}
 	chain := members(sv)
 	how := make([]standing, len(chain))
-	fresh, isFresh := c.facts.Fresh[perdure.ShardID(shard)]
 	serves, waits := false, false
 	for i := range chain {
 		how[i] = c.standing(&chain[i])
 		if i == 0 && c.lost[perdure.ShardID(shard)] {
 			how[i] = dead
 		}
-		if !isFresh || chain[i] != fresh {
-			serves = serves || how[i] == alive
-			waits = waits || how[i] == silent
-		}
+		serves = serves || how[i] == alive
+		waits = waits || how[i] == silent
 	}
 	if !serves && !waits {
 		f.lost = append(f.lost, shard)
-		f.last = append(f.last, serversOf(slices.DeleteFunc(chain, func(h perdure.Holder) bool { return isFresh && h == fresh }))...)
+		f.last = append(f.last, serversOf(chain)...)
 		return
 	}
 	var stay []perdure.Holder
@@ -237,9 +234,6 @@ func (c *Core) shrink(shard int, f *fates) {
 		f.heads++
 	}
 	delete(c.lost, perdure.ShardID(shard))
-	if !slices.Contains(stay, fresh) {
-		c.settleFresh(shard)
-	}
 	c.enter(shard, stay)
 }
 
@@ -247,23 +241,13 @@ func (c *Core) shrink(shard int, f *fates) {
 // shard.
 func (c *Core) last(server int) bool {
 	for s := range c.held[server] {
-		fresh, isFresh := c.facts.Fresh[perdure.ShardID(s)]
 		if !slices.ContainsFunc(members(&c.facts.View.Shards[s]), func(h perdure.Holder) bool {
-			return h.Server != server && c.standing(&h) == alive && !(isFresh && h == fresh)
+			return h.Server != server && c.standing(&h) == alive
 		}) {
 			return true
 		}
 	}
 	return false
-}
-
-// settleFresh forgets that a shard's newest member may lack something. That alone
-// is not worth a new view: a coordinator that does not know it finds out again.
-func (c *Core) settleFresh(shard int) {
-	if _, there := c.facts.Fresh[perdure.ShardID(shard)]; there {
-		c.facts.Fresh = maps.Clone(c.facts.Fresh)
-		delete(c.facts.Fresh, perdure.ShardID(shard))
-	}
 }
 
 // tellFates reports what happened to chains, and ends a job whose rows are lost
@@ -309,19 +293,14 @@ func (c *Core) fail(why string, args ...any) {
 func (c *Core) grow(shard int, refill bool) (settled bool) {
 	sv := &c.facts.View.Shards[shard]
 	ready := c.ready(shard) && (!sv.Lost || sv.Base != nil)
-	_, fresh := c.facts.Fresh[perdure.ShardID(shard)]
-	if fresh && ready {
-		c.settleFresh(shard)
-		fresh = false
-	}
 	if j := sv.Joining; j != nil {
-		if !fresh && (!sv.Lost || sv.Base != nil) && c.joined(shard, j) {
+		if (!sv.Lost || sv.Base != nil) && c.joined(shard, j) {
 			c.promote(shard)
 		}
 		return false
 	}
 	if leaver := c.leaver(shard); leaver >= 0 {
-		if ready && !fresh {
+		if ready {
 			c.enter(shard, slices.DeleteFunc(members(sv), func(h perdure.Holder) bool { return h.Server == leaver }))
 		}
 		return false
@@ -333,7 +312,7 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 			return false
 		}
 	}
-	return ready && !fresh && !short && drains < 0
+	return ready && !short && drains < 0
 }
 
 // join lets a server begin to copy a shard.
@@ -351,19 +330,11 @@ func (c *Core) joined(shard int, j *perdure.Holder) bool {
 	return st != nil && st.Joined && st.Since == j.Since
 }
 
-// promote makes the replica that joins a shard its new tail. Until the head has
-// said that it is ready so, the new tail may lack what was committed meanwhile.
+// promote makes the replica that joins a shard its new tail. It has all that was
+// committed: since it caught up, nothing is committed without it.
 func (c *Core) promote(shard int) {
-	j := *c.facts.View.Shards[shard].Joining
-	chain := append(members(&c.facts.View.Shards[shard]), j)
-	if !c.facts.Job.Recovery.Eager() {
-		c.facts.Fresh = maps.Clone(c.facts.Fresh)
-		if c.facts.Fresh == nil {
-			c.facts.Fresh = map[perdure.ShardID]perdure.Holder{}
-		}
-		c.facts.Fresh[perdure.ShardID(shard)] = j
-	}
-	c.enter(shard, chain)
+	sv := &c.facts.View.Shards[shard]
+	c.enter(shard, append(members(sv), *sv.Joining))
 }
 
 // draining returns a member of a shard's chain that wants to leave, -1 if there is

@@ -113,9 +113,9 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
 		}
 	}
-	if fresh := before.Fresh[perdure.ShardID(i)]; !stayed && !c.excused[i] {
+	if !stayed && !c.excused[i] {
 		for _, h := range was {
-			if c.lives(h) && h != fresh {
+			if c.lives(h) {
 				c.fail("shard %d is taken from %+v, which lives", i, h)
 			}
 		}
@@ -158,10 +158,7 @@ func (c *cluster) checkFailure(f *Facts) {
 		if c.excused[i] {
 			return
 		}
-		has := slices.ContainsFunc(members(&f.View.Shards[i]), func(h perdure.Holder) bool {
-			return c.lives(h) && h != f.Fresh[perdure.ShardID(i)]
-		})
-		if !has {
+		if !slices.ContainsFunc(members(&f.View.Shards[i]), c.lives) {
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -141,7 +140,6 @@ func (c *cluster) flush() bool {
 		for i := range c.frozen.View.Shards {
 			c.frozen.View.Shards[i].Followers = slices.Clone(c.frozen.View.Shards[i].Followers)
 		}
-		c.frozen.Fresh = maps.Clone(c.frozen.Fresh)
 		c.grant()
 	}
 	for _, e := range r.Events {

@@ -37,9 +37,6 @@ type Facts struct {
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
 
-	// Fresh has the shards whose newest member has been promoted and may still lack
-	// what was committed just before: it alone is not enough to go on.
-	Fresh map[perdure.ShardID]perdure.Holder `json:"fresh,omitempty"`
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
 }

@@ -174,7 +174,7 @@ func (c *cluster) spare(server, shard int) bool {
 			switch {
 			case !c.lives(h) || s.silent || s.draining || h.Server == server || i == shard && j == 0:
 				away++
-			case h != c.saved.Fresh[perdure.ShardID(i)]:
+			default:
 				left++
 			}
 		}

@@ -104,7 +104,6 @@ func (c *Core) replaceLost(lost []int) bool {
 			return false
 		}
 		next := perdure.ShardView{Holder: c.holder(server), Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
-		c.settleFresh(i)
 		c.change(i, next)
 		delete(c.lost, perdure.ShardID(i))
 	}

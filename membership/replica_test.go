@@ -25,6 +25,7 @@ type fakeShard struct {
 	began      int                 // how many entries there were when the epoch began
 	heard      int                 // how many are committed by the word of this epoch's tail; -1: nothing heard
 	joined     bool
+	counts     uint64 // of a tail: the Since of a joining replica that has caught up
 	seq        uint64
 
 	cut      perdure.Clock // the last one it saved or began from
@@ -154,6 +155,10 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 	for i := n - 1; i >= 0; i-- {
 		switch sh := chain[i]; {
 		case sh == nil || !sh.serves():
+		case i == n-1 && sv.Joining != nil && sh.counts == sv.Joining.Since:
+			if j := c.replica(v, shard, *sv.Joining); j != nil {
+				sh.heard = max(sh.heard, len(j.log))
+			}
 		case i == n-1:
 			sh.heard = len(sh.log)
 		case chain[i+1] != nil:
@@ -170,7 +175,8 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 	}
 }
 
-// copy brings the replica that joins a shard up to what the tail has committed.
+// copy brings the replica that joins a shard up to what the tail has committed. From
+// then on the tail commits nothing without it.
 func (c *cluster) copy(v *perdure.View, shard int) {
 	sv := &v.Shards[shard]
 	if sv.Joining == nil {
@@ -178,7 +184,12 @@ func (c *cluster) copy(v *perdure.View, shard int) {
 	}
 	tail, j := c.replica(v, shard, sv.Tail()), c.replica(v, shard, *sv.Joining)
 	if tail.serves() && j != nil {
-		c.send1(shard, tail, j, tail.committed)
+		upTo := tail.committed
+		if tail.counts == j.since {
+			upTo = len(tail.log)
+		}
+		c.send1(shard, tail, j, upTo)
+		tail.counts = j.since
 		j.committed, j.joined = len(j.log), true
 		c.feed(shard, j, j.committed)
 	}
@@ -247,7 +258,7 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 		c.restore(sh, v, sv)
 	}
 	if sh.epoch != sv.Epoch {
-		sh.epoch, sh.began, sh.heard, sh.joined, sh.all = sv.Epoch, len(sh.log), -1, false, nil
+		sh.epoch, sh.began, sh.heard, sh.joined, sh.all, sh.counts = sv.Epoch, len(sh.log), -1, false, nil, 0
 	}
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	if head && sh.serves() {

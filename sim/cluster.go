@@ -135,10 +135,8 @@ func (c *Cluster) Spares(host string) bool {
 	for i := range facts.View.Shards {
 		sv := &facts.View.Shards[i]
 		left := false
-		fresh, isFresh := facts.Fresh[perdure.ShardID(i)]
 		for j := range sv.Replicas() {
-			h := sv.Replica(j)
-			left = left || lives(h) && !(isFresh && h == fresh)
+			left = left || lives(sv.Replica(j))
 		}
 		if !left {
 			return false
