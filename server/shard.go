@@ -56,6 +56,7 @@ type shard struct {
 	large    bool // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
+	synced   perdure.Clock // periods after which the others were brought up to date
 	end      perdure.Clock // the job's, as of the log
 	problem  string
 }
@@ -165,6 +166,20 @@ func (sh *shard) pump() {
 	}
 	sh.answerWaiting()
 	sh.acknowledge()
+	sh.syncPeriodic()
+}
+
+// syncPeriodic has the head of a periodic chain bring the others up to it, whenever
+// its MinClock has come past another multiple of the period. It needs sh.mu.
+func (sh *shard) syncPeriodic() {
+	if !sh.place.config.Periodic || !sh.place.config.Head || !sh.ready {
+		return
+	}
+	if n := sh.intake.MinClock() / sh.job.Recovery.Every; n > sh.synced {
+		sh.synced = n
+		sh.log.Sync()
+		sh.carryOut()
+	}
 }
 
 // applyAll applies what may be applied. It needs sh.mu.
