@@ -268,7 +268,7 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide, wire.KindEnd, wire.KindAddTable,
 		wire.KindBase, wire.KindPassCut, wire.KindLevel:
-		sh.fromPredecessor(c, f)
+		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindSnapshot:
 		return sh.piece(c, f)
 	default:
@@ -286,7 +286,7 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	}
 	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) {
 		delete(c.opens, f.Shard)
-		sh.opens(c, f)
+		sh.opens(c, f, &c.box)
 		return
 	}
 	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
@@ -297,15 +297,15 @@ func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
 		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name {
 			delete(c.opens, sh.id)
-			sh.opens(c, &wire.Frame{Header: h})
+			sh.opens(c, &wire.Frame{Header: h}, nil)
 		}
 	}
 }
 
 // opens takes an Open or a Follow.
-func (sh *shard) opens(c *conn, f *wire.Frame) {
+func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) {
 	if c.server {
-		sh.fromPredecessor(c, f)
+		sh.fromPredecessor(c, f, box)
 		return
 	}
 	sh.subscribe(c, f.Flags&wire.FlagWrites != 0)

@@ -366,14 +366,15 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	}
 }
 
-// fromPredecessor takes a message of the shard's predecessor.
-func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
+// fromPredecessor takes a message of the shard's predecessor. box is nil unless the
+// goroutine is the one that receives from c.
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() {
 		return
 	}
-	sh.box = &c.box
+	sh.box = box
 	defer func() { sh.box = nil }()
 	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
