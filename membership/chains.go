@@ -321,7 +321,10 @@ func (c *Core) join(shard, server int) {
 	h := c.holder(server)
 	next.Joining = &h
 	c.change(shard, next)
+	c.event("joining", shardTarget(shard), "server:%d begins to copy shard %d", server, shard)
 }
+
+func shardTarget(shard int) string { return fmt.Sprintf("shard:%d", shard) }
 
 // joined reports whether the replica that joins a shard has caught up, in the
 // shard's present epoch.
@@ -334,7 +337,9 @@ func (c *Core) joined(shard int, j *perdure.Holder) bool {
 // committed: since it caught up, nothing is committed without it.
 func (c *Core) promote(shard int) {
 	sv := &c.facts.View.Shards[shard]
-	c.enter(shard, append(members(sv), *sv.Joining))
+	j := sv.Joining
+	c.enter(shard, append(members(sv), *j))
+	c.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
 // draining returns a member of a shard's chain that wants to leave, -1 if there is

@@ -439,7 +439,7 @@ func (c *Core) healed() {
 			o.healing = false
 			how := "serves again"
 			if o.gone || o.suspect {
-				how = "is done without: the others serve all shards"
+				how = "is not missed any more: the others serve all shards"
 			}
 			c.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
