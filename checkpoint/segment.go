@@ -156,6 +156,16 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	return SegmentRef{File: name, Bytes: size, CRC: w.file, Shard: s.Shard, Seq: s.Seq}, nil
 }
 
+// EncodedBytes returns how many bytes Encode writes.
+func EncodedBytes(s *Segment) (int64, error) {
+	sections, err := s.sections()
+	if err != nil {
+		return 0, fmt.Errorf("checkpoint: encode a segment: %w", err)
+	}
+	_, size := s.header(sections)
+	return size, nil
+}
+
 // Encode writes what a segment file of s holds to w: a shard's state on its way to
 // another server. Decode reads it.
 func Encode(w io.Writer, s *Segment) error {

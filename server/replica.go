@@ -64,6 +64,8 @@ func (sh *shard) renew(n shardName) {
 		sh.makeSubs(true)
 	}
 	sh.pred = nil
+	sh.incoming.abandon()
+	sh.incoming = nil
 }
 
 // follow brings the shard to what the view says of it.

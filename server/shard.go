@@ -98,6 +98,7 @@ func (sh *shard) retire() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.opening = nil
+	sh.incoming.abandon()
 	sh.stopWaiting(func(*waitingGet) bool { return true })
 }
 
@@ -402,6 +403,9 @@ func (sh *shard) unsubscribe(c *conn) {
 	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool { return o.c == c })
 	if sh.pred == c {
 		sh.pred = nil
+	}
+	if in := sh.incoming; in != nil && in.from == c {
+		in.abandon()
 	}
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil

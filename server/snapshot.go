@@ -29,6 +29,7 @@ type snapshotHead struct {
 	End      perdure.Clock     `json:"end"`
 	Segments []perdure.Segment `json:"segments,omitempty"`
 	Intake   consistency.State `json:"intake"`
+	Rows     int64             `json:"rows"` // bytes of the segment
 }
 
 // snapshot is a shard's state, copied.
@@ -118,6 +119,10 @@ func (sh *shard) sendSnapshot(p *peer, name shardName) error {
 
 // write writes the snapshot's bytes.
 func (snap *snapshot) write(w io.Writer) error {
+	var err error
+	if snap.head.Rows, err = checkpoint.EncodedBytes(snap.state); err != nil {
+		return err
+	}
 	head, err := json.Marshal(&snap.head)
 	if err != nil {
 		return err
@@ -191,48 +196,83 @@ func (w *pieces) send(flags uint16) error {
 	return w.tc.Send(f)
 }
 
-// incoming is a snapshot that is being received.
+// incoming is a snapshot that is being received: it is read while it comes, so that
+// its pieces' memory is used again.
 type incoming struct {
 	from   *conn
 	name   shardName
 	pos    uint64
-	part   uint16 // the next piece's
-	pieces [][]byte
-	bytes  int64
+	part   uint16        // the next piece's; guarded by shard.mu
+	pieces chan []byte   // closed after the last
+	over   chan struct{} // closed when the rest is not to be expected or wanted any more
+	ended  bool          // one of the two is closed; guarded by shard.mu
+}
+
+// aheadPieces is how many pieces may be received before they are read.
+const aheadPieces = 8
+
+// abandon ends what is not complete. It needs shard.mu.
+func (in *incoming) abandon() {
+	if in != nil && !in.ended {
+		in.ended = true
+		close(in.over)
+	}
 }
 
 // errNotWanted ends the connection of a snapshot that is not of the shard's present
 // life, or that another one has overtaken.
 var errNotWanted = errors.New("server: the snapshot is not wanted")
 
-// piece takes a piece of a snapshot.
+// piece takes a piece of a snapshot. It waits while too many are not read yet.
 func (sh *shard) piece(c *conn, f *wire.Frame) error {
+	in, body, err := sh.expected(c, f)
+	if err != nil {
+		return err
+	}
+	if len(body) > 0 {
+		select {
+		case in.pieces <- body:
+		case <-in.over:
+			return errNotWanted
+		}
+	}
+	if f.Flags&wire.FlagLast == 0 {
+		return nil
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if in.ended {
+		return errNotWanted
+	}
+	in.ended = true
+	close(in.pieces)
+	have := sh.frame(wire.KindHave)
+	have.Request = in.pos
+	c.send(have) // its sender need not wait until it is read
+	return nil
+}
+
+// expected returns the snapshot that a piece is the next of, and takes its memory.
+func (sh *shard) expected(c *conn, f *wire.Frame) (*incoming, []byte, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() || sh.place.config.Head {
-		return errNotWanted
+		return nil, nil, errNotWanted
 	}
 	in := sh.incoming
 	if f.Part == 0 && (in == nil || in.from != c) && sh.log.Wants(f.Request) {
-		in = &incoming{from: c, name: sh.name, pos: f.Request}
+		in.abandon()
+		in = &incoming{from: c, name: sh.name, pos: f.Request, pieces: make(chan []byte, aheadPieces), over: make(chan struct{})}
 		sh.incoming = in
-	}
-	if in == nil || in.from != c || in.part != f.Part {
-		return errNotWanted
-	}
-	in.part++
-	if len(f.Body) > 0 {
-		in.pieces = append(in.pieces, f.Body)
-		in.bytes += int64(len(f.Body))
-		f.Body = nil // kept
-	}
-	if f.Flags&wire.FlagLast != 0 {
-		have := sh.frame(wire.KindHave)
-		have.Request = in.pos
-		c.send(have) // its sender need not wait until it is read
 		sh.s.wg.Go(func() { sh.receive(in) })
 	}
-	return nil
+	if in == nil || in.from != c || in.part != f.Part || in.ended {
+		return nil, nil, errNotWanted
+	}
+	in.part++
+	body := f.Body
+	f.Body = nil // kept
+	return in, body, nil
 }
 
 // receive makes the shard what a snapshot says.
@@ -243,7 +283,7 @@ func (sh *shard) receive(in *incoming) {
 	if sh.incoming != in || sh.retired() {
 		return
 	}
-	if sh.incoming = nil; sh.name != in.name || !sh.log.Wants(in.pos) {
+	if sh.incoming = nil; errors.Is(err, errNotWanted) || sh.name != in.name || !sh.log.Wants(in.pos) {
 		return
 	}
 	if err != nil {
@@ -262,6 +302,9 @@ func (sh *shard) receive(in *incoming) {
 	sh.s.notify()
 }
 
+// mostHead bounds a snapshot's head.
+const mostHead = 1 << 30
+
 // read reads a snapshot.
 func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapshotHead, err error) {
 	job := s.jobSpec()
@@ -271,8 +314,8 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 		return c, head, err
 	}
 	n := binary.LittleEndian.Uint64(size[:])
-	if n > uint64(in.bytes) {
-		return c, head, fmt.Errorf("its head has %d bytes, it %d", n, in.bytes)
+	if n > mostHead {
+		return c, head, fmt.Errorf("its head has %d bytes", n)
 	}
 	words := make([]byte, n)
 	if _, err := io.ReadFull(r, words); err != nil {
@@ -281,7 +324,6 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 	if err := json.Unmarshal(words, &head); err != nil {
 		return c, head, err
 	}
-	left := in.bytes - 8 - int64(n)
 	if len(head.Intake.Applied) != job.Slots || len(head.Intake.Slots) != job.Slots {
 		return c, head, fmt.Errorf("it has %d slots, the job %d", len(head.Intake.Slots), job.Slots)
 	}
@@ -293,14 +335,14 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 					u.Parts = append(u.Parts, nil)
 					continue
 				}
-				if int64(size) > left {
-					return c, head, fmt.Errorf("an update's part has %d bytes, %d are left", size, left)
+				if size > wire.MaxPayload {
+					return c, head, fmt.Errorf("an update's part has %d bytes", size)
 				}
 				part := make([]byte, size)
 				if _, err := io.ReadFull(r, part); err != nil {
 					return c, head, err
 				}
-				u.Parts, left = append(u.Parts, part), left-int64(size)
+				u.Parts = append(u.Parts, part)
 			}
 		}
 	}
@@ -310,7 +352,7 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 		c.parts = append(c.parts, p)
 		return p.Image(), nil
 	}
-	seg, err := checkpoint.Decode(r, left, blank)
+	seg, err := checkpoint.Decode(r, head.Rows, blank)
 	if err != nil {
 		return c, head, err
 	}
@@ -341,10 +383,15 @@ func (r *pieceReader) Read(b []byte) (int, error) {
 			r.keep(r.last)
 			r.last = nil
 		}
-		if len(r.in.pieces) == 0 {
+		more := true
+		select {
+		case r.last, more = <-r.in.pieces:
+		case <-r.in.over:
+			return 0, errNotWanted
+		}
+		if !more {
 			return 0, io.EOF
 		}
-		r.last, r.in.pieces = r.in.pieces[0], r.in.pieces[1:]
 		r.now.Reset(r.last)
 	}
 	return r.now.Read(b)
