@@ -14,7 +14,7 @@ func TestFaultKinds(t *testing.T) {
 		fault   string
 		noticed bool // it must be noticed, and over
 	}{
-		{"term:server:0@clock:20", true},
+		{"term:server:0@clock:20", false}, // it hands over: nothing fails
 		{"term:worker:1@clock:20+100ms", true},
 		{"kill:coordinator@clock:20+300ms", true},
 		{"freeze:server:1@clock:20+300ms", false},
