@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/wire"
 )
 
 // Dest returns where a table's part is to be read to: memory for an image of
@@ -33,7 +34,7 @@ func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 // Decode reads and checks size bytes that Encode has written. See ReadSegment for
 // dst.
 func Decode(from io.Reader, size int64, dst Dest) (*Segment, error) {
-	r := &sumReader{r: from, left: size}
+	r := &sumReader{r: from, left: size, noFile: true}
 	s, err := r.segment(dst.keep)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: decode a segment: %w", err)
@@ -94,6 +95,7 @@ type sumReader struct {
 	r         io.Reader
 	left      int64
 	sec, file uint32
+	noFile    bool   // nobody asks for the checksum of the whole
 	scratch   []byte // what is only looked at
 }
 
@@ -113,8 +115,10 @@ func (r *sumReader) fill(b []byte) error {
 		return err
 	}
 	r.left -= int64(len(b))
-	r.sec = crc32.Update(r.sec, castagnoli, b)
-	r.file = crc32.Update(r.file, castagnoli, b)
+	r.sec = wire.AddSum(r.sec, b)
+	if !r.noFile {
+		r.file = wire.AddSum(r.file, b)
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/wire"
 )
 
 // SegmentVersion is the version of the segment format written here.
@@ -171,7 +172,7 @@ func EncodedBytes(s *Segment) (int64, error) {
 func Encode(w io.Writer, s *Segment) error {
 	sections, err := s.sections()
 	if err == nil {
-		_, err = s.write(&sumWriter{w: w}, sections)
+		_, err = s.write(&sumWriter{w: w, noFile: true}, sections)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: encode a segment: %w", err)
@@ -257,11 +258,14 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 type sumWriter struct {
 	w         io.Writer
 	sec, file uint32
+	noFile    bool // nobody asks for the checksum of the whole
 }
 
 func (w *sumWriter) write(b []byte) error {
-	w.sec = crc32.Update(w.sec, castagnoli, b)
-	w.file = crc32.Update(w.file, castagnoli, b)
+	w.sec = wire.AddSum(w.sec, b)
+	if !w.noFile {
+		w.file = wire.AddSum(w.file, b)
+	}
 	_, err := w.w.Write(b)
 	return err
 }

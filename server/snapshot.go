@@ -40,11 +40,15 @@ type snapshot struct {
 	state *checkpoint.Segment
 }
 
-// snapshot copies the shard's state. It needs sh.mu.
-func (sh *shard) snapshot() *snapshot {
+// snapshot copies the shard's state, into room as far as that fits. It needs sh.mu.
+func (sh *shard) snapshot(room []table.Image) *snapshot {
 	state := sh.segment()
 	for i := range state.Tables {
-		state.Tables[i].Image = state.Tables[i].Image.Clone()
+		var to table.Image
+		if i < len(room) {
+			to = room[i]
+		}
+		state.Tables[i].Image = state.Tables[i].Image.Clone(to)
 	}
 	state.Cut = max(0, state.Cut)
 	return &snapshot{
@@ -80,15 +84,31 @@ func (sh *shard) copyTo(p *peer, to chain.Peer) {
 	})
 }
 
+// room returns memory for a copy of the rows: the shard need not stand still while it
+// is got.
+func (sh *shard) room() (room []table.Image) {
+	sh.mu.Lock()
+	var now []table.Image
+	for _, p := range sh.parts {
+		now = append(now, p.Image())
+	}
+	sh.mu.Unlock()
+	for _, img := range now {
+		room = append(room, img.Room()) // only looks at lengths
+	}
+	return room
+}
+
 // sendSnapshot connects to a peer, and sends it the shard's state if the shard is still
 // in the life of that name.
 func (sh *shard) sendSnapshot(p *peer, name shardName) error {
+	room := sh.room()
 	sh.mu.Lock()
 	if sh.name != name || sh.retired() {
 		sh.mu.Unlock()
 		return nil // its successor, if it has one, is asked anew
 	}
-	snap := sh.snapshot()
+	snap := sh.snapshot(room)
 	sh.mu.Unlock()
 
 	s := sh.s
@@ -193,8 +213,16 @@ func (w *pieces) send(flags uint16) error {
 	}
 	w.bytes += int64(len(w.piece))
 	w.piece, w.part = nil, w.part+1
-	return w.tc.Send(f)
+	if err := w.tc.Send(f); err != nil {
+		return err
+	}
+	time.Sleep(breath)
+	return nil
 }
+
+// breath is how long a sender of pieces stops after each: who reads from this server
+// meanwhile has its turn, also where the process has one core.
+const breath = 20 * time.Microsecond
 
 // incoming is a snapshot that is being received: it is read while it comes, so that
 // its pieces' memory is used again.

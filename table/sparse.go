@@ -113,18 +113,52 @@ type Image struct {
 	Planes  [][][]float32     // the values, then the rule's state: planes as large as the values, then one value a row
 }
 
-// Clone returns a copy, which later changes of the part do not touch.
-func (m Image) Clone() Image {
-	c := Image{Rows: m.Rows, IDs: clone(m.IDs), Touched: clone(m.Touched)}
+// Room returns memory for a copy of the image, which is there already: a copy into it
+// is not held up by the system's giving it out page by page.
+func (m Image) Room() Image {
+	c := Image{Rows: m.Rows, IDs: room(m.IDs), Touched: room(m.Touched)}
 	for _, plane := range m.Planes {
-		c.Planes = append(c.Planes, clone(plane))
+		c.Planes = append(c.Planes, room(plane))
 	}
 	return c
 }
 
-func clone[T any](pieces [][]T) (copies [][]T) {
+func room[T any](pieces [][]T) (rooms [][]T) {
 	for _, p := range pieces {
-		copies = append(copies, slices.Clone(p))
+		r := make([]T, len(p))
+		for i := 0; i < len(r); i += pageBytes / 8 {
+			var touch T
+			r[i] = touch
+		}
+		rooms = append(rooms, r)
+	}
+	return rooms
+}
+
+const pageBytes = 4 << 10
+
+// Clone returns a copy, which later changes of the part do not touch: in the memory of
+// room, as far as that fits.
+func (m Image) Clone(room Image) Image {
+	c := Image{Rows: m.Rows, IDs: clone(m.IDs, room.IDs), Touched: clone(m.Touched, room.Touched)}
+	for i, plane := range m.Planes {
+		var to [][]float32
+		if i < len(room.Planes) {
+			to = room.Planes[i]
+		}
+		c.Planes = append(c.Planes, clone(plane, to))
+	}
+	return c
+}
+
+func clone[T any](pieces, room [][]T) (copies [][]T) {
+	for i, p := range pieces {
+		if i >= len(room) || len(room[i]) != len(p) {
+			copies = append(copies, slices.Clone(p))
+			continue
+		}
+		copy(room[i], p)
+		copies = append(copies, room[i])
 	}
 	return copies
 }

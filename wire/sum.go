@@ -4,6 +4,9 @@ import "hash/crc32"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// AddSum returns the CRC-32C of what sum is of, followed by b.
+func AddSum(sum uint32, b []byte) uint32 { return addCold(sum, b) }
+
 // warmBytes is how much is brought into the cache before it is summed.
 const warmBytes = 4 << 10
 

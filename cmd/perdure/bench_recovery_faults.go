@@ -212,7 +212,7 @@ type catchUp struct {
 func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
 	began := map[string]time.Time{}
 	var first, last time.Time
-	copied, took := 0.0, 0.0
+	copied := 0.0
 	for _, e := range told {
 		at := time.Unix(0, e.UnixNs)
 		switch from := began[e.Target]; {
@@ -223,15 +223,15 @@ func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struc
 			}
 		case e.Kind == "joined" && !from.IsZero():
 			delete(began, e.Target)
-			copied, took, last = copied+shardBytes, took+at.Sub(from).Seconds(), at
+			copied, last = copied+shardBytes, at
 		}
 	}
-	if took == 0 {
+	if copied == 0 {
 		return c
 	}
 	before := struck.Add(-calm)
 	of := func(laps []lap) float64 { return perSecond(laps, first, last) / perSecond(laps, before, struck) }
-	return catchUp{copied / took / 1e9, of(gets), of(clocks)}
+	return catchUp{copied / last.Sub(first).Seconds() / 1e9, of(gets), of(clocks)}
 }
 
 // faultResult sums rounds up.
