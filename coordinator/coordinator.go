@@ -62,6 +62,7 @@ type Coordinator struct {
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	members    map[*member]struct{}
+	asked      bool // somebody has asked for a place, and waits for an answer
 	supervisor *member
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
@@ -85,7 +86,7 @@ type member struct {
 	conn    transport.Conn
 	hello   wire.Hello
 	index   int
-	waiting bool // for its slot to be settled
+	waiting bool // for its place to be recorded, and its slot to be settled
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -230,13 +231,16 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
-		c.grant()
 		view := wire.Control(wire.KindView, &r.Facts.View)
 		for m := range c.members {
 			if !m.waiting {
 				m.send(view)
 			}
 		}
+	}
+	if r.Facts != nil || c.asked {
+		c.asked = false
+		c.grant()
 	}
 	for _, e := range r.Events {
 		c.tell(e)

@@ -102,15 +102,13 @@ func (c *Coordinator) join(m *member) bool {
 		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
 		return false
 	}
-	index, incarnation, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
+	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID,
 	})
 	m.index = index
 	switch verdict {
-	case membership.Granted:
-		c.welcome(m, incarnation)
-	case membership.Wait:
-		m.waiting = true
+	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
+		m.waiting, c.asked = true, true
 		c.members[m] = struct{}{}
 	case membership.Taken:
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
@@ -157,12 +155,19 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	m.send(wire.Control(wire.KindView, &facts.View))
 }
 
-// grant welcomes the workers whose slots have been settled.
+// grant welcomes those who wait and whose places are recorded, and their slots settled.
 func (c *Coordinator) grant() {
 	facts := c.core.Facts()
 	for m := range c.members {
-		if m.waiting && facts.View.Slots[m.index].Settled && facts.Slots[m.index].Process == m.hello.Process {
-			c.welcome(m, facts.Slots[m.index].Incarnation)
+		if !m.waiting {
+			continue
+		}
+		places, settled := facts.Servers, true
+		if m.hello.Role == wire.RoleWorker {
+			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
+		}
+		if p := &places[m.index]; settled && p.Process == m.hello.Process {
+			c.welcome(m, p.Incarnation)
 		}
 	}
 }

@@ -240,9 +240,23 @@ func (c *Core) shrink(shard int, f *fates) {
 // last reports whether nobody but a server, as far as is known, has all rows of some
 // shard.
 func (c *Core) last(server int) bool {
+	return c.alone(server, func(h *perdure.Holder) bool { return c.standing(h) == alive })
+}
+
+// mayBeLast reports whether a server's process, which is not connected, may be alive
+// and have the last rows of some shard: another one that asks for its place must wait
+// until it is clear that it is dead. (The coordinator may have been away, and not know
+// yet who else has died.)
+func (c *Core) mayBeLast(server int) bool {
+	return c.facts.Job.Recovery.Copies() > 1 && !c.servers[server].gone &&
+		c.alone(server, func(h *perdure.Holder) bool { return c.servers[h.Server].connected && c.standing(h) == alive })
+}
+
+// alone reports whether a server holds a shard of whose other holders none is good.
+func (c *Core) alone(server int, good func(h *perdure.Holder) bool) bool {
 	for s := range c.held[server] {
 		if !slices.ContainsFunc(members(&c.facts.View.Shards[s]), func(h perdure.Holder) bool {
-			return h.Server != server && c.standing(&h) == alive
+			return h.Server != server && good(&h)
 		}) {
 			return true
 		}

@@ -261,7 +261,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 	}
 	p, o := c.place(k, index)
 	if p.Process != n.Process {
-		if p.Process != "" && o.connected {
+		if p.Process != "" && (o.connected || k == Server && c.mayBeLast(index)) {
 			return index, 0, Taken
 		}
 		c.take(k, index, n.Process)

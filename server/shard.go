@@ -439,7 +439,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	}
 	if !sh.ready {
 		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {
-			st.Applied = slices.Clone(sh.intake.Applied())
+			st.Applied, st.Seq = slices.Clone(sh.intake.Applied()), sh.seq
 		}
 		return st
 	}

@@ -10,14 +10,16 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -29,11 +31,14 @@ import (
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 )
 
 // CoordinatorAddr is where a cluster's coordinator listens.
-const CoordinatorAddr = "coordinator/1"
+const CoordinatorAddr = coordinatorHost + "/1"
+
+const coordinatorHost = "coordinator"
 
 // Options say what a cluster is like.
 type Options struct {
@@ -42,7 +47,11 @@ type Options struct {
 	Network transport.MemoryOptions
 	Sync    time.Duration                                     // the most that syncing a file takes
 	Program func(ctx context.Context, w *worker.Client) error // what every worker runs
-	Log     *slog.Logger                                      // nil: none
+	Zones   int                                               // how many failure domains the servers are in; 0: not known
+	// Parent says that the processes have one, who tells the coordinator at once that
+	// one has died, and kills suspects. Else silence tells it, or the next process.
+	Parent bool
+	Log    *slog.Logger // nil: none
 
 	// Negative controls: a mechanism that is switched off.
 	Weakened            consistency.Weakened
@@ -58,9 +67,14 @@ type Cluster struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
+	died atomic.Int64 // when a server did last, in Unix nanoseconds
+
 	mu    sync.Mutex // guards what follows
 	procs map[string]*process
-	away  map[string]int // hosts that nobody should count on: dead, or cut off; how many times over
+	hosts []string       // all that there ever were
+	away  map[string]int // hosts that nobody should count on: cut off, or leaving; how many times over
+	exits []wire.Exited  // that the parent has seen
+	to    transport.Conn // from the parent to the coordinator; nil: there is none
 	ends  []*checkpoint.Segment
 	lives int
 	rng   *rand.Rand
@@ -69,9 +83,15 @@ type Cluster struct {
 
 // process is one life of one host.
 type process struct {
-	name   string
-	cancel context.CancelFunc
-	dead   *atomic.Bool
+	host, name string
+	role       wire.Role
+	index      int // -1: the coordinator chooses
+	pid        int
+	cancel     context.CancelFunc
+	dead       *atomic.Bool
+	drain      chan struct{}
+	draining   bool          // drain is closed
+	pause      time.Duration // then: when the next process comes after this one
 }
 
 // Start starts a cluster. Every process is there at once.
@@ -85,7 +105,10 @@ func Start(ctx context.Context, o Options) *Cluster {
 		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
-	c.start("coordinator")
+	c.start(coordinatorHost)
+	if o.Parent {
+		c.wg.Go(func() { c.parent(ctx) })
+	}
 	for i := range o.Job.Servers {
 		c.start(fmt.Sprintf("server:%d", i))
 	}
@@ -112,152 +135,96 @@ var errDone = errors.New("sim: the job is done")
 // Ends returns what the replicas held that served when the cluster ended.
 func (c *Cluster) Ends() []*checkpoint.Segment { return c.ends }
 
-// Spares reports whether every shard would keep a replica without a host: one on a
-// server that lives, is not cut off, and is the process that the registry names.
-func (c *Cluster) Spares(host string) bool {
-	r, err := registry.OpenFile(unlocked{c.disk}, "registry/facts")
-	if err != nil {
-		return false
-	}
-	defer r.Close()
-	doc, revision, err := r.Load(c.ctx)
-	var facts membership.Facts
-	if err != nil || revision == 0 || json.Unmarshal(doc, &facts) != nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	lives := func(h perdure.Holder) bool {
-		name := fmt.Sprintf("server:%d", h.Server)
-		p, place := c.procs[name], facts.Servers[h.Server]
-		return name != host && c.away[name] == 0 && p != nil && p.name == place.Process && h.Incarnation == place.Incarnation
-	}
-	for i := range facts.View.Shards {
-		sv := &facts.View.Shards[i]
-		left := false
-		for j := range sv.Replicas() {
-			left = left || lives(sv.Replica(j))
-		}
-		if !left {
-			return false
-		}
-	}
-	return true
-}
-
-// unlocked is a disk whose files are only looked at.
-type unlocked struct{ disk.FS }
-
 // Disk is the disk that all processes share.
 func (c *Cluster) Disk() disk.FS { return c.disk }
-
-// Kill kills a host ("server:0") and starts its next process after a pause. A
-// worker that has ended already stays so.
-func (c *Cluster) Kill(host string, pause time.Duration) {
-	c.mu.Lock()
-	p := c.procs[host]
-	delete(c.procs, host)
-	c.mu.Unlock()
-	if p == nil {
-		return
-	}
-	p.dead.Store(true)
-	c.net.Kill(host)
-	p.cancel()
-	c.wg.Go(func() {
-		select {
-		case <-time.After(pause):
-			c.start(host)
-		case <-c.ctx.Done():
-		}
-	})
-}
-
-// Cut lets nothing through between two hosts for a while. What is sent meanwhile
-// comes late, or the connection breaks.
-func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
-	c.net.Cut(a, b, oneWay)
-	c.leave(a, 1)
-	c.leave(b, 1)
-	c.wg.Go(func() {
-		select {
-		case <-time.After(d):
-		case <-c.ctx.Done():
-		}
-		c.net.Heal(a, b)
-		c.leave(a, -1)
-		c.leave(b, -1)
-	})
-}
-
-func (c *Cluster) leave(host string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.away[host] += n
-}
-
-// Fill makes the disk full for a while: nothing more can be written.
-func (c *Cluster) Fill(d time.Duration) {
-	c.disk.Limit(1)
-	c.wg.Go(func() {
-		select {
-		case <-time.After(d):
-		case <-c.ctx.Done():
-		}
-		c.disk.Limit(0)
-	})
-}
 
 func (c *Cluster) start(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.procs[host] != nil {
+		return
+	}
 	c.lives++
 	ctx, cancel := context.WithCancel(c.ctx)
-	p := &process{name: fmt.Sprintf("%s#%d", host, c.lives), cancel: cancel, dead: new(atomic.Bool)}
+	p := &process{
+		host: host, name: fmt.Sprintf("%s#%d", host, c.lives), pid: c.lives, cancel: cancel, dead: new(atomic.Bool), drain: make(chan struct{}),
+	}
+	p.role, p.index = roleOf(host)
 	c.procs[host] = p
-	run := c.role(host, p)
+	if !slices.Contains(c.hosts, host) {
+		c.hosts = append(c.hosts, host)
+	}
+	run := c.program(p)
 	c.wg.Go(func() {
 		err := run(ctx)
 		if p.dead.Load() || ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, perdure.ErrFenced) {
-			c.Kill(host, 0) // its supervisor starts the next
-			return
-		}
-		if err != nil && !errors.Is(err, perdure.ErrStopped) {
-			c.stop(fmt.Errorf("%s: %w", p.name, err))
-		}
+		c.over(p, err)
 	})
 }
 
-// role returns what a host's process does.
-func (c *Cluster) role(host string, p *process) func(context.Context) error {
-	var kind string
-	var index int
-	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
-		kind = "server"
-	} else if _, err := fmt.Sscanf(host, "worker:%d", &index); err == nil {
-		kind = "worker"
+// over deals with a process that has ended by itself, as its parent does.
+func (c *Cluster) over(p *process, err error) {
+	switch {
+	case errors.Is(err, perdure.ErrFenced):
+		c.Kill(p.host, 0)
+	case errors.Is(err, syscall.ENOSPC) && p.role == wire.RoleCoordinator:
+		c.Kill(p.host, 100*time.Millisecond)
+	case errors.Is(err, perdure.ErrStopped) && p.draining:
+		c.Kill(p.host, p.pause) // it has handed over
+	case err != nil && !errors.Is(err, perdure.ErrStopped):
+		c.stop(fmt.Errorf("%s: %w", p.name, err))
 	}
+}
+
+// newcomer is the name of a host whose server has no place of its own.
+const newcomer = "newcomer:"
+
+// roleOf reads a host's name.
+func roleOf(host string) (role wire.Role, index int) {
+	switch {
+	case strings.HasPrefix(host, newcomer):
+		return wire.RoleServer, -1
+	case host == coordinatorHost:
+		return wire.RoleCoordinator, 0
+	}
+	kind, number, _ := strings.Cut(host, ":")
+	index, err := strconv.Atoi(number)
+	if err != nil {
+		panic(fmt.Sprintf("sim: there is no host %q", host))
+	}
+	return wire.Role(kind), index
+}
+
+// program returns what a process does.
+func (c *Cluster) program(p *process) func(context.Context) error {
 	fs := &mortalDisk{FS: c.disk, dead: p.dead, sync: c.syncTime}
-	network := c.net.Host(host)
-	log := c.o.Log.With("process", p.name)
-	switch kind {
-	case "server":
+	network := c.net.Host(p.host)
+	log := c.log(p.name)
+	switch p.role {
+	case wire.RoleServer:
+		zone := ""
+		if _, number, _ := strings.Cut(p.host, ":"); c.o.Zones > 0 {
+			n, _ := strconv.Atoi(number) // as roleOf has checked
+			zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
+		}
 		return func(ctx context.Context) error {
 			return server.Run(ctx, server.Config{
-				Index: index, Process: p.name, Network: network, Listen: host + "/0", Coordinator: CoordinatorAddr,
-				Disk: fs, CheckpointDir: "checkpoint", Log: log,
+				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0", Coordinator: CoordinatorAddr,
+				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", Log: log, Drain: p.drain,
 				Ended:    func(seg *checkpoint.Segment) { c.ended(p, seg) },
 				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations,
 			})
 		}
-	case "worker":
-		return func(ctx context.Context) error { return c.work(ctx, index, p, network, log) }
+	case wire.RoleWorker:
+		return func(ctx context.Context) error { return c.work(ctx, p, network, log) }
 	}
 	return func(ctx context.Context) error { return c.coordinate(ctx, network, fs, log) }
 }
+
+// log returns a process's log.
+func (c *Cluster) log(process string) *slog.Logger { return c.o.Log.With("process", process) }
 
 func (c *Cluster) ended(p *process, seg *checkpoint.Segment) {
 	c.mu.Lock()
@@ -283,9 +250,9 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 	})
 }
 
-func (c *Cluster) work(ctx context.Context, index int, p *process, network transport.Network, log *slog.Logger) error {
+func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(index), Process: p.name, Log: log,
+		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
 	})
@@ -298,7 +265,7 @@ func (c *Cluster) work(ctx context.Context, index int, p *process, network trans
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.procs, fmt.Sprintf("worker:%d", index))
+	delete(c.procs, p.host)
 	if c.left--; c.left == 0 {
 		c.stop(errDone)
 	}
@@ -310,68 +277,4 @@ func (c *Cluster) syncTime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Duration(c.rng.Int64N(int64(c.o.Sync) + 1))
-}
-
-// mortalDisk is the disk as one process sees it: once the process is dead,
-// nothing it does reaches the disk.
-type mortalDisk struct {
-	disk.FS
-	dead *atomic.Bool
-	sync func() time.Duration
-}
-
-type mortalFile struct {
-	disk.File
-	disk *mortalDisk
-}
-
-func (d *mortalDisk) alive() error {
-	if d.dead.Load() {
-		return disk.ErrCrashed
-	}
-	return nil
-}
-
-func (d *mortalDisk) Create(path string) (disk.File, error) {
-	if err := d.alive(); err != nil {
-		return nil, err
-	}
-	f, err := d.FS.Create(path)
-	return &mortalFile{f, d}, err
-}
-
-func (d *mortalDisk) Rename(from, to string) error {
-	if err := d.alive(); err != nil {
-		return err
-	}
-	return d.FS.Rename(from, to)
-}
-
-func (d *mortalDisk) Remove(path string) error {
-	if err := d.alive(); err != nil {
-		return err
-	}
-	return d.FS.Remove(path)
-}
-
-func (d *mortalDisk) Open(path string) (io.ReadCloser, error) {
-	if err := d.alive(); err != nil {
-		return nil, err
-	}
-	return d.FS.Open(path)
-}
-
-func (f *mortalFile) Write(b []byte) (int, error) {
-	if err := f.disk.alive(); err != nil {
-		return 0, err
-	}
-	return f.File.Write(b)
-}
-
-func (f *mortalFile) Sync() error {
-	<-time.After(f.disk.sync())
-	if err := f.disk.alive(); err != nil {
-		return err
-	}
-	return f.File.Sync()
 }

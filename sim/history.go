@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -20,6 +23,11 @@ import (
 // they are the first ones, each once, and in which generation they were done.
 // Whether the table is dense or sparse is drawn. A bsp job has a Twin, too; its own
 // table may have another model beside it.
+//
+// Where rows may be lost, a clock's weight is another power of two: so a row tells
+// which of p's clocks it contains, each once. What a read lacks although its model
+// promised it, or although an earlier read had it, must be lost: no row has it at the
+// end. And what no row has is what the registry counts as lost.
 type History struct {
 	job   perdure.JobSpec
 	spec  perdure.TableSpec
@@ -27,12 +35,12 @@ type History struct {
 	ids   []perdure.RowID // of the rows
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
+	Pace  time.Duration   // between two clocks
 
 	mu      sync.Mutex                             // guards what follows
 	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
-	Reads   int64
-	Redone  int64
+	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -52,6 +60,9 @@ const (
 
 // NewHistory makes a checker for a job whose program is History.Program.
 func NewHistory(job perdure.JobSpec, loses bool) *History {
+	if loses && job.Clocks > mostLossy {
+		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", mostLossy))
+	}
 	h := &History{job: job, rows: job.Shards + 3, loses: loses}
 	h.spec = perdure.TableSpec{
 		Name: "history", Dim: job.Slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
@@ -65,6 +76,9 @@ func NewHistory(job perdure.JobSpec, loses bool) *History {
 		h.twin = NewTwin(job)
 	}
 	h.ended = make([]progress, job.Slots)
+	for range h.rows {
+		h.lacked = append(h.lacked, make([]uint64, job.Slots))
+	}
 	for range job.Slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
@@ -81,6 +95,21 @@ func violated(format string, args ...any) error {
 }
 
 func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
+
+// weight is what a slot adds in a clock to its column of that name.
+func (h *History) weight(c perdure.Clock) float64 {
+	if h.loses {
+		return float64(uint64(1) << c)
+	}
+	return weight(c)
+}
+
+// mostLossy is the most clocks that a job may have whose rows may be lost: a float32
+// tells them from one another.
+const mostLossy = 24
+
+// below is the set of the clocks below n.
+func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }
 
 // weights is the sum of weight(c) for c < n.
 func weights(n perdure.Clock) (sum float64) {
@@ -110,6 +139,12 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 			err := r.step(ctx, clock)
 			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 				return err
+			}
+			if h.Pace > 0 {
+				select {
+				case <-ctx.Done():
+				case <-time.After(h.Pace):
+				}
 			}
 			before, generation := clock, w.Generation()
 			if clock, err = w.Clock(ctx); err != nil {
@@ -192,7 +227,7 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	slot := int(r.w.Slot())
 	for row := range h.rows {
 		own := delta[row*r.dim+slot*columns:]
-		own[colCount], own[colWeight], own[colGeneration] = 1, float32(weight(clock)), float32(generation*generation)
+		own[colCount], own[colWeight], own[colGeneration] = 1, float32(h.weight(clock)), float32(generation*generation)
 	}
 	h.begin(slot, clock, generation)
 	if err := r.incAll(slot, clock, delta); err != nil {
@@ -250,7 +285,6 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Reads++
 	if r.seen == nil {
 		r.seen = map[int][]perdure.Clock{}
 	}
@@ -259,12 +293,15 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 	}
 	for p := range h.job.Slots {
 		what := fmt.Sprintf("%s at clock %d read row %d: slot %d", name(r.w), clock, row, p)
+		if h.loses {
+			if err := r.lossy(what, row, p, v[p*columns:], clock, own); err != nil {
+				return err
+			}
+			continue
+		}
 		n := perdure.Clock(v[p*columns+colCount])
 		if float64(n) != float64(v[p*columns+colCount]) || n < 0 {
 			return violated("%s's count is %v", what, v[p*columns+colCount])
-		}
-		if h.loses {
-			continue
 		}
 		if sum := float64(v[p*columns+colWeight]); sum != weights(n) {
 			return violated("%s's %d clocks weigh %v, the first %d weigh %v", what, n, sum, n, weights(n))
@@ -284,6 +321,108 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 		}
 	}
 	return nil
+}
+
+// clocksIn returns which of a slot's clocks a row contains, where rows may be lost.
+func clocksIn(what string, v []float32) (set uint64, err error) {
+	set = uint64(max(0, v[colWeight]))
+	switch {
+	case float64(set) != float64(v[colWeight]) || set > below(mostLossy):
+		return 0, violated("%s's clocks are the set %v", what, v[colWeight])
+	case v[colCount] != float32(bits.OnesCount64(set)):
+		return 0, violated("%s has %v clocks, which are the set %b: some not once", what, v[colCount], set)
+	}
+	return set, nil
+}
+
+// lossy judges what a row that was read has of a slot's clocks, where rows may be lost.
+func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.Clock) error {
+	h := r.h
+	set, err := clocksIn(what, v)
+	if err != nil {
+		return err
+	}
+	for c := range h.job.Clocks {
+		if _, begun := h.started[p][c]; set>>c&1 == 1 && !begun {
+			return violated("%s has its clock %d, which it has not begun", what, c)
+		}
+	}
+	promised, most := uint64(0), h.job.Clocks
+	switch m := h.spec.Consistency; {
+	case p == int(r.w.Slot()):
+		promised = below(own)
+		if h.job.Consistency.TwoStep() {
+			most = own
+		}
+	case m.Kind == perdure.BSP:
+		promised, most = below(clock), clock
+	case m.Kind == perdure.SSP || m.Kind == perdure.ESSP:
+		promised = below(clock - m.Staleness)
+	}
+	if early := set &^ below(most); early != 0 {
+		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
+	}
+	promised |= uint64(r.seen[row][p])
+	h.lacked[row][p] |= promised &^ set
+	r.seen[row][p] = perdure.Clock(set) // a set here, not a number
+	return nil
+}
+
+// Lost says how many updates of each shard the registry counts as lost; -1: the shard
+// itself is, and is not to be judged.
+type Lost []int64
+
+// finalLossy judges the whole table after a job whose rows may be lost.
+func (h *History) finalLossy(rows Contents, lost Lost) error {
+	first := make([][]uint64, h.job.Shards) // by shard: what a row of it has
+	for row, id := range h.ids {
+		shard := h.shard(row)
+		if lost[shard] < 0 {
+			continue
+		}
+		sets := make([]uint64, h.job.Slots)
+		missing := int64(0)
+		for p := range h.job.Slots {
+			what := fmt.Sprintf("at the end row %d of shard %d: slot %d", row, shard, p)
+			v := rows[id]
+			if len(v) != h.spec.Dim {
+				v = make([]float32, h.spec.Dim) // a sparse row is stored when it is first changed
+			}
+			var err error
+			if sets[p], err = clocksIn(what, v[p*columns:]); err != nil {
+				return err
+			}
+			if late := sets[p] &^ below(h.job.Clocks); late != 0 {
+				return violated("%s has clocks from %d on: %b", what, h.job.Clocks, sets[p])
+			}
+			if back := sets[p] & h.lacked[row][p]; back != 0 {
+				return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, sets[p], back)
+			}
+			missing += int64(h.job.Clocks) - int64(bits.OnesCount64(sets[p]))
+		}
+		if first[shard] == nil {
+			first[shard] = sets
+		} else if !slices.Equal(first[shard], sets) {
+			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b", row, shard, sets, first[shard])
+		}
+		if missing != lost[shard] {
+			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), the registry counts %d as lost", row, shard, missing, sets, lost[shard])
+		}
+	}
+	return nil
+}
+
+// shard returns which shard has a row of the table, by its place in ids.
+func (h *History) shard(row int) perdure.ShardID {
+	if h.spec.Sparse {
+		return placement.ShardOfID(h.ids[row], h.job.Shards)
+	}
+	for s := range perdure.ShardID(h.job.Shards) {
+		if first, rows := placement.Range(h.spec.Rows, h.job.Shards, s); h.ids[row] < first+perdure.RowID(rows) {
+			return s
+		}
+	}
+	panic(fmt.Sprintf("sim: no shard has row %d", row))
 }
 
 // bound checks the consistency model (ESSP paper, section 2): a read at clock c
@@ -340,8 +479,11 @@ func (h *History) progress() []progress {
 
 func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 
-// Final judges the whole tables after the job, by name.
-func (h *History) Final(tables map[string]Contents) error {
+// Final judges the whole tables after the job, by name, and what was counted as lost.
+func (h *History) Final(tables map[string]Contents, lost Lost) error {
+	if h.loses {
+		return h.finalLossy(tables[h.spec.Name], lost)
+	}
 	if h.twin != nil {
 		if err := h.twin.Final(tables[h.twin.Spec.Name]); err != nil {
 			return err

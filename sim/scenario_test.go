@@ -1,0 +1,408 @@
+package sim_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/sim"
+	"github.com/perdure/perdure/transport"
+)
+
+const clocks = 24
+
+// scenario is what a seed stands for.
+type scenario struct {
+	job   perdure.JobSpec
+	kills int
+	cuts  int
+	fills int // times at which the disk is full
+	sync  time.Duration
+	net   transport.MemoryOptions
+	// The most that a process is away, or two hosts are cut off from one another. What
+	// is silent for longer than the coordinator's patience is given up.
+	pause, cut time.Duration
+
+	// What follows is drawn, and done, with numbers of its own: seeds go on meaning
+	// what they did.
+	zones   int           // that the servers are in
+	parent  bool          // of all processes: it tells of deaths, and kills suspects
+	pace    time.Duration // between two clocks
+	drains  int           // servers that are told to hand over and to end
+	joins   int           // servers that come as well
+	strikes int           // faults a few milliseconds after which the coordinator dies
+	pairs   int           // times at which two servers die at once
+	freezes int           // processes that nobody hears for a while
+	parts   int           // pairs of a server and another that hear nothing of one another for longer than the patience
+}
+
+func (s scenario) String() string {
+	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, parent %t, replaces %t, %v between clocks; "+
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d freezes, %d partitions",
+		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.parent, !s.job.NoReplace, s.pace,
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.freezes, s.parts)
+}
+
+// draw makes a scenario of checkpoints from a seed.
+func draw(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	if more := extra(seed); more.IntN(3) == 0 {
+		s.drains, s.joins = more.IntN(3), more.IntN(3)
+		s.drawPace(more)
+	}
+	return s, rng
+}
+
+// drawJob makes what all scenarios begin with.
+func drawJob(seed uint64) (scenario, *rand.Rand) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	models := []string{"bsp", "ssp:0", "ssp:2", "asp", "essp:0", "essp:2", "vap:30", "vap:200"}
+	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
+	s := scenario{pause: 30 * time.Millisecond, cut: 60 * time.Millisecond, job: perdure.JobSpec{
+		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
+		Consistency: model, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: perdure.Clock(2 + rng.IntN(8))},
+	}}
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	if model.Kind == perdure.BSP && seed%2 == 0 { // not drawn: seeds go on meaning what they did
+		beside, _ := perdure.ParseConsistency([]string{"essp:1", "ssp:1", "vap:60"}[seed/2%3])
+		s.job.TableConsistency = map[string]perdure.Consistency{"history": beside}
+	}
+	if rng.IntN(4) > 0 {
+		s.kills = 1 + rng.IntN(4)
+	}
+	if rng.IntN(2) == 0 {
+		s.net.Breaks = 0.002
+	}
+	if rng.IntN(2) == 0 {
+		s.cuts = 1 + rng.IntN(4)
+	}
+	if rng.IntN(4) == 0 {
+		s.fills = 1
+	}
+	if rng.IntN(2) == 0 {
+		s.sync = time.Duration(1 + rng.Int64N(int64(10*time.Millisecond)))
+	}
+	return s, rng
+}
+
+// drawChain makes a scenario of replicated shards from a seed.
+func drawChain(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	n := 2 + rng.IntN(2)
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: n}
+	s.job.Servers = n + rng.IntN(2)
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	s.kills, s.fills = rng.IntN(6), 0
+	if rng.IntN(4) == 0 {
+		s.cut = 4 * time.Second
+	}
+	s.drawMore(extra(seed))
+	return s, rng
+}
+
+// drawLossy makes a scenario of shards whose updates may be lost.
+func drawLossy(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Async = true
+	if seed%5 == 0 {
+		s.job.Recovery, s.pairs, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, 0, false
+	}
+	return s, rng
+}
+
+// extra draws what came later than the seeds.
+func extra(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 6)) }
+
+// drawMore draws the faults that only replicated shards survive, in two of three
+// scenarios.
+func (s *scenario) drawMore(rng *rand.Rand) {
+	if rng.IntN(3) == 0 {
+		return
+	}
+	s.parent, s.job.NoReplace, s.zones = rng.IntN(2) == 0, rng.IntN(4) == 0, rng.IntN(4)
+	s.drawPace(rng)
+	some := func(often int) int {
+		if rng.IntN(often) > 0 {
+			return 0
+		}
+		return 1 + rng.IntN(3)
+	}
+	s.drains, s.joins, s.strikes, s.freezes, s.parts = some(2), some(3), some(3), some(4), some(4)
+	if s.job.Recovery.Replicas > 2 {
+		s.pairs = some(2)
+	}
+	if rng.IntN(8) == 0 {
+		s.fills = 1
+	}
+}
+
+// drawPace slows a job down, at times: so more than one thing can happen to it.
+func (s *scenario) drawPace(rng *rand.Rand) {
+	if rng.IntN(3) == 0 {
+		s.pace = time.Duration(1+rng.IntN(60)) * time.Millisecond
+	}
+}
+
+// run runs a scenario to its end in virtual time.
+func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
+		defer cancel()
+		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows())
+		h.Pace = s.pace
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent}
+		if *oneSeed != 0 {
+			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
+		}
+		if weaken != nil {
+			weaken(&o)
+		}
+		f := &faults{ctx: ctx, s: s, c: sim.Start(ctx, o), hosts: []string{"coordinator"}}
+		for i := range s.job.Servers {
+			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
+		}
+		f.hosts = append(f.hosts, f.servers...)
+		for i := range s.job.Slots {
+			f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
+		}
+		f.plan(rng)
+		f.planMore(extra(^seed))
+		if err = f.c.Wait(); err == nil {
+			err = final(f.c, h, s.job)
+		}
+	})
+	return err
+}
+
+// faults are what happens to a cluster.
+type faults struct {
+	ctx            context.Context
+	s              scenario
+	c              *sim.Cluster
+	hosts, servers []string
+}
+
+func span(rng *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(most)))
+}
+
+func one(rng *rand.Rand, of []string) string { return of[rng.IntN(len(of))] }
+
+// at does something at a time.
+func (f *faults) at(t time.Duration, what func()) {
+	go func() {
+		select {
+		case <-time.After(t):
+			what()
+		case <-f.ctx.Done():
+		}
+	}()
+}
+
+// plan plans the faults of all scenarios.
+func (f *faults) plan(rng *rand.Rand) {
+	later := func(what func()) { f.at(span(rng, clocks*4*time.Millisecond), what) }
+	for range f.s.kills {
+		host, pause := one(rng, f.hosts), span(rng, f.s.pause)
+		later(func() { f.kill(pause, host) })
+	}
+	for range f.s.cuts {
+		a, b, oneWay, d := one(rng, f.hosts), one(rng, f.hosts), rng.IntN(2) == 0, span(rng, f.s.cut)
+		if a != b {
+			later(func() {
+				if f.spares(a) && f.spares(b) {
+					f.c.Cut(a, b, oneWay, d)
+				}
+			})
+		}
+	}
+	for range f.s.fills {
+		d := span(rng, 4*time.Second)
+		later(func() { f.c.Fill(d) })
+	}
+}
+
+// planMore plans the faults that were drawn later.
+func (f *faults) planMore(rng *rand.Rand) {
+	s := f.s
+	window := clocks * (4*time.Millisecond + s.pace)
+	later := func(what func()) { f.at(span(rng, window), what) }
+	for n := range s.joins {
+		name := f.c.Newcomer(n)
+		later(func() { f.c.Join(name) })
+		f.servers = append(f.servers, name)
+	}
+	for range s.drains {
+		host, pause := one(rng, f.servers), f.away(span(rng, s.pause))
+		later(func() {
+			if f.spares(host) {
+				f.c.Drain(host, pause)
+			}
+		})
+	}
+	for range s.strikes {
+		host, pause, soon, back := one(rng, f.servers), span(rng, s.pause), span(rng, 5*time.Millisecond), span(rng, s.pause)
+		later(func() {
+			f.kill(pause, host)
+			f.at(soon, func() { f.c.Kill("coordinator", back) })
+		})
+	}
+	for range s.pairs {
+		a, b, pause := one(rng, f.servers), one(rng, f.servers), span(rng, s.pause)
+		later(func() { f.kill(pause, a, b) })
+	}
+	for range s.freezes {
+		host, d := one(rng, f.hosts), span(rng, 3*time.Second)
+		later(func() {
+			if f.spares(host) {
+				f.c.Freeze(host, d)
+			}
+		})
+	}
+	for range s.parts {
+		a, b, oneWay, d := one(rng, f.servers), one(rng, f.hosts), rng.IntN(2) == 0, time.Second+span(rng, 5*time.Second)
+		if rng.IntN(2) == 0 {
+			b = "coordinator"
+		}
+		if rng.IntN(2) == 0 {
+			a, b = b, a // of a cut that is one way
+		}
+		later(func() {
+			if a != b && f.spares(a) && f.spares(b) {
+				f.c.Cut(a, b, oneWay, d)
+			}
+		})
+	}
+}
+
+// away returns when a server's next process comes.
+func (f *faults) away(pause time.Duration) time.Duration {
+	if f.s.job.NoReplace {
+		return sim.Never
+	}
+	return pause
+}
+
+// kill kills hosts at once, if that leaves a replica of every shard.
+func (f *faults) kill(pause time.Duration, hosts ...string) {
+	if !f.spares(hosts...) {
+		return
+	}
+	for _, host := range hosts {
+		if sim.IsServer(host) {
+			f.c.Kill(host, f.away(pause))
+		} else {
+			f.c.Kill(host, pause)
+		}
+	}
+}
+
+// spares reports whether a fault of hosts leaves a replica of every shard, where it
+// matters.
+func (f *faults) spares(hosts ...string) bool {
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
+}
+
+// final judges the model: the last checkpoint, or what the replicas of the shards held
+// at the end, all of which must be the same.
+func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
+	tables := map[string]sim.Contents{}
+	add := func(seg *checkpoint.Segment) {
+		for _, t := range seg.Tables {
+			if tables[t.Spec.Name] == nil {
+				tables[t.Spec.Name] = sim.Contents{}
+			}
+			tables[t.Spec.Name].Add(t.Image, t.First)
+		}
+	}
+	facts, err := c.Facts()
+	if err != nil {
+		return err
+	}
+	if facts.Failed != "" {
+		return fmt.Errorf("the job has failed: %s", facts.Failed)
+	}
+	if job.Recovery.Kind != perdure.RecoverCheckpoint {
+		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
+			return fmt.Errorf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)
+		}
+		whole, err := sameReplicas(c.Ends(), job, add)
+		if err != nil {
+			return err
+		}
+		lost := facts.ShardLost
+		for shard := range lost {
+			switch {
+			case whole[perdure.ShardID(shard)]:
+			case job.Recovery.LosesRows() && c.Quiet() < time.Second:
+				lost[shard] = -1 // who had it died when nothing was left to do
+			default:
+				return fmt.Errorf("at the end %d of %d shards are whole", len(whole), job.Shards)
+			}
+		}
+		return h.Final(tables, lost)
+	}
+	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
+	if err != nil {
+		return err
+	}
+	if m.Cut != job.Clocks {
+		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
+	}
+	for s := range perdure.ShardID(job.Shards) {
+		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
+		if err != nil {
+			return err
+		}
+		add(seg)
+	}
+	return h.Final(tables, nil)
+}
+
+func total(lost []int64) (sum int64) {
+	for _, n := range lost {
+		sum += n
+	}
+	return sum
+}
+
+// sameReplicas compares the replicas of each shard that have come to the same applied
+// vector, byte by byte, and adds one of each that has come to the job's end: those are whole. Where rows
+// may be lost, only those of an epoch need be the same, and the last epoch's count.
+func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*checkpoint.Segment)) (whole map[perdure.ShardID]bool, err error) {
+	bytesOf := map[string][]byte{}
+	whole = map[perdure.ShardID]bool{}
+	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
+	for _, seg := range ends {
+		at := fmt.Sprint(seg.Shard, seg.Applied)
+		if job.Recovery.LosesRows() {
+			at = fmt.Sprint(at, seg.Epoch)
+		}
+		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
+		var b bytes.Buffer
+		if err := checkpoint.Encode(&b, seg); err != nil {
+			return nil, err
+		}
+		if other, there := bytesOf[at]; there && !bytes.Equal(other, b.Bytes()) {
+			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
+		}
+		bytesOf[at] = b.Bytes()
+		if slices.Min(seg.Applied) == job.Clocks && !whole[seg.Shard] {
+			whole[seg.Shard] = true
+			add(seg)
+		}
+	}
+	return whole, nil
+}
