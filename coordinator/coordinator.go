@@ -336,7 +336,9 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, job per
 
 // tell passes an event on to the log and the supervisor.
 func (c *Coordinator) tell(e membership.Event) {
-	c.latest.Event = e.Text
+	if e.Kind != "joining" && e.Kind != "joined" { // of single shards: too many to be news
+		c.latest.Event = e.Text
+	}
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
