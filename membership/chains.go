@@ -269,7 +269,7 @@ func (c *Core) alone(server int, good func(h *perdure.Holder) bool) bool {
 func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Sorted(maps.Keys(f.dropped)) {
 		c.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, f.dropped[server])
-		if c.servers[server].suspect {
+		if c.servers[server].suspect && !c.last(server) {
 			c.kill(Server, server)
 		}
 	}

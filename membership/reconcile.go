@@ -326,6 +326,12 @@ func (c *Core) decide() {
 		}
 		v.Slots[slot].Decided, v.Slots[slot].Start = true, start
 		c.dirty = true
+		for i := range fences {
+			if n := int64(start - fences[i].Counts.Staged); c.twoStep() && n > 0 {
+				c.facts.UpdatesLost += n
+				c.facts.ShardLost[i] += n
+			}
+		}
 		if last := c.slots[slot].lastClock; v.Slots[slot].Incarnation > 1 {
 			c.facts.ClocksRedone += int64(max(0, last+1-start))
 		}

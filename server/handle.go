@@ -102,7 +102,7 @@ func (sh *shard) catchUp() {
 // applyDue applies what was left to another goroutine that has not come to it yet:
 // a read is answered after the updates before it. It needs sh.mu.
 func (sh *shard) applyDue() {
-	if sh.due && sh.ready && !sh.retired() {
+	if sh.due && !sh.retired() {
 		sh.due = false
 		sh.pump()
 	}

@@ -222,7 +222,6 @@ func (sh *shard) takeFact(f *wire.Frame) {
 			return
 		}
 		sh.intake.Raise(a.Applied)
-		sh.based = true
 	case wire.KindPassCut:
 		var seg perdure.Segment
 		if sh.parsed(f, &seg) {
@@ -267,8 +266,8 @@ func (sh *shard) propose() (news bool) {
 	mine, p := &sh.view.Shards[sh.id], &sh.proposed
 	head := sh.place.config.Head
 	if !sh.ready {
-		if head && mine.Lost && !sh.based {
-			if mine.Base == nil || p.base {
+		if head && mine.Lost && !p.base {
+			if mine.Base == nil {
 				return false // the live slots have not told yet what they were acknowledged
 			}
 			p.base = true

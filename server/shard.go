@@ -35,7 +35,6 @@ type shard struct {
 	pred     *conn                 // from the predecessor; nil: it has not asked for anything yet
 	logged   []int64               // by slot: bytes of updates in the log that are not in the intake
 	proposed proposals
-	based    bool // a base is in the applied vector
 	renewed  bool // it has been in another epoch
 	opening  []opening
 	box      *outbox // of the goroutine that holds mu; nil: what is sent goes at once
@@ -439,6 +438,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	}
 	if !sh.ready {
 		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {
+			sh.applyDue() // what is applied later is not lost
 			st.Applied, st.Seq = slices.Clone(sh.intake.Applied()), sh.seq
 		}
 		return st

@@ -277,6 +277,9 @@ func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started[slot][clock] = max(h.started[slot][clock], g)
+	for row := range h.lacked {
+		h.lacked[row][slot] &^= 1 << clock // if it was lost, it is done again
+	}
 }
 
 // check judges one row that was read at a clock; own is how many of the
@@ -468,6 +471,11 @@ func (h *History) has(w *worker.Client, p progress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended[w.Slot()] = p
+}
+
+// Over reports whether every slot has ended its last clock.
+func (h *History) Over() bool {
+	return !slices.ContainsFunc(h.progress(), func(p progress) bool { return p.clocks < h.job.Clocks })
 }
 
 // progress returns how far every slot has come.

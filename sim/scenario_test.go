@@ -169,7 +169,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		if weaken != nil {
 			weaken(&o)
 		}
-		f := &faults{ctx: ctx, s: s, c: sim.Start(ctx, o), hosts: []string{"coordinator"}}
+		f := &faults{ctx: ctx, s: s, h: h, c: sim.Start(ctx, o), hosts: []string{"coordinator"}}
 		for i := range s.job.Servers {
 			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
 		}
@@ -190,6 +190,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 type faults struct {
 	ctx            context.Context
 	s              scenario
+	h              *sim.History
 	c              *sim.Cluster
 	hosts, servers []string
 }
@@ -312,6 +313,9 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether a fault of hosts leaves a replica of every shard, where it
 // matters.
 func (f *faults) spares(hosts ...string) bool {
+	if f.s.job.Recovery.LosesRows() && f.h.Over() {
+		return false // the rows, which are to be judged, may be nowhere else
+	}
 	return f.s.job.Recovery.Kind != perdure.RecoverChain || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 

@@ -276,6 +276,9 @@ func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
 	if t.c.exact {
 		return r.minClock >= clock
 	}
+	if c := t.c; c.slot >= 0 && r.minClock < c.view.Slots[c.slot].Start && c.twoStep() {
+		return false // as in need
+	}
 	return consistency.MayReuse(t.spec.Consistency, consistency.Cached{
 		MinClock: r.minClock, FetchedAt: r.fetchedAt, Current: p.cache.isPushed(at) && t.c.shards[p.shard].open,
 	}, clock)
