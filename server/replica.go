@@ -145,6 +145,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	f := &g.Entry.f
 	switch f.Kind {
 	case wire.KindUpdate:
+		sh.keepOrder(f.Slot)
 		body := sh.owned(g)
 		verdict := sh.intake.Offer(consistency.Part{
 			Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation,
@@ -165,8 +166,20 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	}
 	sh.applyAll() // so that every replica has applied the same when it hears of the fact
 	sh.takeFact(f)
+	sh.applyAll()
 	sh.s.notify() // somebody waits for it
 	return false
+}
+
+// keepOrder applies what may be applied before a slot's next update is taken. Where
+// clocks are not ticked, what can be applied at the same time is applied in the order
+// of slots: replicas take entries in batches of their own, and only the order of the
+// log is the same on all. It needs sh.mu.
+func (sh *shard) keepOrder(slot perdure.Slot) {
+	if slot != sh.taken && !sh.intake.TwoStep() {
+		sh.applyAll()
+	}
+	sh.taken = slot
 }
 
 // took follows up on what the intake made of an entry, and reports whether it

@@ -51,8 +51,9 @@ type shard struct {
 	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
 	spoke    []perdure.Incarnation // by slot: as of the last view
 	out      pushes
-	pumped   bool // what may be applied was, since it is ready
-	due      bool // a goroutine is on its way that will pump
+	pumped   bool         // what may be applied was, since it is ready
+	taken    perdure.Slot // whose update was taken last
+	due      bool         // a goroutine is on its way that will pump
 	large    bool // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved

@@ -257,6 +257,7 @@ func (sh *shard) receive(in *incoming) {
 	sh.out = sh.newPushes()
 	sh.renewed = true
 	sh.makeSubs(true)
+	sh.applyAll() // what its sender had left to another goroutine
 	sh.log.Restored(in.pos)
 	sh.carryOut()
 	sh.s.notify()
