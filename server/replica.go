@@ -54,7 +54,7 @@ type opening struct {
 // renew begins another epoch of a replica that goes on. Those who read open it anew.
 // It needs sh.mu.
 func (sh *shard) renew(n shardName) {
-	sh.name, sh.ready, sh.proposed = n, false, proposals{}
+	sh.name, sh.ready, sh.proposed, sh.based = n, false, proposals{}, false
 	sh.opening = nil
 	sh.stopWaiting(func(*waitingGet) bool { return true })
 	clear(sh.acks)
