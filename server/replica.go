@@ -35,6 +35,15 @@ type place struct {
 	succ, join *peer // nil: nobody
 }
 
+// read reports whether rows of vap tables are read here: of no other replica is it
+// known, then, what slots can see.
+func (at *place) read() bool {
+	if at.config.Eager {
+		return at.config.Head
+	}
+	return at.config.Tail
+}
+
 // proposals are what the head has appended to the log because the view says so.
 type proposals struct {
 	tables          int
@@ -70,10 +79,10 @@ func (sh *shard) renew(n shardName) {
 func (sh *shard) follow(v *perdure.View, at place) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	sh.view, sh.place = v, at
 	if n := (shardName{v.Generation, at.config.Epoch}); n != sh.name {
 		sh.renew(n)
 	}
-	sh.view, sh.place = v, at
 	if sh.log == nil {
 		return // it is still being restored
 	}
@@ -126,8 +135,7 @@ func (sh *shard) carryOut() {
 	if sh.intake == nil {
 		return
 	}
-	sh.answerOpens()
-	if large && sh.s.parallel && !sh.due {
+	if large && sh.s.parallel && !sh.due && sh.ready && len(sh.opening) == 0 {
 		// Another core applies it, while this connection's next frames are received.
 		sh.due = true
 		sh.s.wg.Go(sh.catchUp)
@@ -137,6 +145,7 @@ func (sh *shard) carryOut() {
 		sh.pumped = true
 		sh.pump()
 	}
+	sh.answerOpens()
 }
 
 // take takes an entry that is to be applied, in its turn, and reports whether it
@@ -223,12 +232,21 @@ func (sh *shard) takeFact(f *wire.Frame) {
 		sh.setEnd(f.Clock)
 	case wire.KindAddTable:
 		var spec perdure.TableSpec
-		if sh.parsed(f, &spec) {
-			sh.addTable(spec)
+		if !sh.parsed(f, &spec) {
+			return
 		}
+		if err := spec.Validate(sh.job.Shards); err != nil {
+			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
+			return
+		}
+		sh.addTable(spec)
 	case wire.KindBase:
 		var a wire.Answer
-		if err := wire.ParseAnswer(f, &a); err != nil {
+		err := wire.ParseAnswer(f, &a)
+		if err == nil && len(a.Applied) != sh.job.Slots {
+			err = fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), sh.job.Slots)
+		}
+		if err != nil {
 			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
 			return
 		}
@@ -255,6 +273,7 @@ func (sh *shard) addTable(spec perdure.TableSpec) {
 	sh.parts = append(sh.parts, newPart(&sh.job, spec, perdure.TableID(len(sh.parts)), sh.id))
 	sh.intake.SetTwoStep(sh.job.TwoStep(sh.specs()))
 	sh.makeSubs(sh.fromBefore())
+	sh.followSlots() // nobody waits for slots that nobody speaks for
 }
 
 // specs returns what the shard's tables are.
@@ -379,12 +398,13 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	}
 }
 
-// fromPredecessor takes a message of the shard's predecessor.
-func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
+// fromPredecessor takes a message of the shard's predecessor, unless the shard is not
+// restored yet.
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() {
-		return
+		return false
 	}
 	sh.box = &c.box
 	defer func() { sh.box = nil }()
@@ -409,6 +429,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) {
 	if sh.log.Joined() != joined {
 		sh.s.notify()
 	}
+	return true
 }
 
 // fromSuccessor takes what a server to which entries go says.

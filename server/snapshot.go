@@ -209,7 +209,7 @@ var errNotWanted = errors.New("server: the snapshot is not wanted")
 func (sh *shard) piece(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.log == nil || sh.retired() || sh.place.config.Head {
+	if sh.log == nil || sh.retired() || sh.place.config.Head || sh.name != name(&f.Header) {
 		return errNotWanted
 	}
 	in := sh.incoming
