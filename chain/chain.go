@@ -104,7 +104,8 @@ type Config struct {
 	// replica's is its own name. Who begins to join anew, without the state that it
 	// had, has a new name.
 	Joiner uint64
-	// Eager makes the head apply at once, before others have an entry.
+	// Eager makes the head apply at once, before others have an entry, while those
+	// that others do not have take no more than a few windows.
 	Eager bool
 	// Periodic members keep no log: their successors get snapshots, when Sync says
 	// so. It needs Eager.
@@ -130,6 +131,7 @@ type Replica[E any] struct {
 	asked     perdure.Epoch // the highest in which a predecessor greeted before its view was here
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
+	open      int    // bytes of the entries that are not committed, of an eager head
 	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
 
 	succ, join link
@@ -161,6 +163,11 @@ type weakened struct {
 	levels    bool // a joiner never counts
 }
 
+// leadWindows is how many windows of entries an eager head applies ahead of what is
+// committed. Its log has them all: without a bound, a follower that is slower than the
+// workers would let it grow for ever.
+const leadWindows = 4
+
 // Patience is how many ticks a successor that owes an answer is given before it is
 // greeted again: streams lose nothing, but a sender may have found one full.
 const Patience = 20
@@ -184,7 +191,7 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
 	r.log, r.free, r.first = r.log[:0], 0, pos+1
-	r.end, r.committed, r.given, r.told, r.begun = pos, pos, pos, pos, pos
+	r.end, r.committed, r.given, r.told, r.begun, r.open = pos, pos, pos, pos, pos, 0
 }
 
 // Epoch returns the epoch that the replica is in.
@@ -222,6 +229,7 @@ func (r *Replica[E]) Configure(c Config) {
 	r.cfg = c
 	if c.Epoch > old.Epoch {
 		r.begun, r.joined = r.end, false
+		r.count()
 		r.renew(&r.succ, !c.Tail && !c.Joining)
 	}
 	if c.Epoch > old.Epoch || c.Joiner != old.Joiner {
@@ -296,7 +304,29 @@ func (r *Replica[E]) Append(e E) uint64 {
 
 func (r *Replica[E]) add(e E) {
 	r.log = append(r.log, e)
-	r.end++
+	if r.end++; r.leads() {
+		r.open += r.size(e)
+	}
+}
+
+// leads reports whether the replica applies what is not committed.
+func (r *Replica[E]) leads() bool { return r.cfg.Eager && r.cfg.Head }
+
+// count counts the bytes that are not committed.
+func (r *Replica[E]) count() {
+	r.open = 0
+	for p := r.committed + 1; p <= r.end && r.leads(); p++ {
+		r.open += r.size(r.at(p))
+	}
+}
+
+// commit notes that all up to pos is committed.
+func (r *Replica[E]) commit(pos uint64) {
+	for ; r.committed < pos; r.committed++ {
+		if r.leads() {
+			r.open -= r.size(r.at(r.committed + 1))
+		}
+	}
 }
 
 // Step takes a message of a peer.
@@ -317,7 +347,8 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 		pos := min(m.Pos, r.end)
 		r.acknowledged(l, pos)
 		if from == Successor && pos > r.committed {
-			r.committed, l.idle = pos, 0
+			r.commit(pos)
+			l.idle = 0
 		}
 	}
 	r.advance()
@@ -459,10 +490,10 @@ func (r *Replica[E]) advance() {
 		if r.join.counts {
 			all = min(all, r.join.has)
 		}
-		r.committed = max(r.committed, all)
+		r.commit(all)
 	}
 	last := r.committed
-	if r.cfg.Eager && r.cfg.Head {
+	if r.leads() && r.open <= leadWindows*r.window {
 		last = r.end
 	}
 	keep := r.needed(last)

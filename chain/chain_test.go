@@ -97,6 +97,34 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A head that applies at once does so a few windows ahead of a follower that says
+// nothing, and no more: then it waits, and goes on when it hears.
+func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
+	const size, window = 8, 100
+	r := New(0, func(int) int { return size }, window)
+	r.Configure(Config{Epoch: 1, Head: true, Eager: true})
+	r.Step(Successor, Message[int]{Kind: Have, Epoch: 1})
+	const most = leadWindows * window / size
+	for i := range 10 * most {
+		r.Append(i)
+	}
+	if r.Applied() != most {
+		t.Errorf("it applied %d entries alone, want %d", r.Applied(), most)
+	}
+	r.Step(Successor, Message[int]{Kind: Committed, Epoch: 1, Pos: 9*most - 1})
+	if r.Applied() != 9*most-1 {
+		t.Errorf("it applied %d entries where %d are open, want %d", r.Applied(), most+1, 9*most-1)
+	}
+	r.Step(Successor, Message[int]{Kind: Committed, Epoch: 1, Pos: 9 * most})
+	if r.Applied() != 10*most {
+		t.Errorf("it applied %d of %d entries, with %d open", r.Applied(), 10*most, most)
+	}
+	r.Configure(Config{Epoch: 2, Head: true, Tail: true, Eager: true})
+	if r.Append(0); r.Committed() != 10*most+1 || r.open != 0 {
+		t.Errorf("alone it has %d committed, and %d bytes open", r.Committed(), r.open)
+	}
+}
+
 // What is committed everywhere is kept nowhere: neither in a log, whose buffer is
 // given up when it was large, nor in what is used again.
 func TestNothingIsKept(t *testing.T) {

@@ -266,8 +266,12 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 // fromServer acts on a frame of another server.
 func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	switch f.Kind {
-	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide, wire.KindEnd, wire.KindAddTable,
-		wire.KindBase, wire.KindPassCut, wire.KindLevel:
+	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide:
+		if f.Slot < 0 || int(f.Slot) >= len(sh.logged) {
+			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, len(sh.logged))
+		}
+		sh.fromPredecessor(c, f, &c.box)
+	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindPassCut, wire.KindLevel:
 		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindSnapshot:
 		return sh.piece(c, f)
@@ -284,9 +288,8 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
 		return
 	}
-	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) {
+	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) && sh.opens(c, f, &c.box) {
 		delete(c.opens, f.Shard)
-		sh.opens(c, f, &c.box)
 		return
 	}
 	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
@@ -295,20 +298,20 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 // opened goes on with those who waited for a life of a shard. It needs s.mu.
 func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
-		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name {
+		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
 			delete(c.opens, sh.id)
-			sh.opens(c, &wire.Frame{Header: h}, nil)
 		}
 	}
 }
 
-// opens takes an Open or a Follow.
-func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) {
+// opens takes an Open or a Follow, unless the shard is not restored yet and cannot say
+// what it has. For box see fromPredecessor.
+func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	if c.server {
-		sh.fromPredecessor(c, f, box)
-		return
+		return sh.fromPredecessor(c, f, box)
 	}
 	sh.subscribe(c, f.Flags&wire.FlagWrites != 0)
+	return true
 }
 
 // ackDelay is how long an acknowledgement that nobody waits for may be held

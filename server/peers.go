@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/chain"
@@ -40,6 +42,9 @@ func (p *peer) set(c *conn) {
 	p.out = c
 }
 
+// awayPause is when a server that has turned this one away is tried again.
+const awayPause = time.Second
+
 // peerAt returns the peer at an address, connecting to it if need be. It needs s.mu.
 func (s *Server) peerAt(addr string) *peer {
 	if p := s.peers[addr]; p != nil {
@@ -57,6 +62,9 @@ func (s *Server) peerAt(addr string) *peer {
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
+			if f.Kind != wire.KindHave && f.Kind != wire.KindCommitted {
+				return fmt.Errorf("unexpected frame of kind %d from a successor", f.Kind)
+			}
 			if sh := s.shard(f); sh != nil {
 				sh.fromSuccessor(p, f)
 			}
@@ -70,8 +78,16 @@ func (s *Server) peerAt(addr string) *peer {
 		Wait: p.box.flush,
 	}
 	s.wg.Go(func() {
-		if err := link.Run(ctx); ctx.Err() == nil {
+		for {
+			err := link.Run(ctx)
+			if ctx.Err() != nil {
+				return
+			}
 			s.cfg.Log.Warn("a server turns this one away", "addr", addr, "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(awayPause): // another process may listen there by then
+			}
 		}
 	})
 	return p

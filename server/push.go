@@ -78,7 +78,7 @@ func (sh *shard) makeSubs(lost bool) {
 			continue
 		}
 		o.subs = append(o.subs, consistency.NewSubscriptions(sh.job.Slots, p.First, p.Rows))
-		if m.Kind == perdure.VAP && o.seen == nil {
+		if m.Kind == perdure.VAP && o.seen == nil && sh.place.read() {
 			o.seen = consistency.NewVisibility(sh.intake.Applied(), sh.seq)
 			o.told = make([]perdure.Clock, sh.job.Slots)
 			for slot, c := range sh.acks {
@@ -143,7 +143,7 @@ func (sh *shard) subscribeTo(w *waitingGet) {
 	for _, id := range w.rows.IDs {
 		sub.Add(slot, id)
 	}
-	if sh.parts[w.rows.Table].Spec.Consistency.Kind == perdure.VAP {
+	if sh.parts[w.rows.Table].Spec.Consistency.Kind == perdure.VAP && sh.out.seen != nil {
 		sh.out.seen.Answered(slot, sh.seq)
 	}
 }

@@ -35,6 +35,15 @@ type place struct {
 	succ, join *peer // nil: nobody
 }
 
+// read reports whether rows of vap tables are read here: of no other replica is it
+// known, then, what slots can see.
+func (at *place) read() bool {
+	if at.config.Eager {
+		return at.config.Head
+	}
+	return at.config.Tail
+}
+
 // proposals are what the head has appended to the log because the view says so.
 type proposals struct {
 	tables          int
@@ -72,10 +81,10 @@ func (sh *shard) renew(n shardName) {
 func (sh *shard) follow(v *perdure.View, at place) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	sh.view, sh.place = v, at
 	if n := (shardName{v.Generation, at.config.Epoch}); n != sh.name {
 		sh.renew(n)
 	}
-	sh.view, sh.place = v, at
 	if sh.log == nil {
 		return // it is still being restored
 	}
@@ -128,8 +137,7 @@ func (sh *shard) carryOut() {
 	if sh.intake == nil {
 		return
 	}
-	sh.answerOpens()
-	if large && sh.s.parallel && !sh.due {
+	if large && sh.s.parallel && !sh.due && sh.ready && len(sh.opening) == 0 {
 		// Another core applies it, while this connection's next frames are received.
 		sh.due = true
 		sh.s.wg.Go(sh.catchUp)
@@ -139,6 +147,7 @@ func (sh *shard) carryOut() {
 		sh.pumped = true
 		sh.pump()
 	}
+	sh.answerOpens()
 }
 
 // take takes an entry that is to be applied, in its turn, and reports whether it
@@ -147,6 +156,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	f := &g.Entry.f
 	switch f.Kind {
 	case wire.KindUpdate:
+		sh.keepOrder(f.Slot)
 		body := sh.owned(g)
 		verdict := sh.intake.Offer(consistency.Part{
 			Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation,
@@ -167,8 +177,20 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	}
 	sh.applyAll() // so that every replica has applied the same when it hears of the fact
 	sh.takeFact(f)
+	sh.applyAll()
 	sh.s.notify() // somebody waits for it
 	return false
+}
+
+// keepOrder applies what may be applied before a slot's next update is taken. Where
+// clocks are not ticked, what can be applied at the same time is applied in the order
+// of slots: replicas take entries in batches of their own, and only the order of the
+// log is the same on all. It needs sh.mu.
+func (sh *shard) keepOrder(slot perdure.Slot) {
+	if slot != sh.taken && !sh.intake.TwoStep() {
+		sh.applyAll()
+	}
+	sh.taken = slot
 }
 
 // took follows up on what the intake made of an entry, and reports whether it
@@ -212,12 +234,21 @@ func (sh *shard) takeFact(f *wire.Frame) {
 		sh.setEnd(f.Clock)
 	case wire.KindAddTable:
 		var spec perdure.TableSpec
-		if sh.parsed(f, &spec) {
-			sh.addTable(spec)
+		if !sh.parsed(f, &spec) {
+			return
 		}
+		if err := spec.Validate(sh.job.Shards); err != nil {
+			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
+			return
+		}
+		sh.addTable(spec)
 	case wire.KindBase:
 		var a wire.Answer
-		if err := wire.ParseAnswer(f, &a); err != nil {
+		err := wire.ParseAnswer(f, &a)
+		if err == nil && len(a.Applied) != sh.job.Slots {
+			err = fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), sh.job.Slots)
+		}
+		if err != nil {
 			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
 			return
 		}
@@ -243,6 +274,7 @@ func (sh *shard) addTable(spec perdure.TableSpec) {
 	sh.parts = append(sh.parts, newPart(&sh.job, spec, perdure.TableID(len(sh.parts)), sh.id))
 	sh.intake.SetTwoStep(sh.job.TwoStep(sh.specs()))
 	sh.makeSubs(sh.fromBefore())
+	sh.followSlots() // nobody waits for slots that nobody speaks for
 }
 
 // specs returns what the shard's tables are.
@@ -367,13 +399,13 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	}
 }
 
-// fromPredecessor takes a message of the shard's predecessor. box is nil unless the
-// goroutine is the one that receives from c.
-func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) {
+// fromPredecessor takes a message of the shard's predecessor, unless the shard is not
+// restored yet. box is nil unless the goroutine is the one that receives from c.
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() {
-		return
+		return false
 	}
 	sh.box = box
 	defer func() { sh.box = nil }()
@@ -398,6 +430,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) {
 	if sh.log.Joined() != joined {
 		sh.s.notify()
 	}
+	return true
 }
 
 // fromSuccessor takes what a server to which entries go says.

@@ -153,7 +153,7 @@ func (s *Server) ended() {
 	for _, sh := range s.held() {
 		sh.mu.Lock()
 		if sh.ready {
-			sh.pump() // what another goroutine was to do
+			sh.applyAll() // what another goroutine was to do
 			s.cfg.Ended(sh.segment())
 		}
 		sh.mu.Unlock()

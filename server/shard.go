@@ -50,9 +50,10 @@ type shard struct {
 	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
 	spoke    []perdure.Incarnation // by slot: as of the last view
 	out      pushes
-	pumped   bool // what may be applied was, since it is ready
-	due      bool // a goroutine is on its way that will pump
-	large    bool // a large update was applied since the last acknowledgements
+	pumped   bool         // what may be applied was, since it is ready
+	taken    perdure.Slot // whose update was taken last
+	due      bool         // a goroutine is on its way that will pump
+	large    bool         // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
 	cut      perdure.Clock // the newest cut that is saved
 	synced   perdure.Clock // periods after which the others were brought up to date
@@ -194,8 +195,8 @@ func (sh *shard) applyAll() {
 	}
 }
 
-// apply changes the rows by an update. Its payloads were checked when they came;
-// only a sparse table may have become full since. It needs sh.mu.
+// apply changes the rows by an update. Its payloads were checked when they came to the
+// head; only a sparse table may have become full since. It needs sh.mu.
 func (sh *shard) apply(u *consistency.Update) {
 	size := 0
 	var rows *newest
@@ -206,14 +207,14 @@ func (sh *shard) apply(u *consistency.Update) {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
-			if rows != nil {
+			if rows != nil && sh.fits(&b.Block, u) {
 				rows.add(&b.Block, sh.parts[b.Table].Spec.Dim)
-				continue
+			} else if rows == nil {
+				sh.applyBlock(&b.Block, u)
 			}
-			sh.applyBlock(&b.Block, u)
 		}
 		if b.Err() != nil {
-			panic(fmt.Sprintf("server: an update that was checked cannot be read: %v", b.Err()))
+			sh.cannotApply(u, b.Err())
 		}
 		if b.State != nil {
 			sh.states[u.Slot] = slices.Clone(b.State)
@@ -235,10 +236,29 @@ func (sh *shard) apply(u *consistency.Update) {
 	sh.intake.Free(u)
 }
 
+// cannotApply ends a server that would go on without what others have applied.
+func (sh *shard) cannotApply(u *consistency.Update, err error) {
+	sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
+}
+
+// fits reports whether a block is of a table that there is, with as many values as its
+// rows have. It needs sh.mu.
+func (sh *shard) fits(b *wire.Block, u *consistency.Update) bool {
+	if int(b.Table) >= len(sh.parts) || len(b.Values) != b.Count*sh.parts[b.Table].Spec.Dim {
+		sh.cannotApply(u, fmt.Errorf("%w: %d values for %d rows of table %d of %d", wire.ErrPayload, len(b.Values), b.Count, b.Table, len(sh.parts)))
+		return false
+	}
+	return true
+}
+
 // applyBlock needs sh.mu.
 func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
+	if !sh.fits(b, u) {
+		return
+	}
 	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
-		sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
+		sh.cannotApply(u, err)
+		return
 	}
 	if !sh.s.cfg.Weakened.Pushes {
 		by := perdure.NoSlot
@@ -358,6 +378,7 @@ func (sh *shard) subscribe(c *conn, writes bool) {
 		o.pos = sh.log.End()
 	}
 	sh.opening = append(sh.opening, o)
+	sh.applyDue()
 	sh.answerOpens()
 }
 

@@ -284,7 +284,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 func (sh *shard) expected(c *conn, f *wire.Frame) (*incoming, []byte, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.log == nil || sh.retired() || sh.place.config.Head {
+	if sh.log == nil || sh.retired() || sh.place.config.Head || sh.name != name(&f.Header) {
 		return nil, nil, errNotWanted
 	}
 	in := sh.incoming
@@ -325,6 +325,7 @@ func (sh *shard) receive(in *incoming) {
 	sh.out = sh.newPushes()
 	sh.renewed = true
 	sh.makeSubs(true)
+	sh.applyAll() // what its sender had left to another goroutine
 	sh.log.Restored(in.pos)
 	sh.carryOut()
 	sh.s.notify()
