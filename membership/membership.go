@@ -290,7 +290,8 @@ const maxServers = 4096
 // a slot whose process has been out of touch for a third of the patience: a
 // worker that nobody watches, which a fresh one replaces. The old one, should it
 // come back, is fenced. For a server there is always one, unless one is missing, or
-// may be: it is waited for until it is clear whether its place is free.
+// may be: it is waited for until it is clear whether its place is free; of one that may
+// have the last rows of a shard, it is not.
 func (c *Core) free(k Kind, process string) int {
 	vacant, lost := -1, -1
 	for i := range c.size(k) {
@@ -298,7 +299,7 @@ func (c *Core) free(k Kind, process string) int {
 		if p.Process == process {
 			return i
 		}
-		if vacant < 0 && (p.Process == "" || o.gone) {
+		if awaited := k == Server && o.assumed && c.facts.Job.Recovery.Copies() > 1 && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
 			vacant = i
 		}
 		if lost < 0 && k == Worker && !o.connected && c.tick-o.heardTick > c.patience/3 {

@@ -252,11 +252,22 @@ func (sh *shard) takeFact(f *wire.Frame) {
 			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
 			return
 		}
-		sh.intake.Raise(a.Applied)
+		sh.raise(a.Applied)
 	case wire.KindPassCut:
 		var seg perdure.Segment
 		if sh.parsed(f, &seg) {
 			sh.passCut(seg)
+		}
+	}
+}
+
+// raise takes over a base: what the rows lack of it is lost. It needs sh.mu.
+func (sh *shard) raise(base []perdure.Clock) {
+	before := slices.Clone(sh.intake.Applied())
+	sh.intake.Raise(base)
+	for slot, n := range sh.intake.Applied() {
+		if n > before[slot] && sh.out.seen != nil {
+			sh.out.seen.Applied(perdure.Slot(slot), n-1, sh.seq) // nobody can see less of it
 		}
 	}
 }

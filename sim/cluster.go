@@ -252,7 +252,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log,
+		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
 	})
