@@ -270,9 +270,9 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		if f.Slot < 0 || int(f.Slot) >= len(sh.logged) {
 			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, len(sh.logged))
 		}
-		sh.fromPredecessor(c, f)
+		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindPassCut, wire.KindLevel:
-		sh.fromPredecessor(c, f)
+		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindSnapshot:
 		return sh.piece(c, f)
 	default:
@@ -288,7 +288,7 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
 		return
 	}
-	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) && sh.opens(c, f) {
+	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) && sh.opens(c, f, &c.box) {
 		delete(c.opens, f.Shard)
 		return
 	}
@@ -298,17 +298,17 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 // opened goes on with those who waited for a life of a shard. It needs s.mu.
 func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
-		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}) {
+		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
 			delete(c.opens, sh.id)
 		}
 	}
 }
 
 // opens takes an Open or a Follow, unless the shard is not restored yet and cannot say
-// what it has.
-func (sh *shard) opens(c *conn, f *wire.Frame) (taken bool) {
+// what it has. The outbox is of the goroutine that calls, nil if it has none.
+func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	if c.server {
-		return sh.fromPredecessor(c, f)
+		return sh.fromPredecessor(c, f, box)
 	}
 	sh.subscribe(c, f.Flags&wire.FlagWrites != 0)
 	return true

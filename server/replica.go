@@ -400,13 +400,13 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 
 // fromPredecessor takes a message of the shard's predecessor, unless the shard is not
 // restored yet.
-func (sh *shard) fromPredecessor(c *conn, f *wire.Frame) (taken bool) {
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() {
 		return false
 	}
-	sh.box = &c.box
+	sh.box = box
 	defer func() { sh.box = nil }()
 	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
