@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,6 +27,7 @@ type fleet struct {
 	ctx  context.Context
 	net  *transport.Memory
 	job  perdure.JobSpec
+	disk disk.FS
 	wg   sync.WaitGroup
 	view perdure.View // changed by the test's goroutine only, with mu held
 
@@ -46,7 +48,7 @@ func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fl
 		f := &fleet{
 			T: t, ctx: ctx, net: transport.NewMemory(1, transport.MemoryOptions{}),
 			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: 1},
-			told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
+			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
 			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
 		}
 		t.Cleanup(func() { cancel(); f.wg.Wait() })
@@ -120,7 +122,7 @@ func (f *fleet) start(i int) {
 	f.wg.Go(func() {
 		err := server.Run(ctx, server.Config{
 			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1", Coordinator: "coordinator/1",
-			Disk: disk.NewMemory(), Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Disk: f.disk, CheckpointDir: "checkpoint", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Ended: func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg },
 		})
 		f.mu.Lock()
@@ -219,11 +221,16 @@ func (f *fleet) end(servers ...int) (held []string) {
 		if seg == nil {
 			f.Fatalf("server %d held nothing when it ended: %v", i, f.errs[i])
 		}
-		ref, err := checkpoint.WriteSegment(disk.NewMemory(), "", seg)
+		at := disk.NewMemory()
+		ref, err := checkpoint.WriteSegment(at, "", seg)
 		if err != nil {
 			f.Fatal(err)
 		}
-		held = append(held, fmt.Sprintf("applied %v, seq %d, %d bytes, CRC %08x, states %q", seg.Applied, seg.Seq, ref.Bytes, ref.CRC, seg.States))
+		file, err := at.ReadFile(ref.File)
+		if err != nil {
+			f.Fatal(err)
+		}
+		held = append(held, fmt.Sprintf("applied %v, seq %d, states %q, a segment %x", seg.Applied, seg.Seq, seg.States, sha256.Sum256(file)))
 	}
 	return held
 }
