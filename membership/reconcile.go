@@ -99,6 +99,9 @@ func (c *Core) replaceLost(lost []int) bool {
 		if p, o := &c.facts.Servers[server], &c.servers[server]; p.Left || o.gone {
 			server = placement.Choose(c.layout, nil, -1)
 		}
+		if server < 0 && !c.facts.Job.NoReplace {
+			return false // those that were told to end have gone; others come
+		}
 		if server < 0 {
 			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
 			return false

@@ -410,6 +410,15 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	}
 }
 
+// epochOf returns the epoch that another server's message is of: the present one,
+// whatever it says, where that is weakened.
+func (sh *shard) epochOf(f *wire.Frame) perdure.Epoch {
+	if sh.s.cfg.WeakenedGenerations {
+		return sh.name.epoch
+	}
+	return f.Epoch
+}
+
 // fromPredecessor takes a message of the shard's predecessor, unless the shard is not
 // restored yet. box is nil unless the goroutine is the one that receives from c.
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken bool) {
@@ -420,7 +429,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	}
 	sh.box = box
 	defer func() { sh.box = nil }()
-	m := chain.Message[entry]{Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock)}
+	m := chain.Message[entry]{Epoch: sh.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
 	case wire.KindFollow:
 		m.Kind, sh.pred = chain.Follow, c
@@ -454,7 +463,7 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.box = &p.box
 	defer func() { sh.box = nil }()
 	m := chain.Message[entry]{
-		Kind: chain.Have, Epoch: f.Epoch, Pos: f.Request, Joiner: uint64(f.Clock), None: f.Flags&wire.FlagNone != 0,
+		Kind: chain.Have, Epoch: sh.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock), None: f.Flags&wire.FlagNone != 0,
 	}
 	if f.Kind == wire.KindCommitted {
 		m.Kind = chain.Committed

@@ -26,8 +26,8 @@ import (
 //
 // Where rows may be lost, a clock's weight is another power of two: so a row tells
 // which of p's clocks it contains, each once. What a read lacks although its model
-// promised it, or although an earlier read had it, must be lost: no row has it at the
-// end. And what no row has is what the registry counts as lost.
+// promised it must be lost: no row has it at the end. (What only an earlier read had may
+// come again.) And what no row has is what the registry counts as lost.
 type History struct {
 	job   perdure.JobSpec
 	spec  perdure.TableSpec
@@ -277,9 +277,6 @@ func (h *History) begin(slot int, clock perdure.Clock, g perdure.Generation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started[slot][clock] = max(h.started[slot][clock], g)
-	for row := range h.lacked {
-		h.lacked[row][slot] &^= 1 << clock // if it was lost, it is done again
-	}
 }
 
 // check judges one row that was read at a clock; own is how many of the
@@ -365,9 +362,9 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	if early := set &^ below(most); early != 0 {
 		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
 	}
-	promised |= uint64(r.seen[row][p])
-	h.lacked[row][p] |= promised &^ set
-	r.seen[row][p] = perdure.Clock(set) // a set here, not a number
+	if h.job.Recovery.Eager() { // else nobody may know any more what there was, and it is done again
+		h.lacked[row][p] |= promised &^ set
+	}
 	return nil
 }
 

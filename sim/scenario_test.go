@@ -53,6 +53,9 @@ func (s scenario) String() string {
 		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.freezes, s.parts)
 }
 
+// drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
+type drawing func(seed uint64) (scenario, *rand.Rand)
+
 // draw makes a scenario of checkpoints from a seed.
 func draw(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawJob(seed)
@@ -115,7 +118,8 @@ func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
 	s.job.Recovery.Async = true
 	if seed%5 == 0 {
-		s.job.Recovery, s.pairs, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, 0, false
+		s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
+		s.pairs, s.joins = 0, 0 // who comes as well may take a place of which another's next process is awaited
 	}
 	return s, rng
 }
