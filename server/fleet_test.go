@@ -96,7 +96,11 @@ func (f *fleet) accept(l transport.Listener, serve func(c transport.Conn, hello 
 func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	f.mu.Lock()
 	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}), wire.Control(wire.KindView, f.view))
-	f.told[hello.Index] = c
+	key := hello.Index
+	if hello.Role == wire.RoleWorker {
+		key += 100
+	}
+	f.told[key] = c
 	f.mu.Unlock()
 	for {
 		var got wire.Frame
@@ -104,7 +108,7 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 		if c.Recv(&got) != nil {
 			return
 		}
-		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &st) == nil {
+		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &st) == nil && st.Server != nil {
 			f.mu.Lock()
 			f.status[hello.Index] = *st.Server
 			f.mu.Unlock()

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
 )
 
 // A head that nobody of its chain hears any more acknowledges nothing, and shows nothing,
@@ -96,6 +98,79 @@ func TestEveryReplicaAnswersReads(t *testing.T) {
 		f.pass(3 * time.Second)
 		if rs[0].count(wire.KindRows) != before+1 || rs[0].last(wire.KindRows).Clock != 1 {
 			t.Errorf("the read that waited was answered with %+v", rs[0].last(wire.KindRows))
+		}
+	})
+}
+
+// A replica that was frozen, and wakes with old rows in an old epoch, says of what clock
+// they are, and answers nothing that asks for more. A reader that knows no better waits
+// rather than break its bound; one that has read newer rows elsewhere never goes back.
+func TestReplicaThatWakes(t *testing.T) {
+	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
+		f.chain(0, 1, 2)
+		f.table(dense())
+		reader, err := worker.Dial(f.ctx, worker.Config{Network: f.net.Host("reader"), Coordinator: "coordinator/1", Slot: 1, Process: "reader"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		table, err := reader.Table(f.ctx, f.view.Tables[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := func(wait time.Duration) (float32, bool) {
+			ctx, cancel := context.WithTimeout(f.ctx, wait)
+			defer cancel()
+			got := make([]float32, 1)
+			table.Forget()
+			err := table.GetRun(ctx, 0, got)
+			return got[0], err == nil
+		}
+		writer := f.works(0, 0)
+		writer.say(wire.KindUpdate, 0, add(1))
+		if _, err := reader.Clock(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := value(time.Second); !ok || v != 1 {
+			t.Fatalf("the reader has %v, %t; want 1", v, ok)
+		}
+		f.pass(100 * time.Millisecond) // until both slots' first clock is everywhere
+		for _, other := range []string{host(0), host(2), "coordinator"} {
+			f.net.Cut(host(1), other, false)
+		}
+		f.net.Cut("reader", "coordinator", false) // nor does the reader know
+		f.chain(0, 2)
+		writer = f.works(0, 0)
+		writer.say(wire.KindUpdate, 1, add(10))
+		writer.say(wire.KindUpdate, 2, add(100))
+
+		woken := f.speak(1, wire.Hello{Role: wire.RoleObserver, Index: 7})
+		woken.slot = perdure.NoSlot
+		old := func(h *wire.Header) { h.Epoch = 1 }
+		woken.say(wire.KindOpen, 0, nil, old)
+		woken.say(wire.KindGet, 1, wire.AppendRows(nil, &wire.Rows{Count: 1}), old)
+		if rows := woken.last(wire.KindRows); rows == nil || rows.Clock != 1 {
+			t.Errorf("the woken replica answers %+v, want rows of clock 1", rows)
+		}
+		woken.say(wire.KindGet, 2, wire.AppendRows(nil, &wire.Rows{Count: 1}), old)
+		if n := woken.count(wire.KindRows); n != 1 {
+			t.Errorf("the woken replica answers for a clock that it does not have: %+v", woken.last(wire.KindRows))
+		}
+		f.net.Heal("reader", "coordinator")
+		f.pass(time.Second)
+		if _, err := reader.Clock(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := value(5 * time.Second); !ok || v != 111 {
+			t.Fatalf("the reader has %v, %t; want 111, from who has it", v, ok)
+		}
+		for _, other := range []string{host(0), host(2), "coordinator"} {
+			f.net.Heal(host(1), other)
+		}
+		for range 20 {
+			if v, ok := value(5 * time.Second); !ok || v != 111 {
+				t.Fatalf("the reader, who had 111, has %v, %t", v, ok)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -45,28 +46,37 @@ func once(ws []*speaker, clock perdure.Clock, payload []byte) {
 	}
 }
 
-// Each part of a shard's state goes with its snapshot: whatever happened before it, and
-// goes on after it, the one who joined is, byte for byte, as the one it joined.
-func TestSnapshotHasEverything(t *testing.T) {
-	part := func(i uint16) func(*wire.Header) { return func(h *wire.Header) { h.Part, h.Parts = i, 2 } }
-	ticked := func(h *wire.Header) { h.Flags |= wire.FlagTicked }
-	repeats := func(h *wire.Header) { h.Flags |= wire.FlagRepeats }
-	tick := func(ws []*speaker, clock perdure.Clock) {
-		for _, w := range ws {
-			w.say(wire.KindTick, clock, nil)
+// snapshotCase is what happens before and after a snapshot.
+type snapshotCase struct {
+	before, after func(f *fleet, ws []*speaker)
+	applied       perdure.Clock // of slot 0, in the end
+}
+
+func partOf(i uint16) func(*wire.Header) {
+	return func(h *wire.Header) { h.Part, h.Parts = i, 2 }
+}
+
+func ticked(h *wire.Header) { h.Flags |= wire.FlagTicked }
+
+func repeats(h *wire.Header) { h.Flags |= wire.FlagRepeats }
+
+func tickAll(ws []*speaker, clock perdure.Clock) {
+	for _, w := range ws {
+		w.say(wire.KindTick, clock, nil)
+	}
+}
+
+func clocks(from, to perdure.Clock, payload []byte) func(*fleet, []*speaker) {
+	return func(_ *fleet, ws []*speaker) {
+		for clock := from; clock < to; clock++ {
+			once(ws, clock, payload)
 		}
 	}
-	clocks := func(from, to perdure.Clock, payload []byte) func(*fleet, []*speaker) {
-		return func(_ *fleet, ws []*speaker) {
-			for clock := from; clock < to; clock++ {
-				once(ws, clock, payload)
-			}
-		}
-	}
-	for name, c := range map[string]struct {
-		before, after func(f *fleet, ws []*speaker)
-		applied       perdure.Clock // of slot 0, in the end
-	}{
+}
+
+func snapshotCases() map[string]snapshotCase {
+	all := pendingCases()
+	maps.Copy(all, map[string]snapshotCase{
 		"rows":        {clocks(0, 2, add(1.5)), clocks(2, 3, add(2)), 3},
 		"a rule":      {clocks(0, 2, block(1, false, 1, 3)), clocks(2, 4, block(1, false, 1, 5)), 4},
 		"sparse rows": {clocks(0, 2, block(2, true, 1<<50, 3)), clocks(2, 3, block(2, true, 1<<51, 5)), 3},
@@ -79,27 +89,34 @@ func TestSnapshotHasEverything(t *testing.T) {
 			once(ws, 1, block(2, true, 1<<51, 3))
 		}, clocks(2, 4, block(2, true, 7, 1)), 4},
 		"saved state": {clocks(0, 1, wire.AppendStateBlock(add(1), []byte("saved"))), clocks(1, 2, add(1)), 2},
+	})
+	return all
+}
+
+// pendingCases are of what is not applied yet, or will not be.
+func pendingCases() map[string]snapshotCase {
+	return map[string]snapshotCase{
 		"a staged update": {func(_ *fleet, ws []*speaker) {
 			ws[0].say(wire.KindUpdate, 0, wire.AppendStateBlock(add(3), []byte("staged")))
 			ws[1].say(wire.KindUpdate, 0, add(4))
-		}, func(_ *fleet, ws []*speaker) { tick(ws, 0) }, 1},
+		}, func(_ *fleet, ws []*speaker) { tickAll(ws, 0) }, 1},
 		"a ticked update": {func(_ *fleet, ws []*speaker) {
 			ws[0].say(wire.KindUpdate, 0, add(3))
 			ws[0].say(wire.KindTick, 0, nil)
 			ws[0].say(wire.KindUpdate, 1, add(5), ticked)
 		}, func(_ *fleet, ws []*speaker) { ws[1].say(wire.KindUpdate, 0, add(4), ticked) }, 1},
 		"part of an update": {func(_ *fleet, ws []*speaker) {
-			ws[0].say(wire.KindUpdate, 0, add(3), part(1))
-			ws[1].say(wire.KindUpdate, 0, add(5), part(0), ticked)
+			ws[0].say(wire.KindUpdate, 0, add(3), partOf(1))
+			ws[1].say(wire.KindUpdate, 0, add(5), partOf(0), ticked)
 		}, func(_ *fleet, ws []*speaker) {
-			ws[0].say(wire.KindUpdate, 0, add(4), part(0))
-			ws[1].say(wire.KindUpdate, 0, add(6), part(1))
-			tick(ws[:1], 0)
+			ws[0].say(wire.KindUpdate, 0, add(4), partOf(0))
+			ws[1].say(wire.KindUpdate, 0, add(6), partOf(1))
+			tickAll(ws[:1], 0)
 		}, 1},
 		"rows named twice": {func(_ *fleet, ws []*speaker) {
 			ws[0].say(wire.KindUpdate, 0, append(add(1), add(3)...), repeats)
 			ws[1].say(wire.KindUpdate, 0, add(4))
-		}, func(_ *fleet, ws []*speaker) { tick(ws, 0) }, 1},
+		}, func(_ *fleet, ws []*speaker) { tickAll(ws, 0) }, 1},
 		"the job's end": {func(f *fleet, ws []*speaker) {
 			f.say(func(v *perdure.View, _ *perdure.ShardView) { v.End = 1 })
 		}, clocks(0, 2, add(1)), 1},
@@ -121,7 +138,13 @@ func TestSnapshotHasEverything(t *testing.T) {
 			ws[0].say(wire.KindUpdate, 0, add(3))
 			f.say(func(v *perdure.View, _ *perdure.ShardView) { v.Slots[0] = perdure.SlotView{Incarnation: 3} })
 		}, func(*fleet, []*speaker) {}, 0},
-	} {
+	}
+}
+
+// Each part of a shard's state goes with its snapshot: whatever happened before it, and
+// goes on after it, the one who joined is, byte for byte, as the one it joined.
+func TestSnapshotHasEverything(t *testing.T) {
+	for name, c := range snapshotCases() {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, "bsp", "chain:2", 2, 2, func(f *fleet) {
 				f.chain(0)
