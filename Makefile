@@ -68,7 +68,7 @@ soak: ## train for TIME=10m, and see that no process grows
 
 .PHONY: sim
 sim: ## run the whole cluster in virtual time, SEEDS=1000 times
-	$(GO) test ./sim -run 'TestSeeds|TestChains' -count 1 -timeout 0 -sim.seeds=$(SEEDS)
+	$(GO) test ./sim -run 'TestSeeds|TestChains|TestLossy|TestSplits' -count 1 -timeout 0 -sim.seeds=$(SEEDS)
 
 .PHONY: bench
 bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then perdure bench; keep both in RESULTS=docs/bench/DATE.md

@@ -166,7 +166,10 @@ func (c *Cluster) start(host string) {
 
 // over deals with a process that has ended by itself, as its parent does.
 func (c *Cluster) over(p *process, err error) {
+	var v *Violation
 	switch {
+	case errors.As(err, &v) && v.Speaker && !c.speaks(p):
+		c.Kill(p.host, 0)
 	case errors.Is(err, perdure.ErrFenced):
 		c.Kill(p.host, 0)
 	case errors.Is(err, syscall.ENOSPC) && p.role == wire.RoleCoordinator:
@@ -176,6 +179,12 @@ func (c *Cluster) over(p *process, err error) {
 	case err != nil && !errors.Is(err, perdure.ErrStopped):
 		c.stop(fmt.Errorf("%s: %w", p.name, err))
 	}
+}
+
+// speaks reports whether the registry says that a worker speaks for its slot.
+func (c *Cluster) speaks(p *process) bool {
+	facts, err := c.Facts()
+	return err != nil || facts.Slots[p.index].Process == p.name
 }
 
 // newcomer is the name of a host whose server has no place of its own.

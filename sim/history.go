@@ -86,7 +86,12 @@ func NewHistory(job perdure.JobSpec, loses bool) *History {
 }
 
 // Violation is a promise that was not kept.
-type Violation struct{ What string }
+type Violation struct {
+	What string
+	// Speaker says that it was promised only to who speaks for a slot: others do not
+	// wait for a process that was given up, and does not know it yet.
+	Speaker bool
+}
 
 func (v *Violation) Error() string { return "sim: promise broken: " + v.What }
 
@@ -458,7 +463,8 @@ func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 		return nil
 	}
 	if sum, most := weights(sent.clocks)-weights(n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
-		return violated("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g", what, n, sent.clocks, sum, m, most)
+		return &Violation{Speaker: true, What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
+			what, n, sent.clocks, sum, m, most)}
 	}
 	return nil
 }

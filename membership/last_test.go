@@ -1,0 +1,73 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// threeServers is a job of three shards on three servers, each shard on two of them:
+// every two servers share one.
+func threeServers(t *testing.T) Facts {
+	t.Helper()
+	job := perdure.JobSpec{
+		ID: "last", Slots: 1, Servers: 3, Shards: 3, Clocks: 9,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+	}
+	c := New(Begin(job, 1, 0, nil), 15)
+	for i := range job.Servers {
+		come(t, c, i, process(i), Granted)
+	}
+	facts := c.Ready().Facts
+	if facts == nil {
+		t.Fatal("three servers have come, and nothing is to be recorded")
+	}
+	for i := range facts.View.Shards {
+		if sv := &facts.View.Shards[i]; sv.Replicas() != 2 {
+			t.Fatalf("shard %d has %d replicas", i, sv.Replicas())
+		}
+	}
+	return *facts
+}
+
+func process(server int) string { return fmt.Sprintf("process %d", server) }
+
+func come(t *testing.T, c *Core, server int, process string, want Verdict) {
+	t.Helper()
+	if _, _, got := c.Join(Server, server, Newcomer{Process: process, Addr: process}); got != want {
+		t.Fatalf("%s asks for server:%d: verdict %d, want %d", process, server, got, want)
+	}
+}
+
+// A coordinator that has come back does not know who lives: a server's place is not
+// given away while its process may have the last rows of a shard.
+func TestPlaceOfLast(t *testing.T) {
+	c := New(threeServers(t), 15)
+	come(t, c, 2, "another", Taken)
+	come(t, c, 0, process(0), Granted)
+	come(t, c, 2, "another", Taken) // its shard with server:1 may be nowhere else
+	come(t, c, 1, process(1), Granted)
+	come(t, c, 2, "another", Granted)
+}
+
+// Of two servers that share a shard, and are silent, neither is killed, though each is
+// dropped from the shard that it shares with one that lives; nor does a newcomer get
+// the place of one of them.
+func TestLastIsNotKilled(t *testing.T) {
+	c := New(threeServers(t), 15)
+	come(t, c, 1, process(1), Granted)
+	for range 40 {
+		c.Tick()
+		c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	}
+	r := c.Ready()
+	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Kind == "dropped" }) {
+		t.Error("nobody was dropped: there is nothing to test")
+	}
+	if len(r.Kills) > 0 {
+		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
+	}
+	come(t, c, -1, "another", Taken)
+}
