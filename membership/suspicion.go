@@ -77,7 +77,7 @@ func (c *Core) Tick() {
 		var suspects []int
 		for i := range c.size(k) {
 			p, o := c.place(k, i)
-			if p.Process == "" || p.Left || o.gone || o.suspect || c.tick-o.heardTick < o.pulse.allows(c.patience) {
+			if p.Process == "" || o.gone || o.suspect || k == Server && p.Left && len(c.held[i]) == 0 || c.tick-o.heardTick < o.pulse.allows(c.patience) {
 				continue
 			}
 			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
