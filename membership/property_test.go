@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -206,7 +207,7 @@ func (c *cluster) wellness(rounds int) {
 			if k == Server {
 				c.process(k, index).silent = false
 			}
-			if k == Worker || !c.saved.Servers[index].Left {
+			if k == Worker || !c.saved.Servers[index].Left || !c.job.NoReplace && c.deserted() {
 				c.start(k, index)
 			}
 			if p := c.process(k, index); p.up && !p.silent && !p.connected {
@@ -227,6 +228,11 @@ func (c *cluster) wellness(rounds int) {
 		c.core.Tick()
 		c.flush()
 	}
+}
+
+// deserted reports whether no server is left.
+func (c *cluster) deserted() bool {
+	return !slices.ContainsFunc(c.servers, func(s *fakeServer) bool { return s.up })
 }
 
 // calm checks that with all processes up and honest the job is served, goes on
