@@ -126,7 +126,7 @@ func (sh *shard) carryOut() {
 		}
 		for to, p := range []*peer{chain.Successor: sh.place.succ, chain.Joiner: sh.place.join} {
 			if r.Snapshot[to] && p != nil {
-				sh.copyTo(p, chain.Peer(to))
+				sh.copyTo(p)
 			}
 		}
 		applied = applied || len(r.Apply) > 0
@@ -378,10 +378,6 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	f := sh.frame(wire.KindFollow)
 	f.Clock = perdure.Clock(m.Joiner)
 	switch m.Kind {
-	case chain.Follow:
-		if m.To == chain.Joiner {
-			f.Flags = wire.FlagJoin
-		}
 	case chain.Have:
 		f.Kind = wire.KindHave
 		if m.None {

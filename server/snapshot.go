@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/chain"
 	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/table"
@@ -50,7 +49,6 @@ func (sh *shard) snapshot(room []table.Image) *snapshot {
 		}
 		state.Tables[i].Image = state.Tables[i].Image.Clone(to)
 	}
-	state.Cut = max(0, state.Cut)
 	return &snapshot{
 		name: sh.name, pos: sh.log.Applied(), state: state,
 		head: snapshotHead{Cut: sh.cut, End: sh.end, Segments: append([]perdure.Segment(nil), sh.segments...), Intake: sh.intake.State()},
@@ -62,7 +60,7 @@ const copyPause = 100 * time.Millisecond
 
 // copyTo sends a peer a snapshot, in a goroutine of its own, one after the other. It
 // needs sh.mu.
-func (sh *shard) copyTo(p *peer, to chain.Peer) {
+func (sh *shard) copyTo(p *peer) {
 	name := sh.name
 	sh.s.wg.Go(func() {
 		select {

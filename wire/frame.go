@@ -95,7 +95,7 @@ const (
 
 	// Between the members of a shard's chain. A log entry is an Update, a Tick or one
 	// of the kinds from KindFence on; its request is its position in the shard's log.
-	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends; FlagJoin. Of a joiner clock, in these five kinds, is its Since
+	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends. Of a joiner clock, in these five kinds, is its Since
 	KindHave      Kind = 33 // successor → predecessor: I have all entries up to position request; FlagNone: I have nothing, send a snapshot
 	KindCommitted Kind = 34 // successor → predecessor: the tail has all entries up to position request
 	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request; FlagLast
@@ -126,8 +126,6 @@ const (
 	// FlagWrites says, of an Open, that only updates will be sent, and nothing is
 	// to be acknowledged here.
 	FlagWrites uint16 = 1 << 6
-	// FlagJoin says, of a Follow, that the successor is no member of the chain yet.
-	FlagJoin uint16 = 1 << 7
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

@@ -214,7 +214,7 @@ func dataSamples() []sample {
 		data("saw", KindSaw, 0, nil, "", raw),
 		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
 		data("open-writes", KindOpen, FlagWrites, nil, "", raw),
-		data("follow", KindFollow, FlagJoin, nil, "", raw),
+		data("follow", KindFollow, 0, nil, "", raw),
 		data("have", KindHave, FlagNone, nil, "", raw),
 		data("committed", KindCommitted, 0, nil, "", raw),
 		data("snapshot", KindSnapshot, FlagLast, []byte("piece"), "piece", raw),
