@@ -142,6 +142,15 @@ type View struct {
 	Slots      []SlotView  `json:"slots"`
 }
 
+// Clone returns a copy whose lists of tables, shards and slots are its own. What a
+// shard's entry refers to (followers, base) is shared: it is never changed in
+// place.
+func (v *View) Clone() View {
+	w := *v
+	w.Tables, w.Shards, w.Slots = slices.Clone(v.Tables), slices.Clone(v.Shards), slices.Clone(v.Slots)
+	return w
+}
+
 // Holder is a server that holds a replica of a shard.
 type Holder struct {
 	Server      int         `json:"server"`      // -1: nobody

@@ -199,7 +199,7 @@ func (c *Core) Ready() Ready {
 func (f *Facts) clone() Facts {
 	g := *f
 	g.Servers, g.Slots, g.ShardLost = slices.Clone(f.Servers), slices.Clone(f.Slots), slices.Clone(f.ShardLost)
-	g.View.Tables, g.View.Shards, g.View.Slots = slices.Clone(f.View.Tables), slices.Clone(f.View.Shards), slices.Clone(f.View.Slots)
+	g.View = f.View.Clone()
 	return g
 }
 

@@ -315,10 +315,13 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.job, c.incarnation, c.welcomed, c.coordinator = w.Job, w.Incarnation, true, conn
-	if !c.cfg.Observer {
-		c.slot = perdure.Slot(w.Index)
+	if !c.welcomed { // the first one says it for good: the program reads these without a lock
+		c.job = w.Job
+		if !c.cfg.Observer {
+			c.slot = perdure.Slot(w.Index)
+		}
 	}
+	c.incarnation, c.welcomed, c.coordinator = w.Incarnation, true, conn
 	unsent := c.reports
 	c.reports = nil
 	if len(unsent) > 0 {

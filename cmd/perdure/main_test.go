@@ -137,7 +137,21 @@ func trained(t testing.TB, args ...string) (s rundir.Summary, dir string) {
 	if code != 0 {
 		t.Fatalf("perdure %s: exit code %d\n%s%s%s", strings.Join(args, " "), code, out, errs, logs(dir))
 	}
+	checkRaces(t, dir)
 	return summary(t, dir), dir
+}
+
+// checkRaces fails where the race detector has found something in a process of a
+// job: its report is in the process's log, and the job may have succeeded.
+func checkRaces(t testing.TB, dir string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "logs", "*")) // the pattern is right
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // what cannot be read holds no report
+		if _, report, found := strings.Cut(string(text), "WARNING: DATA RACE\n"); found {
+			t.Errorf("%s: data race\n%s", filepath.Base(f), report[:min(6000, len(report))])
+		}
+	}
 }
 
 func summary(t testing.TB, dir string) (s rundir.Summary) {

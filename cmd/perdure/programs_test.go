@@ -120,6 +120,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.close())
+		checkRaces(t, dir)
 		if t.Failed() {
 			t.Log(logs(dir))
 		}

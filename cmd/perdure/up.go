@@ -263,7 +263,7 @@ func processState(s string) control.ProcessState {
 }
 
 func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View })
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View.Clone() })
 	return v, err
 }
 
