@@ -18,6 +18,8 @@ type tally struct {
 	mu         sync.Mutex // guards what follows
 	started    time.Time
 	progress   wire.Progress
+	whole      bool                  // the job was complete once
+	updatesIn  int64                 // as of then; later a shard's chain may be changing, and not say
 	workers    map[string]workerWord // by process
 	trainLoss  *float64
 	testLoss   *float64
@@ -105,6 +107,9 @@ func (j *localJob) onProgress(p wire.Progress) {
 	}
 	if p.Generation == j.progress.Generation { // a new coordinator knows it only once all have reported
 		p.Clock = max(p.Clock, j.progress.Clock)
+	}
+	if j.whole = j.whole || p.Complete; p.Complete || !j.whole {
+		j.updatesIn = p.UpdatesIn
 	}
 	j.progress = p
 	j.progress.Places = places
@@ -198,7 +203,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	w := j.totals()
 	// Every slot has one update of each clock for each shard.
 	// Copies: words of the coordinator may come until the processes are gone.
-	applied, redone := j.progress.UpdatesIn, j.progress.ClocksRedone
+	applied, redone := j.updatesIn, j.progress.ClocksRedone
 	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
 	data := j.s.Params.Data
 	switch {

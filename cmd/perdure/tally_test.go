@@ -30,6 +30,21 @@ func tallied(t *testing.T, job perdure.JobSpec) *localJob {
 	return j
 }
 
+// TestSummaryCounts: what the rows contain is counted when the job is complete, not while
+// a shard's chain changes after that.
+func TestSummaryCounts(t *testing.T) {
+	j := tallied(t, perdure.JobSpec{})
+	for _, c := range []struct {
+		told, want int64
+		complete   bool
+	}{{3, 3, false}, {2, 2, false}, {9, 9, true}, {5, 9, false}, {6, 9, false}, {8, 8, true}, {1, 8, false}} {
+		j.onProgress(wire.Progress{UpdatesIn: c.told, Complete: c.complete})
+		if sum := j.summary(nil); *sum.UpdatesApplied != c.want {
+			t.Errorf("told of %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete, *sum.UpdatesApplied, c.want)
+		}
+	}
+}
+
 // TestSummaryStands: a summary that was made is not changed by what the
 // coordinator tells afterwards.
 func TestSummaryStands(t *testing.T) {
