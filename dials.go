@@ -138,13 +138,14 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 }
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none", "checkpoint:C", "chain:N", "chain:N,async" or "chain:N,every:K", in
-// JSON too.
+// written "none", "checkpoint:C", "chain:N", "chain:N,async", "chain:N,every:K" or
+// "chain:N,checkpoint:C", in JSON too.
 type Recovery struct {
-	Kind     RecoveryKind
-	Every    Clock // C of checkpoint:C: a checkpoint every C clocks; K of chain:N,every:K; else 0
-	Replicas int   // N of chain:N; else 0
-	Async    bool  // chain:N,async
+	Kind        RecoveryKind
+	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
+	Replicas    int   // N of chains; else 0
+	Async       bool  // chain:N,async
+	Checkpoints bool  // chain:N,checkpoint:C
 }
 
 // RecoveryKind names a family of recovery strategies.
@@ -153,7 +154,8 @@ type RecoveryKind string
 // The recovery strategies. With RecoverNone a dead server's rows start again
 // from their initial values. With RecoverCheckpoint all shards and all slots
 // roll back to the last full checkpoint. With RecoverChain each shard has replicas
-// in memory, and the next one takes over.
+// in memory, and the next one takes over; when a shard's last one dies all roll back,
+// if checkpoints are kept too, or the job ends.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
@@ -165,7 +167,13 @@ const (
 func (r Recovery) LosesRows() bool { return r.Kind == RecoverNone || r.Eager() }
 
 // Eager reports whether an update is acknowledged before every replica has it.
-func (r Recovery) Eager() bool { return r.Kind == RecoverChain && (r.Async || r.Every > 0) }
+func (r Recovery) Eager() bool {
+	return r.Kind == RecoverChain && (r.Async || r.Every > 0) && !r.Checkpoints
+}
+
+// Saves reports whether checkpoints are kept, to which all can roll back and from
+// which a later run can go on.
+func (r Recovery) Saves() bool { return r.Kind == RecoverCheckpoint || r.Checkpoints }
 
 // Copies returns how many servers are to hold each shard.
 func (r Recovery) Copies() int { return max(1, r.Replicas) }
@@ -173,14 +181,15 @@ func (r Recovery) Copies() int { return max(1, r.Replicas) }
 // NextCut returns the clock of the first checkpoint cut after clock c, or -1
 // when the strategy keeps no checkpoints.
 func (r Recovery) NextCut(c Clock) Clock {
-	if r.Kind != RecoverCheckpoint {
+	if !r.Saves() {
 		return -1
 	}
 	return (c/r.Every + 1) * r.Every
 }
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "chain:N" (N ≥ 2
-// replicas), "chain:N,async" or "chain:N,every:K" (K ≥ 1 clocks).
+// replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1 clocks) or
+// "chain:N,checkpoint:C".
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
@@ -190,7 +199,9 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
-	case r.Kind == RecoverCheckpoint && !more:
+	case r.Kind == RecoverCheckpoint && more:
+		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, first, s)
+	case r.Kind == RecoverCheckpoint:
 		every, err := parseEvery(arg)
 		if err != nil {
 			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example checkpoint:20", ErrUsage, arg, s)
@@ -200,7 +211,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async or chain:N,every:K", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C", ErrUsage, s)
 }
 
 func parseEvery(s string) (Clock, error) {
@@ -219,20 +230,39 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 		return Recovery{}, fmt.Errorf("%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for example chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
-	every, periodic := strings.CutPrefix(rest, "every:")
+	word, every, periodic := strings.Cut(rest, ":")
 	switch {
 	case !more:
 		return r, nil
+	case strings.Contains(rest, ","):
+		return Recovery{}, twoOptions(s, rest, r.Replicas)
 	case rest == "async":
 		r.Async = true
 		return r, nil
-	case periodic:
+	case periodic && (word == "every" || word == string(RecoverCheckpoint)):
+		r.Checkpoints = word == string(RecoverCheckpoint)
 		if r.Every, err = parseEvery(every); err == nil {
 			return r, nil
 		}
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example chain:3,every:100", ErrUsage, every, s)
+		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s, r.Replicas, word)
 	}
-	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async or every:K after the comma", ErrUsage, rest, s)
+	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async, every:K or checkpoint:C after the comma", ErrUsage, rest, s)
+}
+
+// twoOptions refuses a chain with more than one of its options. A checkpoint holds all
+// updates of the clocks before its cut: a chain that acknowledges early may have lost
+// some of them for good.
+func twoOptions(s, rest string, replicas int) error {
+	options := strings.Split(rest, ",")
+	eager, saves := false, false
+	for _, o := range options {
+		eager = eager || o == "async" || strings.HasPrefix(o, "every:")
+		saves = saves || strings.HasPrefix(o, string(RecoverCheckpoint)+":")
+	}
+	if eager && saves {
+		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; a checkpoint holds all of them; write for example chain:%d,checkpoint:100", ErrUsage, s, replicas)
+	}
+	return fmt.Errorf("%w: %q has %d options after the chain; write one of async, every:K and checkpoint:C", ErrUsage, s, len(options))
 }
 
 // String returns the strategy as it is written on the command line.
@@ -240,6 +270,8 @@ func (r Recovery) String() string {
 	switch {
 	case r.Kind == RecoverCheckpoint:
 		return fmt.Sprintf("checkpoint:%d", r.Every)
+	case r.Kind == RecoverChain && r.Checkpoints:
+		return fmt.Sprintf("chain:%d,checkpoint:%d", r.Replicas, r.Every)
 	case r.Kind == RecoverChain && r.Async:
 		return fmt.Sprintf("chain:%d,async", r.Replicas)
 	case r.Kind == RecoverChain && r.Every > 0:

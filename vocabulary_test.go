@@ -76,13 +76,16 @@ func TestRecovery(t *testing.T) {
 		"chain:2":               {Kind: perdure.RecoverChain, Replicas: 2},
 		"chain:3,async":         {Kind: perdure.RecoverChain, Replicas: 3, Async: true},
 		"chain:3,every:100":     {Kind: perdure.RecoverChain, Replicas: 3, Every: 100},
+		"chain:2,checkpoint:1":  {Kind: perdure.RecoverChain, Replicas: 2, Every: 1, Checkpoints: true},
+		"chain:3,checkpoint:20": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true},
 	} {
 		got, err := perdure.ParseRecovery(s)
 		if err != nil || got != want || got.String() != s {
 			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
 		}
-		if got.LosesRows() != (s == "none" || strings.Contains(s, ",")) {
-			t.Errorf("%q loses rows: %v", s, got.LosesRows())
+		saves := strings.Contains(s, "checkpoint:")
+		if got.LosesRows() != (s == "none" || strings.Contains(s, ",") && !saves) || got.Saves() != saves {
+			t.Errorf("%q loses rows: %v, keeps checkpoints: %v", s, got.LosesRows(), got.Saves())
 		}
 		var back struct{ R perdure.Recovery }
 		b, err := json.Marshal(struct{ R perdure.Recovery }{want})
@@ -93,8 +96,13 @@ func TestRecovery(t *testing.T) {
 	for s, says := range map[string]string{
 		"": "choose none, checkpoint:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose", "none,async": "choose",
 		"chain": "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more", "chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
-		"chain:2,": "async or every:K", "chain:2,sync": "async or every:K", "chain:2,every": "async or every:K", "chain:2,every:0": "chain:3,every:100",
-		"chain:2,every:x": "chain:3,every:100", "chain:2,async,every:3": "async or every:K", "checkpoint:20,async": "choose",
+		"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K", "chain:2,every:0": "chain:2,every:100",
+		"chain:2,every:x": "chain:2,every:100", "chain:2,async,every:3": "2 options",
+		"chain:2,checkpoint:0": "chain:2,checkpoint:100", "chain:3,checkpoint:-1": "chain:3,checkpoint:100", "chain:2,checkpoint:": "chain:2,checkpoint:100",
+		"chain:2,checkpoint": "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more", "chain:2,checkpoint:1.5": "chain:2,checkpoint:100",
+		"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async", "chain:2,checkpoint:20,async": "may lose updates",
+		"chain:2,async,checkpoint:20": "may lose updates", "chain:3,every:4,checkpoint:20": "write for example chain:3,checkpoint:100",
+		"checkpoint:20,async": "nothing follows checkpoint:20", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
 		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
 		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
 	} {
@@ -114,8 +122,11 @@ func TestNextCut(t *testing.T) {
 			t.Errorf("%s: the first cut after clock %d is %d, want %d", r, c.clock, got, c.want)
 		}
 	}
-	if got := (perdure.Recovery{Kind: perdure.RecoverNone}).NextCut(5); got != -1 {
-		t.Errorf("without checkpoints the next cut is %d, want -1", got)
+	for s, want := range map[string]perdure.Clock{"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6} {
+		r, err := perdure.ParseRecovery(s)
+		if got := r.NextCut(5); err != nil || got != want {
+			t.Errorf("%s: the first cut after clock 5 is %d, want %d (%v)", s, got, want, err)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func TestFailedJob(t *testing.T) {
 				}
 			}
 			var r wire.Refusal
-			if await(t, other, wire.KindRefuse, &r); !r.Over || !strings.Contains(r.Reason, "the last replicas of shard 0") {
+			if await(t, other, wire.KindRefuse, &r); !r.Over || !strings.Contains(r.Reason, "the rows of shard 0") {
 				t.Errorf("others are told %+v", r)
 			}
 		}

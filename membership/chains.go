@@ -243,12 +243,13 @@ func (c *Core) last(server int) bool {
 	return c.alone(server, func(h *perdure.Holder) bool { return c.standing(h) == alive })
 }
 
-// mayBeLast reports whether a server's process, which is not connected, may be alive
-// and have the last rows of some shard: another one that asks for its place must wait
-// until it is clear that it is dead. (The coordinator may have been away, and not know
-// yet who else has died.)
+// mayBeLast reports whether a server's process, which is not heard, may be alive and
+// have the last rows of some shard: another one that asks for its place must wait until
+// it is clear that it is dead, or, where all can roll back, until it is suspected. (The
+// coordinator may have been away, and not know yet who else has died.)
 func (c *Core) mayBeLast(server int) bool {
-	return c.facts.Job.Recovery.Copies() > 1 && !c.servers[server].gone &&
+	o := &c.servers[server]
+	return c.facts.Job.Recovery.Copies() > 1 && !o.gone && (c.irreplaceable() || !o.suspect) &&
 		c.alone(server, func(h *perdure.Holder) bool { return c.servers[h.Server].connected && c.standing(h) == alive })
 }
 
@@ -264,6 +265,11 @@ func (c *Core) alone(server int, good func(h *perdure.Holder) bool) bool {
 	return false
 }
 
+// irreplaceable reports whether rows are nowhere but in replicas, so that whoever may
+// have the last ones is waited for. Where all can roll back to a checkpoint, it is given
+// up like any other.
+func (c *Core) irreplaceable() bool { return c.facts.Job.Recovery.Copies() > 1 && !c.keepsCuts() }
+
 // tellFates reports what happened to chains, and ends a job whose rows are lost
 // for good.
 func (c *Core) tellFates(f *fates) {
@@ -273,7 +279,7 @@ func (c *Core) tellFates(f *fates) {
 			c.kill(Server, server)
 		}
 	}
-	if len(f.lost) == 0 || c.facts.Job.Recovery.Copies() == 1 {
+	if len(f.lost) == 0 || !c.irreplaceable() {
 		return
 	}
 	slices.Sort(f.last)
@@ -281,8 +287,30 @@ func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Compact(f.last) {
 		names = append(names, target(Server, server))
 	}
-	c.fail("the last replicas of %s were on %s: their rows are lost; start the job again with a longer chain than %s",
-		shards(f.lost), strings.Join(names, ", "), c.facts.Job.Recovery)
+	job := &c.facts.Job
+	c.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s keeps no checkpoint to go back to; "+
+		"start the job again with --recovery chain:%d,checkpoint:100, which keeps one every 100 clocks, or with a longer chain",
+		shards(f.lost), strings.Join(names, ", "), job.Recovery, job.Recovery.Replicas)
+}
+
+// anew returns the chain of a shard that begins again: on the servers that held it,
+// where their places are taken, else on others. Nobody has to copy it from anybody: all
+// begin with the same rows, those of the cut.
+func (c *Core) anew(shard int) (chain []perdure.Holder) {
+	copies := c.facts.Job.Recovery.Copies()
+	for _, server := range serversOf(members(&c.facts.View.Shards[shard])) {
+		if p, o := &c.facts.Servers[server], &c.servers[server]; !p.Left && !o.gone && len(chain) < copies {
+			chain = append(chain, c.holder(server))
+		}
+	}
+	for len(chain) < copies {
+		to := placement.Choose(c.layout, serversOf(chain), -1)
+		if to < 0 {
+			break
+		}
+		chain = append(chain, c.holder(to))
+	}
+	return chain
 }
 
 func shards(list []int) string {

@@ -29,7 +29,7 @@ func (c *cluster) check(before, after *Facts) {
 	if after.UpdatesLost > 0 && !c.job.Recovery.LosesRows() {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
-	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 {
+	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 || a.Generation > b.Generation {
 		c.founded = a.Revision
 	}
 	for i := range a.Shards {
@@ -103,7 +103,7 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 			continue
 		}
 		if b.Joining == nil || *b.Joining != h {
-			if h.Since != after.View.Revision || len(is) > 1 {
+			if h.Since != after.View.Revision || len(is) > 1 && after.View.Generation == before.View.Generation {
 				c.fail("shard %d: %+v becomes a member without having joined", i, h)
 			}
 			continue
@@ -252,7 +252,7 @@ func (c *cluster) checkComplete() {
 	if !c.core.Complete() || v.Done {
 		return
 	}
-	if v.End <= 0 || c.job.Recovery.Kind == perdure.RecoverCheckpoint && v.Durable < v.End {
+	if v.End <= 0 || c.job.Recovery.Saves() && v.Durable < v.End {
 		c.fail("complete with end %d and %d durable", v.End, v.Durable)
 	}
 	for i, sv := range v.Shards {

@@ -24,7 +24,7 @@ type cluster struct {
 	underway []Publish // not answered yet
 	losing   bool      // the coordinator dies before it saves the next facts
 
-	founded uint64       // the revision that placed the shards
+	founded uint64       // the revision that placed the shards, or with which the generation began
 	zones   int          // servers are in zone index mod zones
 	careful bool         // no more dies at once than the job stands
 	excused map[int]bool // shards that were dropped by order

@@ -10,11 +10,11 @@ import (
 
 // threeServers is a job of three shards on three servers, each shard on two of them:
 // every two servers share one.
-func threeServers(t *testing.T) Facts {
+func threeServers(t *testing.T, recovery perdure.Recovery) Facts {
 	t.Helper()
 	job := perdure.JobSpec{
 		ID: "last", Slots: 1, Servers: 3, Shards: 3, Clocks: 9,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: recovery,
 	}
 	c := New(Begin(job, 1, 0, nil), 15)
 	for i := range job.Servers {
@@ -32,6 +32,11 @@ func threeServers(t *testing.T) Facts {
 	return *facts
 }
 
+var (
+	chain2 = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2}
+	saved2 = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2, Every: 5, Checkpoints: true}
+)
+
 func process(server int) string { return fmt.Sprintf("process %d", server) }
 
 func come(t *testing.T, c *Core, server int, process string, want Verdict) {
@@ -44,7 +49,7 @@ func come(t *testing.T, c *Core, server int, process string, want Verdict) {
 // A coordinator that has come back does not know who lives: a server's place is not
 // given away while its process may have the last rows of a shard.
 func TestPlaceOfLast(t *testing.T) {
-	c := New(threeServers(t), 15)
+	c := New(threeServers(t, chain2), 15)
 	come(t, c, 2, "another", Taken)
 	come(t, c, 0, process(0), Granted)
 	come(t, c, 2, "another", Taken) // its shard with server:1 may be nowhere else
@@ -56,7 +61,7 @@ func TestPlaceOfLast(t *testing.T) {
 // dropped from the shard that it shares with one that lives; nor does a newcomer get
 // the place of one of them.
 func TestLastIsNotKilled(t *testing.T) {
-	c := New(threeServers(t), 15)
+	c := New(threeServers(t, chain2), 15)
 	come(t, c, 1, process(1), Granted)
 	for range 40 {
 		c.Tick()
@@ -70,4 +75,36 @@ func TestLastIsNotKilled(t *testing.T) {
 		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
 	}
 	come(t, c, -1, "another", Taken)
+}
+
+// Two servers that share a shard are silent, though their connections have not broken.
+// The place of one goes to another process that asks for it only where all can roll back:
+// then both are killed, too.
+func TestPlaceOfSilent(t *testing.T) {
+	for _, recovery := range []perdure.Recovery{chain2, saved2} {
+		c := New(threeServers(t, recovery), 15)
+		for i := range 3 {
+			come(t, c, i, process(i), Granted)
+		}
+		come(t, c, 2, "another", Taken)
+		for range 40 {
+			c.Tick()
+			c.ServerStatus(1, process(1), perdure.ServerStatus{})
+		}
+		want, killed := Taken, 0
+		if recovery.Saves() {
+			want, killed = Granted, 2
+		}
+		if r := c.Ready(); len(r.Kills) != killed {
+			t.Errorf("%s: killed: %+v, want %d", recovery, r.Kills, killed)
+		}
+		come(t, c, 2, "another", want)
+		if v := c.Facts().View; v.Generation != 1 {
+			t.Errorf("%s: all roll back though server:0 may be heard again", recovery)
+		}
+		come(t, c, 0, "third", want)
+		if v := c.Facts().View; v.Generation > 1 != recovery.Saves() {
+			t.Errorf("%s: generation %d when both servers of a shard have other processes", recovery, v.Generation)
+		}
+	}
 }

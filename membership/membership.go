@@ -261,7 +261,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 	}
 	p, o := c.place(k, index)
 	if p.Process != n.Process {
-		if p.Process != "" && (o.connected || k == Server && c.mayBeLast(index)) {
+		if p.Process != "" && (o.connected && !o.suspect || k == Server && c.mayBeLast(index)) {
 			return index, 0, Taken
 		}
 		c.take(k, index, n.Process)
@@ -299,7 +299,7 @@ func (c *Core) free(k Kind, process string) int {
 		if p.Process == process {
 			return i
 		}
-		if awaited := k == Server && o.assumed && c.facts.Job.Recovery.Copies() > 1 && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
+		if awaited := k == Server && o.assumed && c.irreplaceable() && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
 			vacant = i
 		}
 		if lost < 0 && k == Worker && !o.connected && c.tick-o.heardTick > c.patience/3 {

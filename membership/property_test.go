@@ -50,6 +50,7 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverChain, Replicas: 2},
 			{Kind: perdure.RecoverChain, Replicas: 3},
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},
+			{Kind: perdure.RecoverChain, Replicas: 2, Every: 2, Checkpoints: true},
 		}).Draw(t, "recovery")
 		servers := rapid.IntRange(recovery.Copies(), 4).Draw(t, "servers")
 		return storm{

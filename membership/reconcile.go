@@ -95,18 +95,18 @@ func (c *Core) replaceLost(lost []int) bool {
 		c.layout[i].Open = c.eligible(i)
 	}
 	for _, i := range lost {
-		server := v.Shards[i].Server
-		if p, o := &c.facts.Servers[server], &c.servers[server]; p.Left || o.gone {
-			server = placement.Choose(c.layout, nil, -1)
-		}
-		if server < 0 && !c.facts.Job.NoReplace {
+		chain := c.anew(i)
+		if len(chain) == 0 && !c.facts.Job.NoReplace {
 			return false // those that were told to end have gone; others come
 		}
-		if server < 0 {
+		if len(chain) == 0 {
 			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
 			return false
 		}
-		next := perdure.ShardView{Holder: c.holder(server), Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
+		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
+		if len(chain) > 1 {
+			next.Followers = chain[1:]
+		}
 		c.change(i, next)
 		delete(c.lost, perdure.ShardID(i))
 	}
@@ -188,6 +188,8 @@ func (c *Core) learnBases() {
 		}
 		if c.facts.Job.Recovery.Eager() {
 			lost -= int64(c.shardStatus(i).Seq)
+		} else { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+			lost -= int64(v.Cut) * int64(len(v.Slots))
 		}
 		c.facts.UpdatesLost += lost - c.facts.ShardLost[i]
 		c.facts.ShardLost[i] = lost
@@ -361,7 +363,7 @@ func (c *Core) settle() {
 }
 
 // keepsCuts reports whether the job is saved as it goes, and can roll back.
-func (c *Core) keepsCuts() bool { return c.facts.Job.Recovery.Kind == perdure.RecoverCheckpoint }
+func (c *Core) keepsCuts() bool { return c.facts.Job.Recovery.Saves() }
 
 // collectCut finds the newest cut that every shard has written, and asks for
 // its publication, one at a time.

@@ -282,7 +282,7 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView)
 		}
 		origin = sv.Base
 	}
-	if sh.since != c.founded && c.job.Recovery.Copies() > 1 {
+	if sh.since > c.founded && c.job.Recovery.Copies() > 1 {
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin)

@@ -96,10 +96,10 @@ func (c *Core) Tick() {
 // suspect gives a silent process up: it is to be killed, and a server's replicas
 // are dropped where others have the rows. Should it have been alive all the time,
 // it comes back as a holder of nothing. Who may have the last rows of a shard is
-// not killed on a suspicion, but waited for, where rows outlive their servers.
+// not killed on a suspicion, but waited for, where there is no checkpoint to go back to.
 func (c *Core) suspect(k Kind, index int) {
 	_, o := c.place(k, index)
-	if k == Server && c.facts.Job.Recovery.Copies() > 1 && c.last(index) {
+	if k == Server && c.irreplaceable() && c.last(index) {
 		c.event("suspected", target(k, index), "%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
 	} else {
 		c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))

@@ -12,12 +12,29 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// A segment that cannot be written (a full disk) is tried again so many times
-// before the server gives up.
+// What cannot be written (a full disk), or read, is tried again so many times before the
+// server gives up.
 const (
 	saveTries = 10
 	savePause = time.Second
 )
+
+// insist does something with a disk until it succeeds or the shard, or the server, is
+// not needed any more. It says so while it fails.
+func (sh *shard) insist(failing string, f func() error) (err error) {
+	for try := 1; try <= saveTries && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
+		if err = f(); err == nil {
+			return nil
+		}
+		sh.s.cfg.Log.Error(failing, "shard", sh.id, "try", try, "err", err)
+		sh.trouble(err.Error())
+		select {
+		case <-time.After(savePause):
+		case <-sh.s.ctx.Done():
+		}
+	}
+	return err
+}
 
 // segment describes the shard as it stands at a cut. Nothing is copied: the
 // rows do not change while saving is set. It needs sh.mu.
@@ -38,19 +55,10 @@ func (sh *shard) segment() *checkpoint.Segment {
 // answers reads and takes updates in, and applies none.
 func (sh *shard) save(seg *checkpoint.Segment) {
 	var ref checkpoint.SegmentRef
-	var err error
-	for try := 1; try <= saveTries && !sh.retired(); try++ {
-		if ref, err = checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, seg); err == nil {
-			break
-		}
-		sh.s.cfg.Log.Error("cannot write a checkpoint segment; training waits", "shard", sh.id, "try", try, "err", err)
-		sh.trouble(err.Error())
-		select {
-		case <-time.After(savePause):
-		case <-sh.s.ctx.Done():
-			return
-		}
-	}
+	err := sh.insist("cannot write a checkpoint segment; training waits", func() (err error) {
+		ref, err = checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, seg)
+		return err
+	})
 	if sh.retired() || sh.s.ctx.Err() != nil {
 		return
 	}

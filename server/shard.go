@@ -117,7 +117,7 @@ func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
 func (sh *shard) fill(c content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.parts, sh.states, sh.seq, sh.view = c.parts, c.states, c.seq, v
+	sh.parts, sh.states, sh.seq, sh.view, sh.problem = c.parts, c.states, c.seq, v, ""
 	sh.intake = consistency.NewIntake(sh.job.TwoStep(sh.specs()), c.applied, sh.s.cfg.Weakened)
 	sh.cut = v.Cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))

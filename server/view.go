@@ -78,13 +78,19 @@ func (s *Server) fenceConns() {
 
 // restore fills a shard's rows from the cut of its generation, then lets it
 // follow the view of the day. It runs in a goroutine of its own; a shard that
-// was retired meanwhile ignores what it brings.
+// was retired meanwhile ignores what it brings. A checkpoint that is not there may have
+// been deleted since: then others have the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *perdure.View) {
-	content, err := s.loadContent(sh.id, v)
+	var content content
+	err := sh.insist("cannot read a checkpoint; training waits", func() (err error) {
+		content, err = s.loadContent(sh.id, v)
+		return err
+	})
+	if sh.retired() || s.ctx.Err() != nil {
+		return
+	}
 	if err != nil {
-		if !sh.retired() {
-			s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.Cut, err))
-		}
+		s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.Cut, err))
 		return
 	}
 	s.mu.Lock()

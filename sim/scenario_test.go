@@ -42,15 +42,16 @@ type scenario struct {
 	joins   int           // servers that come as well
 	strikes int           // faults a few milliseconds after which the coordinator dies
 	pairs   int           // times at which two servers die at once
+	routs   int           // times at which all do
 	freezes int           // processes that nobody hears for a while
 	parts   int           // pairs of a server and another that hear nothing of one another for longer than the patience
 }
 
 func (s scenario) String() string {
 	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, parent %t, replaces %t, %v between clocks; "+
-		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d freezes, %d partitions",
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.parent, !s.job.NoReplace, s.pace,
-		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.freezes, s.parts)
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -110,6 +111,21 @@ func drawChain(seed uint64) (scenario, *rand.Rand) {
 		s.cut = 4 * time.Second
 	}
 	s.drawMore(extra(seed))
+	return s, rng
+}
+
+// drawSaved makes a scenario of replicated shards that are saved, too: a shard's last
+// replica may die. (Of those where nobody replaces servers, all that are left would.)
+func drawSaved(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Checkpoints, s.job.NoReplace = true, false
+	s.joins = 0 // who comes as well may take a place of which another's next process is awaited
+	more := rand.New(rand.NewPCG(seed, 7))
+	s.job.Recovery.Every = perdure.Clock(1 + more.IntN(9))
+	s.routs, s.pairs = more.IntN(3), s.pairs+more.IntN(3)
+	if more.IntN(2) == 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond))) // somebody dies while they are
+	}
 	return s, rng
 }
 
@@ -268,6 +284,10 @@ func (f *faults) planMore(rng *rand.Rand) {
 		a, b, pause := one(rng, f.servers), one(rng, f.servers), span(rng, s.pause)
 		later(func() { f.kill(pause, a, b) })
 	}
+	for range s.routs {
+		pause := span(rng, s.pause)
+		later(func() { f.kill(pause, f.servers...) })
+	}
 	for range s.freezes {
 		host, d := one(rng, f.hosts), span(rng, 3*time.Second)
 		later(func() {
@@ -320,7 +340,7 @@ func (f *faults) spares(hosts ...string) bool {
 	if f.s.job.Recovery.LosesRows() && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
-	return f.s.job.Recovery.Kind != perdure.RecoverChain || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || f.s.job.Recovery.Saves() || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 
 // final judges the model: the last checkpoint, or what the replicas of the shards held
@@ -342,7 +362,7 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 	if facts.Failed != "" {
 		return fmt.Errorf("the job has failed: %s", facts.Failed)
 	}
-	if job.Recovery.Kind != perdure.RecoverCheckpoint {
+	if !job.Recovery.Saves() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
 			return fmt.Errorf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)
 		}
@@ -361,6 +381,9 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 			}
 		}
 		return h.Final(tables, lost)
+	}
+	if _, err := sameReplicas(c.Ends(), job, func(*checkpoint.Segment) {}); err != nil {
+		return err
 	}
 	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
 	if err != nil {
@@ -394,7 +417,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 	whole = map[perdure.ShardID]bool{}
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
 	for _, seg := range ends {
-		at := fmt.Sprint(seg.Shard, seg.Applied)
+		at := fmt.Sprint(seg.Shard, seg.Generation, seg.Applied)
 		if job.Recovery.LosesRows() {
 			at = fmt.Sprint(at, seg.Epoch)
 		}

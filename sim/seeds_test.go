@@ -28,6 +28,9 @@ func TestSeeds(t *testing.T) { runSeeds(t, draw) }
 // the same, byte by byte.
 func TestChains(t *testing.T) { runSeeds(t, drawChain) }
 
+// The same where checkpoints are kept, too, whoever is killed.
+func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
+
 // Where updates may be lost, none is there twice, those that are not there are counted,
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
@@ -78,7 +81,7 @@ func TestNegativeControls(t *testing.T) {
 		"pushes":       func(o *sim.Options) { o.Weakened = consistency.Weakened{Pushes: true} },
 		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
 	}
-	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy} {
+	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved} {
 		for mechanism, weaken := range weakened {
 			switch {
 			case name == "lossy" && mechanism == "bound":

@@ -223,10 +223,10 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 
 // interrupted says how to go on after an early end.
 func (j *localJob) interrupted() error {
-	if j.s.Job.Recovery.Kind == perdure.RecoverCheckpoint {
+	if j.s.Job.Recovery.Saves() {
 		return fmt.Errorf("%w at clock %d; go on with: perdure train --resume %s --clocks %d", errInterrupted, j.clock(), j.dir.Path(), j.s.Job.Clocks)
 	}
-	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
+	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery checkpoint:C or chain:N,checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
 }
 
 // close ends the processes and the folder's files.

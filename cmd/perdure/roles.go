@@ -118,7 +118,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	dir := ""
 	if c.joinFlags.Run != "" {
 		dir = checkpoints(c.joinFlags.Run)
-	} else if s.Job.Recovery.Kind == perdure.RecoverCheckpoint {
+	} else if s.Job.Recovery.Saves() {
 		return c.needsFolder("its servers keep checkpoints there")
 	}
 	paceGC(s.Job.Servers)

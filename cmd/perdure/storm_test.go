@@ -26,7 +26,7 @@ var (
 	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy")
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
-	stormStrategies = flag.String("storm.strategies", "checkpoint:10,chain:2,chain:3", "recovery strategies, with commas between")
+	stormStrategies = flag.String("storm.strategies", "checkpoint:10;chain:2;chain:3;chain:2,checkpoint:20", "recovery strategies, with semicolons between")
 	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
 )
 
@@ -86,7 +86,7 @@ var kinds = [][]string{nil, {"--rule", "adam"}, {"--sparse"}, {"--rule", "adam",
 // stormSeeds are the seed of a test's first storm, and the strategies.
 func stormSeeds(t *testing.T) (seed uint64, strategies []perdure.Recovery) {
 	t.Helper()
-	for _, text := range strings.Split(*stormStrategies, ",") {
+	for _, text := range strings.Split(*stormStrategies, ";") {
 		r, err := perdure.ParseRecovery(text)
 		must(t, err)
 		strategies = append(strategies, r)
@@ -100,7 +100,7 @@ func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 	for _, f := range faults {
 		texts = append(texts, f.String())
 	}
-	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies=%s -storm.faults=%d -storm.ms=%d: %s",
+	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d -storm.ms=%d: %s",
 		seed, strategy, len(faults), *stormMs, strings.Join(texts, " "))
 }
 
@@ -127,7 +127,7 @@ func TestStorm(t *testing.T) {
 				struck := make(chan error, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				go func() { struck <- (&storm{faults: faults, copies: strategy.Copies()}).begin(ctx, v.began) }()
+				go func() { struck <- (&storm{faults: faults, strategy: strategy}).begin(ctx, v.began) }()
 				sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs*strategy.Copies()), dir, v)
 				if err != nil {
 					t.Fatalf("%v%s", err, logs(dir))
@@ -204,7 +204,8 @@ func (s strike) String() string {
 const stands = 3 * time.Second
 
 // drawStorm draws faults of anybody, kills and processes that stand still or are
-// cut off for a while, in the first two thirds of a job.
+// cut off for a while, in the first two thirds of a job. Where chains keep checkpoints,
+// too, every other storm kills all servers once.
 func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks int) (faults []strike) {
 	rng := rand.New(rand.NewPCG(seed, 0x5706))
 	for range *stormFaults {
@@ -227,17 +228,21 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 		f.clock = perdure.Clock(rng.IntN(clocks * 2 / 3))
 		faults = append(faults, f)
 	}
+	if strategy.Copies() > 1 && strategy.Saves() && seed%2 == 0 && len(faults) > 0 {
+		all := supervisor.Fault{Kind: supervisor.FaultKill, Target: supervisor.Target{Role: wire.RoleServer, Index: supervisor.All}}
+		faults[rng.IntN(len(faults))].Fault = all
+	}
 	slices.SortStableFunc(faults, func(a, b strike) int { return cmp.Compare(a.clock, b.clock) })
 	return faults
 }
 
 // storm makes a job's faults happen: in their order, each not before its clock, and
 // one of a server not before every shard has a replica elsewhere that nothing
-// is wrong with, where the strategy keeps more than one.
+// is wrong with, where the strategy keeps more than one and no checkpoints.
 type storm struct {
-	faults []strike
-	copies int
-	hurt   map[perdure.Holder]time.Time // servers' processes that were hit; until when, zero for good
+	faults   []strike
+	strategy perdure.Recovery
+	hurt     map[perdure.Holder]time.Time // servers' processes that were hit; until when, zero for good
 }
 
 // begin strikes a job as soon as there is one. It fails if a fault finds no time
@@ -274,7 +279,7 @@ func (s *storm) rage(ctx context.Context, j *localJob) error {
 // may reports whether a fault leaves a sound replica of every shard; if so it is
 // about to strike.
 func (s *storm) may(ctx context.Context, api *control.Client, f strike) bool {
-	if s.copies < 2 || f.Target.Role != wire.RoleServer {
+	if s.strategy.Copies() < 2 || s.strategy.Saves() || f.Target.Role != wire.RoleServer {
 		return true
 	}
 	status, v, err := look(ctx, api)

@@ -239,7 +239,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 	}}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	must(t, (&storm{faults: strikes, copies: strategy.Copies()}).rage(ctx, j))
+	must(t, (&storm{faults: strikes, strategy: strategy}).rage(ctx, j))
 	select {
 	case <-j.complete:
 	case err := <-ended:

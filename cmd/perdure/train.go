@@ -53,7 +53,7 @@ type jobFlags struct {
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), checkpoint:C (all roll back to the last checkpoint, one every C clocks), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,async (once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), checkpoint:C (all roll back to the last checkpoint, one every C clocks), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
 	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
 	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
@@ -85,7 +85,7 @@ type trainCmd struct {
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" help:"mf: part of a worker's ratings that a clock goes through (default the workload's)." placeholder:"X"`
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
-	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
 
@@ -95,7 +95,7 @@ type trainCmd struct {
 // taken are the flags that go with --resume and --from; the run's own settings
 // hold for all else.
 var taken = map[string][]string{
-	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "until", "eval-every", "listen", "delay", "bandwidth"},
+	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "until", "eval-every", "listen", "delay", "bandwidth"},
 	"from":   {"from", "out", "quiet", "fault", "listen", "delay", "bandwidth"},
 }
 
@@ -399,6 +399,11 @@ func (t *trainCmd) resumed() (settings, error) {
 	}
 	if t.given["servers"] {
 		s.Job.Servers = t.Servers
+	}
+	if t.given["recovery"] {
+		if s.Job.Recovery, err = perdure.ParseRecovery(t.Recovery); err != nil {
+			return s, err
+		}
 	}
 	if t.given["eval-every"] {
 		s.EvalEvery = perdure.Clock(t.EvalEvery)

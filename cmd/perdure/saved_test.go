@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// saved are the settings of a small job whose chains keep checkpoints.
+func saved(more ...string) []string {
+	return small(append([]string{"--servers", "3", "--recovery", "chain:2,checkpoint:20"}, more...)...)
+}
+
+func eventsOf(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+	must(t, err)
+	return string(b)
+}
+
+// TestSavedChain: a chain that keeps checkpoints goes on as a chain while each shard has
+// a server, and as a job with checkpoints where one has none any more. The model is the
+// undisturbed one.
+func TestSavedChain(t *testing.T) {
+	for _, c := range []struct {
+		fault    string
+		failures int
+		back     string // the roll-back's last words; "": there is none
+	}{
+		{"kill:server:0@clock:33", 1, ""},
+		{"kill:server:*@clock:33", 3, "all roll back to clock 20 (generation 2)"},
+		{"kill:server:*@clock:5", 3, "all roll back to clock 0 (generation 2)"}, // no cut is durable yet
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			s, dir := trained(t, saved("--fault", c.fault)...)
+			if *s.ModelSHA256 != one(t) || *s.UpdatesLost != 0 {
+				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, one(t), logs(dir))
+			}
+			checkFailures(t, s, c.failures)
+			checkCounts(t, s)
+			events := eventsOf(t, dir)
+			if back := strings.Contains(events, "roll back"); back != (c.back != "") || !strings.Contains(events, c.back) || back != (*s.ClocksRedone > 0) {
+				t.Errorf("%d clocks redone; want a roll-back: %q; the events are\n%s", *s.ClocksRedone, c.back, events)
+			}
+		})
+	}
+}
+
+// TestSavedChainResumed: a run goes on from the checkpoint of a chain under that strategy
+// and under any other.
+func TestSavedChainResumed(t *testing.T) {
+	_, dir := trained(t, saved("--clocks", "40")...)
+	for i, recovery := range []string{"", "chain:3,checkpoint:7", "checkpoint:15", "chain:2", "none"} {
+		t.Run(recovery, func(t *testing.T) {
+			out := fmt.Sprint(dir, i)
+			args := []string{"train", "--quiet", "--resume", dir, "--clocks", "60", "--out", out, "--fault", "kill:server:1@clock:50"}
+			if recovery != "" {
+				args = append(args, "--recovery", recovery)
+			}
+			if code, _, stderr := invoke(t, args...); code != 0 {
+				t.Fatalf("exit code %d: %s%s", code, stderr, logs(out))
+			}
+			s := summary(t, out)
+			checkCounts(t, s)
+			if same := *s.ModelSHA256 == one(t); same == (recovery == "none") || same != (*s.UpdatesLost == 0) {
+				t.Errorf("model %s, %d updates lost; the undisturbed one is %s", *s.ModelSHA256, *s.UpdatesLost, one(t))
+			}
+		})
+	}
+}
+
+// TestLastReplica: without checkpoints the death of a shard's last server ends the job,
+// with one line that says what to do; a job without chains has nothing to say.
+func TestLastReplica(t *testing.T) {
+	for recovery, says := range map[string]string{
+		"chain:2":       "start the job again with --recovery chain:2,checkpoint:100, which keeps one every 100 clocks, or with a longer chain",
+		"chain:3,async": "--recovery chain:3,checkpoint:100",
+	} {
+		t.Run(recovery, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			code, _, stderr := invoke(t, small("--servers", "3", "--recovery", recovery, "--fault", "kill:server:*@clock:30", "--out", dir)...)
+			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, says) {
+				t.Errorf("exit code %d, and %q", code, stderr)
+			}
+		})
+	}
+}
