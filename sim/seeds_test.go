@@ -43,6 +43,7 @@ var found = map[string][]uint64{
 	"TestChains": {142, 274, 599, 938, 3684, 4941, 9458},
 	"TestSeeds":  {167},
 	"TestLossy":  {7, 474, 646, 1159, 1178, 2281},
+	"TestSaved":  {165, 207, 342},
 }
 
 func runSeeds(t *testing.T, draw drawing) {

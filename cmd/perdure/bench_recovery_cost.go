@@ -45,7 +45,7 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 	r.progress("")
 	r.train = ratios(speeds)
 	for _, strategy := range r.strategies {
-		fmt.Printf("%-15s  %10.0f samples/s  %s\n", strategy, median(speeds[strategy]), r.train[strategy])
+		fmt.Printf("%-21s  %10.0f samples/s  %s\n", strategy, median(speeds[strategy]), r.train[strategy])
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (r *recoveryRun) pushRatios(ctx context.Context) error {
 		}
 		r.progress("")
 		r.push[strategy] = ratios(speeds)[strategy]
-		fmt.Printf("%-15s  %10.3f GB/s       %s\n", strategy, median(speeds[strategy]), r.push[strategy])
+		fmt.Printf("%-21s  %10.3f GB/s       %s\n", strategy, median(speeds[strategy]), r.push[strategy])
 	}
 	return nil
 }

@@ -273,7 +273,7 @@ func middleMost(v []float64) (middle, most *float64) {
 	return &m, &x
 }
 
-const faultColumns = "%-15s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
+const faultColumns = "%-21s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
 
 func (r *recoveryRun) joinHeading() string {
 	if !r.Snapshot {
