@@ -28,6 +28,10 @@ var (
 	// takes such rows knowingly.
 	ErrBound = errors.New("perdure: a read broke its bound")
 
+	// ErrViewGap is returned for a change of the view that does not fit the one at
+	// hand: the whole view is needed.
+	ErrViewGap = errors.New("perdure: a change of the view does not fit")
+
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )

@@ -62,7 +62,8 @@ type Coordinator struct {
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	members    map[*member]struct{}
-	asked      bool // somebody has asked for a place, and waits for an answer
+	waiting    map[*member]struct{} // of them: those who wait for their place to be recorded, and their slot to be settled
+	asked      bool                 // somebody has asked for a place, and waits for an answer
 	supervisor *member
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
@@ -86,7 +87,7 @@ type member struct {
 	conn    transport.Conn
 	hello   wire.Hello
 	index   int
-	waiting bool // for its place to be recorded, and its slot to be settled
+	waiting bool // as Coordinator.waiting has it
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -129,7 +130,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
-		members: map[*member]struct{}{}, progressed: -1,
+		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1,
 	}
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {
@@ -231,12 +232,8 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
-		view := wire.Control(wire.KindView, &r.Facts.View)
-		for m := range c.members {
-			if !m.waiting {
-				m.send(view)
-			}
-		}
+		c.tellView(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
+		c.tellView(r.WorkerDelta, func(m *member) bool { return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver })
 	}
 	if r.Facts != nil || c.asked {
 		c.asked = false
@@ -267,6 +264,20 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.progress(false)
 	}
 	return nil
+}
+
+// tellView tells those whom it concerns what changed of the view. Who waits is told the
+// whole view later.
+func (c *Coordinator) tellView(d *perdure.ViewDelta, concerned func(m *member) bool) {
+	if d == nil {
+		return
+	}
+	f := wire.Control(wire.KindViewDelta, d)
+	for m := range c.members {
+		if !m.waiting && concerned(m) {
+			m.send(f)
+		}
+	}
 }
 
 // A document that cannot be saved (a full disk) is tried again so many times

@@ -109,7 +109,7 @@ func (c *Coordinator) join(m *member) bool {
 	switch verdict {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
 		m.waiting, c.asked = true, true
-		c.members[m] = struct{}{}
+		c.members[m], c.waiting[m] = struct{}{}, struct{}{}
 	case membership.Taken:
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
@@ -150,6 +150,7 @@ func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	facts := c.core.Facts()
 	m.waiting = false
+	delete(c.waiting, m)
 	c.members[m] = struct{}{}
 	m.send(wire.Control(wire.KindWelcome, wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}))
 	m.send(wire.Control(wire.KindView, &facts.View))
@@ -158,10 +159,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 // grant welcomes those who wait and whose places are recorded, and their slots settled.
 func (c *Coordinator) grant() {
 	facts := c.core.Facts()
-	for m := range c.members {
-		if !m.waiting {
-			continue
-		}
+	for m := range c.waiting {
 		places, settled := facts.Servers, true
 		if m.hello.Role == wire.RoleWorker {
 			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
@@ -177,6 +175,7 @@ func (c *Coordinator) leave(m *member, err error) {
 		return
 	}
 	delete(c.members, m)
+	delete(c.waiting, m)
 	c.cfg.Log.Info("connection ended", "role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil

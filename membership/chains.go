@@ -104,10 +104,10 @@ func (c *Core) hold(shard int, by int) {
 // older views share them.
 func (c *Core) change(shard int, next perdure.ShardView) {
 	c.hold(shard, -1)
-	c.facts.View.Shards[shard] = next
+	c.changeShard(shard, next)
 	c.hold(shard, 1)
 	c.open[shard] = struct{}{}
-	c.dirty, c.uneven = true, true
+	c.uneven = true
 }
 
 // enter begins a shard's next epoch with another chain. Where updates are

@@ -29,6 +29,8 @@ type cluster struct {
 	careful bool         // no more dies at once than the job stands
 	excused map[int]bool // shards that were dropped by order
 
+	forServers, forWorkers audience // what was told
+
 	frozen Facts // a copy of the registry, which nobody may change
 	ghosts []ghost
 
@@ -95,7 +97,8 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 		c.workers[i] = &fakeWorker{}
 	}
 	c.saved = Begin(job, 1, 0, nil)
-	c.core = New(c.saved.clone(), patience)
+	c.core = New(c.saved.Clone(), patience)
+	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	return c
 }
 
@@ -136,7 +139,11 @@ func (c *cluster) flush() bool {
 			c.fail("the saved facts were changed")
 		}
 		c.check(&c.saved, r.Facts)
-		c.saved, c.frozen = *r.Facts, r.Facts.clone()
+		saved := r.Facts.Clone()
+		c.forServers.hear(c, &c.saved.View, &saved.View, r.Delta)
+		c.forWorkers.hear(c, &c.saved.View, &saved.View, r.WorkerDelta)
+		c.saved, c.frozen = saved, r.Facts.Clone()
+		c.checkHeard()
 		for i := range c.frozen.View.Shards {
 			c.frozen.View.Shards[i].Followers = slices.Clone(c.frozen.View.Shards[i].Followers)
 		}
@@ -188,7 +195,8 @@ func (c *cluster) ghost(k Kind, index int) {
 func (c *cluster) restart() {
 	c.losing = false
 	c.underway = nil
-	c.core = New(c.saved.clone(), c.patience)
+	c.core = New(c.saved.Clone(), c.patience)
+	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
 }
 
@@ -299,16 +307,19 @@ func (c *cluster) follow(k Kind, index int) {
 	if !p.up || p.silent || !p.connected || k == Worker && !c.workers[index].granted {
 		return
 	}
-	v := c.saved.View
 	if k == Server {
-		p.view = v
+		p.view = c.forServers.view
 		c.followServer(index)
 		return
 	}
 	w := c.workers[index]
-	if v.Slots[index].Incarnation > w.incarnation {
-		*w = fakeWorker{} // its place was given away
+	if c.saved.View.Slots[index].Incarnation > w.incarnation {
+		*w = fakeWorker{} // its place was given away: it is turned away
 		return
+	}
+	v := c.forWorkers.view
+	if v.Revision <= w.view.Revision {
+		return // it was told the whole view since
 	}
 	if v.Generation > w.view.Generation {
 		w.first, w.clock, w.sent, w.ticked = v.Cut, v.Cut, v.Cut, v.Cut

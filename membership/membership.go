@@ -84,13 +84,19 @@ type Publish struct {
 	Epochs     []perdure.Epoch   // by shard
 }
 
-// Ready is what a Core wants done, in this order: save Facts, then send the view
-// and everything else.
+// Ready is what a Core wants done, in this order: save Facts, then send the view, or
+// what changed of it, and everything else.
 type Ready struct {
-	Facts   *Facts // nil: unchanged
-	Publish *Publish
-	Kills   []Kill
-	Events  []Event
+	// Facts are the core's own, of this moment: who needs them after the next call of
+	// any method takes a Clone. Nil: unchanged.
+	Facts *Facts
+	// Delta is what changed of the view since the last Delta, for servers; WorkerDelta,
+	// since the last WorkerDelta, for workers and observers. Nil: nothing that they act
+	// on.
+	Delta, WorkerDelta *perdure.ViewDelta
+	Publish            *Publish
+	Kills              []Kill
+	Events             []Event
 }
 
 // observed is what is known of a place's process without being recorded.
@@ -125,6 +131,11 @@ type Core struct {
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
 
+	course     course // of the view that was told last
+	forServers news
+	forWorkers news
+	vacant     int // slots
+
 	layout  []placement.Server // by server; Open is set before it is used
 	held    []map[int]struct{} // by server: the shards it holds or joins
 	open    map[int]struct{}   // shards that are, perhaps, not as they should be
@@ -141,6 +152,13 @@ func New(facts Facts, patience int64) *Core {
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, facts.Job.Slots),
 		lost:  map[perdure.ShardID]bool{}, open: map[int]struct{}{}, stirred: true, uneven: true,
+	}
+	c.course = courseOf(&facts.View)
+	c.forServers.since, c.forWorkers.since = facts.View.Revision, facts.View.Revision
+	for i := range facts.View.Slots {
+		if vacant(&facts.View.Slots[i]) {
+			c.vacant++
+		}
 	}
 	for i := range facts.Servers {
 		c.addServer(facts.Servers[i].Zone)
@@ -190,13 +208,14 @@ func (c *Core) Ready() Ready {
 	if c.dirty {
 		c.dirty = false
 		c.facts.View.Revision++
-		f := c.facts.clone()
-		r.Facts = &f
+		r.Facts = &c.facts
+		c.tell(&r)
 	}
 	return r
 }
 
-func (f *Facts) clone() Facts {
+// Clone returns a copy that later changes of the facts leave as it is.
+func (f *Facts) Clone() Facts {
 	g := *f
 	g.Servers, g.Slots, g.ShardLost = slices.Clone(f.Servers), slices.Clone(f.Slots), slices.Clone(f.ShardLost)
 	g.View = f.View.Clone()
@@ -388,8 +407,7 @@ func (c *Core) vacate(slot int) {
 	p := &c.facts.Slots[slot]
 	p.Incarnation++
 	p.Process, p.PID = "", 0
-	c.facts.View.Slots[slot] = perdure.SlotView{Incarnation: p.Incarnation}
-	c.dirty = true
+	c.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation})
 }
 
 // ServerStatus takes what a server says of itself.
@@ -525,8 +543,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
 		}
 	}
-	c.facts.View.Tables = append(c.facts.View.Tables, spec)
-	c.dirty = true
+	c.changeTables(append(c.facts.View.Tables, spec))
 	return nil
 }
 

@@ -127,7 +127,9 @@ func (c *Core) rollBack(why string, args ...any) {
 	v.Pause = false // whoever reached the goal will reach it again
 	redone := int64(0)
 	for i := range v.Slots {
-		v.Slots[i].Decided, v.Slots[i].Start = true, v.Cut
+		next := v.Slots[i]
+		next.Decided, next.Start = true, v.Cut
+		c.changeSlot(i, next)
 		redone += int64(max(0, c.slots[i].lastClock-v.Cut))
 		c.slots[i].lastClock = v.Cut
 	}
@@ -329,8 +331,9 @@ func (c *Core) decide() {
 			}
 			return
 		}
-		v.Slots[slot].Decided, v.Slots[slot].Start = true, start
-		c.dirty = true
+		next := v.Slots[slot]
+		next.Decided, next.Start = true, start
+		c.changeSlot(slot, next)
 		for i := range fences {
 			if n := int64(start - fences[i].Counts.Staged); c.twoStep() && n > 0 {
 				c.facts.UpdatesLost += n
@@ -356,9 +359,10 @@ func (c *Core) settle() {
 		if fences == nil || slices.ContainsFunc(fences, func(f perdure.Fence) bool { return !f.Carried }) {
 			continue
 		}
-		sl.Settled = true
+		next := *sl
+		next.Settled = true
+		c.changeSlot(slot, next)
 		c.slots[slot].heardTick = c.tick // its process speaks from now on
-		c.dirty = true
 	}
 }
 

@@ -69,7 +69,7 @@ func TestFrozenServer(t *testing.T) {
 	if n := r.Facts.View.Shards[0].Replicas(); n != 1 || len(r.Kills) != 1 {
 		t.Fatalf("%d replicas, %d to be killed", n, len(r.Kills))
 	}
-	c.saved = *r.Facts
+	c.saved = r.Facts.Clone()
 	c.process(Server, 1).silent = false
 	c.report(Server, 1)
 	sv := &c.saved.View.Shards[0]

@@ -205,6 +205,12 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 			return err
 		}
 		s.onView(v)
+	case wire.KindViewDelta:
+		var d perdure.ViewDelta
+		if err := wire.ParseControl(f, &d); err != nil {
+			return err
+		}
+		return s.onDelta(&d)
 	case wire.KindOrder:
 		var o wire.Order
 		if err := wire.ParseControl(f, &o); err != nil {

@@ -13,6 +13,26 @@ import (
 func (s *Server) onView(v perdure.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.take(v)
+}
+
+// onDelta does the same with what changed of the present view. An error is for the
+// connection: whoever has missed something is told the whole view on the next one.
+func (s *Server) onDelta(d *perdure.ViewDelta) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.Revision <= s.view.Revision {
+		return nil // heard before
+	}
+	v, err := d.Apply(s.view)
+	if err == nil {
+		s.take(v)
+	}
+	return err
+}
+
+// take needs s.mu.
+func (s *Server) take(v perdure.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}

@@ -66,7 +66,7 @@ const (
 	KindHello   Kind = 1  // control, first frame of every connection: Hello
 	KindWelcome Kind = 2  // control, answer to Hello: Welcome
 	KindRefuse  Kind = 3  // control, last frame before the connection is closed: Refusal
-	KindView    Kind = 4  // control, coordinator → all: perdure.View
+	KindView    Kind = 4  // control, coordinator → all, after Welcome: perdure.View
 	KindStatus  Kind = 5  // control, server, worker or supervisor → coordinator: Status
 	KindTable   Kind = 6  // control, worker → coordinator: perdure.TableSpec to create or attach; answered in the next view
 	KindReport  Kind = 7  // control, worker → coordinator → supervisor: Report
@@ -75,6 +75,9 @@ const (
 	KindExited  Kind = 10 // control, supervisor → coordinator: Exited
 	// KindProgress is control, coordinator → supervisor: Progress.
 	KindProgress Kind = 11
+	// KindViewDelta is control, coordinator → server, worker or observer, after View:
+	// perdure.ViewDelta. Whom it does not fit breaks the connection, and is welcomed anew.
+	KindViewDelta Kind = 12
 
 	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); no payload
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload

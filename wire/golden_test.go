@@ -135,6 +135,15 @@ func controlSamples() []sample {
 			}, {Holder: perdure.Holder{Server: -1}}},
 			Slots: []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
 		}),
+		control("view-delta", KindViewDelta, perdure.ViewDelta{
+			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Shards: []perdure.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
+				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+				Base: []perdure.Clock{1, 2, 3}, Lost: true,
+			}}},
+			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{Incarnation: 4, Decided: true, Start: 41, Settled: true}}},
+		}),
 		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
 			Revision: 9,
 			Shards: []perdure.ShardStatus{{
@@ -339,7 +348,7 @@ func TestGolden(t *testing.T) {
 		})
 	}
 	for k := KindHello; k <= KindIDs; k++ {
-		if known := k <= KindProgress || k >= KindOpen; known && !kinds[k] {
+		if known := k <= KindViewDelta || k >= KindOpen; known && !kinds[k] {
 			t.Errorf("kind %d has no golden file", k)
 		}
 	}

@@ -350,6 +350,14 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.onView(v)
+	case wire.KindViewDelta:
+		var d perdure.ViewDelta
+		if err := wire.ParseControl(f, &d); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.onDelta(&d)
 	case wire.KindOrder:
 		var o wire.Order
 		if err := wire.ParseControl(f, &o); err != nil {

@@ -1,0 +1,78 @@
+package membership
+
+import (
+	"reflect"
+
+	"github.com/perdure/perdure"
+)
+
+// audience is what those know who were there all the time and are told what changes,
+// and what has changed since.
+type audience struct {
+	view          perdure.View
+	shards, slots map[int]bool
+}
+
+func newAudience(v *perdure.View) audience {
+	return audience{view: *v, shards: map[int]bool{}, slots: map[int]bool{}}
+}
+
+// hear tells of a change from one saved view to the next, and holds the delta against
+// it.
+func (a *audience) hear(c *cluster, before, after *perdure.View, d *perdure.ViewDelta) {
+	for i := range after.Shards {
+		a.shards[i] = a.shards[i] || !reflect.DeepEqual(before.Shards[i], after.Shards[i])
+	}
+	for i := range after.Slots {
+		a.slots[i] = a.slots[i] || before.Slots[i] != after.Slots[i]
+	}
+	if d == nil {
+		return
+	}
+	got, err := d.Apply(&a.view)
+	if err != nil || !reflect.DeepEqual(got, *after) {
+		c.fail("the delta %+v makes %+v of the view before, want %+v (error: %v)", *d, got, *after, err)
+	}
+	for _, s := range d.Shards {
+		if !a.shards[int(s.Shard)] {
+			c.fail("shard %d is told after %d, and has not changed", s.Shard, d.Base)
+		}
+	}
+	for _, s := range d.Slots {
+		if !a.slots[int(s.Slot)] {
+			c.fail("slot %d is told after %d, and has not changed", s.Slot, d.Base)
+		}
+	}
+	*a = newAudience(after)
+}
+
+// checkHeard holds what servers and workers know against what they act on.
+func (c *cluster) checkHeard() {
+	now := c.saved.View
+	known := c.forServers.view
+	known.Revision = now.Revision
+	if !reflect.DeepEqual(known, now) {
+		c.fail("servers know %+v of %+v", known, now)
+	}
+	known = c.forWorkers.view
+	if courseOf(&known) != courseOf(&now) || !reflect.DeepEqual(known.Tables, now.Tables) {
+		c.fail("workers know %+v of %+v", known, now)
+	}
+	for i, sv := range now.Shards {
+		was := known.Shards[i]
+		if was.Joining, sv.Joining = nil, nil; !reflect.DeepEqual(was, sv) {
+			c.fail("workers know %+v of shard %d: %+v", was, i, sv)
+		}
+	}
+	vacancies := func(v *perdure.View) (n int) {
+		for i := range v.Slots {
+			if v.Slots[i].Incarnation == 0 || !v.Slots[i].Settled {
+				n++
+			}
+		}
+		return n
+	}
+	if vacancies(&now) == 0 && vacancies(&known) > 0 {
+		c.fail("workers wait for %d slots though none is vacant", vacancies(&known))
+	}
+}

@@ -1,0 +1,131 @@
+package worker_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/server"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+// teller is a coordinator that says what a test tells it to, to one peer.
+type teller struct {
+	*testing.T
+	listener transport.Listener
+	conn     transport.Conn
+}
+
+// welcome takes the peer's next connection and tells it the whole view.
+func (c *teller) welcome(v perdure.View) {
+	c.Helper()
+	var err error
+	if c.conn, err = c.listener.Accept(); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := transport.Greet(c.conn, time.Minute); err != nil {
+		c.Fatal(err)
+	}
+	job := perdure.JobSpec{ID: "job-1", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	c.tell(wire.Control(wire.KindWelcome, wire.Welcome{Job: job, Incarnation: 1}), wire.Control(wire.KindView, v))
+}
+
+func (c *teller) tell(frames ...wire.Frame) {
+	c.Helper()
+	if err := c.conn.Send(frames...); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// follows waits until the peer acts on the view of a revision; it never acts on a
+// later one.
+func (c *teller) follows(revision uint64) {
+	c.Helper()
+	for {
+		var f wire.Frame
+		var st wire.Status
+		if err := c.conn.Recv(&f); err != nil {
+			c.Fatalf("waiting for revision %d: %v", revision, err)
+		}
+		if err := wire.ParseControl(&f, &st); err != nil || f.Kind != wire.KindStatus {
+			c.Fatalf("a frame of kind %d: %v", f.Kind, err)
+		}
+		at := uint64(0)
+		if st.Server != nil {
+			at = st.Server.Revision
+		} else {
+			at = st.Worker.Revision
+		}
+		if at > revision {
+			c.Fatalf("it acts on revision %d, told of %d at most", at, revision)
+		}
+		if at == revision {
+			return
+		}
+	}
+}
+
+// Servers and workers take what changed of a view as if it had been told whole. What
+// is told again changes nothing; who has missed something asks for the whole view by
+// coming back.
+func TestViewDeltas(t *testing.T) {
+	for role, run := range map[string]func(ctx context.Context, net transport.Network){
+		"server": func(ctx context.Context, net transport.Network) {
+			_ = server.Run(ctx, server.Config{Process: "p", Network: net, Coordinator: coordinatorAddr, Listen: "peer/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+		},
+		"worker": func(ctx context.Context, net transport.Network) {
+			_, _ = worker.Dial(ctx, worker.Config{Process: "p", Network: net, Coordinator: coordinatorAddr}) // likewise: no shard is placed
+		},
+	} {
+		t.Run(role, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { viewDeltas(t, run) }) })
+	}
+}
+
+func viewDeltas(t *testing.T, run func(ctx context.Context, net transport.Network)) {
+	mem := transport.NewMemory(*seed, transport.MemoryOptions{})
+	l, err := mem.Host("coordinator").Listen(coordinatorAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx, mem.Host("peer")) }()
+	defer func() { cancel(); <-done }()
+	view := func(revision uint64) perdure.View {
+		return perdure.View{
+			Revision: revision, Generation: 1, Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},
+			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		}
+	}
+	delta := func(base uint64) wire.Frame {
+		newer := view(base + 1)
+		newer.Slots[0].Start = 1
+		return wire.Control(wire.KindViewDelta, newer.Delta(base, false, nil, []perdure.Slot{0}))
+	}
+	c := &teller{T: t, listener: l}
+	c.welcome(view(4))
+	c.follows(4)
+	c.tell(delta(4), delta(4), delta(5), delta(4), delta(5))
+	c.follows(6)
+	c.tell(delta(7)) // that of 6 is lost
+	for n := 0; err == nil; n++ {
+		var f wire.Frame
+		if err = c.conn.Recv(&f); n == 100 {
+			t.Fatal("it goes on as if it had missed nothing")
+		}
+	}
+	c.welcome(view(8))
+	c.follows(8)
+	c.tell(delta(8))
+	c.follows(9)
+	c.tell(wire.Control(wire.KindViewDelta, perdure.ViewDelta{Base: 9, Revision: 10, Shards: []perdure.ShardChange{{Shard: 1}}}))
+	c.welcome(view(10)) // it came back
+	c.follows(10)
+}
