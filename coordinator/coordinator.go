@@ -233,7 +233,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 			return err
 		}
 		c.tellView(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
-		c.tellView(r.WorkerDelta, func(m *member) bool { return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver })
+		c.tellView(r.WorkerDelta, (*member).reads)
 	}
 	if r.Facts != nil || c.asked {
 		c.asked = false

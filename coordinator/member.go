@@ -18,6 +18,11 @@ func (m *member) send(f wire.Frame) {
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
+// reads reports whether a member is a client of the servers.
+func (m *member) reads() bool {
+	return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver
+}
+
 func (c *Coordinator) accept(ctx context.Context) {
 	for {
 		conn, err := c.cfg.Listener.Accept()
@@ -154,6 +159,9 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	c.members[m] = struct{}{}
 	m.send(wire.Control(wire.KindWelcome, wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}))
 	m.send(wire.Control(wire.KindView, &facts.View))
+	if m.reads() {
+		c.core.Shown()
+	}
 }
 
 // grant welcomes those who wait and whose places are recorded, and their slots settled.

@@ -43,12 +43,8 @@ func (c *Core) eligible(server int) bool {
 // missing reports whether a server is awaited: its next process, or the present one's
 // return.
 func (c *Core) missing() bool {
-	for i := range c.servers {
-		if p := &c.facts.Servers[i]; !p.Left && !p.Draining && !c.eligible(i) {
-			return true
-		}
-	}
-	return false
+	c.judge()
+	return len(c.away) > 0
 }
 
 // coming is the revision of the view that the present changes will be in.
@@ -82,7 +78,14 @@ func serversOf(chain []perdure.Holder) []int {
 func (c *Core) hold(shard int, by int) {
 	sv := &c.facts.View.Shards[shard]
 	one := func(server int) {
-		c.layout[server].Replicas += by
+		at := &c.layout[server]
+		c.loads.add(at.Replicas, -1)
+		c.loads.add(at.Replicas+by, 1)
+		if at.Open {
+			c.openLoads.add(at.Replicas, -1)
+			c.openLoads.add(at.Replicas+by, 1)
+		}
+		at.Replicas += by
 		if by > 0 {
 			c.held[server][shard] = struct{}{}
 		} else {
@@ -106,7 +109,11 @@ func (c *Core) change(shard int, next perdure.ShardView) {
 	c.hold(shard, -1)
 	c.changeShard(shard, next)
 	c.hold(shard, 1)
-	c.open[shard] = struct{}{}
+	c.orphans.remove(shard)
+	c.unready.add(shard) // unless it turns out that it is ready
+	c.noteBase(shard)
+	c.noteZones(shard)
+	c.look(shard)
 	c.uneven = true
 }
 
@@ -140,43 +147,36 @@ func (c *Core) ready(shard int) bool {
 	return st != nil && st.Ready
 }
 
-// lookAt has the shards of a server looked at again.
-func (c *Core) lookAt(server int) {
-	for s := range c.held[server] {
-		c.open[s] = struct{}{}
-	}
-	c.stirred, c.uneven = true, true
-}
-
-// chains takes every shard's next step: whoever died leaves its chain, whoever has
-// caught up joins it, and where replicas are missing or to move, others begin to
-// join.
+// chains takes the next step of every shard that is due: whoever died leaves its chain,
+// whoever has caught up joins it, and where replicas are missing or to move, others
+// begin to join.
 func (c *Core) chains() {
+	c.judge()
 	if !c.stirred || !c.placed() {
 		return
 	}
 	c.stirred = false
 	var fates fates
-	for _, s := range sorted(c.open) {
+	for _, s := range c.due.sorted() {
 		c.shrink(s, &fates)
 	}
 	c.tellFates(&fates)
 	if c.facts.Failed != "" {
 		return
 	}
-	if len(fates.lost) > 0 && !c.replaceLost(fates.lost) {
-		return
-	}
-	for i := range c.layout {
-		c.layout[i].Open = c.eligible(i)
-	}
 	whole := !c.missing()
-	for _, s := range sorted(c.open) {
-		if c.grow(s, whole || c.facts.Job.NoReplace) {
-			delete(c.open, s)
+	if whole && len(c.orphans.list) > 0 {
+		c.replaceLost(c.orphans.sorted())
+	}
+	c.refresh()
+	todo := c.due.sorted()
+	c.due.clear()
+	for _, s := range todo {
+		if !c.orphans.has(s) && c.grow(s, whole || c.facts.Job.NoReplace) {
+			c.open.remove(s)
 		}
 	}
-	if whole && len(c.open) == 0 {
+	if whole && len(c.open.list) == 0 {
 		c.rebalance()
 	}
 }
@@ -194,6 +194,8 @@ type fates struct {
 // shrink drops from a shard's chain who is dead, and who is only silent if
 // somebody else has the rows.
 func (c *Core) shrink(shard int, f *fates) {
+	c.looks.shards++
+	c.orphans.remove(shard)
 	sv := &c.facts.View.Shards[shard]
 	if j := sv.Joining; j != nil && c.standing(j) != alive {
 		next := *sv
@@ -212,6 +214,7 @@ func (c *Core) shrink(shard int, f *fates) {
 		waits = waits || how[i] == silent
 	}
 	if !serves && !waits {
+		c.orphans.add(shard)
 		f.lost = append(f.lost, shard)
 		f.last = append(f.last, serversOf(chain)...)
 		return
@@ -293,13 +296,17 @@ func (c *Core) tellFates(f *fates) {
 		shards(f.lost), strings.Join(names, ", "), job.Recovery, job.Recovery.Replicas)
 }
 
+// replaced reports whether a process has a server's place, so that it can begin again
+// there with what the server held.
+func (c *Core) replaced(server int) bool { return !c.facts.Servers[server].Left && !c.servers[server].gone }
+
 // anew returns the chain of a shard that begins again: on the servers that held it,
 // where their places are taken, else on others. Nobody has to copy it from anybody: all
 // begin with the same rows, those of the cut.
 func (c *Core) anew(shard int) (chain []perdure.Holder) {
 	copies := c.facts.Job.Recovery.Copies()
 	for _, server := range serversOf(members(&c.facts.View.Shards[shard])) {
-		if p, o := &c.facts.Servers[server], &c.servers[server]; !p.Left && !o.gone && len(chain) < copies {
+		if c.replaced(server) && len(chain) < copies {
 			chain = append(chain, c.holder(server))
 		}
 	}
@@ -333,6 +340,8 @@ func (c *Core) fail(why string, args ...any) {
 // grow takes a shard's next step towards the chain that it should have. It
 // reports whether there is nothing left to do.
 func (c *Core) grow(shard int, refill bool) (settled bool) {
+	c.looks.shards++
+	c.wanting.remove(shard)
 	sv := &c.facts.View.Shards[shard]
 	ready := c.ready(shard) && (!sv.Lost || sv.Base != nil)
 	if j := sv.Joining; j != nil {
@@ -344,17 +353,23 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 	if leaver := c.leaver(shard); leaver >= 0 {
 		if ready {
 			c.enter(shard, slices.DeleteFunc(members(sv), func(h perdure.Holder) bool { return h.Server == leaver }))
+		} else {
+			c.wanting.add(shard) // should a server come, nobody need leave
 		}
 		return false
 	}
 	short, drains := sv.Replicas() < c.facts.Job.Recovery.Copies(), c.draining(sv)
+	if !short && drains < 0 {
+		return ready
+	}
 	if short && refill || drains >= 0 {
 		if to := placement.Choose(c.layout, serversOf(members(sv)), drains); to >= 0 {
 			c.join(shard, to)
 			return false
 		}
 	}
-	return ready && !short && drains < 0
+	c.wanting.add(shard)
+	return false
 }
 
 // join lets a server begin to copy a shard.
@@ -422,22 +437,31 @@ func (c *Core) rebalance() {
 	if !c.uneven || c.complete {
 		return
 	}
-	layout := placement.Layout{
-		Servers: slices.Clone(c.layout), Heads: !c.facts.Job.Recovery.Eager(),
-		Held: func(server int) []int {
-			return slices.DeleteFunc(sorted(c.held[server]), func(s int) bool { return c.facts.View.Shards[s].Joining != nil })
-		},
-		Chain: func(shard int) []int { return serversOf(members(&c.facts.View.Shards[shard])) },
+	if c.level() {
+		c.uneven = false
+		return
 	}
+	layout := c.arrangement()
 	for range maxMoves {
 		m, ok := layout.Move()
 		if !ok {
-			c.uneven = len(c.open) > 0 // who moves may have others move
+			c.uneven = len(c.open.list) > 0 // who moves may have others move
 			return
 		}
 		c.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To, m.Shard)
 		c.join(m.Shard, m.To)
 		layout.Servers[m.From].Replicas--
 		layout.Servers[m.To].Replicas++
+	}
+}
+
+// arrangement returns where replicas are, to find moves in.
+func (c *Core) arrangement() placement.Layout {
+	return placement.Layout{
+		Servers: slices.Clone(c.layout), Heads: !c.facts.Job.Recovery.Eager(),
+		Held: func(server int) []int {
+			return slices.DeleteFunc(sorted(c.held[server]), func(s int) bool { return c.facts.View.Shards[s].Joining != nil })
+		},
+		Chain: func(shard int) []int { return serversOf(members(&c.facts.View.Shards[shard])) },
 	}
 }

@@ -99,6 +99,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 	c.saved = Begin(job, 1, 0, nil)
 	c.core = New(c.saved.Clone(), patience)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
+	c.core.Shown()
 	return c
 }
 
@@ -133,6 +134,8 @@ func (c *cluster) flush() bool {
 		c.restart()
 		return false
 	}
+	c.checkTouched()
+	c.checkKept()
 	r := c.core.Ready()
 	if r.Facts != nil {
 		if c.frozen.View.Revision > 0 && !reflect.DeepEqual(c.saved, c.frozen) {
@@ -197,6 +200,7 @@ func (c *cluster) restart() {
 	c.underway = nil
 	c.core = New(c.saved.Clone(), c.patience)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
+	c.core.Shown()
 	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
 }
 
@@ -273,6 +277,7 @@ func (c *cluster) grant() {
 			continue
 		}
 		w.granted, w.incarnation, w.view = true, sl.Incarnation, c.saved.View
+		c.core.Shown()
 		w.first, w.clock, w.sent, w.ticked = sl.Start, sl.Start, sl.Start, sl.Start
 	}
 }

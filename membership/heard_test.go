@@ -64,6 +64,12 @@ func (c *cluster) checkHeard() {
 			c.fail("workers know %+v of shard %d: %+v", was, i, sv)
 		}
 	}
+	views := []perdure.View{known}
+	for _, w := range c.workers {
+		if w.granted && w.connected && w.view.Revision > known.Revision {
+			views = append(views, w.view) // it came later
+		}
+	}
 	vacancies := func(v *perdure.View) (n int) {
 		for i := range v.Slots {
 			if v.Slots[i].Incarnation == 0 || !v.Slots[i].Settled {
@@ -72,7 +78,9 @@ func (c *cluster) checkHeard() {
 		}
 		return n
 	}
-	if vacancies(&now) == 0 && vacancies(&known) > 0 {
-		c.fail("workers wait for %d slots though none is vacant", vacancies(&known))
+	for i := range views {
+		if n := vacancies(&views[i]); n > 0 && vacancies(&now) == 0 {
+			c.fail("workers wait for %d slots though none is vacant", n)
+		}
 	}
 }

@@ -112,7 +112,8 @@ type observed struct {
 	at        map[perdure.ShardID]int // of server.Shards
 	worker    *perdure.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
-	healing   bool          // a "serving" event is due once it works again
+	fenced    cursor        // of the slot: over the shards' fences
+	highest   cursor        // likewise
 }
 
 // Core is the state machine. See the package comment.
@@ -134,13 +135,13 @@ type Core struct {
 	course     course // of the view that was told last
 	forServers news
 	forWorkers news
-	vacant     int // slots
+	vacant     int  // slots
+	expectant  bool // of those some workers or observers know
 
-	layout  []placement.Server // by server; Open is set before it is used
-	held    []map[int]struct{} // by server: the shards it holds or joins
-	open    map[int]struct{}   // shards that are, perhaps, not as they should be
-	stirred bool               // something happened that may matter to the open shards
+	layout  []placement.Server // by server
+	stirred bool               // something happened that may matter to the shards that are due
 	uneven  bool               // servers may hold unequal numbers of replicas
+	index
 }
 
 // New makes a core from recorded facts. A process that is silent for about
@@ -151,7 +152,11 @@ func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, facts.Job.Slots),
-		lost:  map[perdure.ShardID]bool{}, open: map[int]struct{}{}, stirred: true, uneven: true,
+		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true,
+		index: index{
+			away: map[int]struct{}{}, healing: map[Kind]*set{Server: {}, Worker: {}}, clocks: tally{count: map[perdure.Clock]int{}},
+			fencing: make([]set, len(facts.View.Shards)), based: make([]cursor, len(facts.View.Shards)),
+		},
 	}
 	c.course = courseOf(&facts.View)
 	c.forServers.since, c.forWorkers.since = facts.View.Revision, facts.View.Revision
@@ -165,16 +170,39 @@ func New(facts Facts, patience int64) *Core {
 	}
 	for s := range facts.View.Shards {
 		c.hold(s, 1)
-		c.open[s] = struct{}{}
+		c.look(s)
+		c.noteBase(s)
+		c.noteZones(s)
 	}
+	for i := range c.slots {
+		c.clocks.move(-1, c.clockOf(i))
+		c.await(i)
+	}
+	c.refresh()
 	return c
 }
 
 // addServer notes what is known of one more server's place.
 func (c *Core) addServer(zone string) {
+	c.unjudged.add(len(c.servers))
+	c.leaving.add(len(c.servers))
 	c.servers = append(c.servers, observed{})
 	c.layout = append(c.layout, placement.Server{Zone: zone})
+	c.zoned = c.zoned || zone != c.layout[0].Zone
+	c.loads.add(0, 1)
 	c.held = append(c.held, map[int]struct{}{})
+}
+
+// settleIn notes the zone that a server is in.
+func (c *Core) settleIn(server int, zone string) {
+	if c.layout[server].Zone == zone {
+		return
+	}
+	c.layout[server].Zone = zone
+	c.zoned = true // or was
+	for s := range c.held[server] {
+		c.noteZones(s)
+	}
 }
 
 // Begin returns the facts of a job that nobody has joined yet, at clock cut of
@@ -292,7 +320,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 	}
 	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick = true, false, false, false, false, c.tick
 	if k == Server {
-		c.layout[index].Zone = n.Zone
+		c.settleIn(index, n.Zone)
 		c.lookAt(index)
 	}
 	c.reconcile()
@@ -347,8 +375,7 @@ func (c *Core) take(k Kind, index int, process string) {
 	} else if p.Process != "" || p.Incarnation == 0 {
 		c.vacate(index)
 	}
-	healing := o.healing
-	*o = observed{lastClock: o.lastClock, healing: healing}
+	*o = observed{lastClock: o.lastClock, fenced: o.fenced}
 	p.Process, p.Draining, p.Left = process, false, false
 	c.dirty = true
 }
@@ -367,7 +394,7 @@ func (c *Core) noticed(k Kind, index int, how string) {
 	if k == Server && p.Draining && p.Left {
 		return // it was told that it may end
 	}
-	o.healing = true
+	c.healing[k].add(index)
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining) {
 		p.Left, c.dirty = true, true
@@ -398,6 +425,9 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 	}
 	if p, o := c.place(k, index); p.Process == process {
 		o.connected = false
+		if k == Server {
+			c.unjudged.add(index)
+		}
 	}
 	c.reconcile()
 }
@@ -408,121 +438,6 @@ func (c *Core) vacate(slot int) {
 	p.Incarnation++
 	p.Process, p.PID = "", 0
 	c.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation})
-}
-
-// ServerStatus takes what a server says of itself.
-func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) {
-	p, o := c.place(Server, index)
-	if p.Process != process {
-		return
-	}
-	before := problem(o.server)
-	c.heard(o)
-	news := o.suspect
-	if o.suspect {
-		o.suspect, o.killed = false, false
-		c.lookAt(index)
-	}
-	if st.Draining && !p.Draining {
-		p.Draining, c.dirty = true, true
-		c.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
-		c.lookAt(index)
-		news = true
-	}
-	news = c.compare(o, &st) || news
-	if now := problem(&st); now != "" && before == "" {
-		c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
-	}
-	if news {
-		c.reconcile()
-	}
-}
-
-// heard notes a sign of life.
-func (c *Core) heard(o *observed) {
-	c.hears()
-	if o.server != nil || o.worker != nil {
-		o.pulse.heard(c.tick-o.heardTick, c.patience)
-	}
-	o.heardTick = c.tick
-}
-
-// compare replaces a server's status by a newer one, has the shards looked at of
-// which it says what may change their chains, and reports whether it says anything
-// that may matter at all. What it costs depends on the status alone.
-func (c *Core) compare(o *observed, st *perdure.ServerStatus) (news bool) {
-	at := make(map[perdure.ShardID]int, len(st.Shards))
-	for i := range st.Shards {
-		sh := &st.Shards[i]
-		at[sh.Shard] = i
-		j, told := o.at[sh.Shard]
-		if !told || stirs(&o.server.Shards[j], sh) {
-			c.look(sh.Shard)
-			news = true
-		} else {
-			news = news || c.counts(&o.server.Shards[j], sh)
-		}
-	}
-	for s := range o.at {
-		if _, still := at[s]; !still {
-			c.look(s)
-			news = true
-		}
-	}
-	o.server, o.at = st, at
-	return news
-}
-
-// look has a shard looked at again.
-func (c *Core) look(s perdure.ShardID) {
-	if s >= 0 && int(s) < len(c.facts.View.Shards) {
-		c.open[int(s)] = struct{}{}
-		c.stirred = true
-	}
-}
-
-// stirs reports whether a replica says something that may change its chain.
-func stirs(before, now *perdure.ShardStatus) bool {
-	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || len(before.Applied) != len(now.Applied)
-}
-
-// counts reports whether a replica says something that may matter to slots, cuts or
-// the job's end.
-func (c *Core) counts(before, now *perdure.ShardStatus) bool {
-	end := c.facts.View.End
-	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock
-}
-
-// problem returns what keeps a server's shards from going on, "" if nothing does.
-func problem(st *perdure.ServerStatus) string {
-	if st == nil {
-		return ""
-	}
-	for _, sh := range st.Shards {
-		if sh.Problem != "" {
-			return sh.Problem
-		}
-	}
-	return ""
-}
-
-// WorkerStatus takes what a worker says of itself.
-func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
-	if p, o := c.place(Worker, slot); p.Process == process {
-		c.heard(o)
-		v, before := &c.facts.View, o.worker
-		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
-			v.Pause || v.End > 0 && st.Clock >= v.End
-		o.worker, o.suspect, o.killed = &st, false, false
-		if st.Generation == c.facts.View.Generation {
-			o.lastClock = st.Clock
-		}
-		if news {
-			c.reconcile()
-		}
-	}
 }
 
 // AddTable creates a table, or attaches to an equal one of that name.
@@ -584,12 +499,5 @@ func (c *Core) Complete() bool { return c.complete }
 
 // MinClock returns the least clock of all slots, as far as is known.
 func (c *Core) MinClock() perdure.Clock {
-	least := perdure.Clock(-1)
-	for i := range c.slots {
-		clock := max(c.slots[i].lastClock, c.facts.View.Slots[i].Start)
-		if least < 0 || clock < least {
-			least = clock
-		}
-	}
-	return max(least, c.facts.View.Cut) // nobody works below it, also before all have reported
+	return max(c.clocks.least, c.facts.View.Cut) // nobody works below it, also before all have reported
 }

@@ -7,19 +7,23 @@ import (
 	"github.com/perdure/perdure/placement"
 )
 
-// reconcile takes every step that the facts and the observations allow.
+// reconcile takes every step that the facts and the observations allow, of all shards
+// and slots that something may have happened to.
 func (c *Core) reconcile() {
+	c.refresh()
 	if c.facts.View.Done || c.facts.Failed != "" {
 		return
 	}
-	c.placeShards()
-	c.chains()
-	c.learnBases()
-	c.decide()
-	if c.facts.Failed != "" {
-		return
+	for again := true; again; again = c.stirred && c.placed() || len(c.woken.list) > 0 {
+		c.placeShards()
+		c.chains()
+		c.learnBases()
+		c.decide()
+		if c.facts.Failed != "" {
+			return
+		}
+		c.refresh()
 	}
-	c.settle()
 	c.decideEnd()
 	c.collectCut()
 	c.healed()
@@ -62,7 +66,6 @@ func (c *Core) placeShards() {
 		}
 		c.change(s, next)
 	}
-	c.stirred = true
 	c.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
 
@@ -74,35 +77,31 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 		}
 	}
 	for s := range c.lost {
-		c.open[int(s)] = struct{}{}
+		c.look(int(s))
 	}
 	if len(c.lost) > 0 {
-		c.dropped, c.stirred = true, true
+		c.dropped = true
 		c.event("detected", "shards", "%d shards are dropped", len(c.lost))
 	}
 	c.reconcile()
 }
 
 // replaceLost gives shards that nobody has the rows of to the processes that took
-// their holders' places, or to the servers that are left where nobody takes them,
-// once no server is missing. It reports whether it did.
-func (c *Core) replaceLost(lost []int) bool {
+// their holders' places, or to the servers that are left where nobody takes them. It
+// is for when no server is missing.
+func (c *Core) replaceLost(lost []int) {
 	v := &c.facts.View
-	if c.missing() {
-		return false
+	homeless := func(shard int) bool {
+		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), c.replaced)
 	}
-	for i := range c.layout {
-		c.layout[i].Open = c.eligible(i)
+	if slices.ContainsFunc(lost, homeless) && placement.Choose(c.layout, nil, -1) < 0 {
+		if c.facts.Job.NoReplace {
+			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
+		}
+		return // those that were told to end have gone; others come
 	}
 	for _, i := range lost {
 		chain := c.anew(i)
-		if len(chain) == 0 && !c.facts.Job.NoReplace {
-			return false // those that were told to end have gone; others come
-		}
-		if len(chain) == 0 {
-			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
-			return false
-		}
 		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
 		if len(chain) > 1 {
 			next.Followers = chain[1:]
@@ -115,7 +114,6 @@ func (c *Core) replaceLost(lost []int) bool {
 	} else {
 		c.rollBack("%d shards were lost", len(lost))
 	}
-	return true
 }
 
 // rollBack takes the whole job back to the newest published cut. The higher
@@ -131,7 +129,13 @@ func (c *Core) rollBack(why string, args ...any) {
 		next.Decided, next.Start = true, v.Cut
 		c.changeSlot(i, next)
 		redone += int64(max(0, c.slots[i].lastClock-v.Cut))
-		c.slots[i].lastClock = v.Cut
+		c.setClock(i, v.Cut)
+	}
+	for i := range v.Shards {
+		c.look(i) // nobody is ready in this generation
+	}
+	for i := range v.Slots {
+		c.await(i)
 	}
 	c.facts.ClocksRedone += redone
 	c.publishing = -1
@@ -152,6 +156,7 @@ func (c *Core) shardStatus(shard int) *perdure.ShardStatus {
 // statusOf returns what a holder says of its replica of a shard in the shard's
 // present epoch, or nil if it has not said anything yet.
 func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardStatus {
+	c.looks.shards++
 	o := &c.servers[h.Server]
 	if o.server == nil || o.gone || c.facts.Servers[h.Server].Incarnation != h.Incarnation {
 		return nil
@@ -167,205 +172,6 @@ func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardStatus {
 	return st
 }
 
-// learnBases decides what a lost shard's applied vector starts with: what each
-// slot was acknowledged, or, under a chain that acknowledges early, what its new
-// head has, where that is more. The gap is lost, counted and never awaited.
-func (c *Core) learnBases() {
-	v := &c.facts.View
-	if !c.facts.Job.Recovery.LosesRows() {
-		return
-	}
-	for _, i := range sorted(c.open) {
-		sv := &v.Shards[i]
-		if !sv.Lost || sv.Base != nil {
-			continue
-		}
-		base, known := c.base(i)
-		if !known {
-			continue
-		}
-		lost := int64(0) // of all that the vector counts, what the rows lack
-		for _, n := range base {
-			lost += int64(n)
-		}
-		if c.facts.Job.Recovery.Eager() {
-			lost -= int64(c.shardStatus(i).Seq)
-		} else { // it begins as the job did: of a run that goes on from another's checkpoint, with that
-			lost -= int64(v.Cut) * int64(len(v.Slots))
-		}
-		c.facts.UpdatesLost += lost - c.facts.ShardLost[i]
-		c.facts.ShardLost[i] = lost
-		next := *sv
-		next.Base = base
-		c.change(i, next)
-	}
-}
-
-// base computes the applied vector that a lost shard starts with; not known
-// while a live slot has not told what it was acknowledged.
-func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
-	v := &c.facts.View
-	epoch := v.Shards[shard].Epoch
-	base = make([]perdure.Clock, len(v.Slots))
-	var has []perdure.Clock // what the rows have, where any are left
-	if c.facts.Job.Recovery.Eager() {
-		st := c.shardStatus(shard)
-		if st == nil || len(st.Applied) != len(base) {
-			return nil, false
-		}
-		has = st.Applied
-	}
-	for i := range v.Slots {
-		o := &c.slots[i]
-		if !v.Slots[i].Settled || o.gone {
-			if base[i], known = c.highestApplied(i); !known {
-				return nil, false
-			}
-			continue
-		}
-		if o.worker == nil {
-			return nil, false
-		}
-		at := slices.IndexFunc(o.worker.Acked, func(a perdure.Acked) bool {
-			return int(a.Shard) == shard && a.Epoch == epoch
-		})
-		if at < 0 {
-			return nil, false
-		}
-		// A process that has not heard of the shard yet knows nothing of its
-		// predecessors' updates, but it will not send them.
-		base[i] = max(o.worker.Acked[at].Applied, v.Slots[i].Start)
-	}
-	for i := range has {
-		base[i] = max(base[i], has[i])
-	}
-	if c.twoStep() {
-		// All slots' counts of a shard are equal under two-step clocks; some just
-		// have not heard of the last one.
-		most := slices.Max(base)
-		for i := range base {
-			base[i] = most
-		}
-	}
-	return base, true
-}
-
-// highestApplied returns the most that any shard that kept its rows has applied
-// of a dead slot, which it was or could have been acknowledged; not known while
-// one of them has not told.
-func (c *Core) highestApplied(slot int) (most perdure.Clock, known bool) {
-	most = c.facts.View.Slots[slot].Start
-	for i := range c.facts.View.Shards {
-		if sv := &c.facts.View.Shards[i]; sv.Lost && sv.Base == nil {
-			continue // it knows nothing itself
-		}
-		f := c.fence(i, slot)
-		if f == nil {
-			return 0, false
-		}
-		most = max(most, f.Counts.Applied)
-	}
-	return most, true
-}
-
-func (c *Core) twoStep() bool { return c.facts.Job.TwoStep(c.facts.View.Tables) }
-
-// fence returns a shard's word on a slot's newest incarnation; nil unless it
-// serves and has fenced the older ones.
-func (c *Core) fence(shard, slot int) *perdure.Fence {
-	st := c.shardStatus(shard)
-	if st == nil || !st.Ready {
-		return nil
-	}
-	at := slices.IndexFunc(st.Fences, func(f perdure.Fence) bool {
-		return f.Slot == perdure.Slot(slot) && f.Incarnation == c.facts.View.Slots[slot].Incarnation
-	})
-	if at < 0 {
-		return nil
-	}
-	return &st.Fences[at]
-}
-
-// fences returns every shard's fence of a slot; nil unless all have theirs.
-func (c *Core) fences(slot int) []perdure.Fence {
-	fences := make([]perdure.Fence, 0, len(c.facts.View.Shards))
-	for i := range c.facts.View.Shards {
-		f := c.fence(i, slot)
-		if f == nil {
-			return nil
-		}
-		fences = append(fences, *f)
-	}
-	return fences
-}
-
-// decide settles the fate of a dead slot's last clock. Under two-step clocks:
-// was any tick seen, all get it; was staging lost where it is needed, all roll
-// back, or, under a strategy that loses rows, that shard counts the update as
-// lost; was no tick seen, the staging is dropped and the clock is done again.
-// Otherwise the next process starts at the lowest count of all shards.
-func (c *Core) decide() {
-	v := &c.facts.View
-	for slot := range v.Slots {
-		if v.Slots[slot].Decided || v.Slots[slot].Incarnation == 0 {
-			continue
-		}
-		fences := c.fences(slot)
-		if fences == nil {
-			continue
-		}
-		start, staged := fences[0].Counts.Applied, fences[0].Counts.Staged
-		for _, f := range fences {
-			if c.twoStep() {
-				start = max(start, f.Counts.Ticked)
-			} else {
-				start = min(start, f.Counts.Applied)
-			}
-			staged = min(staged, f.Counts.Staged)
-		}
-		if c.twoStep() && staged < start && !c.facts.Job.Recovery.LosesRows() {
-			if why := "slot %d died half way through clock %d and a shard lost its part"; c.keepsCuts() {
-				c.rollBack(why, slot, start-1)
-			} else {
-				c.fail(why, slot, start-1)
-			}
-			return
-		}
-		next := v.Slots[slot]
-		next.Decided, next.Start = true, start
-		c.changeSlot(slot, next)
-		for i := range fences {
-			if n := int64(start - fences[i].Counts.Staged); c.twoStep() && n > 0 {
-				c.facts.UpdatesLost += n
-				c.facts.ShardLost[i] += n
-			}
-		}
-		if last := c.slots[slot].lastClock; v.Slots[slot].Incarnation > 1 {
-			c.facts.ClocksRedone += int64(max(0, last+1-start))
-		}
-		c.slots[slot].lastClock = start
-	}
-}
-
-// settle notes that every shard has carried a decision out.
-func (c *Core) settle() {
-	v := &c.facts.View
-	for slot := range v.Slots {
-		sl := &v.Slots[slot]
-		if !sl.Decided || sl.Settled {
-			continue
-		}
-		fences := c.fences(slot)
-		if fences == nil || slices.ContainsFunc(fences, func(f perdure.Fence) bool { return !f.Carried }) {
-			continue
-		}
-		next := *sl
-		next.Settled = true
-		c.changeSlot(slot, next)
-		c.slots[slot].heardTick = c.tick // its process speaks from now on
-	}
-}
-
 // keepsCuts reports whether the job is saved as it goes, and can roll back.
 func (c *Core) keepsCuts() bool { return c.facts.Job.Recovery.Saves() }
 
@@ -376,14 +182,16 @@ func (c *Core) collectCut() {
 	if !c.keepsCuts() || c.publishing >= 0 {
 		return
 	}
+	if !c.written.all(len(v.Shards), func(i int) bool {
+		st := c.shardStatus(i)
+		return st != nil && slices.ContainsFunc(st.Segments, func(g perdure.Segment) bool { return g.Cut > v.Durable })
+	}) {
+		return
+	}
 	count := map[perdure.Clock]int{}
 	best := perdure.Clock(-1)
 	for i := range v.Shards {
-		st := c.shardStatus(i)
-		if st == nil {
-			return
-		}
-		for _, g := range st.Segments {
+		for _, g := range c.shardStatus(i).Segments {
 			if count[g.Cut]++; count[g.Cut] == len(v.Shards) && g.Cut > v.Durable {
 				best = max(best, g.Cut)
 			}
@@ -432,13 +240,16 @@ func (c *Core) decideEnd() {
 	if !v.Pause {
 		return
 	}
+	if !c.paused.all(len(c.slots), func(i int) bool {
+		o := &c.slots[i]
+		w := o.worker
+		return w != nil && !o.gone && v.Slots[i].Settled && w.Generation == v.Generation && w.Revision >= c.pausedAt
+	}) {
+		return
+	}
 	end := perdure.Clock(1)
 	for i := range c.slots {
-		o := &c.slots[i]
-		if w := o.worker; w == nil || o.gone || !v.Slots[i].Settled || w.Generation != v.Generation || w.Revision < c.pausedAt {
-			return
-		}
-		end = max(end, o.worker.Clock)
+		end = max(end, c.slots[i].worker.Clock)
 	}
 	v.Pause, c.dirty = false, true
 	if v.End == 0 || end < v.End {
@@ -449,9 +260,9 @@ func (c *Core) decideEnd() {
 // healed reports the places that work again after a failure.
 func (c *Core) healed() {
 	v := &c.facts.View
-	for i := range c.servers {
-		if o := &c.servers[i]; o.healing && c.serving(i) {
-			o.healing = false
+	for _, i := range c.healing[Server].sorted() {
+		if o := &c.servers[i]; c.serving(i) {
+			c.healing[Server].remove(i)
 			how := "serves again"
 			if o.gone || o.suspect {
 				how = "is not missed any more: the others serve all shards"
@@ -463,10 +274,9 @@ func (c *Core) healed() {
 		c.dropped = false
 		c.event("serving", "shards", "all shards serve again")
 	}
-	for i := range c.slots {
-		o := &c.slots[i]
-		if o.healing && !o.gone && o.connected && c.facts.Slots[i].Process != "" && v.Slots[i].Settled {
-			o.healing = false
+	for _, i := range c.healing[Worker].sorted() {
+		if o := &c.slots[i]; !o.gone && o.connected && c.facts.Slots[i].Process != "" && v.Slots[i].Settled {
+			c.healing[Worker].remove(i)
 			c.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
 		}
 	}
@@ -479,12 +289,11 @@ func (c *Core) serving(server int) bool {
 	if away := o.gone || o.suspect; away && (len(c.held[server]) > 0 || !c.placed()) {
 		return false
 	}
-	alone := c.facts.Job.Recovery.Kind == perdure.RecoverNone && len(c.held[server]) > 0
-	for i := range c.facts.View.Shards {
-		if alone && c.facts.View.Shards[i].Server != server {
-			continue
-		}
-		if !c.ready(i) {
+	if c.facts.Job.Recovery.Kind != perdure.RecoverNone || len(c.held[server]) == 0 {
+		return len(c.unready.list) == 0
+	}
+	for i := range c.held[server] {
+		if c.facts.View.Shards[i].Server == server && !c.ready(i) {
 			return false
 		}
 	}
@@ -493,9 +302,13 @@ func (c *Core) serving(server int) bool {
 
 // drained lets the servers go that were to end and hold nothing any more.
 func (c *Core) drained() {
-	for i := range c.facts.Servers {
-		if p := &c.facts.Servers[i]; p.Draining && !p.Left && c.placed() && len(c.held[i]) == 0 {
+	for _, i := range c.leaving.sorted() {
+		p := &c.facts.Servers[i]
+		if !p.Draining || p.Left {
+			c.leaving.remove(i)
+		} else if c.placed() && len(c.held[i]) == 0 {
 			p.Left, c.dirty = true, true
+			c.unjudged.add(i)
 			c.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
 		}
 	}
@@ -509,16 +322,14 @@ func (c *Core) checkComplete() {
 	if v.End <= 0 || c.keepsCuts() && v.Durable < v.End {
 		return
 	}
-	for i := range c.slots {
+	if !c.finished.all(len(c.slots), func(i int) bool {
 		w := c.slots[i].worker
-		if w == nil || !w.Finished || w.Generation != v.Generation || w.Clock < v.End {
-			return
-		}
+		return w != nil && w.Finished && w.Generation == v.Generation && w.Clock >= v.End
+	}) {
+		return
 	}
-	for i := range v.Shards {
-		if st := c.shardStatus(i); st == nil || !st.Ready || st.MinClock < v.End {
-			return
-		}
+	if !c.applied.all(len(v.Shards), func(i int) bool { st := c.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
+		return
 	}
 	c.complete = true
 	if !was {
@@ -539,10 +350,8 @@ func (c *Core) UpdatesIn() (n int64) {
 
 // Serving reports whether every shard serves and every slot works.
 func (c *Core) Serving() bool {
-	for i := range c.facts.View.Shards {
-		if st := c.shardStatus(i); st == nil || !st.Ready {
-			return false
-		}
+	if len(c.unready.list) > 0 {
+		return false
 	}
 	for i := range c.slots {
 		if !c.facts.View.Slots[i].Settled || c.slots[i].gone {

@@ -25,6 +25,18 @@ func (s *set) add(i int) {
 	s.list = append(s.list, i)
 }
 
+func (s *set) remove(i int) {
+	at, there := s.at[i]
+	if !there {
+		return
+	}
+	last := len(s.list) - 1
+	moved := s.list[last]
+	s.list[at], s.at[moved] = moved, at
+	s.list = s.list[:last]
+	delete(s.at, i)
+}
+
 func (s *set) clear() {
 	for _, i := range s.list {
 		delete(s.at, i)

@@ -106,7 +106,9 @@ func (c *Core) suspect(k Kind, index int) {
 		c.kill(k, index)
 	}
 	if k == Server {
-		o.healing = o.healing || c.facts.Job.Recovery.Copies() > 1
+		if c.facts.Job.Recovery.Copies() > 1 {
+			c.healing[k].add(index)
+		}
 		c.lookAt(index)
 	}
 	if !o.connected {

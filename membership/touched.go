@@ -56,7 +56,13 @@ func (c *Core) tell(r *Ready) {
 		c.forServers.due, c.forWorkers.due = true, true
 	}
 	r.Delta, r.WorkerDelta = c.forServers.delta(v), c.forWorkers.delta(v)
+	if r.WorkerDelta != nil {
+		c.expectant = c.vacant > 0
+	}
 }
+
+// Shown says that a worker or an observer was told the whole view.
+func (c *Core) Shown() { c.expectant = c.expectant || c.vacant > 0 }
 
 // changeShard gives a shard another view. Who copies it is no matter of workers'.
 func (c *Core) changeShard(shard int, next perdure.ShardView) {
@@ -71,7 +77,8 @@ func (c *Core) changeShard(shard int, next perdure.ShardView) {
 }
 
 // changeSlot gives a slot another view. A worker needs to know of the others only
-// when processes speak for all of them, and hears of its own before it speaks.
+// when processes speak for all of them, if some did not when it was told last, and hears
+// of its own before it speaks.
 func (c *Core) changeSlot(slot int, next perdure.SlotView) {
 	before := &c.facts.View.Slots[slot]
 	if *before == next {
@@ -80,14 +87,17 @@ func (c *Core) changeSlot(slot int, next perdure.SlotView) {
 	if vacant(before) {
 		c.vacant--
 	}
+	clock := c.clockOf(slot)
 	*before = next
+	c.clocks.move(clock, c.clockOf(slot))
+	c.await(slot)
 	if vacant(before) {
 		c.vacant++
 	}
 	c.forServers.slots.add(slot)
 	c.forWorkers.slots.add(slot)
 	c.forServers.due, c.dirty = true, true
-	c.forWorkers.due = c.forWorkers.due || c.vacant == 0
+	c.forWorkers.due = c.forWorkers.due || c.vacant == 0 && c.expectant
 }
 
 // vacant reports whether no process speaks for a slot.

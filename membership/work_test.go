@@ -1,0 +1,85 @@
+package membership
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// bill is what some event costs: shards and slots looked at, views told to servers and to
+// workers, bytes of one of each.
+type bill struct{ shards, slots, servers, views, workerViews, bytes int }
+
+// costOf does something and returns what it cost.
+func (s *scaled) costOf(do func()) (b bill) {
+	s.Helper()
+	before := s.looks
+	do()
+	r := s.Ready()
+	b.shards, b.slots, b.servers = s.looks.shards-before.shards, s.looks.slots-before.slots, s.looks.servers-before.servers
+	if r.Delta != nil {
+		said, err := json.Marshal(r.Delta)
+		if err != nil {
+			s.Fatal(err)
+		}
+		b.views, b.bytes = 1, len(said)
+	}
+	if r.WorkerDelta != nil {
+		b.workerViews = 1
+	}
+	return b
+}
+
+// What an event costs, in shards and slots that are looked at and in what is told of it,
+// follows from what it touches: in a job of ten times as many servers, workers and shards
+// it is the same.
+func TestWork(t *testing.T) {
+	var bills []map[string]bill
+	for _, job := range scales {
+		s := newScaled(t, job)
+		costs := map[string]bill{}
+		if s.replace(70); s.messages != 3*int64(len(s.servers)) {
+			t.Errorf("%d messages about a worker that is replaced, to %d servers", s.messages, len(s.servers))
+		}
+		victim := 50
+		replicas := len(s.held[victim])
+		if replicas != 24 {
+			t.Fatalf("server %d holds %d replicas", victim, replicas)
+		}
+		death := s.costOf(func() { s.Gone(Server, victim, s.facts.Servers[victim].PID, "exited") })
+		costs["death"] = death
+		costs["return"] = s.costOf(func() { s.Join(Server, victim, Newcomer{Process: "n", PID: 99999}) })
+		first := s.well(victim)
+		for i := range first.Shards[1:] {
+			first.Shards[i+1].Joined = false
+		}
+		costs["joined"] = s.costOf(func() { s.ServerStatus(victim, "n", first) })
+		costs["heartbeat"] = s.costOf(func() { s.ServerStatus(victim, "n", first) })
+		slot := 70
+		costs["worker"] = s.costOf(func() { s.Gone(Worker, slot, s.facts.Slots[slot].PID, "exited") })
+		costs["next"] = s.costOf(func() { s.Join(Worker, slot, Newcomer{Process: "m", PID: 99998}) })
+		s.fenced = []int{slot}
+		costs["refused"] = s.costOf(func() { st := s.well(0); s.ServerStatus(0, s.facts.Servers[0].Process, st) })
+		bills = append(bills, costs)
+	}
+	large, small := bills[0], bills[1]
+	for what, b := range large {
+		if a := small[what]; b.bytes > a.bytes*11/10 || b.shards != a.shards || b.slots != a.slots || b.servers != a.servers || b.views != a.views || b.workerViews != a.workerViews {
+			t.Errorf("%s: %+v, in a job of a tenth %+v", what, b, a)
+		}
+	}
+	if d := large["death"]; d.shards < 24 || d.shards > 24*12 || d.slots > 0 || d.views != 1 || d.workerViews != 1 || d.bytes > 24*200 {
+		t.Errorf("a death that touches 24 shards costs %+v", d)
+	}
+	if j := large["return"]; j.views != 1 || j.workerViews != 0 || j.shards < 24 || j.shards > 24*12 {
+		t.Errorf("24 shards that begin to be copied cost %+v", j)
+	}
+	if j := large["joined"]; j.views != 1 || j.workerViews != 1 || j.shards > 24*12 || j.bytes > 700 {
+		t.Errorf("the word that one of 24 is copied costs %+v", j)
+	}
+	if h := large["heartbeat"]; h != (bill{}) {
+		t.Errorf("no news cost %+v", h)
+	}
+	if w := large["worker"]; w.views != 1 || w.workerViews != 0 || w.slots > 2 || w.shards > 2 || w.bytes > 300 {
+		t.Errorf("a worker's death costs %+v", w)
+	}
+}
