@@ -125,6 +125,21 @@ func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 	return j.Consistency.TwoStep() || slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
+// TailReads reports whether all rows are read from the tails of chains, so that the
+// others need not hurry to show what is committed: where workers wait for the word
+// that a clock is staged, and for each other's clocks, the tail is who knows first;
+// and under vap one replica must know what each slot can read. (The head of an eager
+// chain is ahead of all.)
+func (j *JobSpec) TailReads(tables []TableSpec) bool {
+	asks := func(c Consistency) bool { return c.TwoStep() || c.Kind == VAP }
+	for _, c := range j.TableConsistency {
+		if asks(c) {
+			return true
+		}
+	}
+	return asks(j.Consistency) || slices.ContainsFunc(tables, func(t TableSpec) bool { return asks(t.Consistency) })
+}
+
 // View is the job's shape as the coordinator recorded it: who holds which
 // shard, which process speaks for which slot, and where the job was last
 // rolled back to. Views are totally ordered by Revision; a view takes effect

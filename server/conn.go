@@ -314,30 +314,6 @@ func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	return true
 }
 
-// ackDelay is how long an acknowledgement that nobody waits for may be held
-// back, to go out with others.
-const ackDelay = 5 * time.Millisecond
-
-// ackSoon sends all acknowledgements that are owed, after ackDelay.
-func (s *Server) ackSoon() {
-	if s.acking.CompareAndSwap(false, true) {
-		time.AfterFunc(ackDelay, s.ackAll)
-	}
-}
-
-// ackAll sends the acknowledgements that are owed, one batch for each
-// connection.
-func (s *Server) ackAll() {
-	s.acking.Store(false)
-	owed := map[*conn][]wire.Frame{}
-	for _, sh := range s.held() {
-		sh.owed(owed)
-	}
-	for c, frames := range owed {
-		c.send(frames...)
-	}
-}
-
 // held returns the shards that this server has.
 func (s *Server) held() []*shard {
 	s.mu.Lock()

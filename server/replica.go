@@ -72,7 +72,7 @@ func (sh *shard) renew(n shardName) {
 	if sh.renewed = true; sh.intake != nil {
 		sh.makeSubs(true)
 	}
-	sh.pred = nil
+	sh.pred, sh.untold = nil, untold{}
 	sh.incoming.abandon()
 	sh.incoming = nil
 }
@@ -119,6 +119,7 @@ func (sh *shard) carryOut() {
 	for {
 		r := sh.log.Ready()
 		for i := range r.Apply {
+			sh.untold.note(r.Apply[i].Entry)
 			large = sh.take(&r.Apply[i]) || large
 		}
 		for i := range r.Messages {
@@ -206,7 +207,7 @@ func (sh *shard) took(g *chain.Given[entry], verdict consistency.Verdict) bool {
 		return false // its connection is being closed
 	}
 	if g.Entry.f.Kind == wire.KindUpdate {
-		sh.dirty[g.Entry.f.Slot] = true
+		sh.dirty[g.Entry.f.Slot], sh.staged[g.Entry.f.Slot] = true, sh.intake.TwoStep()
 	}
 	return true
 }
@@ -283,17 +284,19 @@ func (sh *shard) parsed(f *wire.Frame, v any) bool {
 // addTable needs sh.mu.
 func (sh *shard) addTable(spec perdure.TableSpec) {
 	sh.parts = append(sh.parts, newPart(&sh.job, spec, perdure.TableID(len(sh.parts)), sh.id))
-	sh.intake.SetTwoStep(sh.job.TwoStep(sh.specs()))
+	sh.agree()
 	sh.makeSubs(sh.fromBefore())
 	sh.followSlots() // nobody waits for slots that nobody speaks for
 }
 
-// specs returns what the shard's tables are.
-func (sh *shard) specs() (specs []perdure.TableSpec) {
+// agree brings the shard to what its tables, all together, ask for. It needs sh.mu.
+func (sh *shard) agree() {
+	var specs []perdure.TableSpec
 	for _, p := range sh.parts {
 		specs = append(specs, p.Spec)
 	}
-	return specs
+	sh.intake.SetTwoStep(sh.job.TwoStep(specs))
+	sh.tailReads = sh.job.TailReads(specs)
 }
 
 // fromBefore reports whether slots may have rows cached of a former life of the
@@ -384,6 +387,9 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 			f.Flags = wire.FlagNone
 		}
 	case chain.Committed:
+		if sh.holdsBack(m) {
+			return
+		}
 		f.Kind = wire.KindCommitted
 	case chain.Level:
 		f.Kind = wire.KindLevel
@@ -428,7 +434,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	m := chain.Message[entry]{Epoch: sh.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
 	case wire.KindFollow:
-		m.Kind, sh.pred = chain.Follow, c
+		m.Kind, sh.pred, sh.untold.followed = chain.Follow, c, m.Pos
 	case wire.KindLevel:
 		m.Kind = chain.Level
 	default:

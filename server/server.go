@@ -84,7 +84,7 @@ type Server struct {
 	draining    bool
 	coordinator transport.Conn // nil while there is none
 
-	acking   atomic.Bool // ackAll is on its way
+	telling  atomic.Bool // tellAll is on its way
 	parallel bool        // there are cores for several shards at once
 	buffers  buffers
 }

@@ -26,19 +26,21 @@ type shard struct {
 	gone  atomic.Bool          // retired: whatever still comes for it is ignored
 	said  *perdure.ShardStatus // its last status; guarded by Server.mu
 
-	mu       sync.Mutex // guards what follows
-	ready    bool       // it serves, in this epoch
-	saving   bool       // a segment is being written: nothing is applied meanwhile
-	view     *perdure.View
-	place    place
-	log      *chain.Replica[entry] // nil until the rows are restored
-	pred     *conn                 // from the predecessor; nil: it has not asked for anything yet
-	logged   []int64               // by slot: bytes of updates in the log that are not in the intake
-	proposed proposals
-	renewed  bool // it has been in another epoch
-	opening  []opening
-	box      *outbox // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming *incoming
+	mu        sync.Mutex // guards what follows
+	ready     bool       // it serves, in this epoch
+	saving    bool       // a segment is being written: nothing is applied meanwhile
+	view      *perdure.View
+	place     place
+	log       *chain.Replica[entry] // nil until the rows are restored
+	pred      *conn                 // from the predecessor; nil: it has not asked for anything yet
+	logged    []int64               // by slot: bytes of updates in the log that are not in the intake
+	proposed  proposals
+	renewed   bool // it has been in another epoch
+	opening   []opening
+	box       *outbox // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming  *incoming
+	untold    untold
+	tailReads bool // who reads does so at the tail: see perdure.JobSpec.TailReads
 
 	intake   *consistency.Intake // nil: there are no rows yet
 	parts    []*table.Part       // by table
@@ -47,6 +49,7 @@ type shard struct {
 	waiting  []waitingGet
 	acks     []*conn               // by slot: where its acknowledgements go
 	dirty    []bool                // by slot: its counts have changed since they were acknowledged
+	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
 	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
 	spoke    []perdure.Incarnation // by slot: as of the last view
 	out      pushes
@@ -84,7 +87,7 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	slots := s.job.Slots
 	sh := &shard{
 		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots),
-		acks: make([]*conn, slots), dirty: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
+		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
 	}
 	sh.out = sh.newPushes()
 	return sh
@@ -118,7 +121,8 @@ func (sh *shard) fill(c content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.parts, sh.states, sh.seq, sh.view, sh.problem = c.parts, c.states, c.seq, v, ""
-	sh.intake = consistency.NewIntake(sh.job.TwoStep(sh.specs()), c.applied, sh.s.cfg.Weakened)
+	sh.intake = consistency.NewIntake(false, c.applied, sh.s.cfg.Weakened)
+	sh.agree()
 	sh.cut = v.Cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
 	sh.makeSubs(sh.fromBefore())
@@ -190,7 +194,9 @@ func (sh *shard) applyAll() {
 		sh.apply(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
-			sh.evict(now)
+			if sh.evict(now); now == sh.end {
+				sh.s.notify() // the job may be over
+			}
 		}
 	}
 }
@@ -288,7 +294,7 @@ func (sh *shard) evict(least perdure.Clock) {
 // waits for it, or keeps a large update until then; else with the next answer or
 // soon. It needs sh.mu.
 func (sh *shard) acknowledge() {
-	now := sh.intake.TwoStep() || sh.large || sh.out.seen != nil
+	now := sh.large || sh.out.seen != nil
 	sh.large = false
 	if sh.out.seen != nil {
 		sh.newlySeen()
@@ -299,7 +305,7 @@ func (sh *shard) acknowledge() {
 		if c == nil || !dirty {
 			continue
 		}
-		if !now && sh.prompt[slot] == 0 {
+		if !now && !sh.staged[slot] && sh.prompt[slot] == 0 {
 			later = true
 			continue
 		}
@@ -311,7 +317,7 @@ func (sh *shard) acknowledge() {
 		}
 	}
 	if later {
-		sh.s.ackSoon()
+		sh.s.tellSoon()
 	}
 }
 
@@ -321,25 +327,8 @@ func (sh *shard) ack(c *conn) (f wire.Frame, owed bool) {
 	if c.slot < 0 || !sh.dirty[c.slot] || sh.acks[c.slot] != c {
 		return f, false
 	}
-	sh.dirty[c.slot] = false
+	sh.dirty[c.slot], sh.staged[c.slot] = false, false
 	return sh.countsFrame(c, wire.KindAck), true
-}
-
-// owed adds the acknowledgements that are owed, by connection.
-func (sh *shard) owed(to map[*conn][]wire.Frame) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() {
-		return
-	}
-	for _, c := range sh.acks {
-		if c == nil {
-			continue
-		}
-		if f, owed := sh.ack(c); owed {
-			to[c] = append(to[c], f)
-		}
-	}
 }
 
 // countsFrame tells a slot how far it has come. It needs sh.mu.

@@ -14,7 +14,7 @@ import (
 
 // Updates go to the head, reads to the replica that the design says; where these are
 // one, one Open serves both. Slots spread over the replicas, unless the head is
-// ahead of them or the tail alone knows what slots can read.
+// ahead of them, or the tail knows first, or alone, what is wanted.
 func TestReplicaReadFrom(t *testing.T) {
 	byNumber := func(slot, shard int) int { return (slot + shard) % 3 }
 	head := func(int, int) int { return 0 }
@@ -23,7 +23,8 @@ func TestReplicaReadFrom(t *testing.T) {
 		model, recovery string
 		reads           func(slot, shard int) int
 	}{
-		{"bsp", "chain:3", byNumber},
+		{"bsp", "chain:3", tail},
+		{"asp,other=bsp", "chain:3", tail},
 		{"ssp:1", "chain:3", byNumber},
 		{"essp:1", "chain:3", byNumber},
 		{"asp", "none", byNumber}, // while shards move

@@ -70,29 +70,17 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 }
 
 // readsFrom chooses the member of a shard's chain that this client reads from. A
-// head that acknowledges early is ahead of all others. Under vap it must be known
-// what each slot can read, and the tail is who knows. Else the slots spread over
-// the members; an observer reads as slot 0 does. It needs c.mu.
+// head that acknowledges early is ahead of all others. Else, where who knows first
+// or knows all is wanted, that is the tail; and where not, the slots spread over the
+// members, and an observer reads as slot 0 does. It needs c.mu.
 func (c *Client) readsFrom(sh *shardLink, sv *perdure.ShardView) perdure.Holder {
 	switch {
 	case c.job.Recovery.Eager():
 		return sv.Holder
-	case c.anyBounded():
+	case c.job.TailReads(c.view.Tables):
 		return sv.Tail()
 	}
 	return sv.Replica((int(max(c.slot, 0)) + int(sh.id)) % sv.Replicas())
-}
-
-// anyBounded reports whether the model of any table, there or yet to come, is vap.
-// It needs c.mu.
-func (c *Client) anyBounded() bool {
-	for _, m := range c.job.TableConsistency {
-		if m.Kind == perdure.VAP {
-			return true
-		}
-	}
-	return c.job.Consistency.Kind == perdure.VAP ||
-		slices.ContainsFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Consistency.Kind == perdure.VAP })
 }
 
 func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
