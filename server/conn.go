@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -25,7 +24,6 @@ type conn struct {
 	incarnation perdure.Incarnation
 	log         *slog.Logger
 	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
-	waiting     atomic.Int64                    // bytes of its reads that wait
 	server      bool                            // from another server
 	box         outbox                          // of the goroutine that receives from it
 
@@ -34,6 +32,9 @@ type conn struct {
 	held      []wire.Frame
 	heldBytes int
 	broken    bool
+	waiting   int64                 // bytes of its reads that wait
+	needs     map[perdure.Clock]int // how many of these wait for which MinClock
+	staged    round
 }
 
 // mostWaiting bounds the bytes of a connection's reads that wait: what an honest
@@ -44,9 +45,48 @@ const (
 	waitingBytes = 128
 )
 
-// waits counts bytes of reads that wait, from now on or, n < 0, no more, and
-// returns how many there are.
-func (c *conn) waits(n int64) int64 { return c.waiting.Add(n) }
+// waits counts a read that waits, from now on or, n = -1, no more. It returns how many
+// bytes such reads take, and whether others wait for the same MinClock.
+func (c *conn) waits(w *waitingGet, n int) (bytes int64, others bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting += int64(n) * w.bytes()
+	if c.needs[w.need] += n; c.needs[w.need] == 0 {
+		delete(c.needs, w.need)
+	}
+	return c.waiting, c.needs[w.need] > 0
+}
+
+// allStaged counts an acknowledgement that a clock is staged on one more shard, and
+// reports whether it is most likely the last: who waits for it waits for all shards.
+func (c *conn) allStaged(clock perdure.Clock) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.staged.complete(clock)
+}
+
+// beginRound forgets how many shards acknowledge on the connection: some come, or go.
+func (c *conn) beginRound() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.staged = round{}
+}
+
+// round counts what comes once from each of several shards in each clock.
+type round struct {
+	clock       perdure.Clock
+	here, whole int // how many have come, and came in the round before
+}
+
+// complete counts one of a clock, and reports whether as many have come as in the round
+// before.
+func (r *round) complete(clock perdure.Clock) bool {
+	if clock != r.clock {
+		r.clock, r.here, r.whole = clock, 0, r.here
+	}
+	r.here++
+	return r.here >= r.whole
+}
 
 // mostHeld is how many bytes of answers are held back at most.
 const mostHeld = 16 << 10
@@ -141,7 +181,7 @@ func (s *Server) serve(tc transport.Conn) {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return
 	}
-	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}}
+	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{}}
 	if err := s.admit(c, hello); err != nil {
 		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
 		return

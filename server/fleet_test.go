@@ -43,11 +43,17 @@ type fleet struct {
 // inFleet runs a test with n servers, none of which holds the shard yet.
 func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fleet)) {
 	t.Helper()
+	inShards(t, model, recovery, slots, n, 1, test)
+}
+
+// inShards is inFleet with several shards.
+func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // virtual
 		f := &fleet{
 			T: t, ctx: ctx, net: transport.NewMemory(1, transport.MemoryOptions{}),
-			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: 1},
+			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: shards},
 			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
 			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
 		}
@@ -60,7 +66,7 @@ func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fl
 			t.Fatal(err)
 		}
 		f.view = perdure.View{Revision: 1, Generation: 1, Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots)}
-		f.view.Shards = []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}
+		f.view.Shards = slices.Repeat([]perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}, shards)
 		l, err := f.net.Host("coordinator").Listen("coordinator/1")
 		if err != nil {
 			t.Fatal(err)

@@ -181,8 +181,8 @@ func (sh *shard) get(c *conn, f *wire.Frame) error {
 			return err
 		}
 	}
-	if n := c.waits(w.bytes()); n > mostWaiting {
-		c.waits(-w.bytes())
+	if n, _ := c.waits(&w, 1); n > mostWaiting {
+		c.waits(&w, -1)
 		return fmt.Errorf("its reads that wait take %d bytes; at most %d are kept", n, mostWaiting)
 	}
 	if w.rows.IDs != nil {
@@ -241,7 +241,7 @@ func (sh *shard) answer(w *waitingGet) error {
 	}
 	a.head = wire.AppendState(a.head[:0], &state)
 	sh.finishBody(&f, a)
-	sh.sendWithAck(w.c, f)
+	sh.sendWithAck(w, f)
 	return nil
 }
 
@@ -287,17 +287,20 @@ func (sh *shard) answerScan(w *waitingGet) {
 	f := sh.frame(wire.KindIDs)
 	f.Request, f.Clock = w.request, sh.intake.MinClock()
 	f.Payload = wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
-	sh.sendWithAck(w.c, f)
+	sh.sendWithAck(w, f)
 }
 
-// sendWithAck sends a frame and, in one batch with it, the acknowledgement that
-// its receiver is owed. It needs sh.mu.
-func (sh *shard) sendWithAck(c *conn, f wire.Frame) {
-	if ack, owed := sh.ack(c); owed {
-		c.send(ack, f)
-		return
+// sendWithAck sends the answer to a read and, in one batch with it, the
+// acknowledgement that its receiver is owed. It needs sh.mu.
+func (sh *shard) sendWithAck(w *waitingGet, f wire.Frame) {
+	if ack, owed := sh.ack(w.c); owed {
+		w.c.queue([]wire.Frame{ack})
 	}
-	c.send(f)
+	if w.others {
+		sh.sendSoon(w.c, f)
+	} else {
+		w.c.send(f)
+	}
 }
 
 // answerWaiting answers the reads that the MinClock now allows. It needs sh.mu.
@@ -306,11 +309,11 @@ func (sh *shard) answerWaiting() {
 		if !sh.mayAnswer(&w) {
 			return false
 		}
+		_, w.others = w.c.waits(&w, -1)
 		if err := sh.answer(&w); err != nil {
 			sh.s.cfg.Log.Warn("closed a connection", "slot", w.c.slot, "err", err)
 			go w.c.tc.Close() // it may take a moment
 		}
-		w.c.waits(-w.bytes())
 		return true
 	})
 }

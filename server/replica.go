@@ -119,7 +119,7 @@ func (sh *shard) carryOut() {
 	for {
 		r := sh.log.Ready()
 		for i := range r.Apply {
-			sh.untold.note(r.Apply[i].Entry)
+			sh.untold.note(r.Apply[i].Entry, sh.end)
 			large = sh.take(&r.Apply[i]) || large
 		}
 		for i := range r.Messages {
@@ -206,8 +206,11 @@ func (sh *shard) took(g *chain.Given[entry], verdict consistency.Verdict) bool {
 	case consistency.Fenced:
 		return false // its connection is being closed
 	}
-	if g.Entry.f.Kind == wire.KindUpdate {
-		sh.dirty[g.Entry.f.Slot], sh.staged[g.Entry.f.Slot] = true, sh.intake.TwoStep()
+	if f := &g.Entry.f; f.Kind == wire.KindUpdate {
+		sh.dirty[f.Slot] = true
+		if last := f.Parts > 0 && f.Part == f.Parts-1; last && sh.intake.TwoStep() {
+			sh.staged[f.Slot] = true
+		}
 	}
 	return true
 }
@@ -407,7 +410,11 @@ func (sh *shard) pass(m *chain.Outgoing[entry]) {
 	case chain.Joiner:
 		to = sh.place.join.conn()
 	}
-	if to != nil { // else it is asked for again when there is a connection
+	switch {
+	case to == nil: // it is asked for again when there is a connection
+	case m.Kind == chain.Entry && sh.early(&f):
+		sh.sendSoon(to, f)
+	default:
 		sh.send(to, f)
 	}
 }

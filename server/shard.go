@@ -40,7 +40,8 @@ type shard struct {
 	box       *outbox // of the goroutine that holds mu; nil: what is sent goes at once
 	incoming  *incoming
 	untold    untold
-	tailReads bool // who reads does so at the tail: see perdure.JobSpec.TailReads
+	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
+	tailReads bool            // who reads does so at the tail: see perdure.JobSpec.TailReads
 
 	intake   *consistency.Intake // nil: there are no rows yet
 	parts    []*table.Part       // by table
@@ -81,12 +82,13 @@ type waitingGet struct {
 	rows    wire.Rows
 	push    bool // what becomes of the rows is wanted too
 	since   time.Time
+	others  bool // of its connection's reads wait, for the same, elsewhere: its answer goes with theirs
 }
 
 func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	slots := s.job.Slots
 	sh := &shard{
-		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots),
+		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
 		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
 	}
 	sh.out = sh.newPushes()
@@ -111,7 +113,7 @@ func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
 		if !which(&w) {
 			return false
 		}
-		w.c.waits(-w.bytes())
+		w.c.waits(&w, -1)
 		return true
 	})
 }
@@ -194,9 +196,7 @@ func (sh *shard) applyAll() {
 		sh.apply(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
-			if sh.evict(now); now == sh.end {
-				sh.s.notify() // the job may be over
-			}
+			sh.evict(now)
 		}
 	}
 }
@@ -305,12 +305,16 @@ func (sh *shard) acknowledge() {
 		if c == nil || !dirty {
 			continue
 		}
-		if !now && !sh.staged[slot] && sh.prompt[slot] == 0 {
+		atOnce := now || sh.prompt[slot] != 0
+		if !atOnce && !sh.staged[slot] {
 			later = true
 			continue
 		}
-		if f, owed := sh.ack(c); owed {
+		atOnce = atOnce || c.allStaged(sh.intake.Counts(perdure.Slot(slot)).Staged)
+		if f, owed := sh.ack(c); owed && atOnce {
 			sh.send(c, f)
+		} else if owed {
+			sh.sendSoon(c, f)
 		}
 		if sh.intake.Applied()[slot] >= sh.prompt[slot] {
 			sh.prompt[slot] = 0
@@ -390,6 +394,7 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	if c.slot >= 0 && c.incarnation < sh.intake.Incarnation(c.slot) {
 		return // its connection is being closed
 	}
+	c.beginRound()
 	switch {
 	case c.slot >= 0 && !writes:
 		sh.acks[c.slot] = c

@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/chain"
 	"github.com/perdure/perdure/wire"
 )
@@ -27,6 +28,24 @@ func (s *Server) tellAll() {
 	}
 	for c, frames := range owed {
 		c.send(frames...)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.sendHeld()
+	}
+	for _, p := range s.peers {
+		if c := p.conn(); c != nil {
+			c.sendHeld()
+		}
+	}
+}
+
+// sendSoon is send for frames that others are to go with: the last of these is sent,
+// and the others with it, or all go when tellAll comes. It needs sh.mu.
+func (sh *shard) sendSoon(c *conn, frames ...wire.Frame) {
+	if c.queue(frames) {
+		sh.s.tellSoon()
 	}
 }
 
@@ -63,29 +82,45 @@ const mostUntold = 64 << 10
 type untold struct {
 	held     bool   // something is held back
 	bytes    int    // of entries that were applied since it was told
-	awaited  bool   // one of these is a fact, and somebody waits until the head has it
+	awaited  bool   // somebody waits for one of these: a fact, or the job's last clock
 	followed uint64 // how far its log went when it asked last: it serves only once it was told of all that
 }
 
 func (u *untold) told() { u.held, u.bytes, u.awaited = false, 0, false }
 
-// note notes an entry that is applied.
-func (u *untold) note(e entry) {
+// note notes an entry that is to be applied, of a job that ends at a clock, if not 0.
+func (u *untold) note(e entry, end perdure.Clock) {
 	u.bytes += entryBytes(e)
-	u.awaited = u.awaited || e.f.Kind != wire.KindUpdate && e.f.Kind != wire.KindTick
+	ofClock := e.f.Kind == wire.KindUpdate || e.f.Kind == wire.KindTick
+	u.awaited = u.awaited || !ofClock || end > 0 && e.f.Clock >= end-1
 }
 
 // holdsBack reports whether the word of what is committed goes to the predecessor
 // later, with others. It needs sh.mu.
 func (sh *shard) holdsBack(m *chain.Outgoing[entry]) bool {
 	u := &sh.untold
-	now := m.Joiner != 0 || m.Pos <= u.followed || u.awaited || u.bytes >= mostUntold || // a joiner's word is what the tail waits for
-		sh.end > 0 && sh.intake.MinClock() >= sh.end || !sh.tailReads
-	if now {
+	joins := m.Joiner != 0 // the tail waits for its word
+	if joins || !sh.tailReads || m.Pos <= u.followed || u.awaited || u.bytes >= mostUntold {
 		u.told()
 		return false
 	}
 	u.held = true
 	sh.s.tellSoon()
 	return true
+}
+
+// early reports whether an entry that is sent on is a tick of a clock that other slots
+// have not ticked yet: it changes nothing before they have, and goes with theirs. It
+// needs sh.mu.
+func (sh *shard) early(f *wire.Frame) bool {
+	if f.Kind != wire.KindTick {
+		return false
+	}
+	sh.ticked[f.Slot] = max(sh.ticked[f.Slot], f.Clock+1)
+	for slot, clock := range sh.ticked {
+		if clock <= f.Clock && sh.intake.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
+			return true
+		}
+	}
+	return false
 }
