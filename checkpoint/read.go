@@ -31,17 +31,6 @@ func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	return s, err
 }
 
-// Decode reads and checks size bytes that Encode has written. See ReadSegment for
-// dst.
-func Decode(from io.Reader, size int64, dst Dest) (*Segment, error) {
-	r := &sumReader{r: from, left: size, noFile: true}
-	s, err := r.segment(dst.keep)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: decode a segment: %w", err)
-	}
-	return s, nil
-}
-
 // A sink returns where a table goes; nil: it is only looked at.
 type sink func(t metaTable) (*table.Image, error)
 
@@ -95,7 +84,6 @@ type sumReader struct {
 	r         io.Reader
 	left      int64
 	sec, file uint32
-	noFile    bool   // nobody asks for the checksum of the whole
 	scratch   []byte // what is only looked at
 }
 
@@ -116,9 +104,7 @@ func (r *sumReader) fill(b []byte) error {
 	}
 	r.left -= int64(len(b))
 	r.sec = wire.AddSum(r.sec, b)
-	if !r.noFile {
-		r.file = wire.AddSum(r.file, b)
-	}
+	r.file = wire.AddSum(r.file, b)
 	return nil
 }
 

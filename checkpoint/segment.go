@@ -157,29 +157,6 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	return SegmentRef{File: name, Bytes: size, CRC: w.file, Shard: s.Shard, Seq: s.Seq}, nil
 }
 
-// EncodedBytes returns how many bytes Encode writes.
-func EncodedBytes(s *Segment) (int64, error) {
-	sections, err := s.sections()
-	if err != nil {
-		return 0, fmt.Errorf("checkpoint: encode a segment: %w", err)
-	}
-	_, size := s.header(sections)
-	return size, nil
-}
-
-// Encode writes what a segment file of s holds to w: a shard's state on its way to
-// another server. Decode reads it.
-func Encode(w io.Writer, s *Segment) error {
-	sections, err := s.sections()
-	if err == nil {
-		_, err = s.write(&sumWriter{w: w, noFile: true}, sections)
-	}
-	if err != nil {
-		return fmt.Errorf("checkpoint: encode a segment: %w", err)
-	}
-	return nil
-}
-
 func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
 	header, size := s.header(sections)
 	if err := w.write(header); err != nil {
@@ -258,14 +235,11 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 type sumWriter struct {
 	w         io.Writer
 	sec, file uint32
-	noFile    bool // nobody asks for the checksum of the whole
 }
 
 func (w *sumWriter) write(b []byte) error {
 	w.sec = wire.AddSum(w.sec, b)
-	if !w.noFile {
-		w.file = wire.AddSum(w.file, b)
-	}
+	w.file = wire.AddSum(w.file, b)
 	_, err := w.w.Write(b)
 	return err
 }

@@ -112,11 +112,17 @@ func (b *buffers) answer(n int) *answer {
 	return &answer{values: make([]float32, n, 1<<k/4), from: b}
 }
 
+// copied returns room for n bytes that the answer keeps until Release.
+func (a *answer) copied(n int) []byte {
+	a.kept = a.from.payload(n)
+	return a.kept
+}
+
 // Keep implements wire.Keeper.
 func (a *answer) Keep(body []byte) []byte {
-	a.kept = a.from.payload(len(body))
-	copy(a.kept, body)
-	return a.kept
+	kept := a.copied(len(body))
+	copy(kept, body)
+	return kept
 }
 
 // Release implements wire.Releaser.

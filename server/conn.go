@@ -26,6 +26,7 @@ type conn struct {
 	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
 	server      bool                            // from another server
 	box         outbox                          // of the goroutine that receives from it
+	taking      *incoming                       // that goroutine's, too: the snapshot that it brings
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -190,12 +191,7 @@ func (s *Server) serve(tc transport.Conn) {
 	defer c.release()
 	tc.OnWait(c.release)
 	var f wire.Frame
-	place := func(f *wire.Frame, n int) []byte {
-		if f.Kind == wire.KindUpdate || f.Kind == wire.KindSnapshot {
-			return s.buffers.payload(n) // to be kept as it is
-		}
-		return nil
-	}
+	place := func(f *wire.Frame, n int) []byte { return c.place(s, f, n) }
 	for {
 		if err := tc.RecvInto(&f, place); err != nil {
 			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
@@ -276,6 +272,7 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	}
 	sh := s.shard(f)
 	if sh == nil && f.Kind == wire.KindSnapshot {
+		f.Body = nil        // it may be memory of rows
 		return errNotWanted // its sender must not wait for an answer
 	}
 	if sh == nil {

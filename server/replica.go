@@ -73,7 +73,6 @@ func (sh *shard) renew(n shardName) {
 		sh.makeSubs(true)
 	}
 	sh.pred, sh.untold = nil, untold{}
-	sh.incoming.abandon()
 	sh.incoming = nil
 }
 

@@ -37,8 +37,8 @@ type shard struct {
 	proposed  proposals
 	renewed   bool // it has been in another epoch
 	opening   []opening
-	box       *outbox // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming  *incoming
+	box       *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming  *incoming // the snapshot that is to take the shard's place
 	untold    untold
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
 	tailReads bool            // who reads does so at the tail: see perdure.JobSpec.TailReads
@@ -102,8 +102,7 @@ func (sh *shard) retire() {
 	sh.gone.Store(true)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.opening = nil
-	sh.incoming.abandon()
+	sh.opening, sh.incoming = nil, nil
 	sh.stopWaiting(func(*waitingGet) bool { return true })
 }
 
@@ -418,8 +417,8 @@ func (sh *shard) unsubscribe(c *conn) {
 	if sh.pred == c {
 		sh.pred = nil
 	}
-	if in := sh.incoming; in != nil && in.from == c {
-		in.abandon()
+	if c.taking != nil && sh.incoming == c.taking {
+		sh.incoming = nil
 	}
 	if c.slot >= 0 && sh.acks[c.slot] == c {
 		sh.acks[c.slot] = nil

@@ -27,6 +27,19 @@ func (f *fleet) joins(i int) {
 	f.Fatalf("server %d does not join: %+v; it says %q", i, f.shard(i), f.logs[i].all)
 }
 
+// letJoin lets a server join the shard, and waits for nothing.
+func (f *fleet) letJoin(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.holder(i, f.view.Revision+1)
+	f.view.Shards = slices.Clone(f.view.Shards)
+	f.view.Shards[0].Joining = &h
+	f.view.Revision++
+	for _, c := range f.told {
+		_ = c.Send(wire.Control(wire.KindView, f.view)) // they are there
+	}
+}
+
 // block is an update of one row of a table.
 func block(table perdure.TableID, sparse bool, row perdure.RowID, values ...float32) []byte {
 	rows := wire.Rows{Table: table, First: row, Count: 1}
@@ -253,15 +266,7 @@ func TestJoinsWhileAllGoesOn(t *testing.T) {
 		after := 0
 		for clock := perdure.Clock(0); after < 200; clock++ {
 			if clock == 50 {
-				f.mu.Lock()
-				h := f.holder(1, f.view.Revision+1)
-				f.view.Shards = slices.Clone(f.view.Shards)
-				f.view.Shards[0].Joining = &h
-				f.view.Revision++
-				for _, c := range f.told {
-					_ = c.Send(wire.Control(wire.KindView, f.view)) // they are there
-				}
-				f.mu.Unlock()
+				f.letJoin(1)
 			}
 			for slot, w := range ws {
 				v := float32(clock) + float32(slot)/3

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/sim"
 	"github.com/perdure/perdure/transport"
 )
@@ -422,18 +423,28 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 			at = fmt.Sprint(at, seg.Epoch)
 		}
 		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
-		var b bytes.Buffer
-		if err := checkpoint.Encode(&b, seg); err != nil {
+		file, err := segmentBytes(seg)
+		if err != nil {
 			return nil, err
 		}
-		if other, there := bytesOf[at]; there && !bytes.Equal(other, b.Bytes()) {
+		if other, there := bytesOf[at]; there && !bytes.Equal(other, file) {
 			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
 		}
-		bytesOf[at] = b.Bytes()
+		bytesOf[at] = file
 		if slices.Min(seg.Applied) == job.Clocks && !whole[seg.Shard] {
 			whole[seg.Shard] = true
 			add(seg)
 		}
 	}
 	return whole, nil
+}
+
+// segmentBytes returns the segment as a file has it.
+func segmentBytes(seg *checkpoint.Segment) ([]byte, error) {
+	at := disk.NewMemory()
+	ref, err := checkpoint.WriteSegment(at, "", seg)
+	if err != nil {
+		return nil, err
+	}
+	return at.ReadFile(ref.File)
 }

@@ -12,5 +12,6 @@
 // machine computes the same bits from the same initial rows and rates.
 //
 // A Part is not safe for concurrent use; its shard's owner guards it. Calls that
-// only read (all but ApplyRows, Evict and Restored) may run at the same time.
+// only read (all but ApplyRows, Evict and Restored, and those of a Snapshot) may run at
+// the same time.
 package table

@@ -2,7 +2,6 @@ package table
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -94,6 +93,8 @@ func (p *Part) drop(rows []int) {
 	p.index.FindAll(tail[:len(rows)], at[:]) // brings what Remove changes from memory
 	p.index.FindAll(ids[:len(rows)], at[:])
 	for i, hole := range rows {
+		p.putAside(hole, 1)
+		p.putAside(p.index.Len()-1, 1)
 		p.index.Remove(ids[i])
 		last := p.index.Len()
 		for i := range p.planes {
@@ -111,56 +112,6 @@ type Image struct {
 	IDs     [][]perdure.RowID // sparse: the rows' ids
 	Touched [][]uint32        // sparse, with Spec.Evict: the highest clock of each row's updates
 	Planes  [][][]float32     // the values, then the rule's state: planes as large as the values, then one value a row
-}
-
-// Room returns memory for a copy of the image, which is there already: a copy into it
-// is not held up by the system's giving it out page by page.
-func (m Image) Room() Image {
-	c := Image{Rows: m.Rows, IDs: room(m.IDs), Touched: room(m.Touched)}
-	for _, plane := range m.Planes {
-		c.Planes = append(c.Planes, room(plane))
-	}
-	return c
-}
-
-func room[T any](pieces [][]T) (rooms [][]T) {
-	for _, p := range pieces {
-		r := make([]T, len(p))
-		for i := 0; i < len(r); i += pageBytes / 8 {
-			var touch T
-			r[i] = touch
-		}
-		rooms = append(rooms, r)
-	}
-	return rooms
-}
-
-const pageBytes = 4 << 10
-
-// Clone returns a copy, which later changes of the part do not touch: in the memory of
-// room, as far as that fits.
-func (m Image) Clone(room Image) Image {
-	c := Image{Rows: m.Rows, IDs: clone(m.IDs, room.IDs), Touched: clone(m.Touched, room.Touched)}
-	for i, plane := range m.Planes {
-		var to [][]float32
-		if i < len(room.Planes) {
-			to = room.Planes[i]
-		}
-		c.Planes = append(c.Planes, clone(plane, to))
-	}
-	return c
-}
-
-func clone[T any](pieces, room [][]T) (copies [][]T) {
-	for i, p := range pieces {
-		if i >= len(room) || len(room[i]) != len(p) {
-			copies = append(copies, slices.Clone(p))
-			continue
-		}
-		copy(room[i], p)
-		copies = append(copies, room[i])
-	}
-	return copies
 }
 
 // Image returns the part's content. It holds until the part is next changed, and

@@ -35,6 +35,8 @@ type Part struct {
 	planes []column[float32] // the values, then the state: planes as large as the values, then one value a row
 	full   int               // planes of state as large as the values
 
+	snapshots []*Snapshot // to be told what is about to change
+
 	// Of a sparse table only. The row at each position has its id in the index.
 	index   *Index
 	touched column[uint32] // with eviction: the highest clock of the row's updates
@@ -266,8 +268,9 @@ func (p *Part) apply(at []int, delta []float32, clock perdure.Clock) {
 	}
 }
 
-// memory returns what n rows consist of that lie in one piece.
+// memory returns what n rows consist of that lie in one piece, to be changed.
 func (p *Part) memory(at, n int) (m planes) {
+	p.putAside(at, n)
 	m.values = p.planes[0].rows(at, n)
 	for i := range p.full {
 		m.state[i] = p.planes[1+i].rows(at, n)

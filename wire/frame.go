@@ -101,7 +101,7 @@ const (
 	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends. Of a joiner clock, in these five kinds, is its Since
 	KindHave      Kind = 33 // successor → predecessor: I have all entries up to position request; FlagNone: I have nothing, send a snapshot
 	KindCommitted Kind = 34 // successor → predecessor: the tail has all entries up to position request
-	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request; FlagLast
+	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request, answered with KindHave; FlagNone, FlagLast
 	KindLevel     Kind = 36 // tail → joining replica: up to position request you have been sent what I have
 	KindFence     Kind = 37 // entry: incarnations of the slot before incarnation are refused; no payload
 	KindDecide    Kind = 38 // entry: what becomes of them: their updates of clocks < clock count; no payload
@@ -114,7 +114,7 @@ const (
 // Flags of a frame.
 const (
 	FlagTicked uint16 = 1 << 0 // Update: its sender has already decided to tick it
-	FlagNone   uint16 = 1 << 1 // State: nothing was saved
+	FlagNone   uint16 = 1 << 1 // State: nothing was saved; Snapshot: it is of the head, not of the rows
 	// FlagRepeats says that rows are in an Update more than once: the last delta of
 	// a row counts, and has the earlier ones in it. The last part has the flag if any
 	// needs it.
@@ -124,7 +124,7 @@ const (
 	// holds for the connection.
 	FlagSubscribe uint16 = 1 << 4
 	// FlagLast says that with this Push all rows that are subscribed to are of its
-	// state or newer; of a Snapshot, that it is the last piece.
+	// state or newer; of a Snapshot, that it is the last piece of its kind.
 	FlagLast uint16 = 1 << 5
 	// FlagWrites says, of an Open, that only updates will be sent, and nothing is
 	// to be acknowledged here.

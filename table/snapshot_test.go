@@ -1,0 +1,143 @@
+package table
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+)
+
+// reading is a snapshot that is being read, what it has to be, and what was read.
+type reading struct {
+	s         *Snapshot
+	want, got []byte
+	done      bool
+}
+
+// bytesOf is what a snapshot of the part as it is must give.
+func bytesOf(p *Part) []byte {
+	m := p.Image()
+	all := slices.Concat(m.Memory()...)
+	if littleEndian {
+		return all
+	}
+	ids := 8 * len(slices.Concat(m.IDs...))
+	turn(all[:ids], 8)
+	turn(all[ids:], 4)
+	return all
+}
+
+// next reads at most most bytes, and checks what can be said of them at once.
+func (r *reading) next(t *rapid.T, most int) {
+	b, live := r.s.Next(most, func(n int) []byte { return make([]byte, n) })
+	if live && (!littleEndian || len(b) != cap(b)) || len(b) > max(most, 8) {
+		t.Fatalf("%d bytes (of %d, live %v), at most %d are wanted", len(b), cap(b), live, most)
+	}
+	r.got, r.done = append(r.got, b...), len(b) == 0
+	if !bytes.HasPrefix(r.want, r.got) {
+		t.Fatalf("bytes %d… are\n%v, want\n%v", len(r.got)-len(b), b, r.want[len(r.got)-len(b):])
+	}
+	if r.done && len(r.got) != len(r.want) {
+		t.Fatalf("%d bytes, want %d", len(r.got), len(r.want))
+	}
+}
+
+// Snapshots give what a part was when each began, whatever happens between the pieces:
+// updates, rows that are stored and evicted, other snapshots. What they give makes a
+// part that is the same.
+func TestSnapshotIsOfOneMoment(t *testing.T) {
+	for name, kind := range map[string]struct{ sparse, evict bool }{"dense": {}, "sparse": {sparse: true}, "evicting": {true, true}} {
+		for _, little := range []bool{littleEndian, !littleEndian} {
+			t.Run(name, func(t *testing.T) {
+				defer func(was bool) { littleEndian = was }(littleEndian)
+				littleEndian = little
+				rapid.Check(t, func(t *rapid.T) { drawPart(t, kind.sparse, kind.evict).snapshots(t) })
+			})
+		}
+	}
+}
+
+func (c *partCase) snapshots(t *rapid.T) {
+	var open []*reading
+	most := rapid.SampledFrom([]int{1, 8, 50, 1000})
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		step := rapid.IntRange(0, 9).Draw(t, "step")
+		switch {
+		case step == 0 && len(open) < 3:
+			s := c.part.snapshot(rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes aside"))
+			open = append(open, &reading{s: s, want: bytesOf(c.part)})
+			if s.Rows() != c.part.Stored() || s.Bytes() != int64(len(open[len(open)-1].want)) {
+				t.Fatalf("%d rows of %d bytes in all, want %d", s.Rows(), s.Bytes(), c.part.Stored())
+			}
+		case step < 4 && len(open) > 0:
+			r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
+			r.next(t, most.Draw(t, "most"))
+		case step == 4 && len(open) > 0:
+			i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+			open[i].s.Close()
+			open = slices.Delete(open, i, i+1)
+		case step == 5:
+			c.evict(t)
+		default:
+			c.apply(t)
+		}
+	}
+	for _, r := range open {
+		for !r.done {
+			r.next(t, most.Draw(t, "most"))
+		}
+		if len(r.s.aside) != 0 {
+			t.Fatalf("%d blocks are still put aside", len(r.s.aside))
+		}
+		r.s.Close()
+		c.sameAgain(t, r)
+	}
+	if len(c.part.snapshots) != 0 {
+		t.Fatalf("%d snapshots go on", len(c.part.snapshots))
+	}
+	if err := c.want.sameImage(c.part); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameAgain makes a part of what was read of another.
+func (c *partCase) sameAgain(t *rapid.T, r *reading) {
+	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, r.s.Rows(), c.pieceBytes)
+	from := r.got
+	for _, piece := range p.Image().Memory() {
+		from = from[copy(piece, from):]
+	}
+	p.Image().Settle()
+	if err := p.Restored(); err != nil || len(from) != 0 || !bytes.Equal(bytesOf(p), r.want) {
+		t.Fatalf("a part of what was read is another: %v, %d bytes are left", err, len(from))
+	}
+}
+
+// BenchmarkPutAside updates rows here and there, while a snapshot begins again and again
+// that is never read, and while there is none.
+func BenchmarkPutAside(b *testing.B) {
+	const rows, dim, named = 100_000, 64, 1000
+	for name, with := range map[string]bool{"none": false, "a snapshot each": true} {
+		b.Run(name, func(b *testing.B) {
+			p := New(spec(dim, perdure.Init{}), 0, 1, 0, rows)
+			ids, delta := make([]perdure.RowID, named), make([]float32, named*dim)
+			for i := range ids {
+				ids[i] = perdure.RowID(i * 7919 % rows)
+			}
+			for b.Loop() {
+				if with {
+					p.Snapshot()
+				}
+				if err := p.ApplyRows(0, ids, named, delta, 1); err != nil {
+					b.Fatal(err)
+				}
+				for _, s := range p.snapshots {
+					s.Close()
+				}
+			}
+		})
+	}
+}
