@@ -153,7 +153,9 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1, spec.Name, from, int(from)+n-1)
 		}
 	}
-	return table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows)), nil
+	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
+	largePages(p.Image())
+	return p, nil
 }
 
 // manifest finds the checkpoint that a view's generation begins with.

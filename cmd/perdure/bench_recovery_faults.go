@@ -50,6 +50,12 @@ type recoveryResult struct {
 	CatchUpGBPerS     *float64 `json:"catch_up_gb_per_s"`
 	CatchUpReadRatio  *float64 `json:"catch_up_read_ratio"`
 	CatchUpClockRatio *float64 `json:"catch_up_clock_ratio"`
+	// The same of a plain copy of as many bytes from this process to another, while the
+	// same job trained and was read; and how much of its speed the servers had in a round.
+	CatchUpRawGBPerS     *float64 `json:"catch_up_raw_gb_per_s"`
+	CatchUpRawReadRatio  *float64 `json:"catch_up_raw_read_ratio"`
+	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
+	CatchUpOfRaw         *float64 `json:"catch_up_of_raw"`
 }
 
 // calm is how long a job is watched before a failure, and after it is over.
@@ -60,6 +66,7 @@ type outage struct {
 	detected   time.Duration // below 0: nobody told
 	get, clock time.Duration
 	catchUp    catchUp
+	raw        catchUp // a plain copy of as much, afterwards
 }
 
 func (r *recoveryRun) allFaults(ctx context.Context) error {
@@ -102,6 +109,7 @@ func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recover
 		}
 		err = errors.Join(err, j.close())
 	}()
+	j.raw = r.raw
 	rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
 	var rounds []outage
 	for i := range r.Rounds {
@@ -149,14 +157,18 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 	}
 	struck := time.Unix(0, told[at].UnixNs)
 	gets, clocks := j.gets.rewind(), j.clocks.rewind()
-	return outage{
+	o = outage{
 		detected: j.detected(told[at:], target, struck),
 		get: longest(gets, struck, func(shard int) bool {
 			return slices.Contains(affected, perdure.ShardID(shard))
 		}),
 		clock:   longest(clocks, struck, func(int) bool { return true }),
 		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
-	}, nil
+	}
+	if j.raw != nil && o.catchUp.bytes > 0 {
+		o.raw, err = j.copyRaw(ctx, o.catchUp.bytes)
+	}
+	return o, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -196,68 +208,24 @@ func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck ti
 	return -1
 }
 
-// shardBytes is how many bytes of values a shard has, on average.
-func (j *recoveryJob) shardBytes() float64 {
-	return float64(j.ballast.Rows*ballastDim*4) / float64(j.settings.Job.Shards)
-}
-
-// catchUp is what the servers that joined chains did in a round.
-type catchUp struct {
-	gbPerS                float64 // 0: none joined
-	readRatio, clockRatio float64
-}
-
-// newCatchUp finds in a round's events, which begin when something failed, the
-// pairs "joining" and "joined" of a shard.
-func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
-	began := map[string]time.Time{}
-	var first, last time.Time
-	copied := 0.0
-	for _, e := range told {
-		at := time.Unix(0, e.UnixNs)
-		switch from := began[e.Target]; {
-		case e.Kind == "joining":
-			began[e.Target] = at
-			if first.IsZero() {
-				first = at
-			}
-		case e.Kind == "joined" && !from.IsZero():
-			delete(began, e.Target)
-			copied, last = copied+shardBytes, at
-		}
-	}
-	if copied == 0 {
-		return c
-	}
-	before := struck.Add(-calm)
-	of := func(laps []lap) float64 { return perSecond(laps, first, last) / perSecond(laps, before, struck) }
-	return catchUp{copied / last.Sub(first).Seconds() / 1e9, of(gets), of(clocks)}
-}
-
 // faultResult sums rounds up.
 func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *benchFault, rounds []outage) recoveryResult {
 	res := r.blank(strategy)
 	res.Fault = f.name
-	var detected, serving, gets, clocks, rates, reads, ends []float64
+	var detected, serving, gets, clocks []float64
 	for _, o := range rounds {
 		if o.detected >= 0 {
 			detected = append(detected, millis(o.detected))
 		}
 		gets, clocks = append(gets, millis(o.get)), append(clocks, millis(o.clock))
 		serving = append(serving, millis(max(o.get, o.clock)))
-		if o.catchUp.gbPerS > 0 {
-			rates = append(rates, o.catchUp.gbPerS)
-			reads, ends = append(reads, o.catchUp.readRatio), append(ends, o.catchUp.clockRatio)
-		}
 	}
 	res.DetectedMsMedian, _ = middleMost(detected)
 	res.ServingAgainMsMedian, res.ServingAgainMsMax = middleMost(serving)
 	res.LongestGetMsMedian, res.LongestGetMsMax = middleMost(gets)
 	res.LongestClockMsMedian, res.LongestClockMsMax = middleMost(clocks)
 	if r.Snapshot {
-		res.CatchUpGBPerS, _ = middleMost(rates)
-		res.CatchUpReadRatio, _ = middleMost(reads)
-		res.CatchUpClockRatio, _ = middleMost(ends)
+		res.addCopies(rounds)
 	}
 	return res
 }
@@ -275,23 +243,13 @@ func middleMost(v []float64) (middle, most *float64) {
 
 const faultColumns = "%-21s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
 
-func (r *recoveryRun) joinHeading() string {
-	if !r.Snapshot {
-		return ""
-	}
-	return "joining GB/s  reads, clocks meanwhile"
-}
-
 // line is the result as people read it.
 func (r *recoveryResult) line() string {
-	noticed, joining := "-", ""
+	noticed := "-"
 	if r.DetectedMsMedian != nil {
 		noticed = strconv.FormatFloat(*r.DetectedMsMedian, 'f', 1, 64)
 	}
 	pair := func(middle, most *float64) string { return fmt.Sprintf("%.1f (%.1f)", *middle, *most) }
-	if r.CatchUpGBPerS != nil {
-		joining = fmt.Sprintf("%12.3f  %.2f, %.2f of before", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
-	}
 	return strings.TrimRight(fmt.Sprintf(faultColumns, r.Recovery, r.Fault, noticed, pair(r.ServingAgainMsMedian, r.ServingAgainMsMax),
-		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), joining), " ")
+		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), r.joining()), " ")
 }

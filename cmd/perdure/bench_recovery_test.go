@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -163,8 +162,8 @@ func TestCatchUp(t *testing.T) {
 		t.Errorf("nobody joined, and it was measured as %+v", c)
 	}
 	r := &recoveryRun{benchRecoveryCmd: &benchRecoveryCmd{Snapshot: true}}
-	res := r.faultResult(perdurelib.Recovery{Kind: perdurelib.RecoverChain, Replicas: 3}, &benchFaults[0], []outage{{detected: -1, get: time.Millisecond, catchUp: c}})
-	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 || *res.CatchUpGBPerS != c.gbPerS || !strings.Contains(res.line(), fmt.Sprintf("%.3f", c.gbPerS)) {
+	res := r.faultResult(perdurelib.Recovery{Kind: perdurelib.RecoverChain, Replicas: 3}, &benchFaults[0], []outage{{detected: -1, get: time.Millisecond, catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75}}})
+	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 || !strings.HasSuffix(res.line(), "0.500; 1.00, 1.00 of before (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
 		t.Errorf("summed up as %s", res.line())
 	}
 }
