@@ -121,7 +121,9 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 		}
 		at.since, at.config.Head, at.config.Tail = h.Since, i == 0, i == sv.Replicas()-1
 		if !at.config.Tail {
-			at.succ = s.peerAt(sv.Replica(i + 1).Addr)
+			if at.succ = s.peerAt(sv.Replica(i + 1).Addr); sv.Joining != nil {
+				at.next = s.peerAt(sv.Joining.Addr)
+			}
 		} else if sv.Joining != nil {
 			at.config.Joiner, at.join = sv.Joining.Since, s.peerAt(sv.Joining.Addr)
 		}

@@ -33,6 +33,7 @@ type place struct {
 	config     chain.Config
 	since      uint64
 	succ, join *peer // nil: nobody
+	next       *peer // who joins and may be the successor soon: connected to now, since nobody waits for it yet
 }
 
 // read reports whether rows of vap tables are read here: of no other replica is it

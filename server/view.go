@@ -52,7 +52,7 @@ func (s *Server) take(v perdure.View) {
 				continue
 			}
 		}
-		used[at.succ], used[at.join] = true, true
+		used[at.succ], used[at.join], used[at.next] = true, true, true
 		if sh == nil {
 			sh = newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
 			s.shards[id] = sh

@@ -93,7 +93,7 @@ func (sh *shardLink) uses(p *peer) bool { return sh.head == p || sh.reader == p 
 // dropPeers ends connections that no shard needs any more. It needs c.mu.
 func (c *Client) dropPeers() {
 	for to, p := range c.peers {
-		if !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.uses(p) }) {
+		if !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.uses(p) || sh.next == p }) {
 			p.cancel()
 			delete(c.peers, to)
 		}

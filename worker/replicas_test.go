@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -465,4 +466,48 @@ func TestChainRollsBack(t *testing.T) {
 		}
 		c.read(table, 3)
 	})
+}
+
+// Who joins a chain is connected to before it is needed, and asked for nothing. The
+// connection ends with the joining, or becomes that of the replica that is read from.
+func TestConnectsToWhoJoins(t *testing.T) {
+	for _, recovery := range []string{"chain:2", "chain:2,async"} {
+		inChain(t, "asp", recovery, 1, 3, 1, transport.MemoryOptions{}, func(c *chained) {
+			c.rechain(0)
+			table := c.table(c.dial(0))
+			joins := func(who int) {
+				c.setView(func(v *perdure.View) {
+					if v.Shards[0].Joining = nil; who >= 0 {
+						v.Shards[0].Joining = &perdure.Holder{Server: who, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", who), Since: 5}
+					}
+				})
+				<-time.After(10 * time.Millisecond)
+			}
+			conns := func(i int) (n int) {
+				c.with(i, func(s *chainServer) {
+					if n = len(s.conns); n > 0 && s.conns[n-1].opens[0] != nil {
+						t.Errorf("%s: the shard is opened at server %d", recovery, i)
+					}
+				})
+				return n
+			}
+			joins(1)
+			want := 1
+			if c.job.Recovery.Eager() { // nobody ever reads from it
+				want = 0
+			}
+			if n := conns(1); n != want {
+				t.Errorf("%s: %d connections to who joins, want %d", recovery, n, want)
+			}
+			joins(2)
+			if one, two := conns(1), conns(2); one != 0 || two != want {
+				t.Errorf("%s: %d and %d connections when another one joins, want 0 and %d", recovery, one, two, want)
+			}
+			joins(-1)
+			if n := conns(2); n != 0 {
+				t.Errorf("%s: %d connections when nobody joins", recovery, n)
+			}
+			c.read(table, 0)
+		})
+	}
 }

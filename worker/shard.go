@@ -21,6 +21,7 @@ type shardLink struct {
 	headOpen bool  // it has said Opened for (gen, epoch) on the present connection
 	reader   *peer // to the replica that is read from
 	open     bool  // likewise
+	next     *peer // to who joins the chain, and may be read from soon; nil: nobody
 	kept     []*update
 	counts   perdure.Counts // as acknowledged
 	minClock perdure.Clock  // newest MinClock heard of
@@ -47,8 +48,11 @@ type shardLink struct {
 // needs c.mu.
 func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
+	lane := int(sh.id) % c.cfg.Connections
+	if sh.next = nil; sv.Joining != nil && !c.job.Recovery.Eager() {
+		sh.next = c.peer(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
+	}
 	if sv.Replicas() > 0 {
-		lane := int(sh.id) % c.cfg.Connections
 		reader = c.peer(route{c.readsFrom(sh, sv).Addr, lane})
 		if head = reader; !c.cfg.Observer { // who has no updates needs no head
 			head = c.peer(route{sv.Addr, lane})
