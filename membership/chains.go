@@ -298,7 +298,9 @@ func (c *Core) tellFates(f *fates) {
 
 // replaced reports whether a process has a server's place, so that it can begin again
 // there with what the server held.
-func (c *Core) replaced(server int) bool { return !c.facts.Servers[server].Left && !c.servers[server].gone }
+func (c *Core) replaced(server int) bool {
+	return !c.facts.Servers[server].Left && !c.servers[server].gone
+}
 
 // anew returns the chain of a shard that begins again: on the servers that held it,
 // where their places are taken, else on others. Nobody has to copy it from anybody: all
@@ -350,9 +352,9 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	if leaver := c.leaver(shard); leaver >= 0 {
+	if leaver := c.leaver(members(sv)); leaver >= 0 {
 		if ready {
-			c.enter(shard, slices.DeleteFunc(members(sv), func(h perdure.Holder) bool { return h.Server == leaver }))
+			c.enter(shard, without(members(sv), leaver))
 		} else {
 			c.wanting.add(shard) // should a server come, nobody need leave
 		}
@@ -391,11 +393,19 @@ func (c *Core) joined(shard int, j *perdure.Holder) bool {
 }
 
 // promote makes the replica that joins a shard its new tail. It has all that was
-// committed: since it caught up, nothing is committed without it.
+// committed: since it caught up, nothing is committed without it. So whoever it comes for
+// can leave in the same step, and readers are disturbed once. It is two steps where its
+// death in between would leave nobody, or where a head acknowledges what others lack.
 func (c *Core) promote(shard int) {
 	sv := &c.facts.View.Shards[shard]
 	j := sv.Joining
-	c.enter(shard, append(members(sv), *j))
+	chain := append(members(sv), *j)
+	if len(chain) > 2 && c.ready(shard) && !c.facts.Job.Recovery.Eager() {
+		if leaver := c.leaver(chain); leaver >= 0 && leaver != j.Server {
+			chain = without(chain, leaver)
+		}
+	}
+	c.enter(shard, chain)
 	c.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
@@ -410,15 +420,19 @@ func (c *Core) draining(sv *perdure.ShardView) int {
 	return -1
 }
 
-// leaver returns the member that a shard's chain can do without and that should
+// without returns a chain less a server.
+func without(chain []perdure.Holder, server int) []perdure.Holder {
+	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
+}
+
+// leaver returns the member that a chain can do without and that should
 // leave it, -1 if there is none: one that is draining, where there are enough others
 // or nobody could take its place; else one too many, after a move.
-func (c *Core) leaver(shard int) int {
-	sv := &c.facts.View.Shards[shard]
-	if sv.Replicas() < 2 {
+func (c *Core) leaver(holders []perdure.Holder) int {
+	if len(holders) < 2 {
 		return -1
 	}
-	chain := serversOf(members(sv))
+	chain := serversOf(holders)
 	surplus := len(chain) > c.facts.Job.Recovery.Copies()
 	for _, server := range chain {
 		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain, -1) < 0) {

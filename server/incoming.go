@@ -54,7 +54,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	last := f.Flags&wire.FlagLast != 0
+	last, size := f.Flags&wire.FlagLast != 0, len(body)
 	if f.Flags&wire.FlagNone != 0 {
 		in.words = append(in.words, body...)
 		sh.s.buffers.keep(body)
@@ -71,6 +71,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 		}
 		return err
 	}
+	sh.s.pace.wait(sh.s.ctx, size)
 	have := wire.Frame{Header: f.Header}
 	have.Kind, have.Flags = wire.KindHave, 0
 	return c.tc.TrySend(have) // now: its sender waits for it

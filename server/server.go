@@ -87,6 +87,7 @@ type Server struct {
 	telling  atomic.Bool // tellAll is on its way
 	parallel bool        // there are cores for several shards at once
 	buffers  buffers
+	pace     pace // of the snapshots that come
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a
