@@ -180,7 +180,9 @@ func testReleaseUnsent(t *testing.T, s subject) {
 	go func() { ended <- near.Send(waiting...) }()
 	awaitBlocked(t, s, near, nil)
 	must(t, near.Close())
-	mustBe(t, <-ended, ErrClosed)
+	if err := <-ended; err != nil { // a busy network may have taken it just before
+		mustBe(t, err, ErrClosed)
+	}
 	late, counters := counted(2, 1)
 	all = append(all, counters...)
 	mustBe(t, near.Send(late...), ErrClosed)
