@@ -12,7 +12,7 @@ type JobSpec struct {
 	ID          string      `json:"id"` // unique; peers of another job are refused
 	Workload    string      `json:"workload"`
 	Seed        uint64      `json:"seed"`
-	Slots       int         `json:"slots"`
+	Slots       int         `json:"slots"` // at clock 0
 	Servers     int         `json:"servers"`
 	Shards      int         `json:"shards"`
 	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished so many; 0: no end
@@ -41,7 +41,7 @@ func (j JobSpec) Validate() error {
 		name  string
 		value int
 		most  int
-	}{{"workers", j.Slots, 4096}, {"servers", j.Servers, 4096}, {"shards", j.Shards, 65536}} {
+	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, 4096}, {"shards", j.Shards, 65536}} {
 		if n.value < 1 || n.value > n.most {
 			return fmt.Errorf("%w: %d %s; choose 1 to %d", ErrUsage, n.value, n.name, n.most)
 		}
@@ -134,12 +134,14 @@ type View struct {
 	Generation Generation  `json:"generation"`
 	Cut        Clock       `json:"cut"`     // the clock this generation began at
 	End        Clock       `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
-	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends
+	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends, or who takes part
 	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
 	Done       bool        `json:"done"`
 	Tables     []TableSpec `json:"tables"`
 	Shards     []ShardView `json:"shards"`
 	Slots      []SlotView  `json:"slots"`
+	// Roster counts the changes of the slots' spans.
+	Roster uint64 `json:"roster,omitempty"`
 }
 
 // Holder is a server that holds a replica of a shard.
@@ -203,6 +205,11 @@ type SlotView struct {
 	// Settled says that every shard has carried the decision out: the slot's
 	// process may speak.
 	Settled bool `json:"settled"`
+	// Span is when the slot takes part.
+	Span
+	// Left says that the slot has done its last clock, and that no roll-back goes
+	// back before it: its process may end.
+	Left bool `json:"left,omitempty"`
 }
 
 // Counts says how far one slot's updates have come on one shard: how many of

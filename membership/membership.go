@@ -37,6 +37,12 @@ type Facts struct {
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
 
+	Ending bool    `json:"ending,omitempty"` // the slots pause so that the job's end can be named
+	Change *Change `json:"change,omitempty"` // they pause so that its clock can be
+	Told   uint64  `json:"told,omitempty"`   // the View.Roster that all shards have heard of
+	// PastClocks counts the clocks of slots' spans before their present ones.
+	PastClocks int64 `json:"past_clocks,omitempty"`
+
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
 }
@@ -50,6 +56,7 @@ type Place struct {
 	Zone        string              `json:"zone,omitempty"`     // of a server: the failure domain that it is in
 	Draining    bool                `json:"draining,omitempty"` // a server that is to end, once others have what it holds
 	Left        bool                `json:"left,omitempty"`     // a server's place that nobody is awaited for any more
+	Guest       bool                `json:"guest,omitempty"`    // a slot that was made for a process that came by itself
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -139,7 +146,7 @@ type Core struct {
 func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
-		slots: make([]observed, facts.Job.Slots),
+		slots: make([]observed, len(facts.Slots)),
 		lost:  map[perdure.ShardID]bool{}, open: map[int]struct{}{}, stirred: true, uneven: true,
 	}
 	for i := range facts.Servers {
@@ -228,11 +235,12 @@ type Verdict int
 
 // The verdicts on a joining process.
 const (
-	Granted Verdict = iota // it may speak
-	Wait                   // its place is not settled yet
-	Taken                  // a live process has the place; it may ask again later
-	Refused                // there is no such place
-	Over                   // the job is done
+	Granted  Verdict = iota // it may speak
+	Wait                    // its place is not settled yet
+	Taken                   // a live process has the place; it may ask again later
+	Refused                 // there is no such place
+	Over                    // the job is done
+	Departed                // the slot has left the job
 )
 
 // Newcomer is a process that asks for a place.
@@ -241,6 +249,7 @@ type Newcomer struct {
 	Addr    string
 	Zone    string
 	PID     int
+	Grow    bool // a worker for which the job is to have one slot more, where none is free
 }
 
 // Join handles a process that asks for a place; index -1 asks for any free one. A
@@ -251,10 +260,16 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		index = c.free(k, n.Process)
 	}
 	if index < 0 {
+		if k == Worker && n.Grow && c.facts.Change == nil {
+			_ = c.Scale(Change{Add: 1, Guest: true}) // it asks again
+		}
 		return -1, 0, Taken
 	}
 	if index >= c.size(k) {
 		return index, 0, Refused
+	}
+	if k == Worker && c.facts.View.Slots[index].Left {
+		return index, 0, Departed
 	}
 	if c.facts.View.Done || c.facts.Failed != "" {
 		return index, 0, Over
@@ -277,7 +292,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		c.lookAt(index)
 	}
 	c.reconcile()
-	if k == Worker && !c.facts.View.Slots[index].Settled {
+	if k == Worker && !c.Admits(index) {
 		return index, p.Incarnation, Wait
 	}
 	return index, p.Incarnation, Granted
@@ -298,6 +313,9 @@ func (c *Core) free(k Kind, process string) int {
 		p, o := c.place(k, i)
 		if p.Process == process {
 			return i
+		}
+		if k == Worker && (c.facts.View.Slots[i].Left || c.early(i)) {
+			continue
 		}
 		if awaited := k == Server && o.assumed && c.facts.Job.Recovery.Copies() > 1 && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
 			vacant = i
@@ -348,6 +366,9 @@ func (c *Core) noticed(k Kind, index int, how string) {
 	if k == Server && p.Draining && p.Left {
 		return // it was told that it may end
 	}
+	if k == Worker && c.facts.View.Slots[index].Left {
+		return
+	}
 	o.healing = true
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining) {
@@ -381,15 +402,6 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		o.connected = false
 	}
 	c.reconcile()
-}
-
-// vacate fences a slot's incarnations so far; its fate is to be decided.
-func (c *Core) vacate(slot int) {
-	p := &c.facts.Slots[slot]
-	p.Incarnation++
-	p.Process, p.PID = "", 0
-	c.facts.View.Slots[slot] = perdure.SlotView{Incarnation: p.Incarnation}
-	c.dirty = true
 }
 
 // ServerStatus takes what a server says of itself.
@@ -474,7 +486,7 @@ func stirs(before, now *perdure.ShardStatus) bool {
 func (c *Core) counts(before, now *perdure.ShardStatus) bool {
 	end := c.facts.View.End
 	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster
 }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
@@ -496,7 +508,7 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 		c.heard(o)
 		v, before := &c.facts.View, o.worker
 		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
-			v.Pause || v.End > 0 && st.Clock >= v.End
+			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			o.lastClock = st.Clock
@@ -534,11 +546,11 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 // as asked by a slot that is at clock at. Under two-step clocks that is this
 // clock itself, whatever the others are doing: none of its updates can be
 // applied before the asking slot has ticked it. Else the slots pause, and say
-// where they stand: see decideEnd.
+// where they stand: see decidePause.
 func (c *Core) EndAfter(at perdure.Clock) {
 	v := &c.facts.View
 	at = max(at, 1)
-	if v.Pause || v.End != 0 && v.End <= at {
+	if c.facts.Ending || v.End != 0 && v.End <= at {
 		return
 	}
 	c.dirty = true
@@ -546,7 +558,8 @@ func (c *Core) EndAfter(at perdure.Clock) {
 		c.endAt(at)
 		return
 	}
-	v.Pause, c.pausedAt = true, v.Revision+1
+	c.facts.Ending = true
+	c.reconcile()
 }
 
 func (c *Core) endAt(clock perdure.Clock) {
@@ -564,15 +577,3 @@ func (c *Core) Finish() {
 // Complete reports whether every slot has finished its last clock and every
 // update is applied (and, where checkpoints are kept, saved).
 func (c *Core) Complete() bool { return c.complete }
-
-// MinClock returns the least clock of all slots, as far as is known.
-func (c *Core) MinClock() perdure.Clock {
-	least := perdure.Clock(-1)
-	for i := range c.slots {
-		clock := max(c.slots[i].lastClock, c.facts.View.Slots[i].Start)
-		if least < 0 || clock < least {
-			least = clock
-		}
-	}
-	return max(least, c.facts.View.Cut) // nobody works below it, also before all have reported
-}

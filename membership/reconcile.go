@@ -20,7 +20,8 @@ func (c *Core) reconcile() {
 		return
 	}
 	c.settle()
-	c.decideEnd()
+	c.decidePause()
+	c.leave()
 	c.collectCut()
 	c.healed()
 	c.drained()
@@ -124,12 +125,13 @@ func (c *Core) rollBack(why string, args ...any) {
 	v := &c.facts.View
 	v.Generation++
 	v.Cut = v.Durable
-	v.Pause = false // whoever reached the goal will reach it again
+	c.facts.Ending = false // whoever reached the goal will reach it again
 	redone := int64(0)
 	for i := range v.Slots {
-		v.Slots[i].Decided, v.Slots[i].Start = true, v.Cut
-		redone += int64(max(0, c.slots[i].lastClock-v.Cut))
-		c.slots[i].lastClock = v.Cut
+		sl := &v.Slots[i]
+		sl.Decided, sl.Start = true, sl.Clamp(v.Cut)
+		redone += int64(max(0, c.slots[i].lastClock-sl.Start))
+		c.slots[i].lastClock = sl.Start
 	}
 	c.facts.ClocksRedone += redone
 	c.publishing = -1
@@ -213,6 +215,10 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	}
 	for i := range v.Slots {
 		o := &c.slots[i]
+		if v.Slots[i].Left {
+			base[i] = v.Slots[i].Until
+			continue
+		}
 		if !v.Slots[i].Settled || o.gone {
 			if base[i], known = c.highestApplied(i); !known {
 				return nil, false
@@ -240,7 +246,7 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 		// have not heard of the last one.
 		most := slices.Max(base)
 		for i := range base {
-			base[i] = most
+			base[i] = v.Slots[i].Clamp(most)
 		}
 	}
 	return base, true
@@ -419,27 +425,6 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 	return counts
 }
 
-// decideEnd ends a pause once every slot has said, of its pause, at which clock
-// it stands: the highest is the job's end. So no shard has an update beyond it.
-func (c *Core) decideEnd() {
-	v := &c.facts.View
-	if !v.Pause {
-		return
-	}
-	end := perdure.Clock(1)
-	for i := range c.slots {
-		o := &c.slots[i]
-		if w := o.worker; w == nil || o.gone || !v.Slots[i].Settled || w.Generation != v.Generation || w.Revision < c.pausedAt {
-			return
-		}
-		end = max(end, o.worker.Clock)
-	}
-	v.Pause, c.dirty = false, true
-	if v.End == 0 || end < v.End {
-		c.endAt(end)
-	}
-}
-
 // healed reports the places that work again after a failure.
 func (c *Core) healed() {
 	v := &c.facts.View
@@ -505,7 +490,10 @@ func (c *Core) checkComplete() {
 	}
 	for i := range c.slots {
 		w := c.slots[i].worker
-		if w == nil || !w.Finished || w.Generation != v.Generation || w.Clock < v.End {
+		if v.Slots[i].Left || v.Slots[i].From >= v.End {
+			continue
+		}
+		if w == nil || !w.Finished || w.Generation != v.Generation || w.Clock < v.EndOf(perdure.Slot(i)) {
 			return
 		}
 	}
@@ -539,7 +527,7 @@ func (c *Core) Serving() bool {
 		}
 	}
 	for i := range c.slots {
-		if !c.facts.View.Slots[i].Settled || c.slots[i].gone {
+		if sl := &c.facts.View.Slots[i]; !sl.Left && !c.early(i) && (!sl.Settled || c.slots[i].gone) {
 			return false
 		}
 	}
@@ -549,7 +537,7 @@ func (c *Core) Serving() bool {
 // Condition describes a place for people.
 type Condition struct {
 	Place
-	State   string // waiting, alive, silent, dead
+	State   string // waiting, alive, silent, dead, left
 	Clock   perdure.Clock
 	Problem string
 	Server  *perdure.ServerStatus
@@ -561,6 +549,8 @@ func (c *Core) Condition(k Kind, index int) Condition {
 	p, o := c.place(k, index)
 	d := Condition{Place: *p, State: "alive", Clock: o.lastClock, Server: o.server, Worker: o.worker}
 	switch {
+	case k == Worker && c.facts.View.Slots[index].Left:
+		d.State = "left"
 	case o.gone:
 		d.State = "dead"
 	case p.Process == "":

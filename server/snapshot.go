@@ -320,6 +320,7 @@ func (sh *shard) receive(in *incoming) {
 	sh.intake = consistency.Restore(&head.Intake, sh.s.cfg.Weakened)
 	sh.cut, sh.end, sh.segments = head.Cut, head.End, head.Segments
 	clear(sh.logged)
+	sh.makeRoom()
 	sh.out = sh.newPushes()
 	sh.renewed = true
 	sh.makeSubs(true)
@@ -351,8 +352,8 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 	if err := json.Unmarshal(words, &head); err != nil {
 		return c, head, err
 	}
-	if len(head.Intake.Applied) != job.Slots || len(head.Intake.Slots) != job.Slots {
-		return c, head, fmt.Errorf("it has %d slots, the job %d", len(head.Intake.Slots), job.Slots)
+	if n := len(head.Intake.Slots); n < job.Slots || n > perdure.MaxSlots || len(head.Intake.Applied) != n || len(head.Intake.Spans) != n {
+		return c, head, fmt.Errorf("it has %d slots, the job %d", n, job.Slots)
 	}
 	for i := range head.Intake.Slots {
 		for j := range head.Intake.Slots[i].Pending {
@@ -373,7 +374,7 @@ func (s *Server) read(id perdure.ShardID, in *incoming) (c content, head snapsho
 			}
 		}
 	}
-	c.states = make([][]byte, job.Slots)
+	c.states = make([][]byte, len(head.Intake.Slots))
 	blank := func(spec perdure.TableSpec, first, rows int64) (table.Image, error) {
 		p := table.Blank(spec, perdure.TableID(len(c.parts)), job.Seed, perdure.RowID(first), int(rows))
 		c.parts = append(c.parts, p)

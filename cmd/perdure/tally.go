@@ -196,10 +196,10 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	defer j.mu.Unlock()
 	job := &j.s.Job
 	w := j.totals()
-	// Every slot has one update of each clock for each shard.
+	// Every slot has one update of each of its clocks for each shard.
 	// Copies: words of the coordinator may come until the processes are gone.
 	applied, redone := j.progress.UpdatesIn, j.progress.ClocksRedone
-	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
+	lost := j.progress.UpdatesDue - applied
 	data := j.s.Params.Data
 	switch {
 	case job.Workload == ownWorkload:
