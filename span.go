@@ -54,8 +54,8 @@ func (v *View) Share(slot Slot, c Clock) (rank, of int) {
 	return rank, of
 }
 
-// Begin returns the clock from which a slot works in the view's generation.
-func (v *View) Begin(slot Slot) Clock { return max(v.Cut, v.Slots[slot].From) }
+// Begin returns the clock at which a slot stood when the view's generation began.
+func (v *View) Begin(slot Slot) Clock { return v.Slots[slot].Clamp(v.Cut) }
 
 // EndOf returns the clock at which a slot's work ends, with its own span or with the
 // job; 0: not known yet.

@@ -227,6 +227,9 @@ func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 
 // carryOut does what the core wants done, in its order: the registry first.
 func (c *Coordinator) carryOut(ctx context.Context) error {
+	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
+		c.core.Finish()
+	}
 	r := c.core.Ready()
 	if r.Facts != nil {
 		if err := c.save(ctx, r.Facts); err != nil {
@@ -268,9 +271,6 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 			m.Slots = facts.View.Spans()
 		}
 		c.wg.Go(func() { c.publish(ctx, p, m) })
-	}
-	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
-		c.core.Finish()
 	}
 	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
 		c.progress(false)

@@ -165,14 +165,12 @@ func (c *Coordinator) grant() {
 		if !m.waiting {
 			continue
 		}
-		places, admitted := facts.Servers, true
+		places, settled := facts.Servers, true
 		if m.hello.Role == wire.RoleWorker {
-			places, admitted = facts.Slots, c.core.Admits(m.index)
+			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
 		}
-		if p := &places[m.index]; admitted && p.Process == m.hello.Process {
+		if p := &places[m.index]; settled && p.Process == m.hello.Process {
 			c.welcome(m, p.Incarnation)
-		} else if m.hello.Role == wire.RoleWorker {
-			c.asked = true // its slot is settled by a fact, or begins when the others have come so far
 		}
 	}
 }

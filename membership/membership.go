@@ -128,6 +128,7 @@ type Core struct {
 	publishing perdure.Clock // cut being published; -1: none
 	complete   bool
 	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
+	awaiting   bool                     // slots wait for the others to come to their first clocks
 	pausedAt   uint64                   // the first revision that asks for a pause
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
@@ -292,7 +293,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		c.lookAt(index)
 	}
 	c.reconcile()
-	if k == Worker && !c.Admits(index) {
+	if k == Worker && !c.facts.View.Slots[index].Settled {
 		return index, p.Incarnation, Wait
 	}
 	return index, p.Incarnation, Granted
@@ -507,7 +508,7 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.place(Worker, slot); p.Process == process {
 		c.heard(o)
 		v, before := &c.facts.View, o.worker
-		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
+		news := before == nil || c.awaiting && before.Clock != st.Clock || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
@@ -533,7 +534,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.slots {
-		if w := c.slots[i].worker; w != nil && w.Clock > 0 {
+		if w := c.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
 			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
 		}
 	}

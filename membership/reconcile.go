@@ -184,9 +184,9 @@ func (c *Core) learnBases() {
 		if !known {
 			continue
 		}
-		lost := int64(0) // of all that the vector counts, what the rows lack
-		for _, n := range base {
-			lost += int64(n)
+		lost := c.facts.PastClocks // of all that the vector counts, what the rows lack
+		for slot, n := range base {
+			lost += int64(v.Slots[slot].Clocks(n))
 		}
 		if c.facts.Job.Recovery.Eager() {
 			lost -= int64(c.shardStatus(i).Seq)
@@ -348,12 +348,18 @@ func (c *Core) decide() {
 	}
 }
 
-// settle notes that every shard has carried a decision out.
+// settle notes that every shard has carried a decision out. A slot that joins is not
+// settled before the others have come to the clock before its first.
 func (c *Core) settle() {
 	v := &c.facts.View
+	c.awaiting = false
 	for slot := range v.Slots {
 		sl := &v.Slots[slot]
 		if !sl.Decided || sl.Settled {
+			continue
+		}
+		if c.early(slot) {
+			c.awaiting = true
 			continue
 		}
 		fences := c.fences(slot)

@@ -170,7 +170,7 @@ func (c *Core) stand() (working, come perdure.Clock, all bool) {
 		case w == nil || o.gone || !sl.Settled || w.Generation != v.Generation || w.Revision < c.pausedAt:
 			all = false
 		default:
-			clock = w.Clock
+			clock = max(w.Clock, sl.Start) // its first words may come before it knows where it begins
 		}
 		working = max(working, clock)
 		if clock > sl.From {
@@ -195,9 +195,6 @@ func (c *Core) early(slot int) bool {
 	}
 	return c.facts.View.Cut+1 < sl.From
 }
-
-// Admits reports whether a slot's process may speak.
-func (c *Core) Admits(slot int) bool { return c.facts.View.Slots[slot].Settled && !c.early(slot) }
 
 // Awaited reports whether a slot that joined the job needs a process, which somebody is to start.
 func (c *Core) Awaited(slot int) bool {
@@ -276,7 +273,7 @@ func (c *Core) changeNow(ch Change, working perdure.Clock) {
 		if i == len(c.slots) {
 			c.slots = append(c.slots, observed{})
 		}
-		c.slots[i] = observed{lastClock: at}
+		c.slots[i] = observed{lastClock: at - 1}
 		c.event("scaled", target(Worker, i), "worker:%d joins; it takes part from clock %d on", i, at)
 	}
 	for _, slot := range ch.Leave {

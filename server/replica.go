@@ -93,6 +93,9 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	sh.followSlots()
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	sh.carryOut()
+	if sh.ready && sh.out.seen != nil {
+		sh.acknowledge() // nobody waits for what a slot sees that has left
+	}
 }
 
 // followSlots takes over who speaks for which slot. It needs sh.mu.

@@ -13,6 +13,11 @@ func (sh *shard) takeRoster(roster uint64, spans []perdure.Span) {
 		sh.s.fail(fmt.Errorf("server: shard %d: %w: a roster of %d slots in a job of %d", sh.id, wire.ErrPayload, len(spans), n))
 		return
 	}
+	for slot, n := range sh.intake.Applied() {
+		if spans[slot].From > n {
+			sh.states[slot] = nil // another worker's
+		}
+	}
 	sh.raise(func() { sh.intake.SetSpans(roster, spans) })
 	sh.makeRoom()
 	sh.followSlots()

@@ -64,7 +64,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	c.clock++
 	c.built = false
 	c.tidy()
-	if slices.Contains(c.job.Alarms, c.clock) {
+	if slices.Contains(c.job.Alarms, c.clock) || slices.ContainsFunc(c.spans, func(s perdure.Span) bool { return s.From == c.clock+1 }) {
 		c.notify()
 	}
 	return c.clock, nil

@@ -215,7 +215,13 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
 	}
-	if most, bounded := job.MissingBound(); bounded {
+	most := *job
+	for _, d := range j.progress.Places {
+		if d.Role == wire.RoleWorker {
+			most.Slots = max(most.Slots, d.Index+1)
+		}
+	}
+	if most, bounded := most.MissingBound(); bounded {
 		sum.MissingBound = &most
 	}
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
