@@ -27,6 +27,10 @@ type JobSpec struct {
 	// what it held.
 	NoReplace bool `json:"no_replace,omitempty"`
 
+	// SuspendMs is after how many milliseconds a slot that no process speaks for is
+	// suspended: the others go on without it; 0: never.
+	SuspendMs int64 `json:"suspend_ms,omitempty"`
+
 	// Alarms are clocks whose beginning workers report at once, since somebody
 	// waits for them (a fault that is planned, say).
 	Alarms []Clock `json:"alarms,omitempty"`
@@ -54,6 +58,9 @@ func (j JobSpec) Validate() error {
 	}
 	if err := j.validateModels(); err != nil {
 		return err
+	}
+	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
+		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for every worker", ErrUsage, j.SuspendMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err

@@ -132,6 +132,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		members: map[*member]struct{}{}, progressed: -1,
 	}
+	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {
 			return nil, err

@@ -240,6 +240,19 @@ func (c *cluster) checkRoster(before, after *Facts) {
 	if slices.Equal(b.Spans(), a.Spans()[:len(b.Slots)]) && len(a.Slots) == len(b.Slots) {
 		return
 	}
+	suspended := 0
+	for i := range b.Slots {
+		if after.Slots[i].Suspended && !before.Slots[i].Suspended {
+			suspended++
+			if s := a.Slots[i]; s.Clamp(s.Start) != s.Until || !s.Left || b.Slots[i].Left || after.Slots[i].Process != "" || c.job.Consistency.TwoStep() {
+				c.fail("slot %d is suspended: %+v after %+v", i, s, b.Slots[i])
+			}
+		}
+	}
+	shorter := a.Generation > b.Generation && !slices.ContainsFunc(a.Slots, func(s perdure.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
+	if (suspended > 0 || shorter) && a.Pause {
+		return // without a pause before
+	}
 	if a.Roster != b.Roster+1 || !b.Pause {
 		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Spans(), b.Spans(), a.Roster, b.Roster, b.Pause)
 	}

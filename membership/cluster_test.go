@@ -95,8 +95,14 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 		c.workers[i] = &fakeWorker{}
 	}
 	c.saved = Begin(job, 1, 0, nil)
-	c.core = New(c.saved.clone(), patience)
+	c.begin()
 	return c
+}
+
+// begin begins a coordinator from the registry.
+func (c *cluster) begin() {
+	c.core = New(c.saved.clone(), c.patience)
+	c.core.SuspendAfter(c.job.SuspendMs / 100)
 }
 
 func (c *cluster) fail(format string, args ...any) {
@@ -191,7 +197,7 @@ func (c *cluster) ghost(k Kind, index int) {
 func (c *cluster) restart() {
 	c.losing = false
 	c.underway = nil
-	c.core = New(c.saved.clone(), c.patience)
+	c.begin()
 	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
 }
 

@@ -53,10 +53,11 @@ type Place struct {
 	PID         int                 `json:"pid"`
 	Addr        string              `json:"addr,omitempty"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Zone        string              `json:"zone,omitempty"`     // of a server: the failure domain that it is in
-	Draining    bool                `json:"draining,omitempty"` // a server that is to end, once others have what it holds
-	Left        bool                `json:"left,omitempty"`     // a server's place that nobody is awaited for any more
-	Guest       bool                `json:"guest,omitempty"`    // a slot that was made for a process that came by itself
+	Zone        string              `json:"zone,omitempty"`      // of a server: the failure domain that it is in
+	Draining    bool                `json:"draining,omitempty"`  // a server that is to end, once others have what it holds
+	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
+	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
+	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -123,6 +124,7 @@ type Core struct {
 	tick       int64
 	heardTick  int64 // when anybody was heard last
 	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
+	grace      int64 // ticks after which a slot is suspended that nobody speaks for; 0: never
 	servers    []observed
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
@@ -270,7 +272,13 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		return index, 0, Refused
 	}
 	if k == Worker && c.facts.View.Slots[index].Left {
-		return index, 0, Departed
+		if !c.facts.Slots[index].Suspended {
+			return index, 0, Departed
+		}
+		if c.facts.Change == nil {
+			_ = c.Scale(Change{Again: []perdure.Slot{perdure.Slot(index)}}) // it asks again
+		}
+		return index, 0, Taken
 	}
 	if c.facts.View.Done || c.facts.Failed != "" {
 		return index, 0, Over

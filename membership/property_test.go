@@ -52,6 +52,10 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},
 		}).Draw(t, "recovery")
 		servers := rapid.IntRange(recovery.Copies(), 4).Draw(t, "servers")
+		suspend := int64(0)
+		if !model.TwoStep() && !recovery.LosesRows() {
+			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
+		}
 		return storm{
 			Zones:   rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "zones"),
 			Careful: rapid.IntRange(0, 3).Draw(t, "careful") > 0,
@@ -60,7 +64,7 @@ func storms() *rapid.Generator[storm] {
 				Shards:      rapid.IntRange(servers, 5).Draw(t, "shards"),
 				NoReplace:   rapid.IntRange(0, 3).Draw(t, "noreplace") == 0,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
-				Consistency: model, Recovery: recovery,
+				Consistency: model, Recovery: recovery, SuspendMs: suspend,
 			},
 			Deeds: rapid.SliceOfN(deeds, 80, 400).Draw(t, "deeds"),
 		}

@@ -126,6 +126,7 @@ func (c *Core) rollBack(why string, args ...any) {
 	v.Generation++
 	v.Cut = v.Durable
 	c.facts.Ending = false // whoever reached the goal will reach it again
+	c.cutSuspended()
 	redone := int64(0)
 	for i := range v.Slots {
 		sl := &v.Slots[i]

@@ -56,6 +56,9 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 		d.Fatalf(t, "%v", err)
 	}
 	job.NoReplace = d.HasArg("noreplace")
+	suspend := 0
+	d.MaybeScanArgs(t, "suspend", &suspend)
+	job.SuspendMs = int64(suspend) * 100
 	c := newCluster(job, int64(patience))
 	d.MaybeScanArgs(t, "zones", &c.zones)
 	return c
@@ -306,6 +309,9 @@ func (c *cluster) describe() string {
 		}
 		if s.Left {
 			state += ", left"
+		}
+		if c.saved.Slots[i].Suspended {
+			state += ", suspended"
 		}
 		fmt.Fprintf(&out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
 	}

@@ -12,6 +12,7 @@ import (
 type Change struct {
 	Add   int            `json:"add,omitempty"`   // so many slots more
 	Leave []perdure.Slot `json:"leave,omitempty"` // these leave
+	Again []perdure.Slot `json:"again,omitempty"` // these, which were suspended, take part again
 	At    perdure.Clock  `json:"at,omitempty"`    // the clock, or nothing changes; 0: the next there is
 	// Guest says that processes wait for the new slots: nobody else need start one.
 	Guest bool `json:"guest,omitempty"`
@@ -46,7 +47,7 @@ func (c *Core) Scale(ch Change) error {
 		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
 	case c.facts.Change != nil:
 		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
-	case ch.Add == 0 && len(ch.Leave) == 0:
+	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
 		return nil
 	case ch.At < 0 || v.End > 0 && ch.At >= v.End:
 		return fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, v.End)
@@ -84,8 +85,13 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 		}
 		sl.Until = at
 	}
-	for range ch.Add {
+	for n := range len(ch.Again) + ch.Add {
 		i := slices.IndexFunc(v.Slots, func(s perdure.SlotView) bool { return s.Left && s.Until <= at })
+		if n < len(ch.Again) {
+			if i = int(ch.Again[n]); !v.Slots[i].Left {
+				continue // somebody else has it already
+			}
+		}
 		if i < 0 {
 			i = len(v.Slots)
 			v.Slots, f.Slots = append(v.Slots, perdure.SlotView{}), append(f.Slots, Place{})
@@ -262,6 +268,16 @@ func (c *Core) changeNow(ch Change, working perdure.Clock) {
 		c.event("scaled", "", "nobody joins or leaves: clock %d is over, or the job ends before", at)
 		return
 	}
+	ch.Leave = slices.DeleteFunc(slices.Clone(ch.Leave), func(slot perdure.Slot) bool {
+		if !c.abandoned(int(slot)) {
+			return false
+		}
+		c.suspend(int(slot), fmt.Sprintf("worker:%d, whose process is gone, leaves", slot))
+		return true // nobody would do its clocks until then
+	})
+	if ch.Add+len(ch.Leave)+len(ch.Again) == 0 {
+		return
+	}
 	next := c.facts.clone()
 	joined, err := next.change(ch, at)
 	if err != nil { // it was tried when it was asked for
@@ -278,6 +294,65 @@ func (c *Core) changeNow(ch Change, working perdure.Clock) {
 	}
 	for _, slot := range ch.Leave {
 		c.event("scaled", target(Worker, int(slot)), "worker:%d leaves; clock %d is its last", slot, at-1)
+	}
+}
+
+// SuspendAfter has slots suspended that nobody has spoken for so many ticks, where
+// clocks are not ticked; 0: none.
+func (c *Core) SuspendAfter(ticks int64) { c.grace = ticks }
+
+// suspendVacant suspends the slots that nobody speaks for.
+func (c *Core) suspendVacant() {
+	for i := range c.slots {
+		if c.grace > 0 && c.abandoned(i) && c.tick-c.slots[i].heardTick > c.grace {
+			c.suspend(i, fmt.Sprintf("nobody has come for worker:%d", i))
+		}
+	}
+}
+
+// abandoned reports whether a slot's process is gone, all shards agree on what it had
+// done, and the others may go on without the rest.
+func (c *Core) abandoned(slot int) bool {
+	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
+	return !c.twoStep() && p.Process == "" && p.Incarnation > 0 && sl.Settled && !sl.Left
+}
+
+// suspend ends a slot's part in the job at the clock that it had come to on every
+// shard. Shards that have more of it keep that.
+func (c *Core) suspend(slot int, why string) {
+	v := &c.facts.View
+	now := upTo(v.Slots[slot].From, v.Slots[slot].Start)
+	spans := v.Spans()
+	if spans[slot] = now; someoneWorks(spans, c.MinClock()) != nil {
+		return
+	}
+	v.Slots[slot].Span, v.Slots[slot].Left, c.facts.Slots[slot].Suspended = now, true, true
+	v.Roster++
+	c.slots[slot].healing, c.dirty = false, true
+	c.event("scaled", target(Worker, slot), "%s; the others go on without it from clock %d on", why, now.Until)
+}
+
+// upTo is the span of a slot that has done its clocks up to the given one; one without
+// any clock if these are none.
+func upTo(from, until perdure.Clock) perdure.Span {
+	if until <= from {
+		return perdure.Span{From: from + 1, Until: from + 1}
+	}
+	return perdure.Span{From: from, Until: until}
+}
+
+// cutSuspended ends the parts of suspended slots where a roll-back goes back to, for
+// nobody does their later clocks again.
+func (c *Core) cutSuspended() {
+	v := &c.facts.View
+	shorter := false
+	for i := range v.Slots {
+		if sl := &v.Slots[i]; c.facts.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
+			sl.Span, shorter = upTo(sl.From, v.Cut), true
+		}
+	}
+	if shorter {
+		v.Roster++
 	}
 }
 

@@ -90,6 +90,7 @@ func (c *Core) Tick() {
 			c.suspect(k, i)
 		}
 	}
+	c.suspendVacant()
 	c.reconcile()
 }
 

@@ -128,6 +128,25 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 	return accepted, errors.Join(err, refused)
 }
 
+// suspendUsually is after how long a worker is suspended that nobody came for, where
+// people do not say.
+const suspendUsually = 30 * time.Second
+
+// suspendMs reads --suspend-after.
+func suspendMs(text string, twoStep bool) (int64, error) {
+	switch {
+	case text == "" && twoStep:
+		return 0, nil
+	case text == "":
+		return suspendUsually.Milliseconds(), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
+		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, text)
+	}
+	return d.Milliseconds(), nil
+}
+
 // scalePlan is a --scale of train: so many workers from a clock on.
 type scalePlan struct {
 	workers int

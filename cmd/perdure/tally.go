@@ -200,6 +200,9 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	// Copies: words of the coordinator may come until the processes are gone.
 	applied, redone := j.progress.UpdatesIn, j.progress.ClocksRedone
 	lost := j.progress.UpdatesDue - applied
+	if job.SuspendMs > 0 {
+		lost = max(0, lost) // some shards may have more of a slot that was suspended
+	}
 	data := j.s.Params.Data
 	switch {
 	case job.Workload == ownWorkload:

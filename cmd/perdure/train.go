@@ -59,6 +59,7 @@ type jobFlags struct {
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
 	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
 	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
+	Suspend     string   `name:"suspend-after" help:"Go on without a worker that no process has been there for so long; it takes part again when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)." placeholder:"TIME"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
@@ -242,6 +243,9 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 		return job, err
 	}
 	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
+		return job, err
+	}
+	if job.SuspendMs, err = suspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
 	}
 	return job, job.Validate()
