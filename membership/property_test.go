@@ -29,7 +29,7 @@ type deed struct {
 var deedWeights = map[string]int{
 	"work": 20, "send": 20, "follow": 16, "report": 16, "start": 8, "rejoin": 4, "answer": 4, "refuse": 1,
 	"kill": 3, "tick": 3, "restart": 1, "lose": 1, "drop": 1, "end": 1, "ghost": 2,
-	"flow": 12, "drain": 1, "more": 1, "scale": 2,
+	"flow": 12, "drain": 1, "more": 1, "scale": 6,
 }
 
 func storms() *rapid.Generator[storm] {
