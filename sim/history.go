@@ -130,7 +130,7 @@ func (h *History) Saved(v *perdure.View) {
 	defer h.mu.Unlock()
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
-		if n := len(terms); n > 0 && terms[n-1].From == now.From {
+		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) { // or one without any clock
 			terms[n-1] = now
 			continue
 		}

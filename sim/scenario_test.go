@@ -305,6 +305,9 @@ const mostMore = 3
 
 // planScales plans the changes of who takes part.
 func (f *faults) planScales(rng *rand.Rand, slots int) {
+	// But under two-step clocks who is told to leave when its process is gone leaves at
+	// once, and what some shards have more of it stays there: it is not judged here.
+	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
 	for range f.s.scales {
 		workers, leaver := 1+rng.IntN(slots), perdure.Slot(rng.IntN(slots))
 		if rng.IntN(3) > 0 {
@@ -312,10 +315,13 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 		}
 		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
 			f.c.Scale(func(facts *membership.Facts) (membership.Change, error) {
-				if leaver >= 0 {
+				if leaver >= 0 && mayLeave {
 					return membership.Change{Leave: []perdure.Slot{leaver}}, nil
 				}
 				ch, err := facts.Scaled(workers, 0)
+				if !mayLeave {
+					ch.Leave = nil
+				}
 				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots { // numbers are given anew, perhaps not this time
 					ch.Add = max(0, slots-len(facts.View.Slots))
 				}
