@@ -12,7 +12,7 @@ type JobSpec struct {
 	ID          string      `json:"id"` // unique; peers of another job are refused
 	Workload    string      `json:"workload"`
 	Seed        uint64      `json:"seed"`
-	Slots       int         `json:"slots"`
+	Slots       int         `json:"slots"` // at clock 0
 	Servers     int         `json:"servers"`
 	Shards      int         `json:"shards"`
 	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished so many; 0: no end
@@ -26,6 +26,10 @@ type JobSpec struct {
 	// NoReplace says that a dead server's place stays empty: the survivors take over
 	// what it held.
 	NoReplace bool `json:"no_replace,omitempty"`
+
+	// SuspendMs is after how many milliseconds a slot that no process speaks for is
+	// suspended: the others go on without it; 0: never.
+	SuspendMs int64 `json:"suspend_ms,omitempty"`
 
 	// Alarms are clocks whose beginning workers report at once, since somebody
 	// waits for them (a fault that is planned, say).
@@ -41,7 +45,7 @@ func (j JobSpec) Validate() error {
 		name  string
 		value int
 		most  int
-	}{{"workers", j.Slots, 4096}, {"servers", j.Servers, 4096}, {"shards", j.Shards, 65536}} {
+	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, 4096}, {"shards", j.Shards, 65536}} {
 		if n.value < 1 || n.value > n.most {
 			return fmt.Errorf("%w: %d %s; choose 1 to %d", ErrUsage, n.value, n.name, n.most)
 		}
@@ -54,6 +58,9 @@ func (j JobSpec) Validate() error {
 	}
 	if err := j.validateModels(); err != nil {
 		return err
+	}
+	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
+		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for every worker", ErrUsage, j.SuspendMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
@@ -149,12 +156,14 @@ type View struct {
 	Generation Generation  `json:"generation"`
 	Cut        Clock       `json:"cut"`     // the clock this generation began at
 	End        Clock       `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
-	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends
+	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends, or who takes part
 	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
 	Done       bool        `json:"done"`
 	Tables     []TableSpec `json:"tables"`
 	Shards     []ShardView `json:"shards"`
 	Slots      []SlotView  `json:"slots"`
+	// Roster counts the changes of the slots' spans.
+	Roster uint64 `json:"roster,omitempty"`
 }
 
 // Clone returns a copy whose lists of tables, shards and slots are its own. What a
@@ -227,6 +236,11 @@ type SlotView struct {
 	// Settled says that every shard has carried the decision out: the slot's
 	// process may speak.
 	Settled bool `json:"settled"`
+	// Span is when the slot takes part.
+	Span
+	// Left says that the slot has done its last clock, and that no roll-back goes
+	// back before it: its process may end.
+	Left bool `json:"left,omitempty"`
 }
 
 // Counts says how far one slot's updates have come on one shard: how many of

@@ -30,6 +30,8 @@ type ShardStatus struct {
 	Applied []Clock `json:"applied,omitempty"`
 	// Fences answers for the slots that the view calls unsettled.
 	Fences []Fence `json:"fences,omitempty"`
+	// Roster is the newest View.Roster whose spans it goes by.
+	Roster uint64 `json:"roster,omitempty"`
 	// Segments are those written in this generation for cuts that the view does
 	// not call durable yet.
 	Segments []Segment `json:"segments,omitempty"`

@@ -21,7 +21,8 @@ type ViewDelta struct {
 	Done       bool          `json:"done"`
 	Tables     []TableSpec   `json:"tables,omitempty"` // all, if there have come more
 	Shards     []ShardChange `json:"shards,omitempty"` // by number
-	Slots      []SlotChange  `json:"slots,omitempty"`  // by number
+	Slots      []SlotChange  `json:"slots,omitempty"`  // by number; those that were not there before come last
+	Roster     uint64        `json:"roster,omitempty"`
 }
 
 // ShardChange is a shard that a ViewDelta changes, as it is then.
@@ -42,6 +43,7 @@ func (v *View) Delta(base uint64, tables bool, shards []ShardID, slots []Slot) V
 	d := ViewDelta{
 		Base: base, Revision: v.Revision, Generation: v.Generation,
 		Cut: v.Cut, End: v.End, Pause: v.Pause, Durable: v.Durable, Done: v.Done,
+		Roster: v.Roster,
 	}
 	if tables {
 		d.Tables = v.Tables
@@ -71,7 +73,7 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	}
 	next := *v
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
-	next.Pause, next.Durable, next.Done = d.Pause, d.Durable, d.Done
+	next.Pause, next.Durable, next.Done, next.Roster = d.Pause, d.Durable, d.Done, d.Roster
 	if len(d.Tables) > 0 {
 		next.Tables = d.Tables
 	}
@@ -90,6 +92,9 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	}
 	for i := range d.Slots {
 		s := &d.Slots[i]
+		if s.Slot >= 0 && s.Slot < MaxSlots && int(s.Slot) == len(next.Slots) {
+			next.Slots = append(next.Slots, SlotView{}) // it has joined
+		}
 		if s.Slot < 0 || int(s.Slot) >= len(next.Slots) {
 			return View{}, fmt.Errorf("%w: it changes slot %d of %d", ErrViewGap, s.Slot, len(next.Slots))
 		}

@@ -39,10 +39,11 @@ func drawSlot(t *rapid.T) perdure.SlotView {
 	return perdure.SlotView{
 		Incarnation: perdure.Incarnation(rapid.IntRange(0, 2).Draw(t, "incarnation")), Decided: rapid.Bool().Draw(t, "decided"),
 		Start: perdure.Clock(rapid.IntRange(0, 2).Draw(t, "start")), Settled: rapid.Bool().Draw(t, "settled"),
+		Span: perdure.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))}, Left: rapid.Bool().Draw(t, "left"),
 	}
 }
 
-// drawView draws a view of 5 shards and 4 slots that some earlier view may have
+// drawView draws a view of 5 shards and 4 slots or more that some earlier view may have
 // become.
 func drawView(t *rapid.T, before *perdure.View) perdure.View {
 	v := perdure.View{
@@ -61,6 +62,10 @@ func drawView(t *rapid.T, before *perdure.View) perdure.View {
 	for range rapid.IntRange(0, 4).Draw(t, "shards") {
 		v.Shards[rapid.IntRange(0, len(v.Shards)-1).Draw(t, "shard")] = drawShard(t)
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "joined") {
+		v.Slots = append(v.Slots, drawSlot(t))
+	}
+	v.Roster = before.Roster + rapid.Uint64Range(0, 1).Draw(t, "rosters")
 	for range rapid.IntRange(0, 3).Draw(t, "slots") {
 		v.Slots[rapid.IntRange(0, len(v.Slots)-1).Draw(t, "slot")] = drawSlot(t)
 	}
@@ -70,7 +75,7 @@ func drawView(t *rapid.T, before *perdure.View) perdure.View {
 // changed returns the numbers of what differs between two lists.
 func changed[N ~int32, T any](older, newer []T) (list []N) {
 	for i := range newer {
-		if !reflect.DeepEqual(older[i], newer[i]) {
+		if i >= len(older) || !reflect.DeepEqual(older[i], newer[i]) {
 			list = append(list, N(i))
 		}
 	}
@@ -132,7 +137,7 @@ func TestViewDeltaOfAnotherShape(t *testing.T) {
 	for _, d := range []perdure.ViewDelta{
 		{Base: 7, Revision: 8, Shards: []perdure.ShardChange{{Shard: 2}}},
 		{Base: 7, Revision: 8, Shards: []perdure.ShardChange{{Shard: -1}}},
-		{Base: 7, Revision: 8, Slots: []perdure.SlotChange{{Slot: 1}}},
+		{Base: 7, Revision: 8, Slots: []perdure.SlotChange{{Slot: 2}}},
 		{Base: 7, Revision: 8, Slots: []perdure.SlotChange{{Slot: -1}}},
 		{Base: 7, Revision: 8, Tables: []perdure.TableSpec{{Name: "v"}}},
 		{Base: 6, Revision: 7},

@@ -87,7 +87,8 @@ type Manifest struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
-	Segments   []SegmentRef        `json:"segments"` // in order of shards
+	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part, as was known then; none: the job's, throughout
+	Segments   []SegmentRef        `json:"segments"`        // in order of shards
 	SavedAt    time.Time           `json:"saved_at"`
 }
 

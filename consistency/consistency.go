@@ -80,24 +80,26 @@ func GiveUp(unread perdure.Clock, pushes int) bool {
 // Missing returns how many updates of clocks ≤ c + s a read at clock c with the
 // given applied vector lacks: of those that are known to exist, each slot's clocks
 // < known. It is at most MissingBound (ESSP paper, lemma 4: with the slowest slot
-// at c - s and none beyond c + s, each has at most 2s + 1 clocks in doubt).
-func Missing(applied, known []perdure.Clock, s, c perdure.Clock) (n int64) {
-	for p, has := range applied {
-		n += max(0, int64(min(known[p], c+s+1)-has))
+// at c - s and none beyond c + s, each has at most 2s + 1 clocks in doubt). Only the
+// slots that take part in clock c count, from the first clock of their spans on.
+func Missing(applied, known []perdure.Clock, spans []perdure.Span, s, c perdure.Clock) (n int64) {
+	for p, span := range spans {
+		if p < len(known) && span.Has(c) {
+			n += max(0, int64(span.Clamp(min(known[p], c+s+1))-span.Clamp(Count(applied, perdure.Slot(p)))))
+		}
 	}
 	return n
+}
+
+// Count returns a slot's count in an applied vector: 0 if the vector is older than
+// the slot.
+func Count(applied []perdure.Clock, slot perdure.Slot) perdure.Clock {
+	if int(slot) >= len(applied) {
+		return 0
+	}
+	return applied[slot]
 }
 
 // MissingBound is the most that Missing may be where reads are bounded in clocks:
 // P(2s+1) for P slots.
 func MissingBound(slots int, s perdure.Clock) int64 { return int64(slots) * (2*int64(s) + 1) }
-
-// MinClock returns the smallest count of an applied vector: every slot's
-// updates of clocks < MinClock are applied.
-func MinClock(applied []perdure.Clock) perdure.Clock {
-	least := perdure.Clock(math.MaxInt64)
-	for _, c := range applied {
-		least = min(least, c)
-	}
-	return least
-}

@@ -101,23 +101,6 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-func TestMinClock(t *testing.T) {
-	for _, tc := range []struct {
-		applied []perdure.Clock
-		want    perdure.Clock
-	}{
-		{[]perdure.Clock{0}, 0},
-		{[]perdure.Clock{3, 2, 5}, 2},
-		{[]perdure.Clock{3, 3}, 3},
-		{[]perdure.Clock{9, 9, 0}, 0},
-		{nil, math.MaxInt64}, // nobody to wait for
-	} {
-		if got := MinClock(tc.applied); got != tc.want {
-			t.Errorf("MinClock(%v) = %d, want %d", tc.applied, got, tc.want)
-		}
-	}
-}
-
 // The intake copies the vector it begins with, and a part without content is
 // a part.
 func TestIntakeOwnsItsVector(t *testing.T) {

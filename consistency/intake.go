@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"math"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -13,6 +14,7 @@ type Weakened struct {
 	Staging     bool // updates count as soon as they are received, without a tick
 	Pushes      bool // changed rows are not pushed, though their readers are told so
 	Bound       bool // vap sends whatever is in transit
+	Joins       bool // nobody waits for slots that joined a running job
 }
 
 // Update is one slot's update of one clock, as far as the shard has received it.
@@ -60,13 +62,17 @@ const (
 //     and all but the last are complete (two-step: ticked);
 //   - two-step: all counts are equal, or one round of ticks is being given out in
 //     slot order;
-//   - no update of a clock ≥ the next cut is applied before PassCut.
+//   - no update of a clock ≥ the next cut is applied before PassCut;
+//   - none of a clock outside its slot's span is ever applied, and who has done the
+//     last clock of its span is waited for no more.
 type Intake struct {
 	twoStep bool
 	weak    Weakened
 	cut     perdure.Clock // the next cut; ≤ 0: none
 	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied []perdure.Clock
+	spans   []perdure.Span // by slot
+	roster  uint64         // that they are of
 	slots   []slotIntake
 	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
 	free    []*Update // to be used again
@@ -88,15 +94,50 @@ func NewIntake(twoStep bool, applied []perdure.Clock, weak Weakened) *Intake {
 		twoStep: twoStep && !weak.Staging,
 		weak:    weak,
 		applied: slices.Clone(applied),
+		spans:   make([]perdure.Span, len(applied)),
 		slots:   make([]slotIntake, len(applied)),
 	}
 }
 
+// SetSpans says when each slot takes part, as of a roster; there may be more slots
+// than before, and none less. One that begins later counts the clocks before its span
+// as applied. An older roster is ignored.
+func (in *Intake) SetSpans(roster uint64, spans []perdure.Span) {
+	if roster <= in.roster || len(spans) < len(in.applied) {
+		return
+	}
+	in.roster, in.spans = roster, slices.Clone(spans)
+	for i, s := range spans {
+		if i == len(in.applied) {
+			in.applied, in.slots = append(in.applied, s.From), append(in.slots, slotIntake{})
+		}
+		in.raise(i, s.From)
+	}
+}
+
+// Roster returns the newest roster that SetSpans was given.
+func (in *Intake) Roster() uint64 { return in.roster }
+
 // Applied returns the applied vector. It is the intake's own: do not change it.
 func (in *Intake) Applied() []perdure.Clock { return in.applied }
 
-// MinClock returns the smallest count of the applied vector.
-func (in *Intake) MinClock() perdure.Clock { return MinClock(in.applied) }
+// MinClock returns the smallest count of the slots that have not done the last clock
+// of their spans.
+func (in *Intake) MinClock() perdure.Clock {
+	least, most := perdure.Clock(math.MaxInt64), perdure.Clock(0)
+	for i, c := range in.applied {
+		if most = max(most, c); !in.left(i) && !(in.weak.Joins && in.spans[i].From > 0) {
+			least = min(least, c)
+		}
+	}
+	return min(least, most)
+}
+
+// left reports whether a slot has done the last clock of its span.
+func (in *Intake) left(slot int) bool {
+	until := in.spans[slot].Until
+	return until > 0 && in.applied[slot] >= until
+}
 
 // SetTwoStep says whether clocks are staged before they are ticked, before there
 // was any update.
@@ -122,7 +163,7 @@ func (in *Intake) Offer(p Part) Verdict {
 	if p.Incarnation < s.incarnation {
 		return Fenced
 	}
-	if in.end > 0 && p.Clock >= in.end {
+	if in.beyond(p.Slot, p.Clock) {
 		return Duplicate
 	}
 	at := int(p.Clock - in.applied[p.Slot])
@@ -147,6 +188,13 @@ func (in *Intake) Offer(p Part) Verdict {
 	verdict := in.put(u, p)
 	s.bytes += u.bytes - before
 	return verdict
+}
+
+// beyond reports whether an update can never count: it is of a clock after the job's
+// end, or after the slot's.
+func (in *Intake) beyond(slot perdure.Slot, clock perdure.Clock) bool {
+	until := in.spans[slot].Until
+	return in.end > 0 && clock >= in.end || until > 0 && clock >= until
 }
 
 func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
@@ -223,7 +271,7 @@ func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock
 	switch {
 	case incarnation < s.incarnation:
 		return Fenced
-	case at < 0 || in.end > 0 && clock >= in.end:
+	case at < 0 || in.beyond(slot, clock):
 		return Duplicate
 	case at >= len(s.pending) || !s.pending[at].complete():
 		return Gap
@@ -253,8 +301,8 @@ func (in *Intake) Next() *Update {
 			}
 			continue
 		}
-		if in.applied[i] != least {
-			continue // already given out in this round
+		if in.applied[i] != least || in.left(i) {
+			continue // already given out in this round, or not in it
 		}
 		if !ready {
 			return nil // the round waits for this slot
@@ -281,7 +329,7 @@ func (in *Intake) ready(slot int) bool {
 		return false
 	}
 	clock := s.pending[0].Clock
-	return (in.cut <= 0 || clock < in.cut) && (in.end <= 0 || clock < in.end)
+	return (in.cut <= 0 || clock < in.cut) && !in.beyond(perdure.Slot(slot), clock)
 }
 
 // Counts returns how far a slot has come.
@@ -361,19 +409,23 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	}
 }
 
-// Raise raises the applied vector to at least base, where a strategy lets updates
+// Raise raises the applied vector to at least base, which has no more slots, where a strategy lets updates
 // be lost: what is pending below it is dropped, for it counts as lost.
 func (in *Intake) Raise(base []perdure.Clock) {
 	for i, least := range base {
-		s := &in.slots[i]
-		gone := int(least - in.applied[i])
-		if gone <= 0 {
-			continue
-		}
-		s.pending = slices.Delete(s.pending, 0, min(gone, len(s.pending)))
-		s.count()
-		in.applied[i] = least
+		in.raise(i, least)
 	}
+}
+
+func (in *Intake) raise(slot int, least perdure.Clock) {
+	s := &in.slots[slot]
+	gone := int(least - in.applied[slot])
+	if gone <= 0 {
+		return
+	}
+	s.pending = slices.Delete(s.pending, 0, min(gone, len(s.pending)))
+	s.count()
+	in.applied[slot] = least
 }
 
 // Carried reports whether the slot's decision for an incarnation is carried out.

@@ -78,7 +78,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
 		lacks++
 	}
-	count := Missing(l.applied[:s.slots], known[:s.slots], s.model.Staleness, c)
+	count := Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness, c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
 	s.worst = max(s.worst, lacks)
 	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)

@@ -76,6 +76,18 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 		in.SetCut(perdure.Clock(at))
 	case "end":
 		in.SetEnd(perdure.Clock(at))
+	case "roster": // roster n=1 spans=(0,0,4,9): slot 0 throughout, slot 1 in the clocks 4 to 8
+		var n int
+		d.ScanArgs(t, "n", &n)
+		arg, _ := d.Arg("spans")
+		spans := make([]perdure.Span, len(arg.Vals)/2)
+		for i := range spans {
+			var from, until int
+			arg.Scan(t, 2*i, &from)
+			arg.Scan(t, 2*i+1, &until)
+			spans[i] = perdure.Span{From: perdure.Clock(from), Until: perdure.Clock(until)}
+		}
+		in.SetSpans(uint64(n), spans)
 	case "show":
 		return describe(in)
 	default:

@@ -14,6 +14,8 @@ type State struct {
 	Cut     perdure.Clock   `json:"cut"`
 	End     perdure.Clock   `json:"end"`
 	Applied []perdure.Clock `json:"applied"`
+	Roster  uint64          `json:"roster,omitempty"`
+	Spans   []perdure.Span  `json:"spans"`
 	Slots   []SlotState     `json:"slots"`
 }
 
@@ -39,7 +41,7 @@ type UpdateState struct {
 
 // State returns a copy of what the intake holds, payloads included.
 func (in *Intake) State() State {
-	st := State{TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied)}
+	st := State{TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied), Roster: in.roster, Spans: slices.Clone(in.spans)}
 	for i := range in.slots {
 		s := &in.slots[i]
 		out := SlotState{Incarnation: s.incarnation, Carried: s.carried}
@@ -63,7 +65,7 @@ func (in *Intake) State() State {
 // Restore makes an intake of a State, whose payloads it takes over.
 func Restore(st *State, weak Weakened) *Intake {
 	in := NewIntake(st.TwoStep, st.Applied, weak)
-	in.cut, in.end = st.Cut, st.End
+	in.cut, in.end, in.roster, in.spans = st.Cut, st.End, st.Roster, slices.Clone(st.Spans)
 	for i := range st.Slots {
 		from, s := &st.Slots[i], &in.slots[i]
 		s.incarnation, s.carried = from.Incarnation, from.Carried

@@ -48,6 +48,13 @@ func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
 	return s
 }
 
+// Grow makes room for so many slots.
+func (s *Subscriptions) Grow(slots int) {
+	for len(s.slots) < slots {
+		s.slots = append(s.slots, subscriber{})
+	}
+}
+
 // find returns a row's place, -1 if nobody ever wanted it.
 func (s *Subscriptions) find(row perdure.RowID) int {
 	if s.places == nil {

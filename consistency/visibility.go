@@ -51,6 +51,14 @@ func NewVisibility(applied []perdure.Clock, seq uint64) *Visibility {
 	return v
 }
 
+// Grow makes room for the slots of a longer applied vector, as of state seq. They
+// read nothing yet.
+func (v *Visibility) Grow(applied []perdure.Clock, seq uint64) {
+	for i := len(v.slots); i < len(applied); i++ {
+		v.slots = append(v.slots, viewer{empty: true, inactive: true, unseen: []mark{{seq, applied[i]}}})
+	}
+}
+
 // Applied notes that an update of a slot's clock made state seq.
 func (v *Visibility) Applied(slot perdure.Slot, clock perdure.Clock, seq uint64) {
 	s := &v.slots[slot]

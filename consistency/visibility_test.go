@@ -277,20 +277,32 @@ func TestMissing(t *testing.T) {
 		applied, known []perdure.Clock
 		s, c           perdure.Clock
 		want, bound    int64
+		spans          []perdure.Span // nil: throughout
 	}{
-		{[]perdure.Clock{3, 3}, []perdure.Clock{3, 3}, 0, 3, 0, 2},
-		{[]perdure.Clock{3, 3}, []perdure.Clock{4, 4}, 0, 3, 2, 2},
-		{[]perdure.Clock{3, 3}, []perdure.Clock{5, 3}, 0, 3, 1, 2}, // the paper's sum ends at c + s
-		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 3}, 2, 3, 12, 15},
-		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 15, 15}, // as much as may be missing
-		{[]perdure.Clock{0, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 16, 15}, // a row that is too old
-		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10},        // what was not known to exist is there
+		{[]perdure.Clock{3, 3}, []perdure.Clock{3, 3}, 0, 3, 0, 2, nil},
+		{[]perdure.Clock{3, 3}, []perdure.Clock{4, 4}, 0, 3, 2, 2, nil},
+		{[]perdure.Clock{3, 3}, []perdure.Clock{5, 3}, 0, 3, 1, 2, nil}, // the paper's sum ends at c + s
+		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 3}, 2, 3, 12, 15, nil},
+		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 15, 15, nil}, // as much as may be missing
+		{[]perdure.Clock{0, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 16, 15, nil}, // a row that is too old
+		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10, nil},        // what was not known to exist is there
+		// A row from before slot 1 joined lacks what it has done since, of its clocks only.
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
+		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []perdure.Span{{}, {From: 10}}},   // it is not in this clock
+		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []perdure.Span{{}, {Until: 5}}}, // it was not any more
+		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []perdure.Span{{}, {}, {}}},  // of slot 2 nothing is known
+		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []perdure.Span{{}}},              // the reader has not heard of slot 1
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
-		if got := Missing(tc.applied, tc.known, tc.s, tc.c); got != tc.want {
+		spans := tc.spans
+		if spans == nil {
+			spans = make([]perdure.Span, len(tc.applied))
+		}
+		if got := Missing(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
 			t.Errorf("%s: %d are missing, want %d", name, got, tc.want)
 		}
-		if got := MissingBound(len(tc.applied), tc.s); got != tc.bound {
+		if got := MissingBound(len(spans), tc.s); got != tc.bound {
 			t.Errorf("%s: at most %d, want %d", name, got, tc.bound)
 		}
 	}

@@ -54,6 +54,16 @@ func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
 	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
 }
 
+// Scale implements Backend.
+func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
+	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
+	for _, slot := range s.Leave {
+		req.Leave = append(req.Leave, int32(slot))
+	}
+	r, err := c.rpc.Scale(ctx, req)
+	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+}
+
 // Stop implements Backend.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})

@@ -30,9 +30,20 @@ type Backend interface {
 	// happen. A spec that does not parse, or that has no target in this job, gives
 	// perdure.ErrUsage.
 	Fault(ctx context.Context, spec string) (accepted string, err error)
+	// Scale lets workers join or leave, and says in words what will happen. What
+	// cannot be gives perdure.ErrUsage; while another change is being made, or when
+	// the job is over, perdure.ErrRefused and perdure.ErrStopped.
+	Scale(ctx context.Context, s Scale) (accepted string, err error)
 	// Stop ends the job in order, without waiting for the end. A job that is over
 	// gives perdure.ErrStopped.
 	Stop(ctx context.Context) error
+}
+
+// Scale is a change of who takes part in a job.
+type Scale struct {
+	Workers int            // so many are to take part; 0: Leave says it
+	Leave   []perdure.Slot // slots that leave
+	At      perdure.Clock  // from this clock on, or nothing changes; 0: from the next that no slot has begun
 }
 
 // State says what a job is doing.
@@ -78,6 +89,7 @@ type Process struct {
 	Clock       perdure.Clock     // worker: its clock; server: MinClock of its shards
 	Resources   perdure.Resources // zero: not known
 	Draining    bool              // a server that is to end, and hands over what it holds
+	Span        perdure.Span      // of a slot: when it takes part
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.
@@ -89,6 +101,7 @@ const (
 	ProcessLive     ProcessState = "live"
 	ProcessSuspect  ProcessState = "suspect" // silent, and not yet given up
 	ProcessDead     ProcessState = "dead"
+	ProcessLeft     ProcessState = "left" // its slot has done the last of its clocks
 )
 
 // ErrUnreachable wraps what a Client returns when nobody answers as a

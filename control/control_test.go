@@ -23,6 +23,7 @@ type fakeJob struct {
 	err    error
 	faults []string
 	stops  int
+	change Scale
 }
 
 func (f *fakeJob) Status(context.Context) (Status, error)     { return f.status, f.err }
@@ -31,6 +32,11 @@ func (f *fakeJob) View(context.Context) (perdure.View, error) { return f.view, f
 func (f *fakeJob) Fault(_ context.Context, spec string) (string, error) {
 	f.faults = append(f.faults, spec)
 	return "accepted " + spec, f.err
+}
+
+func (f *fakeJob) Scale(_ context.Context, s Scale) (string, error) {
+	f.change = s
+	return "accepted", f.err
 }
 
 func (f *fakeJob) Stop(context.Context) error {
@@ -146,13 +152,17 @@ func TestNothingArrivesAsNothing(t *testing.T) {
 	}
 }
 
-func TestFaultAndStopReachTheJob(t *testing.T) {
+func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 	var job fakeJob
 	// An address without a scheme is how the command line writes it.
 	c := NewClient(strings.TrimPrefix(serve(t, &job), "http://"))
 	accepted, err := c.Fault(t.Context(), "kill:server:0@clock:20")
 	if err != nil || accepted != "accepted kill:server:0@clock:20" {
 		t.Errorf("Fault: got %q, %v", accepted, err)
+	}
+	change := Scale{Workers: 3, Leave: []perdure.Slot{1, 4}, At: 20}
+	if accepted, err := c.Scale(t.Context(), change); err != nil || accepted != "accepted" || !reflect.DeepEqual(job.change, change) {
+		t.Errorf("Scale: got %q, %v; the job saw %+v", accepted, err, job.change)
 	}
 	if err := c.Stop(t.Context()); err != nil {
 		t.Errorf("Stop: %v", err)
@@ -169,6 +179,7 @@ func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
 		"Status": func() error { _, err := c.Status(t.Context()); return err },
 		"View":   func() error { _, err := c.View(t.Context()); return err },
 		"Fault":  func() error { _, err := c.Fault(t.Context(), "x"); return err },
+		"Scale":  func() error { _, err := c.Scale(t.Context(), Scale{}); return err },
 		"Stop":   func() error { return c.Stop(t.Context()) },
 	}
 	for _, k := range kinds {

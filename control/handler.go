@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/control/v1"
 )
 
@@ -53,6 +54,18 @@ func (s *service) Fault(ctx context.Context, r *controlv1.FaultRequest) (*contro
 		return nil, toConnect(err)
 	}
 	return &controlv1.FaultResponse{Accepted: accepted}, nil
+}
+
+func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*controlv1.ScaleResponse, error) {
+	change := Scale{Workers: int(r.GetWorkers()), At: perdure.Clock(r.GetAt())}
+	for _, slot := range r.GetLeave() {
+		change.Leave = append(change.Leave, perdure.Slot(slot))
+	}
+	accepted, err := s.backend.Scale(ctx, change)
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return &controlv1.ScaleResponse{Accepted: accepted}, nil
 }
 
 func (s *service) Stop(ctx context.Context, _ *controlv1.StopRequest) (*controlv1.StopResponse, error) {

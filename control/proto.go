@@ -42,6 +42,8 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			Goroutines:  int32(x.Resources.Goroutines),
 			HeapBytes:   x.Resources.HeapBytes,
 			Draining:    x.Draining,
+			From:        int64(x.Span.From),
+			Until:       int64(x.Span.Until),
 		})
 	}
 	return p
@@ -81,6 +83,7 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 			Clock:       perdure.Clock(x.Clock),
 			Resources:   perdure.Resources{Goroutines: int(x.Goroutines), HeapBytes: x.HeapBytes},
 			Draining:    x.Draining,
+			Span:        perdure.Span{From: perdure.Clock(x.From), Until: perdure.Clock(x.Until)},
 		})
 	}
 	return s, nil
@@ -95,6 +98,7 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 		Durable:    int64(v.Durable),
 		Done:       v.Done,
 		Pause:      v.Pause,
+		Roster:     v.Roster,
 	}
 	for _, t := range v.Tables {
 		p.Tables = append(p.Tables, tableToProto(t))
@@ -108,6 +112,9 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 			Decided:     s.Decided,
 			Start:       int64(s.Start),
 			Settled:     s.Settled,
+			From:        int64(s.From),
+			Until:       int64(s.Until),
+			Left:        s.Left,
 		})
 	}
 	return p
@@ -122,6 +129,7 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		Durable:    perdure.Clock(p.Durable),
 		Done:       p.Done,
 		Pause:      p.Pause,
+		Roster:     p.Roster,
 	}
 	for _, x := range p.Tables {
 		t, err := tableFromProto(x)
@@ -139,6 +147,8 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 			Decided:     x.Decided,
 			Start:       perdure.Clock(x.Start),
 			Settled:     x.Settled,
+			Span:        perdure.Span{From: perdure.Clock(x.From), Until: perdure.Clock(x.Until)},
+			Left:        x.Left,
 		})
 	}
 	return v, nil

@@ -69,6 +69,7 @@ type Coordinator struct {
 	progressed perdure.Clock
 	ended      error // why the loop ends, once it does
 	completed  bool
+	roster     uint64 // that the supervisor was told of
 	latest     Latest
 	rated      time.Time // when latest.ClocksPerSecond was computed
 	ratedAt    perdure.Clock
@@ -132,6 +133,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1,
 	}
+	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {
 			return nil, err
@@ -227,6 +229,9 @@ func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 
 // carryOut does what the core wants done, in its order: the registry first.
 func (c *Coordinator) carryOut(ctx context.Context) error {
+	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
+		c.core.Finish()
+	}
 	r := c.core.Ready()
 	if r.Facts != nil {
 		if err := c.save(ctx, r.Facts); err != nil {
@@ -238,6 +243,10 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	if r.Facts != nil || c.asked {
 		c.asked = false
 		c.grant()
+	}
+	if r.Facts != nil && r.Facts.View.Roster != c.roster {
+		c.roster = r.Facts.View.Roster
+		c.progress(true)
 	}
 	for _, e := range r.Events {
 		c.tell(e)
@@ -254,11 +263,12 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	}
 	if r.Publish != nil {
 		p := *r.Publish
-		job, tables := c.core.Facts().Job, c.core.Facts().View.Tables
-		c.wg.Go(func() { c.publish(ctx, p, job, tables) })
-	}
-	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
-		c.core.Finish()
+		facts := c.core.Facts()
+		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}
+		if facts.View.Roster > 0 {
+			m.Slots = facts.View.Spans()
+		}
+		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}
 	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
 		c.progress(false)
@@ -316,8 +326,8 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 
 // publish writes the manifest of a cut that every shard has written, and then
 // lets the loop record it.
-func (c *Coordinator) publish(ctx context.Context, p membership.Publish, job perdure.JobSpec, tables []perdure.TableSpec) {
-	m := checkpoint.Manifest{Job: job, Generation: p.Generation, Cut: p.Cut, Tables: tables, SavedAt: time.Now().UTC()}
+func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m checkpoint.Manifest) {
+	m.SavedAt = time.Now().UTC()
 	for i, g := range p.Segments {
 		m.Segments = append(m.Segments, checkpoint.SegmentRef{
 			File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq,

@@ -108,7 +108,7 @@ func (c *Coordinator) join(m *member) bool {
 		return false
 	}
 	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
-		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID,
+		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
 	})
 	m.index = index
 	switch verdict {
@@ -125,8 +125,11 @@ func (c *Coordinator) join(m *member) bool {
 	case membership.Over:
 		c.refuse(m, wire.Refusal{Over: true, Reason: "the job is done"})
 		return false
+	case membership.Departed:
+		c.refuse(m, wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)})
+		return false
 	case membership.Refused:
-		most := facts.Job.Slots
+		most := len(facts.Slots)
 		if k == membership.Server {
 			most = len(facts.Servers)
 		}
@@ -319,13 +322,16 @@ func (c *Coordinator) progress(always bool) {
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
 		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Serving: c.core.Serving(),
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
+		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}
 	if always || p.Complete {
 		for i := range facts.Servers {
 			p.Places = append(p.Places, place(wire.RoleServer, i, c.core.Condition(membership.Server, i)))
 		}
 		for i := range facts.Slots {
-			p.Places = append(p.Places, place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i)))
+			w := place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i))
+			w.Span, w.Awaited = facts.View.Slots[i].Span, c.core.Awaited(i)
+			p.Places = append(p.Places, w)
 		}
 	}
 	c.supervisor.send(wire.Control(wire.KindProgress, p))

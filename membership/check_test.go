@@ -39,7 +39,8 @@ func (c *cluster) check(before, after *Facts) {
 	if after.Failed != "" && before.Failed == "" {
 		c.checkFailure(before)
 	}
-	for i := range a.Slots {
+	c.checkRoster(before, after)
+	for i := range b.Slots {
 		if before.Slots[i].Incarnation > after.Slots[i].Incarnation || b.Slots[i].Incarnation > a.Slots[i].Incarnation {
 			c.fail("slot %d: incarnation %d after %d", i, a.Slots[i].Incarnation, b.Slots[i].Incarnation)
 		}
@@ -194,6 +195,10 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 			c.fail("slot %d was decided though shard %d is not restored", i, j)
 			continue
 		}
+		if i >= len(sh.in.Applied()) {
+			c.fail("slot %d was decided though shard %d has not heard of it", i, j)
+			continue
+		}
 		if sh.in.Incarnation(slot) < a.Incarnation {
 			c.fail("slot %d: incarnation %d began though shard %d refuses only those < %d", i, a.Incarnation, j, sh.in.Incarnation(slot))
 		}
@@ -211,6 +216,65 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 	}
 	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > most && c.allServe(av) {
 		c.fail("slot %d starts at clock %d; no shard has ticked more than %d", i, a.Start, most)
+	}
+}
+
+// A change of who takes part is of a clock that nobody has begun, or of slots that have
+// done theirs; it is numbered, and until all shards go by it nobody ends a clock.
+func (c *cluster) checkRoster(before, after *Facts) {
+	b, a := &before.View, &after.View
+	if len(a.Slots) < len(b.Slots) || a.Roster < b.Roster || after.Told < before.Told || after.Told > a.Roster {
+		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.Told, b.Roster, len(b.Slots), before.Told)
+		return
+	}
+	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster) {
+		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change, after.Ending)
+	}
+	if after.Told > before.Told {
+		for i, sv := range a.Shards {
+			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == a.Generation && sh.in.Roster() < after.Told {
+				c.fail("roster %d is told though shard %d goes by %d", after.Told, i, sh.in.Roster())
+			}
+		}
+	}
+	if slices.Equal(b.Spans(), a.Spans()[:len(b.Slots)]) && len(a.Slots) == len(b.Slots) {
+		return
+	}
+	suspended := 0
+	for i := range b.Slots {
+		if after.Slots[i].Suspended && !before.Slots[i].Suspended {
+			suspended++
+			if s := a.Slots[i]; s.Clamp(s.Start) != s.Until || !s.Left || b.Slots[i].Left || after.Slots[i].Process != "" || c.job.Consistency.TwoStep() {
+				c.fail("slot %d is suspended: %+v after %+v", i, s, b.Slots[i])
+			}
+		}
+	}
+	shorter := a.Generation > b.Generation && !slices.ContainsFunc(a.Slots, func(s perdure.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
+	if (suspended > 0 || shorter) && a.Pause {
+		return // without a pause before
+	}
+	if a.Roster != b.Roster+1 || !b.Pause {
+		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Spans(), b.Spans(), a.Roster, b.Roster, b.Pause)
+	}
+	for i := range a.Slots {
+		now, was := a.Slots[i].Span, perdure.Span{Until: -1}
+		if i < len(b.Slots) {
+			was = b.Slots[i].Span
+		}
+		if now == was {
+			continue
+		}
+		at := now.Until
+		if now.From != was.From || was.Until < 0 {
+			if at = now.From; now.Until != 0 || i < len(b.Slots) && !b.Slots[i].Left {
+				c.fail("slot %d has the clocks %+v after %+v", i, now, was)
+			}
+		}
+		for j, w := range c.workers {
+			if w.up && w.granted && !b.Slots[j].Left && a.Generation == w.view.Generation && w.incarnation == a.Slots[j].Incarnation && at <= w.clock {
+				c.fail("slot %d has the clocks %+v from now on, but slot %d works on clock %d", i, now, j, w.clock)
+			}
+		}
 	}
 }
 

@@ -97,10 +97,16 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 		c.workers[i] = &fakeWorker{}
 	}
 	c.saved = Begin(job, 1, 0, nil)
-	c.core = New(c.saved.Clone(), patience)
+	c.begin()
+	return c
+}
+
+// begin begins a coordinator from the registry.
+func (c *cluster) begin() {
+	c.core = New(c.saved.Clone(), c.patience)
+	c.core.SuspendAfter(c.job.SuspendMs / 100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.core.Shown()
-	return c
 }
 
 func (c *cluster) fail(format string, args ...any) {
@@ -146,6 +152,9 @@ func (c *cluster) flush() bool {
 		c.forServers.hear(c, &c.saved.View, &saved.View, r.Delta)
 		c.forWorkers.hear(c, &c.saved.View, &saved.View, r.WorkerDelta)
 		c.saved, c.frozen = saved, r.Facts.Clone()
+		for len(c.workers) < len(c.saved.Slots) {
+			c.workers = append(c.workers, &fakeWorker{})
+		}
 		c.checkHeard()
 		for i := range c.frozen.View.Shards {
 			c.frozen.View.Shards[i].Followers = slices.Clone(c.frozen.View.Shards[i].Followers)
@@ -198,9 +207,7 @@ func (c *cluster) ghost(k Kind, index int) {
 func (c *cluster) restart() {
 	c.losing = false
 	c.underway = nil
-	c.core = New(c.saved.Clone(), c.patience)
-	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
-	c.core.Shown()
+	c.begin()
 	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
 }
 
@@ -327,7 +334,8 @@ func (c *cluster) follow(k Kind, index int) {
 		return // it was told the whole view since
 	}
 	if v.Generation > w.view.Generation {
-		w.first, w.clock, w.sent, w.ticked = v.Cut, v.Cut, v.Cut, v.Cut
+		begin := v.Begin(perdure.Slot(index))
+		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
 		w.acked = make([]perdure.Clock, c.job.Shards)
 	}
 	w.view = v
@@ -366,7 +374,7 @@ func (c *cluster) report(k Kind, index int) {
 	}
 	if k == Worker {
 		if w := c.workers[index]; w.granted {
-			st := c.workerStatus(w)
+			st := c.workerStatus(w, perdure.Slot(index))
 			c.haunt(ghost{kind: k, index: index, name: p.name, worker: st})
 			c.core.WorkerStatus(index, p.name, st)
 			c.flush()
@@ -387,10 +395,11 @@ func (c *cluster) report(k Kind, index int) {
 	c.flush()
 }
 
-func (c *cluster) workerStatus(w *fakeWorker) perdure.WorkerStatus {
+func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) perdure.WorkerStatus {
 	st := perdure.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
 	least := slices.Min(w.acked)
-	st.Finished = w.view.End > 0 && w.clock >= w.view.End && least >= w.view.End
+	end := w.view.EndOf(slot)
+	st.Finished = end > 0 && w.clock >= end && least >= end
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
 			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
@@ -415,7 +424,10 @@ func (c *cluster) shard(w *fakeWorker, i int) *fakeShard {
 // or, under two-step clocks, to tick them.
 func (c *cluster) work(index int) {
 	w := c.workers[index]
-	if !w.up || !w.granted || w.silent || w.view.End > 0 && w.clock >= w.view.End {
+	if !w.up || !w.granted || w.silent {
+		return
+	}
+	if end := w.view.EndOf(perdure.Slot(index)); end > 0 && w.clock >= end || w.view.Pause {
 		return
 	}
 	if w.sent == w.clock {
@@ -426,7 +438,7 @@ func (c *cluster) work(index int) {
 		return
 	}
 	for i := range c.job.Shards {
-		if sh := c.shard(w, i); sh == nil || sh.in.Counts(perdure.Slot(index)).Staged <= w.clock {
+		if sh := c.shard(w, i); sh == nil || index >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(index)).Staged <= w.clock {
 			return
 		}
 	}

@@ -15,14 +15,16 @@ func (c *Core) learnBases() {
 		if !known {
 			continue
 		}
-		lost := int64(0) // of all that the vector counts, what the rows lack
-		for _, n := range base {
-			lost += int64(n)
+		v := &c.facts.View
+		lost := c.facts.PastClocks // of all that the vector counts, what the rows lack
+		for slot, n := range base {
+			lost += int64(v.Slots[slot].Clocks(n))
+			if !c.facts.Job.Recovery.Eager() { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+				lost -= int64(v.Slots[slot].Clocks(v.Cut))
+			}
 		}
 		if c.facts.Job.Recovery.Eager() {
 			lost -= int64(c.shardStatus(i).Seq)
-		} else { // it begins as the job did: of a run that goes on from another's checkpoint, with that
-			lost -= int64(c.facts.View.Cut) * int64(len(c.facts.View.Slots))
 		}
 		c.facts.UpdatesLost += lost - c.facts.ShardLost[i]
 		c.facts.ShardLost[i] = lost
@@ -59,7 +61,7 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 		// have not heard of the last one.
 		most := slices.Max(base)
 		for i := range base {
-			base[i] = most
+			base[i] = c.facts.View.Slots[i].Clamp(most)
 		}
 	}
 	return base, true
@@ -70,6 +72,9 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 func (c *Core) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	c.looks.slots++
 	sl, o := &c.facts.View.Slots[slot], &c.slots[slot]
+	if sl.Left {
+		return sl.Until, true
+	}
 	if !sl.Settled || o.gone {
 		return c.highestApplied(slot)
 	}
@@ -201,8 +206,14 @@ func (c *Core) decideSlot(slot int) bool {
 	return true
 }
 
-// settle notes that every shard has carried a decision out.
+// settle notes that every shard has carried a decision out. A slot that joins is not
+// settled before the others have come to the clock before its first.
 func (c *Core) settle(slot int) {
+	if c.isEarly(slot) {
+		c.early.add(slot)
+		return
+	}
+	c.early.remove(slot)
 	if c.fences(slot, func(f *perdure.Fence) bool { return f.Carried }) == nil {
 		return
 	}

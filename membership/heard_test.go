@@ -2,6 +2,7 @@ package membership
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -24,7 +25,7 @@ func (a *audience) hear(c *cluster, before, after *perdure.View, d *perdure.View
 		a.shards[i] = a.shards[i] || !reflect.DeepEqual(before.Shards[i], after.Shards[i])
 	}
 	for i := range after.Slots {
-		a.slots[i] = a.slots[i] || before.Slots[i] != after.Slots[i]
+		a.slots[i] = a.slots[i] || i >= len(before.Slots) || before.Slots[i] != after.Slots[i]
 	}
 	if d == nil {
 		return
@@ -70,6 +71,9 @@ func (c *cluster) checkHeard() {
 			views = append(views, w.view) // it came later
 		}
 	}
+	if !slices.Equal(known.Spans(), now.Spans()) {
+		c.fail("workers know %v of the spans %v", known.Spans(), now.Spans())
+	}
 	vacancies := func(v *perdure.View) (n int) {
 		for i := range v.Slots {
 			if v.Slots[i].Incarnation == 0 || !v.Slots[i].Settled {
@@ -79,6 +83,11 @@ func (c *cluster) checkHeard() {
 		return n
 	}
 	for i := range views {
+		for slot := range views[i].Slots {
+			if was, is := &views[i].Slots[slot], &now.Slots[slot]; was.Left != is.Left || now.Roster > 0 && vacant(was) && !vacant(is) {
+				c.fail("workers know %+v of slot %d: %+v", *was, slot, *is)
+			}
+		}
 		if n := vacancies(&views[i]); n > 0 && vacancies(&now) == 0 {
 			c.fail("workers wait for %d slots though none is vacant", n)
 		}

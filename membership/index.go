@@ -24,9 +24,12 @@ type index struct {
 
 	woken   set   // slots of which something is, perhaps, to be decided, or settled
 	fencing []set // by shard: the slots that wait for its word
-	clocks  tally // of all slots
+	early   set   // slots that wait for the others to come to their first clocks
+	ending  set   // slots that are to leave
+	clocks  tally // of all slots that have clocks to do
 
 	paused   cursor   // over the slots, in a pause
+	told     cursor   // over the shards, of a roster
 	finished cursor   // over the slots, at the job's end
 	applied  cursor   // likewise over the shards
 	written  cursor   // over the shards, of whose segments a cut is made
@@ -162,39 +165,70 @@ func (c *Core) refresh() {
 	}
 }
 
-// clockOf returns the clock that a slot is at, as far as is known.
-func (c *Core) clockOf(slot int) perdure.Clock {
-	return max(c.slots[slot].lastClock, c.facts.View.Slots[slot].Start)
+// wakeEarly has the slots looked at that wait for the others to come to their first
+// clocks: one of these may have.
+func (c *Core) wakeEarly() {
+	for _, slot := range c.early.list {
+		c.woken.add(slot)
+	}
+}
+
+// noteEnd notes whether a slot is to leave.
+func (c *Core) noteEnd(slot int) {
+	if sl := &c.facts.View.Slots[slot]; sl.Until > 0 && !sl.Left {
+		c.ending.add(slot)
+	} else {
+		c.ending.remove(slot)
+	}
+}
+
+// counted returns the clock that a slot is at, as far as is known; -1: it has done
+// its last one.
+func (c *Core) counted(slot int) perdure.Clock {
+	sl := &c.facts.View.Slots[slot]
+	clock := max(c.slots[slot].lastClock, sl.Start, sl.From)
+	if sl.Until > 0 && clock >= sl.Until {
+		return -1
+	}
+	return clock
 }
 
 // setClock notes the clock of a slot's process.
 func (c *Core) setClock(slot int, clock perdure.Clock) {
-	before := c.clockOf(slot)
+	if c.slots[slot].lastClock == clock {
+		return
+	}
+	before := c.counted(slot)
 	c.slots[slot].lastClock = clock
-	c.clocks.move(before, c.clockOf(slot))
+	c.clocks.move(before, c.counted(slot))
+	c.wakeEarly()
 }
 
 // tally counts slots by their clocks.
 type tally struct {
 	count map[perdure.Clock]int
-	least perdure.Clock
+	least perdure.Clock // -1: there are none
 }
 
-// move counts a slot at another clock; -1: it was not counted yet.
+// move counts a slot at another clock; -1: it was not counted, or is not any more.
 func (t *tally) move(from, to perdure.Clock) {
 	if from == to {
 		return
 	}
-	t.count[to]++
+	if to >= 0 {
+		t.count[to]++
+	}
 	if from >= 0 {
 		if t.count[from]--; t.count[from] == 0 {
 			delete(t.count, from)
 		}
 	}
-	if t.count[t.least] == 0 || to < t.least {
-		t.least = to
+	if t.count[t.least] == 0 || to >= 0 && to < t.least {
+		t.least = -1
 		for clock := range t.count {
-			t.least = min(t.least, clock)
+			if t.least < 0 || clock < t.least {
+				t.least = clock
+			}
 		}
 	}
 }

@@ -37,6 +37,12 @@ type Facts struct {
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
 	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
 
+	Ending bool    `json:"ending,omitempty"` // the slots pause so that the job's end can be named
+	Change *Change `json:"change,omitempty"` // they pause so that its clock can be
+	Told   uint64  `json:"told,omitempty"`   // the View.Roster that all shards have heard of
+	// PastClocks counts the clocks of slots' spans before their present ones.
+	PastClocks int64 `json:"past_clocks,omitempty"`
+
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
 }
@@ -47,9 +53,11 @@ type Place struct {
 	PID         int                 `json:"pid"`
 	Addr        string              `json:"addr,omitempty"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Zone        string              `json:"zone,omitempty"`     // of a server: the failure domain that it is in
-	Draining    bool                `json:"draining,omitempty"` // a server that is to end, once others have what it holds
-	Left        bool                `json:"left,omitempty"`     // a server's place that nobody is awaited for any more
+	Zone        string              `json:"zone,omitempty"`      // of a server: the failure domain that it is in
+	Draining    bool                `json:"draining,omitempty"`  // a server that is to end, once others have what it holds
+	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
+	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
+	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -123,6 +131,7 @@ type Core struct {
 	tick       int64
 	heardTick  int64 // when anybody was heard last
 	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
+	grace      int64 // ticks after which a slot is suspended that nobody speaks for; 0: never
 	servers    []observed
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
@@ -151,7 +160,7 @@ type Core struct {
 func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
-		slots: make([]observed, facts.Job.Slots),
+		slots: make([]observed, len(facts.Slots)),
 		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true,
 		index: index{
 			away: map[int]struct{}{}, healing: map[Kind]*set{Server: {}, Worker: {}}, clocks: tally{count: map[perdure.Clock]int{}},
@@ -175,8 +184,9 @@ func New(facts Facts, patience int64) *Core {
 		c.noteZones(s)
 	}
 	for i := range c.slots {
-		c.clocks.move(-1, c.clockOf(i))
+		c.clocks.move(-1, c.counted(i))
 		c.await(i)
+		c.noteEnd(i)
 	}
 	c.refresh()
 	return c
@@ -275,11 +285,12 @@ type Verdict int
 
 // The verdicts on a joining process.
 const (
-	Granted Verdict = iota // it may speak
-	Wait                   // its place is not settled yet
-	Taken                  // a live process has the place; it may ask again later
-	Refused                // there is no such place
-	Over                   // the job is done
+	Granted  Verdict = iota // it may speak
+	Wait                    // its place is not settled yet
+	Taken                   // a live process has the place; it may ask again later
+	Refused                 // there is no such place
+	Over                    // the job is done
+	Departed                // the slot has left the job
 )
 
 // Newcomer is a process that asks for a place.
@@ -288,6 +299,7 @@ type Newcomer struct {
 	Addr    string
 	Zone    string
 	PID     int
+	Grow    bool // a worker for which the job is to have one slot more, where none is free
 }
 
 // Join handles a process that asks for a place; index -1 asks for any free one. A
@@ -298,10 +310,22 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		index = c.free(k, n.Process)
 	}
 	if index < 0 {
+		if k == Worker && n.Grow && c.facts.Change == nil {
+			_ = c.Scale(Change{Add: 1, Guest: true}) // it asks again
+		}
 		return -1, 0, Taken
 	}
 	if index >= c.size(k) {
 		return index, 0, Refused
+	}
+	if k == Worker && c.facts.View.Slots[index].Left {
+		if !c.facts.Slots[index].Suspended {
+			return index, 0, Departed
+		}
+		if c.facts.Change == nil {
+			_ = c.Scale(Change{Again: []perdure.Slot{perdure.Slot(index)}}) // it asks again
+		}
+		return index, 0, Taken
 	}
 	if c.facts.View.Done || c.facts.Failed != "" {
 		return index, 0, Over
@@ -345,6 +369,9 @@ func (c *Core) free(k Kind, process string) int {
 		p, o := c.place(k, i)
 		if p.Process == process {
 			return i
+		}
+		if k == Worker && (c.facts.View.Slots[i].Left || c.isEarly(i)) {
+			continue
 		}
 		if awaited := k == Server && o.assumed && c.irreplaceable() && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
 			vacant = i
@@ -394,6 +421,9 @@ func (c *Core) noticed(k Kind, index int, how string) {
 	if k == Server && p.Draining && p.Left {
 		return // it was told that it may end
 	}
+	if k == Worker && c.facts.View.Slots[index].Left {
+		return
+	}
 	c.healing[k].add(index)
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining) {
@@ -432,14 +462,6 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 	c.reconcile()
 }
 
-// vacate fences a slot's incarnations so far; its fate is to be decided.
-func (c *Core) vacate(slot int) {
-	p := &c.facts.Slots[slot]
-	p.Incarnation++
-	p.Process, p.PID = "", 0
-	c.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation})
-}
-
 // AddTable creates a table, or attaches to an equal one of that name.
 func (c *Core) AddTable(spec perdure.TableSpec) error {
 	for _, t := range c.facts.View.Tables {
@@ -454,7 +476,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.slots {
-		if w := c.slots[i].worker; w != nil && w.Clock > 0 {
+		if w := c.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
 			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
 		}
 	}
@@ -466,11 +488,11 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 // as asked by a slot that is at clock at. Under two-step clocks that is this
 // clock itself, whatever the others are doing: none of its updates can be
 // applied before the asking slot has ticked it. Else the slots pause, and say
-// where they stand: see decideEnd.
+// where they stand: see decidePause.
 func (c *Core) EndAfter(at perdure.Clock) {
 	v := &c.facts.View
 	at = max(at, 1)
-	if v.Pause || v.End != 0 && v.End <= at {
+	if c.facts.Ending || v.End != 0 && v.End <= at {
 		return
 	}
 	c.dirty = true
@@ -478,7 +500,8 @@ func (c *Core) EndAfter(at perdure.Clock) {
 		c.endAt(at)
 		return
 	}
-	v.Pause, c.pausedAt = true, v.Revision+1
+	c.facts.Ending = true
+	c.reconcile()
 }
 
 func (c *Core) endAt(clock perdure.Clock) {
@@ -496,8 +519,3 @@ func (c *Core) Finish() {
 // Complete reports whether every slot has finished its last clock and every
 // update is applied (and, where checkpoints are kept, saved).
 func (c *Core) Complete() bool { return c.complete }
-
-// MinClock returns the least clock of all slots, as far as is known.
-func (c *Core) MinClock() perdure.Clock {
-	return max(c.clocks.least, c.facts.View.Cut) // nobody works below it, also before all have reported
-}

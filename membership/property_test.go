@@ -29,12 +29,12 @@ type deed struct {
 var deedWeights = map[string]int{
 	"work": 20, "send": 20, "follow": 16, "report": 16, "start": 8, "rejoin": 4, "answer": 4, "refuse": 1,
 	"kill": 3, "tick": 3, "restart": 1, "lose": 1, "drop": 1, "end": 1, "ghost": 2,
-	"flow": 12, "drain": 1, "more": 1,
+	"flow": 12, "drain": 1, "more": 1, "scale": 6,
 }
 
 func storms() *rapid.Generator[storm] {
 	var kinds []string
-	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more"} {
+	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale"} {
 		for range deedWeights[k] {
 			kinds = append(kinds, k)
 		}
@@ -53,6 +53,10 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverChain, Replicas: 2, Every: 2, Checkpoints: true},
 		}).Draw(t, "recovery")
 		servers := rapid.IntRange(recovery.Copies(), 4).Draw(t, "servers")
+		suspend := int64(0)
+		if !model.TwoStep() && !recovery.LosesRows() {
+			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
+		}
 		return storm{
 			Zones:   rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "zones"),
 			Careful: rapid.IntRange(0, 3).Draw(t, "careful") > 0,
@@ -61,7 +65,7 @@ func storms() *rapid.Generator[storm] {
 				Shards:      rapid.IntRange(servers, 5).Draw(t, "shards"),
 				NoReplace:   rapid.IntRange(0, 3).Draw(t, "noreplace") == 0,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
-				Consistency: model, Recovery: recovery,
+				Consistency: model, Recovery: recovery, SuspendMs: suspend,
 			},
 			Deeds: rapid.SliceOfN(deeds, 80, 400).Draw(t, "deeds"),
 		}
@@ -90,7 +94,7 @@ func (s storm) run() error {
 
 // pick chooses a place.
 func (c *cluster) pick(n int) (Kind, int) {
-	if n %= len(c.servers) + c.job.Slots; n >= len(c.servers) {
+	if n %= len(c.servers) + len(c.workers); n >= len(c.servers) {
 		return Worker, n - len(c.servers)
 	}
 	return Server, n
@@ -98,7 +102,7 @@ func (c *cluster) pick(n int) (Kind, int) {
 
 func (c *cluster) do(d deed) {
 	k, index := c.pick(d.A)
-	slot, shard := d.A%c.job.Slots, d.B%c.job.Shards
+	slot, shard := d.A%len(c.workers), d.B%c.job.Shards
 	switch d.Kind {
 	case "work":
 		c.work(slot)
@@ -154,12 +158,34 @@ func (c *cluster) do(d deed) {
 		c.excused[shard] = !c.careful
 		c.core.Drop([]perdure.ShardID{perdure.ShardID(shard)})
 		c.flush()
+	case "scale":
+		c.scale(d)
 	case "end":
 		if w := c.workers[slot]; w.granted && w.up {
 			c.core.EndAfter(w.clock)
 			c.flush()
 		}
 	}
+}
+
+// scale asks for a change of who takes part.
+func (c *cluster) scale(d deed) {
+	if c.job.Recovery.Eager() {
+		return // what its bases raise is replayed from the beginning here, with all slots
+	}
+	f := c.core.Facts()
+	ch, err := f.Scaled(1+d.A%5, 0)
+	if d.B%3 == 0 {
+		ch, err = Change{Leave: []perdure.Slot{perdure.Slot(d.A % len(f.Slots))}}, nil
+	}
+	if d.B%4 == 0 && len(ch.Leave)+ch.Add > 0 {
+		ch.At = c.core.MinClock() + perdure.Clock(1+d.B%7)
+	}
+	if err != nil || len(f.Slots)+ch.Add > mostSlots {
+		return
+	}
+	_ = c.core.Scale(ch) // which may refuse it
+	c.flush()
 }
 
 // spare reports whether a careful job can do without a server, or a shard without
@@ -260,7 +286,7 @@ func (c *cluster) calm() error {
 		c.fail("it is stuck at clock %d, goal %d", c.core.MinClock(), goal)
 	}
 	for i := range c.workers {
-		if cond := c.core.Condition(Worker, i); cond.State != "alive" && c.wrong == nil {
+		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil && !c.core.isEarly(i) {
 			c.fail("worker %d is %s", i, cond.State)
 		}
 	}
@@ -326,9 +352,9 @@ func (c *cluster) checkLoss() {
 			continue
 		}
 		if c.job.Recovery.LosesRows() {
-			missing := -int64(sh.seq)
-			for _, n := range sh.in.Applied() {
-				missing += int64(n)
+			missing := c.saved.PastClocks - int64(sh.seq)
+			for slot, n := range sh.in.Applied() {
+				missing += int64(c.saved.View.Slots[slot].Clocks(n))
 			}
 			if missing != c.saved.ShardLost[i] {
 				c.fail("shard %d lacks %d updates, %d are counted", i, missing, c.saved.ShardLost[i])

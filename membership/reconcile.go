@@ -23,8 +23,9 @@ func (c *Core) reconcile() {
 			return
 		}
 		c.refresh()
+		c.decidePause()
+		c.leave()
 	}
-	c.decideEnd()
 	c.collectCut()
 	c.healed()
 	c.drained()
@@ -122,14 +123,15 @@ func (c *Core) rollBack(why string, args ...any) {
 	v := &c.facts.View
 	v.Generation++
 	v.Cut = v.Durable
-	v.Pause = false // whoever reached the goal will reach it again
+	c.facts.Ending = false // whoever reached the goal will reach it again
+	c.cutSuspended()
 	redone := int64(0)
 	for i := range v.Slots {
 		next := v.Slots[i]
-		next.Decided, next.Start = true, v.Cut
+		next.Decided, next.Start = true, next.Clamp(v.Cut)
 		c.changeSlot(i, next)
-		redone += int64(max(0, c.slots[i].lastClock-v.Cut))
-		c.setClock(i, v.Cut)
+		redone += int64(max(0, c.slots[i].lastClock-next.Start))
+		c.setClock(i, next.Start)
 	}
 	for i := range v.Shards {
 		c.look(i) // nobody is ready in this generation
@@ -233,30 +235,6 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 	return counts
 }
 
-// decideEnd ends a pause once every slot has said, of its pause, at which clock
-// it stands: the highest is the job's end. So no shard has an update beyond it.
-func (c *Core) decideEnd() {
-	v := &c.facts.View
-	if !v.Pause {
-		return
-	}
-	if !c.paused.all(len(c.slots), func(i int) bool {
-		o := &c.slots[i]
-		w := o.worker
-		return w != nil && !o.gone && v.Slots[i].Settled && w.Generation == v.Generation && w.Revision >= c.pausedAt
-	}) {
-		return
-	}
-	end := perdure.Clock(1)
-	for i := range c.slots {
-		end = max(end, c.slots[i].worker.Clock)
-	}
-	v.Pause, c.dirty = false, true
-	if v.End == 0 || end < v.End {
-		c.endAt(end)
-	}
-}
-
 // healed reports the places that work again after a failure.
 func (c *Core) healed() {
 	v := &c.facts.View
@@ -324,7 +302,10 @@ func (c *Core) checkComplete() {
 	}
 	if !c.finished.all(len(c.slots), func(i int) bool {
 		w := c.slots[i].worker
-		return w != nil && w.Finished && w.Generation == v.Generation && w.Clock >= v.End
+		if v.Slots[i].Left || v.Slots[i].From >= v.End {
+			return true
+		}
+		return w != nil && w.Finished && w.Generation == v.Generation && w.Clock >= v.EndOf(perdure.Slot(i))
 	}) {
 		return
 	}
@@ -354,7 +335,7 @@ func (c *Core) Serving() bool {
 		return false
 	}
 	for i := range c.slots {
-		if !c.facts.View.Slots[i].Settled || c.slots[i].gone {
+		if sl := &c.facts.View.Slots[i]; !sl.Left && !c.isEarly(i) && (!sl.Settled || c.slots[i].gone) {
 			return false
 		}
 	}
@@ -364,7 +345,7 @@ func (c *Core) Serving() bool {
 // Condition describes a place for people.
 type Condition struct {
 	Place
-	State   string // waiting, alive, silent, dead
+	State   string // waiting, alive, silent, dead, left
 	Clock   perdure.Clock
 	Problem string
 	Server  *perdure.ServerStatus
@@ -376,6 +357,8 @@ func (c *Core) Condition(k Kind, index int) Condition {
 	p, o := c.place(k, index)
 	d := Condition{Place: *p, State: "alive", Clock: o.lastClock, Server: o.server, Worker: o.worker}
 	switch {
+	case k == Worker && c.facts.View.Slots[index].Left:
+		d.State = "left"
 	case o.gone:
 		d.State = "dead"
 	case p.Process == "":

@@ -32,15 +32,20 @@ type fakeShard struct {
 	segments []perdure.Segment
 }
 
+// mostSlots is how many a job has here at most.
+const mostSlots = 8
+
 // entry is an entry of a shard's log.
 type entry struct {
-	kind        string // part, tick, fence, decide, end, base
+	kind        string // part, tick, fence, decide, end, base, roster
 	slot        perdure.Slot
 	incarnation perdure.Incarnation
 	clock       perdure.Clock
 	ticked      bool
-	epoch       perdure.Epoch    // of a base
-	base        [4]perdure.Clock // by slot
+	epoch       perdure.Epoch            // of a base
+	base        [mostSlots]perdure.Clock // by slot
+	slots       int                      // of a roster
+	spans       [mostSlots]perdure.Span  // likewise
 }
 
 // serves reports whether a replica knows what its rows contain.
@@ -66,6 +71,8 @@ func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
 		in.Decide(e.slot, e.incarnation, e.clock)
 	case "end":
 		in.SetEnd(e.clock)
+	case "roster":
+		in.SetSpans(uint64(e.clock), e.spans[:e.slots])
 	}
 	return verdict
 }
@@ -219,6 +226,11 @@ func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 	if sh.all == nil {
 		sh.all = sh.whole()
 	}
+	if v.Roster > 0 {
+		e := entry{kind: "roster", clock: perdure.Clock(v.Roster), slots: len(v.Slots)}
+		copy(e.spans[:], v.Spans())
+		sh.append(e)
+	}
 	if sv.Lost && sv.Base != nil && c.job.Recovery.Eager() {
 		e := entry{kind: "base", epoch: sv.Epoch}
 		copy(e.base[:], sv.Base)
@@ -273,8 +285,11 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 // they contain.
 func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 	origin := make([]perdure.Clock, c.job.Slots)
+	if v.Cut > 0 {
+		origin = make([]perdure.Clock, len(v.Slots)) // as its segments are
+	}
 	for i := range origin {
-		origin[i] = v.Cut
+		origin[i] = v.Begin(perdure.Slot(i))
 	}
 	if sv.Lost && !c.job.Recovery.Eager() {
 		if sv.Base == nil {
@@ -286,6 +301,7 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView)
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin)
+	sh.cut = v.Cut
 }
 
 // status is what a replica says of itself.
@@ -302,8 +318,8 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 	if !st.Ready {
 		return st
 	}
-	st.MinClock, st.Seq = sh.in.MinClock(), sh.seq
-	for j, sl := range s.view.Slots {
+	st.MinClock, st.Seq, st.Roster = sh.in.MinClock(), sh.seq, sh.in.Roster()
+	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
 			st.Fences = append(st.Fences, perdure.Fence{
 				Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),

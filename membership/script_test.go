@@ -56,6 +56,9 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 		d.Fatalf(t, "%v", err)
 	}
 	job.NoReplace = d.HasArg("noreplace")
+	suspend := 0
+	d.MaybeScanArgs(t, "suspend", &suspend)
+	job.SuspendMs = int64(suspend) * 100
 	c := newCluster(job, int64(patience))
 	d.MaybeScanArgs(t, "zones", &c.zones)
 	return c
@@ -124,7 +127,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
 	case "ask": // a stranger asks for a place
-		got, inc, v := c.core.Join(Kind(o.how), o.index, Newcomer{Process: "stranger", Addr: "nowhere", PID: 999})
+		got, inc, v := c.core.Join(Kind(o.how), o.index, Newcomer{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":
@@ -180,6 +183,14 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 			c.core.Drop([]perdure.ShardID{perdure.ShardID(s)})
 		}
 		c.flush()
+	case "scale":
+		ch, err := c.core.Facts().Scaled(o.n, perdure.Clock(o.at))
+		if err == nil {
+			err = c.core.Scale(ch)
+		}
+		c.say(err)
+	case "leave":
+		c.say(c.core.Scale(Change{Leave: []perdure.Slot{perdure.Slot(o.index)}, At: perdure.Clock(o.at)}))
 	case "end":
 		c.core.EndAfter(perdure.Clock(o.at))
 		c.flush()
@@ -195,6 +206,14 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		return false
 	}
 	return true
+}
+
+// say tells of what was refused.
+func (c *cluster) say(err error) {
+	if err != nil {
+		fmt.Fprintln(&c.told, err)
+	}
+	c.flush()
 }
 
 // clocks lets all workers finish n clocks, if they may, and sends all to all shards.
@@ -244,6 +263,9 @@ func (c *cluster) describe() string {
 	if v.Done {
 		out.WriteString(" done")
 	}
+	if v.Roster > 0 {
+		fmt.Fprintf(&out, " roster %d, told %d", v.Roster, c.saved.Told)
+	}
 	if c.saved.UpdatesLost+c.saved.ClocksRedone > 0 {
 		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
 	}
@@ -279,6 +301,18 @@ func (c *cluster) describe() string {
 		case s.Decided:
 			state = fmt.Sprintf("decided for clock %d", s.Start)
 		}
+		if s.From > 0 {
+			state += fmt.Sprintf(", from clock %d", s.From)
+		}
+		if s.Until > 0 {
+			state += fmt.Sprintf(", until clock %d", s.Until)
+		}
+		if s.Left {
+			state += ", left"
+		}
+		if c.saved.Slots[i].Suspended {
+			state += ", suspended"
+		}
 		fmt.Fprintf(&out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
 	}
 	return out.String()
@@ -286,5 +320,5 @@ func (c *cluster) describe() string {
 
 // String is for messages of tests.
 func (v Verdict) String() string {
-	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over"}[v]
+	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over", Departed: "departed"}[v]
 }

@@ -101,7 +101,7 @@ func stirs(before, now *perdure.ShardStatus) bool {
 func (c *Core) counts(before, now *perdure.ShardStatus) bool {
 	end := c.facts.View.End
 	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster
 }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
@@ -123,12 +123,12 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 		c.heard(o)
 		v, before := &c.facts.View, o.worker
 		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
-			v.Pause || v.End > 0 && st.Clock >= v.End
+			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			c.setClock(slot, st.Clock)
 		}
-		if news {
+		if news || len(c.woken.list) > 0 {
 			c.reconcile()
 		}
 	}

@@ -80,7 +80,7 @@ func (c *Core) Tick() {
 			if p.Process == "" || o.gone || o.suspect || k == Server && p.Left && len(c.held[i]) == 0 || c.tick-o.heardTick < o.pulse.allows(c.patience) {
 				continue
 			}
-			if k == Worker && o.connected && !c.facts.View.Slots[i].Settled {
+			if k == Worker && (o.connected && !c.facts.View.Slots[i].Settled || c.facts.View.Slots[i].Left) {
 				continue // told to wait, it has nothing to say
 			}
 			o.suspect = true
@@ -90,6 +90,7 @@ func (c *Core) Tick() {
 			c.suspect(k, i)
 		}
 	}
+	c.suspendVacant()
 	c.reconcile()
 }
 

@@ -42,10 +42,11 @@ type course struct {
 	generation        perdure.Generation
 	cut, end, durable perdure.Clock
 	pause, done       bool
+	roster            uint64
 }
 
 func courseOf(v *perdure.View) course {
-	return course{v.Generation, v.Cut, v.End, v.Durable, v.Pause, v.Done}
+	return course{v.Generation, v.Cut, v.End, v.Durable, v.Pause, v.Done, v.Roster}
 }
 
 // tell puts into r what changed of the view, for those who act on it.
@@ -78,26 +79,30 @@ func (c *Core) changeShard(shard int, next perdure.ShardView) {
 
 // changeSlot gives a slot another view. A worker needs to know of the others only
 // when processes speak for all of them, if some did not when it was told last, and hears
-// of its own before it speaks.
+// of its own before it speaks. Of when slots take part all hear, since their number
+// is another then; and where some come later, of each that comes.
 func (c *Core) changeSlot(slot int, next perdure.SlotView) {
 	before := &c.facts.View.Slots[slot]
 	if *before == next {
 		return
 	}
+	matters := before.Left != next.Left || c.facts.View.Roster > 0 && vacant(before) && !vacant(&next)
 	if vacant(before) {
 		c.vacant--
 	}
-	clock := c.clockOf(slot)
+	clock := c.counted(slot)
 	*before = next
-	c.clocks.move(clock, c.clockOf(slot))
+	c.clocks.move(clock, c.counted(slot))
 	c.await(slot)
+	c.noteEnd(slot)
+	c.wakeEarly()
 	if vacant(before) {
 		c.vacant++
 	}
 	c.forServers.slots.add(slot)
 	c.forWorkers.slots.add(slot)
 	c.forServers.due, c.dirty = true, true
-	c.forWorkers.due = c.forWorkers.due || c.vacant == 0 && c.expectant
+	c.forWorkers.due = c.forWorkers.due || matters || c.vacant == 0 && c.expectant
 }
 
 // vacant reports whether no process speaks for a slot.

@@ -16,9 +16,11 @@ import (
 func (c *cluster) checkTouched() {
 	k := c.core
 	whole := New(k.facts.Clone(), k.patience)
+	whole.SuspendAfter(k.grace)
 	whole.servers, whole.slots = slices.Clone(k.servers), slices.Clone(k.slots)
+	whole.clocks = tally{count: map[perdure.Clock]int{}}
 	for i := range whole.slots {
-		whole.clocks.move(whole.facts.View.Slots[i].Start, whole.clockOf(i))
+		whole.clocks.move(-1, whole.counted(i))
 		whole.slots[i].fenced, whole.slots[i].highest = 0, 0
 	}
 	whole.tick, whole.heardTick, whole.pausedAt = k.tick, k.heardTick, k.pausedAt
@@ -77,7 +79,8 @@ func (c *cluster) checkKept() {
 	least := perdure.Clock(-1)
 	for i := range k.slots {
 		sl := &k.facts.View.Slots[i]
-		if clock := max(k.slots[i].lastClock, sl.Start); least < 0 || clock < least {
+		clock := max(k.slots[i].lastClock, sl.Start, sl.From)
+		if (sl.Until == 0 || clock < sl.Until) && (least < 0 || clock < least) {
 			least = clock
 		}
 	}

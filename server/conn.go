@@ -227,8 +227,10 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		c.slot, c.server = perdure.NoSlot, true
 	case hello.Role != wire.RoleWorker:
 		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
-	case hello.Index < 0 || hello.Index >= s.job.Slots:
-		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, s.job.Slots)
+	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
+		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, len(s.view.Slots))
+	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
+		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots) // the peer tries again
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
 		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d; this is %d",
 			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
@@ -304,8 +306,13 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide:
-		if f.Slot < 0 || int(f.Slot) >= len(sh.logged) {
-			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, len(sh.logged))
+		if n := perdure.Slot(sh.slots.Load()); f.Slot < 0 || f.Slot >= n {
+			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
+		}
+		sh.fromPredecessor(c, f, &c.box)
+	case wire.KindRoster:
+		if err := sh.expect(f); err != nil {
+			return err
 		}
 		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindPassCut, wire.KindLevel:

@@ -16,7 +16,7 @@ import (
 func (sh *shard) update(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.takesIn() {
+	if !sh.takesIn() || !sh.seats(c) {
 		return nil
 	}
 	if err := sh.check(c, f); errors.Is(err, errEarly) {
@@ -29,8 +29,9 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 		Kind: f.Kind, Flags: f.Flags, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id,
 		Slot: c.slot, Incarnation: c.incarnation, Part: f.Part, Parts: f.Parts,
 	}
-	sh.logged[c.slot] += int64(len(f.Body))
-	sh.append(c, entry{f: wire.Frame{Header: h, Body: f.Body}, from: c})
+	e := entry{f: wire.Frame{Header: h, Body: f.Body}, from: c}
+	sh.logs(&e.f, 1)
+	sh.append(c, e)
 	f.Body = nil // the log has it now
 	return nil
 }
@@ -56,7 +57,7 @@ func (sh *shard) sync(c *conn, f *wire.Frame) error {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.ready && !sh.retired() && sh.acks[c.slot] == c {
+	if sh.ready && !sh.retired() && sh.serves(c) {
 		sh.applyDue()
 		sh.prompt[c.slot] = max(sh.prompt[c.slot], f.Clock)
 		sh.acknowledge()
@@ -71,7 +72,7 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.takesIn() {
+	if sh.takesIn() && sh.seats(c) {
 		h := wire.Header{
 			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation,
 		}
@@ -117,7 +118,7 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
-	if n := sh.intake.PendingBytes(c.slot) + sh.logged[c.slot] + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
+	if n := sh.intake.PendingBytes(c.slot) + sh.inLog(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
 		return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
 			c.slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
 	}
@@ -215,7 +216,7 @@ func (sh *shard) checkRead(w *waitingGet) error {
 	if err := sh.checkRows(p, &w.rows, n); err != nil {
 		return err
 	}
-	if wire.AnswerHeaderBytes(sh.job.Slots)+4*n > wire.MaxPayload {
+	if wire.AnswerHeaderBytes(len(sh.intake.Applied()))+4*n > wire.MaxPayload {
 		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", w.rows.Count, p.Spec.Name, wire.MaxPayload)
 	}
 	return nil

@@ -149,9 +149,9 @@ func (in *incoming) parse() error {
 }
 
 func (in *incoming) takeStates() error {
-	slots := in.sh.job.Slots
-	if intake := &in.head.Intake; len(intake.Applied) != slots || len(intake.Slots) != slots || len(in.head.States) != slots {
-		return fmt.Errorf("it has %d slots, the job %d", len(intake.Slots), slots)
+	intake, least := &in.head.Intake, in.sh.job.Slots
+	if n := len(intake.Slots); n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n || len(in.head.States) != n {
+		return fmt.Errorf("it has %d slots, the job %d", n, least)
 	}
 	for _, size := range in.head.States {
 		var state []byte
@@ -261,6 +261,7 @@ func (sh *shard) restored(in *incoming) {
 	sh.intake = consistency.Restore(&head.Intake, sh.s.cfg.Weakened)
 	sh.cut, sh.end, sh.segments = head.Cut, head.End, head.Segments
 	clear(sh.logged)
+	sh.makeRoom()
 	sh.out = sh.newPushes()
 	sh.renewed = true
 	sh.makeSubs(true)

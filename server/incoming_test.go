@@ -14,7 +14,7 @@ import (
 
 // snapshotOf is a snapshot's head, of a job with one slot.
 func snapshotOf(tables, sizes, rest string) []byte {
-	words := fmt.Sprintf(`{"states":[%s],"tables":[%s],"intake":{"cut":-1,"applied":[0],"slots":[{}]}}`, sizes, tables)
+	words := fmt.Sprintf(`{"states":[%s],"tables":[%s],"intake":{"cut":-1,"applied":[0],"slots":[{}],"spans":[{}]}}`, sizes, tables)
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(words))), words...), rest...)
 }
 

@@ -59,7 +59,7 @@ func (sh *shard) pushAtOnce() int { return min(pushBytes, pushBytesInAll/sh.job.
 const runBytes = 4 << 10
 
 func (sh *shard) newPushes() (o pushes) {
-	for slot := range perdure.Slot(sh.job.Slots) {
+	for slot := range perdure.Slot(len(sh.acks)) {
 		o.to = append(o.to, &outflow{sh: sh, slot: slot})
 	}
 	return o
@@ -77,10 +77,10 @@ func (sh *shard) makeSubs(lost bool) {
 			o.subs = append(o.subs, nil)
 			continue
 		}
-		o.subs = append(o.subs, consistency.NewSubscriptions(sh.job.Slots, p.First, p.Rows))
+		o.subs = append(o.subs, consistency.NewSubscriptions(len(sh.acks), p.First, p.Rows))
 		if m.Kind == perdure.VAP && o.seen == nil && sh.place.read() {
 			o.seen = consistency.NewVisibility(sh.intake.Applied(), sh.seq)
-			o.told = make([]perdure.Clock, sh.job.Slots)
+			o.told = make([]perdure.Clock, len(sh.acks))
 			for slot, c := range sh.acks {
 				if c != nil || !lost { // it opened the shard before there was anything to read
 					o.seen.Opened(perdure.Slot(slot))
@@ -134,7 +134,7 @@ func (sh *shard) changed(b *wire.Block, by perdure.Slot) {
 // becomes of them. It needs sh.mu.
 func (sh *shard) subscribeTo(w *waitingGet) {
 	sub, slot := sh.out.subs[w.rows.Table], w.c.slot
-	if !w.push || sub == nil || slot < 0 || sh.acks[slot] != w.c || w.rows.Count == 0 {
+	if !w.push || sub == nil || !sh.serves(w.c) || w.rows.Count == 0 {
 		return
 	}
 	if w.rows.IDs == nil {
@@ -156,7 +156,7 @@ func (sh *shard) drop(c *conn, f *wire.Frame) error {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() || c.slot < 0 || sh.acks[c.slot] != c {
+	if !sh.ready || sh.retired() || !sh.serves(c) {
 		return nil
 	}
 	if int(rows.Table) >= len(sh.parts) || sh.out.subs[rows.Table] == nil {
@@ -180,7 +180,7 @@ func (sh *shard) drop(c *conn, f *wire.Frame) error {
 func (sh *shard) saw(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.ready || sh.retired() || c.slot < 0 || sh.acks[c.slot] != c || sh.out.seen == nil {
+	if !sh.ready || sh.retired() || !sh.serves(c) || sh.out.seen == nil {
 		return nil
 	}
 	if f.Request > sh.seq {

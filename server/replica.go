@@ -47,6 +47,7 @@ func (at *place) read() bool {
 
 // proposals are what the head has appended to the log because the view says so.
 type proposals struct {
+	roster          uint64
 	tables          int
 	end             perdure.Clock
 	fenced, decided []perdure.Incarnation // by slot
@@ -92,11 +93,14 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	sh.followSlots()
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	sh.carryOut()
+	if sh.ready && sh.out.seen != nil {
+		sh.acknowledge() // nobody waits for what a slot sees that has left
+	}
 }
 
 // followSlots takes over who speaks for which slot. It needs sh.mu.
 func (sh *shard) followSlots() {
-	for i, sl := range sh.view.Slots {
+	for i, sl := range sh.view.Slots[:min(len(sh.view.Slots), len(sh.spoke))] {
 		slot := perdure.Slot(i)
 		if was := sh.spoke[i]; sh.out.seen != nil && was > 0 && was < sl.Incarnation {
 			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
@@ -107,7 +111,7 @@ func (sh *shard) followSlots() {
 			sh.stopPushing(slot)
 		}
 		if sh.out.seen != nil {
-			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0)
+			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0 && !sl.Left)
 		}
 	}
 }
@@ -155,6 +159,10 @@ func (sh *shard) carryOut() {
 // completes a large update. It needs sh.mu.
 func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	f := &g.Entry.f
+	if int(f.Slot) >= len(sh.intake.Applied()) {
+		sh.s.fail(fmt.Errorf("server: shard %d: %w: an entry of kind %d is of slot %d of %d", sh.id, wire.ErrPayload, f.Kind, f.Slot, len(sh.intake.Applied())))
+		return false
+	}
 	switch f.Kind {
 	case wire.KindUpdate:
 		sh.keepOrder(f.Slot)
@@ -170,7 +178,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 		if f.Flags&wire.FlagPrompt != 0 {
 			sh.prompt[f.Slot] = max(sh.prompt[f.Slot], f.Clock+1)
 		}
-		sh.logged[f.Slot] -= int64(len(f.Body))
+		sh.logs(f, -1)
 		return sh.took(g, verdict) && sh.heavy(f.Slot)
 	case wire.KindTick:
 		sh.took(g, sh.intake.Tick(f.Slot, f.Incarnation, f.Clock))
@@ -249,14 +257,19 @@ func (sh *shard) takeFact(f *wire.Frame) {
 	case wire.KindBase:
 		var a wire.Answer
 		err := wire.ParseAnswer(f, &a)
-		if err == nil && len(a.Applied) != sh.job.Slots {
-			err = fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), sh.job.Slots)
+		if n := len(sh.intake.Applied()); err == nil && len(a.Applied) > n {
+			err = fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), n)
 		}
 		if err != nil {
 			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
 			return
 		}
-		sh.raise(a.Applied)
+		sh.raise(func() { sh.intake.Raise(a.Applied) })
+	case wire.KindRoster:
+		var spans []perdure.Span
+		if sh.parsed(f, &spans) {
+			sh.takeRoster(uint64(f.Clock), spans)
+		}
 	case wire.KindPassCut:
 		var seg perdure.Segment
 		if sh.parsed(f, &seg) {
@@ -265,12 +278,13 @@ func (sh *shard) takeFact(f *wire.Frame) {
 	}
 }
 
-// raise takes over a base: what the rows lack of it is lost. It needs sh.mu.
-func (sh *shard) raise(base []perdure.Clock) {
+// raise lets the applied vector be raised: by a base, what the rows lack of which is
+// lost, or by the spans of slots that begin later. It needs sh.mu.
+func (sh *shard) raise(raise func()) {
 	before := slices.Clone(sh.intake.Applied())
-	sh.intake.Raise(base)
+	raise()
 	for slot, n := range sh.intake.Applied() {
-		if n > before[slot] && sh.out.seen != nil {
+		if slot < len(before) && n > before[slot] && sh.out.seen != nil {
 			sh.out.seen.Applied(perdure.Slot(slot), n-1, sh.seq) // nobody can see less of it
 		}
 	}
@@ -314,6 +328,11 @@ func (sh *shard) propose() (news bool) {
 	}
 	mine, p := &sh.view.Shards[sh.id], &sh.proposed
 	head := sh.place.config.Head
+	if roster := sh.view.Roster; head && roster > max(p.roster, sh.intake.Roster()) {
+		p.roster = roster
+		sh.appendFact(wire.KindRoster, perdure.NoSlot, 0, perdure.Clock(roster), encoded(sh.view.Spans()))
+		return true
+	}
 	if !sh.ready {
 		if head && mine.Lost && !p.base {
 			if mine.Base == nil {
@@ -330,11 +349,7 @@ func (sh *shard) propose() (news bool) {
 		return false
 	}
 	for ; p.tables < len(sh.view.Tables); p.tables++ {
-		spec, err := json.Marshal(sh.view.Tables[p.tables])
-		if err != nil { // it is plain data
-			panic(fmt.Sprintf("server: encode a table: %v", err))
-		}
-		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, 0, spec)
+		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, 0, encoded(sh.view.Tables[p.tables]))
 		news = true
 	}
 	if end := sh.view.End; end != p.end {
@@ -343,6 +358,9 @@ func (sh *shard) propose() (news bool) {
 		news = true
 	}
 	for i, sl := range sh.view.Slots {
+		if i == len(p.fenced) {
+			p.fenced, p.decided = append(p.fenced, 0), append(p.decided, 0)
+		}
 		if sl.Incarnation > p.fenced[i] {
 			p.fenced[i] = sl.Incarnation
 			sh.appendFact(wire.KindFence, perdure.Slot(i), sl.Incarnation, 0, nil)
@@ -363,12 +381,21 @@ func (sh *shard) begin() {
 	sh.followSlots()
 	p := &sh.proposed
 	p.tables, p.end = len(sh.parts), sh.end
-	for slot := range sh.view.Slots {
+	for slot := range sh.intake.Applied() {
 		p.fenced = append(p.fenced, sh.intake.Incarnation(perdure.Slot(slot)))
 		p.decided = append(p.decided, 0)
 	}
 	sh.pumped = false
 	sh.s.notify()
+}
+
+// encoded returns an entry's payload.
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil { // it is plain data
+		panic(fmt.Sprintf("server: encode a %T: %v", v, err))
+	}
+	return b
 }
 
 // appendFact needs sh.mu.
@@ -452,7 +479,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	if sh.log.End() > end {
 		f.Body = nil // the log has it now
 		if f.Kind == wire.KindUpdate {
-			sh.logged[f.Slot] += int64(len(m.Entry.f.Body))
+			sh.logs(&m.Entry.f, 1)
 		}
 	}
 	sh.carryOut()

@@ -128,9 +128,10 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 	if err != nil {
 		return c, err
 	}
-	if len(seg.Applied) != job.Slots {
-		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), job.Slots)
+	if len(seg.Applied) < job.Slots || len(seg.Applied) > len(v.Slots) {
+		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), len(v.Slots))
 	}
+	c.states = make([][]byte, len(seg.Applied))
 	for _, p := range c.parts {
 		if err := p.Restored(); err != nil {
 			return c, err

@@ -23,6 +23,7 @@ type shard struct {
 	since uint64    // as in the view's Holder
 	name  shardName // the life that it is in; changed under Server.mu and mu
 	job   perdure.JobSpec
+	slots atomic.Int32         // that entries of the log can be of
 	gone  atomic.Bool          // retired: whatever still comes for it is ignored
 	said  *perdure.ShardStatus // its last status; guarded by Server.mu
 
@@ -91,6 +92,7 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
 		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
 	}
+	sh.slots.Store(int32(slots))
 	sh.out = sh.newPushes()
 	return sh
 }
@@ -125,7 +127,8 @@ func (sh *shard) fill(c content, v *perdure.View) {
 	sh.intake = consistency.NewIntake(false, c.applied, sh.s.cfg.Weakened)
 	sh.agree()
 	sh.cut = v.Cut
-	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.intake.MinClock()))
+	sh.intake.SetCut(sh.job.Recovery.NextCut(v.Cut))
+	sh.makeRoom()
 	sh.makeSubs(sh.fromBefore())
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
@@ -327,7 +330,7 @@ func (sh *shard) acknowledge() {
 // ack returns the acknowledgement that a connection is owed, if it is. It needs
 // sh.mu.
 func (sh *shard) ack(c *conn) (f wire.Frame, owed bool) {
-	if c.slot < 0 || !sh.dirty[c.slot] || sh.acks[c.slot] != c {
+	if !sh.serves(c) || !sh.dirty[c.slot] {
 		return f, false
 	}
 	sh.dirty[c.slot], sh.staged[c.slot] = false, false
@@ -380,7 +383,7 @@ func (sh *shard) answerOpens() {
 		return
 	}
 	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool {
-		if o.pos > sh.log.Applied() {
+		if o.pos > sh.log.Applied() || !sh.seats(o.c) {
 			return false
 		}
 		sh.answerOpen(o.c, o.writes)
@@ -398,7 +401,7 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	case c.slot >= 0 && !writes:
 		sh.acks[c.slot] = c
 		sh.openedBy(c.slot)
-	case c.slot >= 0 && sh.acks[c.slot] == c: // it reads from another replica now
+	case sh.serves(c): // it reads from another replica now
 		sh.acks[c.slot] = nil
 		sh.stopPushing(c.slot)
 	}
@@ -420,7 +423,7 @@ func (sh *shard) unsubscribe(c *conn) {
 	if c.taking != nil && sh.incoming == c.taking {
 		sh.incoming = nil
 	}
-	if c.slot >= 0 && sh.acks[c.slot] == c {
+	if sh.serves(c) {
 		sh.acks[c.slot] = nil
 		sh.stopPushing(c.slot)
 	}
@@ -457,9 +460,12 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		}
 		return st
 	}
-	st.MinClock, st.Seq = sh.intake.MinClock(), sh.seq
+	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
+		if i >= len(sh.intake.Applied()) {
+			break // its roster is on its way
+		}
 		if !sl.Settled {
 			st.Fences = append(st.Fences, perdure.Fence{
 				Slot: slot, Incarnation: sh.intake.Incarnation(slot), Counts: sh.intake.Counts(slot),

@@ -116,9 +116,15 @@ func (sh *shard) early(f *wire.Frame) bool {
 	if f.Kind != wire.KindTick {
 		return false
 	}
+	for int(f.Slot) >= len(sh.ticked) {
+		sh.ticked = append(sh.ticked, 0) // its roster is in the log, before it
+	}
 	sh.ticked[f.Slot] = max(sh.ticked[f.Slot], f.Clock+1)
 	for slot, clock := range sh.ticked {
-		if clock <= f.Clock && sh.intake.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
+		if clock > f.Clock || slot >= len(sh.intake.Applied()) || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
+			continue
+		}
+		if sh.intake.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
 			return true
 		}
 	}

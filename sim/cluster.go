@@ -27,7 +27,6 @@ import (
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/coordinator"
 	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
@@ -51,7 +50,9 @@ type Options struct {
 	// Parent says that the processes have one, who tells the coordinator at once that
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
-	Log    *slog.Logger // nil: none
+	Plan   []Planned           // who takes part from which clocks on
+	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
+	Log    *slog.Logger        // nil: none
 
 	// Negative controls: a mechanism that is switched off.
 	Weakened            consistency.Weakened
@@ -79,6 +80,11 @@ type Cluster struct {
 	lives int
 	rng   *rand.Rand
 	left  int // workers that have not ended well yet
+	co    *coordinator.Coordinator
+	terms []term          // that have begun beside those of the job's first slots
+	next  map[string]bool // workers that have another term to do after this one
+	// working counts, by worker, the terms that have not ended well.
+	working map[string]int
 }
 
 // process is one life of one host.
@@ -102,7 +108,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	ctx, stop := context.WithCancelCause(ctx)
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(),
-		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, left: o.Job.Slots,
+		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.start(coordinatorHost)
@@ -113,7 +119,11 @@ func Start(ctx context.Context, o Options) *Cluster {
 		c.start(fmt.Sprintf("server:%d", i))
 	}
 	for i := range o.Job.Slots {
-		c.start(fmt.Sprintf("worker:%d", i))
+		host := fmt.Sprintf("worker:%d", i)
+		c.mu.Lock()
+		c.working[host]++
+		c.mu.Unlock()
+		c.start(host)
 	}
 	return c
 }
@@ -253,10 +263,17 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 		return err
 	}
 	defer r.Close()
-	begin := membership.Begin(c.o.Job, 1, 0, nil)
-	return coordinator.Run(ctx, coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: fs, CheckpointDir: "checkpoint", Log: log,
+	first := begin(c.o.Job, c.o.Plan)
+	co, err := coordinator.New(ctx, coordinator.Config{
+		Listener: l, Registry: tapped{r, c.onSaved}, Begin: &first, Disk: fs, CheckpointDir: "checkpoint", Log: log,
 	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.co = co
+	c.mu.Unlock()
+	return co.Run(ctx)
 }
 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
@@ -275,8 +292,13 @@ func (c *Cluster) work(ctx context.Context, p *process, network transport.Networ
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.procs, p.host)
+	c.working[p.host]--
 	if c.left--; c.left == 0 {
 		c.stop(errDone)
+	}
+	if c.next[p.host] {
+		delete(c.next, p.host)
+		c.later(0, func() { c.start(p.host) })
 	}
 	return nil
 }

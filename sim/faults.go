@@ -82,6 +82,11 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	c.mu.Lock()
 	p := c.procs[host]
 	delete(c.procs, host)
+	if p != nil && c.next[host] { // whoever comes does the next term
+		delete(c.next, host)
+		c.working[host]--
+		c.left--
+	}
 	if p != nil && p.draining {
 		c.away[host]--
 	}

@@ -31,6 +31,7 @@ import (
 type History struct {
 	job   perdure.JobSpec
 	spec  perdure.TableSpec
+	slots int // that the job has at most
 	rows  int
 	ids   []perdure.RowID // of the rows
 	loses bool            // rows may be lost: what was read may go backwards
@@ -41,6 +42,7 @@ type History struct {
 	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
 	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
+	terms   [][]perdure.Span                       // by slot: when it takes part, one after the other
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -58,28 +60,34 @@ const (
 	columns
 )
 
-// NewHistory makes a checker for a job whose program is History.Program.
-func NewHistory(job perdure.JobSpec, loses bool) *History {
+// NewHistory makes a checker for a job whose program is History.Program, with at most so
+// many slots in all. Who takes part is planned, or told by Saved; a job of which it is
+// not planned has no Twin.
+func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *History {
 	if loses && job.Clocks > mostLossy {
 		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", mostLossy))
 	}
-	h := &History{job: job, rows: job.Shards + 3, loses: loses}
+	h := &History{job: job, slots: slots, rows: job.Shards + 3, loses: loses}
 	h.spec = perdure.TableSpec{
-		Name: "history", Dim: job.Slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
+		Name: "history", Dim: slots * columns, Sparse: rand.New(rand.NewPCG(job.Seed, 3)).IntN(2) == 0,
 		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: job.ConsistencyOf("history"),
 	}
 	if !h.spec.Sparse {
 		h.spec.Rows = int64(h.rows)
 	}
 	h.ids = rowIDs(h.spec, job.Seed, h.rows)
-	if job.Consistency.Kind == perdure.BSP && !loses {
-		h.twin = NewTwin(job)
+	spans := Spans(job, plan)
+	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
+		h.twin = NewTwin(job, spans)
 	}
-	h.ended = make([]progress, job.Slots)
+	h.ended, h.terms = make([]progress, slots), make([][]perdure.Span, slots)
+	for slot, span := range spans {
+		h.terms[slot] = append(h.terms[slot], span)
+	}
 	for range h.rows {
-		h.lacked = append(h.lacked, make([]uint64, job.Slots))
+		h.lacked = append(h.lacked, make([]uint64, slots))
 	}
-	for range job.Slots {
+	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
 	return h
@@ -116,10 +124,52 @@ const mostLossy = 24
 // below is the set of the clocks below n.
 func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }
 
-// weights is the sum of weight(c) for c < n.
-func weights(n perdure.Clock) (sum float64) {
-	for c := range n {
-		sum += weight(c)
+// Saved takes over who takes part, before anybody acts on it.
+func (h *History) Saved(v *perdure.View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for slot := range v.Slots {
+		terms, now := h.terms[slot], v.Slots[slot].Span
+		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) { // or one without any clock
+			terms[n-1] = now
+			continue
+		}
+		h.terms[slot] = append(terms, now)
+	}
+}
+
+// clocks are those of a slot below c, in order.
+func (h *History) clocks(slot int, c perdure.Clock) (list []perdure.Clock) {
+	for _, t := range h.terms[slot] {
+		for clock := t.From; clock < c && t.Has(clock); clock++ {
+			list = append(list, clock)
+		}
+	}
+	return list
+}
+
+// count is how many clocks < c a slot has.
+func (h *History) count(slot int, c perdure.Clock) (n perdure.Clock) {
+	for _, t := range h.terms[slot] {
+		n += t.Clocks(c)
+	}
+	return n
+}
+
+// clockSet is those that a slot has of a set.
+func (h *History) clockSet(slot int, set uint64) (has uint64) {
+	for _, c := range h.clocks(slot, mostLossy) {
+		has |= set & (1 << c)
+	}
+	return has
+}
+
+// weights is the sum of the weights of a slot's first n clocks.
+func (h *History) weights(slot int, n perdure.Clock) (sum float64) {
+	for i, c := range h.clocks(slot, h.job.Clocks) {
+		if perdure.Clock(i) < n {
+			sum += weight(c)
+		}
 	}
 	return sum
 }
@@ -140,7 +190,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 		return err
 	}
 	for {
-		for clock := w.Now(); clock < h.job.Clocks; {
+		for clock := w.Now(); clock < w.End(); {
 			err := r.step(ctx, clock)
 			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 				return err
@@ -201,6 +251,13 @@ func (r *reader) loadState(ctx context.Context) error {
 		if _, err := fmt.Sscanf(string(state), "slot %d clock %d", new(int), &saved); err != nil {
 			return violated("saved state reads %q", state)
 		}
+	}
+	r.h.mu.Lock()
+	terms := r.h.terms[r.w.Slot()]
+	fresh := clock == terms[len(terms)-1].From
+	r.h.mu.Unlock()
+	if fresh && saved == -1 {
+		return nil
 	}
 	twoStep := r.h.job.Consistency.TwoStep()
 	if saved < clock-1 || twoStep && saved != clock-1 {
@@ -294,9 +351,9 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 		r.seen = map[int][]perdure.Clock{}
 	}
 	if r.seen[row] == nil {
-		r.seen[row] = make([]perdure.Clock, h.job.Slots)
+		r.seen[row] = make([]perdure.Clock, h.slots)
 	}
-	for p := range h.job.Slots {
+	for p := range h.slots {
 		what := fmt.Sprintf("%s at clock %d read row %d: slot %d", name(r.w), clock, row, p)
 		if h.loses {
 			if err := r.lossy(what, row, p, v[p*columns:], clock, own); err != nil {
@@ -308,8 +365,8 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 		if float64(n) != float64(v[p*columns+colCount]) || n < 0 {
 			return violated("%s's count is %v", what, v[p*columns+colCount])
 		}
-		if sum := float64(v[p*columns+colWeight]); sum != weights(n) {
-			return violated("%s's %d clocks weigh %v, the first %d weigh %v", what, n, sum, n, weights(n))
+		if sum := float64(v[p*columns+colWeight]); sum != h.weights(p, n) {
+			return violated("%s's %d clocks weigh %v, the first %d weigh %v", what, n, sum, n, h.weights(p, n))
 		}
 		if n > perdure.Clock(len(h.started[p])) {
 			return violated("%s has %d clocks, it began only %d", what, n, len(h.started[p]))
@@ -318,7 +375,7 @@ func (r *reader) check(row int, v []float32, clock, own perdure.Clock) error {
 			return violated("%s has %d clocks, an earlier read had %d", what, n, r.seen[row][p])
 		}
 		r.seen[row][p] = n
-		if err := h.bound(what, p == int(r.w.Slot()), n, clock, own); err != nil {
+		if err := h.bound(what, p, p == int(r.w.Slot()), n, clock, own); err != nil {
 			return err
 		}
 		if err := r.inTransit(what, p, n); err != nil {
@@ -364,6 +421,7 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	case m.Kind == perdure.SSP || m.Kind == perdure.ESSP:
 		promised = below(clock - m.Staleness)
 	}
+	promised = h.clockSet(p, promised)
 	if early := set &^ below(most); early != 0 {
 		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
 	}
@@ -385,9 +443,9 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 		if lost[shard] < 0 {
 			continue
 		}
-		sets := make([]uint64, h.job.Slots)
+		sets := make([]uint64, h.slots)
 		missing := int64(0)
-		for p := range h.job.Slots {
+		for p := range h.slots {
 			what := fmt.Sprintf("at the end row %d of shard %d: slot %d", row, shard, p)
 			v := rows[id]
 			if len(v) != h.spec.Dim {
@@ -397,13 +455,13 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 			if sets[p], err = clocksIn(what, v[p*columns:]); err != nil {
 				return err
 			}
-			if late := sets[p] &^ below(h.job.Clocks); late != 0 {
-				return violated("%s has clocks from %d on: %b", what, h.job.Clocks, sets[p])
+			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
+				return violated("%s has clocks that are not its own: %b", what, late)
 			}
 			if back := sets[p] & h.lacked[row][p]; back != 0 {
 				return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, sets[p], back)
 			}
-			missing += int64(h.job.Clocks) - int64(bits.OnesCount64(sets[p]))
+			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
 		}
 		if first[shard] == nil {
 			first[shard] = sets
@@ -432,8 +490,9 @@ func (h *History) shard(row int) perdure.ShardID {
 
 // bound checks the consistency model (ESSP paper, section 2): a read at clock c
 // sees all updates of clocks < c - s, and all of the reader's own.
-func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) error {
+func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clock) error {
 	if mine {
+		own = h.count(p, own)
 		// Without two-step clocks a shard may be ahead of a slot whose process died:
 		// it has counted clocks that the next process does again for other shards.
 		if n < own || n > own && h.job.Consistency.TwoStep() {
@@ -443,12 +502,12 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 	}
 	switch m := h.spec.Consistency; m.Kind {
 	case perdure.BSP:
-		if n != clock {
-			return violated("%s has %d clocks, bsp wants exactly %d", what, n, clock)
+		if want := h.count(p, clock); n != want {
+			return violated("%s has %d clocks, bsp wants exactly %d", what, n, want)
 		}
 	case perdure.SSP, perdure.ESSP:
-		if n < clock-m.Staleness {
-			return violated("%s has %d clocks, %s wants at least %d", what, n, m, clock-m.Staleness)
+		if want := h.count(p, clock-m.Staleness); n < want {
+			return violated("%s has %d clocks, %s wants at least %d", what, n, m, want)
 		}
 	}
 	return nil
@@ -458,13 +517,14 @@ func (h *History) bound(what string, mine bool, n, clock, own perdure.Clock) err
 // read began, and the read did not see, is at most V/√t in sum, t the clocks that
 // the slot had ended, unless it is one update.
 func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
-	m, sent := r.h.spec.Consistency, r.sent[p]
-	if m.Kind != perdure.VAP || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || sent.clocks <= n+1 {
+	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
+	count := h.count(p, sent.clocks)
+	if m.Kind != perdure.VAP || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || count <= n+1 {
 		return nil
 	}
-	if sum, most := weights(sent.clocks)-weights(n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
+	if sum, most := h.weights(p, count)-h.weights(p, n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
 		return &Violation{Speaker: true, What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
-			what, n, sent.clocks, sum, m, most)}
+			what, n, count, sum, m, most)}
 	}
 	return nil
 }
@@ -478,7 +538,14 @@ func (h *History) has(w *worker.Client, p progress) {
 
 // Over reports whether every slot has ended its last clock.
 func (h *History) Over() bool {
-	return !slices.ContainsFunc(h.progress(), func(p progress) bool { return p.clocks < h.job.Clocks })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for slot, p := range h.ended {
+		if mine := h.clocks(slot, h.job.Clocks); len(mine) > 0 && p.clocks <= mine[len(mine)-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // progress returns how far every slot has come.
@@ -508,16 +575,18 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 		if len(rows[h.ids[row]]) != h.spec.Dim {
 			return violated("at the end row %d is missing", h.ids[row])
 		}
-		for p := range h.job.Slots {
+		for p := range h.slots {
 			v := rows[h.ids[row]][p*columns:]
-			if got := perdure.Clock(v[colCount]); got != h.job.Clocks {
-				return violated("at the end row %d has %d of slot %d's %d clocks", row, got, p, h.job.Clocks)
+			all := h.count(p, h.job.Clocks)
+			if got := perdure.Clock(v[colCount]); got != all {
+				return violated("at the end row %d has %d of slot %d's %d clocks", row, got, p, all)
 			}
-			if float64(v[colWeight]) != weights(h.job.Clocks) {
-				return violated("at the end row %d has slot %d's clocks with weight %v, want %v", row, p, v[colWeight], weights(h.job.Clocks))
+			if float64(v[colWeight]) != h.weights(p, all) {
+				return violated("at the end row %d has slot %d's clocks with weight %v, want %v", row, p, v[colWeight], h.weights(p, all))
 			}
 			want := 0.0
-			for _, g := range h.started[p] {
+			for _, c := range h.clocks(p, h.job.Clocks) { // others may have been begun, and rolled back
+				g := h.started[p][c]
 				want += float64(g * g)
 			}
 			if math.Abs(float64(v[colGeneration])-want) > 0.5 {

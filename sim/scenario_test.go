@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/sim"
 	"github.com/perdure/perdure/transport"
 )
@@ -45,14 +46,16 @@ type scenario struct {
 	pairs   int           // times at which two servers die at once
 	routs   int           // times at which all do
 	freezes int           // processes that nobody hears for a while
+	plan    []sim.Planned // of who takes part from which clock on
+	scales  int           // changes of it that are asked for while the job runs
 	parts   int           // pairs of a server and another that hear nothing of one another for longer than the patience
 }
 
 func (s scenario) String() string {
 	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, parent %t, replaces %t, %v between clocks; "+
-		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions",
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions, plan %v, %d changes",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.parent, !s.job.NoReplace, s.pace,
-		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts)
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.plan, s.scales)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -180,9 +183,13 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
 		defer cancel()
-		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows())
+		slots := len(sim.Spans(s.job, s.plan))
+		if s.scales > 0 {
+			slots += mostMore
+		}
+		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
@@ -195,11 +202,12 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
 		}
 		f.hosts = append(f.hosts, f.servers...)
-		for i := range s.job.Slots {
+		for i := range slots {
 			f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
 		}
 		f.plan(rng)
 		f.planMore(extra(^seed))
+		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
 		if err = f.c.Wait(); err == nil {
 			err = final(f.c, h, s.job)
 		}
@@ -313,6 +321,37 @@ func (f *faults) planMore(rng *rand.Rand) {
 	}
 }
 
+// mostMore is how many slots a job has at most beside those that it begins with.
+const mostMore = 3
+
+// planScales plans the changes of who takes part.
+func (f *faults) planScales(rng *rand.Rand, slots int) {
+	// But under two-step clocks who is told to leave when its process is gone leaves at
+	// once, and what some shards have more of it stays there: it is not judged here.
+	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
+	for range f.s.scales {
+		workers, leaver := 1+rng.IntN(slots), perdure.Slot(rng.IntN(slots))
+		if rng.IntN(3) > 0 {
+			leaver = -1
+		}
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Scale(func(facts *membership.Facts) (membership.Change, error) {
+				if leaver >= 0 && mayLeave {
+					return membership.Change{Leave: []perdure.Slot{leaver}}, nil
+				}
+				ch, err := facts.Scaled(workers, 0)
+				if !mayLeave {
+					ch.Leave = nil
+				}
+				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots { // numbers are given anew, perhaps not this time
+					ch.Add = max(0, slots-len(facts.View.Slots))
+				}
+				return ch, err
+			})
+		})
+	}
+}
+
 // away returns when a server's next process comes.
 func (f *faults) away(pause time.Duration) time.Duration {
 	if f.s.job.NoReplace {
@@ -422,6 +461,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 		if job.Recovery.LosesRows() {
 			at = fmt.Sprint(at, seg.Epoch)
 		}
+		minClock := seg.Cut
 		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
 		file, err := segmentBytes(seg)
 		if err != nil {
@@ -431,7 +471,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
 		}
 		bytesOf[at] = file
-		if slices.Min(seg.Applied) == job.Clocks && !whole[seg.Shard] {
+		if minClock == job.Clocks && !whole[seg.Shard] {
 			whole[seg.Shard] = true
 			add(seg)
 		}

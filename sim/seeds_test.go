@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/sim"
 )
@@ -35,15 +36,42 @@ func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 
+// Workers join and leave, and all the same holds.
+func TestRosters(t *testing.T) { runSeeds(t, drawRoster(drawAny)) }
+
+// drawAny draws a scenario of any strategy.
+func drawAny(seed uint64) (scenario, *rand.Rand) {
+	return []drawing{draw, drawChain, drawLossy}[seed%3](seed)
+}
+
+// drawRoster draws who takes part: at clocks that are planned, or asked for.
+func drawRoster(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := draw(seed)
+		more := rand.New(rand.NewPCG(seed, 8))
+		if more.IntN(2) == 0 {
+			s.scales = 1 + more.IntN(4)
+			return s, rng
+		}
+		at := perdure.Clock(0)
+		for range 1 + more.IntN(3) {
+			at += 1 + perdure.Clock(more.IntN(7))
+			s.plan = append(s.plan, sim.Planned{Workers: 1 + more.IntN(4), At: at})
+		}
+		return s, rng
+	}
+}
+
 // mostShort is how many seeds are run where little time is to be spent.
 const mostShort = 50
 
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
-	"TestChains": {142, 274, 599, 938, 3684, 4941, 9458},
-	"TestSeeds":  {167},
-	"TestLossy":  {7, 474, 646, 1159, 1178, 2281},
-	"TestSaved":  {165, 207, 342},
+	"TestChains":  {142, 274, 599, 938, 3684, 4941, 9458},
+	"TestSeeds":   {167},
+	"TestRosters": {29, 63, 97, 111, 161, 238, 646},
+	"TestLossy":   {7, 474, 646, 1159, 1178, 2281},
+	"TestSaved":   {165, 207, 342},
 }
 
 func runSeeds(t *testing.T, draw drawing) {
@@ -80,11 +108,14 @@ func TestNegativeControls(t *testing.T) {
 		"staging":      func(o *sim.Options) { o.Weakened = consistency.Weakened{Staging: true} },
 		"generations":  func(o *sim.Options) { o.WeakenedGenerations = true },
 		"pushes":       func(o *sim.Options) { o.Weakened = consistency.Weakened{Pushes: true} },
+		"joins":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Joins: true} },
 		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
 	}
-	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved} {
+	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "rosters": drawRoster(drawChain)} {
 		for mechanism, weaken := range weakened {
 			switch {
+			case (name == "rosters") != (mechanism == "joins"):
+				continue
 			case name == "lossy" && mechanism == "bound":
 				continue // what is lost is not in transit
 			case name != "checkpoints" && mechanism == "generations":

@@ -19,7 +19,7 @@ import (
 type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
-	slots int
+	spans []perdure.Span  // by slot
 	ids   []perdure.RowID // of the rows that programs use
 	read  [][]float32     // by clock: what a read of the ids gives
 	end   Contents
@@ -69,9 +69,9 @@ var twinRules = []string{
 }
 
 // NewTwin draws the table and computes what becomes of it.
-func NewTwin(job perdure.JobSpec) *Twin {
+func NewTwin(job perdure.JobSpec, spans []perdure.Span) *Twin {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
-	w := &Twin{seed: job.Seed, slots: job.Slots, Spec: perdure.TableSpec{
+	w := &Twin{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
 		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,
 		Init: perdure.Init{Kind: perdure.InitUniform, Scale: 0.5},
 	}}
@@ -106,7 +106,10 @@ func (w *Twin) model(clocks perdure.Clock) {
 		values := make([]float32, len(w.ids)*w.Spec.Dim)
 		err := part.ReadRows(values, 0, w.ids, len(w.ids))
 		w.read = append(w.read, values)
-		for slot := range w.slots {
+		for slot, span := range w.spans {
+			if !span.Has(clock) {
+				continue
+			}
 			if ids, values := w.deltas(slot, clock).sum(w.Spec.Dim); err == nil && clock < clocks {
 				err = part.ApplyRows(0, ids, len(ids), values, clock)
 			}

@@ -29,9 +29,12 @@ type JobConfig struct {
 	Faults      []Fault
 	Seed        uint64 // of what faults draw
 	NoReplace   bool   // servers that end are not started again
-	Watch       Watcher
-	Log         *slog.Logger
-	Grace       time.Duration // see Options
+	// Worker says what runs in a slot that joins the job while it runs; nil: nobody here
+	// starts its processes.
+	Worker func(slot int) Spec
+	Watch  Watcher
+	Log    *slog.Logger
+	Grace  time.Duration // see Options
 }
 
 // Job runs a local job's processes: it starts and watches them, replaces those
@@ -54,6 +57,8 @@ type Job struct {
 	trouble  map[string]string       // by target: what it last could not do
 	why      error                   // the job ends because of it
 	over     bool                    // processes may end as they like
+	until    map[place]perdure.Clock // of slots that leave: from when they do not take part
+	left     map[place]bool          // of slots that have: no process comes after the last
 	timeline timeline
 }
 
@@ -69,7 +74,7 @@ const exitFenced = 3
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
-	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}}
+	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
 	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
@@ -245,6 +250,10 @@ func (j *Job) event(e wire.Event) {
 		j.timeline.serving(e)
 	case "trouble":
 		j.trouble[e.Target] = e.Text
+	case "left":
+		for p := range j.until {
+			j.left[p] = j.left[p] || targetName(p) == e.Target
+		}
 	case "failed":
 		j.end(fmt.Errorf("%w: %s", ErrFailed, e.Text))
 	}
@@ -260,10 +269,43 @@ func (j *Job) progress(p wire.Progress) {
 		j.begun, j.began = time.Now(), true
 	}
 	j.clock = p
+	awaited := j.takePlaces(p.Places)
 	j.mu.Unlock()
+	for _, slot := range awaited {
+		j.startWorker(slot)
+	}
 	j.carryOut()
 	if j.cfg.Watch.Progress != nil {
 		j.cfg.Watch.Progress(p)
+	}
+}
+
+// takePlaces notes which slots leave, and returns those that have joined and need a
+// process. It needs j.mu.
+func (j *Job) takePlaces(places []wire.PlaceProgress) (awaited []int) {
+	for _, d := range places {
+		if d.Role != wire.RoleWorker {
+			continue
+		}
+		p := place{d.Role, d.Index}
+		if delete(j.until, p); d.Until > 0 {
+			j.until[p] = d.Until
+		}
+		if j.left[p] = d.State == "left"; d.Awaited && !j.over {
+			awaited = append(awaited, d.Index)
+		}
+	}
+	return awaited
+}
+
+// startWorker starts a slot's first process here, unless there is one.
+func (j *Job) startWorker(slot int) {
+	if j.cfg.Worker == nil {
+		return
+	}
+	err := j.group.Start(j.cfg.Worker(slot))
+	if err != nil && !errors.Is(err, ErrTaken) && !errors.Is(err, perdure.ErrStopped) {
+		j.End(err)
 	}
 }
 
@@ -311,6 +353,10 @@ func (j *Job) minClock() perdure.Clock {
 	return j.clock.Clock
 }
 
+// leavePause is how long a process is waited for that came after one whose slot may
+// just have left: then it is told so when it comes.
+const leavePause = 250 * time.Millisecond
+
 // successor says when the next process takes the place of one that ended. left
 // says that none does, since the job replaces no servers.
 func (j *Job) successor(e Exit) (again Restart, left bool) {
@@ -320,6 +366,11 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	pause := j.away[p]
 	delete(j.away, p)
 	target := targetName(p)
+	if e.Code == 0 && (j.left[p] || j.until[p] > 0) {
+		if pause = max(pause, leavePause); j.left[p] {
+			return Never, false // it had nothing left to do
+		}
+	}
 	if !j.over {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
 		if e.Role == wire.RoleCoordinator {

@@ -29,6 +29,7 @@ type Hello struct {
 	Addr        string              `json:"addr,omitempty"`        // where a server listens for workers
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"` // what the coordinator granted earlier, on a reconnect
 	Zone        string              `json:"zone,omitempty"`        // the failure domain that a server is in
+	Grow        bool                `json:"grow,omitempty"`        // a worker that finds no free slot: the job is to have one more
 }
 
 // Welcome answers Hello.
@@ -88,9 +89,10 @@ type Progress struct {
 	Clock        perdure.Clock      `json:"clock"` // the least of all slots' clocks
 	End          perdure.Clock      `json:"end"`
 	Durable      perdure.Clock      `json:"durable"`
-	Complete     bool               `json:"complete"`   // nothing is left to do but to export the model
-	Serving      bool               `json:"serving"`    // every shard serves and every slot works
-	UpdatesIn    int64              `json:"updates_in"` // that the rows contain now
+	Complete     bool               `json:"complete"`    // nothing is left to do but to export the model
+	Serving      bool               `json:"serving"`     // every shard serves and every slot works
+	UpdatesIn    int64              `json:"updates_in"`  // that the rows contain now
+	UpdatesDue   int64              `json:"updates_due"` // that the rows are to contain at the end, none lost
 	UpdatesLost  int64              `json:"updates_lost"`
 	ClocksRedone int64              `json:"clocks_redone"`
 	Places       []PlaceProgress    `json:"places"`
@@ -98,15 +100,19 @@ type Progress struct {
 
 // PlaceProgress is one server's or worker's part of a Progress.
 type PlaceProgress struct {
-	Role        Role                    `json:"role"`
-	Index       int                     `json:"index"`
-	Process     string                  `json:"process"`
-	PID         int                     `json:"pid"`
-	Incarnation perdure.Incarnation     `json:"incarnation"`
-	State       string                  `json:"state"` // waiting, alive, silent, dead
-	Clock       perdure.Clock           `json:"clock"`
-	Problem     string                  `json:"problem,omitempty"`
-	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
+	Role         Role                    `json:"role"`
+	Index        int                     `json:"index"`
+	Process      string                  `json:"process"`
+	PID          int                     `json:"pid"`
+	Incarnation  perdure.Incarnation     `json:"incarnation"`
+	State        string                  `json:"state"` // waiting, alive, silent, dead, left
+	Clock        perdure.Clock           `json:"clock"`
+	Problem      string                  `json:"problem,omitempty"`
+	Worker       *perdure.WorkerCounters `json:"worker,omitempty"`
+	perdure.Span                         // of a slot
+	// Awaited says of a slot that joined a running job that somebody is to start a
+	// process for it now.
+	Awaited bool `json:"awaited,omitempty"`
 }
 
 // Order asks a process to do something.

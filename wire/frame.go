@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (4)
+//	 4      1     version of this format (5)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -36,7 +36,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 4
+	Version = 5
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -109,6 +109,7 @@ const (
 	KindAddTable  Kind = 40 // entry: the shard has one more table; perdure.TableSpec
 	KindBase      Kind = 41 // entry: the applied vector is raised to this; State payload
 	KindPassCut   Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
+	KindRoster    Kind = 43 // entry: the slots take part in these spans from now on; []perdure.Span; clock is View.Roster
 )
 
 // Flags of a frame.

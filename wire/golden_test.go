@@ -123,7 +123,7 @@ var sampleJob = perdure.JobSpec{
 
 func controlSamples() []sample {
 	return []sample{
-		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a"}),
+		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", Grow: true}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
 		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
 		control("view", KindView, perdure.View{
@@ -133,7 +133,8 @@ func controlSamples() []sample {
 				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base: []perdure.Clock{1, 2, 3}, Lost: true,
 			}, {Holder: perdure.Holder{Server: -1}}},
-			Slots: []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true}, {}},
+			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true}, {}},
+			Roster: 2,
 		}),
 		control("view-delta", KindViewDelta, perdure.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
@@ -142,12 +143,15 @@ func controlSamples() []sample {
 				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base: []perdure.Clock{1, 2, 3}, Lost: true,
 			}}},
-			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{Incarnation: 4, Decided: true, Start: 41, Settled: true}}},
+			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
+				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true,
+			}}},
+			Roster: 2,
 		}),
 		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
 			Revision: 9,
 			Shards: []perdure.ShardStatus{{
-				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
@@ -168,10 +172,10 @@ func controlSamples() []sample {
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
 		control("progress", KindProgress, Progress{
-			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Serving: true, UpdatesIn: 3, UpdatesLost: 1, ClocksRedone: 2,
+			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61, Problem: "disk full",
-				Worker: &perdure.WorkerCounters{UpdatesSent: 1},
+				Worker: &perdure.WorkerCounters{UpdatesSent: 1}, Span: perdure.Span{From: 30, Until: 90}, Awaited: true,
 			}},
 		}),
 	}
@@ -233,6 +237,7 @@ func dataSamples() []sample {
 		data("end", KindEnd, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
+		entry("roster", KindRoster, []perdure.Span{{}, {From: 30, Until: 90}}),
 		entry("pass-cut", KindPassCut, perdure.Segment{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}),
 	}
 }

@@ -29,7 +29,7 @@ func (c *Client) sendBounded(ctx context.Context) error {
 			return true, nil
 		}
 		seen := c.seen()
-		if seen == looked {
+		if seen == looked || c.view.Pause {
 			return false, nil
 		}
 		looked = seen

@@ -35,6 +35,7 @@ type Config struct {
 	Network     transport.Network
 	Coordinator string       // its address
 	Slot        perdure.Slot // the slot to take; -1: any that is free
+	Grow        bool         // where none is free, the job is to have one slot more
 	Observer    bool         // takes no slot: reads only, at the clock set by At
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
@@ -96,6 +97,7 @@ type Client struct {
 	answer      wire.Answer     // the one that is being taken
 	push        wire.Push       // likewise
 	known       []perdure.Clock // by slot: so many of its clocks are applied somewhere
+	spans       []perdure.Span  // by slot: as the view says
 	bounds      bool            // some table's model is vap
 	cacheLeft   int             // bytes that may still be cached
 	state       []byte          // what the program wants saved; nil: nothing
@@ -157,14 +159,14 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.wait(ctx, func() (bool, error) {
-		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0, nil
+		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0 && int(c.slot) < len(c.view.Slots), nil
 	})
 	if err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
 	if !cfg.Observer {
-		c.clock = max(c.view.Slots[c.slot].Start, c.view.Cut)
+		c.clock = max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot))
 	}
 	return c, nil
 }
@@ -191,11 +193,21 @@ func (c *Client) Now() perdure.Clock {
 	return c.clock
 }
 
-// End returns the clock at which the job ends; 0 if that is not known yet.
+// End returns the clock at which this slot's work ends, with the job or because it
+// leaves before; 0 if that is not known yet. It may come to be known at any time, but
+// is never less than the present clock.
 func (c *Client) End() perdure.Clock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.view.End
+	return c.end()
+}
+
+// end needs c.mu.
+func (c *Client) end() perdure.Clock {
+	if c.slot < 0 {
+		return c.view.End
+	}
+	return c.view.EndOf(c.slot)
 }
 
 // At sets the clock at which an observer reads: its Gets wait until every
@@ -299,7 +311,7 @@ func (c *Client) hello() wire.Hello {
 	defer c.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
-		Incarnation: c.incarnation, Job: c.job.ID,
+		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow,
 	}
 	if c.cfg.Observer {
 		h.Role = wire.RoleObserver
@@ -370,42 +382,17 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 	return nil
 }
 
-// onView brings the client to what the view says. It needs c.mu.
-func (c *Client) onView(v perdure.View) {
-	if c.viewed && v.Revision <= c.view.Revision {
-		return
-	}
-	rolled := c.viewed && v.Generation > c.generation
-	ends := v.End != c.view.End
-	c.view, c.viewed, c.generation = v, true, v.Generation
-	if len(c.shards) == 0 {
-		for i := range v.Shards {
-			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i), current: &reading{}})
-		}
-	}
-	if rolled {
-		c.rollBack()
-	}
-	if ends {
-		c.needLess()
-	}
-	if v.Shards[0].Server >= 0 {
-		for _, sh := range c.shards {
-			c.direct(sh, &v.Shards[sh.id])
-		}
-		c.dropPeers()
-	}
-	c.broadcast()
-	c.notify()
-}
-
 // rollBack forgets everything of the abandoned generation. It needs c.mu.
 func (c *Client) rollBack() {
 	c.rolled = !c.cfg.Observer
 	c.finished = false
+	begin := c.view.Cut
+	if c.slot >= 0 {
+		begin = c.view.Begin(c.slot)
+	}
 	for _, sh := range c.shards {
 		sh.building, sh.met, sh.headApplied = nil, false, 0
-		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: c.view.Cut, Ticked: c.view.Cut, Applied: c.view.Cut, Seen: c.view.Cut}, c.view.Cut
+		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
 	c.keptBytes = 0
 	clear(c.known)
@@ -543,7 +530,7 @@ func (c *Client) status() perdure.WorkerStatus {
 		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Counters: c.stats.snapshot(time.Now()),
 	}
 	if c.rolled {
-		st.Clock = c.view.Cut
+		st.Clock = c.view.Begin(c.slot)
 	}
 	st.Finished = c.finished && c.allApplied()
 	for i := range c.view.Shards {
@@ -558,8 +545,8 @@ func (c *Client) status() perdure.WorkerStatus {
 // needs c.mu.
 func (c *Client) allApplied() bool {
 	goal := c.clock
-	if c.view.End > 0 {
-		goal = min(goal, c.view.End)
+	if end := c.end(); end > 0 {
+		goal = min(goal, end)
 	}
 	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Applied < goal })
 }

@@ -50,7 +50,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		}
 	}
 	if c.twoStep() {
-		err := c.wait(ctx, func() (bool, error) { return c.rolled || c.ended() || c.staged(), nil })
+		err := c.wait(ctx, func() (bool, error) { return c.rolled || c.ended() || c.staged() && !c.view.Pause, nil })
 		if err != nil {
 			return c.clock, err
 		}
@@ -64,7 +64,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	c.clock++
 	c.built = false
 	c.tidy()
-	if slices.Contains(c.job.Alarms, c.clock) {
+	if slices.Contains(c.job.Alarms, c.clock) || slices.ContainsFunc(c.spans, func(s perdure.Span) bool { return s.From == c.clock+1 }) {
 		c.notify()
 	}
 	return c.clock, nil
@@ -82,12 +82,13 @@ func (c *Client) mayClock() error {
 func (c *Client) turn() perdure.Clock {
 	if c.rolled {
 		c.rolled = false
-		c.clock = c.view.Cut
+		c.clock = c.view.Begin(c.slot)
 		c.notify()
 		return c.clock
 	}
+	end := c.end()
 	for _, sh := range c.shards {
-		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= c.view.End {
+		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= end {
 			if u := sh.kept[len(sh.kept)-1]; !u.open {
 				c.keptBytes -= u.bytes
 			}
@@ -105,7 +106,12 @@ func (c *Client) turn() perdure.Clock {
 	return c.clock
 }
 
-func (c *Client) ended() bool { return c.view.End > 0 && c.clock >= c.view.End }
+// ended reports whether this slot has done its last clock, which the job or its own
+// span ends.
+func (c *Client) ended() bool {
+	end := c.end()
+	return end > 0 && c.clock >= end
+}
 
 func (c *Client) twoStep() bool { return c.job.TwoStep(c.view.Tables) }
 
@@ -337,7 +343,7 @@ func (c *Client) usable() error {
 }
 
 // Finish says that this slot has done its last clock and waits until the whole
-// job is done. If the job is rolled back meanwhile it returns ErrRolledBack:
+// job is done, or, of a slot that leaves before, until it may go. If the job is rolled back meanwhile it returns ErrRolledBack:
 // call Clock and go on from there.
 func (c *Client) Finish(ctx context.Context) error {
 	c.mu.Lock()
@@ -346,21 +352,23 @@ func (c *Client) Finish(ctx context.Context) error {
 	c.notify()
 	c.stats.over = time.Now()
 	defer func() { c.finished = false }()
-	err := c.wait(ctx, func() (bool, error) { return c.view.Done, c.usable() })
+	err := c.wait(ctx, func() (bool, error) { return c.view.Done || c.view.Slots[c.slot].Left, c.usable() })
 	if err != nil {
 		c.stats.over = time.Time{} // it goes on
 	}
 	return err
 }
 
-// AwaitSlots waits until a process speaks for every slot, so that all begin
+// AwaitSlots waits until a process speaks for every slot of the present clock, so that all begin
 // together: who came first would else be ahead from the start, by as much as its
 // tables allow. If the job is rolled back meanwhile it returns ErrRolledBack.
 func (c *Client) AwaitSlots(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wait(ctx, func() (bool, error) {
-		vacant := slices.ContainsFunc(c.view.Slots, func(s perdure.SlotView) bool { return s.Incarnation == 0 || !s.Settled })
+		vacant := slices.ContainsFunc(c.view.Slots, func(s perdure.SlotView) bool {
+			return s.Has(c.clock) && (s.Incarnation == 0 || !s.Settled)
+		})
 		return !vacant, c.usable()
 	})
 }

@@ -225,7 +225,7 @@ func (c *Client) place(p *peer, f *wire.Frame, n int) []byte {
 	}
 	dim := g.table.spec.Dim
 	b, ok := wire.FloatBytes(g.dst[g.to*dim : (g.to+g.rows.Count)*dim])
-	if !ok || n != wire.AnswerHeaderBytes(c.job.Slots)+len(b) {
+	if head := n - len(b) - wire.AnswerHeaderBytes(0); !ok || head%8 != 0 || head < 8*c.job.Slots || head > 8*perdure.MaxSlots {
 		return nil
 	}
 	p.placing, g.placer = g, p
@@ -290,7 +290,10 @@ func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
 	if err := wire.ParseAnswer(f, a); err != nil {
 		return err
 	}
-	if len(a.Values) != g.rows.Count*g.table.spec.Dim || len(a.Applied) != c.job.Slots {
+	if err := c.checkVector(a.Applied); err != nil {
+		return err
+	}
+	if len(a.Values) != g.rows.Count*g.table.spec.Dim {
 		return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(a.Values), g.rows.Count, g.table.spec.Dim)
 	}
 	if f.Clock < g.need {
@@ -316,8 +319,8 @@ func (c *Client) reading(sh *shardLink, minClock perdure.Clock, a *wire.Answer) 
 		return r
 	}
 	sh.last = &reading{epoch: sh.epoch, seq: a.Seq, minClock: minClock, applied: slices.Clone(a.Applied), fetchedAt: now}
-	if c.known == nil {
-		c.known = make([]perdure.Clock, len(a.Applied))
+	if n := len(a.Applied) - len(c.known); n > 0 {
+		c.known = append(c.known, make([]perdure.Clock, n)...)
 	}
 	for slot, clocks := range a.Applied {
 		c.known[slot] = max(c.known[slot], clocks)

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"fmt"
+
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
@@ -18,4 +21,35 @@ func (c *Client) Leave() error {
 	return c.coordinator.Send(wire.Control(wire.KindExited, wire.Exited{
 		Role: wire.RoleWorker, Index: int(c.slot), PID: c.cfg.PID, How: "it left",
 	}))
+}
+
+// Share returns how many slots take part in the present clock, and how many of them
+// come before this one: data that is shared out so is shared out among those who are
+// there. It is a pure function of the job's spans (perdure.View.Share), which are known
+// when the clock begins.
+func (c *Client) Share() (rank, of int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view.Share(c.slot, c.clock)
+}
+
+// Left returns whether this slot has left the job, and the clock from which it did not
+// take part.
+func (c *Client) Left() (at perdure.Clock, left bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.slot < 0 || int(c.slot) >= len(c.view.Slots) {
+		return 0, false
+	}
+	s := &c.view.Slots[c.slot]
+	return s.Until, s.Left
+}
+
+// checkVector refuses a vector that a slot's own reads cannot come with: whoever is
+// let in finds itself in all of them.
+func (c *Client) checkVector(applied []perdure.Clock) error {
+	if n := len(applied); n <= int(c.slot) || n < c.job.Slots || n > perdure.MaxSlots {
+		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, n)
+	}
+	return nil
 }

@@ -139,7 +139,7 @@ func TestForgedPushes(t *testing.T) {
 		frame      func(like wire.Header) wire.Frame
 	}{
 		{"a short vector", "applied vector of 1 slots", push(1, wire.Rows{}, 0)},
-		{"a long vector", "applied vector of 3 slots", push(3, wire.Rows{}, 0)},
+		{"a long vector", "applied vector of 4097 slots", push(perdure.MaxSlots+1, wire.Rows{}, 0)},
 		{"nothing", "answer of 0 bytes", func(h wire.Header) wire.Frame { h.Kind = wire.KindPush; return wire.Frame{Header: h} }},
 		{"a run beyond the part", "malformed", push(2, wire.Rows{First: 1, Count: rows}, rows*dim)},
 		{"a run that wraps around", "malformed", push(2, wire.Rows{First: ^perdure.RowID(0), Count: 2}, 2*dim)},

@@ -133,8 +133,8 @@ func (c *Client) onPush(sh *shardLink, f *wire.Frame) error {
 	if err := wire.ParsePush(f, in); err != nil {
 		return err
 	}
-	if len(in.Applied) != c.job.Slots {
-		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, len(in.Applied))
+	if err := c.checkVector(in.Applied); err != nil {
+		return err
 	}
 	c.stats.pulled += int64(wire.HeaderBytes + f.PayloadBytes())
 	if id := int(in.Table); in.Count > 0 && id < len(c.tables) && c.tables[id] != nil {

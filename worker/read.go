@@ -353,10 +353,12 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 	}
 	for _, s := range seen {
 		missing := int64(0)
-		for slot, clocks := range s.r.applied {
-			if perdure.Slot(slot) != c.slot {
+		for i := range c.view.Slots {
+			slot, span := perdure.Slot(i), &c.view.Slots[i].Span
+			if slot != c.slot && span.Has(c.clock) {
+				clocks := span.Clamp(consistency.Count(s.r.applied, slot))
 				c.stats.differential.add(clocks-1-c.clock, int64(s.n))
-				missing += max(0, int64(c.known[slot]-clocks))
+				missing += max(0, int64(consistency.Count(c.known, slot)-clocks))
 			}
 		}
 		c.stats.missing.add(perdure.Clock(missing), int64(s.n))
@@ -364,7 +366,7 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		if !m.Bounded() {
 			continue
 		}
-		lacks, most := consistency.Missing(s.r.applied, c.known, m.Staleness, clock), consistency.MissingBound(c.job.Slots, m.Staleness)
+		lacks, most := consistency.Missing(s.r.applied, c.known, c.spans, m.Staleness, clock), consistency.MissingBound(len(c.spans), m.Staleness)
 		if lacks > most || !consistency.MayRead(m, s.r.minClock, clock) {
 			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks %d updates, at most %d may",
 				perdure.ErrBound, t.spec.Name, m, clock, s.shard, s.r.minClock, lacks, most)

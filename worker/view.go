@@ -15,3 +15,33 @@ func (c *Client) onDelta(d *perdure.ViewDelta) error {
 	}
 	return err
 }
+
+// onView brings the client to what the view says. It needs c.mu.
+func (c *Client) onView(v perdure.View) {
+	if c.viewed && v.Revision <= c.view.Revision {
+		return
+	}
+	rolled := c.viewed && v.Generation > c.generation
+	ends := v.End != c.view.End
+	c.view, c.viewed, c.generation = v, true, v.Generation
+	c.spans = v.Spans()
+	if len(c.shards) == 0 {
+		for i := range v.Shards {
+			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i), current: &reading{}})
+		}
+	}
+	if rolled {
+		c.rollBack()
+	}
+	if ends {
+		c.needLess()
+	}
+	if v.Shards[0].Server >= 0 {
+		for _, sh := range c.shards {
+			c.direct(sh, &v.Shards[sh.id])
+		}
+		c.dropPeers()
+	}
+	c.broadcast()
+	c.notify()
+}

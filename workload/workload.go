@@ -23,6 +23,8 @@ type (
 	Factors = contract.Factors
 	// Tables is a workload's way to the model.
 	Tables = contract.Tables
+	// Share says which part of the data is a slot's in a clock.
+	Share = contract.Share
 	// Metrics is what one slot learned about its training in one clock.
 	Metrics = contract.Metrics
 	// Eval judges a model on examples that it was not trained on.

@@ -174,10 +174,10 @@ func TestAllLearn(t *testing.T) {
 			before := evaluate(t, w, m)
 			for clock := range perdure.Clock(50) {
 				for slot := range perdure.Slot(params.Slots) {
-					step(t, w, m, slot, clock)
+					step(t, w, m, workload.Share{Rank: int(slot), Of: params.Slots}, clock)
 				}
 				redone := &memory{t: t, specs: m.specs, rows: m.rows}
-				step(t, again, redone, 0, clock)
+				step(t, again, redone, workload.Share{Of: params.Slots}, clock)
 				for i, want := range m.pending[:len(redone.pending)] {
 					if !slices.Equal(redone.pending[i].delta, want.delta) {
 						t.Fatalf("clock %d, computed again elsewhere, gives other deltas", clock)
@@ -203,16 +203,47 @@ func evaluate(t *testing.T, w workload.Workload, m *memory) workload.Eval {
 	return e
 }
 
-func step(t *testing.T, w workload.Workload, m *memory, slot perdure.Slot, clock perdure.Clock) workload.Metrics {
+func step(t *testing.T, w workload.Workload, m *memory, share workload.Share, clock perdure.Clock) workload.Metrics {
 	t.Helper()
-	metrics, err := w.Step(t.Context(), m, slot, clock)
+	metrics, err := w.Step(t.Context(), m, share, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if metrics.Samples < 1 || !(metrics.TrainLoss > 0) || len(m.pending) == 0 {
-		t.Fatalf("slot %d, clock %d: %+v, %d Incs", slot, clock, metrics, len(m.pending))
+		t.Fatalf("share %v, clock %d: %+v, %d Incs", share, clock, metrics, len(m.pending))
 	}
 	return metrics
+}
+
+// TestSharesChange: what a clock computes depends on its share, not on the shares of
+// the clocks before.
+func TestSharesChange(t *testing.T) {
+	for _, info := range workload.List() {
+		open := func() (workload.Workload, *memory) {
+			w, err := workload.New(info.Name, goodParams(info.Name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w, newMemory(t, w.Tables())
+		}
+		used, m := open()
+		seen := map[string]workload.Share{}
+		for _, s := range [][2]int{{0, 2}, {1, 3}, {2, 3}, {1, 2}, {0, 1}, {0, 3}} {
+			share := workload.Share{Rank: s[0], Of: s[1]}
+			m.pending = nil
+			step(t, used, m, share, 1)
+			fresh, alone := open()
+			step(t, fresh, alone, share, 1)
+			got := fmt.Sprint(m.pending)
+			if want := fmt.Sprint(alone.pending); got != want {
+				t.Errorf("%s: share %v is another after other shares", info.Name, share)
+			}
+			if other, twice := seen[got]; twice {
+				t.Errorf("%s: shares %v and %v learn the same", info.Name, other, share)
+			}
+			seen[got] = share
+		}
+	}
 }
 
 // TestSoftmaxIsThePlainLoop: under bsp, tables with the servers' own rule give
@@ -227,7 +258,7 @@ func TestSoftmaxIsThePlainLoop(t *testing.T) {
 	m := newMemory(t, w.Tables())
 	for clock := range perdure.Clock(15) {
 		for slot := range perdure.Slot(params.Slots) {
-			step(t, w, m, slot, clock)
+			step(t, w, m, workload.Share{Rank: int(slot), Of: params.Slots}, clock)
 		}
 		m.tick(clock)
 	}
@@ -251,13 +282,13 @@ func TestErrorsOfTablesComeThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := newMemory(t, w.Tables())
-		for _, slot := range []perdure.Slot{-1, 2} {
-			if _, err := w.Step(t.Context(), m, slot, 0); !errors.Is(err, perdure.ErrUsage) {
-				t.Errorf("slot %d of 2: %v", slot, err)
+		for _, rank := range []int{-1, 2} {
+			if _, err := w.Step(t.Context(), m, workload.Share{Rank: rank, Of: 2}, 0); !errors.Is(err, perdure.ErrUsage) {
+				t.Errorf("share %d of 2: %v", rank, err)
 			}
 		}
 		m.err = perdure.ErrRolledBack
-		if _, err := w.Step(t.Context(), m, 0, 0); !errors.Is(err, perdure.ErrRolledBack) {
+		if _, err := w.Step(t.Context(), m, workload.Share{Of: 2}, 0); !errors.Is(err, perdure.ErrRolledBack) {
 			t.Errorf("Step: %v", err)
 		}
 		if _, err := w.Evaluate(t.Context(), m); !errors.Is(err, perdure.ErrRolledBack) {

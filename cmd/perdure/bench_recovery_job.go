@@ -191,7 +191,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	}
 	last := time.Now()
 	for clock := c.Now(); ; {
-		_, err := w.Step(ctx, tables, slot, clock)
+		_, err := w.Step(ctx, tables, workload.Share{Rank: int(slot), Of: j.s.Job.Slots}, clock)
 		if err == nil && ballast != nil {
 			n := min(ballastRows, j.ballast.Rows)
 			first := int64(clock) * n % (j.ballast.Rows - n + 1)

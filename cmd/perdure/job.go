@@ -74,14 +74,25 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err := os.WriteFile(filepath.Join(out, "control"), []byte(j.web+"\n"), 0o666); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	var worker func(slot int) supervisor.Spec
+	if workers {
+		worker = func(slot int) supervisor.Spec {
+			return j.spec(exe, out, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator", j.addr)
+		}
+	}
 	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
 		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
-		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
+		Worker: worker,
+		Watch:  supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return j, j.spawn(out, frames, web, workers)
+	return j, j.spawn(exe, out, frames, web, worker)
 }
 
 // socket is a listening socket that outlives the process that serves it.
@@ -120,21 +131,10 @@ func unwrapSyscall(err error) error {
 	return err
 }
 
-// spawn starts the processes.
-func (j *localJob) spawn(out string, frames, web socket, workers bool) error {
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
+// spawn starts the processes; worker says what workers are, nil: there are none.
+func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot int) supervisor.Spec) error {
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
-		name := string(role)
-		if role != wire.RoleCoordinator {
-			name = fmt.Sprintf("%s-%d", role, index)
-		}
-		return j.job.Group().Start(supervisor.Spec{
-			Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
-			LogPath: j.dir.LogFile(name), Files: files,
-		})
+		return j.job.Group().Start(j.spec(exe, out, role, index, files, args...))
 	}
 	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
 		return err
@@ -153,14 +153,29 @@ func (j *localJob) spawn(out string, frames, web socket, workers bool) error {
 		}
 	}
 	for i := range j.s.Job.Slots {
-		if !workers {
+		if worker == nil {
 			break
 		}
-		if err := start(wire.RoleWorker, i, nil, "--slot", fmt.Sprint(i), "--coordinator", j.addr); err != nil {
+		if i < len(j.s.Slots) && !j.s.Slots[i].Has(j.s.Cut) {
+			continue // it had left before the checkpoint that the run goes on from
+		}
+		if err := j.job.Group().Start(worker(i)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// spec says what runs at a place.
+func (j *localJob) spec(exe, out string, role wire.Role, index int, files []*os.File, args ...string) supervisor.Spec {
+	name := string(role)
+	if role != wire.RoleCoordinator {
+		name = fmt.Sprintf("%s-%d", role, index)
+	}
+	return supervisor.Spec{
+		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
+		LogPath: j.dir.LogFile(name), Files: files,
+	}
 }
 
 // runJob runs a training job to its end and returns its summary.

@@ -145,7 +145,8 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	}
 	begin := time.Now()
 	tr.t.waited = 0
-	m, err := tr.w.Step(ctx, tr.t, tr.c.Slot(), clock)
+	rank, of := tr.c.Share()
+	m, err := tr.w.Step(ctx, tr.t, workload.Share{Rank: rank, Of: of}, clock)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type cli struct {
 	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train then exits with code 130, its up with 0."`
 	Server    serverCmd    `cmd:"" help:"Add a server to a running job, in a place that is empty; it waits for one. SIGTERM makes it hand over what it holds, and end."`
 	Worker    workerCmd    `cmd:"" help:"Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish its clock, and leave."`
+	Scale     scaleCmd     `cmd:"" help:"Let workers join or leave a running job."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Bench     benchCmds    `cmd:"" help:"Measure what Perdure costs here: pushes and pulls against a raw exchange of the same bytes, or whole workloads against a plain loop."`

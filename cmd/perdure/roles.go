@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/control"
 	"github.com/perdure/perdure/coordinator"
 	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/supervisor"
@@ -72,7 +71,10 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer reg.Close()
-	begin := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
+	begin, err := s.begin()
+	if err != nil {
+		return err
+	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
@@ -186,17 +188,21 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, Patience: patience,
+		CacheBytes: s.CacheMB << 20, Patience: patience, Grow: c.Join != "",
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
 		return quiet(err)
 	}
 	defer client.Close()
+	if c.Join != "" {
+		fmt.Printf("worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
+	}
 	observe := func(ctx context.Context) (*worker.Client, error) {
 		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Log: roleLog()})
 	}
 	err = train(ctx, client, w, s, p, observe)
+	farewell(client)
 	if ctx.Err() != nil {
 		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
 	}

@@ -201,10 +201,13 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	defer j.mu.Unlock()
 	job := &j.s.Job
 	w := j.totals()
-	// Every slot has one update of each clock for each shard.
+	// Every slot has one update of each of its clocks for each shard.
 	// Copies: words of the coordinator may come until the processes are gone.
 	applied, redone := j.updatesIn, j.progress.ClocksRedone
-	lost := int64(end)*int64(job.Slots)*int64(job.Shards) - applied
+	lost := j.progress.UpdatesDue - applied
+	if job.SuspendMs > 0 {
+		lost = max(0, lost) // some shards may have more of a slot that was suspended
+	}
 	data := j.s.Params.Data
 	switch {
 	case job.Workload == ownWorkload:
@@ -220,7 +223,13 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
 	}
-	if most, bounded := job.MissingBound(); bounded {
+	most := *job
+	for _, d := range j.progress.Places {
+		if d.Role == wire.RoleWorker {
+			most.Slots = max(most.Slots, d.Index+1)
+		}
+	}
+	if most, bounded := most.MissingBound(); bounded {
 		sum.MissingBound = &most
 	}
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {

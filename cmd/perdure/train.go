@@ -36,6 +36,7 @@ type settings struct {
 	Until     goal            `json:"until"`
 	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
 	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
+	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
 	distance
 
 	Listen string `json:"-"` // the coordinator's address, of this machine only
@@ -45,6 +46,7 @@ type settings struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
+	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
 }
 
 // jobFlags are what train and up have in common.
@@ -57,6 +59,7 @@ type jobFlags struct {
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
 	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
 	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
+	Suspend     string   `name:"suspend-after" help:"Go on without a worker that no process has been there for so long; it takes part again when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)." placeholder:"TIME"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
@@ -85,6 +88,7 @@ type trainCmd struct {
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" help:"mf: part of a worker's ratings that a clock goes through (default the workload's)." placeholder:"X"`
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
+	Scale      []string `help:"So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; may be given again, with later clocks (default none)." placeholder:"SCALE" sep:"none"`
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
@@ -166,7 +170,7 @@ func (t *trainCmd) settings() (settings, error) {
 	}
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
-		Zones: zones, distance: t.distance(),
+		Zones: zones, Scale: t.Scale, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
 			Factors: factors,
@@ -241,6 +245,9 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
 		return job, err
 	}
+	if job.SuspendMs, err = suspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
+		return job, err
+	}
 	return job, job.Validate()
 }
 
@@ -262,6 +269,9 @@ func (s *settings) check() error {
 	if err := s.Job.Validate(); err != nil {
 		return err
 	}
+	if _, err := s.begin(); err != nil {
+		return err
+	}
 	faults, err := s.faults()
 	if err != nil {
 		return err
@@ -276,6 +286,12 @@ func (s *settings) check() error {
 		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
+	most := s.Params
+	if _, most.Slots = s.slots(); most.Slots > s.Params.Slots { // there must be data for all
+		if _, err := workload.New(s.Job.Workload, most); err != nil {
+			return err
+		}
+	}
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
@@ -329,10 +345,11 @@ func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
 }
 
 func (s *settings) faults() (faults []supervisor.Fault, err error) {
+	slots, _ := s.slots()
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, s.Job.Slots)
+			err = f.Validate(s.Job.Servers, slots)
 		}
 		if err != nil {
 			return nil, err
@@ -419,7 +436,7 @@ func (t *trainCmd) resumed() (settings, error) {
 	if err := checkpoint.Verify(disk.OS(), filepath.Join(t.Resume, "checkpoint"), m); err != nil {
 		return s, err
 	}
-	s.Resumed, s.Generation, s.Cut, s.Tables = t.Resume, m.Generation, m.Cut, m.Tables
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = t.Resume, m.Generation, m.Cut, m.Tables, m.Slots
 	err = s.check() // which completes them
 	return s, err
 }

@@ -158,8 +158,8 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		if p.Draining {
 			condition = "draining"
 		}
-		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB\n",
-			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6)
+		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
+			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span))
 	}
 	for _, line := range shardLines(&v) {
 		fmt.Println("  " + line)
@@ -223,6 +223,9 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				if d.Server != nil {
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
 				}
+				if k == membership.Worker {
+					p.Span = f.View.Slots[i].Span
+				}
 				if d.Worker != nil {
 					p.Resources = d.Worker.Resources
 					s.BytesPushed += d.Worker.Counters.BytesPushed
@@ -244,7 +247,7 @@ func state(core *membership.Core) control.State {
 		return control.StateDone
 	case core.Serving():
 		return control.StateTraining
-	case slices.ContainsFunc(f.Slots, func(p membership.Place) bool { return p.Incarnation == 0 }):
+	case slices.ContainsFunc(f.Slots[:f.Job.Slots], func(p membership.Place) bool { return p.Incarnation == 0 }):
 		return control.StateStarting
 	}
 	return control.StateRecovering
@@ -258,6 +261,8 @@ func processState(s string) control.ProcessState {
 		return control.ProcessDead
 	case "silent":
 		return control.ProcessSuspect
+	case "left":
+		return control.ProcessLeft
 	}
 	return control.ProcessStarting
 }
@@ -273,7 +278,7 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 		return "", err
 	}
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		err = f.Validate(core.Facts().Job.Servers, core.Facts().Job.Slots)
+		err = f.Validate(core.Facts().Job.Servers, len(core.Facts().Slots))
 	})
 	if err != nil {
 		return "", err

@@ -58,7 +58,7 @@ func (v *plainView) begin(j *localJob) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true,
 }
 
 func (v *plainView) event(j *localJob, e wire.Event) {

@@ -41,6 +41,8 @@ const (
 	ControlViewProcedure = "/perdure.control.v1.Control/View"
 	// ControlFaultProcedure is the fully-qualified name of the Control's Fault RPC.
 	ControlFaultProcedure = "/perdure.control.v1.Control/Fault"
+	// ControlScaleProcedure is the fully-qualified name of the Control's Scale RPC.
+	ControlScaleProcedure = "/perdure.control.v1.Control/Scale"
 	// ControlStopProcedure is the fully-qualified name of the Control's Stop RPC.
 	ControlStopProcedure = "/perdure.control.v1.Control/Stop"
 )
@@ -54,6 +56,10 @@ type ControlClient interface {
 	// Fault adds a fault to the job. A fault that does not parse, or that has no
 	// target in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
+	// Scale lets workers join or leave the job, from a clock on that none of them has
+	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
+	// FAILED_PRECONDITION or PERMISSION_DENIED.
+	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
 	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
@@ -90,6 +96,12 @@ func NewControlClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(controlMethods.ByName("Fault")),
 			connect.WithClientOptions(opts...),
 		),
+		scale: connect.NewClient[ScaleRequest, ScaleResponse](
+			httpClient,
+			baseURL+ControlScaleProcedure,
+			connect.WithSchema(controlMethods.ByName("Scale")),
+			connect.WithClientOptions(opts...),
+		),
 		stop: connect.NewClient[StopRequest, StopResponse](
 			httpClient,
 			baseURL+ControlStopProcedure,
@@ -104,6 +116,7 @@ type controlClient struct {
 	status *connect.Client[StatusRequest, StatusResponse]
 	view   *connect.Client[ViewRequest, ViewResponse]
 	fault  *connect.Client[FaultRequest, FaultResponse]
+	scale  *connect.Client[ScaleRequest, ScaleResponse]
 	stop   *connect.Client[StopRequest, StopResponse]
 }
 
@@ -134,6 +147,15 @@ func (c *controlClient) Fault(ctx context.Context, req *FaultRequest) (*FaultRes
 	return nil, err
 }
 
+// Scale calls perdure.control.v1.Control.Scale.
+func (c *controlClient) Scale(ctx context.Context, req *ScaleRequest) (*ScaleResponse, error) {
+	response, err := c.scale.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Stop calls perdure.control.v1.Control.Stop.
 func (c *controlClient) Stop(ctx context.Context, req *StopRequest) (*StopResponse, error) {
 	response, err := c.stop.CallUnary(ctx, connect.NewRequest(req))
@@ -152,6 +174,10 @@ type ControlHandler interface {
 	// Fault adds a fault to the job. A fault that does not parse, or that has no
 	// target in this job, is INVALID_ARGUMENT.
 	Fault(context.Context, *FaultRequest) (*FaultResponse, error)
+	// Scale lets workers join or leave the job, from a clock on that none of them has
+	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
+	// FAILED_PRECONDITION or PERMISSION_DENIED.
+	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
 	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
@@ -184,6 +210,12 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(controlMethods.ByName("Fault")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controlScaleHandler := connect.NewUnaryHandlerSimple(
+		ControlScaleProcedure,
+		svc.Scale,
+		connect.WithSchema(controlMethods.ByName("Scale")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controlStopHandler := connect.NewUnaryHandlerSimple(
 		ControlStopProcedure,
 		svc.Stop,
@@ -198,6 +230,8 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 			controlViewHandler.ServeHTTP(w, r)
 		case ControlFaultProcedure:
 			controlFaultHandler.ServeHTTP(w, r)
+		case ControlScaleProcedure:
+			controlScaleHandler.ServeHTTP(w, r)
 		case ControlStopProcedure:
 			controlStopHandler.ServeHTTP(w, r)
 		default:
@@ -219,6 +253,10 @@ func (UnimplementedControlHandler) View(context.Context, *ViewRequest) (*ViewRes
 
 func (UnimplementedControlHandler) Fault(context.Context, *FaultRequest) (*FaultResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("perdure.control.v1.Control.Fault is not implemented"))
+}
+
+func (UnimplementedControlHandler) Scale(context.Context, *ScaleRequest) (*ScaleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("perdure.control.v1.Control.Scale is not implemented"))
 }
 
 func (UnimplementedControlHandler) Stop(context.Context, *StopRequest) (*StopResponse, error) {

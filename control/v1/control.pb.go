@@ -248,11 +248,13 @@ type Process struct {
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the server's number or the worker's slot
 	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`     // 0: inside the coordinator's process
 	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                           // starting, live, suspect or dead
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                           // starting, live, suspect, dead, or, of a slot, left
 	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                          // worker: its clock; server: MinClock of its shards
 	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                // 0: not known
 	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"` // of objects that live, or that are not collected yet; 0: not known
 	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                    // a server that is to end, and hands over what it holds
+	From          int64                  `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`                           // of a slot: the clock from which it takes part
+	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                         // of a slot: the clock from which it does not any more; 0: no end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -350,6 +352,20 @@ func (x *Process) GetDraining() bool {
 	return false
 }
 
+func (x *Process) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Process) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
 type ViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -395,9 +411,10 @@ type ViewResponse struct {
 	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"` // the newest published checkpoint's cut
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
-	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"` // shard i is entry i
-	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`   // slot i is entry i
-	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"` // no slot ends a clock until it is decided where the job ends
+	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`   // shard i is entry i
+	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`     // slot i is entry i
+	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"`   // no slot ends a clock until it is decided where the job ends, or who takes part
+	Roster        uint64                 `protobuf:"varint,11,opt,name=roster,proto3" json:"roster,omitempty"` // changes of the slots' spans so far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +517,13 @@ func (x *ViewResponse) GetPause() bool {
 		return x.Pause
 	}
 	return false
+}
+
+func (x *ViewResponse) GetRoster() uint64 {
+	if x != nil {
+		return x.Roster
+	}
+	return 0
 }
 
 // Table is a table of float32 rows, dim values each: dense with the rows 0 …
@@ -1009,6 +1033,9 @@ type Slot struct {
 	Decided       bool                   `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`         // the fate of the older incarnations' last clock is decided
 	Start         int64                  `protobuf:"varint,3,opt,name=start,proto3" json:"start,omitempty"`
 	Settled       bool                   `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"` // every shard has carried the decision out
+	From          int64                  `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // the first clock in which the slot takes part
+	Until         int64                  `protobuf:"varint,6,opt,name=until,proto3" json:"until,omitempty"`     // the first in which it does not any more; 0: no end
+	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`       // it has done its last clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1094,27 @@ func (x *Slot) GetStart() int64 {
 func (x *Slot) GetSettled() bool {
 	if x != nil {
 		return x.Settled
+	}
+	return false
+}
+
+func (x *Slot) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Slot) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *Slot) GetLeft() bool {
+	if x != nil {
+		return x.Left
 	}
 	return false
 }
@@ -1159,6 +1207,110 @@ func (x *FaultResponse) GetAccepted() string {
 	return ""
 }
 
+type ScaleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`    // so many are to take part; 0: leave says it
+	Leave         []int32                `protobuf:"varint,2,rep,packed,name=leave,proto3" json:"leave,omitempty"` // slots that leave
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`              // from this clock on, or nothing changes; 0: from the next that no slot has begun
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScaleRequest) Reset() {
+	*x = ScaleRequest{}
+	mi := &file_control_v1_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleRequest) ProtoMessage() {}
+
+func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_v1_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
+func (*ScaleRequest) Descriptor() ([]byte, []int) {
+	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ScaleRequest) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *ScaleRequest) GetLeave() []int32 {
+	if x != nil {
+		return x.Leave
+	}
+	return nil
+}
+
+func (x *ScaleRequest) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type ScaleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Accepted      string                 `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"` // what will happen, in words
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScaleResponse) Reset() {
+	*x = ScaleResponse{}
+	mi := &file_control_v1_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleResponse) ProtoMessage() {}
+
+func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_v1_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleResponse.ProtoReflect.Descriptor instead.
+func (*ScaleResponse) Descriptor() ([]byte, []int) {
+	return file_control_v1_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ScaleResponse) GetAccepted() string {
+	if x != nil {
+		return x.Accepted
+	}
+	return ""
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1167,7 +1319,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1331,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1344,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 type StopResponse struct {
@@ -1203,7 +1355,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[14]
+	mi := &file_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1367,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[14]
+	mi := &file_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1380,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 var File_control_v1_control_proto protoreflect.FileDescriptor
@@ -1262,7 +1414,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"no_replace\x18\x11 \x01(\bR\tnoReplace\x12 \n" +
 	"\vcoordinator\x18\x12 \x01(\tR\vcoordinatorB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\xee\x01\n" +
+	"\t_accuracy\"\x98\x02\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -1275,8 +1427,11 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"goroutines\x12\x1d\n" +
 	"\n" +
 	"heap_bytes\x18\b \x01(\x03R\theapBytes\x12\x1a\n" +
-	"\bdraining\x18\t \x01(\bR\bdraining\"\r\n" +
-	"\vViewRequest\"\xc8\x02\n" +
+	"\bdraining\x18\t \x01(\bR\bdraining\x12\x12\n" +
+	"\x04from\x18\n" +
+	" \x01(\x03R\x04from\x12\x14\n" +
+	"\x05until\x18\v \x01(\x03R\x05until\"\r\n" +
+	"\vViewRequest\"\xe0\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
 	"\n" +
@@ -1290,7 +1445,8 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +
 	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
 	"\x05pause\x18\n" +
-	" \x01(\bR\x05pause\"\x8c\x02\n" +
+	" \x01(\bR\x05pause\x12\x16\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\x8c\x02\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -1337,22 +1493,32 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
 	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x04R\x05since\"r\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\"\xb0\x01\n" +
 	"\x04Slot\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\rR\vincarnation\x12\x18\n" +
 	"\adecided\x18\x02 \x01(\bR\adecided\x12\x14\n" +
 	"\x05start\x18\x03 \x01(\x03R\x05start\x12\x18\n" +
-	"\asettled\x18\x04 \x01(\bR\asettled\"\"\n" +
+	"\asettled\x18\x04 \x01(\bR\asettled\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x03R\x04from\x12\x14\n" +
+	"\x05until\x18\x06 \x01(\x03R\x05until\x12\x12\n" +
+	"\x04left\x18\a \x01(\bR\x04left\"\"\n" +
 	"\fFaultRequest\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\"+\n" +
 	"\rFaultResponse\x12\x1a\n" +
+	"\baccepted\x18\x01 \x01(\tR\baccepted\"N\n" +
+	"\fScaleRequest\x12\x18\n" +
+	"\aworkers\x18\x01 \x01(\x05R\aworkers\x12\x14\n" +
+	"\x05leave\x18\x02 \x03(\x05R\x05leave\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"+\n" +
+	"\rScaleResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\tR\baccepted\"\r\n" +
 	"\vStopRequest\"\x0e\n" +
-	"\fStopResponse2\xc8\x02\n" +
+	"\fStopResponse2\x96\x03\n" +
 	"\aControl\x12T\n" +
 	"\x06Status\x12!.perdure.control.v1.StatusRequest\x1a\".perdure.control.v1.StatusResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\x04View\x12\x1f.perdure.control.v1.ViewRequest\x1a .perdure.control.v1.ViewResponse\"\x03\x90\x02\x01\x12L\n" +
-	"\x05Fault\x12 .perdure.control.v1.FaultRequest\x1a!.perdure.control.v1.FaultResponse\x12I\n" +
+	"\x05Fault\x12 .perdure.control.v1.FaultRequest\x1a!.perdure.control.v1.FaultResponse\x12L\n" +
+	"\x05Scale\x12 .perdure.control.v1.ScaleRequest\x1a!.perdure.control.v1.ScaleResponse\x12I\n" +
 	"\x04Stop\x12\x1f.perdure.control.v1.StopRequest\x1a .perdure.control.v1.StopResponseB1Z/github.com/perdure/perdure/control/v1;controlv1b\x06proto3"
 
 var (
@@ -1367,7 +1533,7 @@ func file_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_control_v1_control_proto_rawDescData
 }
 
-var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
@@ -1382,8 +1548,10 @@ var file_control_v1_control_proto_goTypes = []any{
 	(*Slot)(nil),           // 10: perdure.control.v1.Slot
 	(*FaultRequest)(nil),   // 11: perdure.control.v1.FaultRequest
 	(*FaultResponse)(nil),  // 12: perdure.control.v1.FaultResponse
-	(*StopRequest)(nil),    // 13: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 14: perdure.control.v1.StopResponse
+	(*ScaleRequest)(nil),   // 13: perdure.control.v1.ScaleRequest
+	(*ScaleResponse)(nil),  // 14: perdure.control.v1.ScaleResponse
+	(*StopRequest)(nil),    // 15: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 16: perdure.control.v1.StopResponse
 }
 var file_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
@@ -1397,13 +1565,15 @@ var file_control_v1_control_proto_depIdxs = []int32{
 	0,  // 8: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
 	3,  // 9: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
 	11, // 10: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	13, // 11: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 12: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	4,  // 13: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	12, // 14: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	14, // 15: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
+	13, // 11: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	15, // 12: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 13: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	4,  // 14: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	12, // 15: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	14, // 16: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	16, // 17: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -1421,7 +1591,7 @@ func file_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_v1_control_proto_rawDesc), len(file_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,10 +2,10 @@
 // promise each other.
 //
 // A [Workload] says which tables it trains, computes one clock for one slot at
-// a time through [Tables], and can judge a model. It knows nothing of servers,
+// a time, whose share of the data it is told, through [Tables], and can judge a model. It knows nothing of servers,
 // shards or failures: the worker gives it rows and takes its deltas.
 //
-// A clock is a pure function of (seed, slot, clock) and of the rows that it
+// A clock is a pure function of (seed, share, clock) and of the rows that it
 // Gets: a worker may be asked for the same clock again after a failure, in this
 // process or in another, and must then compute the same.
 //
@@ -25,7 +25,7 @@ import (
 // job must be given the same.
 type Params struct {
 	Seed    uint64
-	Slots   int          // of the job, at least 1; the data are shared out among them
+	Slots   int          // of the job at its beginning, at least 1
 	Batch   int          // examples that a slot computes on per clock; 0 where the workload has no batches
 	Rule    perdure.Rule // of the updates, with its learning rate; of mf it may be 0: as fits the data
 	Sparse  bool         // the tables are sparse, where the workload can have them so
@@ -82,6 +82,18 @@ type Tables interface {
 	IncRows(ctx context.Context, table string, rows []perdure.RowID, delta []float32) error
 }
 
+// Share says which part of the data is a slot's in a clock: that of the Rank-th, from
+// 0, of the Of slots that take part in it.
+type Share struct{ Rank, Of int }
+
+// Validate reports what is wrong with the share of a clock, if anything.
+func (s Share) Validate(clock perdure.Clock) error {
+	if s.Rank < 0 || s.Rank >= s.Of || s.Of > maxSlots || clock < 0 {
+		return fmt.Errorf("%w: share %d of %d, clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
+	}
+	return nil
+}
+
 // Metrics is what one slot learned about its training in one clock.
 type Metrics struct {
 	// TrainLoss is the mean over the clock's examples, at the rows that they were
@@ -119,10 +131,10 @@ type Workload interface {
 	// Tables lists the tables that the job must have. They have no consistency
 	// model: that is the job's to choose.
 	Tables() []perdure.TableSpec
-	// Step computes one clock of one slot: Gets, then Incs. It does not call
+	// Step computes one clock of the slot that has that share of the data: Gets, then Incs. It does not call
 	// Clock; that is for its caller. Errors of t are returned as they are, so
 	// that errors.Is finds perdure.ErrRolledBack.
-	Step(ctx context.Context, t Tables, slot perdure.Slot, clock perdure.Clock) (Metrics, error)
+	Step(ctx context.Context, t Tables, share Share, clock perdure.Clock) (Metrics, error)
 	// Evaluate Gets the whole model and judges it on the test examples.
 	Evaluate(ctx context.Context, t Tables) (Eval, error)
 }

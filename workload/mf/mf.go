@@ -65,8 +65,6 @@ type model struct {
 
 func newModel(data *dataset.Ratings, o Options) (*model, error) {
 	switch {
-	case o.Slots < 1:
-		return nil, fmt.Errorf("%w: mf: %d workers; choose at least 1", perdure.ErrUsage, o.Slots)
 	case o.Rank < 1 || o.Rank > MaxRank:
 		return nil, fmt.Errorf("%w: mf: rank %d; choose 1 to %d", perdure.ErrUsage, o.Rank, MaxRank)
 	case !(o.L2 >= 0) || o.L2 > math.MaxFloat32:
@@ -75,14 +73,28 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 		return nil, fmt.Errorf("%w: mf: clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction, 1.0/maxClocksPerPass)
 	}
 	m := &model{data: data, options: o, stride: (o.Rank + 7) &^ 7, mean: float32(data.Mean), scale: float32(1 / data.Deviation)}
+	return m, m.shareOut(o.Slots)
+}
+
+// shareOut shares the ratings out among so many slots, from now on. It does nothing if
+// they are already.
+func (m *model) shareOut(slots int) error {
+	switch {
+	case m.order != nil && slots == len(m.slots):
+		return nil
+	case slots < 1:
+		return fmt.Errorf("%w: mf: %d workers; choose at least 1", perdure.ErrUsage, slots)
+	}
+	o := &m.options
 	clocks := int(math.Round(1 / o.ClockFraction))
-	m.order = newOrder(&data.Train, data.Users, o.Seed, o.Slots, clocks, o.WholeUsers)
-	for slot := range m.slots {
-		if n := m.slots[slot].ratings(); n < clocks {
-			return nil, fmt.Errorf("%w: mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose fewer workers or a larger clock fraction", perdure.ErrUsage, slot, o.Slots, n, clocks)
+	next := newOrder(&m.data.Train, m.data.Users, o.Seed, slots, clocks, o.WholeUsers)
+	for slot := range next.slots {
+		if n := next.slots[slot].ratings(); n < clocks {
+			return fmt.Errorf("%w: mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose fewer workers or a larger clock fraction", perdure.ErrUsage, slot, slots, n, clocks)
 		}
 	}
-	return m, nil
+	o.Slots, m.order = slots, next
+	return nil
 }
 
 // job is one rating to train on: the places of its rows among those at hand, and

@@ -301,7 +301,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 		}
 		s := newServer(w, params.Seed)
 		for clock := range perdure.Clock(12) {
-			m, err := w.Step(t.Context(), s, 0, clock)
+			m, err := w.Step(t.Context(), s, contract.Share{Of: 1}, clock)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,7 +351,7 @@ func TestWholeUsersReadOnce(t *testing.T) {
 	times := map[perdure.RowID]int{}
 	for slot := range perdure.Slot(3) {
 		for clock := range perdure.Clock(5) {
-			if _, err := w.Step(t.Context(), s, slot, clock); err != nil {
+			if _, err := w.Step(t.Context(), s, contract.Share{Rank: int(slot), Of: params.Slots}, clock); err != nil {
 				t.Fatal(err)
 			}
 			for _, row := range w.(*program).users.list {
@@ -397,7 +397,7 @@ func TestDivergenceIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(w, 1)
-	_, err = w.Step(t.Context(), s, 0, 0)
+	_, err = w.Step(t.Context(), s, contract.Share{Of: 1}, 0)
 	if !errors.Is(err, perdure.ErrNonFinite) || !strings.Contains(err.Error(), "choose a rate below 1000") {
 		t.Errorf("error %v", err)
 	}
@@ -412,7 +412,7 @@ func TestClocksAllocateNothing(t *testing.T) {
 	s := &still{}
 	clock := perdure.Clock(0)
 	next := func() {
-		if _, err := w.Step(t.Context(), s, 0, clock); err != nil {
+		if _, err := w.Step(t.Context(), s, contract.Share{Of: 1}, clock); err != nil {
 			t.Fatal(err)
 		}
 		clock++

@@ -143,10 +143,14 @@ func (m *model) tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot, clock perdure.Clock) (contract.Metrics, error) {
-	if slot < 0 || int(slot) >= p.params.Slots || clock < 0 {
-		return contract.Metrics{}, fmt.Errorf("%w: mf: slot %d, clock %d of a job with %d slots", perdure.ErrUsage, slot, clock, p.params.Slots)
+func (p *program) Step(ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
+	if err := p.shareOut(share.Of); err != nil {
+		return contract.Metrics{}, err
+	}
+	slot := perdure.Slot(share.Rank)
 	ratings := p.clock(&p.data.Train, slot, clock)
 	if len(ratings) == 0 {
 		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil

@@ -73,12 +73,8 @@ type Model struct {
 // New returns a model for the data.
 func New(data *dataset.Examples, o Options) (*Model, error) {
 	switch {
-	case o.Slots < 1:
-		return nil, fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, o.Slots)
 	case o.Batch < 1:
 		return nil, fmt.Errorf("%w: softmax: batch of %d examples; choose at least 1", perdure.ErrUsage, o.Batch)
-	case o.Slots > data.Train.N:
-		return nil, fmt.Errorf("%w: softmax: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, o.Slots, data.Train.N)
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
 		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case data.Train.Classes < 2:
@@ -87,7 +83,7 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Model{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    newOrder(o.Seed, data.Train.N, o.Slots, o.Batch),
+		order:    newOrder(o.Seed, data.Train.N, 0, o.Batch), // ShareOut makes the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),
@@ -99,7 +95,22 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	for level := range m.pixel {
 		m.pixel[level] = scalePixel(uint8(level))
 	}
-	return m, nil
+	return m, m.ShareOut(o.Slots)
+}
+
+// ShareOut shares the examples out among so many slots, from now on. It does nothing
+// if they are already.
+func (m *Model) ShareOut(slots int) error {
+	switch {
+	case slots < 1:
+		return fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, slots)
+	case slots == len(m.order.slots):
+		return nil
+	case slots > m.data.Train.N:
+		return fmt.Errorf("%w: softmax: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, slots, m.data.Train.N)
+	}
+	m.options.Slots, m.order.slots = slots, make([]slotOrder, slots)
+	return nil
 }
 
 // scalePixel standardises a grey level: 0 to 255 becomes -1 to 1. On the full

@@ -98,14 +98,17 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(ctx context.Context, t contract.Tables, slot perdure.Slot, clock perdure.Clock) (contract.Metrics, error) {
-	if slot < 0 || int(slot) >= p.params.Slots || clock < 0 {
-		return contract.Metrics{}, fmt.Errorf("%w: softmax: slot %d, clock %d of a job with %d slots", perdure.ErrUsage, slot, clock, p.params.Slots)
+func (p *program) Step(ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("softmax: %w", err)
+	}
+	if err := p.model.ShareOut(share.Of); err != nil {
+		return contract.Metrics{}, err
 	}
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
 		return contract.Metrics{}, err
 	}
-	loss := p.model.Gradient(p.weights, slot, clock, p.gradient)
+	loss := p.model.Gradient(p.weights, perdure.Slot(share.Rank), clock, p.gradient)
 	if err := t.Inc(ctx, Table, 0, p.gradient); err != nil {
 		return contract.Metrics{}, err
 	}

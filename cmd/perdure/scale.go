@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+type scaleCmd struct {
+	target
+	Workers int    `arg:"" optional:"" help:"So many workers are to take part. Of too many, those that joined last leave; the job's parent starts what is missing."`
+	Leave   []int  `help:"Slots that leave, instead of a number of workers." placeholder:"SLOT"`
+	At      *int64 `help:"The clock from which this is so; nothing changes if a worker has begun it (default the next that none has begun)." placeholder:"CLOCK"`
+}
+
+func (c *scaleCmd) Run(ctx context.Context) error {
+	switch {
+	case (c.Workers != 0) == (len(c.Leave) > 0):
+		return fmt.Errorf("%w: say how many workers are to take part, or with --leave which slots are not", perdure.ErrUsage)
+	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
+		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, c.Workers, perdure.MaxSlots)
+	case c.At != nil && *c.At < 1:
+		return fmt.Errorf("%w: --at %d; choose a clock of at least 1", perdure.ErrUsage, *c.At)
+	}
+	change := control.Scale{Workers: c.Workers}
+	for _, slot := range c.Leave {
+		if slot < 0 || slot >= perdure.MaxSlots {
+			return fmt.Errorf("%w: there is no slot %d", perdure.ErrUsage, slot)
+		}
+		change.Leave = append(change.Leave, perdure.Slot(slot))
+	}
+	if c.At != nil {
+		change.At = perdure.Clock(*c.At)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	before, err := client.View(ctx)
+	if err != nil {
+		return ended(err)
+	}
+	accepted, err := client.Scale(ctx, change)
+	if err != nil {
+		return ended(err)
+	}
+	if accepted != "" {
+		fmt.Println(accepted)
+		return nil
+	}
+	return awaitChange(ctx, client, before)
+}
+
+// namePatience is how long the clock of a change may take to be named: a slot whose
+// process has just died says where it stands once its next one has come.
+const namePatience = 30 * time.Second
+
+// awaitChange waits until the clock of a change that was asked for is named, and says
+// what it is.
+func awaitChange(ctx context.Context, client *control.Client, before perdure.View) error {
+	ctx, cancel := context.WithTimeout(ctx, namePatience)
+	defer cancel()
+	for {
+		v, err := client.View(ctx)
+		switch {
+		case err != nil && !errors.Is(err, control.ErrUnreachable): // a coordinator that is being replaced goes on with it
+			return ended(err)
+		case err == nil && v.Roster > before.Roster:
+			for _, line := range changes(before.Slots, v.Slots) {
+				fmt.Println(line)
+			}
+			return nil
+		case err == nil && !v.Pause:
+			return fmt.Errorf("%w: nobody joins or leaves: the clock is over, or the job ends before", perdure.ErrRefused)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the workers have not all said where they stand within %v; the change is made once they have: see perdure status", namePatience)
+		}
+	}
+}
+
+// changes says who joins and who leaves, a line each.
+func changes(before, now []perdure.SlotView) (lines []string) {
+	for i, s := range now {
+		was := perdure.Span{Until: -1}
+		if i < len(before) {
+			was = before[i].Span
+		}
+		switch {
+		case s.Span == was:
+		case s.Until > 0:
+			lines = append(lines, fmt.Sprintf("worker:%d leaves; clock %d is its last", i, s.Until-1))
+		default:
+			lines = append(lines, fmt.Sprintf("worker:%d joins; it takes part from clock %d on", i, s.From))
+		}
+	}
+	return lines
+}
+
+// Scale implements control.Backend.
+func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, err error) {
+	var refused error
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
+		ch := membership.Change{Leave: s.Leave, At: s.At}
+		if s.Workers != 0 {
+			ch, refused = core.Facts().Scaled(s.Workers, s.At)
+		}
+		if refused != nil {
+			return
+		}
+		if ch.Add == 0 && len(ch.Leave) == 0 {
+			accepted = fmt.Sprintf("nothing changes: %d workers take part already", s.Workers)
+		}
+		refused = core.Scale(ch)
+	})
+	return accepted, errors.Join(err, refused)
+}
+
+// suspendUsually is after how long a worker is suspended that nobody came for, where
+// people do not say.
+const suspendUsually = 30 * time.Second
+
+// suspendMs reads --suspend-after.
+func suspendMs(text string, twoStep bool) (int64, error) {
+	switch {
+	case text == "" && twoStep:
+		return 0, nil
+	case text == "":
+		return suspendUsually.Milliseconds(), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
+		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, text)
+	}
+	return d.Milliseconds(), nil
+}
+
+// scalePlan is a --scale of train: so many workers from a clock on.
+type scalePlan struct {
+	workers int
+	at      perdure.Clock
+}
+
+func parseScale(text string) (p scalePlan, err error) {
+	workers, at, ok := strings.Cut(text, "@clock:")
+	if ok {
+		if p.workers, err = strconv.Atoi(workers); err == nil {
+			var clock int64
+			clock, err = strconv.ParseInt(at, 10, 32)
+			p.at = perdure.Clock(clock)
+		}
+	}
+	if !ok || err != nil {
+		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage, text)
+	}
+	return p, nil
+}
+
+// begin returns what the job begins with.
+func (s *settings) begin() (membership.Facts, error) {
+	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
+	if s.Resumed != "" { // what was planned then is among its slots
+		f.Resume(s.Slots)
+		return f, nil
+	}
+	for _, text := range s.Scale {
+		p, err := parseScale(text)
+		if err == nil {
+			err = f.Plan(p.workers, p.at)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// slots returns how many slots the job will have, as far as that is planned, and the
+// most that work at a time.
+func (s *settings) slots() (all, most int) {
+	f, err := s.begin()
+	if err != nil {
+		return s.Job.Slots, s.Job.Slots // check says so
+	}
+	for i := range f.View.Slots {
+		_, of := f.View.Share(0, max(f.View.Slots[i].From, f.View.Cut))
+		most = max(most, of)
+	}
+	return len(f.View.Slots), most
+}
+
+// farewell says why a worker ends whose slot has left.
+func farewell(w *worker.Client) {
+	if at, left := w.Left(); left {
+		fmt.Printf("worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
+	}
+}
+
+// spanLine says when a slot takes part, where that is not throughout.
+func spanLine(role string, s perdure.Span) string {
+	text := ""
+	if role == string(wire.RoleWorker) && s.From > 0 {
+		text += fmt.Sprintf(", from clock %d", s.From)
+	}
+	if s.Until > 0 {
+		text += fmt.Sprintf(", until clock %d", s.Until)
+	}
+	return text
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	perdurelib "github.com/perdure/perdure"
+)
+
+// planned is a job whose workers are 3, then 5, then 2.
+var planned = []string{"--scale", "5@clock:20", "--scale", "2@clock:40"}
+
+// TestScaled: workers join and leave at the clocks that were named, whatever dies
+// about then, and the model is that of the undisturbed job.
+func TestScaled(t *testing.T) {
+	want := one(t, planned...)
+	if want == one(t) {
+		t.Fatal("whoever takes part, the model is the same")
+	}
+	for _, strategy := range []string{"checkpoint:7", "chain:2"} {
+		t.Run(strategy, func(t *testing.T) {
+			args := append(small("--recovery", strategy), planned...)
+			for _, f := range []string{
+				"kill:server:0@clock:18", "kill:coordinator@clock:19", "kill:worker:1@clock:20", "kill:worker:4@clock:21",
+				"kill:server:1@clock:38", "kill:worker:3@clock:39", "kill:coordinator@clock:40", "kill:worker:0@clock:41",
+			} {
+				args = append(args, "--fault", f)
+			}
+			s, dir := trained(t, args...)
+			if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
+				t.Errorf("model %s, want %s; %d updates lost\n%s", *s.ModelSHA256, want, *s.UpdatesLost, logs(dir))
+			}
+			if n := int64(6 * (3*20 + 5*20 + 2*20)); *s.UpdatesApplied != n {
+				t.Errorf("%d updates applied, want %d", *s.UpdatesApplied, n)
+			}
+			for slot := 2; slot < 5; slot++ {
+				log, err := os.ReadFile(filepath.Join(dir, "logs", fmt.Sprintf("worker-%d.log", slot)))
+				must(t, err)
+				if says := fmt.Sprintf("worker:%d has left the job: clock 39 was its last\n", slot); strings.Count(string(log), says) != 1 {
+					t.Errorf("worker:%d does not say once that it has left:\n%s", slot, log)
+				}
+			}
+		})
+	}
+}
+
+// TestScaleResumes: a run that goes on from a checkpoint goes on with who took part.
+func TestScaleResumes(t *testing.T) {
+	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
+	resumed := filepath.Join(t.TempDir(), "resumed")
+	if code, out, errs := invoke(t, "train", "--quiet", "--resume", dir, "--clocks", "60", "--out", resumed); code != 0 {
+		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(resumed))
+	}
+	if s := summary(t, resumed); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
+		t.Errorf("model %s, want %s; %d updates lost", *s.ModelSHA256, one(t, planned...), *s.UpdatesLost)
+	}
+}
+
+// TestScaleCommand: people let workers join and leave a running job, at a clock that
+// they name or at the next.
+func TestScaleCommand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, done := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault", "kill:worker:2@clock:11", "--out", dir)...)
+	awaitEvent(t, dir, "shards on 2 servers", 1)
+	for _, args := range []string{"5 --at 20", "2 --at 40"} {
+		awaitStatus(t, dir, `training, clock [1-9]`)
+		code, out, errs := invoke(t, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
+		if code != 0 || strings.Count(out, "\n") < 2 {
+			t.Errorf("scale %s: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	awaitEvent(t, dir, "leaves; clock 39 is its last", 3)
+	if code, out, errs := done(); code != 0 {
+		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(dir))
+	}
+	if s := summary(t, dir); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
+		t.Errorf("model %s, want that of the planned changes, %s; %d updates lost", *s.ModelSHA256, one(t, planned...), *s.UpdatesLost)
+	}
+}
+
+// TestGuestJoins: where no slot is free, who joins gets one more, and leaves it when
+// it is told to.
+func TestGuestJoins(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2")...)
+	awaitStatus(t, dir, `training, clock [1-9]`)
+	control, err := os.ReadFile(filepath.Join(dir, "control"))
+	must(t, err)
+	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)))
+	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
+	for args, want := range map[string]string{
+		"":                             `say how many workers`,
+		"3 --leave 1":                  `say how many workers`,
+		"-- -1":                        `-1 workers; choose 1 to 4096`,
+		"4 --at 0":                     `--at 0; choose a clock of at least 1`,
+		"5 --at 1":                     `clock 1; the workers are at clock \d+ already`,
+		"5 --at 1000000":               `clock 1000000; the job ends at clock 1000000`,
+		"--leave 9":                    `there is no slot 9 in a job of 4`,
+		"--leave=-1":                   `there is no slot -1`,
+		"--leave 0,1,2,3":              `at least one worker must be`,
+		"--leave 0 --leave 0":          `slot 0 leaves at clock \d+ already`,
+		"--leave 3 --leave 2147483648": `there is no slot 2147483648`,
+	} {
+		code, out, errs := invoke(t, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
+		if code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("perdure scale %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
+		}
+	}
+	code, out, errs := invoke(t, "scale", "--run", dir, "--leave", "3")
+	if code != 0 || !regexp.MustCompile(`^worker:3 leaves; clock \d+ is its last\n$`).MatchString(out) {
+		t.Errorf("scale --leave 3: exit code %d: %s%s", code, out, errs)
+	}
+	code, out, errs = left()
+	if want := regexp.MustCompile(`worker:3 joins the job; it takes part from clock \d+ on\n(?s:.*)worker:3 has left the job: clock \d+ was its last\n`); code != 0 || !want.MatchString(out) {
+		t.Errorf("the guest ended with code %d: %s%s", code, out, errs)
+	}
+	awaitStatus(t, dir, `worker:3 .* left .*, until clock [1-9]`)
+	must(t, job.Process.Signal(os.Interrupt))
+	done()
+}
+
+// TestChanges: people read who joins and who leaves.
+func TestChanges(t *testing.T) {
+	slots := func(spans ...perdurelib.Span) (s []perdurelib.SlotView) {
+		for _, span := range spans {
+			s = append(s, perdurelib.SlotView{Span: span})
+		}
+		return s
+	}
+	before := slots(perdurelib.Span{}, perdurelib.Span{Until: 9}, perdurelib.Span{From: 3})
+	after := slots(perdurelib.Span{}, perdurelib.Span{From: 20}, perdurelib.Span{From: 3, Until: 20}, perdurelib.Span{From: 20})
+	got, want := strings.Join(changes(before, after), "\n"), `worker:1 joins; it takes part from clock 20 on
+worker:2 leaves; clock 19 is its last
+worker:3 joins; it takes part from clock 20 on`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestScaleMistakes: what cannot be is refused before anything is started.
+func TestScaleMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"--scale 4":                                       `--scale "4"; write WORKERS@clock:CLOCK`,
+		"--scale x@clock:3":                               `write WORKERS@clock:CLOCK`,
+		"--scale 4@clock:":                                `write WORKERS@clock:CLOCK`,
+		"--scale 0@clock:5":                               `0 workers; at least one must be left`,
+		"--scale 4@clock:0":                               `4 workers from clock 0 on`,
+		"--scale 4@clock:60":                              `4 workers from clock 60 on, in a job of the clocks 0 to 60`,
+		"--scale 4@clock:9 --scale 2@clock:9":             `name them in the order of their clocks`,
+		"--scale 5000@clock:9":                            `a job has at most 4096`,
+		"--scale 4000@clock:9":                            `4000 workers for \d+ training examples`,
+		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
+		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
+	} {
+		code, out, errs := invoke(t, small(append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "run"))...)...)
+		if code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("train %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
+		}
+	}
+}

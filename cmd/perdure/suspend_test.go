@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSuspended: but under bsp nobody waits for a worker that does not come back; when
+// it does, it takes part again.
+func TestSuspended(t *testing.T) {
+	args := small("--consistency", "ssp:1", "--recovery", "chain:2", "--clocks", "200", "--compute-ms", "10", "--suspend-after", "300ms")
+	s, dir := trained(t, append(args, "--fault", "kill:worker:1@clock:10+1h", "--fault", "kill:worker:2@clock:12+800ms")...)
+	if s.Clocks != 200 || *s.UpdatesLost != 0 {
+		t.Errorf("%d clocks, %d updates lost", s.Clocks, *s.UpdatesLost)
+	}
+	if whole := int64(3 * 200 * 6); *s.UpdatesApplied >= whole {
+		t.Errorf("%d updates applied; a whole job has %d", *s.UpdatesApplied, whole)
+	}
+	events, err := os.ReadFile(dir + "/events.jsonl")
+	must(t, err)
+	for words, times := range map[string]int{
+		"nobody has come for worker:1; the others go on without it": 1,
+		"nobody has come for worker:2; the others go on without it": 1,
+		"worker:1 joins": 0, "worker:2 joins; it takes part from clock": 1,
+	} {
+		if n := strings.Count(string(events), words); n != times {
+			t.Errorf("%d times it is said that %s, want %d\n%s", n, words, times, events)
+		}
+	}
+}
+
+// TestSuspendMistakes: what cannot be is refused.
+func TestSuspendMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"5":     `--suspend-after "5"; write a time`,
+		"-1s":   `--suspend-after "-1s"; write a time`,
+		"10us":  `write a time`,
+		"300ms": `0 under bsp, which waits for every worker`,
+	} {
+		code, _, errs := invoke(t, small("--suspend-after="+text, "--out", t.TempDir()+"/run")...)
+		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("--suspend-after %s: exit code %d: %s; want %s", text, code, errs, want)
+		}
+	}
+}
