@@ -25,9 +25,12 @@ const (
 
 // standing judges a holder by what was last heard of its server's place.
 func (c *Core) standing(h *perdure.Holder) standing {
-	switch o := &c.servers[h.Server]; {
-	case h.Incarnation != c.facts.Servers[h.Server].Incarnation, o.gone && !o.assumed:
+	p, o := &c.facts.Servers[h.Server], &c.servers[h.Server]
+	switch {
+	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
 		return dead
+	case o.gone && p.Left && c.facts.Job.Recovery.Copies() == 1:
+		return dead // nobody takes its place, and its rows are not waited for
 	case o.gone, o.suspect:
 		return silent
 	}

@@ -197,6 +197,10 @@ func (c *cluster) start(k Kind, index int) {
 	if c.process(k, index).up {
 		return
 	}
+	if k == Server && c.saved.Servers[index].Any {
+		c.more() // nobody starts it by number
+		return
+	}
 	c.started++
 	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
 	if k == Server {

@@ -119,7 +119,7 @@ func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	s.job.Recovery.Async = true
 	if seed%5 == 0 {
 		s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
-		s.pairs, s.joins = 0, 0 // who comes as well may take a place of which another's next process is awaited
+		s.pairs = 0
 	}
 	return s, rng
 }
@@ -387,14 +387,14 @@ func total(lost []int64) (sum int64) {
 }
 
 // sameReplicas compares the replicas of each shard that have come to the same applied
-// vector, byte by byte, and adds one of each that has come to the job's end: those are whole. Where rows
+// vector, with as many tables, byte by byte, and adds one of each that has come to the job's end: those are whole. Where rows
 // may be lost, only those of an epoch need be the same, and the last epoch's count.
 func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*checkpoint.Segment)) (whole map[perdure.ShardID]bool, err error) {
 	bytesOf := map[string][]byte{}
 	whole = map[perdure.ShardID]bool{}
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
 	for _, seg := range ends {
-		at := fmt.Sprint(seg.Shard, seg.Applied)
+		at := fmt.Sprint(seg.Shard, len(seg.Tables), seg.Applied)
 		if job.Recovery.LosesRows() {
 			at = fmt.Sprint(at, seg.Epoch)
 		}

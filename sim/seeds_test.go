@@ -38,8 +38,9 @@ const mostShort = 50
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
 	"TestChains": {142, 274, 599, 938, 3684, 4941, 9458},
-	"TestSeeds":  {167},
-	"TestLossy":  {7, 474, 646, 1159, 1178, 2281},
+	"TestSeeds":  {167, 21751},
+	"TestLossy":  {7, 474, 646, 1159, 1178, 2281, 3150, 4770},
+	"TestSplits": {21783},
 }
 
 func runSeeds(t *testing.T, draw drawing) {
