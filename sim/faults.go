@@ -117,7 +117,8 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 // Newcomer names the host of server number n that has no place of its own in the job.
 func (c *Cluster) Newcomer(n int) string { return fmt.Sprintf("%s%d", newcomer, n) }
 
-// Quiet returns how long ago a server died last.
+// Quiet returns how long ago a server died last, or was let through again: what it says
+// then, it may have said before it died.
 func (c *Cluster) Quiet() time.Duration { return time.Since(time.Unix(0, c.died.Load())) }
 
 // Join starts the server of a newcomer.
@@ -181,6 +182,9 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		}
 		for _, other := range others {
 			c.net.Heal(host, other)
+		}
+		if slices.ContainsFunc(away, IsServer) {
+			c.died.Store(time.Now().UnixNano())
 		}
 		c.later(grace, func() {
 			for _, h := range away {
