@@ -48,7 +48,8 @@ func (c *Cluster) Facts() (facts membership.Facts, err error) {
 type unlocked struct{ disk.FS }
 
 // Spares reports whether every shard would keep a replica without some hosts: one on a
-// server that lives, is not cut off, and is the process that the registry names.
+// server that lives, is not cut off, and is the process that the registry names. Who is one too
+// many after a move may be leaving already, and is not counted on.
 func (c *Cluster) Spares(hosts ...string) bool {
 	facts, err := c.Facts()
 	if err != nil {
@@ -65,11 +66,13 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	}
 	for i := range facts.View.Shards {
 		sv := &facts.View.Shards[i]
-		left := false
+		left := 0
 		for j := range sv.Replicas() {
-			left = left || lives(sv.Replica(j))
+			if lives(sv.Replica(j)) {
+				left++
+			}
 		}
-		if !left {
+		if left <= max(0, sv.Replicas()-facts.Job.Recovery.Copies()) {
 			return false
 		}
 	}

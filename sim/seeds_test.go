@@ -40,7 +40,7 @@ var found = map[string][]uint64{
 	"TestChains": {142, 274, 599, 938, 3684, 4941, 9458, 30107},
 	"TestSeeds":  {167, 21751},
 	"TestLossy":  {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
-	"TestSplits": {21783},
+	"TestSplits": {21783, 32308},
 }
 
 func runSeeds(t *testing.T, draw drawing) {
