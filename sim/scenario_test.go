@@ -116,8 +116,10 @@ func drawChain(seed uint64) (scenario, *rand.Rand) {
 // drawLossy makes a scenario of shards whose updates may be lost.
 func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
-	s.job.Recovery.Async = true
-	if seed%5 == 0 {
+	switch s.job.Recovery.Async = true; seed % 5 {
+	case 1:
+		s.job.Recovery.Async, s.job.Recovery.Every = false, perdure.Clock(1+seed/5%6)
+	case 0:
 		s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
 		s.pairs = 0
 	}
