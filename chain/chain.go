@@ -219,6 +219,15 @@ func (r *Replica[E]) Serving() bool {
 	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.known || r.cfg.Periodic)
 }
 
+// Shared reports whether nothing would be lost with this replica: its successors have all
+// that it has.
+func (r *Replica[E]) Shared() bool {
+	if r.cfg.Periodic && r.succ.there {
+		return r.succ.known && !r.succ.copying && r.succ.has == r.end
+	}
+	return r.committed == r.end
+}
+
 // Configure tells the replica how the chain is now. What changes the members comes
 // with a higher epoch; a lower one is ignored.
 func (r *Replica[E]) Configure(c Config) {

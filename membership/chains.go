@@ -133,6 +133,7 @@ func (c *Core) enter(shard int, chain []perdure.Holder) {
 		next.Followers = slices.Clone(chain[1:])
 	}
 	next.Epoch++
+	next.Yields = false
 	c.change(shard, next)
 }
 
@@ -317,7 +318,7 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		return false
 	}
 	if leaver := c.leaver(shard); leaver >= 0 {
-		if ready {
+		if ready && c.yielded(shard, leaver) {
 			c.enter(shard, slices.DeleteFunc(members(sv), func(h perdure.Holder) bool { return h.Server == leaver }))
 		}
 		return false
@@ -330,6 +331,22 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 	}
 	return ready && !short && drains < 0
+}
+
+// yielded reports whether a member may be dropped without loss. The head of an eager
+// chain is first told to take nothing more in, until the next member has all it has.
+func (c *Core) yielded(shard, leaver int) bool {
+	sv := &c.facts.View.Shards[shard]
+	if sv.Server != leaver || !c.facts.Job.Recovery.Eager() {
+		return true
+	}
+	if !sv.Yields {
+		next := *sv
+		next.Yields = true
+		c.change(shard, next)
+	}
+	st := c.shardStatus(shard)
+	return st != nil && st.Yielded
 }
 
 // join lets a server begin to copy a shard.
@@ -377,6 +394,9 @@ func (c *Core) leaver(shard int) int {
 	sv := &c.facts.View.Shards[shard]
 	if sv.Replicas() < 2 {
 		return -1
+	}
+	if sv.Yields {
+		return sv.Server // it takes nothing in any more
 	}
 	chain := serversOf(members(sv))
 	surplus := len(chain) > c.facts.Job.Recovery.Copies()

@@ -435,6 +435,10 @@ func (c *cluster) send(index, shard int) {
 	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
 		return // it answers nobody yet
 	}
+	if s := c.servers[w.view.Shards[shard].Server]; s.view.Shards[shard].Yields && s.view.Shards[shard].Epoch == sh.epoch {
+		c.flow(&s.view, shard) // it takes in nothing more
+		return
+	}
 	has := sh.all
 	if sh.fed == len(sh.log) {
 		has = sh.in // which heeds cuts

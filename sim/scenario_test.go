@@ -35,15 +35,16 @@ type scenario struct {
 
 	// What follows is drawn, and done, with numbers of its own: seeds go on meaning
 	// what they did.
-	zones   int           // that the servers are in
-	parent  bool          // of all processes: it tells of deaths, and kills suspects
-	pace    time.Duration // between two clocks
-	drains  int           // servers that are told to hand over and to end
-	joins   int           // servers that come as well
-	strikes int           // faults a few milliseconds after which the coordinator dies
-	pairs   int           // times at which two servers die at once
-	freezes int           // processes that nobody hears for a while
-	parts   int           // pairs of a server and another that hear nothing of one another for longer than the patience
+	zones    int           // that the servers are in
+	parent   bool          // of all processes: it tells of deaths, and kills suspects
+	pace     time.Duration // between two clocks
+	drains   int           // servers that are told to hand over and to end
+	joins    int           // servers that come as well
+	strikes  int           // faults a few milliseconds after which the coordinator dies
+	pairs    int           // times at which two servers die at once
+	freezes  int           // processes that nobody hears for a while
+	lossless bool          // though rows may be lost, these must not be
+	parts    int           // pairs of a server and another that hear nothing of one another for longer than the patience
 }
 
 func (s scenario) String() string {
@@ -186,7 +187,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		f.plan(rng)
 		f.planMore(extra(^seed))
 		if err = f.c.Wait(); err == nil {
-			err = final(f.c, h, s.job)
+			err = final(f.c, h, s)
 		}
 	})
 	return err
@@ -327,7 +328,8 @@ func (f *faults) spares(hosts ...string) bool {
 
 // final judges the model: the last checkpoint, or what the replicas of the shards held
 // at the end, all of which must be the same.
-func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
+func final(c *sim.Cluster, h *sim.History, s scenario) error {
+	job := s.job
 	tables := map[string]sim.Contents{}
 	add := func(seg *checkpoint.Segment) {
 		for _, t := range seg.Tables {
@@ -347,6 +349,9 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 	if job.Recovery.Kind != perdure.RecoverCheckpoint {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
 			return fmt.Errorf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)
+		}
+		if s.lossless && facts.UpdatesLost > 0 {
+			return &sim.Violation{What: fmt.Sprintf("%d updates are lost, and nobody has died", facts.UpdatesLost)}
 		}
 		whole, err := sameReplicas(c.Ends(), job, add)
 		if err != nil {
@@ -373,8 +378,8 @@ func final(c *sim.Cluster, h *sim.History, job perdure.JobSpec) error {
 	if m.Cut != job.Clocks {
 		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
 	}
-	for s := range perdure.ShardID(job.Shards) {
-		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, s, nil)
+	for shard := range perdure.ShardID(job.Shards) {
+		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, shard, nil)
 		if err != nil {
 			return err
 		}

@@ -115,6 +115,16 @@ func drawSplit(draw drawing) drawing {
 // Splits do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
+// Where servers only come and leave in order, nothing is lost, whatever the strategy.
+func TestHandovers(t *testing.T) {
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := drawLossy(seed)
+		s.kills, s.cuts, s.fills, s.strikes, s.pairs, s.freezes, s.parts, s.net.Breaks = 0, 0, 0, 0, 0, 0, 0, 0
+		s.drains, s.joins, s.lossless = 3, 2, true
+		return s, rng
+	})
+}
+
 // mustNotice runs seeds until a promise is broken, or a job never ends.
 func mustNotice(t *testing.T, draw drawing, weaken func(*sim.Options)) {
 	const most = 300
