@@ -132,6 +132,7 @@ type Replica[E any] struct {
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
 	open      int    // bytes of the entries that are not committed, of an eager head
+	kept      int    // bytes of the entries in the log
 	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
 
 	succ, join link
@@ -153,6 +154,7 @@ type link struct {
 	levelled bool   // it was told that it is level since it was last asked
 	counts   bool   // it was told so ever: nothing is committed without it
 	idle     int    // ticks without progress
+	over     bool   // of a joiner: too much was kept for it; nothing more is until it says what it has
 }
 
 // weakened switches safety mechanisms off, so that a test can show that it would
@@ -167,6 +169,10 @@ type weakened struct {
 // committed. Its log has them all: without a bound, a follower that is slower than the
 // workers would let it grow for ever.
 const leadWindows = 4
+
+// backlogWindows is how many windows of entries are kept for a joiner that is not level
+// yet. If it takes that long over its snapshot, it gets another one.
+const backlogWindows = 64
 
 // Patience is how many ticks a successor that owes an answer is given before it is
 // greeted again: streams lose nothing, but a sender may have found one full.
@@ -191,7 +197,7 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
 	r.log, r.free, r.first = r.log[:0], 0, pos+1
-	r.end, r.committed, r.given, r.told, r.begun, r.open = pos, pos, pos, pos, pos, 0
+	r.end, r.committed, r.given, r.told, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
 }
 
 // Epoch returns the epoch that the replica is in.
@@ -313,6 +319,7 @@ func (r *Replica[E]) Append(e E) uint64 {
 
 func (r *Replica[E]) add(e E) {
 	r.log = append(r.log, e)
+	r.kept += r.size(e)
 	if r.end++; r.leads() {
 		r.open += r.size(e)
 	}
@@ -395,7 +402,7 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 		if m.Pos < l.sent { // what follows is sent again
 			r.lent = max(r.lent, l.sent)
 		}
-		l.known, l.greeted, l.copying, l.idle, l.bytes = true, true, false, 0, 0
+		l.known, l.greeted, l.copying, l.over, l.idle, l.bytes = true, true, false, false, 0, 0
 		l.sent = min(m.Pos, r.end)
 		l.has = l.sent
 	}
@@ -404,13 +411,13 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 // lacks takes a peer's word that it has less than the log reaches back to.
 func (r *Replica[E]) lacks(l *link) {
 	switch {
-	case l.copying: // it has its snapshot; a periodic member went on meanwhile, until the next Sync
+	case l.copying: // it has its snapshot, but too much came meanwhile; a periodic member waits for the next Sync
 		l.copying, l.known = false, false
 	case l.counts || l.known && l.to == Successor && !r.cfg.Periodic:
 		// Nothing is forgotten before it has it, so this is an old word, that was on its
 		// way on another connection.
 	default:
-		l.greeted, l.copying, l.known, l.has = false, true, true, r.given // what follows is kept for it
+		l.greeted, l.copying, l.known, l.over, l.has = false, true, true, false, r.given // what follows is kept for it
 		r.ready.Snapshot[l.to] = true
 	}
 }
@@ -518,6 +525,9 @@ func (r *Replica[E]) advance() {
 		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
 	}
 	r.told = r.committed
+	if l := &r.join; l.there && !l.counts && r.kept > backlogWindows*r.window {
+		l.over, l.known, l.greeted = true, false, false // where it copies, it goes on, in vain
+	}
 	r.forget(r.needed(r.given))
 }
 
@@ -527,7 +537,7 @@ func (r *Replica[E]) needed(given uint64) uint64 {
 	least := min(given, r.committed)
 	for _, l := range []*link{&r.succ, &r.join} {
 		switch {
-		case !l.there || l.to == Successor && r.cfg.Periodic:
+		case !l.there || l.over || l.to == Successor && r.cfg.Periodic:
 		case l.known:
 			least = min(least, l.has)
 		default: // it has not said yet what it has
@@ -543,6 +553,9 @@ func (r *Replica[E]) forget(upTo uint64) {
 		return
 	}
 	n := r.free + int(upTo-r.first)
+	for _, e := range r.log[r.free:n] {
+		r.kept -= r.size(e)
+	}
 	clear(r.log[r.free:n])
 	r.free, r.first = n, upTo
 	if 2*r.free < len(r.log) {

@@ -29,8 +29,8 @@ func (c *Core) standing(h *perdure.Holder) standing {
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
 		return dead
-	case o.gone && p.Left && c.facts.Job.Recovery.Copies() == 1:
-		return dead // nobody takes its place, and its rows are not waited for
+	case o.gone && p.Any && c.facts.Job.Recovery.Copies() == 1:
+		return dead // nobody takes its place, nor tells more
 	case o.gone, o.suspect:
 		return silent
 	}
