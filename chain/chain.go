@@ -135,10 +135,9 @@ type Replica[E any] struct {
 	kept      int    // bytes of the entries in the log
 	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
 
-	succ, join link
-	ready      Ready[E]
-	// applies and messages are how many the last Ready had.
-	applies, messages int
+	succ, join        link
+	ready             Ready[E]
+	applies, messages int // of the last Ready
 }
 
 // link is what is known of a successor or joiner.
@@ -435,40 +434,6 @@ func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 
 func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
-// Wants reports whether a snapshot of position pos, sent in the present epoch, is to be
-// taken: it has what the replica lacks, and nobody relies on what the replica has. It is
-// to be asked when the snapshot begins, and again before it takes the state's place: two
-// may be on their way.
-func (r *Replica[E]) Wants(pos uint64) bool {
-	if r.cfg.Joining {
-		return !r.joined && (!r.has || pos > r.end)
-	}
-	return r.cfg.Periodic && !r.cfg.Head && pos > r.end
-}
-
-// Restored says that the replica's state is now a snapshot of position pos, which it
-// wanted.
-func (r *Replica[E]) Restored(pos uint64) {
-	r.reset(pos)
-	r.has = true
-	r.have()
-	r.renew(&r.succ, r.succ.there)
-	r.renew(&r.join, r.join.there)
-	r.advance()
-}
-
-// Unrestored says that a joiner's state is gone, until it has the snapshot that is
-// coming. Who keeps its state until then has no need to say so; members, and who has
-// joined, must keep it.
-func (r *Replica[E]) Unrestored() {
-	if r.cfg.Joining && !r.joined {
-		r.has = false
-	}
-}
-
-// Sync has a periodic head or middle bring its successor up to it.
-func (r *Replica[E]) Sync() { r.greet(&r.succ) }
-
 // Tick lets time pass: a peer that owes an answer for long is greeted again, and a
 // joiner that owes none is told again that it is level.
 func (r *Replica[E]) Tick() {
@@ -574,10 +539,14 @@ func (r *Replica[E]) feed(l *link) {
 	if !l.there || !l.greeted {
 		return
 	}
-	for l.sent < r.end && (l.bytes == 0 || l.bytes < r.window) {
+	for l.sent < r.end {
+		e := r.at(l.sent + 1)
+		n := r.size(e)
+		if l.bytes > 0 && l.bytes+n > r.window {
+			break // those of many shards share a connection
+		}
 		l.sent++
-		e := r.at(l.sent)
-		l.bytes += r.size(e)
+		l.bytes += n
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
 	if l.to == Joiner && l.sent == r.end && !l.levelled {
