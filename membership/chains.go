@@ -408,17 +408,16 @@ func (c *Core) leaver(shard int) int {
 	if !surplus {
 		return -1
 	}
-	return placement.Surplus(c.layout, chain, c.facts.Job.Recovery.Eager())
+	return placement.Surplus(c.layout, chain)
 }
 
-// rebalance begins a few moves that make the servers' loads more equal. Of
-// eager chains heads stay where they are: a new head lacks what was acknowledged.
+// rebalance begins a few moves that make the servers' loads more equal.
 func (c *Core) rebalance() {
 	if !c.uneven || c.complete {
 		return
 	}
 	layout := placement.Layout{
-		Servers: slices.Clone(c.layout), Heads: !c.facts.Job.Recovery.Eager(),
+		Servers: slices.Clone(c.layout), Heads: true,
 		Held: func(server int) []int {
 			return slices.DeleteFunc(sorted(c.held[server]), func(s int) bool { return c.facts.View.Shards[s].Joining != nil })
 		},
