@@ -20,6 +20,9 @@ type entry struct {
 
 func entryBytes(e entry) int { return wire.HeaderBytes + e.f.PayloadBytes() }
 
+// logCost is what a worker's entry counts while it is in the log and not in the intake.
+func logCost(f *wire.Frame) int64 { return consistency.PartCost + int64(len(f.Body)) }
+
 // entryWindow is how many bytes of entries a server sends ahead of what a successor
 // has acknowledged, over all shards.
 const entryWindow = 48 << 20
@@ -92,6 +95,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	sh.followSlots()
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	sh.carryOut()
+	sh.yield()
 }
 
 // followSlots takes over who speaks for which slot. It needs sh.mu.
@@ -170,9 +174,10 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 		if f.Flags&wire.FlagPrompt != 0 {
 			sh.prompt[f.Slot] = max(sh.prompt[f.Slot], f.Clock+1)
 		}
-		sh.logged[f.Slot] -= int64(len(f.Body))
+		sh.logged[f.Slot] -= logCost(f)
 		return sh.took(g, verdict) && sh.heavy(f.Slot)
 	case wire.KindTick:
+		sh.logged[f.Slot] -= logCost(f)
 		sh.took(g, sh.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
 	}
@@ -451,8 +456,8 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	sh.log.Step(chain.Predecessor, m)
 	if sh.log.End() > end {
 		f.Body = nil // the log has it now
-		if f.Kind == wire.KindUpdate {
-			sh.logged[f.Slot] += int64(len(m.Entry.f.Body))
+		if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
+			sh.logged[f.Slot] += logCost(&m.Entry.f)
 		}
 	}
 	sh.carryOut()
@@ -484,6 +489,9 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 		sh.log.Step(chain.Joiner, m)
 	}
 	sh.carryOut()
+	if sh.yields() && sh.log.Shared() {
+		sh.s.notify()
+	}
 }
 
 // relink begins anew with a peer: what was sent to it may be lost.
@@ -513,6 +521,7 @@ func (sh *shard) tickChain() {
 	if sh.log != nil && !sh.retired() {
 		sh.log.Tick()
 		sh.carryOut()
+		sh.yield()
 	}
 }
 
