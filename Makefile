@@ -18,6 +18,10 @@ FAULTS   ?= 10
 STORM_MS ?= 40
 TIME     ?= 10m
 SEEDS    ?= 1000
+TEST     ?= TestChains
+SEED     ?= 1
+FIRST    ?= 1
+SCHEDULES ?= 20
 COUNT    ?= 6
 PACKAGES ?= ./...
 RESULTS  ?= docs/bench/$(shell date +%F).md
@@ -68,7 +72,12 @@ soak: ## train for TIME=10m, and see that no process grows
 
 .PHONY: sim
 sim: ## run the whole cluster in virtual time, SEEDS=1000 times
-	$(GO) test ./sim -run 'TestSeeds|TestChains|TestLossy|TestSplits' -count 1 -timeout 0 -sim.seeds=$(SEEDS)
+	$(GO) test ./sim -run 'TestSeeds|TestChains|TestLossy|TestSplits|TestHandovers' -count 1 -timeout 0 -sim.seeds=$(SEEDS)
+
+.PHONY: replay
+replay: ## run the simulation of TEST=TestChains, SEED=1 under SCHEDULES=20 orders of what happens at one instant, from FIRST=1 on; each does the same again. Needs node
+	GOOS=js GOARCH=wasm $(GO) test -c -o bin/sim.wasm ./sim
+	GOROOT=$$($(GO) env GOROOT) node --stack-size=8192 tools/exact.js bin/sim.wasm $(FIRST) $(SCHEDULES) -test.run '$(TEST)$$' -sim.seed=$(SEED)
 
 .PHONY: bench
 bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then perdure bench; keep both in RESULTS=docs/bench/DATE.md

@@ -204,6 +204,9 @@ type ShardView struct {
 	// Lost says that this epoch began with the shard's rows lost, or, under a chain
 	// that acknowledges early, with what its former head alone had.
 	Lost bool `json:"lost,omitempty"`
+	// Yields says that the head, which acknowledges early, is to be dropped: it takes
+	// nothing more in, and says when the next member has all that it has.
+	Yields bool `json:"yields,omitempty"`
 }
 
 // Replicas returns the number of members of the shard's chain; 0 if it has no holder.

@@ -22,7 +22,9 @@ type ShardStatus struct {
 	// have, in this epoch, what it had when the epoch began.
 	Ready bool `json:"ready"`
 	// Joined says of a replica that is joining that it has come up with the tail.
-	Joined   bool   `json:"joined,omitempty"`
+	Joined bool `json:"joined,omitempty"`
+	// Yielded says of a head that yields that its successor has all that it has.
+	Yielded  bool   `json:"yielded,omitempty"`
 	MinClock Clock  `json:"min_clock"`
 	Seq      uint64 `json:"seq"` // updates that its rows contain
 	// Applied is the applied vector of a head that was told that updates were lost,

@@ -132,12 +132,12 @@ type Replica[E any] struct {
 	joined    bool
 	told      uint64 // what the predecessor was told is committed
 	open      int    // bytes of the entries that are not committed, of an eager head
+	kept      int    // bytes of the entries in the log
 	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
 
-	succ, join link
-	ready      Ready[E]
-	// applies and messages are how many the last Ready had.
-	applies, messages int
+	succ, join        link
+	ready             Ready[E]
+	applies, messages int // of the last Ready
 }
 
 // link is what is known of a successor or joiner.
@@ -153,6 +153,7 @@ type link struct {
 	levelled bool   // it was told that it is level since it was last asked
 	counts   bool   // it was told so ever: nothing is committed without it
 	idle     int    // ticks without progress
+	over     bool   // of a joiner: too much was kept for it; nothing more is until it says what it has
 }
 
 // weakened switches safety mechanisms off, so that a test can show that it would
@@ -167,6 +168,10 @@ type weakened struct {
 // committed. Its log has them all: without a bound, a follower that is slower than the
 // workers would let it grow for ever.
 const leadWindows = 4
+
+// backlogWindows is how many windows of entries are kept for a joiner that is not level
+// yet. If it takes that long over its snapshot, it gets another one.
+const backlogWindows = 64
 
 // Patience is how many ticks a successor that owes an answer is given before it is
 // greeted again: streams lose nothing, but a sender may have found one full.
@@ -191,7 +196,7 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
 	r.log, r.free, r.first = r.log[:0], 0, pos+1
-	r.end, r.committed, r.given, r.told, r.begun, r.open = pos, pos, pos, pos, pos, 0
+	r.end, r.committed, r.given, r.told, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
 }
 
 // Epoch returns the epoch that the replica is in.
@@ -217,6 +222,15 @@ func (r *Replica[E]) Joined() bool { return r.joined }
 // committed, and applied. (Of an eager head, it says that its successor was heard.)
 func (r *Replica[E]) Serving() bool {
 	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.known || r.cfg.Periodic)
+}
+
+// Shared reports whether nothing would be lost with this replica: its successors have all
+// that it has.
+func (r *Replica[E]) Shared() bool {
+	if r.cfg.Periodic && r.succ.there {
+		return r.succ.known && !r.succ.copying && r.succ.has == r.end
+	}
+	return r.committed == r.end
 }
 
 // Configure tells the replica how the chain is now. What changes the members comes
@@ -304,6 +318,7 @@ func (r *Replica[E]) Append(e E) uint64 {
 
 func (r *Replica[E]) add(e E) {
 	r.log = append(r.log, e)
+	r.kept += r.size(e)
 	if r.end++; r.leads() {
 		r.open += r.size(e)
 	}
@@ -386,7 +401,7 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 		if m.Pos < l.sent { // what follows is sent again
 			r.lent = max(r.lent, l.sent)
 		}
-		l.known, l.greeted, l.copying, l.idle, l.bytes = true, true, false, 0, 0
+		l.known, l.greeted, l.copying, l.over, l.idle, l.bytes = true, true, false, false, 0, 0
 		l.sent = min(m.Pos, r.end)
 		l.has = l.sent
 	}
@@ -395,13 +410,13 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 // lacks takes a peer's word that it has less than the log reaches back to.
 func (r *Replica[E]) lacks(l *link) {
 	switch {
-	case l.copying: // it has its snapshot; a periodic member went on meanwhile, until the next Sync
+	case l.copying: // it has its snapshot, but too much came meanwhile; a periodic member waits for the next Sync
 		l.copying, l.known = false, false
 	case l.counts || l.known && l.to == Successor && !r.cfg.Periodic:
 		// Nothing is forgotten before it has it, so this is an old word, that was on its
 		// way on another connection.
 	default:
-		l.greeted, l.copying, l.known, l.has = false, true, true, r.given // what follows is kept for it
+		l.greeted, l.copying, l.known, l.over, l.has = false, true, true, false, r.given // what follows is kept for it
 		r.ready.Snapshot[l.to] = true
 	}
 }
@@ -418,40 +433,6 @@ func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 }
 
 func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
-
-// Wants reports whether a snapshot of position pos, sent in the present epoch, is to be
-// taken: it has what the replica lacks, and nobody relies on what the replica has. It is
-// to be asked when the snapshot begins, and again before it takes the state's place: two
-// may be on their way.
-func (r *Replica[E]) Wants(pos uint64) bool {
-	if r.cfg.Joining {
-		return !r.joined && (!r.has || pos > r.end)
-	}
-	return r.cfg.Periodic && !r.cfg.Head && pos > r.end
-}
-
-// Restored says that the replica's state is now a snapshot of position pos, which it
-// wanted.
-func (r *Replica[E]) Restored(pos uint64) {
-	r.reset(pos)
-	r.has = true
-	r.have()
-	r.renew(&r.succ, r.succ.there)
-	r.renew(&r.join, r.join.there)
-	r.advance()
-}
-
-// Unrestored says that a joiner's state is gone, until it has the snapshot that is
-// coming. Who keeps its state until then has no need to say so; members, and who has
-// joined, must keep it.
-func (r *Replica[E]) Unrestored() {
-	if r.cfg.Joining && !r.joined {
-		r.has = false
-	}
-}
-
-// Sync has a periodic head or middle bring its successor up to it.
-func (r *Replica[E]) Sync() { r.greet(&r.succ) }
 
 // Tick lets time pass: a peer that owes an answer for long is greeted again, and a
 // joiner that owes none is told again that it is level.
@@ -509,6 +490,9 @@ func (r *Replica[E]) advance() {
 		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
 	}
 	r.told = r.committed
+	if l := &r.join; l.there && !l.counts && r.kept > backlogWindows*r.window {
+		l.over, l.known, l.greeted = true, false, false // where it copies, it goes on, in vain
+	}
 	r.forget(r.needed(r.given))
 }
 
@@ -518,7 +502,7 @@ func (r *Replica[E]) needed(given uint64) uint64 {
 	least := min(given, r.committed)
 	for _, l := range []*link{&r.succ, &r.join} {
 		switch {
-		case !l.there || l.to == Successor && r.cfg.Periodic:
+		case !l.there || l.over || l.to == Successor && r.cfg.Periodic:
 		case l.known:
 			least = min(least, l.has)
 		default: // it has not said yet what it has
@@ -534,6 +518,9 @@ func (r *Replica[E]) forget(upTo uint64) {
 		return
 	}
 	n := r.free + int(upTo-r.first)
+	for _, e := range r.log[r.free:n] {
+		r.kept -= r.size(e)
+	}
 	clear(r.log[r.free:n])
 	r.free, r.first = n, upTo
 	if 2*r.free < len(r.log) {
@@ -552,10 +539,14 @@ func (r *Replica[E]) feed(l *link) {
 	if !l.there || !l.greeted {
 		return
 	}
-	for l.sent < r.end && (l.bytes == 0 || l.bytes < r.window) {
+	for l.sent < r.end {
+		e := r.at(l.sent + 1)
+		n := r.size(e)
+		if l.bytes > 0 && l.bytes+n > r.window {
+			break // those of many shards share a connection
+		}
 		l.sent++
-		e := r.at(l.sent)
-		l.bytes += r.size(e)
+		l.bytes += n
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
 	if l.to == Joiner && l.sent == r.end && !l.levelled {

@@ -168,3 +168,88 @@ func BenchmarkEntry(b *testing.B) {
 		}
 	}
 }
+
+// A joiner that takes too long over its snapshot does not let the tail's log grow for
+// ever: what came meanwhile is forgotten, nobody waits, and it gets another snapshot.
+func TestBacklogIsBounded(t *testing.T) {
+	const window, most = 64, backlogWindows * 64 / 8
+	size := func(uint64) int { return 8 }
+	tail := New(0, size, window)
+	tail.Configure(Config{Epoch: 1, Head: true, Tail: true, Joiner: 7})
+	joiner := NewJoiner(size, window)
+	joiner.Configure(Config{Epoch: 1, Joining: true, Joiner: 7})
+	snapshots := 0
+	step := func() { // all messages arrive
+		for busy := true; busy; {
+			busy = false
+			for _, m := range tail.Ready().take(&snapshots) {
+				busy = true
+				joiner.Step(Predecessor, m.Message)
+			}
+			for _, m := range joiner.Ready().take(new(int)) {
+				busy = true
+				tail.Step(Joiner, m.Message)
+			}
+		}
+	}
+	step()
+	if snapshots != 1 {
+		t.Fatalf("%d snapshots are asked for, want 1", snapshots)
+	}
+	at := tail.Applied()
+	for range 3 * most {
+		tail.Append(1)
+		if n := len(tail.log) - tail.free; n > most+1 {
+			t.Fatalf("%d entries are kept for a joiner, want at most %d", n, most)
+		}
+	}
+	if tail.Applied() != 3*most {
+		t.Fatalf("%d of %d entries are applied: somebody waits for the joiner", tail.Applied(), 3*most)
+	}
+	joiner.Restored(at)
+	step()
+	for range Patience {
+		tail.Tick()
+		step()
+	}
+	if snapshots != 2 || joiner.Joined() {
+		t.Fatalf("%d snapshots, joined %t; want a second one, since the first is too old", snapshots, joiner.Joined())
+	}
+	joiner.Restored(tail.Applied())
+	step()
+	tail.Append(1)
+	step()
+	if !joiner.Joined() || joiner.End() != 3*most+1 || tail.kept != 8*(len(tail.log)-tail.free) {
+		t.Errorf("joined %t, with %d entries; %d bytes are counted", joiner.Joined(), joiner.End(), tail.kept)
+	}
+}
+
+// take returns copies of the messages, and counts the snapshots for a joiner.
+func (r Ready[E]) take(snapshots *int) []Outgoing[E] {
+	if r.Snapshot[Joiner] {
+		*snapshots++
+	}
+	return append([]Outgoing[E](nil), r.Messages...)
+}
+
+// No more than a window is sent ahead of what a successor acknowledges, unless one entry
+// is more: those to one peer, of all shards, must fit into what a connection holds.
+func TestWindowIsNotExceeded(t *testing.T) {
+	for size, want := range map[int]int{40: 1, 32: 2, 100: 1} {
+		head, tail := New(0, func(uint64) int { return size }, 64), New(0, func(uint64) int { return size }, 64)
+		head.Configure(Config{Epoch: 1, Head: true})
+		tail.Configure(Config{Epoch: 1, Tail: true})
+		for _, m := range head.Ready().take(new(int)) {
+			tail.Step(Predecessor, m.Message)
+		}
+		for _, m := range tail.Ready().take(new(int)) {
+			head.Step(Successor, m.Message)
+		}
+		for range 5 {
+			head.Append(1)
+		}
+		if n := len(head.Ready().Messages); n != want {
+			t.Errorf("%d entries of %d bytes are sent ahead in a window of 64, want %d", n, size, want)
+		}
+	}
+}

@@ -75,7 +75,7 @@ type TableRows struct {
 type SegmentRef struct {
 	File  string          `json:"file"`
 	Bytes int64           `json:"bytes"`
-	CRC   uint32          `json:"crc32c"` // of the whole file
+	CRC   uint32          `json:"crc32c"` // of its header and its sections' checksums
 	Shard perdure.ShardID `json:"shard"`
 	Seq   uint64          `json:"seq"`
 }

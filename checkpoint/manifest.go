@@ -15,7 +15,10 @@ import (
 )
 
 // ManifestVersion is the version of the manifest format written here.
-const ManifestVersion = 1
+const ManifestVersion = 2
+
+// Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
+// are. It is read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
 //
@@ -45,9 +48,11 @@ func decodeManifest(sealed []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// normal returns the manifest as it is published.
+// normal returns the manifest with its segments in order, and a version.
 func (m Manifest) normal() Manifest {
-	m.Version = ManifestVersion
+	if m.Version == 0 { // it was not read
+		m.Version = ManifestVersion
+	}
 	m.Segments = slices.Clone(m.Segments)
 	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
 	return m
@@ -58,7 +63,7 @@ func (m Manifest) check() error {
 	if err := m.Job.Validate(); err != nil {
 		return err
 	}
-	if m.Version != ManifestVersion || m.Cut < 0 {
+	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 {
 		return fmt.Errorf("version %d, cut %d", m.Version, m.Cut)
 	}
 	for _, t := range m.Tables {
@@ -87,6 +92,7 @@ func (m Manifest) check() error {
 // holds the checkpoints of one job.
 func Publish(fsys disk.FS, dir string, m Manifest) error {
 	m = m.normal()
+	m.Version = ManifestVersion
 	name := m.key().manifest()
 	old, err := Latest(fsys, dir)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {

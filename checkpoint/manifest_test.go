@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -97,10 +98,10 @@ func TestManifestGolden(t *testing.T) {
 	m := published(t, fsys, 2, 40)
 	b, err := fsys.ReadFile("ckpt/g000002-c0000000040.manifest")
 	must(t, err)
-	golden(t, "testdata/manifest-1.golden", b)
+	golden(t, "testdata/manifest-2.golden", b)
 	got, err := Latest(fsys, "ckpt")
 	must(t, err)
-	m.Version = 1
+	m.Version = 2
 	if fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("published %+v, read %+v", m, got)
 	}
@@ -142,9 +143,9 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	must(t, Publish(fsys, "ckpt", m))
 
 	name := "ckpt/" + m.key().manifest()
-	overwrite(t, fsys, name, disk.Seal(manifestKind, 2, []byte("{}")))
+	overwrite(t, fsys, name, disk.Seal(manifestKind, 3, []byte("{}")))
 	_, err = Latest(fsys, "ckpt")
-	wantErr(t, err, ErrNewerVersion, name+": written by a newer Perdure (format 2), this one reads up to 1")
+	wantErr(t, err, ErrNewerVersion, name+": written by a newer Perdure (format 3), this one reads up to 2")
 
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
@@ -235,6 +236,55 @@ func TestRestoreAndVerify(t *testing.T) {
 	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file)
 	must(t, fsys.Remove(file))
 	wantErr(t, Verify(fsys, "ckpt", m), fs.ErrNotExist, file+" is missing")
+}
+
+// A manifest knows its segments from others of the same names, sizes and counts: from
+// those that another process wrote of the same cut, and from those of other shards.
+func TestSegmentsOfOneShape(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	files := []string{"ckpt/" + m.Segments[0].File, "ckpt/" + m.Segments[1].File}
+	var was [2][]byte
+	for i, file := range files {
+		b, err := fsys.ReadFile(file)
+		must(t, err)
+		was[i] = b
+	}
+	if len(was[0]) != len(was[1]) {
+		t.Fatalf("segments of %d and %d bytes are not of one shape", len(was[0]), len(was[1]))
+	}
+	for i, file := range files { // as after a mistake in copying a folder
+		overwrite(t, fsys, file, was[1-i])
+	}
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+
+	overwrite(t, fsys, files[0], was[0])
+	s, err := ReadSegment(fsys, files[0], nil)
+	must(t, err)
+	s.Tables[0].Image.Planes[0][0][0]++
+	_, err = WriteSegment(fsys, "ckpt", s)
+	must(t, err)
+	_, err = Restore(fsys, "ckpt", m, 0, nil)
+	wantErr(t, err, ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+}
+
+// Checkpoints that an earlier Perdure wrote are read still.
+func TestManifestOfVersion1(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 2, 40)
+	old, err := os.ReadFile("testdata/manifest-1.golden")
+	must(t, err)
+	overwrite(t, fsys, "ckpt/"+m.key().manifest(), old)
+	m, err = Latest(fsys, "ckpt")
+	must(t, err)
+	if m.Version != 1 {
+		t.Fatalf("a manifest of version %d, want 1", m.Version)
+	}
+	must(t, Verify(fsys, "ckpt", m))
+	_, err = Restore(fsys, "ckpt", m, 1, nil)
+	must(t, err)
+	m.Segments[1].CRC++
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, m.Segments[1].File)
 }
 
 func TestPrune(t *testing.T) {

@@ -27,7 +27,7 @@ type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 // memory that dst returns, and the segment refers to it; after an error what it
 // holds is undefined. Before dst is asked, the file is known to be long enough.
 func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
-	s, _, err := readFile(fsys, file, dst.keep)
+	s, _, err := readFile(fsys, file, false, dst.keep)
 	return s, err
 }
 
@@ -53,8 +53,9 @@ func (dst Dest) keep(t metaTable) (*table.Image, error) {
 // discard is the sink that only looks.
 func discard(metaTable) (*table.Image, error) { return nil, nil }
 
-// readFile also returns the checksum of the whole file.
-func readFile(fsys disk.FS, file string, into sink) (*Segment, uint32, error) {
+// readFile also returns the file's checksum: of the header and the sections' checksums,
+// or of all bytes.
+func readFile(fsys disk.FS, file string, whole bool, into sink) (*Segment, uint32, error) {
 	size, err := disk.Size(fsys, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
@@ -67,7 +68,7 @@ func readFile(fsys disk.FS, file string, into sink) (*Segment, uint32, error) {
 		return nil, 0, fmt.Errorf("checkpoint: read segment: %w", err)
 	}
 	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
-	r := &sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size}
+	r := &sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size, whole: whole}
 	s, err := r.segment(into)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -75,16 +76,17 @@ func readFile(fsys disk.FS, file string, into sink) (*Segment, uint32, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("checkpoint: segment %s: %w", file, err)
 	}
-	return s, r.file, nil
+	return s, r.sum, nil
 }
 
 // sumReader reads a segment file of known size and keeps the checksums of the
-// section and of the file. Nothing is made larger than what is left to read.
+// section and of the file, as sumWriter does. Nothing is made larger than what is left to read.
 type sumReader struct {
-	r         io.Reader
-	left      int64
-	sec, file uint32
-	scratch   []byte // what is only looked at
+	r        io.Reader
+	left     int64
+	sec, sum uint32
+	whole    bool   // sum is of all bytes, as manifests of version 1 have it
+	scratch  []byte // what is only looked at
 }
 
 func corrupt(format string, args ...any) error {
@@ -104,7 +106,20 @@ func (r *sumReader) fill(b []byte) error {
 	}
 	r.left -= int64(len(b))
 	r.sec = wire.AddSum(r.sec, b)
-	r.file = wire.AddSum(r.file, b)
+	if r.whole {
+		r.sum = wire.AddSum(r.sum, b)
+	}
+	return nil
+}
+
+// named reads a header, or a section's checksum.
+func (r *sumReader) named(b []byte) error {
+	if err := r.fill(b); err != nil {
+		return err
+	}
+	if !r.whole {
+		r.sum = wire.AddSum(r.sum, b)
+	}
 	return nil
 }
 
@@ -237,7 +252,7 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	if size < headerBytes {
 		return nil, 0, corrupt("truncated: %d bytes, its header alone has %d", size, headerBytes)
 	}
-	if err := r.fill(h[:]); err != nil {
+	if err := r.named(h[:]); err != nil {
 		return nil, 0, err
 	}
 	le := binary.LittleEndian
@@ -302,7 +317,7 @@ func (r *sumReader) sectionEnd(n int64) error {
 	if [8]byte{} != b {
 		return corrupt("padding is not zero")
 	}
-	if err := r.fill(b[:trailerBytes]); err != nil {
+	if err := r.named(b[:trailerBytes]); err != nil {
 		return err
 	}
 	if want := binary.LittleEndian.Uint32(b[:]); want != got {
@@ -352,7 +367,7 @@ func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst De
 }
 
 func (m Manifest) read(fsys disk.FS, file string, ref SegmentRef, into sink) (*Segment, error) {
-	s, sum, err := readFile(fsys, file, into)
+	s, sum, err := readFile(fsys, file, m.Version == 1, into)
 	if err != nil {
 		return nil, err
 	}

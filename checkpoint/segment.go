@@ -154,12 +154,12 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
-	return SegmentRef{File: name, Bytes: size, CRC: w.file, Shard: s.Shard, Seq: s.Seq}, nil
+	return SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}, nil
 }
 
 func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
 	header, size := s.header(sections)
-	if err := w.write(header); err != nil {
+	if err := w.named(header); err != nil {
 		return 0, err
 	}
 	for _, sec := range sections {
@@ -231,15 +231,23 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	return h, fileBytes
 }
 
-// sumWriter writes and keeps the checksums of the section and of the file.
+// sumWriter writes and keeps two checksums: of the section, and of what tells a file
+// from all others, the header and the sections' checksums. (One of all bytes would
+// not: what ends with its own checksum leaves the same remainder, whatever it is.)
 type sumWriter struct {
-	w         io.Writer
-	sec, file uint32
+	w        io.Writer
+	sec, sum uint32
 }
 
 func (w *sumWriter) write(b []byte) error {
 	w.sec = wire.AddSum(w.sec, b)
-	w.file = wire.AddSum(w.file, b)
+	_, err := w.w.Write(b)
+	return err
+}
+
+// named writes a header, or a section's checksum.
+func (w *sumWriter) named(b []byte) error {
+	w.sum = wire.AddSum(w.sum, b)
 	_, err := w.w.Write(b)
 	return err
 }
@@ -264,5 +272,5 @@ func (w *sumWriter) section(s section) error {
 	}
 	var sum [trailerBytes]byte
 	binary.LittleEndian.PutUint32(sum[:], w.sec)
-	return w.write(sum[:])
+	return w.named(sum[:])
 }

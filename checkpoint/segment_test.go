@@ -75,10 +75,22 @@ func segmentBytes(t testing.TB, s *Segment) []byte {
 	must(t, err)
 	b, err := fsys.ReadFile(ref.File)
 	must(t, err)
-	if ref.Bytes != int64(len(b)) || ref.CRC != crc32.Checksum(b, castagnoli) || ref.Shard != s.Shard || ref.Seq != s.Seq {
-		t.Fatalf("%+v for a file of %d bytes, checksum %08x", ref, len(b), crc32.Checksum(b, castagnoli))
+	if sum := sumOf(b); ref.Bytes != int64(len(b)) || ref.CRC != sum || ref.Shard != s.Shard || ref.Seq != s.Seq {
+		t.Fatalf("%+v for a file of %d bytes, checksum %08x", ref, len(b), sum)
 	}
 	return b
+}
+
+// sumOf returns a file's checksum as docs/FORMATS.md has it: of its header and then
+// the checksum that each section ends with.
+func sumOf(b []byte) uint32 {
+	sum := crc32.Checksum(b[:80], castagnoli)
+	for b = b[80:]; len(b) > 0; {
+		end := (16 + binary.LittleEndian.Uint64(b[8:]) + 4 + 7) / 8 * 8
+		sum = crc32.Update(sum, castagnoli, b[end-4:end])
+		b = b[end:]
+	}
+	return sum
 }
 
 func readBytes(b []byte, dst Dest) (*Segment, error) {

@@ -162,6 +162,7 @@ func shardToProto(s *perdure.ShardView) *controlv1.Shard {
 		Since:       s.Since,
 		Epoch:       uint64(s.Epoch),
 		Lost:        s.Lost,
+		Yields:      s.Yields,
 	}
 	for _, h := range s.Followers {
 		x.Followers = append(x.Followers, holderToProto(h))
@@ -180,6 +181,7 @@ func shardFromProto(x *controlv1.Shard) perdure.ShardView {
 		Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr, Since: x.Since},
 		Epoch:  perdure.Epoch(x.Epoch),
 		Lost:   x.Lost,
+		Yields: x.Yields,
 	}
 	for _, h := range x.Followers {
 		s.Followers = append(s.Followers, holderFromProto(h))

@@ -25,9 +25,12 @@ const (
 
 // standing judges a holder by what was last heard of its server's place.
 func (c *Core) standing(h *perdure.Holder) standing {
-	switch o := &c.servers[h.Server]; {
-	case h.Incarnation != c.facts.Servers[h.Server].Incarnation, o.gone && !o.assumed:
+	p, o := &c.facts.Servers[h.Server], &c.servers[h.Server]
+	switch {
+	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
 		return dead
+	case o.gone && p.Any && c.facts.Job.Recovery.Copies() == 1:
+		return dead // nobody takes its place, nor tells more
 	case o.gone, o.suspect:
 		return silent
 	}
@@ -137,6 +140,7 @@ func (c *Core) enter(shard int, chain []perdure.Holder) {
 		next.Followers = slices.Clone(chain[1:])
 	}
 	next.Epoch++
+	next.Yields = false
 	c.change(shard, next)
 }
 
@@ -352,11 +356,15 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	if leaver := c.leaver(members(sv)); leaver >= 0 {
-		if ready {
-			c.enter(shard, without(members(sv), leaver))
-		} else {
+	leaver := c.leaver(members(sv))
+	if sv.Yields {
+		leaver = sv.Server // it takes nothing in any more
+	}
+	if leaver >= 0 {
+		if !ready {
 			c.wanting.add(shard) // should a server come, nobody need leave
+		} else if c.yielded(shard, leaver) {
+			c.enter(shard, without(members(sv), leaver))
 		}
 		return false
 	}
@@ -372,6 +380,22 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 	}
 	c.wanting.add(shard)
 	return false
+}
+
+// yielded reports whether a member may be dropped without loss. The head of an eager
+// chain is first told to take nothing more in, until the next member has all it has.
+func (c *Core) yielded(shard, leaver int) bool {
+	sv := &c.facts.View.Shards[shard]
+	if sv.Server != leaver || !c.facts.Job.Recovery.Eager() {
+		return true
+	}
+	if !sv.Yields {
+		next := *sv
+		next.Yields = true
+		c.change(shard, next)
+	}
+	st := c.shardStatus(shard)
+	return st != nil && st.Yielded
 }
 
 // join lets a server begin to copy a shard.
@@ -442,11 +466,10 @@ func (c *Core) leaver(holders []perdure.Holder) int {
 	if !surplus {
 		return -1
 	}
-	return placement.Surplus(c.layout, chain, c.facts.Job.Recovery.Eager())
+	return placement.Surplus(c.layout, chain)
 }
 
-// rebalance begins a few moves that make the servers' loads more equal. Of
-// eager chains heads stay where they are: a new head lacks what was acknowledged.
+// rebalance begins a few moves that make the servers' loads more equal.
 func (c *Core) rebalance() {
 	if !c.uneven || c.complete {
 		return
@@ -472,7 +495,7 @@ func (c *Core) rebalance() {
 // arrangement returns where replicas are, to find moves in.
 func (c *Core) arrangement() placement.Layout {
 	return placement.Layout{
-		Servers: slices.Clone(c.layout), Heads: !c.facts.Job.Recovery.Eager(),
+		Servers: slices.Clone(c.layout), Heads: true,
 		Held: func(server int) []int {
 			return slices.DeleteFunc(sorted(c.held[server]), func(s int) bool { return c.facts.View.Shards[s].Joining != nil })
 		},

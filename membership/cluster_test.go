@@ -216,6 +216,10 @@ func (c *cluster) start(k Kind, index int) {
 	if c.process(k, index).up {
 		return
 	}
+	if k == Server && c.saved.Servers[index].Any {
+		c.more() // nobody starts it by number
+		return
+	}
 	c.started++
 	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
 	if k == Server {
@@ -238,7 +242,14 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 		*p = fakeProcess{}
 		return 0, Refused
 	}
-	_, incarnation, verdict := c.core.Join(k, index, c.newcomer(k, index, p))
+	got, incarnation, verdict := c.core.Join(k, index, c.newcomer(k, index, p))
+	if got != index && verdict == Granted { // a newcomer has its place, and it another
+		moved := *p
+		*p = fakeProcess{}
+		moved.connected, moved.incarnation = true, incarnation
+		c.settleIn(got, moved)
+		return incarnation, verdict
+	}
 	if !c.flush() || verdict != Granted && verdict != Wait {
 		return incarnation, verdict
 	}
@@ -263,17 +274,24 @@ func (c *cluster) more() Verdict {
 	c.started++
 	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
 	index, incarnation, verdict := c.core.Join(Server, -1, c.newcomer(Server, len(c.servers), &p))
-	if verdict == Granted {
-		p.connected, p.incarnation = true, incarnation
-		if index == len(c.servers) {
-			c.servers = append(c.servers, nil)
-		}
-		c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
+	if verdict != Granted {
+		c.flush()
+		return verdict
 	}
-	if !c.flush() && index == len(c.saved.Servers) && verdict == Granted {
+	p.connected, p.incarnation = true, incarnation
+	c.settleIn(index, p)
+	return verdict
+}
+
+// settleIn puts a server's process where the core has granted it a place.
+func (c *cluster) settleIn(index int, p fakeProcess) {
+	if index == len(c.servers) {
+		c.servers = append(c.servers, nil)
+	}
+	c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
+	if !c.flush() && index == len(c.saved.Servers) {
 		c.servers = c.servers[:index] // nobody knows of it any more
 	}
-	return verdict
 }
 
 // grant admits the workers that waited for their slots to be settled.
@@ -458,6 +476,10 @@ func (c *cluster) send(index, shard int) {
 	}
 	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
 		return // it answers nobody yet
+	}
+	if s := c.servers[w.view.Shards[shard].Server]; s.view.Shards[shard].Yields && s.view.Shards[shard].Epoch == sh.epoch {
+		c.flow(&s.view, shard) // it takes in nothing more
+		return
 	}
 	has := sh.all
 	if sh.fed == len(sh.log) {

@@ -74,7 +74,9 @@ func TestLastIsNotKilled(t *testing.T) {
 	if len(r.Kills) > 0 {
 		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
 	}
-	come(t, c, -1, "another", Taken)
+	if at, _, verdict := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 || verdict != Granted {
+		t.Errorf("a newcomer gets server:%d, verdict %d; want a place of its own, server:3", at, verdict)
+	}
 }
 
 // Two servers that share a shard are silent, though their connections have not broken.

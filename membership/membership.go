@@ -58,6 +58,7 @@ type Place struct {
 	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
 	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
 	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
+	Any         bool                `json:"any,omitempty"`       // a server that asked for any place: nobody starts its next process in this one
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -280,133 +281,6 @@ func (c *Core) size(k Kind) int {
 
 func target(k Kind, index int) string { return fmt.Sprintf("%s:%d", k, index) }
 
-// Verdict says what becomes of a process that asks for a place.
-type Verdict int
-
-// The verdicts on a joining process.
-const (
-	Granted  Verdict = iota // it may speak
-	Wait                    // its place is not settled yet
-	Taken                   // a live process has the place; it may ask again later
-	Refused                 // there is no such place
-	Over                    // the job is done
-	Departed                // the slot has left the job
-)
-
-// Newcomer is a process that asks for a place.
-type Newcomer struct {
-	Process string // its name, of no other process
-	Addr    string
-	Zone    string
-	PID     int
-	Grow    bool // a worker for which the job is to have one slot more, where none is free
-}
-
-// Join handles a process that asks for a place; index -1 asks for any free one. A
-// server that does so when all are taken makes the job's servers one more.
-// Asking again is safe. A worker is told Wait until its slot is settled.
-func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Verdict) {
-	if index < 0 {
-		index = c.free(k, n.Process)
-	}
-	if index < 0 {
-		if k == Worker && n.Grow && c.facts.Change == nil {
-			_ = c.Scale(Change{Add: 1, Guest: true}) // it asks again
-		}
-		return -1, 0, Taken
-	}
-	if index >= c.size(k) {
-		return index, 0, Refused
-	}
-	if k == Worker && c.facts.View.Slots[index].Left {
-		if !c.facts.Slots[index].Suspended {
-			return index, 0, Departed
-		}
-		if c.facts.Change == nil {
-			_ = c.Scale(Change{Again: []perdure.Slot{perdure.Slot(index)}}) // it asks again
-		}
-		return index, 0, Taken
-	}
-	if c.facts.View.Done || c.facts.Failed != "" {
-		return index, 0, Over
-	}
-	p, o := c.place(k, index)
-	if p.Process != n.Process {
-		if p.Process != "" && (o.connected && !o.suspect || k == Server && c.mayBeLast(index)) {
-			return index, 0, Taken
-		}
-		c.take(k, index, n.Process)
-	}
-	left := p.Left && p.Draining // the others come back when they come back
-	if p.Addr != n.Addr || p.PID != n.PID || p.Zone != n.Zone || p.Left != left {
-		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
-		c.dirty = true
-	}
-	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick = true, false, false, false, false, c.tick
-	if k == Server {
-		c.settleIn(index, n.Zone)
-		c.lookAt(index)
-	}
-	c.reconcile()
-	if k == Worker && !c.facts.View.Slots[index].Settled {
-		return index, p.Incarnation, Wait
-	}
-	return index, p.Incarnation, Granted
-}
-
-// maxServers bounds what joins can make of a job; as JobSpec.Validate has it.
-const maxServers = 4096
-
-// free finds the place that a process has already, the first that nobody has, or
-// a slot whose process has been out of touch for a third of the patience: a
-// worker that nobody watches, which a fresh one replaces. The old one, should it
-// come back, is fenced. For a server there is always one, unless one is missing, or
-// may be: it is waited for until it is clear whether its place is free; of one that may
-// have the last rows of a shard, it is not.
-func (c *Core) free(k Kind, process string) int {
-	vacant, lost := -1, -1
-	for i := range c.size(k) {
-		p, o := c.place(k, i)
-		if p.Process == process {
-			return i
-		}
-		if k == Worker && (c.facts.View.Slots[i].Left || c.isEarly(i)) {
-			continue
-		}
-		if awaited := k == Server && o.assumed && c.irreplaceable() && c.last(i); vacant < 0 && (p.Process == "" || o.gone && !awaited) {
-			vacant = i
-		}
-		if lost < 0 && k == Worker && !o.connected && c.tick-o.heardTick > c.patience/3 {
-			lost = i
-		}
-	}
-	if vacant >= 0 {
-		return vacant
-	}
-	if k == Server && c.placed() && !c.missing() && len(c.servers) < maxServers {
-		c.facts.Servers = append(c.facts.Servers, Place{})
-		c.addServer("")
-		return len(c.servers) - 1
-	}
-	return lost
-}
-
-// take gives a place to a new process. The old one, if any, is dead.
-func (c *Core) take(k Kind, index int, process string) {
-	p, o := c.place(k, index)
-	if p.Process != "" && !o.gone {
-		c.noticed(k, index, "a new process asks for its place")
-	}
-	if k == Server {
-		p.Incarnation++
-	} else if p.Process != "" || p.Incarnation == 0 {
-		c.vacate(index)
-	}
-	*o = observed{lastClock: o.lastClock, fenced: o.fenced}
-	p.Process, p.Draining, p.Left = process, false, false
-	c.dirty = true
-}
-
 // noticed records that a process is dead.
 func (c *Core) noticed(k Kind, index int, how string) {
 	p, o := c.place(k, index)
@@ -426,7 +300,7 @@ func (c *Core) noticed(k Kind, index int, how string) {
 	}
 	c.healing[k].add(index)
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
-	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining) {
+	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining || p.Any) {
 		p.Left, c.dirty = true, true
 	}
 }

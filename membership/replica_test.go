@@ -310,7 +310,8 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 	head := sv.Server >= 0 && c.replica(&s.view, i, sv.Holder) == sh
 	st := perdure.ShardStatus{
 		Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Since: sh.since,
-		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined, Segments: slices.Clone(sh.segments),
+		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined,
+		Yielded: head && sv.Yields && sh.committed == len(sh.log), Segments: slices.Clone(sh.segments),
 	}
 	if head && sv.Lost && sv.Base == nil && sh.serves() {
 		st.Applied, st.Seq = slices.Clone(sh.in.Applied()), sh.seq

@@ -289,6 +289,9 @@ func (c *cluster) describe() string {
 		if s.Lost {
 			fmt.Fprintf(&out, " lost, base %v", s.Base)
 		}
+		if s.Yields {
+			fmt.Fprint(&out, " yields")
+		}
 		out.WriteString("\n")
 	}
 	for i, s := range v.Slots {

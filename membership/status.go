@@ -93,7 +93,7 @@ func (c *Core) wake(s perdure.ShardID) bool {
 // stirs reports whether a replica says something that may change its chain.
 func stirs(before, now *perdure.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || len(before.Applied) != len(now.Applied)
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || len(before.Applied) != len(now.Applied)
 }
 
 // counts reports whether a replica says something that may matter to slots, cuts or

@@ -124,14 +124,10 @@ func Choose(servers []Server, chain []int, leaves int) int {
 
 // Surplus returns the server that a chain with a replica too many is to do
 // without: one whose zone others are in, with as many replicas as possible, and if
-// all else is equal neither the head nor the newest. The head stays in any case if
-// keepHead says so. The chain has two members or more.
-func Surplus(servers []Server, chain []int, keepHead bool) int {
+// all else is equal neither the head nor the newest. The chain has two members or more.
+func Surplus(servers []Server, chain []int) int {
 	last := len(chain) - 1
 	order := append(slices.Clone(chain[1:last]), chain[0], chain[last])
-	if keepHead {
-		order = chain[1:]
-	}
 	found := order[0]
 	for _, x := range order[1:] {
 		if cmp.Or(

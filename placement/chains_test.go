@@ -225,24 +225,21 @@ func TestSurplus(t *testing.T) {
 	for _, c := range []struct {
 		zones    string
 		replicas []int
-		keepHead bool
 		want     int
 	}{
-		{"aaa", []int{5, 5, 5}, false, 1},
-		{"aaa", []int{6, 5, 5}, false, 0},
-		{"aaa", []int{6, 5, 5}, true, 1},
-		{"aab", []int{5, 5, 9}, false, 1},
-		{"aba", []int{5, 9, 4}, false, 0},
-		{"aba", []int{5, 9, 4}, true, 2},
-		{"aa", []int{5, 5}, false, 0},
-		{"aa", []int{5, 6}, false, 1},
+		{"aaa", []int{5, 5, 5}, 1},
+		{"aaa", []int{6, 5, 5}, 0},
+		{"aab", []int{5, 5, 9}, 1},
+		{"aba", []int{5, 9, 4}, 0},
+		{"aa", []int{5, 5}, 0},
+		{"aa", []int{5, 6}, 1},
 	} {
 		servers := make([]placement.Server, len(c.replicas))
 		for x := range servers {
 			servers[x] = placement.Server{Zone: c.zones[x : x+1], Replicas: c.replicas[x]}
 		}
-		if got := placement.Surplus(servers, indices(len(servers)), c.keepHead); got != c.want {
-			t.Errorf("zones %s, replicas %v, keep head %v: %d, want %d", c.zones, c.replicas, c.keepHead, got, c.want)
+		if got := placement.Surplus(servers, indices(len(servers))); got != c.want {
+			t.Errorf("zones %s, replicas %v: %d, want %d", c.zones, c.replicas, got, c.want)
 		}
 	}
 }

@@ -29,6 +29,7 @@ type fleet struct {
 	job  perdure.JobSpec
 	disk disk.FS
 	wg   sync.WaitGroup
+	with []func(*server.Config)
 	view perdure.View // changed by the test's goroutine only, with mu held
 
 	mu     sync.Mutex // guards what follows
@@ -41,18 +42,18 @@ type fleet struct {
 }
 
 // inFleet runs a test with n servers, none of which holds the shard yet.
-func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fleet)) {
+func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fleet), with ...func(*server.Config)) {
 	t.Helper()
-	inShards(t, model, recovery, slots, n, 1, test)
+	inShards(t, model, recovery, slots, n, 1, test, with...)
 }
 
 // inShards is inFleet with several shards.
-func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet)) {
+func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet), with ...func(*server.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // virtual
 		f := &fleet{
-			T: t, ctx: ctx, net: transport.NewMemory(1, transport.MemoryOptions{}),
+			T: t, ctx: ctx, with: with, net: transport.NewMemory(1, transport.MemoryOptions{}),
 			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: shards},
 			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
 			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
@@ -130,11 +131,15 @@ func (f *fleet) start(i int) {
 	log := &lines{added: make(chan struct{}, 1)}
 	f.stop[i], f.logs[i] = cancel, log
 	f.wg.Go(func() {
-		err := server.Run(ctx, server.Config{
+		cfg := server.Config{
 			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1", Coordinator: "coordinator/1",
 			Disk: f.disk, CheckpointDir: "checkpoint", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Ended: func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg },
-		})
+		}
+		for _, change := range f.with {
+			change(&cfg)
+		}
+		err := server.Run(ctx, cfg)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.errs[i] = err; ctx.Err() == nil {

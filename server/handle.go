@@ -38,7 +38,14 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 
 // takesIn reports whether this is the head, and serves. It needs sh.mu.
 func (sh *shard) takesIn() bool {
-	return sh.ready && !sh.retired() && sh.place.config.Head
+	return sh.ready && !sh.retired() && sh.place.config.Head && !sh.yields()
+}
+
+// yields reports whether this is a head that is to be dropped, and takes in nothing
+// more: what it is sent, the next one is sent again. It needs sh.mu.
+func (sh *shard) yields() bool {
+	mine := &sh.view.Shards[sh.id]
+	return mine.Yields && sh.place.config.Head && mine.Epoch == sh.name.epoch
 }
 
 // append appends an entry that came on a connection. It needs sh.mu.
@@ -73,6 +80,10 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.takesIn() && sh.seats(c) {
+		if n := sh.inLog(c.slot); n > 2*sh.s.cfg.PendingBytes { // an update that is ticked may be as large as what is kept
+			return sh.tooMuch(c, f, n)
+		}
+		sh.logs(f, 1)
 		h := wire.Header{
 			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation,
 		}
@@ -119,8 +130,7 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
 	if n := sh.intake.PendingBytes(c.slot) + sh.inLog(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
-		return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
-			c.slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
+		return sh.tooMuch(c, f, n)
 	}
 	b := wire.ReadBlocks(f.Body)
 	for b.Next() {
@@ -142,6 +152,11 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 		}
 	}
 	return b.Err()
+}
+
+func (sh *shard) tooMuch(c *conn, f *wire.Frame, n int64) error {
+	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
+		c.slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
 }
 
 // checkRows refuses rows that are not this shard's, and a number of values that

@@ -20,6 +20,9 @@ type entry struct {
 
 func entryBytes(e entry) int { return wire.HeaderBytes + e.f.PayloadBytes() }
 
+// logCost is what a worker's entry counts while it is in the log and not in the intake.
+func logCost(f *wire.Frame) int64 { return consistency.PartCost + int64(len(f.Body)) }
+
 // entryWindow is how many bytes of entries a server sends ahead of what a successor
 // has acknowledged, over all shards.
 const entryWindow = 48 << 20
@@ -96,6 +99,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	if sh.ready && sh.out.seen != nil {
 		sh.acknowledge() // nobody waits for what a slot sees that has left
 	}
+	sh.yield()
 }
 
 // followSlots takes over who speaks for which slot. It needs sh.mu.
@@ -181,6 +185,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 		sh.logs(f, -1)
 		return sh.took(g, verdict) && sh.heavy(f.Slot)
 	case wire.KindTick:
+		sh.logs(f, -1)
 		sh.took(g, sh.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
 	}
@@ -478,7 +483,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	sh.log.Step(chain.Predecessor, m)
 	if sh.log.End() > end {
 		f.Body = nil // the log has it now
-		if f.Kind == wire.KindUpdate {
+		if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
 			sh.logs(&m.Entry.f, 1)
 		}
 	}
@@ -511,6 +516,9 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 		sh.log.Step(chain.Joiner, m)
 	}
 	sh.carryOut()
+	if sh.yields() && sh.log.Shared() {
+		sh.s.notify()
+	}
 }
 
 // relink begins anew with a peer: what was sent to it may be lost.
@@ -540,6 +548,7 @@ func (sh *shard) tickChain() {
 	if sh.log != nil && !sh.retired() {
 		sh.log.Tick()
 		sh.carryOut()
+		sh.yield()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
@@ -229,4 +230,30 @@ func TestServerOfAnotherJob(t *testing.T) {
 			t.Error("who is at that address now is not asked what it has")
 		}
 	})
+}
+
+// What a slot sends while nobody commits it is bounded, though it be ticks and empty
+// updates: what the head's log then takes is not the bytes of rows.
+func TestUncommittedIsBounded(t *testing.T) {
+	const most = 1 << 12
+	for kind, n := range map[wire.Kind]int{wire.KindUpdate: most / 64, wire.KindTick: 2*most/64 + 1} {
+		inFleet(t, "ssp:1", "chain:2", 1, 2, func(f *fleet) {
+			f.chain(0, 1)
+			f.table(dense())
+			w := f.works(0, 0)
+			f.net.Cut(host(1), host(0), false)
+			sent := 0
+			for sent < 10*n && f.logs[0].about("are kept") == 0 {
+				h := wire.Header{Kind: kind, Generation: 1, Epoch: f.view.Shards[0].Epoch, Slot: 0, Incarnation: 1, Clock: perdure.Clock(sent), Parts: 1}
+				if w.Send(wire.Frame{Header: h}) != nil {
+					break
+				}
+				sent++
+				f.pass(time.Millisecond)
+			}
+			if sent < n || sent > n+3 {
+				t.Errorf("%d frames of kind %d were taken, want about %d; the log says %q", sent, kind, n, f.logs[0].all)
+			}
+		}, func(cfg *server.Config) { cfg.PendingBytes = most })
+	}
 }

@@ -34,7 +34,7 @@ type shard struct {
 	place     place
 	log       *chain.Replica[entry] // nil until the rows are restored
 	pred      *conn                 // from the predecessor; nil: it has not asked for anything yet
-	logged    []int64               // by slot: bytes of updates in the log that are not in the intake
+	logged    []int64               // by slot: what updates and ticks count in the log that are not in the intake
 	proposed  proposals
 	renewed   bool // it has been in another epoch
 	opening   []opening
@@ -186,6 +186,20 @@ func (sh *shard) syncPeriodic() {
 	}
 	if n := sh.intake.MinClock() / sh.job.Recovery.Every; n > sh.synced {
 		sh.synced = n
+		sh.log.Sync()
+		sh.carryOut()
+	}
+}
+
+// yield brings the next member up to a head that is to be dropped, and tells the
+// coordinator once it is. It needs sh.mu.
+func (sh *shard) yield() {
+	if !sh.ready || !sh.yields() {
+		return
+	}
+	if sh.log.Shared() {
+		sh.s.notify()
+	} else if sh.place.config.Periodic {
 		sh.log.Sync()
 		sh.carryOut()
 	}
@@ -461,6 +475,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		return st
 	}
 	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
+	st.Yielded = sh.yields() && sh.log.Shared()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		if i >= len(sh.intake.Applied()) {

@@ -88,5 +88,5 @@ func (sh *shard) logs(f *wire.Frame, sign int64) {
 	for int(f.Slot) >= len(sh.logged) {
 		sh.logged = append(sh.logged, 0)
 	}
-	sh.logged[f.Slot] += sign * int64(len(f.Body))
+	sh.logged[f.Slot] += sign * logCost(f)
 }

@@ -68,7 +68,7 @@ type Cluster struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
-	died atomic.Int64 // when a server did last, in Unix nanoseconds
+	died atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
 
 	mu    sync.Mutex // guards what follows
 	procs map[string]*process

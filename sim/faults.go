@@ -48,7 +48,8 @@ func (c *Cluster) Facts() (facts membership.Facts, err error) {
 type unlocked struct{ disk.FS }
 
 // Spares reports whether every shard would keep a replica without some hosts: one on a
-// server that lives, is not cut off, and is the process that the registry names.
+// server that lives, is not cut off, and is the process that the registry names. Who is one too
+// many after a move may be leaving already, and is not counted on.
 func (c *Cluster) Spares(hosts ...string) bool {
 	facts, err := c.Facts()
 	if err != nil {
@@ -65,11 +66,13 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	}
 	for i := range facts.View.Shards {
 		sv := &facts.View.Shards[i]
-		left := false
+		left := 0
 		for j := range sv.Replicas() {
-			left = left || lives(sv.Replica(j))
+			if lives(sv.Replica(j)) {
+				left++
+			}
 		}
-		if !left {
+		if left <= max(0, sv.Replicas()-facts.Job.Recovery.Copies()) {
 			return false
 		}
 	}
@@ -122,7 +125,8 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 // Newcomer names the host of server number n that has no place of its own in the job.
 func (c *Cluster) Newcomer(n int) string { return fmt.Sprintf("%s%d", newcomer, n) }
 
-// Quiet returns how long ago a server died last.
+// Quiet returns how long ago a server died last, or was let through again: what it says
+// then, it may have said before it died.
 func (c *Cluster) Quiet() time.Duration { return time.Since(time.Unix(0, c.died.Load())) }
 
 // Join starts the server of a newcomer.
@@ -186,6 +190,9 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		}
 		for _, other := range others {
 			c.net.Heal(host, other)
+		}
+		if slices.ContainsFunc(away, IsServer) {
+			c.died.Store(time.Now().UnixNano())
 		}
 		c.later(grace, func() {
 			for _, h := range away {

@@ -67,10 +67,11 @@ const mostShort = 50
 
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
-	"TestChains":  {142, 274, 599, 938, 3684, 4941, 9458},
-	"TestSeeds":   {167},
+	"TestChains":  {142, 274, 599, 938, 3684, 4941, 9458, 30107},
+	"TestSeeds":   {167, 21751},
 	"TestRosters": {29, 63, 97, 111, 161, 238, 646},
-	"TestLossy":   {7, 474, 646, 1159, 1178, 2281},
+	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
+	"TestSplits":  {21783, 32308},
 	"TestSaved":   {165, 207, 342},
 }
 
@@ -148,6 +149,16 @@ func drawSplit(draw drawing) drawing {
 
 // Splits do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
+
+// Where servers only come and leave in order, nothing is lost, whatever the strategy.
+func TestHandovers(t *testing.T) {
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := drawLossy(seed)
+		s.kills, s.cuts, s.fills, s.strikes, s.pairs, s.freezes, s.parts, s.net.Breaks = 0, 0, 0, 0, 0, 0, 0, 0
+		s.drains, s.joins, s.lossless = 3, 2, true
+		return s, rng
+	})
+}
 
 // mustNotice runs seeds until a promise is broken, or a job never ends.
 func mustNotice(t *testing.T, draw drawing, weaken func(*sim.Options)) {

@@ -860,6 +860,7 @@ type Shard struct {
 	Since         uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
 	Followers     []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
 	Joining       *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
+	Yields        bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head is about to be dropped, and takes in nothing more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -955,6 +956,13 @@ func (x *Shard) GetJoining() *Holder {
 		return x.Joining
 	}
 	return nil
+}
+
+func (x *Shard) GetYields() bool {
+	if x != nil {
+		return x.Yields
+	}
+	return false
 }
 
 // Holder is a server that holds a replica of a shard.
@@ -1478,7 +1486,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\tclip_norm\x18\x0f \x01(\x01R\bclipNorm\"0\n" +
 	"\x04Init\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\x99\x02\n" +
+	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\xb1\x02\n" +
 	"\x05Shard\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
@@ -1488,7 +1496,9 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x04lost\x18\x06 \x01(\bR\x04lost\x12\x14\n" +
 	"\x05since\x18\a \x01(\x04R\x05since\x128\n" +
 	"\tfollowers\x18\b \x03(\v2\x1a.perdure.control.v1.HolderR\tfollowers\x124\n" +
-	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\"l\n" +
+	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\x12\x16\n" +
+	"\x06yields\x18\n" +
+	" \x01(\bR\x06yields\"l\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
