@@ -417,19 +417,12 @@ func (c *Core) joined(shard int, j *perdure.Holder) bool {
 }
 
 // promote makes the replica that joins a shard its new tail. It has all that was
-// committed: since it caught up, nothing is committed without it. So whoever it comes for
-// can leave in the same step, and readers are disturbed once. It is two steps where its
-// death in between would leave nobody, or where a head acknowledges what others lack.
+// committed: since it caught up, nothing is committed without it. Whoever it comes for
+// leaves later, when it is known to live: what it said may be older than its death.
 func (c *Core) promote(shard int) {
 	sv := &c.facts.View.Shards[shard]
 	j := sv.Joining
-	chain := append(members(sv), *j)
-	if len(chain) > 2 && c.ready(shard) && !c.facts.Job.Recovery.Eager() {
-		if leaver := c.leaver(chain); leaver >= 0 && leaver != j.Server {
-			chain = without(chain, leaver)
-		}
-	}
-	c.enter(shard, chain)
+	c.enter(shard, append(members(sv), *j))
 	c.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
