@@ -176,6 +176,9 @@ func (c *Cluster) start(host string) {
 
 // over deals with a process that has ended by itself, as its parent does.
 func (c *Cluster) over(p *process, err error) {
+	c.mu.Lock()
+	draining, pause := p.draining, p.pause
+	c.mu.Unlock()
 	var v *Violation
 	switch {
 	case errors.As(err, &v) && v.Speaker && !c.speaks(p):
@@ -184,8 +187,8 @@ func (c *Cluster) over(p *process, err error) {
 		c.Kill(p.host, 0)
 	case errors.Is(err, syscall.ENOSPC) && p.role == wire.RoleCoordinator:
 		c.Kill(p.host, 100*time.Millisecond)
-	case errors.Is(err, perdure.ErrStopped) && p.draining:
-		c.Kill(p.host, p.pause) // it has handed over
+	case errors.Is(err, perdure.ErrStopped) && draining:
+		c.Kill(p.host, pause) // it has handed over
 	case err != nil && !errors.Is(err, perdure.ErrStopped):
 		c.stop(fmt.Errorf("%s: %w", p.name, err))
 	}
