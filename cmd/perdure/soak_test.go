@@ -28,6 +28,7 @@ var soakTime = flag.Duration("soak.time", 10*time.Second, "how long TestSoak tra
 // the heap is judged.
 const (
 	soakWarmUp     = 0.2
+	soakSaves      = 20 // clocks between checkpoints: the first are in the warm-up, for each server buys its buffers then
 	soakPart       = 0.05
 	soakBytes      = 8 << 20
 	soakGoroutines = 2
@@ -222,7 +223,7 @@ func TestSoak(t *testing.T) {
 	t.Setenv("GOGC", "20")
 	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
 		Seed: seed, Slots: 4, Servers: 2, Shards: 8, Clocks: 1 << 30, Consistency: model,
-		Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 300},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: soakSaves},
 	}}, "soak")
 	ctx, cancel := context.WithTimeout(t.Context(), *soakTime)
 	defer cancel()
