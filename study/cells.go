@@ -1,26 +1,32 @@
 package study
 
-// Small panels stand in rows of four, below title and legend.
+// Cells is how small panels stand in rows, below title and legend.
+type Cells struct {
+	Columns    int
+	Wide, High float64 // of a panel
+}
+
+// Small are cells for many panels.
+var Small = Cells{Columns: 4, Wide: 184, High: 150}
+
+// Where the first panel is, and how far apart they are.
 const (
-	columns   = 4
 	cellLeft  = 62.0
 	cellTop   = 124.0
-	cellWide  = 184.0
-	cellHigh  = 150.0
 	cellRight = 48.0 // between two
 	cellBelow = 74.0
 )
 
-// CellsCanvas has room for n panels.
-func CellsCanvas(n int, title, subtitle string) *Canvas {
-	rows := float64((n + columns - 1) / columns)
-	return NewCanvas(cellLeft+columns*(cellWide+cellRight)-cellRight+24, cellTop-20+rows*(cellHigh+cellBelow), title, subtitle)
+// Canvas has room for n panels.
+func (l Cells) Canvas(n int, title, subtitle string) *Canvas {
+	rows := float64((n + l.Columns - 1) / l.Columns)
+	return NewCanvas(cellLeft+float64(l.Columns)*(l.Wide+cellRight)-cellRight+24, cellTop-20+rows*(l.High+cellBelow), title, subtitle)
 }
 
-// Cell is the i-th panel.
-func (c *Canvas) Cell(i int) *Panel {
+// Panel is the i-th panel of such a canvas.
+func (l Cells) Panel(c *Canvas, i int) *Panel {
 	return &Panel{
-		Canvas: c, Width: cellWide, Height: cellHigh,
-		Left: cellLeft + float64(i%columns)*(cellWide+cellRight), Top: cellTop + float64(i/columns)*(cellHigh+cellBelow),
+		Canvas: c, Width: l.Wide, Height: l.High,
+		Left: cellLeft + float64(i%l.Columns)*(l.Wide+cellRight), Top: cellTop + float64(i/l.Columns)*(l.High+cellBelow),
 	}
 }

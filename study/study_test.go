@@ -92,10 +92,10 @@ func TestFlags(t *testing.T) {
 
 // TestDrawing holds a drawing's bytes: of each thing that can be drawn, one.
 func TestDrawing(t *testing.T) {
-	c := CellsCanvas(5, "A <title>", "what it shows")
+	c := Small.Canvas(5, "A <title>", "what it shows")
 	c.Dark = AtNight
 	c.Legend(24, 82, []string{"one", "two"}, map[string]string{"one": "#d55e00", "two": "#0072b2"})
-	p := c.Cell(4)
+	p := Small.Panel(c, 4)
 	p.X, p.Y = Between(-1, 3), Between(0, .5)
 	p.Grid("panel", "seconds", Ticks(p.X, 4), Ticks(p.Y, 5), nil)
 	p.Inside(func() {

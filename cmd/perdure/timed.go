@@ -25,8 +25,11 @@ const (
 	maxEval = time.Hour
 )
 
-// parseEvalEvery reads --eval-every: a number of clocks, or a time.
+// parseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
 func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
 	if n, err := strconv.ParseInt(s, 10, 32); err == nil && n >= 0 {
 		return perdure.Clock(n), 0, nil
 	}

@@ -168,7 +168,7 @@ func (t *trainCmd) settings() (settings, error) {
 		return settings{}, err
 	}
 	if g.Metric != "" && g.Metric != overTime && every == 0 && ms == 0 {
-		return settings{}, fmt.Errorf("%w: --until %s needs --eval-every of at least 1", perdure.ErrUsage, g.Metric)
+		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,

@@ -34,7 +34,7 @@ func stalenesses(models []string) (list []string) {
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
 	list := stalenesses(models)
 	title := "How old is what a worker reads?"
-	c := study.CellsCanvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
+	c := study.Small.Canvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
 	c.Legend(24, 82, presentKinds(models), modelColour)
 	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
@@ -46,7 +46,7 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 	}
 	top = math.Ceil(top*10) / 10
 	for i, s := range append([]string{"bsp"}, list...) {
-		p := c.Cell(i)
+		p := study.Small.Panel(c, i)
 		names, high, head := []string{"ssp:" + s, "essp:" + s}, top, "s = "+s
 		switch s {
 		case "bsp":
@@ -105,7 +105,7 @@ func presentKinds(models []string) (kinds []string) {
 // staleness, with bsp in each.
 func plotConvergence(file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string, bySeconds bool) error {
 	list := stalenesses(models)
-	c := study.CellsCanvas(len(list), title, subtitle)
+	c := study.Small.Canvas(len(list), title, subtitle)
 	c.Legend(24, 82, presentKinds(models), modelColour)
 	y := lossRange(curves)
 	at, unit := func(p curvePoint) float64 { return float64(p.Clock) }, "clocks"
@@ -121,7 +121,7 @@ func plotConvergence(file, title, subtitle string, models []string, curves map[s
 		}
 	}
 	for i, s := range list {
-		p := c.Cell(i)
+		p := study.Small.Panel(c, i)
 		p.X, p.Y = study.Between(0, last), y
 		p.Grid("s = "+s, unit, study.Ticks(p.X, 4), study.Ticks(p.Y, 5), nil)
 		for _, m := range []string{"bsp", "ssp:" + s, "essp:" + s} {

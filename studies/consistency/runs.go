@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/perdure/perdure/study"
 )
@@ -163,30 +162,24 @@ func (rn *runner) of(runs []run) (results []*result) {
 // runAll runs what has no result yet, and says how it goes and how long it will.
 func (rn *runner) runAll(ctx context.Context, runs []run) error {
 	var missing []run
-	left := 0.0
 	for _, r := range runs {
 		if res, err := rn.read(r); err != nil {
 			return err
 		} else if res == nil {
 			missing = append(missing, r)
-			left += r.weight()
 		}
 	}
 	fmt.Fprintf(rn.screen, "%d runs, %d of them are there already\n", len(runs), len(runs)-len(missing))
 	if rn.Report {
 		return nil
 	}
-	started, done := time.Now(), 0.0
-	for i, r := range missing {
+	return study.Sweep(rn.screen, missing, run.weight, func(r run) (string, error) {
 		res, err := rn.run(ctx, r)
 		if err != nil {
-			return err
+			return "", err
 		}
-		done, left = done+r.weight(), left-r.weight()
-		wait := time.Duration(float64(time.Since(started)) * left / done)
-		fmt.Fprintf(rn.screen, "%4d/%d  %s  %5.1f s, loss %s %s; %s left\n", i+1, len(missing), r, res.Seconds, study.Short(res.last()), res.Outcome, study.Roughly(wait))
-	}
-	return nil
+		return fmt.Sprintf("%s  %5.1f s, loss %s %s", r, res.Seconds, study.Short(res.last()), res.Outcome), nil
+	})
 }
 
 // weight is how long the run takes, in a unit that is the same for all.
