@@ -26,11 +26,14 @@ func SpreadOf(values []float64) Spread {
 }
 
 // String is the median, with least and most where they differ from it.
-func (s Spread) String() string {
-	if Short(s.Low) == Short(s.High) {
-		return Short(s.Mid)
+func (s Spread) String() string { return s.Text(Short) }
+
+// Text is String with values written by write.
+func (s Spread) Text(write func(float64) string) string {
+	if write(s.Low) == write(s.High) {
+		return write(s.Mid)
 	}
-	return fmt.Sprintf("%s (%s to %s)", Short(s.Mid), Short(s.Low), Short(s.High))
+	return fmt.Sprintf("%s (%s to %s)", write(s.Mid), write(s.Low), write(s.High))
 }
 
 // Group puts the results of each key together, in the order of their coming.

@@ -160,6 +160,9 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%v: %+v, written %q; want %+v, %q", c.values, got, got, c.want, c.text)
 		}
 	}
+	if got := SpreadOf([]float64{.1234, .2}).Text(Percent0); got != "16% (12% to 20%)" {
+		t.Errorf("in percents: %q", got)
+	}
 	if none := SpreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {
 		t.Errorf("of nothing: %+v, %q", none, none)
 	}

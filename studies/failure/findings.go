@@ -18,8 +18,6 @@ type ranked struct {
 	value study.Spread
 }
 
-func (r ranked) String() string { return fmt.Sprintf("`%s` (%s)", r.group.cell, r.value) }
-
 // rank sorts groups by the median of a quantity, ascending, without those of which
 // it is not known.
 func rank(groups []*group, of func(*group) study.Spread) (list []ranked) {
@@ -84,7 +82,7 @@ func (p *page) awayFound() string {
 			stood = append(stood, g)
 		}
 	}
-	text := fmt.Sprintf("While a server was away for %s s, the model could be read and judged", study.Short(away))
+	text := fmt.Sprintf("While a server was away for %s s, the model could be read and judged", study.Format(away))
 	switch {
 	case len(stood) == 0:
 		return text + " under every strategy: " + p.names(went) + "."
@@ -124,10 +122,10 @@ func (p *page) endFound() string {
 		return "No run with failures has an accuracy."
 	}
 	worst, best := list[0], list[len(list)-1]
-	text := fmt.Sprintf("After %s and %s s of training, runs with failures ended with an accuracy from %s to %s",
-		plural(len(p.Study.Kills), "kill"), study.Short(p.Study.scaled(p.Study.Length).Seconds()), worst, best)
+	text := fmt.Sprintf("After %s and %s s of training, runs with failures ended least accurate under `%s`, with %s, and most under `%s`, with %s",
+		plural(len(p.Study.Kills), "kill"), study.Format(p.Study.scaled(p.Study.Length).Seconds()), worst.group.cell, accuracy(worst.value), best.group.cell, accuracy(best.value))
 	if calm := rank(p.Calm, (*group).Last); len(calm) > 0 {
-		text += fmt.Sprintf(", those without from %s to %s", study.Short(calm[0].value.Mid), study.Short(calm[len(calm)-1].value.Mid))
+		text += fmt.Sprintf(", those without failures with %.3f to %.3f", calm[0].value.Mid, calm[len(calm)-1].value.Mid)
 	}
 	return text + "; " + p.told(worst, best) + "."
 }
@@ -158,13 +156,14 @@ func (p *page) costFound() string {
 	if len(gradients) == 0 {
 		return "What strategies cost without failures was not measured."
 	}
-	text := fmt.Sprintf("Without failures the fewest gradients were computed under %s and the most under %s", gradients[0], gradients[len(gradients)-1])
+	text := fmt.Sprintf("Without failures the fewest gradients were computed under `%s`, %s, and the most under `%s`, %s",
+		gradients[0].group.cell, gradients[0].value, gradients[len(gradients)-1].group.cell, gradients[len(gradients)-1].value)
 	if n := len(memory); n > 0 {
-		text += fmt.Sprintf(", those who hold the model took from %s MB under `%s` to %s MB under `%s`",
+		text += fmt.Sprintf("; those who hold the model took from %s MB under `%s` to %s MB under `%s`",
 			study.Short(memory[0].value.Mid), memory[0].group.cell, study.Short(memory[n-1].value.Mid), memory[n-1].group.cell)
 	}
 	if n := len(stored); n > 0 {
-		text += fmt.Sprintf(", and from %s MB (`%s`) to %s MB (`%s`) went to storage",
+		text += fmt.Sprintf("; from %s MB (`%s`) to %s MB (`%s`) went to storage",
 			study.Short(stored[0].value.Mid), stored[0].group.cell, study.Short(stored[n-1].value.Mid), stored[n-1].group.cell)
 	}
 	return text + "."

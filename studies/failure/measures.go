@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/perdure/perdure/study"
 )
@@ -42,17 +43,21 @@ func (g *group) Reach(goal float64) study.Spread {
 	return g.over(func(r *result) float64 { return r.reach(goal) })
 }
 
-// Before, After, Change and Gap are about the i-th outage.
+// Before, Next, Change (from Before to Next), Back and Gap are about the i-th outage.
 func (g *group) Before(i int) study.Spread {
-	return g.over(func(r *result) float64 { v, _ := r.around(r.Outages[i]); return v })
+	return g.over(func(r *result) float64 { v, _, _ := r.around(r.Outages[i]); return v })
 }
 
-func (g *group) After(i int) study.Spread {
-	return g.over(func(r *result) float64 { _, v := r.around(r.Outages[i]); return v })
+func (g *group) Next(i int) study.Spread {
+	return g.over(func(r *result) float64 { _, v, _ := r.around(r.Outages[i]); return v })
 }
 
 func (g *group) Change(i int) study.Spread {
-	return g.over(func(r *result) float64 { before, after := r.around(r.Outages[i]); return after - before })
+	return g.over(func(r *result) float64 { before, next, _ := r.around(r.Outages[i]); return next - before })
+}
+
+func (g *group) Back(i int) study.Spread {
+	return g.over(func(r *result) float64 { _, _, v := r.around(r.Outages[i]); return v })
 }
 
 func (g *group) Gap(i int) study.Spread {
@@ -143,6 +148,16 @@ func (g *group) curve() (curve []curvePoint) {
 		}
 	}
 	return curve
+}
+
+// accuracy writes accuracies, or differences of them.
+func accuracy(v study.Spread) string {
+	return v.Text(func(v float64) string {
+		if math.IsNaN(v) {
+			return study.Short(v)
+		}
+		return strconv.FormatFloat(v, 'f', 3, 64)
+	})
 }
 
 // below reports whether all of a is below all of b: trials tell them apart.

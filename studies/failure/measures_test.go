@@ -38,24 +38,24 @@ func TestReadSeries(t *testing.T) {
 }
 
 func TestOutage(t *testing.T) {
-	r := &result{Accuracy: []point{{1, .1}, {2, .2}, {2.9, .3}, {5.2, .25}, {6, .4}}}
+	r := &result{Eval: 1, Accuracy: []point{{1, .1}, {2, .2}, {2.9, .3}, {3.05, .31}, {5.2, .25}, {6, .4}}}
 	o := outage{3, 5}
-	if before, after := r.around(o); before != .3 || after != .25 {
-		t.Errorf("%g before and %g after; want 0.3 and 0.25", before, after)
+	// What was read at 3.05 s may be from before.
+	if before, next, back := r.around(o); before != .3 || next != .25 || back != .25 {
+		t.Errorf("%g before, %g next and %g back; want 0.3, 0.25 and 0.25", before, next, back)
 	}
-	if gap := r.gap(o); math.Abs(gap-2.3) > 1e-9 {
-		t.Errorf("a gap of %g s, want 2.3", gap)
+	if gap := r.gap(o); math.Abs(gap-2.15) > 1e-9 {
+		t.Errorf("a gap of %g s, want 2.15", gap)
 	}
-	// Who was judged meanwhile counts as neither before nor after.
-	r.Accuracy = slices.Insert(r.Accuracy, 3, point{3.5, .9}, point{4.5, .9})
-	if before, after := r.around(o); before != .3 || after != .25 {
-		t.Errorf("judged meanwhile: %g before and %g after; want 0.3 and 0.25", before, after)
+	r.Accuracy = slices.Insert(r.Accuracy, 4, point{3.5, .05}, point{4.5, .9})
+	if before, next, back := r.around(o); before != .3 || next != .05 || back != .25 {
+		t.Errorf("judged meanwhile: %g before, %g next and %g back; want 0.3, 0.05 and 0.25", before, next, back)
 	}
 	if gap := r.gap(o); math.Abs(gap-1) > 1e-9 {
 		t.Errorf("judged meanwhile: a gap of %g s, want 1", gap)
 	}
-	if before, after := r.around(outage{0, 9}); !math.IsNaN(before) || !math.IsNaN(after) {
-		t.Errorf("all of the run: %g before and %g after", before, after)
+	if before, next, back := r.around(outage{0, 9}); !math.IsNaN(before) || next != .1 || !math.IsNaN(back) {
+		t.Errorf("all of the run: %g before, %g next and %g back", before, next, back)
 	}
 	if at := r.reach(.3); at != 2.9 {
 		t.Errorf("0.3 is reached at %g s, want 2.9", at)

@@ -150,8 +150,8 @@ func (p *page) write(folder string) error {
 		}
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"base": filepath.Base, "short": study.Short, "seconds": func(d time.Duration) string { return study.Short(d.Seconds()) },
-		"scaled": p.Study.scaled, "percent0": study.Percent0,
+		"base": filepath.Base, "short": study.Short, "seconds": func(d time.Duration) string { return study.Format(d.Seconds()) },
+		"scaled": p.Study.scaled, "accuracy": accuracy, "percent0": study.Percent0,
 		"list": func(values any) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ", ", ") },
 	}).Parse(pageTemplate)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *page) tables() map[string][][]string {
 	head := func(names ...string) [][]string { return [][]string{append(slices.Clone(key), names...)} }
 	runs := head(append([]string{"version", "failed", "accuracy", "gradients", "gradients_in_model", "gradients_lost", "clocks_redone", "bytes_pushed", "bytes_pulled"}, goalNames(p.Study.Goals)...)...)
 	accuracy, gradients := head("seconds", "accuracy"), head("seconds", "gradients")
-	outages := head("outage", "from_seconds", "to_seconds", "serving_after_seconds", "accuracy_before", "accuracy_after", "longest_gap_seconds")
+	outages := head("outage", "from_seconds", "to_seconds", "serving_after_seconds", "accuracy_before", "accuracy_next", "accuracy_back", "longest_gap_seconds")
 	costs := head("role", "cpu_seconds", "peak_mb", "written_mb", "stored_mb")
 	for _, r := range p.Results {
 		of := func(values ...any) []string {
@@ -193,8 +193,8 @@ func (p *page) tables() map[string][][]string {
 			if i < len(r.Serving) {
 				serving = r.Serving[i]
 			}
-			before, after := r.around(o)
-			outages = append(outages, of(i+1, o.From, o.To, serving, before, after, r.gap(o)))
+			before, next, back := r.around(o)
+			outages = append(outages, of(i+1, o.From, o.To, serving, before, next, back, r.gap(o)))
 		}
 		for _, name := range roleNames {
 			if u, has := r.Roles[name]; has {

@@ -195,11 +195,11 @@ func plotRows(file, title, subtitle string, groups []*group, colours map[string]
 	return c.Save(file, title)
 }
 
-// plotChange draws how accuracy changed over each outage, beside the same time
-// without failures.
+// plotChange draws how accuracy changed at each kill, beside the same time without
+// failures.
 func (p *page) plotChange(file string) error {
-	title := "Change of accuracy over an outage"
-	subtitle := "points between the last evaluation before the kill and the first after the server is back: median of trials, the line from least to most"
+	title := "Change of accuracy at a kill"
+	subtitle := "points from the last evaluation before the kill to the next one, after however long: median of trials, the line from least to most"
 	low, high := 0., 0.
 	for i := range p.Study.Kills {
 		for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
@@ -213,7 +213,7 @@ func (p *page) plotChange(file string) error {
 	var columns []column
 	for i, at := range p.Study.Kills {
 		columns = append(columns, column{
-			title: fmt.Sprintf("kill at %s s", study.Short(p.Study.scaled(at).Seconds())), x: study.Between(low-margin, high+margin), tick: points,
+			title: fmt.Sprintf("kill at %s s", study.Format(p.Study.scaled(at).Seconds())), x: study.Between(low-margin, high+margin), tick: points,
 			draw: func(panel *study.Panel, g *group, y float64) {
 				panel.Line(panel.PX(0), y-rowHigh/2, panel.PX(0), y+rowHigh/2, study.Axis, 1.5)
 				drawDot(panel, p.find(g.cell, false).Change(i), y+4.5, colours["without"], 3.2)

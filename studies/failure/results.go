@@ -180,19 +180,25 @@ func bySeconds(a, b point) int {
 	return int(time.Duration((a.Seconds - b.Seconds) * float64(time.Second)))
 }
 
-// around returns the last value before an outage and the first after it; NaN: there
-// is none. What was evaluated while the server was away counts as neither.
-func (r *result) around(o outage) (before, after float64) {
-	before, after = math.NaN(), math.NaN()
+// around returns the last accuracy before an outage began, the next one after that,
+// and the first one after the outage's end; NaN: there is none. Rows that were read
+// just after a kill may still be those of before: the next is a little later.
+func (r *result) around(o outage) (before, next, back float64) {
+	before, next, back = math.NaN(), math.NaN(), math.NaN()
 	for _, p := range r.Accuracy {
-		if p.Seconds < o.From {
+		switch {
+		case p.Seconds < o.From:
 			before = p.Value
+		case p.Seconds < o.From+r.Eval/10:
+			continue
+		case math.IsNaN(next):
+			next = p.Value
 		}
-		if p.Seconds >= o.To && math.IsNaN(after) {
-			after = p.Value
+		if p.Seconds >= o.To && math.IsNaN(back) {
+			back = p.Value
 		}
 	}
-	return before, after
+	return before, next, back
 }
 
 // gap is the longest time without an evaluation that lies in or across an outage.
