@@ -198,3 +198,37 @@ func (p *page) choiceFound() string {
 	}
 	return text + "."
 }
+
+// What the runs without failures must keep to, as a part of what they might do, for
+// the page to be about strategies and not about a machine that had too little time.
+const (
+	fewestEvaluations = .8
+	fewestGradients   = .6
+)
+
+// Doubts says why the page is not to be trusted, if so: a machine that is busy, or
+// too small, does not evaluate when it should, and computes less than it is made to wait.
+func (p *page) Doubts() (doubts []string) {
+	length := p.Study.scaled(p.Study.Length).Seconds()
+	due := math.Floor(length / p.Study.scaled(p.Study.Eval).Seconds())
+	might := math.Inf(1)
+	if ms := p.Study.computeMs(); ms > 0 {
+		might = float64(p.Study.Workers) * length * 1000 / float64(ms)
+	}
+	var late, slow []*group
+	for _, g := range p.Calm {
+		if g.over(func(r *result) float64 { return float64(len(r.Accuracy)) }).Mid < fewestEvaluations*due {
+			late = append(late, g)
+		}
+		if !math.IsInf(might, 0) && g.Computed().Mid < fewestGradients*might {
+			slow = append(slow, g)
+		}
+	}
+	if len(late) > 0 {
+		doubts = append(doubts, fmt.Sprintf("Even without failures fewer than %s of the evaluations that were due were done in time under %s: the times of this page are rough.", study.Percent0(fewestEvaluations), p.names(late)))
+	}
+	if len(slow) > 0 {
+		doubts = append(doubts, fmt.Sprintf("Even without failures fewer than %s of the %s gradients that the workers had time for were computed under %s: the cores decided, or how long an update takes.", study.Percent0(fewestGradients), study.Short(might), p.names(slow)))
+	}
+	return doubts
+}

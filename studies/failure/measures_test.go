@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure/study"
 )
@@ -180,6 +181,24 @@ func TestFlags(t *testing.T) {
 		_, err := parseFlags(append([]string{"-perdure", self}, strings.Fields(args)...))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v; want a line with %q", args, err, want)
+		}
+	}
+}
+
+// TestDoubts: a page of runs that did not keep up says so.
+func TestDoubts(t *testing.T) {
+	s := settings{Scale: 1, Length: 10 * time.Second, Eval: time.Second, Workers: 2, ComputeMs: 100} // 10 evaluations, 200 gradients
+	trial := func(evaluations int, gradients float64) *group {
+		return &group{cell: cell{"asp", "chain:3", false}, Trials: []*result{{Accuracy: make([]point, evaluations), Computed: gradients}}}
+	}
+	for want, g := range map[string]*group{
+		"":                         trial(8, 120),
+		"80% of the evaluations":   trial(7, 200),
+		"60% of the 200 gradients": trial(10, 119),
+	} {
+		got := strings.Join((&page{Study: s, Calm: []*group{g}}).Doubts(), " ")
+		if !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

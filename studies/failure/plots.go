@@ -137,6 +137,10 @@ func drawCurve(p *study.Panel, g *group) {
 }
 
 func drawPart(p *study.Panel, part []curvePoint, colour string, width float64, opacity string, band float64) {
+	if len(part) == 1 { // alone between two gaps
+		p.Dot(p.PX(part[0].Seconds), p.PY(part[0].Value.Mid), width, colour)
+		return
+	}
 	var line, upper, lower []float64
 	for _, q := range part {
 		x := p.PX(q.Seconds)

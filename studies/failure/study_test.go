@@ -120,7 +120,7 @@ func (p *pretended) train(strategy string) string {
 		if away >= 0 && !p.chain {
 			value = ""
 		}
-		fmt.Fprintf(&p.series, "%.3f,%s,\n%.3f,,%g\n", at, value, at, 32*100*3/length)
+		fmt.Fprintf(&p.series, "%.3f,%s,\n%.3f,,%g\n", at, value, at, 32*2250/length)
 	}
 	usage := map[string]role{
 		"worker": {CPU: 8, Peak: 90, Written: new(300.), Stored: new(0.)}, "server": {CPU: 2, Peak: 30, Written: new(310.), Stored: new(12.5)},
@@ -133,10 +133,10 @@ func (p *pretended) train(strategy string) string {
 	for _, k := range kills {
 		failures = append(failures, map[string]any{"kind": "kill", "at_seconds": k.From, "serving_again_after_ms": 1000 * (k.To - k.From)})
 	}
-	kept := math.Round(300 * worked / length)
+	kept := math.Round(2250 * worked / length)
 	b, err := json.Marshal(map[string]any{
-		"shards": 3, "test_accuracy": accuracy, "updates_sent": 3 * (kept + math.Round(300*redone/length)), "updates_applied": 3 * kept, "updates_lost": 0,
-		"clocks_redone": math.Round(300 * redone / length), "bytes_pushed": 1e8, "bytes_pulled": nil, "failures": failures, "usage": usage,
+		"shards": 3, "test_accuracy": accuracy, "updates_sent": 3 * (kept + math.Round(2250*redone/length)), "updates_applied": 3 * kept, "updates_lost": 0,
+		"clocks_redone": math.Round(2250 * redone / length), "bytes_pushed": 1e8, "bytes_pulled": nil, "failures": failures, "usage": usage,
 	})
 	if err != nil {
 		panic(err)
