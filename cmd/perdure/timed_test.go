@@ -32,9 +32,9 @@ func TestByTime(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		t.Run(model, func(t *testing.T) {
 			s, dir := trained(t, small("--consistency", model, "--servers", "1", "--clocks", "10000000", "--compute-ms", "5",
-				"--eval-every", "50ms", "--until", "time:1500ms", "--fault", "kill:server:0@600ms+400ms")...)
+				"--eval-every", "50ms", "--until", "time:2200ms", "--fault", "kill:server:0@600ms+1s")...)
 			checkFailures(t, s, 1)
-			if s.WallSeconds < 1.5 || *s.UpdatesLost != 0 {
+			if s.WallSeconds < 2.2 || *s.UpdatesLost != 0 {
 				t.Errorf("ended after %.2f s; the model lacks %d updates\n%s", s.WallSeconds, *s.UpdatesLost, logs(dir))
 			}
 			if u := s.Usage["server"]; u.CPUSeconds <= 0 || u.MBPeak <= 0 {
@@ -47,7 +47,7 @@ func TestByTime(t *testing.T) {
 			must(t, err)
 			away := s.Failures[0]
 			back := away.AtSeconds + *away.ServingAgainAfterMs/1000
-			const margin = .05
+			const margin = .25
 			before, after := 0, 0
 			for _, row := range rows[1:] {
 				at, err := strconv.ParseFloat(row[0], 64)
