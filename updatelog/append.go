@@ -213,9 +213,12 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 
 // within is ctx until the log is closed.
 func (l *log) within(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
+	ctx, cancel := context.WithCancel(ctx)
+	if l.ctx.Err() != nil {
+		cancel()
+	}
+	stop := context.AfterFunc(l.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // ended says ErrClosed where a call ended because the log was closed.
