@@ -82,7 +82,7 @@ func (a *assembler) take(h Header, at Position, stored time.Time, payload []byte
 // expire gives up the groups that were begun too long before a moment.
 func (a *assembler) expire(now time.Time) {
 	for producer, g := range a.open {
-		if now.Sub(g.stored) > MaxSpan {
+		if now.Sub(g.stored) >= MaxSpan {
 			delete(a.open, producer)
 		}
 	}

@@ -37,6 +37,7 @@ const (
 	ackTimeout  = 20 * time.Second // of one record
 	maxPending  = 64               // records of a process on their way
 	readAhead   = 32 << 20         // bytes that a reader asks for at once
+	overdue     = 2 * time.Second  // a record that is there should have come
 	dialPause   = 100 * time.Millisecond
 	longestDial = 2 * time.Second // of one try
 )
@@ -96,10 +97,10 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 }
 
 // connect reaches the server.
-func connect(ctx context.Context, url string, o DialOptions) (*client, error) {
+func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
 	c := &client{o: o, url: withoutSecrets(url), full: map[int]bool{}}
 	for {
-		nc, err := nats.Connect(url, c.settings()...)
+		nc, err := nats.Connect(url, append(c.settings(), more...)...)
 		if err == nil {
 			c.nc = nc
 			break
@@ -124,6 +125,14 @@ func connect(ctx context.Context, url string, o DialOptions) (*client, error) {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	c.js = js
+	err = c.ask(ctx, func(ctx context.Context) error {
+		_, err := js.AccountInfo(ctx)
+		return c.refusal(err, "")
+	})
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -132,7 +141,7 @@ func connect(ctx context.Context, url string, o DialOptions) (*client, error) {
 func transient(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrConnectionClosed) ||
-		errors.As(err, &timeout) || strings.Contains(err.Error(), "connection re") || strings.Contains(err.Error(), "EOF")
+		errors.As(err, &timeout) && timeout.Timeout() || strings.Contains(err.Error(), "connection re") || strings.Contains(err.Error(), "EOF")
 }
 
 func (c *client) settings() []nats.Option {
@@ -450,14 +459,53 @@ func (r *reading) run(ctx context.Context) error {
 	}
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
+		m, err := r.one(ctx, messages)
+		switch {
+		case err != nil:
 			return err
+		case m == nil:
+			r.failed = r.lost(ctx)
+		default:
+			r.failed = r.take(ctx, m)
 		}
-		if r.failed = r.take(ctx, m); r.failed != nil {
+		if r.failed != nil {
 			return r.failed
 		}
 	}
+}
+
+// one waits for the next message; nil when none comes though there should be one.
+func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	if r.next >= r.end {
+		return messages.Next(jetstream.NextContext(ctx))
+	}
+	soon, cancel := context.WithTimeout(ctx, overdue)
+	defer cancel()
+	m, err := messages.Next(jetstream.NextContext(soon))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, nil
+	}
+	return m, err
+}
+
+// lost returns what is wrong if the next record is not there: the server passes
+// over what it finds damaged.
+func (r *reading) lost(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := r.streams[r.shard].GetMsg(soon, uint64(r.next))
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it comes yet, or the log is away
+	}
+	if first, _, err := r.extent(ctx, r.shard); err != nil || r.next < first {
+		return r.trimmed(first)
+	}
+	return &DamageError{Stream: streamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
+}
+
+// trimmed says that what is to be read is gone.
+func (r *reading) trimmed(first Position) error {
+	return fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, r.shard, r.next, first)
 }
 
 // take delivers one message.
@@ -471,7 +519,7 @@ func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
 		if first, _, err := r.extent(ctx, r.shard); err != nil {
 			return err
 		} else if r.next < first {
-			return fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, r.shard, r.next, first)
+			return r.trimmed(first)
 		}
 	}
 	if err := r.deliver(at, meta.Timestamp, m.Data()); err != nil {

@@ -19,7 +19,11 @@ type reader struct {
 }
 
 func (r *reader) run(ctx context.Context, s store) error {
-	r.idle = time.AfterFunc(MaxSpan, r.quiet)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.idle = time.AfterFunc(MaxSpan, func() { r.quiet(ctx, s) })
+	r.mu.Unlock()
 	defer r.stop()
 	return s.read(ctx, r.shard, r.next, r.record, r.atEnd)
 }
@@ -54,12 +58,17 @@ func (r *reader) atEnd() {
 	r.tell()
 }
 
-// quiet is called when nothing has come for MaxSpan: what is open never becomes
-// whole.
-func (r *reader) quiet() {
+// quiet is called when nothing has come for MaxSpan. If nothing is there either,
+// what is open never becomes whole.
+func (r *reader) quiet(ctx context.Context, s store) {
+	_, next, err := s.extent(ctx, r.shard) // waits while the log is away
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.up { // the stream is still being read: it has not ended there
+	if err != nil || ctx.Err() != nil {
+		return // the reading is over
+	}
+	if !r.up || next != r.next { // something is on its way
+		r.idle.Reset(MaxSpan)
 		return
 	}
 	clear(r.open)

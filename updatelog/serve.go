@@ -42,6 +42,8 @@ type ServeOptions struct {
 	MaxBytes int64
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
+
+	private bool // nobody outside this process can reach it
 }
 
 // The names within a log's folder.
@@ -108,11 +110,16 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	if s.nats, err = s.listen(host, port, token); err != nil && errors.Is(err, errInUse) && s.anyPort() {
-		s.nats, err = s.listen(host, server.RANDOM_PORT, token)
+	n, err := s.listen(host, port, token)
+	if errors.Is(err, errInUse) && s.anyPort() {
+		n, err = s.listen(host, server.RANDOM_PORT, token)
 	}
 	if err != nil {
 		return err
+	}
+	s.nats = n
+	if s.o.private {
+		return nil
 	}
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
 	s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
@@ -167,7 +174,7 @@ func ReadURL(dir string) (string, error) {
 }
 
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
-	if port > 0 { // the server itself would end the process
+	if port > 0 && !s.o.private { // the server itself would end the process
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			return nil, fmt.Errorf("%w: cannot listen at %s: %w (%w)", ErrRefused, s.o.Listen, errInUse, err)
@@ -175,7 +182,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		_ = l.Close()
 	}
 	n, err := server.NewServer(&server.Options{
-		ServerName: "perdure-log", Host: host, Port: port, Authorization: token,
+		ServerName: "perdure-log", Host: host, Port: port, Authorization: token, DontListen: s.o.private,
 		JetStream: true, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
 		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
 		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
@@ -197,25 +204,22 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 // URL is how to reach the log, its secret included.
 func (s *Server) URL() string { return s.url }
 
-// Run waits until ctx ends, and closes the log. When the disk is full the server
-// stops its streams; Run starts them again, so that the log goes on once there is
-// room.
+// Run waits until ctx ends, and closes the log. When the disk is full the NATS
+// server stops its streams; Run starts it again, so that the log goes on once
+// there is room.
 func (s *Server) Run(ctx context.Context) error {
-	for {
-		if sleep(ctx, checkEvery) != nil {
-			return s.Close()
-		}
+	for sleep(ctx, checkEvery) == nil {
 		if s.nats.JetStreamEnabled() {
 			continue
 		}
-		err := s.nats.EnableJetStream(&server.JetStreamConfig{
-			StoreDir: s.dir, MaxMemory: 1, MaxStore: s.o.MaxBytes,
-			SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery, Strict: true,
-		})
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+		err := s.start()
 		if s.o.Log != nil {
-			s.o.Log.Warn("the log's disk was full, or failed; the streams are opened again", "err", err)
+			s.o.Log.Warn("the log's disk was full, or failed; the log is opened again", "err", err)
 		}
 	}
+	return s.Close()
 }
 
 // Close ends the server; what was acknowledged is kept.

@@ -15,7 +15,7 @@
 // a group: its entries take the place of its last record, and are delivered when
 // that is read. A group of which a record is missing never was: its producer died
 // or has sent it again, as a new group. A group is void too when its records were
-// stored more than [MaxSpan] apart, so that what the dead began is in nobody's
+// stored [MaxSpan] or more apart, so that what the dead began is in nobody's
 // way for longer than that.
 package updatelog
 
@@ -101,7 +101,8 @@ type Options struct {
 const (
 	// MaxRecord is the size of the largest record in bytes, header included.
 	MaxRecord = 1 << 20
-	// MaxSpan is how long after the first record of a group its last may be stored.
+	// MaxSpan is the time after a group's first record within which its last must be
+	// stored.
 	MaxSpan = 2 * time.Minute
 
 	defaultBound = 64 << 20
