@@ -1,6 +1,7 @@
 package updatelog
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -123,6 +124,9 @@ func (s *Server) start() error {
 	}
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
 	s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	if old, err := ReadURL(s.dir); err == nil && old == s.url {
+		return nil // nobody is to find half of it
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, urlFile), []byte(s.url+"\n"), 0o600); err != nil {
 		s.nats.Shutdown()
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -169,6 +173,9 @@ func ReadURL(dir string) (string, error) {
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if !bytes.HasSuffix(b, []byte("\n")) {
+		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
 	}
 	return strings.TrimSpace(string(b)), nil
 }

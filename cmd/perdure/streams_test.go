@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
@@ -73,5 +76,57 @@ func wantOut(t *testing.T, code int, args []string, parts ...string) {
 		if !strings.Contains(out, p) {
 			t.Errorf("%s prints\n%s\nwithout %q", strings.Join(args, " "), out, p)
 		}
+	}
+}
+
+// TestLogKilled sees that what the log has acknowledged outlives its process, which
+// is killed while it is written to.
+func TestLogKilled(t *testing.T) {
+	dir := t.TempDir()
+	serve := func() (kill func()) {
+		cmd, _, _ := command(t, "log", "--dir", dir)
+		must(t, cmd.Start())
+		return func() {
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait() // it was killed
+		}
+	}
+	kill := serve()
+	url := ""
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(patience); url == "" && time.Now().Before(deadline); <-look.C {
+		url, _ = updatelog.ReadURL(dir) // there is none yet
+	}
+	l, err := updatelog.Dial(t.Context(), url, updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
+	must(t, err)
+	defer l.Close()
+	const n = 400
+	done := make(chan error, n)
+	for i := range n {
+		must(t, l.Append(t.Context(), 0, [][]byte{[]byte(fmt.Sprintf("%03d", i)), make([]byte, 100_000)}, func(_ updatelog.Position, err error) { done <- err }))
+		if i == n/2 {
+			must(t, <-done)
+			kill()
+			kill = serve()
+		}
+	}
+	defer func() { kill() }()
+	for range n - 1 {
+		must(t, <-done)
+	}
+	next, enough := 0, errors.New("enough")
+	err = l.Read(t.Context(), 0, updatelog.Oldest, func(e updatelog.Entry) error {
+		var i int
+		if _, err := fmt.Sscanf(string(e.Payload[:3]), "%d", &i); err != nil || i > next {
+			t.Errorf("entry %d comes where %d is missing: %v", i, next, err)
+		}
+		if next = max(next, i+1); next == n {
+			return enough
+		}
+		return nil
+	}, nil)
+	if err != enough {
+		t.Error(err)
 	}
 }
