@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -240,7 +241,7 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 // only what the exit code says already.
 func plain(err error) string {
 	text := err.Error()
-	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed} {
+	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused, updatelog.ErrDamaged} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
 	return text
