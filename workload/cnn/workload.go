@@ -35,10 +35,12 @@ const (
 	DefaultRate  = 0.01
 )
 
-// Rates are good learning rates for the rules that follow gradients.
+// Rates are good learning rates for the rules that follow gradients. On the full
+// Fashion-MNIST with one worker and batches of 32, they reach a test accuracy of
+// 0.78 to 0.84 after 300 clocks.
 var Rates = map[perdure.RuleKind]float64{
-	perdure.RuleSGD: DefaultRate, perdure.RuleMomentum: DefaultRate / 10, perdure.RuleNesterov: DefaultRate / 10,
-	perdure.RuleAdagrad: 0.005, perdure.RuleRowwiseAdagrad: 0.005, perdure.RuleAdam: 0.0005,
+	perdure.RuleSGD: DefaultRate, perdure.RuleMomentum: 0.003, perdure.RuleNesterov: 0.003,
+	perdure.RuleAdagrad: 0.01, perdure.RuleRowwiseAdagrad: 0.01, perdure.RuleAdam: 0.001,
 }
 
 // specs lists the tables. Weights begin uniform with the variance 2/n of He et al.
@@ -73,6 +75,12 @@ type program struct {
 
 // Open loads the data and returns the workload.
 func Open(p contract.Params) (contract.Workload, error) {
+	switch p.Rule.Kind {
+	case perdure.RuleAdd:
+		return nil, fmt.Errorf("%w: cnn: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
+	case perdure.RuleFTRL:
+		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose another, for example sgd", perdure.ErrUsage)
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -81,12 +89,6 @@ func Open(p contract.Params) (contract.Workload, error) {
 	}
 	if p.Factors != (contract.Factors{}) {
 		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and whole users", perdure.ErrUsage)
-	}
-	switch p.Rule.Kind {
-	case perdure.RuleAdd:
-		return nil, fmt.Errorf("%w: cnn: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
-	case perdure.RuleFTRL:
-		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose another, for example sgd", perdure.ErrUsage)
 	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
