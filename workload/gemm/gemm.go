@@ -104,13 +104,14 @@ func (m *Multiplier) block(c []float32, step, rows, cols, depth int) {
 
 // pack copies count rows of m from the first on, and of each depth values from
 // the k-th on, to panels of so many rows: a panel has the k-th values of all its
-// rows, then the next ones. The last panel is made up with zeros.
+// rows, then the next ones. What the last panel lacks is left as it was: it makes
+// only values that block drops.
 func pack(dst []float32, m Matrix, first, count, k, depth, panel int) {
 	for i := 0; i < count; i += panel {
 		rows := min(panel, count-i)
 		to := dst[i*depth:][:panel*depth]
 		from := m.Data[(first+i)*m.RowStep+k*m.ColStep:]
-		switch {
+		switch { // the usual sizes, written out
 		case m.RowStep == 1 && rows == tileCols:
 			for d := range depth {
 				*(*[tileCols]float32)(to[d*tileCols:]) = [tileCols]float32(from[d*m.ColStep:])
@@ -121,8 +122,6 @@ func pack(dst []float32, m Matrix, first, count, k, depth, panel int) {
 				*(*[tileRows]float32)(to[d*tileRows:]) = [tileRows]float32(from[d*m.ColStep:])
 			}
 			continue
-		case rows < panel:
-			clear(to)
 		}
 		r := 0
 		for ; m.ColStep == 1 && r+4 <= rows; r += 4 {
