@@ -222,7 +222,7 @@ func (r *recoveryRun) header() string {
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)
 	}
-	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; the model is %s\n", r.Servers, r.Workers, r.Shards, r.Consistency, r.Rounds, model)
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers, r.Shards, r.Consistency, r.Rounds, model)
 	return s.String()
 }
 
