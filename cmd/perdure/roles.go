@@ -210,7 +210,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:
-// "cut 0 2s", "slow 3 0s", "jitter 2 1s". Jitter is drawn of the seed.
+// "cut 0 2s", "slow 3 0s", "jitter 2 1s"; "end 0 0s" makes a worker end the job.
+// Jitter is drawn of the seed.
 func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint64) {
 	var kind, duration string
 	var factor float64
@@ -224,6 +225,8 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 	switch {
 	case kind == "cut":
 		faults.Cut(d)
+	case p != nil && kind == "end":
+		p.enough.Store(true)
 	case p != nil:
 		p.set(kind, factor, d, seed)
 	case kind == "slow":

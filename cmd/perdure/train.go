@@ -35,6 +35,7 @@ type settings struct {
 	Faults    []string        `json:"faults"`
 	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
 	EvalEvery perdure.Clock   `json:"eval_every"`
+	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
 	Until     goal            `json:"until"`
 	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
 	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
@@ -74,7 +75,7 @@ type jobFlags struct {
 type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R; at the latest after --clocks (default never)." placeholder:"GOAL"`
+	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R, or when it has trained for so long: time:T; at the latest after --clocks (default never)." placeholder:"GOAL"`
 	Rule       string   `help:"How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5 (default ${default})." default:"sgd" placeholder:"RULE"`
 	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
 	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
@@ -82,7 +83,7 @@ type trainCmd struct {
 	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√(clock+1)) or step (default ${default})." default:"const" placeholder:"NAME"`
 	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
-	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
+	EvalEvery  string   `help:"Clocks between two evaluations on the test set by worker 0, or a time, for example 2s, between two by this command, which take no worker's time; 0: only at the end (default ${default})." default:"10" placeholder:"N|TIME"`
 	ComputeMs  int      `help:"Let every worker's clock compute for at least so many milliseconds; what is left is slept, and takes no core (default ${default})." default:"0" placeholder:"N"`
 	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
 	Data       string   `help:"Folder or file of a data set, or synthetic:F; see perdure data (default the workload's own)." placeholder:"PATH"`
@@ -164,14 +165,15 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	if t.EvalEvery < 0 {
-		return settings{}, fmt.Errorf("%w: --eval-every %d; choose 0 or more clocks", perdure.ErrUsage, t.EvalEvery)
+	every, ms, err := parseEvalEvery(t.EvalEvery)
+	if err != nil {
+		return settings{}, err
 	}
-	if g.Metric != "" && t.EvalEvery == 0 {
+	if g.Metric != "" && g.Metric != overTime && every == 0 && ms == 0 {
 		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		Zones: zones, Scale: t.Scale, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
@@ -436,7 +438,9 @@ func (t *trainCmd) resumed() (settings, error) {
 		}
 	}
 	if t.given["eval-every"] {
-		s.EvalEvery = perdure.Clock(t.EvalEvery)
+		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {
+			return s, err
+		}
 	}
 	if t.given["until"] {
 		if s.Until, err = parseGoal(t.Until, s.Job.Workload); err != nil {
