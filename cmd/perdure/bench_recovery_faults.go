@@ -21,7 +21,8 @@ import (
 // Times are in milliseconds since the failure. What was not measured is null.
 type recoveryResult struct {
 	Recovery string `json:"recovery"`
-	Fault    string `json:"fault"` // "": faults were not measured
+	Trained  string `json:"train_workload"` // what the speed of training was measured with
+	Fault    string `json:"fault"`          // "": faults were not measured
 	Rounds   int    `json:"rounds"`
 	Servers  int    `json:"servers"`
 	Workers  int    `json:"workers"`

@@ -22,6 +22,8 @@ import (
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/mf"
 )
 
 // settings are everything that a run was asked to be: run.json. The same
@@ -89,6 +91,7 @@ type trainCmd struct {
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" help:"mf: part of a worker's ratings that a clock goes through (default the workload's)." placeholder:"X"`
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
+	FinalReLU  bool     `name:"final-relu" help:"cnn: a last ReLU on the scores, as the authors of the network have it."`
 	Scale      []string `help:"So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; may be given again, with later clocks (default none)." placeholder:"SCALE" sep:"none"`
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
@@ -147,8 +150,7 @@ func (t *trainCmd) settings() (settings, error) {
 	if t.Batch != nil {
 		batch = *t.Batch
 	}
-	factors, err := t.factors(info)
-	if err != nil {
+	if err := t.onlyOwn(); err != nil {
 		return settings{}, err
 	}
 	data, err := dataPath(cmp.Or(t.Data, info.Data))
@@ -175,7 +177,7 @@ func (t *trainCmd) settings() (settings, error) {
 		Zones: zones, Scale: t.Scale, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
-			Factors: factors,
+			Factors: t.factors(info), FinalReLU: t.FinalReLU,
 		},
 	}
 	err = s.check() // which completes them
@@ -200,17 +202,28 @@ func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
 	return r, nil
 }
 
-// factors turns the flags about a matrix factorisation into its settings.
-func (t *trainCmd) factors(info workload.Info) (workload.Factors, error) {
-	f := info.Factors
-	if f == (workload.Factors{}) {
-		for _, name := range []string{"rank", "l2", "clock-fraction", "whole-users"} {
-			if t.given[name] {
-				return f, fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, info.Name, name)
-			}
+// ownFlags are those that only one workload takes.
+var ownFlags = []struct{ flag, workload string }{
+	{"rank", mf.Name},
+	{"l2", mf.Name},
+	{"clock-fraction", mf.Name},
+	{"whole-users", mf.Name},
+	{"final-relu", cnn.Name},
+}
+
+// onlyOwn refuses flags that the workload does not take.
+func (t *trainCmd) onlyOwn() error {
+	for _, own := range ownFlags {
+		if t.given[own.flag] && t.Workload != own.workload {
+			return fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, t.Workload, own.flag)
 		}
-		return f, nil
 	}
+	return nil
+}
+
+// factors turns the flags about a matrix factorisation into its settings.
+func (t *trainCmd) factors(info workload.Info) workload.Factors {
+	f := info.Factors
 	if t.Rank != nil {
 		f.Rank = *t.Rank
 	}
@@ -221,7 +234,7 @@ func (t *trainCmd) factors(info workload.Info) (workload.Factors, error) {
 		f.ClockFraction = *t.Fraction
 	}
 	f.WholeUsers = t.WholeUsers
-	return f, nil
+	return f
 }
 
 // dataPath makes a path one that every process understands, whatever its folder.
