@@ -115,12 +115,6 @@ func (b *benchRecoveryCmd) Run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	run := &recoveryRun{benchRecoveryCmd: b, recoveryPlan: plan, dir: dir, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
-	if b.Snapshot {
-		if run.raw, err = startRawPeer(dir); err != nil {
-			return err
-		}
-		defer run.raw.close()
-	}
 	fmt.Print(run.header())
 	for _, step := range []struct {
 		name string
@@ -208,7 +202,6 @@ type recoveryRun struct {
 	dir      string
 	jobs     int
 	terminal bool
-	raw      *rawPeer                    // with --snapshot
 	train    map[perdure.Recovery]spread // of the speed under none
 	push     map[perdure.Recovery]spread
 	faulty   []recoveryResult

@@ -110,7 +110,9 @@ func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recover
 		}
 		err = errors.Join(err, j.close())
 	}()
-	j.raw = r.raw
+	if r.Snapshot {
+		j.rawDir = r.dir
+	}
 	rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
 	var rounds []outage
 	for i := range r.Rounds {
@@ -166,7 +168,7 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 		clock:   longest(clocks, struck, func(int) bool { return true }),
 		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
 	}
-	if j.raw != nil && o.catchUp.bytes > 0 {
+	if j.rawDir != "" && o.catchUp.bytes > 0 {
 		o.raw, err = j.copyRaw(ctx, o.catchUp.bytes)
 	}
 	return o, err
