@@ -69,6 +69,17 @@ type TableRows struct {
 	Spec  perdure.TableSpec
 	First int64 // dense: the image's rows are First, First+1 and so on; sparse: 0
 	Image table.Image
+	// Stream, where there is one, is what is written, and not Image.
+	Stream *Stream
+}
+
+// Stream gives a table's rows to who writes them, piece by piece.
+type Stream struct {
+	Rows int64
+	// Next returns the next bytes as a file has them: those of one column after the
+	// other, as in table.Image, and none of two together. They are good until it is
+	// called again. Its error ends the writing.
+	Next func() ([]byte, error)
 }
 
 // SegmentRef names a segment within its folder.

@@ -124,15 +124,35 @@ func padding(n int64) int64 { return -(n + trailerBytes) & 7 }
 // sectionSize returns the bytes of a section with a payload of n bytes.
 func sectionSize(n int64) int64 { return sectionBytes + n + padding(n) + trailerBytes }
 
-// section is one section to write: memory that holds numbers of word bytes.
+// section is one section to write: memory that holds numbers of word bytes, or what a
+// stream gives.
 type section struct {
 	kind, index uint32
+	bytes       int64
 	word        int
 	memory      [][]byte
+	stream      *Stream
 }
 
 func plain(kind, index uint32, b []byte) section {
-	return section{kind: kind, index: index, word: 1, memory: [][]byte{b}}
+	return section{kind: kind, index: index, bytes: int64(len(b)), word: 1, memory: [][]byte{b}}
+}
+
+// section returns the column's section of a table by its number.
+func (c column) section(t int, rows *TableRows) section {
+	s := section{kind: c.kind, index: c.index(t), bytes: rows.count() * c.rowBytes, word: c.word, stream: rows.Stream}
+	if s.stream == nil {
+		s.memory = c.of(rows.Image)
+	}
+	return s
+}
+
+// count returns how many rows there are.
+func (t *TableRows) count() int64 {
+	if t.Stream != nil {
+		return t.Stream.Rows
+	}
+	return int64(t.Image.Rows)
 }
 
 // WriteSegment writes the segment into a folder, durably and whole or not at
@@ -184,7 +204,7 @@ func (s *Segment) sections() ([]section, error) {
 	}
 	m := meta{Job: s.Job, Applied: s.Applied}
 	for _, t := range s.Tables {
-		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: int64(t.Image.Rows)})
+		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.count()})
 	}
 	if err := m.check(); err != nil {
 		return nil, err
@@ -199,12 +219,15 @@ func (s *Segment) sections() ([]section, error) {
 			out = append(out, plain(sectionState, uint32(slot), state))
 		}
 	}
-	for i, t := range s.Tables {
-		if err := checkImage(t.Spec, t.Image); err != nil {
-			return nil, err
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		if t.Stream == nil {
+			if err := checkImage(t.Spec, t.Image); err != nil {
+				return nil, err
+			}
 		}
 		for _, c := range columns(t.Spec) {
-			out = append(out, section{kind: c.kind, index: c.index(i), word: c.word, memory: c.of(t.Image)})
+			out = append(out, c.section(i, t))
 		}
 	}
 	return out, nil
@@ -213,7 +236,7 @@ func (s *Segment) sections() ([]section, error) {
 func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	fileBytes = headerBytes
 	for _, sec := range sections {
-		fileBytes += sectionSize(bytesOf(sec.memory))
+		fileBytes += sectionSize(sec.bytes)
 	}
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
@@ -253,7 +276,7 @@ func (w *sumWriter) named(b []byte) error {
 }
 
 func (w *sumWriter) section(s section) error {
-	n := bytesOf(s.memory)
+	n := s.bytes
 	var head [sectionBytes]byte
 	binary.LittleEndian.PutUint32(head[0:], s.kind)
 	binary.LittleEndian.PutUint32(head[4:], s.index)
@@ -262,10 +285,8 @@ func (w *sumWriter) section(s section) error {
 	if err := w.write(head[:]); err != nil {
 		return err
 	}
-	for _, piece := range s.memory {
-		if err := encode(piece, s.word, w.write); err != nil {
-			return err
-		}
+	if err := w.content(&s); err != nil {
+		return err
 	}
 	if err := w.write(make([]byte, padding(n))); err != nil {
 		return err
@@ -273,4 +294,29 @@ func (w *sumWriter) section(s section) error {
 	var sum [trailerBytes]byte
 	binary.LittleEndian.PutUint32(sum[:], w.sec)
 	return w.named(sum[:])
+}
+
+func (w *sumWriter) content(s *section) error {
+	if s.stream == nil {
+		for _, piece := range s.memory {
+			if err := encode(piece, s.word, w.write); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for left := s.bytes; left > 0; {
+		piece, err := s.stream.Next()
+		if err == nil && (len(piece) == 0 || int64(len(piece)) > left) {
+			err = fmt.Errorf("checkpoint: a piece of %d bytes of a section of which %d are left", len(piece), left)
+		}
+		if err == nil {
+			err = w.write(piece)
+		}
+		if err != nil {
+			return err
+		}
+		left -= int64(len(piece))
+	}
+	return nil
 }

@@ -155,7 +155,7 @@ func (s *Server) ended() {
 		sh.mu.Lock()
 		if sh.ready {
 			sh.applyAll() // what another goroutine was to do
-			s.cfg.Ended(sh.segment())
+			s.cfg.Ended(sh.whole())
 		}
 		sh.mu.Unlock()
 	}
