@@ -11,16 +11,21 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
-// SegmentVersion is the version of the segment format written here.
-const SegmentVersion = 2
+// SegmentVersion is the newest version of the segment format written here: of segments
+// that follow others. One with all rows is of version 2.
+const (
+	SegmentVersion = 3
+	wholeVersion   = 2
+)
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
 //
 //	 0      8     magic "PRDRSEGM"
-//	 8      4     version of this format (2)
+//	 8      4     version of this format (2; 3 if it follows another)
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -50,6 +55,9 @@ const SegmentVersion = 2
 // and then for each table of the meta in turn, one number after the other in the
 // order of the rows:
 //
+//	kind 7  index table  version 3: which rows there are: for each run of them, in order
+//	                     and without overlap, the position of its first and how many
+//	                     they are, uint64 each
 //	kind 4  index table  sparse tables: the rows' ids, uint64
 //	kind 5  index table  tables that evict: the clock of each row's last update,
 //	                     uint32
@@ -59,7 +67,7 @@ const SegmentVersion = 2
 //	                     each row as the row has values, or 1
 //
 // Which of them a table has follows from its spec in the meta, and how many bytes
-// each has from the number of rows. A reader refuses everything else: to skip
+// each has from the number of rows, or of those in the runs. A reader refuses everything else: to skip
 // what it does not know would be to lose state in silence.
 const (
 	segmentMagic   = "PRDRSEGM"
@@ -72,6 +80,7 @@ const (
 	sectionIDs     = 4
 	sectionTouched = 5
 	sectionPlane   = 6
+	sectionRuns    = 7
 	// planeBits is how many bits of a section's index number the plane.
 	planeBits = 8
 	maxTables = 1 << (32 - planeBits)
@@ -82,12 +91,13 @@ type meta struct {
 	Job     string          `json:"job"`
 	Applied []perdure.Clock `json:"applied"` // per slot
 	Tables  []metaTable     `json:"tables"`
+	Follows *FileRef        `json:"follows,omitempty"` // version 3
 }
 
 type metaTable struct {
 	Spec  perdure.TableSpec `json:"spec"`
 	First int64             `json:"first"` // dense: the first row; sparse: 0
-	Rows  int64             `json:"rows"`  // that are stored
+	Rows  int64             `json:"rows"`  // that the shard holds
 }
 
 // check reports what no reader would accept.
@@ -140,11 +150,43 @@ func plain(kind, index uint32, b []byte) section {
 
 // section returns the column's section of a table by its number.
 func (c column) section(t int, rows *TableRows) section {
-	s := section{kind: c.kind, index: c.index(t), bytes: rows.count() * c.rowBytes, word: c.word, stream: rows.Stream}
+	s := section{kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word, stream: rows.Stream}
 	if s.stream == nil {
 		s.memory = c.of(rows.Image)
 	}
 	return s
+}
+
+// runs returns the positions of the rows that are written.
+func (t *TableRows) runs() []table.Run {
+	if t.Stream != nil {
+		return t.Stream.Runs
+	}
+	return allRows(int64(t.Image.Rows))
+}
+
+// allRows is the run of so many rows.
+func allRows(n int64) []table.Run {
+	if n == 0 {
+		return nil
+	}
+	return []table.Run{{Rows: int(n)}}
+}
+
+func rowsIn(runs []table.Run) (n int64) {
+	for _, r := range runs {
+		n += int64(r.Rows)
+	}
+	return n
+}
+
+// encodeRuns returns the payload of a section of runs.
+func encodeRuns(runs []table.Run) (b []byte) {
+	for _, r := range runs {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.First))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Rows))
+	}
+	return b
 }
 
 // count returns how many rows there are.
@@ -202,7 +244,7 @@ func (s *Segment) sections() ([]section, error) {
 	if !utf8.ValidString(s.Job) { // JSON would change it
 		return nil, fmt.Errorf("job ID %q is not UTF-8", s.Job)
 	}
-	m := meta{Job: s.Job, Applied: s.Applied}
+	m := meta{Job: s.Job, Applied: s.Applied, Follows: s.Follows}
 	for _, t := range s.Tables {
 		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.count()})
 	}
@@ -226,6 +268,11 @@ func (s *Segment) sections() ([]section, error) {
 				return nil, err
 			}
 		}
+		if s.Follows != nil {
+			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.runs())))
+		} else if n := rowsIn(t.runs()); n != t.count() {
+			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
+		}
 		for _, c := range columns(t.Spec) {
 			out = append(out, c.section(i, t))
 		}
@@ -241,7 +288,10 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
 	copy(h, segmentMagic)
-	le.PutUint32(h[8:], SegmentVersion)
+	le.PutUint32(h[8:], wholeVersion)
+	if s.Follows != nil {
+		le.PutUint32(h[8:], SegmentVersion)
+	}
 	le.PutUint64(h[16:], uint64(s.Generation))
 	le.PutUint64(h[24:], uint64(s.Epoch))
 	le.PutUint64(h[32:], uint64(s.Cut))

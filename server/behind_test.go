@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,43 @@ func TestSavedBehind(t *testing.T) {
 		f.saved(0, 2, 4)
 		if st := f.shard(0); st.MinClock != 5 {
 			t.Errorf("after it: %+v", st)
+		}
+	})
+}
+
+// What has not changed is not written again, until that would cost more than to write all.
+func TestSavedBehindFollows(t *testing.T) {
+	inFleet(t, "asp", "checkpoint:1,async", 1, 1, func(f *fleet) {
+		f.chain(0)
+		large := dense()
+		large.Rows, large.Dim = 10_000, 8
+		f.table(large)
+		w := f.works(0, 0)
+		values, all := make([]float32, 8), make([]float32, 80_000)
+		for clock := range perdure.Clock(6) {
+			rows := wire.Block{Rows: wire.Rows{First: 100 * perdure.RowID(clock), Count: 1}, Values: values}
+			if clock == 3 {
+				rows = wire.Block{Rows: wire.Rows{Count: 10_000}, Values: all}
+			}
+			w.say(wire.KindUpdate, clock, wire.AppendBlock(nil, &rows))
+		}
+		f.pass(time.Second)
+		st := f.shard(0)
+		var follow []int
+		for i, g := range st.Segments {
+			follow = append(follow, len(g.Base))
+			if small := g.Bytes < 5_000; small != (len(g.Base) > 0) {
+				t.Errorf("the segment of cut %d has %d bytes, and follows %d", g.Cut, g.Bytes, len(g.Base))
+			}
+			if n := len(g.Base); n > 0 && g.Base[n-1].File != st.Segments[i-1].File {
+				t.Errorf("the segment of cut %d follows %v", g.Cut, g.Base)
+			}
+		}
+		if !slices.Equal(follow, []int{0, 1, 2, 0, 1, 2}) {
+			t.Errorf("segments follow so many others: %v", follow)
+		}
+		if last := st.Segments[5]; st.SaveBytes != last.Bytes {
+			t.Errorf("the last one, of %d bytes, is said to have %d", last.Bytes, st.SaveBytes)
 		}
 	})
 }

@@ -65,25 +65,49 @@ func (sh *shard) saveStanding() {
 	}
 	if sh.intake.AtCut() || sh.writing > 0 && sh.writing == sh.end {
 		sh.saving = true
-		seg := sh.whole()
-		sh.s.wg.Go(func() { sh.save(seg) })
+		cut, whole := sh.intake.MinClock(), (*checkpoint.Segment)(nil)
+		if !sh.job.Recovery.Background() {
+			whole = sh.whole()
+		}
+		sh.s.wg.Go(func() { sh.save(cut, whole) })
 	}
 }
 
-func (sh *shard) save(seg *checkpoint.Segment) {
-	var ref checkpoint.SegmentRef
+// save writes a cut while the shard stands at it: whole, or, if that is nil, what has
+// changed.
+func (sh *shard) save(cut perdure.Clock, whole *checkpoint.Segment) {
+	var seg perdure.Segment
 	err := sh.insist("cannot write a checkpoint segment; training waits", func() (err error) {
-		ref, err = checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, seg)
+		if whole == nil {
+			sh.mu.Lock()
+			w := sh.beginWriting(cut)
+			sh.mu.Unlock()
+			seg, err = w.write()
+			return err
+		}
+		began := time.Now()
+		ref, err := checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, whole)
+		if err == nil {
+			sh.mu.Lock()
+			sh.saveTime, sh.saveBytes = time.Since(began), ref.Bytes
+			sh.mu.Unlock()
+		}
+		seg = described(cut, ref)
 		return err
 	})
 	if sh.retired() || sh.s.ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, seg.Cut, err))
+		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, cut, err))
 		return
 	}
-	sh.saved(seg.Cut, ref)
+	sh.saved(seg)
+}
+
+// described says of a segment what others need to know.
+func described(cut perdure.Clock, ref checkpoint.SegmentRef) perdure.Segment {
+	return perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 }
 
 func (sh *shard) trouble(problem string) {
@@ -93,8 +117,8 @@ func (sh *shard) trouble(problem string) {
 	sh.s.notify()
 }
 
-// saved tells the shard, and its replicas, that a cut is saved.
-func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
+// saved tells the shard, and its replicas, that a cut is saved, as a segment.
+func (sh *shard) saved(seg perdure.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -102,8 +126,7 @@ func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
 	if sh.retired() {
 		return // its successor saves it, too
 	}
-	seg := perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
-	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, cut, encoded(seg))
+	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, seg.Cut, encoded(seg))
 	sh.carryOut()
 }
 

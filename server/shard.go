@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/chain"
+	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
@@ -44,28 +45,31 @@ type shard struct {
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
 	tailReads bool            // who reads does so at the tail: see perdure.JobSpec.TailReads
 
-	intake   *consistency.Intake // nil: there are no rows yet
-	parts    []*table.Part       // by table
-	states   [][]byte            // by slot: what its program saved last, as of the applied vector
-	seq      uint64              // updates that the rows contain
-	waiting  []waitingGet
-	acks     []*conn               // by slot: where its acknowledgements go
-	dirty    []bool                // by slot: its counts have changed since they were acknowledged
-	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
-	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
-	spoke    []perdure.Incarnation // by slot: as of the last view
-	out      pushes
-	pumped   bool         // what may be applied was, since it is ready
-	taken    perdure.Slot // whose update was taken last
-	due      bool         // a goroutine is on its way that will pump
-	large    bool         // a large update was applied since the last acknowledgements
-	segments []perdure.Segment
-	cut      perdure.Clock // the newest cut that the shard has gone on after
-	writing  perdure.Clock // a cut that it has gone on after, and that is not known to be saved; 0: none
-	behind   bool          // it is being written here, or its word is on its way
-	synced   perdure.Clock // periods after which the others were brought up to date
-	end      perdure.Clock // the job's, as of the log
-	problem  string
+	intake    *consistency.Intake // nil: there are no rows yet
+	parts     []*table.Part       // by table
+	states    [][]byte            // by slot: what its program saved last, as of the applied vector
+	seq       uint64              // updates that the rows contain
+	waiting   []waitingGet
+	acks      []*conn               // by slot: where its acknowledgements go
+	dirty     []bool                // by slot: its counts have changed since they were acknowledged
+	staged    []bool                // by slot: likewise what is staged, and its worker waits for that
+	prompt    []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
+	spoke     []perdure.Incarnation // by slot: as of the last view
+	out       pushes
+	pumped    bool         // what may be applied was, since it is ready
+	taken     perdure.Slot // whose update was taken last
+	due       bool         // a goroutine is on its way that will pump
+	large     bool         // a large update was applied since the last acknowledgements
+	segments  []perdure.Segment
+	kept      []checkpoint.FileRef // the segments that the next one can follow; none: it has all rows
+	saveTime  time.Duration        // that the last one took to be written
+	saveBytes int64                // of it
+	cut       perdure.Clock        // the newest cut that the shard has gone on after
+	writing   perdure.Clock        // a cut that it has gone on after, and that is not known to be saved; 0: none
+	behind    bool                 // it is being written here, or its word is on its way
+	synced    perdure.Clock        // periods after which the others were brought up to date
+	end       perdure.Clock        // the job's, as of the log
+	problem   string
 }
 
 // content is what a shard is restored to.
@@ -470,7 +474,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
 		Joined:   sh.log != nil && sh.log.Joined(),
-		Segments: slices.Clone(sh.segments), Problem: sh.problem,
+		Segments: slices.Clone(sh.segments), Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
 	}
 	if !sh.ready {
 		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {

@@ -41,7 +41,7 @@ func TestBehind(t *testing.T) { runSeeds(t, drawBehind) }
 func drawBehind(seed uint64) (scenario, *rand.Rand) {
 	s, rng := []drawing{draw, drawSaved}[seed%2](seed)
 	more := rand.New(rand.NewPCG(seed, 9))
-	s.job.Recovery.Async, s.fills = true, s.fills+more.IntN(2)
+	s.job.Recovery.Async, s.fills, s.follow = true, s.fills+more.IntN(2), seed%4 < 2
 	if more.IntN(3) > 0 {
 		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
 	}
