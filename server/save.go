@@ -1,7 +1,9 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -11,8 +13,8 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// What cannot be written (a full disk), or read, is tried again so many times before the
-// server gives up.
+// What cannot be written, or read, is tried again so many times before the server gives
+// up; on a full disk until there is room.
 const (
 	saveTries = 10
 	savePause = time.Second
@@ -21,7 +23,7 @@ const (
 // insist does something with a disk until it succeeds or the shard, or the server, is
 // not needed any more. It says so while it fails.
 func (sh *shard) insist(failing string, f func() error) (err error) {
-	for try := 1; try <= saveTries && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
+	for try := 1; (try <= saveTries || errors.Is(err, syscall.ENOSPC)) && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
 		if err = f(); err == nil {
 			return nil
 		}
