@@ -45,31 +45,33 @@ type shard struct {
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
 	tailReads bool            // who reads does so at the tail: see perdure.JobSpec.TailReads
 
-	intake    *consistency.Intake // nil: there are no rows yet
-	parts     []*table.Part       // by table
-	states    [][]byte            // by slot: what its program saved last, as of the applied vector
-	seq       uint64              // updates that the rows contain
-	waiting   []waitingGet
-	acks      []*conn               // by slot: where its acknowledgements go
-	dirty     []bool                // by slot: its counts have changed since they were acknowledged
-	staged    []bool                // by slot: likewise what is staged, and its worker waits for that
-	prompt    []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
-	spoke     []perdure.Incarnation // by slot: as of the last view
-	out       pushes
-	pumped    bool         // what may be applied was, since it is ready
-	taken     perdure.Slot // whose update was taken last
-	due       bool         // a goroutine is on its way that will pump
-	large     bool         // a large update was applied since the last acknowledgements
-	segments  []perdure.Segment
+	intake   *consistency.Intake // nil: there are no rows yet
+	parts    []*table.Part       // by table
+	states   [][]byte            // by slot: what its program saved last, as of the applied vector
+	seq      uint64              // updates that the rows contain
+	waiting  []waitingGet
+	acks     []*conn               // by slot: where its acknowledgements go
+	dirty    []bool                // by slot: its counts have changed since they were acknowledged
+	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
+	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
+	spoke    []perdure.Incarnation // by slot: the newest process of which the view told, or that opened the shard
+	opened   []perdure.Incarnation // by slot: the newest process that opened it to read
+	out      pushes
+	pumped   bool         // what may be applied was, since it is ready
+	taken    perdure.Slot // whose update was taken last
+	due      bool         // a goroutine is on its way that will pump
+	large    bool         // a large update was applied since the last acknowledgements
+	segments []perdure.Segment
+	cut      perdure.Clock // the newest cut that the shard has gone on after
+	synced   perdure.Clock // periods after which the others were brought up to date
+	end      perdure.Clock // the job's, as of the log
+	problem  string
+
+	writing   perdure.Clock        // the cut that it has gone on after and that is not known to be saved; 0: none
+	behind    bool                 // it is being written here, or its word is on its way
 	kept      []checkpoint.FileRef // the segments that the next one can follow; none: it has all rows
 	saveTime  time.Duration        // that the last one took to be written
 	saveBytes int64                // of it
-	cut       perdure.Clock        // the newest cut that the shard has gone on after
-	writing   perdure.Clock        // a cut that it has gone on after, and that is not known to be saved; 0: none
-	behind    bool                 // it is being written here, or its word is on its way
-	synced    perdure.Clock        // periods after which the others were brought up to date
-	end       perdure.Clock        // the job's, as of the log
-	problem   string
 }
 
 // content is what a shard is restored to.
@@ -96,7 +98,7 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	slots := s.job.Slots
 	sh := &shard{
 		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
-		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
+		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots), opened: make([]perdure.Incarnation, slots),
 	}
 	sh.slots.Store(int32(slots))
 	sh.out = sh.newPushes()
@@ -423,7 +425,7 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	switch {
 	case c.slot >= 0 && !writes:
 		sh.acks[c.slot] = c
-		sh.openedBy(c.slot)
+		sh.openedBy(c)
 	case sh.serves(c): // it reads from another replica now
 		sh.acks[c.slot] = nil
 		sh.stopPushing(c.slot)
