@@ -49,6 +49,7 @@ type scenario struct {
 	plan     []sim.Planned // of who takes part from which clock on
 	scales   int           // changes of it that are asked for while the job runs
 	lossless bool          // though rows may be lost, these must not be
+	follow   bool          // checkpoints have only what has changed
 	parts    int           // pairs of a server and another that hear nothing of one another for longer than the patience
 }
 
@@ -192,7 +193,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Follow: s.follow}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
