@@ -45,6 +45,7 @@ type Config struct {
 	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
+	OutAfter    time.Duration    // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
 
 	// For negative controls in tests only.
@@ -104,6 +105,7 @@ type Client struct {
 	saved       []byte          // what has left of it: LoadState need not ask
 	stateDirty  bool            // the next update carries it
 	keptBytes   int64
+	outages     outages
 	spareLeft   int           // bytes that may still be kept of updates that are safe
 	held        bool          // they wait to be sent: vap
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
@@ -136,6 +138,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCacheBytes
 	}
+	if cfg.OutAfter == 0 {
+		cfg.OutAfter = defaultOutAfter
+	}
 	if cfg.Connections == 0 {
 		cfg.Connections = 1
 	}
@@ -164,6 +169,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
+	}
+	if c.continues() {
+		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
 		c.clock = max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot))
@@ -391,7 +399,7 @@ func (c *Client) rollBack() {
 		begin = c.view.Begin(c.slot)
 	}
 	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied = nil, false, 0
+		sh.building, sh.met, sh.headApplied, sh.keptBytes = nil, false, 0, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
 	c.keptBytes = 0
