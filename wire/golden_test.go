@@ -57,6 +57,14 @@ type blocks struct {
 	State  []byte
 }
 
+func parseBasis(f *Frame) any {
+	b := ReadBlocks(f.Payload)
+	if b.Next() || b.Err() != nil {
+		return b.Err()
+	}
+	return b.Basis
+}
+
 func parseBlocks(f *Frame) any {
 	var u blocks
 	state, err := readAll(f.Payload, func(b *Block) error {
@@ -212,6 +220,7 @@ func dataSamples() []sample {
 		data("get-list", KindGet, FlagSubscribe, AppendRows(nil, &list), list, parseRows),
 		data("rows", KindRows, 0, answer, Answer{state, values}, parseAnswer),
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
+		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200), perdure.Clock(1200), parseBasis),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
 		data("tick", KindTick, 0, nil, "", raw),
 		data("ack", KindAck, 0, AppendCounts(nil, counts), counts, parseCounts),

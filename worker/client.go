@@ -109,6 +109,8 @@ type Client struct {
 	spareLeft   int           // bytes that may still be kept of updates that are safe
 	held        bool          // they wait to be sent: vap
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
+	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
+	based       bool          // it is of this clock
 	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
 }
@@ -147,7 +149,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, basis: wire.NoBasis, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {
@@ -410,6 +412,7 @@ func (c *Client) rollBack() {
 	clear(c.queue)
 	c.queue = c.queue[:0]
 	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
+	c.basis, c.based = wire.NoBasis, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {

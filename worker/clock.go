@@ -163,11 +163,15 @@ func (c *Client) buildUpdates() error {
 		if c.stateDirty && sh.id == c.home() {
 			b.state(c.state)
 		}
+		if c.basis >= 0 && c.job.Scales(c.view.Tables) {
+			b.basis(c.basis)
+		}
 		b.flush()
 		if err := b.check(); err != nil {
 			return err
 		}
 	}
+	c.based = false
 	for _, sh := range c.shards {
 		b := c.builder(sh)
 		if u := b.u; u.sent == len(u.parts) {

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -289,4 +290,66 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 		}
 	})
 	return stale
+}
+
+// Each update says the least MinClock of what the program read before, of whatever
+// shard; where it read nothing in the clock, as before; and nothing if it never did.
+func TestSaysWhatItRead(t *testing.T) {
+	for _, how := range []perdure.StaleScale{perdure.ScaleInverse, perdure.ScaleNone} {
+		job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}, StaleScale: how}
+		goesOn(t, "asp", 1, job, func(c *chained) {
+			c.job.StaleScale = how
+			w := c.dial(0)
+			table := c.table(w)
+			settle := func() {
+				if err := w.Settle(c.ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.step(w, table, 1) // nothing read
+			settle()
+			c.all(table)
+			c.step(w, table, 1) // of MinClock 1
+			settle()
+			c.step(w, table, 1) // as before
+			settle()
+			c.all(table)
+			c.net.Cut("worker:0", "server:0", false)
+			c.step(w, table, 1)
+			for range 2 { // shard 0 stays at 3
+				c.all(table)
+				c.step(w, table, 1)
+			}
+			<-time.After(time.Second)
+			c.net.Heal("worker:0", "server:0")
+			settle()
+			c.all(table)
+			c.step(w, table, 1) // of MinClock 6
+			settle()
+			want := []perdure.Clock{wire.NoBasis, 1, 1, 3, 3, 3, 6}
+			if how == perdure.ScaleNone {
+				want = slices.Repeat([]perdure.Clock{wire.NoBasis}, len(want))
+			}
+			for shard := range 2 {
+				if got := c.bases(shard); !slices.Equal(got, want) {
+					t.Errorf("%s: the updates to shard %d say %v, want %v", how, shard, got, want)
+				}
+			}
+		})
+	}
+}
+
+// bases returns what a slot's updates to a shard say that they were computed from.
+func (c *chained) bases(shard int) (all []perdure.Clock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.servers[1].replicas[shard].log {
+		if f.Kind == wire.KindUpdate && f.Parts > 0 {
+			b := wire.ReadBlocks(append(slices.Clone(f.Payload), f.Body...))
+			for b.Next() {
+			}
+			all = append(all, b.Basis)
+		}
+	}
+	return all
 }

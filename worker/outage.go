@@ -177,6 +177,14 @@ func (c *Client) keep(sh *shardLink, n int64) {
 	sh.keptBytes += n
 }
 
+// reads notes that rows of a MinClock are read, from which the present clock's update
+// is computed.
+func (c *Client) reads(minClock perdure.Clock) {
+	if !c.based || minClock < c.basis {
+		c.basis, c.based = minClock, true
+	}
+}
+
 // mayKeep reports whether more updates may be kept: fewer bytes than the window wait
 // to be acknowledged by shards that are there, and fewer than the job allows are
 // queued for those that are out. It needs c.mu.
