@@ -9,14 +9,17 @@ const (
 	oldScale   = 0.1
 )
 
-// Age returns how many clocks all slots have done between the read that an update was
-// computed from, of rows of MinClock basis, and its application, before which MinClock
-// is now. An update that names no read (a negative basis) has none.
-func Age(now, basis perdure.Clock) perdure.Clock {
+// Age returns how old an update is when it is applied: how many clocks all slots have
+// done since the read that it was computed from, of rows of MinClock basis, MinClock
+// being now before it is applied; or lag, how many of its own slot's clocks before it did
+// not show in those rows, if these are more. (Of several slots' queues one is applied
+// first, while MinClock waits for the others'.) An update that names no read (a negative
+// basis) has no age.
+func Age(now, basis, lag perdure.Clock) perdure.Clock {
 	if basis < 0 {
 		return 0
 	}
-	return max(0, now-basis)
+	return max(lag, now-basis)
 }
 
 // Scale returns what an update of the given age is multiplied with, of a job in which

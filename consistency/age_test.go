@@ -7,11 +7,20 @@ import (
 )
 
 func TestAge(t *testing.T) {
-	for _, c := range []struct{ now, basis, want perdure.Clock }{
-		{7, 7, 0}, {7, 3, 4}, {7, 0, 7}, {3, 7, 0}, {7, -1, 0}, {0, 0, 0},
+	for _, c := range []struct{ now, basis, lag, want perdure.Clock }{
+		{7, 7, 0, 0},
+		{7, 3, 0, 4},
+		{7, 0, 0, 7},
+		{3, 7, 0, 0},
+		{7, -1, 0, 0},
+		{0, 0, 0, 0},
+		{7, 3, 2, 4},
+		{7, 3, 5, 5},
+		{3, 7, 5, 5},
+		{7, -1, 5, 0},
 	} {
-		if got := Age(c.now, c.basis); got != c.want {
-			t.Errorf("at MinClock %d an update from rows of %d is %d clocks old, want %d", c.now, c.basis, got, c.want)
+		if got := Age(c.now, c.basis, c.lag); got != c.want {
+			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis, c.lag, got, c.want)
 		}
 	}
 }

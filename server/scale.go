@@ -20,7 +20,7 @@ func (sh *shard) scale(u *consistency.Update, minClock perdure.Clock) {
 		b := wire.ReadBlocks(u.Parts[n-1])
 		for b.Next() {
 		}
-		sh.scaled.by = consistency.Scale(sh.job.StaleScale, consistency.Age(minClock, b.Basis), sh.intake.Slots(u.Clock))
+		sh.scaled.by = consistency.Scale(sh.job.StaleScale, consistency.Age(minClock, b.Basis, b.Lag), sh.intake.Slots(u.Clock))
 	}
 }
 

@@ -47,10 +47,11 @@ func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 		slot := rng.IntN(2)
 		clock, now := applied[slot], slices.Min(applied)
 		applied[slot]++
+		lag := perdure.Clock(rng.IntN(3) * rng.IntN(30))
 		basis, by := perdure.Clock(rng.IntN(int(now)+2)), float32(1) // it may be newer than what this shard has
 		var age perdure.Clock
 		if said := rng.IntN(4) > 0; said {
-			age = max(0, now-basis)
+			age = max(lag, now-basis)
 		} else {
 			basis = wire.NoBasis
 		}
@@ -62,7 +63,7 @@ func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 		}
 		scaledDown = scaledDown || by < 1
 		want += by * float32(clock+1)
-		f.inParts(ws[slot], rng.IntN(3), clock, basis, float32(clock+1))
+		f.inParts(ws[slot], rng.IntN(3), clock, basis, lag, float32(clock+1))
 	}
 	if !scaledDown && how != perdure.ScaleNone {
 		f.Error("no update was old")
@@ -72,13 +73,13 @@ func (f *fleet) ages(how perdure.StaleScale) (want float32) {
 
 // inParts sends an update that adds v to row 0: in one part, in two, or in two of
 // which the second has the row again.
-func (f *fleet) inParts(w *speaker, how int, clock, basis perdure.Clock, v float32) {
+func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v float32) {
 	last := []byte{}
 	if how != 1 {
 		last = add(v)
 	}
 	if basis != wire.NoBasis {
-		last = wire.AppendBasisBlock(last, basis)
+		last = wire.AppendBasisBlock(last, basis, lag)
 	}
 	if how == 0 {
 		w.say(wire.KindUpdate, clock, last)
@@ -98,7 +99,7 @@ func (f *fleet) inParts(w *speaker, how int, clock, basis perdure.Clock, v float
 
 // An update that says nonsense about what it was computed from is refused.
 func TestBadBasis(t *testing.T) {
-	for _, bad := range []wire.Rows{{First: 1 << 63}, {Count: 1}, {IDs: []perdure.RowID{}}} {
+	for _, bad := range []wire.Rows{{First: 1 << 63}, {IDs: []perdure.RowID{}}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			inFleet(t, "asp", "none", 1, 1, func(f *fleet) {
 				f.chain(0)

@@ -14,7 +14,7 @@ import (
 //
 //	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis)
 //	 4      4     mode: 0 run, 1 list
-//	 8      8     count n of rows (of bytes, for the saved state)
+//	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
 //	16      8     run: the first row (basis: the clock); list: 0
 //	24      8·n   list only: the row ids
 type Rows struct {
@@ -141,10 +141,11 @@ func AppendStateBlock(dst, state []byte) []byte {
 	return pad8(dst)
 }
 
-// AppendBasisBlock appends the least MinClock, ≥ 0, of the rows that an update was
-// computed from. It is in the last part of the update, if in any.
-func AppendBasisBlock(dst []byte, basis perdure.Clock) []byte {
-	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis)})
+// AppendBasisBlock appends what an update was computed from: the least MinClock, ≥ 0,
+// of the rows, and how many of the slot's own clocks before it did not show in them. It
+// is in the last part of the update, if in any.
+func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
+	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis), Count: int(lag)})
 }
 
 // pad8 keeps what follows aligned to 8 bytes from the payload's start.
@@ -167,6 +168,7 @@ type Blocks struct {
 	Block               // the present one
 	State []byte        // what the slot wants saved; nil: nothing so far
 	Basis perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
+	Lag   perdure.Clock // how many of the slot's own clocks did not show in the rows
 	rest  []byte
 	size  int
 	err   error
@@ -190,8 +192,9 @@ func (b *Blocks) Next() bool {
 		}
 		switch {
 		case b.Table == basisTable:
-			if b.Basis, b.rest = perdure.Clock(b.First), src; b.Count != 0 || b.IDs != nil || b.Basis < 0 {
-				b.err = fmt.Errorf("%w: an update computed from rows of MinClock %d, with %d rows", ErrPayload, b.Basis, b.Count)
+			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
+			if b.IDs != nil || b.Basis < 0 {
+				b.err = fmt.Errorf("%w: an update computed from rows of MinClock %d", ErrPayload, b.Basis)
 			}
 			continue
 		case b.Table != stateTable:

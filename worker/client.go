@@ -36,6 +36,7 @@ type Config struct {
 	Coordinator string       // its address
 	Slot        perdure.Slot // the slot to take; -1: any that is free
 	Grow        bool         // where none is free, the job is to have one slot more
+	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
 	Observer    bool         // takes no slot: reads only, at the clock set by At
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
@@ -110,7 +111,8 @@ type Client struct {
 	held        bool          // they wait to be sent: vap
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
 	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
-	based       bool          // it is of this clock
+	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
+	based       bool          // they are of this clock
 	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
 }
@@ -321,7 +323,7 @@ func (c *Client) hello() wire.Hello {
 	defer c.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
-		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow,
+		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow, AtCuts: c.cfg.SavesAtCuts,
 	}
 	if c.cfg.Observer {
 		h.Role = wire.RoleObserver

@@ -164,14 +164,14 @@ func (c *Client) buildUpdates() error {
 			b.state(c.state)
 		}
 		if c.basis >= 0 && c.job.Scales(c.view.Tables) {
-			b.basis(c.basis)
+			b.basis(c.basis, c.clock-c.shown)
 		}
 		b.flush()
 		if err := b.check(); err != nil {
 			return err
 		}
 	}
-	c.based = false
+	c.based = false // a clock without reads is computed from what was read before
 	for _, sh := range c.shards {
 		b := c.builder(sh)
 		if u := b.u; u.sent == len(u.parts) {
@@ -314,6 +314,17 @@ func (c *Client) SaveState(state []byte) error {
 	}
 	c.state, c.stateDirty = append([]byte{}, state...), true
 	return nil
+}
+
+// SaveDue reports whether a checkpoint will be of the end of the present clock. A
+// program to which it costs much to save its state may call SaveState in such clocks
+// only, before Clock, if its Config says SavesAtCuts. Then the death of its process
+// takes the whole job back to the last checkpoint, of which LoadState gives the state;
+// and a job that keeps no checkpoints refuses it.
+func (c *Client) SaveDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.job.Recovery.NextCut(c.clock) == c.clock+1
 }
 
 // LoadState returns what the slot's program had saved before the present clock,

@@ -326,9 +326,10 @@ func TestSaysWhatItRead(t *testing.T) {
 			c.all(table)
 			c.step(w, table, 1) // of MinClock 6
 			settle()
-			want := []perdure.Clock{wire.NoBasis, 1, 1, 3, 3, 3, 6}
+			none := basis{wire.NoBasis, 0}
+			want := []basis{none, {1, 0}, {1, 1}, {3, 0}, {3, 0}, {3, 1}, {6, 0}}
 			if how == perdure.ScaleNone {
-				want = slices.Repeat([]perdure.Clock{wire.NoBasis}, len(want))
+				want = slices.Repeat([]basis{none}, len(want))
 			}
 			for shard := range 2 {
 				if got := c.bases(shard); !slices.Equal(got, want) {
@@ -339,8 +340,11 @@ func TestSaysWhatItRead(t *testing.T) {
 	}
 }
 
+// basis is MinClock of what was read, and how many own clocks did not show in it.
+type basis struct{ minClock, lag perdure.Clock }
+
 // bases returns what a slot's updates to a shard say that they were computed from.
-func (c *chained) bases(shard int) (all []perdure.Clock) {
+func (c *chained) bases(shard int) (all []basis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.servers[1].replicas[shard].log {
@@ -348,7 +352,7 @@ func (c *chained) bases(shard int) (all []perdure.Clock) {
 			b := wire.ReadBlocks(append(slices.Clone(f.Payload), f.Body...))
 			for b.Next() {
 			}
-			all = append(all, b.Basis)
+			all = append(all, basis{b.Basis, b.Lag})
 		}
 	}
 	return all

@@ -29,9 +29,10 @@ type outages struct {
 // outage is one shard's part of it.
 type outage struct {
 	out    bool
-	quiet  time.Time // since when the shard owes an answer; zero: it owes none
-	stuck  bool      // some who wait for the shard have not been told that it is out
-	hidden bool      // own updates do not show in its cached rows
+	quiet  time.Time     // since when the shard owes an answer; zero: it owes none
+	stuck  bool          // some who wait for the shard have not been told that it is out
+	hidden bool          // own updates do not show in its cached rows
+	since  perdure.Clock // likewise: those of this clock and later ones
 }
 
 // continues reports whether this client goes on while a shard is out.
@@ -166,7 +167,9 @@ func (t *Table) serves(p *part, at int, clock perdure.Clock) (ok, stale bool) {
 // they do not.
 func (c *Client) shows(sh *shardLink) bool {
 	if sh.out && c.job.OutageRows != perdure.RowsApply {
-		sh.hidden = true
+		if !sh.hidden {
+			sh.hidden, sh.since = true, c.clock
+		}
 	}
 	return !sh.hidden
 }
@@ -177,12 +180,16 @@ func (c *Client) keep(sh *shardLink, n int64) {
 	sh.keptBytes += n
 }
 
-// reads notes that rows of a MinClock are read, from which the present clock's update
-// is computed.
-func (c *Client) reads(minClock perdure.Clock) {
-	if !c.based || minClock < c.basis {
-		c.basis, c.based = minClock, true
+// reads notes what is read, and the present clock's update computed from.
+func (c *Client) reads(s *sight) {
+	shown := c.clock
+	if sh := c.shards[s.shard]; s.stale && sh.hidden {
+		shown = sh.since
 	}
+	if !c.based {
+		c.basis, c.shown, c.based = s.r.minClock, shown, true
+	}
+	c.basis, c.shown = min(c.basis, s.r.minClock), min(c.shown, shown)
 }
 
 // mayKeep reports whether more updates may be kept: fewer bytes than the window wait

@@ -178,9 +178,9 @@ func (b *partBuilder) state(state []byte) {
 	b.u.arena = wire.AppendStateBlock(b.u.arena, state)
 }
 
-func (b *partBuilder) basis(basis perdure.Clock) {
+func (b *partBuilder) basis(basis, lag perdure.Clock) {
 	b.fit(wire.HeaderBytes)
-	b.u.arena = wire.AppendBasisBlock(b.u.arena, basis)
+	b.u.arena = wire.AppendBasisBlock(b.u.arena, basis, lag)
 }
 
 // fit ends the payload if n more bytes would be too many.
