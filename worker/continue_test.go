@@ -130,11 +130,17 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 	})
 }
 
-// Whoever has queued as much as it may waits, and goes on when the shard is back.
+// Whoever has queued as much as it may, as the job says or its own Config, waits, and
+// goes on when the shard is back.
 func TestQueueIsBounded(t *testing.T) {
-	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: 20_000}
+	queueIsBounded(t, 20_000, 0)
+	queueIsBounded(t, 1<<30, 20_000)
+}
+
+func queueIsBounded(t *testing.T, ofJob, own int64) {
+	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: ofJob}
 	goesOn(t, "asp", 1, job, func(c *chained) {
-		w := c.dial(0)
+		w := c.dial(0, func(cfg *worker.Config) { cfg.OutageBytes = own })
 		table := c.table(w)
 		c.all(table)
 		c.net.Cut("worker:0", "server:0", false)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -193,7 +194,7 @@ func (c *Client) reads(s *sight) {
 }
 
 // mayKeep reports whether more updates may be kept: fewer bytes than the window wait
-// to be acknowledged by shards that are there, and fewer than the job allows are
+// to be acknowledged by shards that are there, and fewer than are allowed are
 // queued for those that are out. It needs c.mu.
 func (c *Client) mayKeep() bool {
 	queued := c.queuedBytes()
@@ -203,7 +204,7 @@ func (c *Client) mayKeep() bool {
 			window -= sh.keptBytes
 		}
 	}
-	return (window == 0 || window < c.cfg.WindowBytes) && (queued == 0 || queued < c.job.QueuedBytes())
+	return (window == 0 || window < c.cfg.WindowBytes) && (queued == 0 || queued < cmp.Or(c.cfg.OutageBytes, c.job.QueuedBytes()))
 }
 
 // queuedBytes returns what the updates take that are kept for shards that are out.
