@@ -27,6 +27,15 @@ type JobSpec struct {
 	// what it held.
 	NoReplace bool `json:"no_replace,omitempty"`
 
+	// OnOutage is what workers do while a shard is out, OutageRows what they read then
+	// ("": frozen), and OutageBytes how much of updates each queues (0: 1 GiB).
+	OnOutage    OnOutage   `json:"on_outage,omitzero"`
+	OutageRows  OutageRows `json:"outage_rows,omitempty"`
+	OutageBytes int64      `json:"outage_bytes,omitempty"`
+	// StaleScale says how servers weaken updates that were computed from old rows ("":
+	// not at all).
+	StaleScale StaleScale `json:"stale_scale,omitempty"`
+
 	// SuspendMs is after how many milliseconds a slot that no process speaks for is
 	// suspended: the others go on without it; 0: never.
 	SuspendMs int64 `json:"suspend_ms,omitempty"`
@@ -63,6 +72,9 @@ func (j JobSpec) Validate() error {
 		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for every worker", ErrUsage, j.SuspendMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
+		return err
+	}
+	if err := j.validateOutage(); err != nil {
 		return err
 	}
 	if n := j.Recovery.Copies(); n > j.Servers {

@@ -112,6 +112,13 @@ type WorkerCounters struct {
 	// BeyondBound counts the updates that alone exceeded vap's bound: they went
 	// alone.
 	BeyondBound int64 `json:"beyond_bound,omitempty"`
+	// Where the job goes on while a shard is out: clocks that were ended meanwhile, rows
+	// that were read beyond their bound, the most bytes of updates that were queued, and
+	// the time in calls of the client that waited meanwhile, in nanoseconds.
+	OutageClocks int64 `json:"outage_clocks,omitempty"`
+	StaleRows    int64 `json:"stale_rows,omitempty"`
+	QueuedBytes  int64 `json:"queued_bytes,omitempty"`
+	OutageNs     int64 `json:"outage_ns,omitempty"`
 	// Where the worker's time went since its program's first read, in nanoseconds.
 	// They do not overlap: waiting until MinClock (or, under vap, what others can
 	// see) allows it to go on, with the way of the push that tells; all else in calls

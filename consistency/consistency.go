@@ -60,6 +60,20 @@ func MayReuse(m perdure.Consistency, row Cached, c perdure.Clock) bool {
 	return MayRead(m, row.MinClock, c)
 }
 
+// MayRelax reports whether a cached row may answer a Get at clock c while the row's
+// shard is out, though MayReuse says no: if it is beyond the model's bound by at most
+// so many clocks. Models without a bound in clocks count from the clock at which the
+// row was read, or pushed. Under bsp nothing is relaxed.
+func MayRelax(m perdure.Consistency, row Cached, c, by perdure.Clock) bool {
+	switch {
+	case m.TwoStep():
+		return false
+	case m.Bounded():
+		return row.MinClock >= Needed(m, c)-by
+	}
+	return row.FetchedAt >= c-by
+}
+
 // A reader gives its subscription to a row up when it has not read the row for
 // mostUnread clocks; for leastUnread are enough if the row was pushed vainPushes
 // times since. So what is pushed follows what is worked on, and a row that only its

@@ -107,8 +107,12 @@ func (c *Coordinator) join(m *member) bool {
 		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
 		return false
 	}
+	if job := &facts.Job; m.hello.AtCuts && !job.Recovery.Saves() {
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in each clock", job.Recovery)})
+		return false
+	}
 	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
-		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
+		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow, AtCuts: m.hello.AtCuts,
 	})
 	m.index = index
 	switch verdict {

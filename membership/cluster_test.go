@@ -25,6 +25,7 @@ type cluster struct {
 	losing   bool      // the coordinator dies before it saves the next facts
 
 	founded uint64       // the revision that placed the shards, or with which the generation began
+	atCuts  bool         // workers save their state for cuts only
 	zones   int          // servers are in zone index mod zones
 	careful bool         // no more dies at once than the job stands
 	excused map[int]bool // shards that were dropped by order
@@ -263,6 +264,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 
 func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
 	n := Newcomer{Process: p.name, Addr: "at-" + p.name, PID: p.pid}
+	n.AtCuts = k == Worker && c.atCuts
 	if k == Server && c.zones > 1 {
 		n.Zone = string(rune('a' + index%c.zones))
 	}

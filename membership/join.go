@@ -21,6 +21,7 @@ type Newcomer struct {
 	Addr    string
 	Zone    string
 	PID     int
+	AtCuts  bool // a worker that saves what it must keep for cuts only
 	Grow    bool // a worker for which the job is to have one slot more, where none is free
 }
 
@@ -63,6 +64,9 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Any = anyPlace && k == Server
 	}
 	left := p.Left && p.Draining // the others come back when they come back
+	if p.AtCuts != n.AtCuts {
+		p.AtCuts, c.dirty = n.AtCuts, true
+	}
 	if p.Addr != n.Addr || p.PID != n.PID || p.Zone != n.Zone || p.Left != left {
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true

@@ -58,6 +58,7 @@ type Place struct {
 	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
 	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
 	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
+	AtCuts      bool                `json:"at_cuts,omitempty"`   // a slot whose process saves what it must keep for cuts only
 	Any         bool                `json:"any,omitempty"`       // a server that asked for any place: nobody starts its next process in this one
 }
 

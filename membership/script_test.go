@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptCluster makes what "new [slots=] [servers=] [shards=] [model=] [recovery=]
-// [clocks=] [patience=] [zones=] [noreplace]" asks for.
+// [clocks=] [patience=] [zones=] [noreplace] [atcuts]" asks for.
 func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
 	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
@@ -60,6 +60,7 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	d.MaybeScanArgs(t, "suspend", &suspend)
 	job.SuspendMs = int64(suspend) * 100
 	c := newCluster(job, int64(patience))
+	c.atCuts = d.HasArg("atcuts")
 	d.MaybeScanArgs(t, "zones", &c.zones)
 	return c
 }

@@ -410,6 +410,10 @@ func (c *Core) vacate(slot int) {
 	}
 	p.Incarnation++
 	c.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
+	if lacks := p.AtCuts && !c.complete && !c.facts.View.Done; lacks {
+		p.AtCuts = false // its next process says it anew
+		c.rollBack("what worker:%d was to keep is saved for checkpoints only", slot)
+	}
 }
 
 // MinClock returns the least clock of all slots, as far as is known.

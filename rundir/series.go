@@ -12,7 +12,8 @@ const seriesHeader = "seconds,clock,train_loss,test_loss,test_accuracy," +
 	"clocks_per_second,samples_per_second,mb_pushed_per_second,mb_pulled_per_second," +
 	"cpu_server,cpu_worker,cpu_coordinator,mb_server,mb_worker,mb_coordinator," +
 	"time_compute,time_staleness,time_communication," +
-	"train_rmse,test_rmse"
+	"train_rmse,test_rmse," +
+	"outage_clocks,stale_rows,outage_queued_mb,outage_waited_s"
 
 // SeriesPoint is what was measured at one time. What is not known is nil, and
 // its cell is empty; a diverged loss is written NaN or Inf.
@@ -34,6 +35,9 @@ type SeriesPoint struct {
 	// What the time of all workers together went to, in fractions that sum to 1.
 	TimeCompute, TimeStaleness, TimeCommunication *float64
 	TrainRMSE, TestRMSE                           *float64 // where values are predicted
+
+	// Of all workers since the start, as in Outage; nil where they wait in an outage.
+	OutageClocks, StaleRows, OutageQueuedMB, OutageWaitedS *float64
 }
 
 // Point appends a row to series.csv.
@@ -47,6 +51,7 @@ func (p SeriesPoint) row() string {
 		p.CPUServer, p.CPUWorker, p.CPUCoordinator, p.MBServer, p.MBWorker, p.MBCoordinator,
 		p.TimeCompute, p.TimeStaleness, p.TimeCommunication,
 		p.TrainRMSE, p.TestRMSE,
+		p.OutageClocks, p.StaleRows, p.OutageQueuedMB, p.OutageWaitedS,
 	} {
 		cells = append(cells, cell(v))
 	}

@@ -19,7 +19,9 @@ type Summary struct {
 	// none is {}.
 	TableConsistency map[string]perdure.Consistency `json:"table_consistency"`
 	Recovery         perdure.Recovery               `json:"recovery"`
-	OnOutage         string                         `json:"on_outage"`
+	OnOutage         perdure.OnOutage               `json:"on_outage"`
+	OutageRows       perdure.OutageRows             `json:"outage_rows"` // "": workers wait in an outage
+	StaleScale       perdure.StaleScale             `json:"stale_scale"`
 	Seed             uint64                         `json:"seed"`
 
 	Clocks      perdure.Clock `json:"clocks"` // that every slot has finished
@@ -51,7 +53,8 @@ type Summary struct {
 	BeyondBound    *int64           `json:"beyond_bound"` // nil: no table is vap
 
 	// What the processes of each role used, together; nil: not known.
-	Usage map[string]RoleUsage `json:"usage"`
+	Usage  map[string]RoleUsage `json:"usage"`
+	Outage *Outage              `json:"outage"` // nil: workers wait in an outage
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
@@ -83,6 +86,14 @@ type RoleUsage struct {
 	// system does not count them.
 	MBWritten *float64 `json:"mb_written"` // handed to the system by writes: to connections and to files
 	MBStored  *float64 `json:"mb_stored"`  // of files, brought to storage
+}
+
+// Outage is what workers did while shards were out, all together.
+type Outage struct {
+	Clocks      int64   `json:"clocks"`       // that they ended meanwhile
+	StaleRows   int64   `json:"stale_rows"`   // that they read beyond the bound of the consistency model
+	QueuedBytes int64   `json:"queued_bytes"` // of updates, the most that one worker had queued
+	WaitedS     float64 `json:"waited_s"`     // in which they waited meanwhile
 }
 
 // Failure is one fault or death of the run, and what came of it.

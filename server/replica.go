@@ -321,6 +321,7 @@ func (sh *shard) agree() {
 	}
 	sh.intake.SetTwoStep(sh.job.TwoStep(specs))
 	sh.tailReads = sh.job.TailReads(specs)
+	sh.scales = sh.job.Scales(specs)
 }
 
 // fromBefore reports whether slots may have rows cached of a former life of the

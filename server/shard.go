@@ -43,7 +43,9 @@ type shard struct {
 	incoming  *incoming // the snapshot that is to take the shard's place
 	untold    untold
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
-	tailReads bool            // who reads does so at the tail: see perdure.JobSpec.TailReads
+	scales    bool            // updates are weakened by their age
+	scaled    scaled
+	tailReads bool // who reads does so at the tail: see perdure.JobSpec.TailReads
 
 	intake   *consistency.Intake // nil: there are no rows yet
 	parts    []*table.Part       // by table
@@ -220,6 +222,7 @@ func (sh *shard) applyAll() {
 func (sh *shard) applyToCut() {
 	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
+		sh.scale(u, least)
 		sh.apply(u)
 		if now := sh.intake.MinClock(); now > least {
 			least = now
@@ -289,14 +292,14 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 	if !sh.fits(b, u) {
 		return
 	}
-	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
+	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.scaled.of(b.Values), u.Clock); err != nil {
 		sh.cannotApply(u, err)
 		return
 	}
 	if !sh.s.cfg.Weakened.Pushes {
 		by := perdure.NoSlot
-		if c := sh.acks[u.Slot]; c != nil && c.incarnation == u.Incarnation {
-			by = u.Slot // an earlier process's update is not what its successor shows
+		if c := sh.acks[u.Slot]; c != nil && c.incarnation == u.Incarnation && sh.scaled.by == 1 {
+			by = u.Slot // an earlier process's update is not what its successor shows, nor is a weakened one
 		}
 		sh.changed(b, by)
 	}

@@ -60,6 +60,9 @@ type Options struct {
 	WeakenedGenerations bool
 }
 
+// outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
+const outAfter = 10 * time.Millisecond
+
 // Cluster is a running cluster.
 type Cluster struct {
 	o    Options
@@ -284,6 +287,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
+		OutAfter:            outAfter,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
 	})

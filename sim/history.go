@@ -43,6 +43,7 @@ type History struct {
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
 	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
 	terms   [][]perdure.Span                       // by slot: when it takes part, one after the other
+	relaxed int                                    // counts read that the consistency model alone would not allow
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -486,47 +487,6 @@ func (h *History) shard(row int) perdure.ShardID {
 		}
 	}
 	panic(fmt.Sprintf("sim: no shard has row %d", row))
-}
-
-// bound checks the consistency model (ESSP paper, section 2): a read at clock c
-// sees all updates of clocks < c - s, and all of the reader's own.
-func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clock) error {
-	if mine {
-		own = h.count(p, own)
-		// Without two-step clocks a shard may be ahead of a slot whose process died:
-		// it has counted clocks that the next process does again for other shards.
-		if n < own || n > own && h.job.Consistency.TwoStep() {
-			return violated("%s (the reader) has %d clocks, want %d", what, n, own)
-		}
-		return nil
-	}
-	switch m := h.spec.Consistency; m.Kind {
-	case perdure.BSP:
-		if want := h.count(p, clock); n != want {
-			return violated("%s has %d clocks, bsp wants exactly %d", what, n, want)
-		}
-	case perdure.SSP, perdure.ESSP:
-		if want := h.count(p, clock-m.Staleness); n < want {
-			return violated("%s has %d clocks, %s wants at least %d", what, n, m, want)
-		}
-	}
-	return nil
-}
-
-// inTransit checks vap:V (ESSP paper, section 3): what a slot had sent before the
-// read began, and the read did not see, is at most V/√t in sum, t the clocks that
-// the slot had ended, unless it is one update.
-func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
-	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
-	count := h.count(p, sent.clocks)
-	if m.Kind != perdure.VAP || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || count <= n+1 {
-		return nil
-	}
-	if sum, most := h.weights(p, count)-h.weights(p, n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
-		return &Violation{Speaker: true, What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
-			what, n, count, sum, m, most)}
-	}
-	return nil
 }
 
 // has notes how far a slot's program has come.

@@ -50,6 +50,7 @@ type scenario struct {
 	scales   int           // changes of it that are asked for while the job runs
 	lossless bool          // though rows may be lost, these must not be
 	follow   bool          // checkpoints have only what has changed
+	relaxed  *int          // counts reads that were relaxed
 	parts    int           // pairs of a server and another that hear nothing of one another for longer than the patience
 }
 
@@ -214,6 +215,9 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
 		if err = f.c.Wait(); err == nil {
 			err = final(f.c, h, s)
+		}
+		if s.relaxed != nil {
+			*s.relaxed += h.Relaxed()
 		}
 	})
 	return err

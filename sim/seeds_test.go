@@ -164,6 +164,23 @@ func drawSplit(draw drawing) drawing {
 	}
 }
 
+// Workers that go on while a shard is out lose nothing, and what they read is as old as
+// they are allowed, and never older than before.
+func TestOutages(t *testing.T) {
+	relaxed := 0
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := drawSplit([]drawing{drawChain, drawSaved}[seed%2])(seed)
+		s.job.Consistency, _ = perdure.ParseConsistency([]string{"ssp:1", "asp", "essp:1", "essp:0", "vap:60"}[seed/2%5])
+		s.job.TableConsistency, s.relaxed = nil, &relaxed
+		s.job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1 + perdure.Clock(seed%7)}
+		s.job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/10%2]
+		return s, rng
+	})
+	if relaxed == 0 && *oneSeed == 0 {
+		t.Error("no read was relaxed")
+	}
+}
+
 // Splits do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 

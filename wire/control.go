@@ -29,6 +29,7 @@ type Hello struct {
 	Addr        string              `json:"addr,omitempty"`        // where a server listens for workers
 	Incarnation perdure.Incarnation `json:"incarnation,omitempty"` // what the coordinator granted earlier, on a reconnect
 	Zone        string              `json:"zone,omitempty"`        // the failure domain that a server is in
+	AtCuts      bool                `json:"at_cuts,omitempty"`     // a worker that saves its state for checkpoints only
 	Grow        bool                `json:"grow,omitempty"`        // a worker that finds no free slot: the job is to have one more
 }
 

@@ -12,10 +12,10 @@ import (
 // Rows of a table are named in one of two ways: a run of consecutive rows, or a
 // list of row ids.
 //
-//	 0      4     table (0xFFFFFFFF: the slot's saved state)
+//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis)
 //	 4      4     mode: 0 run, 1 list
-//	 8      8     count n of rows (of bytes, for the saved state)
-//	16      8     run: the first row; list: 0
+//	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
+//	16      8     run: the first row (basis: the clock); list: 0
 //	24      8·n   list only: the row ids
 type Rows struct {
 	Table perdure.TableID
@@ -28,6 +28,12 @@ const rowsBytes = 24
 
 // stateTable marks the block that holds a slot's saved state.
 const stateTable = perdure.TableID(math.MaxUint32)
+
+// basisTable marks the block that says what an update was computed from.
+const basisTable = stateTable - 1
+
+// NoBasis is the Basis of an update that does not say what it was computed from.
+const NoBasis = perdure.Clock(-1)
 
 // ID returns the i-th row's id.
 func (r *Rows) ID(i int) perdure.RowID {
@@ -135,6 +141,13 @@ func AppendStateBlock(dst, state []byte) []byte {
 	return pad8(dst)
 }
 
+// AppendBasisBlock appends what an update was computed from: the least MinClock, ≥ 0,
+// of the rows, and how many of the slot's own clocks before it did not show in them. It
+// is in the last part of the update, if in any.
+func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
+	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis), Count: int(lag)})
+}
+
 // pad8 keeps what follows aligned to 8 bytes from the payload's start.
 func pad8(dst []byte) []byte {
 	for len(dst)%8 != 0 {
@@ -152,15 +165,19 @@ func pad8(dst []byte) []byte {
 // after which b.Err says whether the payload was sound. Ids, values and state
 // alias the payload.
 type Blocks struct {
-	Block        // the present one
-	State []byte // what the slot wants saved; nil: nothing so far
+	Block               // the present one
+	State []byte        // what the slot wants saved; nil: nothing so far
+	Basis perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
+	Lag   perdure.Clock // how many of the slot's own clocks did not show in the rows
 	rest  []byte
 	size  int
 	err   error
 }
 
 // ReadBlocks begins to read a payload.
-func ReadBlocks(payload []byte) Blocks { return Blocks{rest: payload, size: len(payload)} }
+func ReadBlocks(payload []byte) Blocks {
+	return Blocks{rest: payload, size: len(payload), Basis: NoBasis}
+}
 
 // Err returns why Next returned false, nil at the payload's end.
 func (b *Blocks) Err() error { return b.err }
@@ -173,7 +190,14 @@ func (b *Blocks) Next() bool {
 			b.err = err
 			return false
 		}
-		if b.Table != stateTable {
+		switch {
+		case b.Table == basisTable:
+			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
+			if b.IDs != nil || b.Basis < 0 {
+				b.err = fmt.Errorf("%w: an update computed from rows of MinClock %d", ErrPayload, b.Basis)
+			}
+			continue
+		case b.Table != stateTable:
 			b.values(src)
 			return b.err == nil
 		}

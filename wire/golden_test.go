@@ -57,6 +57,14 @@ type blocks struct {
 	State  []byte
 }
 
+func parseBasis(f *Frame) any {
+	b := ReadBlocks(f.Payload)
+	if b.Next() || b.Err() != nil {
+		return b.Err()
+	}
+	return [2]perdure.Clock{b.Basis, b.Lag}
+}
+
 func parseBlocks(f *Frame) any {
 	var u blocks
 	state, err := readAll(f.Payload, func(b *Block) error {
@@ -123,7 +131,7 @@ var sampleJob = perdure.JobSpec{
 
 func controlSamples() []sample {
 	return []sample{
-		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", Grow: true}),
+		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
 		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
 		control("view", KindView, perdure.View{
@@ -212,6 +220,7 @@ func dataSamples() []sample {
 		data("get-list", KindGet, FlagSubscribe, AppendRows(nil, &list), list, parseRows),
 		data("rows", KindRows, 0, answer, Answer{state, values}, parseAnswer),
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
+		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
 		data("tick", KindTick, 0, nil, "", raw),
 		data("ack", KindAck, 0, AppendCounts(nil, counts), counts, parseCounts),

@@ -51,7 +51,7 @@ func TestFramesRoundTrip(t *testing.T) {
 }
 
 func drawRows(t *rapid.T) Rows {
-	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-1).Draw(t, "table"))}
+	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-2).Draw(t, "table"))}
 	if rapid.Bool().Draw(t, "run") {
 		r.First, r.Count = perdure.RowID(rapid.Uint64().Draw(t, "first")), rapid.IntRange(0, MaxPayload*8).Draw(t, "count")
 		return r
@@ -92,6 +92,10 @@ func TestBlocksRoundTrip(t *testing.T) {
 			sent = append(sent, b)
 			payload = AppendBlock(payload, &b)
 		}
+		basis := rapid.SampledFrom([]perdure.Clock{NoBasis, 0, 7, math.MaxInt64}).Draw(t, "basis")
+		if basis != NoBasis {
+			payload = AppendBasisBlock(payload, basis, 3)
+		}
 		if rapid.Bool().Draw(t, "has state") {
 			state = rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "state")
 			payload = AppendStateBlock(payload, state)
@@ -108,6 +112,12 @@ func TestBlocksRoundTrip(t *testing.T) {
 		})
 		if err != nil || i != len(sent) || !bytes.Equal(got, state) || (got == nil) != (state == nil) {
 			t.Fatalf("%v; %d of %d blocks, state %q; want %q", err, i, len(sent), got, state)
+		}
+		b := ReadBlocks(payload)
+		for b.Next() {
+		}
+		if b.Basis != basis || basis != NoBasis && b.Lag != 3 {
+			t.Fatalf("it was computed from rows of MinClock %d, want %d", b.Basis, basis)
 		}
 	})
 }
@@ -210,6 +220,10 @@ func TestTruncatedPayloads(t *testing.T) {
 					t.Errorf("%s cut to %d says %+v", s.name, n, got)
 				}
 			case string:
+			case [2]perdure.Clock: // no block is no word
+				if n > 0 {
+					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				}
 			default:
 				t.Errorf("%s cut to %d says %+v", s.name, n, got)
 			}

@@ -162,7 +162,7 @@ func (t *Table) askAhead(rows []perdure.RowID) {
 	for _, row := range rows {
 		p := t.part(row)
 		at := p.cache.find(p, row)
-		if t.mayAnswer(p, at, clock) || t.coming(p, at, clock) != nil {
+		if ok, _ := t.serves(p, at, clock); ok || t.coming(p, at, clock) != nil {
 			continue
 		}
 		if at < 0 && p.cache.place(t, p, row) < 0 {

@@ -19,6 +19,7 @@ func (c *Client) sendBounded(ctx context.Context) error {
 	}
 	begin := time.Now()
 	defer func() {
+		c.waited(begin)
 		if !c.stats.began.IsZero() {
 			c.stats.stale += time.Since(begin)
 		}

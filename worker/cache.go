@@ -284,8 +284,9 @@ func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
 	}, clock)
 }
 
-// reuses reports whether a cached row may answer reads of later clocks.
+// reuses reports whether a cached row may answer reads of later clocks: if the model
+// lets it, or while its shard is out.
 func (t *Table) reuses() bool {
 	m := t.spec.Consistency
-	return t.subscribes() || m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact
+	return t.subscribes() || t.c.continues() || m.Kind == perdure.SSP && m.Staleness > 0 && !t.c.exact
 }

@@ -36,6 +36,7 @@ type Config struct {
 	Coordinator string       // its address
 	Slot        perdure.Slot // the slot to take; -1: any that is free
 	Grow        bool         // where none is free, the job is to have one slot more
+	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
 	Observer    bool         // takes no slot: reads only, at the clock set by At
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
@@ -45,6 +46,8 @@ type Config struct {
 	Connections int              // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration    // between two statuses; 0: 100 ms
 	Patience    time.Duration    // how long Dial looks for the coordinator; 0: 10 s
+	OutageBytes int64            // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
+	OutAfter    time.Duration    // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
 
 	// For negative controls in tests only.
@@ -104,9 +107,13 @@ type Client struct {
 	saved       []byte          // what has left of it: LoadState need not ask
 	stateDirty  bool            // the next update carries it
 	keptBytes   int64
+	outages     outages
 	spareLeft   int           // bytes that may still be kept of updates that are safe
 	held        bool          // they wait to be sent: vap
 	built       bool          // this clock's updates exist: a call of Clock was interrupted
+	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
+	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
+	based       bool          // they are of this clock
 	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
 }
@@ -136,13 +143,16 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCacheBytes
 	}
+	if cfg.OutAfter == 0 {
+		cfg.OutAfter = defaultOutAfter
+	}
 	if cfg.Connections == 0 {
 		cfg.Connections = 1
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, basis: wire.NoBasis, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
 	if cfg.Observer {
@@ -164,6 +174,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
+	}
+	if c.continues() {
+		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
 		c.clock = max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot))
@@ -311,7 +324,7 @@ func (c *Client) hello() wire.Hello {
 	defer c.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
-		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow,
+		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow, AtCuts: c.cfg.SavesAtCuts,
 	}
 	if c.cfg.Observer {
 		h.Role = wire.RoleObserver
@@ -391,7 +404,7 @@ func (c *Client) rollBack() {
 		begin = c.view.Begin(c.slot)
 	}
 	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied = nil, false, 0
+		sh.building, sh.met, sh.headApplied, sh.keptBytes = nil, false, 0, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
 	c.keptBytes = 0
@@ -402,6 +415,7 @@ func (c *Client) rollBack() {
 	clear(c.queue)
 	c.queue = c.queue[:0]
 	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
+	c.basis, c.based = wire.NoBasis, false
 	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {

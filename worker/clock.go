@@ -20,7 +20,8 @@ import (
 //
 // Under a model with two-step clocks it returns once the updates are staged on
 // all shards; otherwise as soon as they are queued, unless more than the window
-// of unacknowledged bytes is. Under vap it first waits until the updates that not
+// of unacknowledged bytes is; what a shard that is out is to get may be more (see
+// perdure.JobSpec.OnOutage). Under vap it first waits until the updates that not
 // every slot can see are small enough to send them. If it returns ctx's error it can be called again
 // and goes on where it was.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
@@ -32,10 +33,12 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	if c.rolled || c.ended() {
 		return c.turn(), nil
 	}
-	defer c.stats.clocked(time.Now(), c.stats.stale)
+	begin := time.Now()
+	defer c.stats.clocked(begin, c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && (c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes), nil
+		return c.rolled || c.ended() || !c.view.Pause && c.mayKeep(), nil
 	})
+	c.waited(begin)
 	if err != nil {
 		return c.clock, err
 	}
@@ -63,6 +66,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	c.clock++
 	c.built = false
+	c.clockedOut()
 	c.tidy()
 	if slices.Contains(c.job.Alarms, c.clock) || slices.ContainsFunc(c.spans, func(s perdure.Span) bool { return s.From == c.clock+1 }) {
 		c.notify()
@@ -90,7 +94,7 @@ func (c *Client) turn() perdure.Clock {
 	for _, sh := range c.shards {
 		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= end {
 			if u := sh.kept[len(sh.kept)-1]; !u.open {
-				c.keptBytes -= u.bytes
+				c.keep(sh, -u.bytes)
 			}
 			sh.kept = sh.kept[:len(sh.kept)-1]
 		}
@@ -159,18 +163,22 @@ func (c *Client) buildUpdates() error {
 		if c.stateDirty && sh.id == c.home() {
 			b.state(c.state)
 		}
+		if c.basis >= 0 && c.job.Scales(c.view.Tables) {
+			b.basis(c.basis, c.clock-c.shown)
+		}
 		b.flush()
 		if err := b.check(); err != nil {
 			return err
 		}
 	}
+	c.based = false // a clock without reads is computed from what was read before
 	for _, sh := range c.shards {
 		b := c.builder(sh)
 		if u := b.u; u.sent == len(u.parts) {
 			b.end(nil) // an empty update; or all has left, but not how many parts there are
 		}
 		b.u.prompt = c.settled == c.clock
-		c.keptBytes += b.u.bytes
+		c.keep(sh, b.u.bytes)
 		b.u.open, b.u.held, sh.building = false, c.bounds, nil
 	}
 	for _, t := range c.tables {
@@ -306,6 +314,17 @@ func (c *Client) SaveState(state []byte) error {
 	}
 	c.state, c.stateDirty = append([]byte{}, state...), true
 	return nil
+}
+
+// SaveDue reports whether a checkpoint will be of the end of the present clock. A
+// program to which it costs much to save its state may call SaveState in such clocks
+// only, before Clock, if its Config says SavesAtCuts. Then the death of its process
+// takes the whole job back to the last checkpoint, of which LoadState gives the state;
+// and a job that keeps no checkpoints refuses it.
+func (c *Client) SaveDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.job.Recovery.NextCut(c.clock) == c.clock+1
 }
 
 // LoadState returns what the slot's program had saved before the present clock,

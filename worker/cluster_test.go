@@ -38,7 +38,7 @@ type cluster struct {
 	disk      *disk.Memory
 	log       *slog.Logger
 	wg        sync.WaitGroup
-	lives     int
+	lives     atomic.Int64
 	processes map[string]*process
 	landing   atomic.Int64                                             // how long a server takes to write what it pushes, in nanoseconds
 	around    func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
@@ -92,8 +92,7 @@ func (c *cluster) start(host string) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	p := &process{cancel: cancel, ended: make(chan struct{})}
 	c.processes[host] = p
-	c.lives++
-	run, name := c.coordinate, fmt.Sprintf("%s#%d", host, c.lives)
+	run, name := c.coordinate, fmt.Sprintf("%s#%d", host, c.lives.Add(1))
 	var index int
 	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
 		run = func(ctx context.Context) error {
@@ -150,10 +149,9 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 }
 
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
-	c.lives++
 	cfg := worker.Config{
 		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives), Log: c.log.With("process", host),
+		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), Log: c.log.With("process", host),
 	}
 	for _, f := range with {
 		f(&cfg)

@@ -139,7 +139,11 @@ func (c *Client) await(ctx context.Context, b *batch, check func() error) error 
 		return nil
 	}
 	c.pump()
-	defer c.stats.blocked(time.Now(), b)
+	begin := time.Now()
+	defer func() {
+		c.stats.blocked(begin, b)
+		c.waited(begin)
+	}()
 	err := c.wait(ctx, func() (bool, error) {
 		if err := check(); err != nil {
 			return false, err
@@ -303,7 +307,7 @@ func (c *Client) onRows(sh *shardLink, f *wire.Frame) error {
 	sh.minClock = max(sh.minClock, f.Clock)
 	r := c.reading(sh, f.Clock, a)
 	if g.dst != nil {
-		g.batches[0].saw(sh.id, r, g.rows.Count)
+		g.batches[0].saw(sh.id, r, g.rows.Count, false)
 	}
 	for _, b := range g.batches {
 		b.waited = max(b.waited, min(a.Waited, mostWaitUs))

@@ -193,16 +193,19 @@ func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clock
 	for i := slot; i < len(delta); i += dim {
 		delta[i] = 1
 	}
+	frozen := c.job.OutageRows == perdure.RowsFrozen
+	bound := c.job.Consistency.Staleness + c.job.OnOutage.Clocks
 	for clock := range clocks {
 		for range 1 + rng.IntN(3) {
-			if rng.IntN(2) == 0 {
+			if rng.IntN(2) == 0 && !c.job.OnOutage.Continue {
 				table.Forget()
 			}
 			if err := table.GetRun(c.ctx, 0, got); err != nil {
 				return err
 			}
 			for i, v := range got {
-				if i%dim == slot && v != float32(clock) || v < seen[i] || c.job.Consistency.Kind != perdure.ASP && v < float32(clock-c.job.Consistency.Staleness) {
+				mine := i%dim == slot && !frozen
+				if mine && v != float32(clock) || v < seen[i] || c.job.Consistency.Kind != perdure.ASP && v < float32(clock-bound) {
 					return fmt.Errorf("at clock %d value %d is %v, and was %v", clock, i, v, seen[i])
 				}
 			}

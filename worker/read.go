@@ -38,6 +38,7 @@ type sight struct {
 	shard perdure.ShardID
 	r     *reading
 	n     int
+	stale bool // beyond the model's bound, because the shard is out
 }
 
 // newBatch needs c.mu.
@@ -154,11 +155,11 @@ func (t *Table) collectRun(b *batch, rows *wire.Rows) {
 		}
 		for at < end {
 			k := p.cache.same(at, end)
-			if t.mayAnswer(p, at, clock) {
+			if ok, stale := t.serves(p, at, clock); ok {
 				r := t.cook(p, p.first+perdure.RowID(at), at, k)
 				copy(b.dst[i*dim:(i+k-at)*dim], p.cache.values[at*dim:k*dim])
 				p.cache.touch(at, k, t.c.clock)
-				b.saw(p.shard, r, k-at)
+				b.saw(p.shard, r, k-at, stale)
 			} else if g := t.coming(p, at, clock); g != nil {
 				p.cache.touch(at, k, t.c.clock) // it is wanted: not to be given up meanwhile
 				b.await(g)
@@ -177,11 +178,11 @@ func (t *Table) collectList(b *batch, rows *wire.Rows) {
 	for i, row := range rows.IDs {
 		p := t.part(row)
 		at := p.cache.find(p, row)
-		if t.mayAnswer(p, at, clock) {
+		if ok, stale := t.serves(p, at, clock); ok {
 			r := t.cook(p, row, at, at+1)
 			copy(b.dst[i*dim:(i+1)*dim], p.cache.row(at))
 			p.cache.touch(at, at+1, t.c.clock)
-			b.saw(p.shard, r, 1)
+			b.saw(p.shard, r, 1, stale)
 		} else if g := t.coming(p, at, clock); g != nil {
 			p.cache.touch(at, at+1, t.c.clock)
 			b.await(g)
@@ -334,12 +335,12 @@ func (t *Table) coming(p *part, at int, clock perdure.Clock) *get {
 }
 
 // saw notes what rows that are read contain.
-func (b *batch) saw(s perdure.ShardID, r *reading, n int) {
-	if last := len(b.seen) - 1; last >= 0 && b.seen[last].r == r && b.seen[last].shard == s {
+func (b *batch) saw(s perdure.ShardID, r *reading, n int, stale bool) {
+	if last := len(b.seen) - 1; last >= 0 && b.seen[last].r == r && b.seen[last].shard == s && b.seen[last].stale == stale {
 		b.seen[last].n += n
 		return
 	}
-	b.seen = append(b.seen, sight{s, r, n})
+	b.seen = append(b.seen, sight{s, r, n, stale})
 }
 
 // measure counts what a read at a clock saw: for every other slot the clock differential and
@@ -352,6 +353,7 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		return nil
 	}
 	for _, s := range seen {
+		c.reads(&s)
 		missing := int64(0)
 		for i := range c.view.Slots {
 			slot, span := perdure.Slot(i), &c.view.Slots[i].Span
@@ -363,7 +365,10 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		}
 		c.stats.missing.add(perdure.Clock(missing), int64(s.n))
 		c.stats.lag.add(max(0, c.shards[s.shard].minClock-s.r.minClock), int64(s.n))
-		if !m.Bounded() {
+		if s.stale {
+			c.stats.staleRows += int64(s.n)
+		}
+		if !m.Bounded() || s.stale {
 			continue
 		}
 		lacks, most := consistency.Missing(s.r.applied, c.known, c.spans, m.Staleness, clock), consistency.MissingBound(len(c.spans), m.Staleness)

@@ -23,8 +23,10 @@ type shardLink struct {
 	open     bool  // likewise
 	next     *peer // to who joins the chain, and may be read from soon; nil: nobody
 	kept     []*update
-	counts   perdure.Counts // as acknowledged
-	minClock perdure.Clock  // newest MinClock heard of
+	outage
+	keptBytes int64          // of those that are whole
+	counts    perdure.Counts // as acknowledged
+	minClock  perdure.Clock  // newest MinClock heard of
 
 	// What earlier processes of the slot had done when this one first opened the
 	// shard in this generation: its own updates of these clocks are ignored there.
@@ -170,6 +172,9 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	if reads {
 		c.askAgain(sh)
 	}
+	if sh.open && sh.headOpen {
+		c.answers(sh)
+	}
 	c.flush()
 	return nil
 }
@@ -180,6 +185,9 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
 		return err
+	}
+	if counts.Applied > sh.counts.Applied {
+		c.answers(sh)
 	}
 	sh.counts = perdure.Counts{
 		Staged: max(sh.counts.Staged, counts.Staged), Ticked: max(sh.counts.Ticked, counts.Ticked),
@@ -212,7 +220,7 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
 	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open && !sh.kept[n].held {
-		c.keptBytes -= sh.kept[n].bytes
+		c.keep(sh, -sh.kept[n].bytes)
 		sh.recycle(sh.kept[n])
 		n++
 	}

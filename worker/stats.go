@@ -42,6 +42,9 @@ func (h *histogram) counts() map[int64]int64 {
 type stats struct {
 	sent, pushed, pulled, samples int64
 	beyond                        int64 // updates that alone exceeded vap's bound
+	staleRows, outageClocks       int64 // while a shard was out
+	queued                        int64 // bytes at most for shards that were
+	outageWait                    time.Duration
 	differential, lag, missing    *histogram
 
 	began       time.Time // of the first read
@@ -56,6 +59,7 @@ func (s *stats) snapshot(now time.Time) perdure.WorkerCounters {
 		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: s.pulled,
 		Samples: s.samples, BeyondBound: s.beyond,
 		ClockDifferential: s.differential.counts(), ReadLag: s.lag.counts(), MissingUpdates: s.missing.counts(),
+		OutageClocks: s.outageClocks, StaleRows: s.staleRows, QueuedBytes: s.queued, OutageNs: int64(s.outageWait),
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
 	if !s.over.IsZero() {

@@ -64,6 +64,9 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	if err := spec.Validate(c.job.Shards); err != nil {
 		return nil, err
 	}
+	if c.job.OnOutage.Continue && spec.Consistency.TwoStep() {
+		return nil, fmt.Errorf("%w: table %s is bsp, and the job goes on while a shard is out, which bsp cannot", perdure.ErrUsage, spec.Name)
+	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
 	var sentOn any
@@ -404,7 +407,7 @@ func (t *Table) showRun(p *part, at, run int, delta []float32) {
 // earlier process of the slot: then the server will ignore these deltas, and so
 // does the cache.
 func (t *Table) show(p *part, at, run int, delta []float32) {
-	if p.cache.read == nil || t.spec.Rule.KeepsState() {
+	if p.cache.read == nil || t.spec.Rule.KeepsState() || !t.c.shows(t.c.shards[p.shard]) {
 		return
 	}
 	dim := t.spec.Dim

@@ -178,6 +178,11 @@ func (b *partBuilder) state(state []byte) {
 	b.u.arena = wire.AppendStateBlock(b.u.arena, state)
 }
 
+func (b *partBuilder) basis(basis, lag perdure.Clock) {
+	b.fit(wire.HeaderBytes)
+	b.u.arena = wire.AppendBasisBlock(b.u.arena, basis, lag)
+}
+
 // fit ends the payload if n more bytes would be too many.
 func (b *partBuilder) fit(n int) {
 	if used := len(b.u.arena) - b.start; used > 0 && used+n > wire.PartBytes {

@@ -158,7 +158,8 @@ func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
 
 type workerCmd struct {
 	joinFlags
-	Slot int `hidden:"" help:"The slot to take." default:"-1"`
+	Slot     int `hidden:"" help:"The slot to take." default:"-1"`
+	OutageMB int `name:"outage-mb" help:"Most updates that this worker queues for shards that are out, in MiB, where the job goes on without them; 0: as the job says (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
@@ -168,6 +169,9 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	if s.Job.Workload == ownWorkload {
 		return errOwnWorkers
+	}
+	if c.OutageMB < 0 || c.OutageMB > maxOutageMB {
+		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, maxOutageMB)
 	}
 	if err := c.needsFolder("what its workers train is in its run.json"); err != nil {
 		return err
@@ -189,7 +193,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, Patience: patience, Grow: c.Join != "",
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, Patience: patience, Grow: c.Join != "",
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {

@@ -233,10 +233,15 @@ func TestStormSums(t *testing.T) {
 // sumUp takes one job through planned faults and a storm to its end, and compares
 // its tables.
 func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, strikes []strike) *localJob {
-	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
+	job := perdure.JobSpec{
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: strategy,
-	}}, "sums")
+	}
+	if seed%2 == 0 && strategy.MayContinue() == nil { // workers go on while a shard is out
+		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
+		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
+	}
+	j, ended := startPrograms(t, settings{Faults: faults, Job: job}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, (&storm{faults: strikes, strategy: strategy}).rage(ctx, j))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -142,6 +143,10 @@ func (t *tally) totals() (w perdure.WorkerCounters) {
 		w.BytesPulled += c.BytesPulled
 		w.Samples += c.Samples
 		w.BeyondBound += c.BeyondBound
+		w.OutageClocks += c.OutageClocks
+		w.StaleRows += c.StaleRows
+		w.OutageNs += c.OutageNs
+		w.QueuedBytes = max(w.QueuedBytes, c.QueuedBytes)
 		addCounts(w.ClockDifferential, c.ClockDifferential)
 		addCounts(w.ReadLag, c.ReadLag)
 		addCounts(w.MissingUpdates, c.MissingUpdates)
@@ -186,6 +191,10 @@ func (j *localJob) point(clock perdure.Clock) {
 		p.TimeCompute, p.TimeStaleness, p.TimeCommunication = now.spent.since(j.last.spent).shares()
 		j.last = now
 	}
+	if o := outageOf(&j.s.Job, &w); o != nil {
+		clocks, rows, queued := float64(o.Clocks), float64(o.StaleRows), float64(o.QueuedBytes)/1e6
+		p.OutageClocks, p.StaleRows, p.OutageQueuedMB, p.OutageWaitedS = &clocks, &rows, &queued, &o.WaitedS
+	}
 	mb := func(r wire.Role) *float64 {
 		v := float64(usage[r].RSS) / 1e6
 		return &v
@@ -221,7 +230,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	}
 	sum := rundir.Summary{
 		Workload: job.Workload, Data: data, Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
-		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery, OnOutage: "wait", Seed: job.Seed,
+		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery, OnOutage: job.OnOutage, OutageRows: job.OutageRows, StaleScale: cmp.Or(job.StaleScale, perdure.ScaleNone), Seed: job.Seed,
 		Clocks: end, WallSeconds: j.job.Since().Seconds(), TimeSplit: j.timeSplit(), TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
@@ -240,6 +249,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		sum.BeyondBound = &w.BeyondBound
 	}
 	sum.Usage = j.roleUsage(j.job.Group().Usage())
+	sum.Outage = outageOf(job, &w)
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
 		sum.ModelSHA256 = &m.sha256
@@ -259,6 +269,14 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		})
 	}
 	return sum
+}
+
+// outageOf returns what workers did in outages, nil where they wait.
+func outageOf(job *perdure.JobSpec, w *perdure.WorkerCounters) *rundir.Outage {
+	if !job.OnOutage.Continue {
+		return nil
+	}
+	return &rundir.Outage{Clocks: w.OutageClocks, StaleRows: w.StaleRows, QueuedBytes: w.QueuedBytes, WaitedS: float64(w.OutageNs) / 1e9}
 }
 
 // texts makes keys of JSON of a histogram's numbers.

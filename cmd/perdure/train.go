@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/dataset"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"
@@ -59,6 +60,10 @@ type jobFlags struct {
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
 	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	OnOutage    string   `help:"What a worker does while no live server answers for a shard: wait, continue or continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up to CLOCKS clocks, 300 where no number is given, and queue what the shard is to get; nothing is lost). continue does not go with bsp, nor with recovery none and checkpoint:C (default ${default})." default:"wait" placeholder:"POLICY"`
+	OutageRows  string   `help:"With --on-outage continue: frozen (rows of a shard that is out stay as they were) or apply (what the worker itself adds to them shows) (default ${default})." default:"frozen" placeholder:"HOW"`
+	OutageMB    int      `name:"outage-mb" help:"With --on-outage continue: most updates that each worker queues for shards that are out, in MiB; beyond that it waits (default ${default})." default:"1024" placeholder:"N"`
+	StaleScale  string   `help:"How servers weaken updates computed from old rows: none, inverse (1/(1+age), age being how many clocks all slots have done since) or paper (a tenth once more than 50 updates came between). Nothing under bsp, where nothing is old (default ${default})." default:"none" placeholder:"HOW"`
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
 	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
 	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
@@ -249,7 +254,7 @@ func dataPath(path string) (string, error) {
 func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	job = perdure.JobSpec{
 		ID: newJobID(), Workload: name, Seed: f.Seed, Slots: f.Workers, Servers: f.Servers, Shards: f.Shards,
-		Clocks: perdure.Clock(f.Clocks), NoReplace: f.NoReplace,
+		Clocks: perdure.Clock(f.Clocks), NoReplace: f.NoReplace, StaleScale: perdure.StaleScale(f.StaleScale),
 	}
 	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
 		return job, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
@@ -260,10 +265,25 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
 		return job, err
 	}
+	if err := f.outage(&job); err != nil {
+		return job, err
+	}
 	if job.SuspendMs, err = suspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
 	}
 	return job, job.Validate()
+}
+
+// outage turns the flags about outages into the job's settings.
+func (f *jobFlags) outage(job *perdure.JobSpec) (err error) {
+	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(f.OnOutage, "wait")); err != nil || !job.OnOutage.Continue {
+		return err
+	}
+	if f.OutageMB < 0 || f.OutageMB > maxOutageMB {
+		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, f.OutageMB, maxOutageMB)
+	}
+	job.OutageRows, job.OutageBytes = perdure.OutageRows(f.OutageRows), int64(f.OutageMB)<<20
+	return nil
 }
 
 func (f *jobFlags) distance() distance { return distance{Delay: f.Delay, Bandwidth: f.Bandwidth} }
@@ -328,6 +348,7 @@ const (
 	maxComputeMs   = 60_000
 	defaultCacheMB = 256
 	maxCacheMB     = 1 << 20
+	maxOutageMB    = wire.MaxUpdate / 2 >> 20
 )
 
 // fitModels refuses models of tables that the job does not have, and writes the

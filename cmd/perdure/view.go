@@ -98,6 +98,9 @@ func status(j *localJob) string {
 		line += fmt.Sprintf("  test rmse %.4f", *j.testRMSE)
 	}
 	line += fmt.Sprintf("  %.0f clocks/s  %.1f MB/s", j.clocksRate, j.mbRate)
+	if w := j.totals(); w.OutageClocks > 0 {
+		line += fmt.Sprintf("  %d clocks in outages", w.OutageClocks)
+	}
 	if j.clocksRate > 0 && end > p.Clock {
 		line += fmt.Sprintf("  %s left", (time.Duration(float64(end-p.Clock)/j.clocksRate*1000) * time.Millisecond).Round(time.Second))
 	}
@@ -140,6 +143,9 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 	}
 	if s.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
+	}
+	if o := s.Outage; o != nil {
+		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
 	}
 	for _, r := range rows {
 		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])

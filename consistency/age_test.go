@@ -1,0 +1,62 @@
+package consistency
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+func TestAge(t *testing.T) {
+	for _, c := range []struct{ now, basis, lag, want perdure.Clock }{
+		{7, 7, 0, 0},
+		{7, 3, 0, 4},
+		{7, 0, 0, 7},
+		{3, 7, 0, 0},
+		{7, -1, 0, 0},
+		{0, 0, 0, 0},
+		{7, 3, 2, 4},
+		{7, 3, 5, 5},
+		{3, 7, 5, 5},
+		{7, -1, 5, 0},
+	} {
+		if got := Age(c.now, c.basis, c.lag); got != c.want {
+			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis, c.lag, got, c.want)
+		}
+	}
+}
+
+func TestScale(t *testing.T) {
+	for _, c := range []struct {
+		how   perdure.StaleScale
+		age   perdure.Clock
+		slots int
+		want  float32
+	}{
+		{"", 1000, 4, 1},
+		{perdure.ScaleNone, 1000, 4, 1},
+		{perdure.ScaleInverse, 0, 4, 1},
+		{perdure.ScaleInverse, 1, 4, 0.5},
+		{perdure.ScaleInverse, 3, 1, 0.25},
+		{perdure.ScalePaper, 0, 4, 1},
+		{perdure.ScalePaper, 50, 1, 1},
+		{perdure.ScalePaper, 51, 1, 0.1},
+		{perdure.ScalePaper, 12, 4, 1},
+		{perdure.ScalePaper, 13, 4, 0.1},
+		{perdure.ScalePaper, 1 << 40, 1 << 20, 0.1},
+	} {
+		if got := Scale(c.how, c.age, c.slots); got != c.want {
+			t.Errorf("%s: an update of age %d among %d slots is multiplied with %v, want %v", c.how, c.age, c.slots, got, c.want)
+		}
+	}
+}
+
+// How old an update is, and how many slots take part, follows from the log alone.
+func TestSlotsOfClock(t *testing.T) {
+	in := NewIntake(false, make([]perdure.Clock, 2), Weakened{})
+	in.SetSpans(1, []perdure.Span{{Until: 5}, {}, {From: 3}})
+	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
+		if got := in.Slots(clock); got != want {
+			t.Errorf("in clock %d take %d part, want %d", clock, got, want)
+		}
+	}
+}

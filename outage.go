@@ -1,0 +1,133 @@
+package perdure
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// OnOutage is what workers do while a shard is out, that is, while no live server
+// answers for it. It is written "wait" or "continue:CLOCKS", in JSON too. The zero
+// value is "wait".
+type OnOutage struct {
+	// Continue says that Gets of the shard's rows are answered from the cache beyond
+	// the bound of their consistency model, and that updates are queued for it.
+	Continue bool
+	// Clocks is by how many clocks beyond that bound; 0 unless Continue.
+	Clocks Clock
+}
+
+// DefaultOutageClocks is CLOCKS where "continue" is written without a number, and
+// DefaultOutageBytes what a worker queues where nothing is said: together about 20 s
+// of training the cnn workload.
+const (
+	DefaultOutageClocks = 300
+	DefaultOutageBytes  = 1 << 30
+)
+
+// ParseOnOutage reads "wait", "continue" or "continue:CLOCKS" (CLOCKS ≥ 1).
+func ParseOnOutage(s string) (OnOutage, error) {
+	kind, arg, hasArg := strings.Cut(s, ":")
+	switch {
+	case kind == "wait" && !hasArg:
+		return OnOutage{}, nil
+	case kind == "continue" && !hasArg:
+		return OnOutage{Continue: true, Clocks: DefaultOutageClocks}, nil
+	case kind == "continue":
+		n, err := strconv.ParseInt(arg, 10, 32)
+		if err != nil || n < 1 {
+			return OnOutage{}, fmt.Errorf("%w: %q clocks in %q is not a whole number ≥ 1; write for example continue:%d", ErrUsage, arg, s, DefaultOutageClocks)
+		}
+		return OnOutage{Continue: true, Clocks: Clock(n)}, nil
+	}
+	return OnOutage{}, fmt.Errorf("%w: unknown outage policy %q; choose wait, continue or continue:CLOCKS", ErrUsage, s)
+}
+
+// String returns the policy as it is written on the command line.
+func (o OnOutage) String() string {
+	if o.Continue {
+		return fmt.Sprintf("continue:%d", o.Clocks)
+	}
+	return "wait"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (o OnOutage) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *OnOutage) UnmarshalText(b []byte) (err error) {
+	*o, err = ParseOnOutage(string(b))
+	return err
+}
+
+// OutageRows says whether a worker's own updates show in the rows that it reads of a
+// shard that is out. "" is RowsFrozen.
+type OutageRows string
+
+// The ways. RowsFrozen leaves rows as they were when the shard was found to be out.
+// Under RowsApply what is Inc'd shows, as it does while the shard is there: each
+// worker goes on from its own updates. (Under a rule that keeps state, nothing shows
+// in either case.)
+const (
+	RowsFrozen OutageRows = "frozen"
+	RowsApply  OutageRows = "apply"
+)
+
+// StaleScale says how servers weaken an update that was computed from old rows: by
+// its age, which is MinClock when it is applied less MinClock of the oldest row that
+// it was computed from. "" is ScaleNone.
+type StaleScale string
+
+// The ways to scale. ScaleNone changes nothing. ScaleInverse multiplies an update
+// with 1/(1+age). ScalePaper multiplies one with a tenth that is older than 50 updates,
+// which are age clocks of all slots (after Cao et al. 2024).
+const (
+	ScaleNone    StaleScale = "none"
+	ScaleInverse StaleScale = "inverse"
+	ScalePaper   StaleScale = "paper"
+)
+
+// MayContinue returns why workers cannot go on while a shard is out under this
+// strategy, nil if they can.
+func (r Recovery) MayContinue() error {
+	switch r.Kind {
+	case RecoverCheckpoint:
+		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or a chain", ErrUsage, r)
+	case RecoverNone:
+		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or a chain", ErrUsage, r)
+	}
+	return nil
+}
+
+// validateOutage reports what is wrong with what is to be done in outages, if
+// anything.
+func (j *JobSpec) validateOutage() error {
+	switch {
+	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
+		return fmt.Errorf("%w: rows in an outage %q; choose frozen or apply", ErrUsage, j.OutageRows)
+	case j.StaleScale != "" && j.StaleScale != ScaleNone && j.StaleScale != ScaleInverse && j.StaleScale != ScalePaper:
+		return fmt.Errorf("%w: scale of stale updates %q; choose none, inverse or paper", ErrUsage, j.StaleScale)
+	case j.OutageBytes < 0:
+		return fmt.Errorf("%w: %d bytes queued in an outage; choose at least 1", ErrUsage, j.OutageBytes)
+	case j.OnOutage.Continue && j.OnOutage.Clocks < 1:
+		return fmt.Errorf("%w: on-outage continue for %d clocks; choose at least 1", ErrUsage, j.OnOutage.Clocks)
+	case !j.OnOutage.Continue:
+		return nil
+	case j.TwoStep(nil):
+		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or another model", ErrUsage)
+	}
+	return j.Recovery.MayContinue()
+}
+
+// QueuedBytes returns how many bytes of updates each worker queues in an outage.
+func (j *JobSpec) QueuedBytes() int64 {
+	if j.OutageBytes == 0 {
+		return DefaultOutageBytes
+	}
+	return j.OutageBytes
+}
+
+// Scales reports whether servers scale updates by their age. Under bsp none has any.
+func (j *JobSpec) Scales(tables []TableSpec) bool {
+	return j.StaleScale != "" && j.StaleScale != ScaleNone && !j.TwoStep(tables)
+}
