@@ -26,6 +26,7 @@ type snapshotHead struct {
 	Seq      uint64            `json:"seq"`
 	Cut      perdure.Clock     `json:"cut"` // the newest that is saved
 	End      perdure.Clock     `json:"end"`
+	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []perdure.Segment `json:"segments,omitempty"`
 	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
 	Tables   []snapshotTable   `json:"tables"`
@@ -125,7 +126,7 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	if snap.moved() {
 		return nil, errMoved
 	}
-	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, End: sh.end, Segments: sh.segments, Intake: sh.intake.State()}
+	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
 	var bulk [][]byte
 	for _, state := range sh.states {
 		head.States, bulk = append(head.States, sizeOf(state)), append(bulk, state)

@@ -50,6 +50,7 @@ type Options struct {
 	// Parent says that the processes have one, who tells the coordinator at once that
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
+	Retain int64               // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
 	Plan   []Planned           // who takes part from which clocks on
 	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
 	Log    *slog.Logger        // nil: none
@@ -57,6 +58,8 @@ type Options struct {
 	// Negative controls: a mechanism that is switched off.
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool
+	WeakenedRetention   bool // workers keep nothing that is applied
+	WeakenedRollBack    bool // nobody rolls back for want of what the dead had kept
 }
 
 // Cluster is a running cluster.
@@ -269,6 +272,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 	first := begin(c.o.Job, c.o.Plan)
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: l, Registry: tapped{r, c.onSaved}, Begin: &first, Disk: fs, CheckpointDir: "checkpoint", Log: log,
+		WeakenedRollBack: c.o.WeakenedRollBack,
 	})
 	if err != nil {
 		return err
@@ -282,8 +286,10 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
+		RetainBytes:         c.o.Retain,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
+		WeakenedRetention:   c.o.WeakenedRetention,
 	})
 	if err == nil {
 		defer w.Close()

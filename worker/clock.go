@@ -34,7 +34,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	defer c.stats.clocked(time.Now(), c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && (c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes), nil
+		return c.rolled || c.ended() || !c.view.Pause && (c.keptBytes == 0 || c.keptBytes < c.cfg.WindowBytes) && c.hasRoom(), nil
 	})
 	if err != nil {
 		return c.clock, err
@@ -88,13 +88,7 @@ func (c *Client) turn() perdure.Clock {
 	}
 	end := c.end()
 	for _, sh := range c.shards {
-		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= end {
-			if u := sh.kept[len(sh.kept)-1]; !u.open {
-				c.keptBytes -= u.bytes
-			}
-			sh.kept = sh.kept[:len(sh.kept)-1]
-		}
-		sh.building = nil
+		c.forgetFrom(sh, end)
 	}
 	for _, t := range c.tables {
 		if t != nil {
@@ -124,14 +118,12 @@ func (c *Client) staged() bool {
 // will be applied on all, whatever happens to this process. It needs c.mu.
 func (c *Client) tick() {
 	for _, sh := range c.shards {
-		for _, u := range sh.kept {
-			if u.clock == c.clock {
-				u.ticked = true
-			}
+		for _, u := range sh.from(c.clock) {
+			u.ticked = true
 		}
 	}
 	for _, sh := range c.shards {
-		if sh.headOpen {
+		if sh.headOpen && !sh.behind {
 			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
 		}
 	}
@@ -194,10 +186,7 @@ func (c *Client) buildUpdates() error {
 // c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		if sh.headOpen {
-			u := sh.kept[len(sh.kept)-1]
-			sh.head.batch = c.addUpdate(sh, u, u.sent, sh.head.batch)
-		}
+		c.feed(sh)
 		if sh.open {
 			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
 		}
@@ -252,9 +241,7 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.headOpen {
-		sh.head.batch = c.addUpdate(sh, b.u, b.u.sent, sh.head.batch)
-	}
+	c.feed(sh)
 	return nil
 }
 
