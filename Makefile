@@ -94,6 +94,10 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 study-consistency: build ## compare the consistency models as the ESSP paper does; STUDY='-data FILE …' has its flags, STUDY=-quick is a smoke test
 	$(GO) run ./studies/consistency $(STUDY)
 
+.PHONY: study-failure
+study-failure: build ## kill the parameter server while it trains, under each recovery strategy, as Training Through Failure does; STUDY has its flags, STUDY=-quick is a smoke test
+	$(GO) run ./studies/failure $(STUDY)
+
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files
 	$(TOOLS)/gofumpt -w $(GO_FILES)

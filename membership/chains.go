@@ -197,7 +197,8 @@ type fates struct {
 }
 
 // shrink drops from a shard's chain who is dead, and who is only silent if
-// somebody else has the rows.
+// somebody else has the rows: not one of whom, after a silence, nothing is known but a
+// word that may have been long on its way.
 func (c *Core) shrink(shard int, f *fates) {
 	c.looks.shards++
 	c.orphans.remove(shard)
@@ -209,13 +210,14 @@ func (c *Core) shrink(shard int, f *fates) {
 	}
 	chain := members(sv)
 	how := make([]standing, len(chain))
-	serves, waits := false, false
+	serves, waits, sure := false, false, false
 	for i := range chain {
 		how[i] = c.standing(&chain[i])
 		if i == 0 && c.lost[perdure.ShardID(shard)] {
 			how[i] = dead
 		}
 		serves = serves || how[i] == alive
+		sure = sure || how[i] == alive && c.servers[chain[i].Server].back == 0
 		waits = waits || how[i] == silent
 	}
 	if !serves && !waits {
@@ -226,7 +228,7 @@ func (c *Core) shrink(shard int, f *fates) {
 	}
 	var stay []perdure.Holder
 	for i := range chain {
-		if how[i] == alive || how[i] == silent && !serves {
+		if how[i] == alive || how[i] == silent && !sure {
 			stay = append(stay, chain[i])
 			continue
 		}

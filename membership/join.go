@@ -67,7 +67,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick = true, false, false, false, false, c.tick
+	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick, o.back = true, false, false, false, false, c.tick, 0
 	if k == Server {
 		c.settleIn(index, n.Zone)
 		c.lookAt(index)

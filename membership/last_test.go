@@ -110,3 +110,31 @@ func TestPlaceOfSilent(t *testing.T) {
 		}
 	}
 }
+
+// A word that comes after a silence may have been long on its way, and its sender may be
+// dead: those who are silent are dropped for its sake once there is another.
+func TestLateWord(t *testing.T) {
+	c := New(threeServers(t, chain2), 15)
+	for i := range 3 {
+		come(t, c, i, process(i), Granted)
+	}
+	for range 100 {
+		c.Tick()
+	}
+	dropped := func() bool {
+		return slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "dropped" })
+	}
+	if dropped() {
+		t.Fatal("somebody was dropped while nobody was heard")
+	}
+	c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	if dropped() {
+		t.Error("those who are silent were dropped at once, for the sake of one who may be dead")
+	}
+	c.Tick()
+	c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	if !dropped() {
+		t.Error("nobody was dropped, though server:1 lives and has what the others hold")
+	}
+}

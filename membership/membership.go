@@ -119,10 +119,11 @@ type Ready struct {
 type observed struct {
 	connected bool
 	heardTick int64
-	gone      bool // it is dead
-	assumed   bool // that is not certain: its connection broke, and it did not come back
-	suspect   bool // it was silent for too long
-	killed    bool // it is to be, as a suspect
+	gone      bool  // it is dead
+	assumed   bool  // that is not certain: its connection broke, and it did not come back
+	suspect   bool  // it was silent for too long
+	killed    bool  // it is to be, as a suspect
+	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	pulse     pulse
 	server    *perdure.ServerStatus
 	at        map[perdure.ShardID]int // of server.Shards

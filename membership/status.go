@@ -14,9 +14,13 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 	}
 	before := problem(o.server)
 	c.heard(o)
-	news := o.suspect
-	if o.suspect {
-		o.suspect, o.killed = false, false
+	news := o.suspect || o.back > 0 && c.tick > o.back
+	switch {
+	case o.suspect:
+		o.suspect, o.killed, o.back = false, false, c.tick
+		c.lookAt(index)
+	case news:
+		o.back = 0
 		c.lookAt(index)
 	}
 	if st.Draining && !p.Draining {

@@ -71,6 +71,7 @@ func full(t *testing.T, d *Dir) {
 		UpdatesSent: new(int64(1600)), UpdatesApplied: new(int64(1600)), UpdatesLost: new(int64(0)),
 		ClocksRedone: new(int64(10)), BytesPushed: new(int64(1 << 40)), BytesPulled: new(int64(2)),
 		ClockDifferential: map[string]int64{"-1": 5, "0": 2}, ReadLag: map[string]int64{"0": 7},
+		Usage:          map[string]RoleUsage{"server": {CPUSeconds: 1.5, MBPeak: 25, MBWritten: new(100.5), MBStored: new(0.0)}, "worker": {CPUSeconds: 3}},
 		MissingUpdates: map[string]int64{"0": 6, "3": 1}, MissingBound: new(int64(10)),
 		Failures: []Failure{
 			{Kind: "kill", Target: "server:0", AtSeconds: 1.25, AtClock: 10, DetectedAfterMs: new(1.5), ServingAgainAfterMs: new(250.0), UpdatesLost: new(int64(0)), ClocksRedone: new(int64(10))},

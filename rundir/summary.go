@@ -50,6 +50,9 @@ type Summary struct {
 	MissingBound   *int64           `json:"missing_bound"`
 	BeyondBound    *int64           `json:"beyond_bound"` // nil: no table is vap
 
+	// What the processes of each role used, together; nil: not known.
+	Usage map[string]RoleUsage `json:"usage"`
+
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
 }
@@ -70,6 +73,16 @@ type WorkerTime struct {
 	ComputeS       float64 `json:"compute_s"`
 	StalenessS     float64 `json:"staleness_s"`
 	CommunicationS float64 `json:"communication_s"`
+}
+
+// RoleUsage is what the processes of a role used in a run, those that died too.
+type RoleUsage struct {
+	CPUSeconds float64 `json:"cpu_seconds"`
+	MBPeak     float64 `json:"mb_peak"` // resident memory at its highest sample, 10⁶ bytes
+	// 10⁶ bytes; of a process that was killed, up to its last sample. Null where the
+	// system does not count them.
+	MBWritten *float64 `json:"mb_written"` // handed to the system by writes: to connections and to files
+	MBStored  *float64 `json:"mb_stored"`  // of files, brought to storage
 }
 
 // Failure is one fault or death of the run, and what came of it.

@@ -202,7 +202,6 @@ func (in *incoming) addPart(t *snapshotTable) error {
 	}
 	p := table.Blank(t.Spec, perdure.TableID(len(in.content.parts)), job.Seed, first, rows)
 	in.content.parts = append(in.content.parts, p)
-	largePages(p.Image())
 	for _, run := range p.Image().Memory() {
 		if len(run) > 0 {
 			in.runs = append(in.runs, run)

@@ -90,12 +90,33 @@ func (sh *shard) makeSubs(lost bool) {
 	}
 }
 
-// openedBy begins a slot's connection anew: nothing is pushed until it reads. It
+// openedBy begins the connection of a slot anew: nothing is pushed until it reads. It
 // needs sh.mu.
-func (sh *shard) openedBy(slot perdure.Slot) {
-	sh.stopPushing(slot)
+func (sh *shard) openedBy(c *conn) {
+	sh.stopPushing(c.slot)
+	sh.spoke[c.slot] = max(sh.spoke[c.slot], c.incarnation)
+	sh.opened[c.slot] = max(sh.opened[c.slot], c.incarnation)
 	if sh.out.seen != nil {
-		sh.out.seen.Opened(slot)
+		sh.out.seen.Opened(c.slot)
+		sh.out.seen.SetActive(c.slot, sh.speaks(c.slot))
+	}
+}
+
+// speaks reports whether a slot has a process that may read, as far as is known: by the
+// view, or because it has opened the shard. Who is told the view late, being cut off
+// from the coordinator, say, must not think that nobody reads. It needs sh.mu.
+func (sh *shard) speaks(slot perdure.Slot) bool {
+	var sl perdure.SlotView
+	if int(slot) < len(sh.view.Slots) {
+		sl = sh.view.Slots[slot]
+	}
+	switch opened := sh.opened[slot]; {
+	case opened > sl.Incarnation:
+		return true
+	case sl.Incarnation == 0 || sl.Left:
+		return false
+	default:
+		return sl.Settled || opened == sl.Incarnation
 	}
 }
 

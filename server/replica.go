@@ -112,13 +112,13 @@ func (sh *shard) followSlots() {
 		if was := sh.spoke[i]; sh.out.seen != nil && was > 0 && was < sl.Incarnation {
 			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
 		}
-		sh.spoke[i] = sl.Incarnation
+		sh.spoke[i] = max(sh.spoke[i], sl.Incarnation)
 		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {
 			sh.acks[i] = nil
 			sh.stopPushing(slot)
 		}
 		if sh.out.seen != nil {
-			sh.out.seen.SetActive(slot, sl.Settled && sl.Incarnation > 0 && !sl.Left)
+			sh.out.seen.SetActive(slot, sh.speaks(slot))
 		}
 	}
 }

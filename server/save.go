@@ -156,7 +156,6 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 		}
 	}
 	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
-	largePages(p.Image())
 	return p, nil
 }
 

@@ -53,7 +53,8 @@ type shard struct {
 	dirty    []bool                // by slot: its counts have changed since they were acknowledged
 	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
 	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
-	spoke    []perdure.Incarnation // by slot: as of the last view
+	spoke    []perdure.Incarnation // by slot: the newest process of which the view told, or that opened the shard
+	opened   []perdure.Incarnation // by slot: the newest process that opened it to read
 	out      pushes
 	pumped   bool         // what may be applied was, since it is ready
 	taken    perdure.Slot // whose update was taken last
@@ -92,7 +93,7 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	slots := s.job.Slots
 	sh := &shard{
 		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
-		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots),
+		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots), opened: make([]perdure.Incarnation, slots),
 	}
 	sh.slots.Store(int32(slots))
 	sh.out = sh.newPushes()
@@ -433,7 +434,7 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	switch {
 	case c.slot >= 0 && !writes:
 		sh.acks[c.slot] = c
-		sh.openedBy(c.slot)
+		sh.openedBy(c)
 	case sh.serves(c): // it reads from another replica now
 		sh.acks[c.slot] = nil
 		sh.stopPushing(c.slot)

@@ -50,6 +50,7 @@ func (sh *shard) makeRoom() {
 	sh.ticked = append(sh.ticked, make([]perdure.Clock, max(0, slots-len(sh.ticked)))...)
 	sh.prompt = append(sh.prompt, make([]perdure.Clock, more)...)
 	sh.spoke = append(sh.spoke, make([]perdure.Incarnation, more)...)
+	sh.opened = append(sh.opened, make([]perdure.Incarnation, more)...)
 	sh.states = append(sh.states, make([][]byte, slots-len(sh.states))...)
 	o := &sh.out
 	for slot := len(o.to); slot < slots; slot++ {

@@ -73,19 +73,20 @@ type Cluster struct {
 
 	died atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
 
-	mu    sync.Mutex // guards what follows
-	procs map[string]*process
-	hosts []string       // all that there ever were
-	away  map[string]int // hosts that nobody should count on: cut off, or leaving; how many times over
-	exits []wire.Exited  // that the parent has seen
-	to    transport.Conn // from the parent to the coordinator; nil: there is none
-	ends  []*checkpoint.Segment
-	lives int
-	rng   *rand.Rand
-	left  int // workers that have not ended well yet
-	co    *coordinator.Coordinator
-	terms []term          // that have begun beside those of the job's first slots
-	next  map[string]bool // workers that have another term to do after this one
+	mu     sync.Mutex // guards what follows
+	procs  map[string]*process
+	hosts  []string          // all that there ever were
+	away   map[string]int    // hosts that nobody should count on: cut off, or leaving; how many times over
+	barred map[[2]string]int // how many faults keep two hosts apart
+	exits  []wire.Exited     // that the parent has seen
+	to     transport.Conn    // from the parent to the coordinator; nil: there is none
+	ends   []*checkpoint.Segment
+	lives  int
+	rng    *rand.Rand
+	left   int // workers that have not ended well yet
+	co     *coordinator.Coordinator
+	terms  []term          // that have begun beside those of the job's first slots
+	next   map[string]bool // workers that have another term to do after this one
 	// working counts, by worker, the terms that have not ended well.
 	working map[string]int
 }
@@ -111,7 +112,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	ctx, stop := context.WithCancelCause(ctx)
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(),
-		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
+		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.start(coordinatorHost)

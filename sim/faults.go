@@ -122,7 +122,10 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 	})
 }
 
-// Newcomer names the host of server number n that has no place of its own in the job.
+// mostNewcomers is how many there are at most.
+const mostNewcomers = 8
+
+// Newcomer names the host of server number n < mostNewcomers that has no place of its own in the job.
 func (c *Cluster) Newcomer(n int) string { return fmt.Sprintf("%s%d", newcomer, n) }
 
 // Quiet returns how long ago a server died last, or was let through again: what it says
@@ -162,9 +165,14 @@ func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
 func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.fault("%s freezes for %v", host, d)
 	c.mu.Lock()
-	others := slices.DeleteFunc(slices.Clone(c.hosts), func(h string) bool { return h == host })
+	others := slices.Clone(c.hosts)
+	for n := range mostNewcomers { // who comes meanwhile is not heard either
+		if h := c.Newcomer(n); !slices.Contains(others, h) {
+			others = append(others, h)
+		}
+	}
 	c.mu.Unlock()
-	c.cut(host, others, false, d)
+	c.cut(host, slices.DeleteFunc(others, func(h string) bool { return h == host }), false, d)
 }
 
 // cut cuts a host off from others. A server that the coordinator cannot hear is not to
@@ -178,7 +186,7 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		away = []string{host}
 	}
 	for _, other := range others {
-		c.net.Cut(host, other, oneWay)
+		c.bar(host, other, oneWay)
 	}
 	for _, h := range away {
 		c.leave(h, 1)
@@ -189,7 +197,7 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		case <-c.ctx.Done():
 		}
 		for _, other := range others {
-			c.net.Heal(host, other)
+			c.unbar(host, other)
 		}
 		if slices.ContainsFunc(away, IsServer) {
 			c.died.Store(time.Now().UnixNano())
@@ -201,6 +209,26 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 		})
 	})
 }
+
+// bar lets nothing through between two hosts until as many unbars: what one fault cuts
+// off, the end of another does not let through.
+func (c *Cluster) bar(a, b string, oneWay bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.barred[pairOf(a, b)]++
+	c.net.Cut(a, b, oneWay)
+}
+
+func (c *Cluster) unbar(a, b string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.barred[pairOf(a, b)]--; c.barred[pairOf(a, b)] == 0 {
+		c.net.Heal(a, b)
+	}
+}
+
+// pairOf names two hosts, in whichever order they are.
+func pairOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
 func (c *Cluster) leave(host string, n int) {
 	c.mu.Lock()

@@ -86,7 +86,7 @@ type Group struct {
 	mu       sync.Mutex // guards all below, and the keepers' fields that say so
 	stopping bool
 	places   map[place]*keeper
-	spent    map[wire.Role]time.Duration // processor time of processes that have ended
+	spent    map[wire.Role]Usage // by processes that have ended
 }
 
 type place struct {
@@ -109,7 +109,7 @@ func NewGroup(opts Options) (*Group, error) {
 		thread: make(chan func()),
 		stop:   make(chan struct{}),
 		places: map[place]*keeper{},
-		spent:  map[wire.Role]time.Duration{},
+		spent:  map[wire.Role]Usage{},
 	}
 	var err error
 	if g.lifeline, g.hold, err = os.Pipe(); err != nil {
@@ -277,10 +277,10 @@ type keeper struct {
 	spec  Spec
 	place place
 
-	cmd      *exec.Cmd     // nil: no process now; guarded by group.mu
-	began    int           // how many processes the place has had; guarded by group.mu
-	logStart int64         // where the process's part of the log begins
-	cpu      time.Duration // of the present process, when last looked; guarded by group.mu
+	cmd      *exec.Cmd // nil: no process now; guarded by group.mu
+	began    int       // how many processes the place has had; guarded by group.mu
+	logStart int64     // where the process's part of the log begins
+	used     Usage     // by the present process, when last looked; guarded by group.mu
 }
 
 // run tells of exits and starts the place's next processes, until there is to

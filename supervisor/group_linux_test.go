@@ -172,7 +172,7 @@ func TestUsage(t *testing.T) {
 	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, ear.file)))
 	ear.expect("ready")
 	both := g.Usage()
-	if u := both[wire.RoleServer]; u.CPU < 100*time.Millisecond || u.CPU > time.Minute || u.RSS < 2<<20 {
+	if u := both[wire.RoleServer]; u.CPU < 100*time.Millisecond || u.CPU > time.Minute || u.RSS < 2<<20 || u.Written < 2 {
 		t.Errorf("two busy servers use %+v", u)
 	}
 	if u := both[wire.RoleWorker]; u.CPU >= both[wire.RoleServer].CPU || u.RSS < 1<<20 {
@@ -182,8 +182,18 @@ func TestUsage(t *testing.T) {
 	g.exit()
 	one := g.Usage()[wire.RoleServer]
 	// The kernel's sums and its samples of 10 ms differ by a tick or two.
-	if one.CPU < both[wire.RoleServer].CPU-2*clockTick || one.RSS >= both[wire.RoleServer].RSS {
+	if was := both[wire.RoleServer]; one.CPU < was.CPU-2*clockTick || one.RSS >= was.RSS || one.Written < was.Written {
 		t.Errorf("after a death the servers use %+v, before %+v", one, both[wire.RoleServer])
+	}
+}
+
+func TestParseIO(t *testing.T) {
+	const text = "rchar: 1\nwchar: 323934931\nsyscr: 2\nsyscw: 3\nread_bytes: 4\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n"
+	if written, stored := parseIO([]byte(text)); written != 323934931 || stored != 8192 {
+		t.Errorf("%d written and %d stored", written, stored)
+	}
+	if written, stored := parseIO([]byte("wchar\nwrite_bytes: x\n")); written != 0 || stored != 0 {
+		t.Errorf("of nothing: %d written and %d stored", written, stored)
 	}
 }
 

@@ -33,7 +33,7 @@ func (k *keeper) start() (err error) {
 	if err := k.group.onThread(cmd.Start); err != nil {
 		return err
 	}
-	k.cmd, k.cpu = cmd, 0
+	k.cmd, k.used = cmd, Usage{}
 	k.began++
 	return nil
 }
@@ -68,7 +68,8 @@ func (k *keeper) wait() Exit {
 	g.mu.Lock()
 	k.cmd = nil
 	if s := cmd.ProcessState; s != nil {
-		g.spent[k.spec.Role] += s.UserTime() + s.SystemTime()
+		k.used.CPU = s.UserTime() + s.SystemTime()
+		g.spent[k.spec.Role] = g.spent[k.spec.Role].plus(k.used)
 	}
 	g.mu.Unlock()
 

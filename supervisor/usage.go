@@ -14,6 +14,15 @@ import (
 type Usage struct {
 	CPU time.Duration // processor time so far, of those that have ended too
 	RSS int64         // resident memory in bytes, now
+	// Bytes so far, of those that have ended too, up to when they were last looked
+	// at; 0 where there is no /proc.
+	Written int64 // handed to the system by writes: to connections and to files
+	Stored  int64 // of files, that the system had to bring to storage
+}
+
+// plus adds up, but for memory that an ended process has no more.
+func (u Usage) plus(ended Usage) Usage {
+	return Usage{CPU: u.CPU + ended.CPU, RSS: u.RSS, Written: u.Written + ended.Written, Stored: u.Stored + ended.Stored}
 }
 
 // Usage samples what each role's processes use. Where there is no /proc, what
@@ -22,32 +31,55 @@ func (g *Group) Usage() map[wire.Role]Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	byRole := map[wire.Role]Usage{}
-	for role, cpu := range g.spent {
-		byRole[role] = Usage{CPU: cpu}
+	for role, u := range g.spent {
+		byRole[role] = u
 	}
 	for _, k := range g.places {
 		u := byRole[k.spec.Role]
 		if pid := k.pid(); pid != 0 {
 			// One that has just ended may be gone from /proc: its last sample stands
 			// in, so that the sum does not go back.
-			if now, ok := processUsage(pid); ok && now.CPU >= k.cpu {
-				k.cpu = now.CPU
+			if now, ok := processUsage(pid); ok && now.CPU >= k.used.CPU {
+				now.Written, now.Stored = max(now.Written, k.used.Written), max(now.Stored, k.used.Stored)
+				k.used = now
 				u.RSS += now.RSS
 			}
-			u.CPU += k.cpu
+			u = u.plus(k.used)
 		}
 		byRole[k.spec.Role] = u
 	}
 	return byRole
 }
 
-// processUsage reads /proc/PID/stat.
+// processUsage reads /proc/PID/stat and /proc/PID/io.
 func processUsage(pid int) (Usage, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Usage{}, false
 	}
-	return parseStat(stat)
+	u, ok := parseStat(stat)
+	if io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)); err == nil {
+		u.Written, u.Stored = parseIO(io)
+	}
+	return u, ok
+}
+
+// parseIO reads the bytes written in proc_pid_io(5); what is missing is 0.
+func parseIO(text []byte) (written, stored int64) {
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch string(name) {
+		case "wchar":
+			written = n
+		case "write_bytes":
+			stored = n
+		}
+	}
+	return written, stored
 }
 
 // clockTick is the unit of processor time in /proc: 1/sysconf(_SC_CLK_TCK) s,

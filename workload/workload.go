@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
@@ -62,6 +63,13 @@ var entries = []entry{
 			Batch: softmax.DefaultBatch, Rates: softmax.Rates, Measures: []string{"accuracy", "loss"},
 		},
 		softmax.Open,
+	},
+	{
+		Info{
+			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not convex, long clocks",
+			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
+		},
+		cnn.Open,
 	},
 	{
 		Info{

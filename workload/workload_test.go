@@ -2,8 +2,10 @@ package workload_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"path/filepath"
 	"slices"
@@ -26,7 +28,7 @@ func goodParams(name string) workload.Params {
 		info.Factors.Rank = 16 // quick
 	}
 	return workload.Params{
-		Seed: 3, Slots: 2, Batch: info.Batch, Factors: info.Factors, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
+		Seed: 3, Slots: 2, Batch: min(info.Batch, 8), Factors: info.Factors, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
 	}
 }
 
@@ -43,7 +45,7 @@ func TestNewRefuses(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		{"sofmax", goodParams("softmax"), perdure.ErrUsage, `unknown workload "sofmax"; choose softmax or mf`},
+		{"sofmax", goodParams("softmax"), perdure.ErrUsage, `unknown workload "sofmax"; choose softmax or cnn or mf`},
 		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
 		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},
 		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "0 workers"},
@@ -54,6 +56,8 @@ func TestNewRefuses(t *testing.T) {
 		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
 		{"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing, nowhere + ": no such folder"},
 		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no rows of users"},
+		{"softmax", change(func(p *workload.Params) { p.FinalReLU = true }), perdure.ErrUsage, "no final ReLU"},
+		{"mf", change(func(p *workload.Params) { p.Batch, p.FinalReLU = 0, true }), perdure.ErrUsage, "no final ReLU"},
 	} {
 		w, err := workload.New(c.name, c.params)
 		if w != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -145,6 +149,18 @@ func (m *memory) tick(c perdure.Clock) {
 	m.pending = nil
 }
 
+// digest is the same for the same pending Incs, by bits.
+func (m *memory) digest() uint64 {
+	h := fnv.New64a()
+	for _, i := range m.pending {
+		fmt.Fprintln(h, i.spec.Name, len(i.delta))
+		for _, v := range i.delta {
+			h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
+		}
+	}
+	return h.Sum64()
+}
+
 // TestAllLearn trains every workload and redoes each clock of slot 0 in another
 // instance, as after a failure: the deltas must be the same.
 func TestAllLearn(t *testing.T) {
@@ -227,15 +243,15 @@ func TestSharesChange(t *testing.T) {
 			return w, newMemory(t, w.Tables())
 		}
 		used, m := open()
-		seen := map[string]workload.Share{}
+		seen := map[uint64]workload.Share{}
 		for _, s := range [][2]int{{0, 2}, {1, 3}, {2, 3}, {1, 2}, {0, 1}, {0, 3}} {
 			share := workload.Share{Rank: s[0], Of: s[1]}
 			m.pending = nil
 			step(t, used, m, share, 1)
 			fresh, alone := open()
 			step(t, fresh, alone, share, 1)
-			got := fmt.Sprint(m.pending)
-			if want := fmt.Sprint(alone.pending); got != want {
+			got := m.digest()
+			if want := alone.digest(); got != want {
 				t.Errorf("%s: share %v is another after other shares", info.Name, share)
 			}
 			if other, twice := seen[got]; twice {

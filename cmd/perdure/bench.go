@@ -370,4 +370,7 @@ func (p *rawPeer) close() {
 	for _, f := range p.files {
 		_ = f.Close() // nothing was written
 	}
+	if path := p.addrs["unix"]; path != nil {
+		_ = os.Remove(path.String()) // another peer may come in its place
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
@@ -29,6 +30,7 @@ type benchRecoveryCmd struct {
 	Workers     int      `help:"Workers (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"6" placeholder:"N"`
 	Consistency string   `help:"Model of all tables; pushes are measured under asp (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Workload    string   `help:"train: what is trained, a workload with batches (default ${default})." default:"softmax" placeholder:"NAME"`
 	Batch       int      `help:"train: examples per worker and clock (default ${default})." default:"512" placeholder:"N"`
 	Clocks      int64    `help:"train: clocks of each job (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of which servers fail (default ${default})." default:"1" placeholder:"N"`
@@ -113,12 +115,6 @@ func (b *benchRecoveryCmd) Run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	run := &recoveryRun{benchRecoveryCmd: b, recoveryPlan: plan, dir: dir, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
-	if b.Snapshot {
-		if run.raw, err = startRawPeer(dir); err != nil {
-			return err
-		}
-		defer run.raw.close()
-	}
 	fmt.Print(run.header())
 	for _, step := range []struct {
 		name string
@@ -148,6 +144,11 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 	}
 	if b.MB < 0 || b.MB > mostBenchMB {
 		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, mostBenchMB)
+	}
+	if info, err := workload.Find(b.Workload); err != nil {
+		return p, err
+	} else if info.Batch == 0 {
+		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
 	}
 	measures, err1 := choices("measure", b.Measure, benchMeasures, itself)
 	faults, err2 := choices("fault", b.Fault, benchFaults, func(f benchFault) string { return f.name })
@@ -201,7 +202,6 @@ type recoveryRun struct {
 	dir      string
 	jobs     int
 	terminal bool
-	raw      *rawPeer                    // with --snapshot
 	train    map[perdure.Recovery]spread // of the speed under none
 	push     map[perdure.Recovery]spread
 	faulty   []recoveryResult
@@ -215,7 +215,7 @@ func (r *recoveryRun) header() string {
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)
 	}
-	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; the model is %s\n", r.Servers, r.Workers, r.Shards, r.Consistency, r.Rounds, model)
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers, r.Shards, r.Consistency, r.Rounds, model)
 	return s.String()
 }
 

@@ -55,11 +55,16 @@ func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catc
 }
 
 // copyRaw copies as many bytes from this process to another one, over a plain socket of
-// the kind that servers of one machine use, into memory that is new, while the job goes
-// on: the most that this machine could give to who joins.
+// the kind that servers of one machine use, while the job goes on: the most that this
+// machine could give to who joins. The other process is new, too, and so is its memory.
 func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
 	n := min(int64(bytes), mostRaw)
-	client, err := dialRaw(ctx, j.raw.addrs["unix"], 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	peer, err := startRawPeer(j.rawDir)
+	if err != nil {
+		return c, err
+	}
+	defer peer.close()
+	client, err := dialRaw(ctx, peer.addrs["unix"], 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return c, err
 	}

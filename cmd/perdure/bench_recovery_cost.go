@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/workload/softmax"
 )
 
 // spread is the middle of what all rounds measured, the least and the most.
@@ -25,14 +24,14 @@ var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 // trainRatios trains under each strategy and none in turn, in every round in
 // another order, and holds what one round gave against none of the same round.
 func (r *recoveryRun) trainRatios(ctx context.Context) error {
-	fmt.Printf("\nsoftmax, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Batch, r.Clocks)
+	fmt.Printf("\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
 	speeds := map[perdure.Recovery][]float64{}
 	for round := range r.Rounds {
 		for i := range all {
 			strategy := all[(round+i)%len(all)]
 			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
-			seconds, err := timedTraining(ctx, softmax.Name, filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
+			seconds, err := timedTraining(ctx, r.Workload, filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
 				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards", strconv.Itoa(r.Shards),
 				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks", strconv.FormatInt(r.Clocks, 10),
 				"--batch", strconv.Itoa(r.Batch))
@@ -178,7 +177,7 @@ func (p *pusher) push(ctx context.Context) (stretch, error) {
 
 // blank is a result of a strategy in which no failure is.
 func (r *recoveryRun) blank(strategy perdure.Recovery) recoveryResult {
-	res := recoveryResult{Recovery: strategy.String(), Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: r.MB}
+	res := recoveryResult{Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: r.MB}
 	if s, ok := r.train[strategy]; ok {
 		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.median, &s.least, &s.most
 	}

@@ -21,7 +21,8 @@ import (
 // Times are in milliseconds since the failure. What was not measured is null.
 type recoveryResult struct {
 	Recovery string `json:"recovery"`
-	Fault    string `json:"fault"` // "": faults were not measured
+	Trained  string `json:"train_workload"` // what the speed of training was measured with
+	Fault    string `json:"fault"`          // "": faults were not measured
 	Rounds   int    `json:"rounds"`
 	Servers  int    `json:"servers"`
 	Workers  int    `json:"workers"`
@@ -109,7 +110,9 @@ func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recover
 		}
 		err = errors.Join(err, j.close())
 	}()
-	j.raw = r.raw
+	if r.Snapshot {
+		j.rawDir = r.dir
+	}
 	rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
 	var rounds []outage
 	for i := range r.Rounds {
@@ -165,7 +168,7 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 		clock:   longest(clocks, struck, func(int) bool { return true }),
 		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
 	}
-	if j.raw != nil && o.catchUp.bytes > 0 {
+	if j.rawDir != "" && o.catchUp.bytes > 0 {
 		o.raw, err = j.copyRaw(ctx, o.catchUp.bytes)
 	}
 	return o, err

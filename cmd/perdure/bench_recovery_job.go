@@ -28,7 +28,7 @@ type recoveryJob struct {
 	ballast  perdure.TableSpec // the larger part of the model; Rows 0: none
 	gets     tape              // by shard
 	clocks   tape              // by slot
-	raw      *rawPeer          // for plain copies beside those of servers; nil: none are made
+	rawDir   string            // for plain copies beside those of servers; "": none are made
 	running  sync.WaitGroup
 	cancel   context.CancelCauseFunc
 }

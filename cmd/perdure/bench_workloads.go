@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
 	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -23,14 +24,14 @@ import (
 // benchWorkloadsCmd measures whole training programs against the same kernel in a
 // plain loop on one thread.
 type benchWorkloadsCmd struct {
-	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64) (default both)." placeholder:"NAME"`
+	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64), cnn (batch 128) (default all)." placeholder:"NAME"`
 	Data        string   `help:"mf: file of ratings, or synthetic:F (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
 	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
 	Consistency string   `help:"Model of all tables (default ${default})." default:"essp:3" placeholder:"MODEL"`
 	Recovery    string   `help:"Recovery strategy (default ${default})." default:"none" placeholder:"STRATEGY"`
 	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"8" placeholder:"N"`
 	Rounds      int      `help:"Rounds; each is one job and one plain loop (default ${default})." default:"5" placeholder:"N"`
-	Clocks      int64    `help:"Clocks of each job of mf; softmax has 100 times as many, since its clocks are small (default ${default})." default:"200" placeholder:"N"`
+	Clocks      int64    `help:"Clocks of each job of mf and cnn; softmax has 100 times as many, since its clocks are small (default ${default})." default:"200" placeholder:"N"`
 	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 }
 
@@ -101,7 +102,8 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 
 // contenders prepares what was asked for, or says what is wrong.
 func (b *benchWorkloadsCmd) contenders() (list []*contender, err error) {
-	names, err := choices("workload", b.Workload, []string{mf.Name, softmax.Name}, itself)
+	prepare := map[string]func() (*contender, error){mf.Name: b.mf, softmax.Name: b.softmax, cnn.Name: b.cnn}
+	names, err := choices("workload", b.Workload, []string{mf.Name, softmax.Name, cnn.Name}, itself)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +113,7 @@ func (b *benchWorkloadsCmd) contenders() (list []*contender, err error) {
 		}
 	}
 	for _, name := range names {
-		prepare := b.softmax
-		if name == mf.Name {
-			prepare = b.mf
-		}
-		c, err := prepare()
+		c, err := prepare[name]()
 		if err != nil {
 			return nil, err
 		}
@@ -165,6 +163,29 @@ func (b *benchWorkloadsCmd) softmax() (*contender, error) {
 			softmax.TrainPlain(m, clocks, rule.RateAt)
 			return batch * int(clocks)
 		},
+		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+	}, nil
+}
+
+// cnn is the one that computes for long.
+func (b *benchWorkloadsCmd) cnn() (*contender, error) {
+	data, err := dataset.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	const batch = 128
+	m, err := cnn.New(data, cnn.Options{Seed: 1, Slots: 1, Batch: batch})
+	if err != nil {
+		return nil, err
+	}
+	p, err := cnn.NewPlain(m, perdure.Rule{Kind: perdure.RuleSGD, Rate: cnn.DefaultRate})
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: cnn.Name, data: data.Name, unit: "samples/s", clocks: b.Clocks,
+		flags:   []string{"--batch", strconv.Itoa(batch)},
+		plain:   func(clocks perdure.Clock) int { p.Run(clocks); return batch * int(clocks) },
 		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
 	}, nil
 }

@@ -23,13 +23,13 @@ func TestBenchWorkloads(t *testing.T) {
 	var results []workloadResult
 	must(t, json.Unmarshal(text, &results))
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
-	if len(results) != 4 || len(lines) != 4 {
+	if len(results) != 6 || len(lines) != 6 {
 		t.Fatalf("%d results, printed\n%s", len(results), out)
 	}
 	for i, r := range results {
-		name, unit := "mf", "ratings/s"
-		if i >= 2 {
-			name, unit = "softmax", "samples/s"
+		name, unit := []string{"mf", "softmax", "cnn"}[i/2], "samples/s"
+		if name == "mf" {
+			unit = "ratings/s"
 		}
 		if r.Workload != name || r.Unit != unit || r.Workers != 1+i%2 || r.Consistency != "essp:3" || r.Rounds != 1 {
 			t.Errorf("line %d is %+v", i, r)

@@ -116,6 +116,27 @@ func TestFromRunJSON(t *testing.T) {
 	}
 }
 
+// TestNetwork: a network of several tables, trained in chains, has the same model
+// whatever is killed; --final-relu makes it another.
+func TestNetwork(t *testing.T) {
+	model := func(more ...string) string {
+		s, _ := trained(t, append([]string{
+			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "12", "--batch", "8", "--eval-every", "0",
+		}, more...)...)
+		if len(s.Failures) != strings.Count(strings.Join(more, " "), "kill:") {
+			t.Errorf("failures %+v", s.Failures)
+		}
+		return *s.ModelSHA256
+	}
+	calm := model()
+	if killed := model("--fault", "kill:server:0@clock:4", "--fault", "kill:worker:1@clock:7"); killed != calm {
+		t.Errorf("model %s, of a job left alone %s", killed, calm)
+	}
+	if model("--final-relu") == calm {
+		t.Error("--final-relu changes nothing")
+	}
+}
+
 // TestUntil: a bsp job with a goal ends at the same clock with the same model,
 // whatever is killed.
 func TestUntil(t *testing.T) {

@@ -192,6 +192,7 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 	v.begin(j)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
+	defer j.byTime(ctx)()
 
 	exportCtx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -143,6 +144,9 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 			return tr.c.EndJob(ctx)
 		}
 	}
+	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
+		return tr.c.EndJob(ctx)
+	}
 	begin := time.Now()
 	tr.t.waited = 0
 	rank, of := tr.c.Share()
@@ -166,9 +170,11 @@ func finite(v float64) *float64 {
 	return &v
 }
 
-// pacer makes a worker slow on purpose.
+// pacer is what a worker is told from outside: it makes it slow on purpose, or end
+// the job.
 type pacer struct {
-	least time.Duration // of each clock's computing, before a fault makes it longer
+	least  time.Duration // of each clock's computing, before a fault makes it longer
+	enough atomic.Bool   // the goal is reached, the run's parent says
 
 	mu     sync.Mutex // guards what follows
 	kind   string

@@ -41,6 +41,7 @@ type cli struct {
 	Scale     scaleCmd     `cmd:"" help:"Let workers join or leave a running job."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
+	Log       logCmds      `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
 	Bench     benchCmds    `cmd:"" help:"Measure what Perdure costs here: pushes and pulls against a raw exchange of the same bytes, or whole workloads against a plain loop."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 

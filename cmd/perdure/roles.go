@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -210,7 +211,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:
-// "cut 0 2s", "slow 3 0s", "jitter 2 1s". Jitter is drawn of the seed.
+// "cut 0 2s", "slow 3 0s", "jitter 2 1s"; "end 0 0s" makes a worker end the job.
+// Jitter is drawn of the seed.
 func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint64) {
 	var kind, duration string
 	var factor float64
@@ -224,6 +226,8 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 	switch {
 	case kind == "cut":
 		faults.Cut(d)
+	case p != nil && kind == "end":
+		p.enough.Store(true)
 	case p != nil:
 		p.set(kind, factor, d, seed)
 	case kind == "slow":
@@ -237,7 +241,7 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 // only what the exit code says already.
 func plain(err error) string {
 	text := err.Error()
-	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed} {
+	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused, updatelog.ErrDamaged} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
 	return text

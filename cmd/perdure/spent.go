@@ -6,6 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
 )
 
 // spent is what workers' time went to.
@@ -67,4 +69,18 @@ func (t *tally) timeSplit() *rundir.TimeSplit {
 	}
 	slices.SortFunc(split.Workers, func(a, b rundir.WorkerTime) int { return a.Slot - b.Slot })
 	return split
+}
+
+// roleUsage is the summary's part about what processes used. It needs t.mu.
+func (t *tally) roleUsage(used map[wire.Role]supervisor.Usage) map[string]rundir.RoleUsage {
+	byRole := map[string]rundir.RoleUsage{}
+	for role, u := range used {
+		r := rundir.RoleUsage{CPUSeconds: u.CPU.Seconds(), MBPeak: float64(t.peak[role]) / 1e6}
+		if u.Written > 0 { // every process writes: else nobody counted
+			written, stored := float64(u.Written)/1e6, float64(u.Stored)/1e6
+			r.MBWritten, r.MBStored = &written, &stored
+		}
+		byRole[string(role)] = r
+	}
+	return byRole
 }

@@ -28,6 +28,7 @@ type tally struct {
 	testRMSE   *float64
 	evalled    bool // a test result has come since the last point of the series
 	last       point
+	peak       map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent  string
 	clocksRate float64
 	mbRate     float64
@@ -55,7 +56,7 @@ const seriesEvery = 500 * time.Millisecond
 
 func (t *tally) init() {
 	t.started = time.Now()
-	t.workers = map[string]workerWord{}
+	t.workers, t.peak = map[string]workerWord{}, map[wire.Role]int64{}
 	t.last.at = t.started
 }
 
@@ -158,6 +159,9 @@ func addCounts(to, h map[int64]int64) {
 func (j *localJob) point(clock perdure.Clock) {
 	usage := j.job.Group().Usage()
 	j.mu.Lock()
+	for role, u := range usage {
+		j.peak[role] = max(j.peak[role], u.RSS)
+	}
 	w := j.totals()
 	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
 	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE}
@@ -235,6 +239,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
 		sum.BeyondBound = &w.BeyondBound
 	}
+	sum.Usage = j.roleUsage(j.job.Group().Usage())
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
 		sum.ModelSHA256 = &m.sha256

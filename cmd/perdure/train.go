@@ -22,6 +22,8 @@ import (
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/mf"
 )
 
 // settings are everything that a run was asked to be: run.json. The same
@@ -33,6 +35,7 @@ type settings struct {
 	Faults    []string        `json:"faults"`
 	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
 	EvalEvery perdure.Clock   `json:"eval_every"`
+	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
 	Until     goal            `json:"until"`
 	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
 	RetainMB  int             `json:"retain_mb,omitempty"`  // of updates that a worker keeps until they are in a checkpoint, in MiB
@@ -73,7 +76,7 @@ type jobFlags struct {
 type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"What to train; see perdure workloads (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R; at the latest after --clocks (default never)." placeholder:"GOAL"`
+	Until      string   `help:"End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R, or when it has trained for so long: time:T; at the latest after --clocks (default never)." placeholder:"GOAL"`
 	Rule       string   `help:"How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5 (default ${default})." default:"sgd" placeholder:"RULE"`
 	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
 	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
@@ -81,7 +84,7 @@ type trainCmd struct {
 	Schedule   string   `help:"Learning rate over time: const, sqrt (rate/√(clock+1)) or step (default ${default})." default:"const" placeholder:"NAME"`
 	StepEvery  int64    `help:"Schedule step: clocks between two reductions (default ${default})." default:"100" placeholder:"N"`
 	StepFactor float64  `help:"Schedule step: what the rate is multiplied with (default ${default})." default:"0.5" placeholder:"X"`
-	EvalEvery  int64    `help:"Clocks between two evaluations on the test set; 0: only at the end (default ${default})." default:"10" placeholder:"N"`
+	EvalEvery  string   `help:"Clocks between two evaluations on the test set by worker 0, or a time, for example 2s, between two by this command, which take no worker's time; 0: only at the end (default ${default})." default:"10" placeholder:"N|TIME"`
 	ComputeMs  int      `help:"Let every worker's clock compute for at least so many milliseconds; what is left is slept, and takes no core (default ${default})." default:"0" placeholder:"N"`
 	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
 	RetainMB   int      `name:"retain-mb" help:"With resend:C, updates that each worker keeps at most until they are in a checkpoint, in MiB; when half of that is used a checkpoint is made before its time (default ${default})." default:"512" placeholder:"N"`
@@ -90,6 +93,7 @@ type trainCmd struct {
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" help:"mf: part of a worker's ratings that a clock goes through (default the workload's)." placeholder:"X"`
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
+	FinalReLU  bool     `name:"final-relu" help:"cnn: a last ReLU on the scores, as the authors of the network have it."`
 	Scale      []string `help:"So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; may be given again, with later clocks (default none)." placeholder:"SCALE" sep:"none"`
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
@@ -148,8 +152,7 @@ func (t *trainCmd) settings() (settings, error) {
 	if t.Batch != nil {
 		batch = *t.Batch
 	}
-	factors, err := t.factors(info)
-	if err != nil {
+	if err := t.onlyOwn(); err != nil {
 		return settings{}, err
 	}
 	data, err := dataPath(cmp.Or(t.Data, info.Data))
@@ -164,18 +167,19 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	if t.EvalEvery < 0 {
-		return settings{}, fmt.Errorf("%w: --eval-every %d; choose 0 or more clocks", perdure.ErrUsage, t.EvalEvery)
+	every, ms, err := parseEvalEvery(t.EvalEvery)
+	if err != nil {
+		return settings{}, err
 	}
-	if g.Metric != "" && t.EvalEvery == 0 {
+	if g.Metric != "" && g.Metric != overTime && every == 0 && ms == 0 {
 		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: perdure.Clock(t.EvalEvery), Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
 		Zones: zones, Scale: t.Scale, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
-			Factors: factors,
+			Factors: t.factors(info), FinalReLU: t.FinalReLU,
 		},
 	}
 	err = s.check() // which completes them
@@ -200,17 +204,28 @@ func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
 	return r, nil
 }
 
-// factors turns the flags about a matrix factorisation into its settings.
-func (t *trainCmd) factors(info workload.Info) (workload.Factors, error) {
-	f := info.Factors
-	if f == (workload.Factors{}) {
-		for _, name := range []string{"rank", "l2", "clock-fraction", "whole-users"} {
-			if t.given[name] {
-				return f, fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, info.Name, name)
-			}
+// ownFlags are those that only one workload takes.
+var ownFlags = []struct{ flag, workload string }{
+	{"rank", mf.Name},
+	{"l2", mf.Name},
+	{"clock-fraction", mf.Name},
+	{"whole-users", mf.Name},
+	{"final-relu", cnn.Name},
+}
+
+// onlyOwn refuses flags that the workload does not take.
+func (t *trainCmd) onlyOwn() error {
+	for _, own := range ownFlags {
+		if t.given[own.flag] && t.Workload != own.workload {
+			return fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, t.Workload, own.flag)
 		}
-		return f, nil
 	}
+	return nil
+}
+
+// factors turns the flags about a matrix factorisation into its settings.
+func (t *trainCmd) factors(info workload.Info) workload.Factors {
+	f := info.Factors
 	if t.Rank != nil {
 		f.Rank = *t.Rank
 	}
@@ -221,7 +236,7 @@ func (t *trainCmd) factors(info workload.Info) (workload.Factors, error) {
 		f.ClockFraction = *t.Fraction
 	}
 	f.WholeUsers = t.WholeUsers
-	return f, nil
+	return f
 }
 
 // dataPath makes a path one that every process understands, whatever its folder.
@@ -429,7 +444,9 @@ func (t *trainCmd) resumed() (settings, error) {
 		}
 	}
 	if t.given["eval-every"] {
-		s.EvalEvery = perdure.Clock(t.EvalEvery)
+		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {
+			return s, err
+		}
 	}
 	if t.given["until"] {
 		if s.Until, err = parseGoal(t.Until, s.Job.Workload); err != nil {

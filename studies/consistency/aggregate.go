@@ -1,44 +1,18 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"time"
+
+	"github.com/perdure/perdure/study"
 )
-
-// spread is what several seeds gave: their median, and the least and the most.
-// A seed that diverged counts as +Inf.
-type spread struct{ Mid, Low, High float64 }
-
-// spreadOf aggregates values; of none it is NaN.
-func spreadOf(values []float64) spread {
-	if len(values) == 0 {
-		return spread{math.NaN(), math.NaN(), math.NaN()}
-	}
-	v := slices.Sorted(slices.Values(values))
-	mid := v[len(v)/2]
-	if len(v)%2 == 0 {
-		mid = (v[len(v)/2-1] + mid) / 2
-	}
-	return spread{mid, v[0], v[len(v)-1]}
-}
-
-// String is the median, with least and most where they differ from it.
-func (s spread) String() string {
-	if short(s.Low) == short(s.High) {
-		return short(s.Mid)
-	}
-	return fmt.Sprintf("%s (%s to %s)", short(s.Mid), short(s.Low), short(s.High))
-}
 
 // curvePoint is what the seeds of one setting had at one clock.
 type curvePoint struct {
 	Clock   int
 	Seconds float64 // median of those that got there, and not before the clock before
-	Loss    spread
+	Loss    study.Spread
 }
 
 // merge puts the seeds of one setting together, clock by clock. A run that ended
@@ -63,8 +37,8 @@ func merge(results []*result) (curve []curvePoint) {
 				losses = append(losses, math.Inf(1))
 			}
 		}
-		latest = max(latest, spreadOf(seconds).Mid)
-		curve = append(curve, curvePoint{c, latest, spreadOf(losses)})
+		latest = max(latest, study.SpreadOf(seconds).Mid)
+		curve = append(curve, curvePoint{c, latest, study.SpreadOf(losses)})
 	}
 	return curve
 }
@@ -129,72 +103,4 @@ func (h histogram) bounds(outside float64) (low, high int) {
 	return keys[i], keys[j]
 }
 
-// group puts the results of each key together, in the order of their coming.
-func group[K comparable](results []*result, key func(*result) K) (keys []K, groups map[K][]*result) {
-	groups = map[K][]*result{}
-	for _, r := range results {
-		k := key(r)
-		if groups[k] == nil {
-			keys = append(keys, k)
-		}
-		groups[k] = append(groups[k], r)
-	}
-	return keys, groups
-}
-
 func byModel(r *result) string { return r.Model }
-
-// where keeps the results that a condition holds for.
-func where(results []*result, keep func(*result) bool) (kept []*result) {
-	for _, r := range results {
-		if keep(r) {
-			kept = append(kept, r)
-		}
-	}
-	return kept
-}
-
-// Numbers for people.
-
-// format writes a number in the fewest digits that give it back.
-func format(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-
-// round keeps three significant digits.
-func round(v float64) float64 {
-	r, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 3, 64), 64) // its own output
-	return r
-}
-
-// short writes a number in four digits; what is not finite is a word.
-func short(v float64) string {
-	switch {
-	case math.IsNaN(v):
-		return "–"
-	case math.IsInf(v, 0):
-		return "∞"
-	case v == math.Round(v) && math.Abs(v) < 1e5:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v != 0 && (math.Abs(v) >= 1e5 || math.Abs(v) < 1e-3):
-		return strconv.FormatFloat(v, 'e', 2, 64)
-	case math.Abs(v) >= 1000:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(max(math.Abs(v), 1))))), 64)
-}
-
-// percent writes a share; of a fraction of 0, which is the workload's own batch,
-// nothing.
-func percent(share float64) string {
-	if share == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(100*share, 'g', 3, 64) + "%"
-}
-
-// roughly writes how long something will take.
-func roughly(d time.Duration) string {
-	if d < 90*time.Second {
-		return fmt.Sprintf("about %.0f s", d.Seconds())
-	}
-	return fmt.Sprintf("about %.0f min", d.Minutes())
-}

@@ -9,31 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-)
 
-func TestSpread(t *testing.T) {
-	inf := math.Inf(1)
-	for _, c := range []struct {
-		values []float64
-		want   spread
-		text   string
-	}{
-		{[]float64{3, 1, 2}, spread{2, 1, 3}, "2 (1 to 3)"},
-		{[]float64{4, 1}, spread{2.5, 1, 4}, "2.500 (1 to 4)"},
-		{[]float64{1.23456}, spread{1.23456, 1.23456, 1.23456}, "1.235"},
-		{[]float64{2, inf, 1}, spread{2, 1, inf}, "2 (1 to ∞)"},
-		{[]float64{inf, 1, inf}, spread{inf, 1, inf}, "∞ (1 to ∞)"},
-	} {
-		got := spreadOf(c.values)
-		if got != c.want || got.String() != c.text {
-			t.Errorf("%v: %+v, written %q; want %+v, %q", c.values, got, got, c.want, c.text)
-		}
-	}
-	if none := spreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {
-		t.Errorf("of nothing: %+v, %q", none, none)
-	}
-}
+	"github.com/perdure/perdure/study"
+)
 
 func TestOutcome(t *testing.T) {
 	line := func(step int, losses ...float64) (points []point) {
@@ -71,9 +49,9 @@ func TestMerge(t *testing.T) {
 		{Outcome: diverged, Points: []point{{0, 0, 8}, {10, 3, 80}}},
 	})
 	want := []curvePoint{
-		{0, 0, spread{8, 7, 9}},
-		{10, 2, spread{42.5, 5, 80}},
-		{20, 3, spread{4, 3, math.Inf(1)}},
+		{0, 0, study.Spread{Mid: 8, Low: 7, High: 9}},
+		{10, 2, study.Spread{Mid: 42.5, Low: 5, High: 80}},
+		{20, 3, study.Spread{Mid: 4, Low: 3, High: math.Inf(1)}},
 	}
 	if !slices.Equal(curve, want) {
 		t.Errorf("%v, want %v", curve, want)
@@ -192,25 +170,6 @@ func TestReadResult(t *testing.T) {
 	write(endFile, diverged+"\nwhy\n")
 	if res, err := readResult(folder, r, []string{"test_rmse"}); err != nil || res.Outcome != diverged || res.Seconds != 1.5 {
 		t.Errorf("a run that was ended: %+v, %v", res, err)
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 3: "3", 61.5: "61.50", 4.2073: "4.207", .04212: "0.042", 1234.56: "1235", .00021: "2.10e-04", 1.5e7: "1.50e+07", -2.5: "-2.500",
-	} {
-		if got := short(v); got != want {
-			t.Errorf("%v is written %s, want %s", v, got, want)
-		}
-	}
-	if got := ticks(interval{-.2, 5.1}, 5); !slices.Equal(got, []float64{0, 2, 4}) {
-		t.Errorf("ticks %v", got)
-	}
-	if got := tidy([]float64{4, 4.5})(-1); got != "−1.0" {
-		t.Errorf("a tick is written %q", got)
-	}
-	if a, b := roughly(50*time.Second), roughly(40*time.Minute); a != "about 50 s" || b != "about 40 min" {
-		t.Errorf("%q, %q", a, b)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perdure/perdure/study"
 )
 
 // This file turns numbers into sentences. Each says what was found, whichever
@@ -33,7 +35,7 @@ func (p *page) ReadsFound() (found []string) {
 	if bsp, has := byName["bsp"]; has && bsp.Shares[-1] == 1 {
 		found = append(found, "Under bsp every read has a differential of −1: all updates of the clocks before, none later. So it is in the paper.")
 	} else if has {
-		found = append(found, fmt.Sprintf("Under bsp only %s of the reads have a differential of −1, which must not be: look for a fault before believing the rest.", percent0(bsp.Shares[-1])))
+		found = append(found, fmt.Sprintf("Under bsp only %s of the reads have a differential of −1, which must not be: look for a fault before believing the rest.", study.Percent0(bsp.Shares[-1])))
 	}
 	if len(older) == 0 {
 		found = append(found, "No read under ssp or essp was older than its bound, −s − 1.")
@@ -75,9 +77,9 @@ func (p *page) ReadsFound() (found []string) {
 		found = append(found, fmt.Sprintf("The differentials of essp are closer together than those of ssp at s = %s, and not at s = %s; in the paper they are at every s.",
 			strings.Join(narrower, ", "), strings.Join(wider, ", ")))
 	}
-	m, z := spreadOf(atMinus1), spreadOf(at0)
+	m, z := study.SpreadOf(atMinus1), study.SpreadOf(at0)
 	text := fmt.Sprintf("Over all s above 0, essp has %s to %s of its reads at −1 and %s to %s at 0; the paper has about %s and %s.",
-		percent0(m.Low), percent0(m.High), percent0(z.Low), percent0(z.High), percent0(paperAtMinus1), percent0(paperAt0))
+		study.Percent0(m.Low), study.Percent0(m.High), study.Percent0(z.Low), study.Percent0(z.High), study.Percent0(paperAtMinus1), study.Percent0(paperAt0))
 	if m.High < paperAtMinus1-.1 || m.Low > paperAtMinus1+.1 || z.High < paperAt0-.1 || z.Low > paperAt0+.1 {
 		text += fmt.Sprintf(" How these differ depends on how evenly the workers go: here %d on one machine, disturbed by `%s`; there machines of a cluster, disturbed by themselves.", p.Study.Workers, p.Study.Jitter)
 	}
@@ -190,7 +192,7 @@ func (p *page) SplitFound() (found []string) {
 		if len(ssp) == 0 || len(essp) == 0 {
 			continue
 		}
-		a, b := spreadOf(ssp), spreadOf(essp)
+		a, b := study.SpreadOf(ssp), study.SpreadOf(essp)
 		relation := "The two overlap, unlike in the paper."
 		switch {
 		case b.High < a.Low:
@@ -203,7 +205,7 @@ func (p *page) SplitFound() (found []string) {
 	}
 	if len(found) > 0 {
 		found = append(found, fmt.Sprintf("The paper has %s to %s under ssp and about %s under essp, for LDA on 8 machines with a network between them. Here nothing leaves the machine, and ssp asks for rows ahead.",
-			percent0(paperSSPLow), percent0(paperHigh), percent0(paperComm)))
+			study.Percent0(paperSSPLow), study.Percent0(paperHigh), study.Percent0(paperComm)))
 	}
 	return found
 }
@@ -249,7 +251,7 @@ func (p *page) RaceFound() (found []string) {
 }
 
 // apart says whether the seeds tell two settings apart.
-func apart(a, b spread) string {
+func apart(a, b study.Spread) string {
 	if a.High < b.Low || b.High < a.Low {
 		return "The ranges of the seeds do not overlap."
 	}

@@ -19,9 +19,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/perdure/perdure/study"
 )
 
 // The parts of the study, as -parts names them.
@@ -61,16 +62,16 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := study(ctx, os.Args[1:], os.Stdout)
+	err := conduct(ctx, os.Args[1:], os.Stdout)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "consistency study:", err)
 		os.Exit(1)
 	}
 }
 
-// study runs what is missing, and then writes tables, plots and the page. It says
+// conduct runs what is missing, and then writes tables, plots and the page. It says
 // on screen how it goes.
-func study(ctx context.Context, args []string, screen io.Writer) error {
+func conduct(ctx context.Context, args []string, screen io.Writer) error {
 	s, err := parseFlags(args)
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func study(ctx context.Context, args []string, screen io.Writer) error {
 	if err := runner.runAll(ctx, plan); err != nil {
 		return err
 	}
-	p := newPage(s, machineNow(), rates, trials, runner.of(plan))
+	p := newPage(s, study.MachineNow(), rates, trials, runner.of(plan))
 	if err := p.write(s.Out); err != nil {
 		return err
 	}
@@ -121,15 +122,15 @@ func parseFlags(args []string) (settings, error) {
 	f.DurationVar(&s.Timeout, "timeout", 5*time.Minute, "a run that takes longer is ended, and counts as such")
 	f.BoolVar(&s.Quick, "quick", false, "a smoke test: few and short runs, beside the study's own")
 	f.BoolVar(&s.Report, "report", false, "run nothing, write the page of what there is")
-	list(f, &s.Parts, "parts", "differentials,convergence,time-split,time-to-loss", "parts to run and to show", word)
-	list(f, &s.Kinds, "kinds", "bsp,ssp,essp,asp,vap", "consistency models to compare", word)
-	list(f, &s.Staleness, "staleness", "0,2,3,5,10,15,100", "clocks of staleness in differentials and convergence", strconv.Atoi)
-	list(f, &s.Split, "split", "2,5,10", "clocks of staleness in time-split", strconv.Atoi)
-	list(f, &s.Bounds, "bounds", "0.3,1,3", "bounds V of vap in time-to-loss, in the model's units", number)
-	list(f, &s.Seeds, "seeds", "1,2,3", "seeds of convergence and time-to-loss; the others take the first", strconv.Atoi)
-	list(f, &s.Fractions, "fractions", "0.01,0.1", "parts of the data in one clock; 0: the workload's own batch", number)
-	list(f, &s.Clocks, "clocks", "600,150", "clocks of a run, for each of -fractions", strconv.Atoi)
-	list(f, &s.Losses, "loss", "test_rmse,test_loss", "columns to take for the loss: the first that a run has", word)
+	study.List(f, &s.Parts, "parts", "differentials,convergence,time-split,time-to-loss", "parts to run and to show", study.Word)
+	study.List(f, &s.Kinds, "kinds", "bsp,ssp,essp,asp,vap", "consistency models to compare", study.Word)
+	study.List(f, &s.Staleness, "staleness", "0,2,3,5,10,15,100", "clocks of staleness in differentials and convergence", strconv.Atoi)
+	study.List(f, &s.Split, "split", "2,5,10", "clocks of staleness in time-split", strconv.Atoi)
+	study.List(f, &s.Bounds, "bounds", "0.3,1,3", "bounds V of vap in time-to-loss, in the model's units", study.Number)
+	study.List(f, &s.Seeds, "seeds", "1,2,3", "seeds of convergence and time-to-loss; the others take the first", strconv.Atoi)
+	study.List(f, &s.Fractions, "fractions", "0.01,0.1", "parts of the data in one clock; 0: the workload's own batch", study.Number)
+	study.List(f, &s.Clocks, "clocks", "600,150", "clocks of a run, for each of -fractions", strconv.Atoi)
+	study.List(f, &s.Losses, "loss", "test_rmse,test_loss", "columns to take for the loss: the first that a run has", study.Word)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -137,15 +138,8 @@ func parseFlags(args []string) (settings, error) {
 		return s, fmt.Errorf("%q is no flag; parts are chosen by -parts", f.Arg(0))
 	}
 	if s.Quick {
-		given := map[string]bool{}
-		f.Visit(func(g *flag.Flag) { given[g.Name] = true })
-		for name, value := range quickly {
-			if given[name] {
-				continue
-			}
-			if err := f.Set(name, value); err != nil {
-				return s, err
-			}
+		if err := study.Preset(f, quickly); err != nil {
+			return s, err
 		}
 	}
 	return s, s.check()
@@ -183,32 +177,3 @@ func (s settings) check() error {
 	}
 	return nil
 }
-
-// list makes a flag of a comma-separated list.
-func list[T any](f *flag.FlagSet, to *[]T, name, preset, usage string, parse func(string) (T, error)) {
-	set := func(text string) error {
-		var values []T
-		for part := range strings.SplitSeq(text, ",") {
-			v, err := parse(strings.TrimSpace(part))
-			if err != nil {
-				return err
-			}
-			values = append(values, v)
-		}
-		*to = values
-		return nil
-	}
-	if err := set(preset); err != nil {
-		panic(err) // a preset is written in this file
-	}
-	f.Func(name, fmt.Sprintf("%s (default %s)", usage, preset), set)
-}
-
-func word(s string) (string, error) {
-	if s == "" {
-		return "", errors.New("an empty name")
-	}
-	return s, nil
-}
-
-func number(s string) (float64, error) { return strconv.ParseFloat(s, 64) }

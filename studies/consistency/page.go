@@ -2,17 +2,16 @@ package main
 
 import (
 	_ "embed"
-	"encoding/csv"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"text/template"
-	"time"
+
+	"github.com/perdure/perdure/study"
 )
 
 //go:embed page.md.tmpl
@@ -21,7 +20,7 @@ var pageTemplate string
 // page is what the template is filled with.
 type page struct {
 	Study   settings
-	Machine machine
+	Machine study.Machine
 	Rates   map[float64]float64
 	Trials  []trial
 	Results []*result
@@ -33,24 +32,6 @@ type page struct {
 	SplitOf [2][]splitBar // with compute-ms, and without
 	Target  float64
 	Races   []race
-}
-
-// machine is what the study ran on.
-type machine struct {
-	Cores         int
-	CPU, Go, Date string
-}
-
-func machineNow() machine {
-	m := machine{Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(), Date: time.Now().Format(time.DateOnly)}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for l := range strings.Lines(string(text)) {
-			if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == "model name" {
-				m.CPU = strings.TrimSpace(value)
-			}
-		}
-	}
-	return m
 }
 
 // readRow says how old one model's reads were.
@@ -69,11 +50,11 @@ type trained struct {
 	Models   []string
 	Curves   map[string][]curvePoint
 	Outcomes map[string][]string
-	Last     map[string]spread
-	Seconds  map[string]spread
+	Last     map[string]study.Spread
+	Seconds  map[string]study.Spread
 }
 
-func newPage(s settings, m machine, rates map[float64]float64, trials []trial, results []*result) *page {
+func newPage(s settings, m study.Machine, rates map[float64]float64, trials []trial, results []*result) *page {
 	p := &page{Study: s, Machine: m, Rates: rates, Trials: trials, Results: results, Loss: "loss"}
 	for _, r := range results {
 		if r.Column != "" {
@@ -83,7 +64,7 @@ func newPage(s settings, m machine, rates map[float64]float64, trials []trial, r
 	}
 	p.readAges()
 	for i, f := range s.Fractions {
-		rs := where(p.part(convergence), func(r *result) bool { return r.Fraction == f })
+		rs := study.Where(p.part(convergence), func(r *result) bool { return r.Fraction == f })
 		if len(rs) > 0 {
 			p.Trained = append(p.Trained, newTrained(f, i, rs))
 		}
@@ -104,15 +85,15 @@ func (p *page) HasSplit() bool { return len(p.SplitOf[0])+len(p.SplitOf[1]) > 0 
 
 // Precision is how far the largest step size may be from the one that was found.
 func (p *page) Precision() string {
-	return short(math.Pow(2, math.Pow(.5, float64(p.Study.Bisections))))
+	return study.Short(math.Pow(2, math.Pow(.5, float64(p.Study.Bisections))))
 }
 
 // Steps says which step size each fraction has.
 func (p *page) Steps() (lines []string) {
 	for _, f := range p.Study.Fractions {
-		text := format(p.Rates[f])
+		text := study.Format(p.Rates[f])
 		if f > 0 {
-			text += " at " + percent(f) + " of the data in a clock"
+			text += " at " + study.Percent(f) + " of the data in a clock"
 		}
 		lines = append(lines, text)
 	}
@@ -131,7 +112,7 @@ func (r readRow) Newer() (share float64) {
 
 // Programs are the versions of perdure that the runs are of.
 func (p *page) Programs() string {
-	versions, _ := group(p.Results, func(r *result) string { return r.Program })
+	versions, _ := study.Group(p.Results, func(r *result) string { return r.Program })
 	if len(versions) == 1 {
 		return versions[0]
 	}
@@ -153,7 +134,7 @@ func (p *page) slow() string {
 }
 
 func (p *page) part(name string) []*result {
-	return where(p.Results, func(r *result) bool { return r.Part == name })
+	return study.Where(p.Results, func(r *result) bool { return r.Part == name })
 }
 
 func (p *page) readAges() {
@@ -172,9 +153,9 @@ func (p *page) readAges() {
 func newTrained(fraction float64, i int, results []*result) trained {
 	t := trained{
 		Fraction: fraction, Name: fmt.Sprintf("convergence-%d", i+1),
-		Curves: map[string][]curvePoint{}, Outcomes: map[string][]string{}, Last: map[string]spread{}, Seconds: map[string]spread{},
+		Curves: map[string][]curvePoint{}, Outcomes: map[string][]string{}, Last: map[string]study.Spread{}, Seconds: map[string]study.Spread{},
 	}
-	models, groups := group(results, byModel)
+	models, groups := study.Group(results, byModel)
 	t.Models = models
 	for m, rs := range groups {
 		t.Curves[m] = merge(rs)
@@ -189,14 +170,14 @@ func newTrained(fraction float64, i int, results []*result) trained {
 				last = append(last, math.Inf(1))
 			}
 		}
-		t.Last[m], t.Seconds[m] = spreadOf(last), spreadOf(seconds)
+		t.Last[m], t.Seconds[m] = study.SpreadOf(last), study.SpreadOf(seconds)
 	}
 	return t
 }
 
 // race works out who reaches the target when.
 func (p *page) race() {
-	models, groups := group(p.part(timeToLoss), byModel)
+	models, groups := study.Group(p.part(timeToLoss), byModel)
 	if len(models) == 0 {
 		return
 	}
@@ -218,7 +199,7 @@ func (p *page) race() {
 			}
 			seconds, clocks = append(seconds, math.Inf(1)), append(clocks, math.Inf(1))
 		}
-		r.Seconds, r.Clocks = spreadOf(seconds), spreadOf(clocks)
+		r.Seconds, r.Clocks = study.SpreadOf(seconds), study.SpreadOf(clocks)
 		p.Races = append(p.Races, r)
 	}
 }
@@ -229,7 +210,7 @@ func (p *page) write(folder string) error {
 		return err
 	}
 	for name, rows := range p.tables() {
-		if err := writeCSV(filepath.Join(folder, name), rows); err != nil {
+		if err := study.WriteCSV(filepath.Join(folder, name), rows); err != nil {
 			return err
 		}
 	}
@@ -237,7 +218,7 @@ func (p *page) write(folder string) error {
 		return err
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"base": filepath.Base, "short": short, "percent": percent, "percent0": percent0,
+		"base": filepath.Base, "short": study.Short, "percent": study.Percent, "percent0": study.Percent0,
 		"unusual": func(o []string) string {
 			if u := unusual(o); u != "" {
 				return u
@@ -248,7 +229,7 @@ func (p *page) write(folder string) error {
 			if v == nil {
 				return "–"
 			}
-			return short(*v)
+			return study.Short(*v)
 		},
 	}).Parse(pageTemplate)
 	if err != nil {
@@ -281,7 +262,7 @@ func (p *page) plot(folder string) error {
 		for _, by := range []string{"clock", "second"} {
 			title := "Loss per " + by
 			if t.Fraction > 0 {
-				title += ", " + percent(t.Fraction) + " of the data in a clock"
+				title += ", " + study.Percent(t.Fraction) + " of the data in a clock"
 			}
 			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the panel; %s",
 				p.Loss, len(t.Outcomes["bsp"]), p.slow())
@@ -300,7 +281,7 @@ func (p *page) plot(folder string) error {
 		}
 	}
 	if len(p.Races) > 0 {
-		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss, short(p.Target), p.Races[0].Runs, p.slow())
+		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss, study.Short(p.Target), p.Races[0].Runs, p.slow())
 		return plotRace(file(timeToLoss), subtitle, p.Races)
 	}
 	return nil
@@ -316,29 +297,29 @@ func (p *page) tables() map[string][][]string {
 	goals := [][]string{{"model", "seed", "target", "reached", "seconds", "clock"}}
 	for _, t := range p.Trials {
 		for _, r := range t.Results {
-			steps = append(steps, record(t.Fraction, t.Rate, r.Seed, r.Outcome, r.last()))
+			steps = append(steps, study.Record(t.Fraction, t.Rate, r.Seed, r.Outcome, r.last()))
 		}
 	}
 	for _, r := range p.Results {
-		runs = append(runs, record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
+		runs = append(runs, study.Record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
 		switch r.Part {
 		case differentials:
 			h := shares(r.Differential)
 			for _, d := range slices.Sorted(maps.Keys(h)) {
-				reads = append(reads, record(r.Model, r.Fault, r.Seed, d, r.Differential[d], h[d]))
+				reads = append(reads, study.Record(r.Model, r.Fault, r.Seed, d, r.Differential[d], h[d]))
 			}
 		case convergence:
 			for _, q := range r.Points {
-				curves = append(curves, record(r.Fraction, r.Model, r.Seed, r.Rate, q.Clock, q.Seconds, q.Loss))
+				curves = append(curves, study.Record(r.Fraction, r.Model, r.Seed, r.Rate, q.Clock, q.Seconds, q.Loss))
 			}
 		case timeSplit:
 			split = append(split, splitRows(r)...)
 		case timeToLoss:
 			at, ok := reach(r.Points, p.Target)
 			if !ok {
-				goals = append(goals, record(r.Model, r.Seed, p.Target, ok, "", ""))
+				goals = append(goals, study.Record(r.Model, r.Seed, p.Target, ok, "", ""))
 			} else {
-				goals = append(goals, record(r.Model, r.Seed, p.Target, ok, at.Seconds, at.Clock))
+				goals = append(goals, study.Record(r.Model, r.Seed, p.Target, ok, at.Seconds, at.Clock))
 			}
 		}
 	}
@@ -350,49 +331,10 @@ func (p *page) tables() map[string][][]string {
 
 func splitRows(r *result) (rows [][]string) {
 	if r.Split.known() {
-		rows = append(rows, record(r.Model, r.ComputeMs, "all", r.Split[0], r.Split[1], r.Split[2]))
+		rows = append(rows, study.Record(r.Model, r.ComputeMs, "all", r.Split[0], r.Split[1], r.Split[2]))
 	}
 	for slot, w := range r.SplitWorkers {
-		rows = append(rows, record(r.Model, r.ComputeMs, slot, w[0], w[1], w[2]))
+		rows = append(rows, study.Record(r.Model, r.ComputeMs, slot, w[0], w[1], w[2]))
 	}
 	return rows
-}
-
-// record writes values as cells of a table; what is not known is empty.
-func record(values ...any) (row []string) {
-	for _, v := range values {
-		switch v := v.(type) {
-		case float64:
-			if v != v {
-				row = append(row, "")
-			} else {
-				row = append(row, format(v))
-			}
-		case *float64:
-			if v == nil {
-				row = append(row, "")
-			} else {
-				row = append(row, format(*v))
-			}
-		default:
-			row = append(row, fmt.Sprint(v))
-		}
-	}
-	return row
-}
-
-func writeCSV(file string, rows [][]string) error {
-	if len(rows) == 1 { // nothing but the header: the part did not run
-		return nil
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	w := csv.NewWriter(f)
-	if err := w.WriteAll(rows); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
 }

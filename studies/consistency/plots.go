@@ -5,32 +5,20 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/perdure/perdure/study"
 )
 
-// Small panels stand in rows of four, below title and legend.
-const (
-	columns   = 4
-	cellLeft  = 62.0
-	cellTop   = 124.0
-	cellWide  = 184.0
-	cellHigh  = 150.0
-	cellRight = 48.0 // between two
-	cellBelow = 74.0
+// Colours. Those of the models are Okabe and Ito's, which stay apart for all
+// kinds of colour vision; a model has one colour in all plots.
+var (
+	modelColour = map[string]string{"bsp": "#3b3f46", "ssp": "#d55e00", "essp": "#0072b2", "asp": "#009e73", "vap": "#b3589a"}
+	splitColour = map[string]string{"compute": "#c3cad4", "staleness": "#e9b44c", "communication": "#5b6b7f"}
 )
 
-// cellsCanvas has room for n panels.
-func cellsCanvas(n int, title, subtitle string) *canvas {
-	rows := float64((n + columns - 1) / columns)
-	return newCanvas(cellLeft+columns*(cellWide+cellRight)-cellRight+24, cellTop-20+rows*(cellHigh+cellBelow), title, subtitle)
-}
-
-// cell is the i-th panel.
-func (c *canvas) cell(i int) *panel {
-	return &panel{
-		canvas: c, width: cellWide, height: cellHigh,
-		left: cellLeft + float64(i%columns)*(cellWide+cellRight), top: cellTop + float64(i/columns)*(cellHigh+cellBelow),
-	}
-}
+// lineWidth lets a line that lies on another be seen: what is drawn later is
+// thinner.
+var lineWidth = map[string]float64{"bsp": 2.8, "ssp": 2.4, "essp": 1.5}
 
 // stalenesses are those of the models, in order, of which there are any.
 func stalenesses(models []string) (list []string) {
@@ -46,8 +34,8 @@ func stalenesses(models []string) (list []string) {
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
 	list := stalenesses(models)
 	title := "How old is what a worker reads?"
-	c := cellsCanvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
-	c.legend(24, 82, presentKinds(models), modelColour)
+	c := study.Small.Canvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
+	c.Legend(24, 82, presentKinds(models), modelColour)
 	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
 		for _, v := range h {
@@ -58,7 +46,7 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 	}
 	top = math.Ceil(top*10) / 10
 	for i, s := range append([]string{"bsp"}, list...) {
-		p := c.cell(i)
+		p := study.Small.Panel(c, i)
 		names, high, head := []string{"ssp:" + s, "essp:" + s}, top, "s = "+s
 		switch s {
 		case "bsp":
@@ -73,35 +61,33 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 				low, most = min(low, l-1), max(most, h+1)
 			}
 		}
-		p.x, p.y = interval{float64(low) - .5, float64(most) + .5}, interval{0, high}
-		p.grid(head, "clocks", whole(ticks(p.x, 5)), ticks(p.y, 5), percent0)
+		p.X, p.Y = study.Between(float64(low)-.5, float64(most)+.5), study.Between(0, high)
+		p.Grid(head, "clocks", whole(study.Ticks(p.X, 5)), study.Ticks(p.Y, 5), study.Percent0)
 		for _, m := range names {
 			drawHistogram(p, shares[m], modelColour[kind(m)], lineWidth[kind(m)], low, most)
 		}
 	}
-	return c.save(file, title)
+	return c.Save(file, title)
 }
-
-func percent0(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 
 func whole(at []float64) []float64 {
 	return slices.DeleteFunc(at, func(v float64) bool { return v != math.Round(v) })
 }
 
 // drawHistogram draws steps, filled so that what is behind can be seen.
-func drawHistogram(p *panel, h histogram, colour string, width float64, low, high int) {
+func drawHistogram(p *study.Panel, h histogram, colour string, width float64, low, high int) {
 	if len(h) == 0 {
 		return
 	}
-	points := []float64{p.px(float64(low) - .5), p.py(0)}
+	points := []float64{p.PX(float64(low) - .5), p.PY(0)}
 	for d := low; d <= high; d++ {
-		y := p.py(h[d])
-		points = append(points, p.px(float64(d)-.5), y, p.px(float64(d)+.5), y)
+		y := p.PY(h[d])
+		points = append(points, p.PX(float64(d)-.5), y, p.PX(float64(d)+.5), y)
 	}
-	points = append(points, p.px(float64(high)+.5), p.py(0))
-	p.inside(func() {
-		p.path(points, fill(colour, .22))
-		p.path(points, stroke(colour, width))
+	points = append(points, p.PX(float64(high)+.5), p.PY(0))
+	p.Inside(func() {
+		p.Path(points, study.Fill(colour, .22))
+		p.Path(points, study.Stroke(colour, width))
 	})
 }
 
@@ -119,8 +105,8 @@ func presentKinds(models []string) (kinds []string) {
 // staleness, with bsp in each.
 func plotConvergence(file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string, bySeconds bool) error {
 	list := stalenesses(models)
-	c := cellsCanvas(len(list), title, subtitle)
-	c.legend(24, 82, presentKinds(models), modelColour)
+	c := study.Small.Canvas(len(list), title, subtitle)
+	c.Legend(24, 82, presentKinds(models), modelColour)
 	y := lossRange(curves)
 	at, unit := func(p curvePoint) float64 { return float64(p.Clock) }, "clocks"
 	if bySeconds {
@@ -135,20 +121,20 @@ func plotConvergence(file, title, subtitle string, models []string, curves map[s
 		}
 	}
 	for i, s := range list {
-		p := c.cell(i)
-		p.x, p.y = interval{0, last}, y
-		p.grid("s = "+s, unit, ticks(p.x, 4), ticks(p.y, 5), nil)
+		p := study.Small.Panel(c, i)
+		p.X, p.Y = study.Between(0, last), y
+		p.Grid("s = "+s, unit, study.Ticks(p.X, 4), study.Ticks(p.Y, 5), nil)
 		for _, m := range []string{"bsp", "ssp:" + s, "essp:" + s} {
 			drawCurve(p, curves[m], at, modelColour[kind(m)], lineWidth[kind(m)])
 		}
 		drawOutcomes(p, []string{"ssp:" + s, "essp:" + s}, outcomes)
 	}
-	return c.save(file, title)
+	return c.Save(file, title)
 }
 
 // lossRange is what all curves are drawn within: from the least loss of all to a
 // little above bsp's highest.
-func lossRange(curves map[string][]curvePoint) interval {
+func lossRange(curves map[string][]curvePoint) study.Interval {
 	low, high := math.Inf(1), math.Inf(-1)
 	for m, curve := range curves {
 		for _, p := range curve {
@@ -159,46 +145,46 @@ func lossRange(curves map[string][]curvePoint) interval {
 		}
 	}
 	if !(high > low) {
-		return interval{0, 1}
+		return study.Between(0, 1)
 	}
 	margin := (high - low) * .12
-	return interval{low - margin/2, high + margin}
+	return study.Between(low-margin/2, high+margin)
 }
 
 // drawCurve draws the band between the seeds and their median, and a cross where
 // the median leaves the panel for good.
-func drawCurve(p *panel, curve []curvePoint, at func(curvePoint) float64, colour string, width float64) {
+func drawCurve(p *study.Panel, curve []curvePoint, at func(curvePoint) float64, colour string, width float64) {
 	var line, upper, lower, gone []float64
 	for _, q := range curve {
-		x := p.px(at(q))
+		x := p.PX(at(q))
 		if math.IsNaN(x) { // no seed got there
 			break
 		}
-		line = append(line, x, p.py(q.Loss.Mid))
-		upper = append(upper, x, p.py(q.Loss.High))
-		lower = append([]float64{x, p.py(q.Loss.Low)}, lower...)
+		line = append(line, x, p.PY(q.Loss.Mid))
+		upper = append(upper, x, p.PY(q.Loss.High))
+		lower = append([]float64{x, p.PY(q.Loss.Low)}, lower...)
 		switch {
-		case q.Loss.Mid <= p.y.high:
+		case q.Loss.Mid <= p.Y.High:
 			gone = nil
 		case gone == nil:
-			gone = []float64{x, p.top + 5}
+			gone = []float64{x, p.Top + 5}
 		}
 	}
-	p.inside(func() {
-		p.path(append(upper, lower...), fill(colour, .18))
-		p.path(line, stroke(colour, width))
+	p.Inside(func() {
+		p.Path(append(upper, lower...), study.Fill(colour, .18))
+		p.Path(line, study.Stroke(colour, width))
 	})
 	if gone != nil {
-		p.cross(gone[0], gone[1], colour)
+		p.Cross(gone[0], gone[1], colour)
 	}
 }
 
 // drawOutcomes says in the panel which runs did not just fall.
-func drawOutcomes(p *panel, models []string, outcomes map[string][]string) {
-	y := p.top + 14
+func drawOutcomes(p *study.Panel, models []string, outcomes map[string][]string) {
+	y := p.Top + 14
 	for _, m := range models {
 		if text := unusual(outcomes[m]); text != "" {
-			p.text(p.left+p.width-2, y, kind(m)+" "+text, style{size: 11, weight: 600, colour: modelColour[kind(m)], anchor: "end", halo: true})
+			p.Text(p.Left+p.Width-2, y, kind(m)+" "+text, study.Style{Size: 11, Weight: 600, Colour: modelColour[kind(m)], Anchor: "end", Halo: true})
 			y += 15
 		}
 	}
@@ -235,37 +221,37 @@ func plotSplit(file string, heads [2]string, bars [2][]splitBar) error {
 	const rowHeight, top = 27.0, 136.0
 	title := "What the workers' time goes to"
 	n := max(len(bars[0]), len(bars[1]))
-	c := newCanvas(960, top+float64(n)*rowHeight+46, title, "Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and updates")
-	c.legend(24, 82, splitKinds, splitColour)
+	c := study.NewCanvas(960, top+float64(n)*rowHeight+46, title, "Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and updates")
+	c.Legend(24, 82, splitKinds, splitColour)
 	for i, half := range bars {
-		p := &panel{canvas: c, left: 84 + float64(i)*462, top: top, width: 380, height: float64(n) * rowHeight, x: interval{0, 1}, y: interval{0, 1}}
-		p.text(p.left, p.top-14, heads[i], style{size: 13, weight: 600})
+		p := &study.Panel{Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 380, Height: float64(n) * rowHeight, X: study.Between(0, 1), Y: study.Between(0, 1)}
+		p.Text(p.Left, p.Top-14, heads[i], study.Style{Size: 13, Weight: 600})
 		for _, v := range []float64{0, .25, .5, .75, 1} {
-			p.line(p.px(v), p.top-4, p.px(v), p.top+p.height, rule, 1)
-			p.text(p.px(v), p.top+p.height+17, percent0(v), style{size: 11, colour: soft, anchor: "middle"})
+			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
+			p.Text(p.PX(v), p.Top+p.Height+17, study.Percent0(v), study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
 		}
 		for row, b := range half {
-			y := p.top + float64(row)*rowHeight
-			p.text(p.left-9, y+17, b.Model, style{size: 12, weight: 600, colour: modelColour[kind(b.Model)], anchor: "end"})
+			y := p.Top + float64(row)*rowHeight
+			p.Text(p.Left-9, y+17, b.Model, study.Style{Size: 12, Weight: 600, Colour: modelColour[kind(b.Model)], Anchor: "end"})
 			from := 0.0
 			for i, k := range splitKinds {
 				v := b.Share[i]
-				p.rect(p.px(from), y+3, p.width*v, rowHeight-8, splitColour[k], "")
+				p.Rect(p.PX(from), y+3, p.Width*v, rowHeight-8, splitColour[k], "")
 				if v >= .08 {
-					colour := map[bool]string{true: "#ffffff", false: ink}[k == "communication"]
-					p.text(p.px(from+v/2), y+17, percent0(v), style{size: 11, colour: colour, anchor: "middle"})
+					colour := map[bool]string{true: "#ffffff", false: study.Ink}[k == "communication"]
+					p.Text(p.PX(from+v/2), y+17, study.Percent0(v), study.Style{Size: 11, Colour: colour, Anchor: "middle"})
 				}
 				from += v
 			}
 		}
 	}
-	return c.save(file, title)
+	return c.Save(file, title)
 }
 
 // race is how long one model took to the loss.
 type race struct {
 	Model           string
-	Seconds, Clocks spread
+	Seconds, Clocks study.Spread
 	Reached, Runs   int
 }
 
@@ -274,39 +260,39 @@ type race struct {
 func plotRace(file, subtitle string, races []race) error {
 	const rowHeight, top = 34.0, 118.0
 	title := "Time to the same loss"
-	c := newCanvas(960, top+float64(len(races))*rowHeight+48, title, subtitle)
+	c := study.NewCanvas(960, top+float64(len(races))*rowHeight+48, title, subtitle)
 	for i, head := range []string{"seconds", "clocks"} {
-		value := func(r race) spread { return [2]spread{r.Seconds, r.Clocks}[i] }
-		p := &panel{canvas: c, left: 84 + float64(i)*462, top: top, width: 360, height: float64(len(races)) * rowHeight, y: interval{0, 1}}
+		value := func(r race) study.Spread { return [2]study.Spread{r.Seconds, r.Clocks}[i] }
+		p := &study.Panel{Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 360, Height: float64(len(races)) * rowHeight, Y: study.Between(0, 1)}
 		most := 0.0
 		for _, r := range races {
 			if v := value(r).High; v > most {
 				most = v
 			}
 		}
-		p.x = interval{0, max(most, 1e-9) * 1.3} // room for the number
-		p.text(p.left, p.top-14, head, style{size: 13, weight: 600})
-		at := ticks(p.x, 5)
+		p.X = study.Between(0, max(most, 1e-9)*1.3) // room for the number
+		p.Text(p.Left, p.Top-14, head, study.Style{Size: 13, Weight: 600})
+		at := study.Ticks(p.X, 5)
 		for _, v := range at {
-			p.line(p.px(v), p.top-4, p.px(v), p.top+p.height, rule, 1)
-			p.text(p.px(v), p.top+p.height+17, tidy(at)(v), style{size: 11, colour: soft, anchor: "middle"})
+			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
+			p.Text(p.PX(v), p.Top+p.Height+17, study.Tidy(at)(v), study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
 		}
 		for row, r := range races {
-			y, colour, s := p.top+(float64(row)+.5)*rowHeight, modelColour[kind(r.Model)], value(r)
-			p.text(p.left-9, y+4, r.Model, style{size: 12, weight: 600, colour: colour, anchor: "end"})
+			y, colour, s := p.Top+(float64(row)+.5)*rowHeight, modelColour[kind(r.Model)], value(r)
+			p.Text(p.Left-9, y+4, r.Model, study.Style{Size: 12, Weight: 600, Colour: colour, Anchor: "end"})
 			if r.Reached == 0 {
-				p.text(p.left+6, y+4, "did not reach it", style{size: 11.5, colour: soft})
+				p.Text(p.Left+6, y+4, "did not reach it", study.Style{Size: 11.5, Colour: study.Soft})
 				continue
 			}
-			p.line(p.left, y, p.px(s.Mid), y, rule, 2)
-			p.line(p.px(s.Low), y, p.px(s.High), y, colour, 3)
-			p.dot(p.px(s.Mid), y, 6, colour)
-			text := short(s.Mid)
+			p.Line(p.Left, y, p.PX(s.Mid), y, study.Rule, 2)
+			p.Line(p.PX(s.Low), y, p.PX(s.High), y, colour, 3)
+			p.Dot(p.PX(s.Mid), y, 6, colour)
+			text := study.Short(s.Mid)
 			if r.Reached < r.Runs {
 				text += fmt.Sprintf(" (%d of %d runs)", r.Reached, r.Runs)
 			}
-			p.text(p.px(s.High)+11, y+4, text, style{size: 12})
+			p.Text(p.PX(s.High)+11, y+4, text, study.Style{Size: 12})
 		}
 	}
-	return c.save(file, title)
+	return c.Save(file, title)
 }

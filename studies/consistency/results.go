@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/perdure/perdure/study"
 )
 
 // How a run ended.
@@ -73,7 +75,7 @@ func endOf(points []point) float64 {
 	for _, p := range points[max(0, len(points)-lastFew):] {
 		losses = append(losses, p.Loss)
 	}
-	return spreadOf(losses).Mid
+	return study.SpreadOf(losses).Mid
 }
 
 // complete reports whether the points go on to the run's end. The last evaluation
@@ -128,17 +130,9 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked, err := os.ReadFile(filepath.Join(folder, "run.json"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a run that ended at once has none
+	if res.Program, err = study.Version(folder); err != nil {
 		return nil, err
 	}
-	var program struct {
-		Version string `json:"version"`
-	}
-	if err := json.Unmarshal(asked, &program); err != nil && len(asked) > 0 {
-		return nil, fmt.Errorf("%s/run.json: %w", folder, err)
-	}
-	res.Program = program.Version
 	if err := res.readSeries(filepath.Join(folder, "series.csv"), columns); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -2,20 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
+
+	"github.com/perdure/perdure/study"
 )
 
 // evaluations is how many times a run measures its loss, about.
@@ -42,7 +40,7 @@ func (r run) arguments(s settings) []string {
 	args := []string{
 		"train", s.Workload, "--workers", strconv.Itoa(s.Workers), "--servers", "1", "--recovery", "none",
 		"--consistency", r.Model, "--clocks", strconv.Itoa(r.Clocks), "--eval-every", strconv.Itoa(every),
-		"--lr", format(r.Rate), "--seed", strconv.Itoa(r.Seed), "--quiet",
+		"--lr", study.Format(r.Rate), "--seed", strconv.Itoa(r.Seed), "--quiet",
 	}
 	add := func(wanted bool, flag, value string) {
 		if wanted {
@@ -50,7 +48,7 @@ func (r run) arguments(s settings) []string {
 		}
 	}
 	add(s.Data != "", "--data", s.Data)
-	add(r.Fraction > 0, "--clock-fraction", format(r.Fraction))
+	add(r.Fraction > 0, "--clock-fraction", study.Format(r.Fraction))
 	add(s.Rank > 0, "--rank", strconv.Itoa(s.Rank))
 	add(r.ComputeMs > 0, "--compute-ms", strconv.Itoa(r.ComputeMs))
 	add(r.Fault != "", "--fault", r.Fault)
@@ -62,14 +60,13 @@ func (r run) judged() bool { return r.Part != differentials && r.Part != timeSpl
 
 // folder is named for all that the run depends on: other settings, another folder.
 func (r run) folder(s settings) string {
-	sum := sha256.Sum256([]byte(strings.Join(r.arguments(s), "\n")))
-	name := fmt.Sprintf("%s-seed-%d-%x", strings.ReplaceAll(r.Model, ":", "-"), r.Seed, sum[:4])
-	return filepath.Join(s.Runs, r.Part, name)
+	name := fmt.Sprintf("%s-seed-%d", strings.ReplaceAll(r.Model, ":", "-"), r.Seed)
+	return study.Folder(filepath.Join(s.Runs, r.Part), name, r.arguments(s))
 }
 
 // String is the run in a line of progress.
 func (r run) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%-13s %4s  %-8s  step %-7s seed %d", r.Part, percent(r.Fraction), r.Model, format(r.Rate), r.Seed))
+	return strings.TrimSpace(fmt.Sprintf("%-13s %4s  %-8s  step %-7s seed %d", r.Part, study.Percent(r.Fraction), r.Model, study.Format(r.Rate), r.Seed))
 }
 
 // plan lists the runs of all parts but the search for the step size, which comes
@@ -91,7 +88,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		}
 	}
 	fraction, clocks := s.Fractions[0], s.Clocks[0]
-	gentle := round(rates[fraction] * s.Gentle)
+	gentle := study.Round(rates[fraction] * s.Gentle)
 	for _, part := range s.Parts {
 		r := run{Part: part, Fraction: fraction, Clocks: clocks, Rate: gentle, ComputeMs: s.ComputeMs}
 		switch part {
@@ -99,7 +96,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 			// With much of the data in a clock nearly every row is read in every clock, so
 			// that how old the rows are is up to the model and not to who reads when.
 			last := len(s.Fractions) - 1
-			r.Fraction, r.Clocks, r.Rate = s.Fractions[last], s.Clocks[last], round(rates[s.Fractions[last]]*s.Gentle)
+			r.Fraction, r.Clocks, r.Rate = s.Fractions[last], s.Clocks[last], study.Round(rates[s.Fractions[last]]*s.Gentle)
 			r.Fault = s.Jitter
 			add(bounded(s.Staleness), s.Seeds[:1], r)
 			if r.Fault != "" {
@@ -109,7 +106,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 		case convergence:
 			r.Fault = s.Straggler
 			for i, f := range s.Fractions {
-				r.Fraction, r.Clocks, r.Rate = f, s.Clocks[i], round(rates[f]*s.Share)
+				r.Fraction, r.Clocks, r.Rate = f, s.Clocks[i], study.Round(rates[f]*s.Share)
 				add(bounded(s.Staleness), s.Seeds, r)
 			}
 		case timeSplit:
@@ -130,7 +127,7 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 func (s settings) raced() []string {
 	models := []string{"bsp", "ssp:3", "essp:3"}
 	for _, v := range s.Bounds {
-		models = append(models, "vap:"+format(v))
+		models = append(models, "vap:"+study.Format(v))
 	}
 	return s.only(append(models, "asp"))
 }
@@ -165,30 +162,24 @@ func (rn *runner) of(runs []run) (results []*result) {
 // runAll runs what has no result yet, and says how it goes and how long it will.
 func (rn *runner) runAll(ctx context.Context, runs []run) error {
 	var missing []run
-	left := 0.0
 	for _, r := range runs {
 		if res, err := rn.read(r); err != nil {
 			return err
 		} else if res == nil {
 			missing = append(missing, r)
-			left += r.weight()
 		}
 	}
 	fmt.Fprintf(rn.screen, "%d runs, %d of them are there already\n", len(runs), len(runs)-len(missing))
 	if rn.Report {
 		return nil
 	}
-	started, done := time.Now(), 0.0
-	for i, r := range missing {
+	return study.Sweep(rn.screen, missing, run.weight, func(r run) (string, error) {
 		res, err := rn.run(ctx, r)
 		if err != nil {
-			return err
+			return "", err
 		}
-		done, left = done+r.weight(), left-r.weight()
-		wait := time.Duration(float64(time.Since(started)) * left / done)
-		fmt.Fprintf(rn.screen, "%4d/%d  %s  %5.1f s, loss %s %s; %s left\n", i+1, len(missing), r, res.Seconds, short(res.last()), res.Outcome, roughly(wait))
-	}
-	return nil
+		return fmt.Sprintf("%s  %5.1f s, loss %s %s", r, res.Seconds, study.Short(res.last()), res.Outcome), nil
+	})
 }
 
 // weight is how long the run takes, in a unit that is the same for all.
@@ -205,23 +196,12 @@ func (rn *runner) run(ctx context.Context, r run) (*result, error) {
 		return nil, fmt.Errorf("%s has not run; leave out -report", r)
 	}
 	folder := r.folder(rn.settings)
-	if err := os.RemoveAll(folder); err != nil { // what an earlier attempt left
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o777); err != nil {
-		return nil, err
-	}
-	limited, cancel := context.WithTimeout(ctx, rn.Timeout)
-	defer cancel()
-	command := exec.CommandContext(limited, rn.Perdure, append(r.arguments(rn.settings), "--out", folder)...)
-	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it ends its own processes
-	command.WaitDelay = 10 * time.Second
-	output, err := command.CombinedOutput()
+	output, late, err := study.Run(ctx, rn.Perdure, r.arguments(rn.settings), folder, rn.Timeout)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("stopped at %s; what has run is kept, the same command goes on", r)
 	}
 	if err != nil {
-		if err := rn.keepEnd(folder, r, limited.Err() != nil, string(output)); err != nil {
+		if err := rn.keepEnd(folder, r, late, output); err != nil {
 			return nil, err
 		}
 	}
@@ -302,7 +282,7 @@ func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, tri
 			}
 			trials = append(trials, t)
 			last := t.Results[len(t.Results)-1]
-			fmt.Fprintf(rn.screen, "%s  %5.1f s, loss %s %s\n", last.run, last.Seconds, short(last.last()), last.Outcome)
+			fmt.Fprintf(rn.screen, "%s  %5.1f s, loss %s %s\n", last.run, last.Seconds, study.Short(last.last()), last.Outcome)
 			return t.Stands, nil
 		})
 		if err != nil {
@@ -318,21 +298,21 @@ func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, tri
 func largest(start float64, bisections int, stands func(float64) (bool, error)) (float64, error) {
 	const most = 30
 	low, high := 0.0, 0.0
-	for at, n := round(start), 0; low == 0 || high == 0; n++ {
+	for at, n := study.Round(start), 0; low == 0 || high == 0; n++ {
 		ok, err := stands(at)
 		switch {
 		case err != nil:
 			return 0, err
 		case n == most:
-			return 0, fmt.Errorf("no step size between where bsp stands and where it does not was found from %s to %s; choose another -lr-start", format(start), format(at))
+			return 0, fmt.Errorf("no step size between where bsp stands and where it does not was found from %s to %s; choose another -lr-start", study.Format(start), study.Format(at))
 		case ok:
-			low, at = at, round(2*at)
+			low, at = at, study.Round(2*at)
 		default:
-			high, at = at, round(at/2)
+			high, at = at, study.Round(at/2)
 		}
 	}
 	for range bisections {
-		middle := round(math.Sqrt(low * high))
+		middle := study.Round(math.Sqrt(low * high))
 		ok, err := stands(middle)
 		switch {
 		case err != nil:

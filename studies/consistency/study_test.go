@@ -122,7 +122,7 @@ func TestStudy(t *testing.T) {
 		}
 		return strings.Count(string(b), "\n")
 	}
-	if err := study(context.Background(), args, io.Discard); err != nil {
+	if err := conduct(context.Background(), args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join(out, "README.md"))
@@ -143,7 +143,7 @@ func TestStudy(t *testing.T) {
 		checkDrawing(t, filepath.Join(out, plot+".svg"))
 	}
 	first, before := tablesOf(t, out), ran()
-	if err := study(context.Background(), args, io.Discard); err != nil {
+	if err := conduct(context.Background(), args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if again := ran(); again != before {
@@ -155,7 +155,7 @@ func TestStudy(t *testing.T) {
 		}
 	}
 	// What has run is found again by what it was asked for, and by nothing else.
-	if err := study(context.Background(), append(args, "-rank", "21", "-report"), io.Discard); err == nil || !strings.Contains(err.Error(), "has not run") {
+	if err := conduct(context.Background(), append(args, "-rank", "21", "-report"), io.Discard); err == nil || !strings.Contains(err.Error(), "has not run") {
 		t.Errorf("another rank: %v; want that it has not run", err)
 	}
 }
@@ -232,7 +232,7 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(pretend, filepath.Join(dir, "no", "log"))
-	err = study(context.Background(), []string{"-perdure", self, "-quick", "-runs", filepath.Join(dir, "runs"), "-out", dir}, io.Discard)
+	err = conduct(context.Background(), []string{"-perdure", self, "-quick", "-runs", filepath.Join(dir, "runs"), "-out", dir}, io.Discard)
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v; want what perdure said, in one line", err)
 	}

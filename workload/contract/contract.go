@@ -31,6 +31,8 @@ type Params struct {
 	Sparse  bool         // the tables are sparse, where the workload can have them so
 	Data    string       // folder or file of the data; "" is the workload's own
 	Factors Factors      `json:",omitzero"` // of workload mf
+
+	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
 }
 
 // Factors is what a user chooses about a matrix factorisation.

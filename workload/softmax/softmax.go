@@ -26,6 +26,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/workload/batch"
 )
 
 const (
@@ -54,7 +55,7 @@ type Model struct {
 	data         *dataset.Examples
 	options      Options
 	dim, classes int
-	order        *order
+	order        *batch.Order
 	pixel        [256]float32 // standardised value of each grey level
 
 	// Scratch, all row-major. Weights and gradient are transposed to classes ×
@@ -83,7 +84,7 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Model{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    newOrder(o.Seed, data.Train.N, 0, o.Batch), // ShareOut makes the slots
+		order:    batch.NewOrder(o.Seed, data.Train.N, o.Batch), // ShareOut makes the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),
@@ -101,15 +102,10 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 // ShareOut shares the examples out among so many slots, from now on. It does nothing
 // if they are already.
 func (m *Model) ShareOut(slots int) error {
-	switch {
-	case slots < 1:
-		return fmt.Errorf("%w: softmax: %d workers; choose at least 1", perdure.ErrUsage, slots)
-	case slots == len(m.order.slots):
-		return nil
-	case slots > m.data.Train.N:
-		return fmt.Errorf("%w: softmax: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, slots, m.data.Train.N)
+	if err := m.order.ShareOut(slots); err != nil {
+		return fmt.Errorf("softmax: %w", err)
 	}
-	m.options.Slots, m.order.slots = slots, make([]slotOrder, slots)
+	m.options.Slots = slots
 	return nil
 }
 
@@ -130,7 +126,7 @@ func (m *Model) Classes() int { return m.classes }
 // (seed, slot, clock). The slice is valid until the next call. Slot must be in
 // [0, Slots) and clock not below 0.
 func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
-	return m.order.batch(slot, clock)
+	return m.order.Batch(slot, clock)
 }
 
 // Gradient computes a slot's clock at the weights w: into grad, of w's length
@@ -140,17 +136,17 @@ func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
 	m.load(w)
 	clear(m.biasGrad)
-	batch := m.Batch(slot, clock)
-	scale := float32(1 / (float64(len(batch)) * float64(m.options.Slots)))
-	for first := 0; first < len(batch); first += chunkRows {
-		chunk := batch[first:min(first+chunkRows, len(batch))]
+	examples := m.Batch(slot, clock)
+	scale := float32(1 / (float64(len(examples)) * float64(m.options.Slots)))
+	for first := 0; first < len(examples); first += chunkRows {
+		chunk := examples[first:min(first+chunkRows, len(examples))]
 		for i, picture := range chunk {
 			m.take(i, &m.data.Train, int(picture))
 		}
 		m.forward(len(chunk))
 		for i, picture := range chunk {
 			scores := m.p[i*m.classes : (i+1)*m.classes]
-			loss += m.softmax(scores, m.data.Train.Labels[picture], scale)
+			loss += CrossEntropy(scores, m.data.Train.Labels[picture], scale, m.exps)
 			for k, g := range scores {
 				m.biasGrad[k] += g
 			}
@@ -158,7 +154,7 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 		m.backward(len(chunk), first > 0)
 	}
 	m.store(grad)
-	loss /= float64(len(batch))
+	loss /= float64(len(examples))
 	if m.options.L2 > 0 {
 		loss += m.decay(w, grad)
 	}
@@ -180,10 +176,10 @@ func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy floa
 		for i := range n {
 			scores := m.p[i*m.classes : (i+1)*m.classes]
 			label := split.Labels[first+i]
-			if argmax(scores) == int(label) {
+			if Argmax(scores) == int(label) {
 				right++
 			}
-			loss += m.softmax(scores, label, 0)
+			loss += CrossEntropy(scores, label, 0, m.exps)
 		}
 	}
 	return loss / float64(split.N), float64(right) / float64(split.N)
@@ -261,9 +257,10 @@ func matrix(data []float32, rows, stride, first, end int) blas32.General {
 	return blas32.General{Rows: rows, Cols: end - first, Stride: stride, Data: data[first : (rows-1)*stride+end]}
 }
 
-// softmax returns the cross-entropy loss of one picture's scores and replaces
-// them by its gradient times scale.
-func (m *Model) softmax(scores []float32, label uint8, scale float32) (loss float64) {
+// CrossEntropy returns the cross-entropy loss of one example's scores, after
+// softmax, and replaces them by its gradient times scale. exps is scratch, at least
+// as long as the scores.
+func CrossEntropy(scores []float32, label uint8, scale float32, exps []float64) (loss float64) {
 	highest := float64(scores[0])
 	for _, s := range scores[1:] {
 		highest = max(highest, float64(s))
@@ -271,11 +268,11 @@ func (m *Model) softmax(scores []float32, label uint8, scale float32) (loss floa
 	own := float64(scores[label])
 	sum := 0.0
 	for k, s := range scores {
-		m.exps[k] = math.Exp(float64(s) - highest)
-		sum += m.exps[k]
+		exps[k] = math.Exp(float64(s) - highest)
+		sum += exps[k]
 	}
 	for k := range scores {
-		share := m.exps[k] / sum
+		share := exps[k] / sum
 		if k == int(label) {
 			share--
 		}
@@ -296,8 +293,8 @@ func (m *Model) decay(w, grad []float32) float64 {
 	return m.options.L2 / 2 * squares
 }
 
-// argmax returns the first index of the highest score.
-func argmax(scores []float32) int {
+// Argmax returns the first index of the highest score.
+func Argmax(scores []float32) int {
 	best := 0
 	for k, s := range scores {
 		if s > scores[best] {

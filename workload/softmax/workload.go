@@ -49,6 +49,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if p.Factors != (contract.Factors{}) {
 		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and whole users", perdure.ErrUsage)
 	}
+	if p.FinalReLU {
+		return nil, fmt.Errorf("%w: softmax has no final ReLU; leave it out", perdure.ErrUsage)
+	}
 	if p.Rule.Kind == perdure.RuleAdd {
 		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
 	}

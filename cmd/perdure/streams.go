@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
+)
+
+type logCmds struct {
+	Serve  logServeCmd  `cmd:"" default:"withargs" help:"Serve update logs from a folder (the default)."`
+	Ls     logLsCmd     `cmd:"" help:"List the streams of a log: one for each shard of a job."`
+	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
+	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
+}
+
+// logServeCmd is the log as a process of its own, for jobs on many machines.
+type logServeCmd struct {
+	Dir    string `required:"" help:"The log's folder; it is made where it is not there." placeholder:"DIR" type:"path"`
+	Listen string `help:"Where to listen (default ${default}: a free port, after a restart the same)." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Sync   string `name:"log-sync" help:"When an update counts as in the log: interval (the system has it: it survives any process's death, but not the machine's) or always (it is on the disk) (default ${default})." default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	MB     int    `name:"log-mb" help:"What all streams take on the disk at most, in MiB (default three quarters of what is free)." placeholder:"N"`
+}
+
+func (c *logServeCmd) Run(ctx context.Context) error {
+	if c.MB < 0 {
+		return fmt.Errorf("%w: --log-mb %d; choose 1 or more", perdure.ErrUsage, c.MB)
+	}
+	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
+		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Log: roleLog(),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
+	return s.Run(ctx)
+}
+
+// logPlace is where a log is that somebody looks into.
+type logPlace struct {
+	Dir   string `arg:"" optional:"" help:"A run's folder, or a log's; its process may run or not." type:"path"`
+	NATS  string `name:"nats" help:"The log at that address instead, for example nats://log.example:4222." placeholder:"URL"`
+	Creds string `name:"nats-creds" help:"Credentials for --nats: a file as nsc makes it." placeholder:"FILE" type:"path"`
+	CA    string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
+	Job   string `help:"Only this job's streams (default all)." placeholder:"ID"`
+}
+
+// logPatience is how long a log may take to answer somebody who looks into it.
+const logPatience = 10 * time.Second
+
+// open opens the log and lists its streams.
+func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	switch {
+	case (p.Dir == "") == (p.NATS == ""):
+		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write --nats URL", perdure.ErrUsage)
+	case p.NATS != "":
+		i, err = updatelog.Inspect(ctx, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA})
+	default:
+		dir := p.Dir
+		if _, err := os.Stat(filepath.Join(dir, "log")); err == nil {
+			dir = filepath.Join(dir, "log")
+		}
+		i, err = updatelog.InspectFolder(ctx, dir)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if streams, err = i.Streams(ctx); err == nil && p.Job != "" {
+		streams = only(streams, func(s updatelog.Stream) bool { return s.Job == p.Job })
+	}
+	if err == nil && len(streams) == 0 {
+		err = fmt.Errorf("there are no streams of %s in this log", cmp.Or(p.Job, "any job"))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, i.Close())
+	}
+	return i, streams, nil
+}
+
+func only(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
+	for _, s := range streams {
+		if wanted(s) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+type logLsCmd struct{ logPlace }
+
+func (c *logLsCmd) Run(ctx context.Context) error {
+	i, streams, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%-32s %5s %10s %10s %10s %10s\n", "job", "shard", "first", "last", "records", "MB")
+	for _, s := range streams {
+		fmt.Printf("%-32s %5d %10s %10s %10d %10.1f\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6)
+	}
+	return i.Close()
+}
+
+// position is a position in a stream; "-" where it has no record.
+func position(s updatelog.Stream, p updatelog.Position) string {
+	if s.Records == 0 {
+		return "-"
+	}
+	return fmt.Sprint(p)
+}
+
+type logDumpCmd struct {
+	logPlace
+	Shard int                `required:"" help:"The shard." placeholder:"N"`
+	From  updatelog.Position `help:"The first position to show (default the first there is)." placeholder:"N"`
+	Most  int                `name:"most" help:"How many records to show (default all)." placeholder:"N"`
+}
+
+func (c *logDumpCmd) Run(ctx context.Context) error {
+	i, streams, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	streams = only(streams, func(s updatelog.Stream) bool { return s.Shard == c.Shard })
+	switch {
+	case len(streams) == 0:
+		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log ls", perdure.ErrUsage, c.Shard)
+	case len(streams) > 1:
+		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage, len(streams), c.Shard)
+	default:
+		err = c.dump(ctx, i, streams[0])
+	}
+	return errors.Join(err, i.Close())
+}
+
+var errEnoughShown = errors.New("enough was shown")
+
+func (c *logDumpCmd) dump(ctx context.Context, i *updatelog.Inspector, s updatelog.Stream) error {
+	shown := 0
+	err := i.Records(ctx, s, func(r updatelog.Record) error {
+		if r.Position < c.From {
+			return nil
+		}
+		if c.Most > 0 && shown == c.Most {
+			return errEnoughShown
+		}
+		shown++
+		fmt.Printf("%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position, r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
+		for _, e := range r.Entries {
+			fmt.Printf("    %s; resume from %d\n", describe(e.Payload), e.Resume)
+		}
+		return nil
+	})
+	if errors.Is(err, errEnoughShown) {
+		return nil
+	}
+	return err
+}
+
+// kindNames are those of the messages that are kept in a log.
+var kindNames = map[wire.Kind]string{
+	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide", wire.KindEnd: "end",
+	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
+}
+
+// describe says what an entry is: the frames in it, or else how long it is.
+func describe(entry []byte) string {
+	var parts []string
+	for rest := entry; len(rest) > 0; {
+		var f wire.Frame
+		var err error
+		if rest, err = wire.Decode(rest, &f); err != nil {
+			return fmt.Sprintf("%d bytes", len(entry))
+		}
+		name, ok := kindNames[f.Kind]
+		if !ok {
+			name = fmt.Sprintf("message %d", f.Kind)
+		}
+		parts = append(parts, fmt.Sprintf("%s slot %d incarnation %d clock %d part %d/%d generation %d, %d bytes",
+			name, f.Slot, f.Incarnation, f.Clock, f.Part+1, max(f.Parts, 1), f.Generation, f.PayloadBytes()))
+	}
+	if len(parts) == 0 {
+		return "0 bytes"
+	}
+	return strings.Join(parts, "; ")
+}
+
+type logVerifyCmd struct{ logPlace }
+
+func (c *logVerifyCmd) Run(ctx context.Context) error {
+	i, streams, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var damaged error
+	for _, s := range streams {
+		records, entries, size := 0, 0, 0
+		err := i.Records(ctx, s, func(r updatelog.Record) error {
+			records, entries, size = records+1, entries+len(r.Entries), size+r.Bytes
+			return nil
+		})
+		if err != nil && damaged == nil {
+			damaged = err
+		}
+		if err == nil {
+			fmt.Printf("job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records, entries, float64(size)/1e6)
+		} else {
+			fmt.Printf("job %s shard %d: whole for %d records\n", s.Job, s.Shard, records)
+		}
+	}
+	return errors.Join(damaged, i.Close())
+}

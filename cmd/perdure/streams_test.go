@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
+)
+
+// TestLogLook lists, dumps and verifies a log while its process runs and when it
+// does not, and finds a byte that the disk has changed.
+func TestLogLook(t *testing.T) {
+	run := t.TempDir()
+	dir := filepath.Join(run, "log")
+	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
+	must(t, err)
+	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	must(t, err)
+	frame := wire.Append(nil, &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: 17, Incarnation: 1, Generation: 2}})
+	for _, e := range [][]byte{frame, []byte("something else to be found in the file")} {
+		done := make(chan error, 1)
+		must(t, l.Append(t.Context(), 1, [][]byte{e}, func(_ updatelog.Position, err error) { done <- err }))
+		must(t, <-done)
+	}
+	must(t, l.Close())
+	look := func() {
+		t.Helper()
+		wantOut(t, 0, []string{"log", "ls", run}, "first", "    1          1          2          2")
+		wantOut(t, 0, []string{"log", "dump", run, "--shard", "1"}, "1 20", "tick slot 3 incarnation 1 clock 17 part 1/1 generation 2, 0 bytes; resume from 2", "38 bytes; resume from 3")
+		wantOut(t, 0, []string{"log", "verify", dir}, "job first shard 0: 0 records", "job first shard 1: 2 records, 2 entries")
+	}
+	look()
+	wantOut(t, 0, []string{"log", "ls", "--nats", s.URL(), "--job", "first"}, "first")
+	wantOut(t, 1, []string{"log", "ls", run, "--job", "second"}, "no streams of second")
+	wantOut(t, 2, []string{"log", "dump", run, "--shard", "7"}, "no shard 7")
+	wantOut(t, 2, []string{"log", "ls"}, "which log?")
+	wantOut(t, 1, []string{"log", "ls", t.TempDir()}, "no log in")
+	must(t, s.Close())
+	look()
+
+	changed := 0
+	must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		must(t, err)
+		if at := strings.Index(string(b), "something else"); at >= 0 {
+			changed++
+			b[at]++
+			return os.WriteFile(path, b, 0o600)
+		}
+		return nil
+	}))
+	if changed != 1 {
+		t.Fatalf("the entry was in %d files", changed)
+	}
+	wantOut(t, 1, []string{"log", "verify", run}, "perdure-first-1")
+}
+
+// wantOut runs a command line and looks for texts in what it prints.
+func wantOut(t *testing.T, code int, args []string, parts ...string) {
+	t.Helper()
+	got, stdout, stderr := invoke(t, args...)
+	out := stdout + stderr
+	if got != code {
+		t.Errorf("%s ends with %d; want %d:\n%s", strings.Join(args, " "), got, code, out)
+	}
+	for _, p := range parts {
+		if !strings.Contains(out, p) {
+			t.Errorf("%s prints\n%s\nwithout %q", strings.Join(args, " "), out, p)
+		}
+	}
+}
+
+// TestLogKilled sees that what the log has acknowledged outlives its process, which
+// is killed while it is written to.
+func TestLogKilled(t *testing.T) {
+	dir := t.TempDir()
+	serve := func() (kill func()) {
+		cmd, _, _ := command(t, "log", "--dir", dir)
+		must(t, cmd.Start())
+		return func() {
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait() // it was killed
+		}
+	}
+	kill := serve()
+	url := ""
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(patience); url == "" && time.Now().Before(deadline); <-look.C {
+		url, _ = updatelog.ReadURL(dir) // there is none yet
+	}
+	l, err := updatelog.Dial(t.Context(), url, updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
+	must(t, err)
+	defer l.Close()
+	const n = 400
+	done := make(chan error, n)
+	for i := range n {
+		must(t, l.Append(t.Context(), 0, [][]byte{[]byte(fmt.Sprintf("%03d", i)), make([]byte, 100_000)}, func(_ updatelog.Position, err error) { done <- err }))
+		if i == n/2 {
+			must(t, <-done)
+			kill()
+			kill = serve()
+		}
+	}
+	defer func() { kill() }()
+	for range n - 1 {
+		must(t, <-done)
+	}
+	next, enough := 0, errors.New("enough")
+	err = l.Read(t.Context(), 0, updatelog.Oldest, func(e updatelog.Entry) error {
+		var i int
+		if _, err := fmt.Sscanf(string(e.Payload[:3]), "%d", &i); err != nil || i > next {
+			t.Errorf("entry %d comes where %d is missing: %v", i, next, err)
+		}
+		if next = max(next, i+1); next == n {
+			return enough
+		}
+		return nil
+	}, nil)
+	if err != enough {
+		t.Error(err)
+	}
+}

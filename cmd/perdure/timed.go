@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// This file has what a run does by the time and not by the clock: evaluations at
+// regular times, and an end after some time. The run's parent does both, so that
+// they go on whatever becomes of the workers.
+
+// Limits of the time between two evaluations.
+const (
+	minEval = 10 * time.Millisecond
+	maxEval = time.Hour
+)
+
+// parseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
+func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 32); err == nil && n >= 0 {
+		return perdure.Clock(n), 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < minEval || d > maxEval {
+		return 0, 0, fmt.Errorf("%w: --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for example 2s", perdure.ErrUsage, s, minEval, maxEval)
+	}
+	return 0, d.Milliseconds(), nil
+}
+
+// byTime starts what is done by the time, and returns what ends it.
+func (j *localJob) byTime(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	if j.s.EvalMs > 0 {
+		wg.Go(func() { j.judgeByTime(ctx) })
+	}
+	if j.s.Until.Metric == overTime {
+		wg.Go(func() { j.endByTime(ctx) })
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// endByTime asks for the job's end when the time is over, again and again: who is
+// asked may be dead.
+func (j *localJob) endByTime(ctx context.Context) {
+	limit := time.Duration(j.s.Until.Value * float64(time.Second))
+	for {
+		left := limit - j.job.Since()
+		if left <= 0 {
+			j.job.EndSoon()
+			left = time.Second
+		}
+		if !j.sleep(ctx, left) {
+			return
+		}
+	}
+}
+
+// sleep is false if the job is complete, or ctx ends, before the time is over.
+func (j *localJob) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-j.complete:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// judgeByTime evaluates the newest rows that servers have, at multiples of EvalMs
+// since the first clock began. Where an evaluation takes longer, or waits for a
+// shard that has no server, those that were due meanwhile are left out: the series
+// has a gap, and no row is told as of a time at which it could not be read.
+func (j *localJob) judgeByTime(ctx context.Context) {
+	every := time.Duration(j.s.EvalMs) * time.Millisecond
+	o := &onlooker{j: j}
+	defer o.close()
+	for {
+		since := j.job.Since()
+		if !j.sleep(ctx, every-since%every) {
+			return
+		}
+		if j.job.Since() < every {
+			continue // the first clock began meanwhile
+		}
+		if e, ok := o.evaluate(ctx); ok {
+			j.judged(e, o.t.at, o.t.clock)
+		}
+	}
+}
+
+// judged notes an evaluation of the rows as of at, after the first clock began.
+func (j *localJob) judged(e workload.Eval, at time.Duration, clock perdure.Clock) {
+	p := rundir.SeriesPoint{
+		Seconds: at.Seconds(), Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE),
+	}
+	j.mu.Lock()
+	j.testLoss, j.testAcc, j.testRMSE = p.TestLoss, p.TestAccuracy, p.TestRMSE
+	j.mu.Unlock()
+	j.keep(j.dir.Point(p))
+	if j.s.Until.reached(e) {
+		j.job.EndSoon()
+	}
+}
+
+// onlooker evaluates a job's model from outside.
+type onlooker struct {
+	j *localJob
+	w workload.Workload
+	c *worker.Client // nil: not connected
+	t *timedTables
+}
+
+// timedTables notes when rows were read last.
+type timedTables struct {
+	*clientTables
+	j     *localJob
+	at    time.Duration // since the first clock began
+	clock perdure.Clock // the job's, then
+}
+
+func (t *timedTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
+	defer t.note()
+	return t.clientTables.Get(ctx, table, first, dst)
+}
+
+func (t *timedTables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
+	defer t.note()
+	return t.clientTables.GetRows(ctx, table, rows, dst)
+}
+
+func (t *timedTables) note() { t.at, t.clock = t.j.job.Since(), t.j.tally.clock() }
+
+// evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
+// or were of two courses of training.
+func (o *onlooker) evaluate(ctx context.Context) (e workload.Eval, ok bool) {
+	err := o.open(ctx)
+	if err == nil {
+		generation := o.c.Generation()
+		o.c.At(0) // any rows, and none that were read before
+		e, err = o.w.Evaluate(ctx, o.t)
+		ok = err == nil && o.c.Generation() == generation
+	}
+	if err != nil {
+		o.close() // to begin anew, next time
+	}
+	return e, ok
+}
+
+func (o *onlooker) open(ctx context.Context) (err error) {
+	if o.c != nil {
+		return nil
+	}
+	if o.w == nil {
+		if o.w, err = workload.New(o.j.s.Job.Workload, o.j.s.Params); err != nil {
+			return err
+		}
+	}
+	network, err := o.j.s.network(wire.RoleObserver, 0)
+	if err != nil {
+		return err
+	}
+	if o.c, err = worker.Dial(ctx, worker.Config{
+		Network: network, Coordinator: o.j.addr, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
+		o.c = nil
+		return err
+	}
+	t, err := openTables(ctx, o.c, o.w)
+	o.t = &timedTables{clientTables: t, j: o.j}
+	return err
+}
+
+func (o *onlooker) close() {
+	if o.c != nil {
+		_ = o.c.Close() // never fails
+	}
+	o.c = nil
+}

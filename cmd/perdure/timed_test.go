@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	perdurelib "github.com/perdure/perdure"
+)
+
+func TestParseEvalEvery(t *testing.T) {
+	for text, want := range map[string][2]int64{"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000}, "1h": {0, 3_600_000}, "10ms": {0, 10}} {
+		clocks, ms, err := parseEvalEvery(text)
+		if err != nil || int64(clocks) != want[0] || ms != want[1] {
+			t.Errorf("%s: %d clocks, %d ms, %v; want %v", text, clocks, ms, err, want)
+		}
+	}
+	for _, text := range []string{"-1", "2 s", "9ms", "2h", "-2s", "99999999999"} {
+		if _, _, err := parseEvalEvery(text); !errors.Is(err, perdurelib.ErrUsage) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v; want one line of usage", text, err)
+		}
+	}
+}
+
+// TestByTime: a job whose server is away for a while is judged at regular times but
+// not then, by nobody's clock, and ends when its time is over, with every update.
+func TestByTime(t *testing.T) {
+	for _, model := range []string{"bsp", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			s, dir := trained(t, small("--consistency", model, "--servers", "1", "--clocks", "10000000", "--compute-ms", "5",
+				"--eval-every", "50ms", "--until", "time:2200ms", "--fault", "kill:server:0@600ms+1s")...)
+			checkFailures(t, s, 1)
+			if s.WallSeconds < 2.2 || *s.UpdatesLost != 0 {
+				t.Errorf("ended after %.2f s; the model lacks %d updates\n%s", s.WallSeconds, *s.UpdatesLost, logs(dir))
+			}
+			if u := s.Usage["server"]; u.CPUSeconds <= 0 || u.MBPeak <= 0 {
+				t.Errorf("the servers used %+v", u)
+			}
+			f, err := os.Open(filepath.Join(dir, "series.csv"))
+			must(t, err)
+			defer f.Close()
+			rows, err := csv.NewReader(f).ReadAll()
+			must(t, err)
+			away := s.Failures[0]
+			back := away.AtSeconds + *away.ServingAgainAfterMs/1000
+			const margin = .25
+			before, after := 0, 0
+			for _, row := range rows[1:] {
+				at, err := strconv.ParseFloat(row[0], 64)
+				must(t, err)
+				// A read may have been answered just before the server was killed, and a
+				// shard may serve just before the coordinator says so.
+				switch {
+				case row[4] == "":
+				case at > away.AtSeconds+margin && at < back-margin:
+					t.Errorf("judged at %.3f s; there was no server from %.3f s to %.3f s", at, away.AtSeconds, back)
+				case at < back:
+					before++
+				default:
+					after++
+				}
+			}
+			if before == 0 || after == 0 {
+				t.Errorf("judged %d times before and %d times after the server was away\n%s", before, after, logs(dir))
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package study
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// pretend makes this test's own process a program that is run: it prints its
+// arguments, and makes the folder that they end with.
+const pretend = "STUDY_TEST_PRETEND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(pretend) == "" {
+		os.Exit(m.Run())
+	}
+	if slices.Contains(os.Args, "hang") {
+		<-context.Background().Done()
+	}
+	_, _ = io.WriteString(os.Stdout, strings.Join(os.Args[1:3], " "))
+	folder := os.Args[len(os.Args)-1]
+	if os.Mkdir(folder, 0o777) != nil || os.WriteFile(filepath.Join(folder, "run.json"), []byte(`{"version": "of a test"}`), 0o666) != nil {
+		os.Exit(1)
+	}
+}
+
+// TestRun: what was left is removed, the output is told, and the version is found.
+func TestRun(t *testing.T) {
+	t.Setenv(pretend, "yes")
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"train", "softmax"}
+	folder := Folder(t.TempDir(), "first", args)
+	if other := Folder(filepath.Dir(folder), "first", []string{"train", "mf"}); other == folder {
+		t.Errorf("other arguments have the same folder, %s", other)
+	}
+	if err := os.MkdirAll(filepath.Join(folder, "left"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	output, late, err := Run(context.Background(), self, args, folder, time.Minute)
+	if err != nil || late || output != "train softmax" {
+		t.Errorf("%q, late %v, %v", output, late, err)
+	}
+	if v, err := Version(folder); err != nil || v != "of a test" {
+		t.Errorf("version %q, %v", v, err)
+	}
+	if v, err := Version(t.TempDir()); err != nil || v != "" {
+		t.Errorf("a folder without a run.json: version %q, %v", v, err)
+	}
+	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late || err == nil {
+		t.Errorf("a program that hangs: late %v, %v", late, err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	f := flag.NewFlagSet("test", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	var names []string
+	var numbers []float64
+	List(f, &names, "names", "a,b", "names", Word)
+	List(f, &numbers, "numbers", "1,2", "numbers", Number)
+	if err := f.Parse([]string{"-names", "c, d"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Preset(f, map[string]string{"numbers": "x"}); err == nil {
+		t.Error("a preset that is no number is taken")
+	}
+	if err := Preset(f, map[string]string{"names": "e", "numbers": "3"}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(names, []string{"c", "d"}) || !slices.Equal(numbers, []float64{3}) {
+		t.Errorf("%q, %v; want what was given, and else the preset", names, numbers)
+	}
+	if err := f.Parse([]string{"-names", "c,,d"}); err == nil {
+		t.Error("an empty name is taken")
+	}
+}
+
+// TestDrawing holds a drawing's bytes: of each thing that can be drawn, one.
+func TestDrawing(t *testing.T) {
+	c := Small.Canvas(5, "A <title>", "what it shows")
+	c.Dark = AtNight
+	c.Legend(24, 82, []string{"one", "two"}, map[string]string{"one": "#d55e00", "two": "#0072b2"})
+	p := Small.Panel(c, 4)
+	p.X, p.Y = Between(-1, 3), Between(0, .5)
+	p.Grid("panel", "seconds", Ticks(p.X, 4), Ticks(p.Y, 5), nil)
+	p.Inside(func() {
+		p.Path([]float64{p.PX(-1), p.PY(0), p.PX(0), p.PY(.25), p.PX(3), p.PY(99)}, Stroke("#d55e00", 2))
+		p.Path([]float64{p.PX(0), p.PY(0), p.PX(1), p.PY(.25), p.PX(2), p.PY(0)}, Fill("#0072b2", .2))
+	})
+	p.Dot(p.PX(1), p.PY(.25), 4, "#d55e00")
+	p.Cross(p.PX(3), p.Top, "#d55e00")
+	p.Text(p.Left, p.Top, "words & more", Style{Weight: 600, Anchor: "end", Halo: true})
+	file := filepath.Join(t.TempDir(), "drawing.svg")
+	if err := c.Save(file, "A <title>"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "drawing.svg")
+	if *update {
+		if err := os.WriteFile(golden, got, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v; the drawing is\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+func TestTables(t *testing.T) {
+	dir := t.TempDir()
+	v := 2.5
+	rows := [][]string{{"a", "b", "c", "d"}, Record("x", math.NaN(), &v, (*float64)(nil))}
+	if err := WriteCSV(filepath.Join(dir, "two.csv"), rows); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "two.csv")); err != nil || string(b) != "a,b,c,d\nx,,2.5,\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := WriteCSV(filepath.Join(dir, "none.csv"), rows[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "none.csv")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a table of no rows: %v", err)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		values []float64
+		want   Spread
+		text   string
+	}{
+		{[]float64{3, 1, 2}, Spread{Mid: 2, Low: 1, High: 3}, "2 (1 to 3)"},
+		{[]float64{4, 1}, Spread{Mid: 2.5, Low: 1, High: 4}, "2.500 (1 to 4)"},
+		{[]float64{1.23456}, Spread{Mid: 1.23456, Low: 1.23456, High: 1.23456}, "1.235"},
+		{[]float64{2, inf, 1}, Spread{Mid: 2, Low: 1, High: inf}, "2 (1 to ∞)"},
+		{[]float64{inf, 1, inf}, Spread{Mid: inf, Low: 1, High: inf}, "∞ (1 to ∞)"},
+	} {
+		got := SpreadOf(c.values)
+		if got != c.want || got.String() != c.text {
+			t.Errorf("%v: %+v, written %q; want %+v, %q", c.values, got, got, c.want, c.text)
+		}
+	}
+	if got := SpreadOf([]float64{.1234, .2}).Text(Percent0); got != "16% (12% to 20%)" {
+		t.Errorf("in percents: %q", got)
+	}
+	if none := SpreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {
+		t.Errorf("of nothing: %+v, %q", none, none)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 3: "3", 61.5: "61.50", 4.2073: "4.207", .04212: "0.042", 1234.56: "1235", .00021: "2.10e-04", 1.5e7: "1.50e+07", -2.5: "-2.500",
+	} {
+		if got := Short(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+	if got := Ticks(Between(-.2, 5.1), 5); !slices.Equal(got, []float64{0, 2, 4}) {
+		t.Errorf("ticks %v", got)
+	}
+	if got := Tidy([]float64{4, 4.5})(-1); got != "−1.0" {
+		t.Errorf("a tick is written %q", got)
+	}
+	if a, b := Roughly(50*time.Second), Roughly(40*time.Minute); a != "about 50 s" || b != "about 40 min" {
+		t.Errorf("%q, %q", a, b)
+	}
+}

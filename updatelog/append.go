@@ -1,0 +1,264 @@
+package updatelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// store is what the two implementations differ in: where records are kept.
+type store interface {
+	// publish appends the records of a group in order, each before the next, and
+	// returns the last one's position once all are durable. After an error any of
+	// them may be there. An error that wraps none of the errors that last is worth
+	// another try.
+	publish(ctx context.Context, shard int, records [][]byte) (Position, error)
+	// read delivers the records from a position on, and calls atEnd when the last
+	// one that there was has been delivered: once, for the end when it began.
+	read(ctx context.Context, shard int, from Position, deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
+	extent(ctx context.Context, shard int) (first, next Position, err error)
+	trim(ctx context.Context, shard int, before Position) error
+	close() error
+}
+
+// How entries are put together and tried again.
+const (
+	groupBytes = 8 << 20 // a group holds more only if its one entry does
+	firstPause = 20 * time.Millisecond
+	longPause  = time.Second
+)
+
+// log is a Log over any store.
+type log struct {
+	Options
+	store    store
+	producer uint64
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	room     room
+	running  sync.WaitGroup // what Close waits for
+	lanes    []lane         // by shard
+}
+
+// lane is what waits to go to one shard.
+type lane struct {
+	mu     sync.Mutex // guards what follows
+	queue  []pending
+	busy   bool  // a goroutine works on the queue
+	failed error // nothing more goes
+	closed bool
+
+	group uint64 // the last group's number; the goroutine's own
+}
+
+// pending is an entry on its way.
+type pending struct {
+	entry [][]byte
+	size  int
+	done  func(Position, error)
+}
+
+func newLog(o Options, s store, producer uint64) *log {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &log{Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound}, lanes: make([]lane, o.Shards)}
+}
+
+// Append implements Log.
+func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(Position, error)) error {
+	if err := l.has(shard); err != nil {
+		return err
+	}
+	p := pending{entry: entry, size: entrySize(entry) + lengthPrefix, done: done}
+	if err := l.room.take(ctx, l.ctx.Done(), p.size); err != nil {
+		return err
+	}
+	n := &l.lanes[shard]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.usable(); err != nil {
+		l.room.give(p.size)
+		return err
+	}
+	n.queue = append(n.queue, p)
+	if !n.busy {
+		n.busy = true
+		l.running.Go(func() { l.push(shard, n) })
+	}
+	return nil
+}
+
+func (n *lane) usable() error {
+	if n.closed {
+		return ErrClosed
+	}
+	return n.failed
+}
+
+// push sends what a lane holds, one group after the other: the next goes when
+// the one before is durable, so that trying again never changes the order.
+func (l *log) push(shard int, n *lane) {
+	for {
+		group, failed := n.next()
+		if len(group) == 0 {
+			return
+		}
+		at, err := Position(0), failed
+		if err == nil {
+			at, err = l.keep(shard, n, group)
+		}
+		if err != nil {
+			n.mu.Lock()
+			n.failed = err
+			n.mu.Unlock()
+		}
+		for _, p := range group {
+			l.room.give(p.size)
+			p.done(at, err)
+		}
+	}
+}
+
+// next takes the entries of the next group off the queue; without any, the
+// lane's goroutine is over.
+func (n *lane) next() (group []pending, failed error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	size, k := 0, 0
+	for k < len(n.queue) && (k == 0 || size+n.queue[k].size <= groupBytes) {
+		size += n.queue[k].size
+		k++
+	}
+	group = n.queue[:k:k]
+	if n.queue = n.queue[k:]; k == 0 {
+		n.busy, n.queue = false, nil
+	}
+	return group, n.failed
+}
+
+// keep sends one group until it is durable. Every try is a new group: records
+// of one that failed are never taken for parts of the next.
+func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
+	entries := make([][][]byte, len(group))
+	for i, p := range group {
+		entries[i] = p.entry
+	}
+	waiting := false
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		n.group++
+		records := encode(Header{Job: l.Job, Shard: shard, Producer: l.producer, Group: n.group}, entries)
+		begun := time.Now()
+		at, err := l.store.publish(l.ctx, shard, records)
+		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
+			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
+		}
+		switch {
+		case err == nil:
+			if waiting {
+				l.Status(shard, nil)
+			}
+			return at, nil
+		case l.ctx.Err() != nil:
+			return 0, ErrClosed
+		case lasting(err):
+			return 0, err
+		}
+		waiting = true
+		l.Status(shard, err)
+		if sleep(l.ctx, pause) != nil {
+			return 0, ErrClosed
+		}
+	}
+}
+
+// lasting reports whether no waiting cures an error.
+func lasting(err error) bool {
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrimmed) || errors.Is(err, ErrDamaged)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Read implements Log.
+func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(Entry) error, caughtUp func(Position)) error {
+	if err := l.has(shard); err != nil {
+		return err
+	}
+	if caughtUp == nil {
+		caughtUp = func(Position) {}
+	}
+	ctx, over := l.within(ctx)
+	defer over()
+	first, next, err := l.store.extent(ctx, shard)
+	if err != nil {
+		return l.ended(err)
+	}
+	if from == Oldest {
+		from = first
+	}
+	if from < first || from > next {
+		return fmt.Errorf("%w: shard %d is to be read from position %d; its log has %d to %d", ErrTrimmed, shard, from, first, next-1)
+	}
+	return l.ended((&reader{assembler: newAssembler(l.Job, shard, from), deliver: deliver, caughtUp: caughtUp}).run(ctx, l.store))
+}
+
+// within is ctx until the log is closed.
+func (l *log) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if l.ctx.Err() != nil {
+		cancel()
+	}
+	stop := context.AfterFunc(l.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// ended says ErrClosed where a call ended because the log was closed.
+func (l *log) ended(err error) error {
+	if err != nil && errors.Is(err, context.Canceled) && l.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// Extent implements Log.
+func (l *log) Extent(ctx context.Context, shard int) (first, next Position, err error) {
+	if err := l.has(shard); err != nil {
+		return 0, 0, err
+	}
+	ctx, over := l.within(ctx)
+	defer over()
+	first, next, err = l.store.extent(ctx, shard)
+	return first, next, l.ended(err)
+}
+
+// Trim implements Log.
+func (l *log) Trim(ctx context.Context, shard int, before Position) error {
+	if err := l.has(shard); err != nil {
+		return err
+	}
+	ctx, over := l.within(ctx)
+	defer over()
+	return l.ended(l.store.trim(ctx, shard, before))
+}
+
+// Close implements Log.
+func (l *log) Close() error {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		n.mu.Lock()
+		n.closed = true
+		n.mu.Unlock()
+	}
+	l.cancel()
+	l.running.Wait()
+	return l.store.close()
+}

@@ -1,0 +1,644 @@
+package updatelog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a log that the conformance suite runs over, from outside its clients.
+type world interface {
+	open(t testing.TB, o Options) Log
+	// put stores a record as it is, past every client.
+	put(t testing.TB, shard int, record []byte)
+	// restart ends the log and starts it again, with during in between.
+	restart(t testing.TB, during func())
+	// limit bounds each stream, for those who open the log later.
+	limit(bytes int)
+}
+
+const job = "job-1"
+
+type memoryWorld struct{ *Memory }
+
+func (w memoryWorld) open(t testing.TB, o Options) Log {
+	l, err := w.Open(o)
+	must(t, err)
+	return l
+}
+
+func (w memoryWorld) put(t testing.TB, shard int, record []byte) {
+	_, err := (&memoryClient{w.Memory, job}).publish(t.Context(), shard, [][]byte{record})
+	must(t, err)
+}
+
+func (w memoryWorld) restart(_ testing.TB, during func()) {
+	w.SetAway(true)
+	during()
+	w.SetAway(false)
+}
+
+func (w memoryWorld) limit(bytes int) { w.SetLimit(bytes) }
+
+// serverWorld is a log on JetStream, in a folder.
+type serverWorld struct {
+	dir    string
+	server *Server
+	most   int64
+}
+
+func newServerWorld(t testing.TB, s Sync) *serverWorld {
+	w := &serverWorld{dir: t.TempDir()}
+	var err error
+	w.server, err = Serve(w.dir, ServeOptions{Sync: s})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.server.Close()) })
+	return w
+}
+
+func (w *serverWorld) dial(t testing.TB, o Options) (Log, error) {
+	return Dial(t.Context(), w.server.URL(), DialOptions{Options: o, MaxBytes: w.most})
+}
+
+func (w *serverWorld) open(t testing.TB, o Options) Log {
+	l, err := w.dial(t, o)
+	must(t, err)
+	return l
+}
+
+func (w *serverWorld) put(t testing.TB, shard int, record []byte) {
+	l := w.open(t, Options{Job: job, Shards: shard + 1})
+	defer l.Close()
+	_, err := l.(*log).store.publish(t.Context(), shard, [][]byte{record})
+	must(t, err)
+}
+
+func (w *serverWorld) restart(t testing.TB, during func()) {
+	must(t, w.server.Close())
+	during()
+	var err error
+	w.server, err = Serve(w.dir, ServeOptions{})
+	must(t, err)
+}
+
+func (w *serverWorld) limit(bytes int) { w.most = int64(bytes) }
+
+func TestConformance(t *testing.T) {
+	cases := map[string]func(t *testing.T, w world){
+		"order":                testOrder,
+		"large":                testLarge,
+		"together":             testTogether,
+		"interleaved":          testInterleaved,
+		"killed in a group":    testKilled,
+		"given up":             testGivenUp,
+		"middle":               testMiddle,
+		"trim":                 testTrim,
+		"follow":               testFollow,
+		"caught up":            testCaughtUp,
+		"restart":              testRestart,
+		"damage":               testDamage,
+		"newer":                testNewer,
+		"full":                 testFull,
+		"never fits":           testNeverFits,
+		"bound":                testBound,
+		"closed":               testClosed,
+		"misuse":               testMisuse,
+		"shards are their own": testShards,
+	}
+	for name, run := range cases {
+		t.Run("memory/"+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { run(t, memoryWorld{NewMemory()}) })
+		})
+		t.Run("jetstream/"+name, func(t *testing.T) { run(t, newServerWorld(t, SyncInterval)) })
+	}
+}
+
+func open1(t testing.TB, w world) Log {
+	l := w.open(t, Options{Job: job, Shards: 2})
+	t.Cleanup(func() { must(t, l.Close()) })
+	return l
+}
+
+// outcome is what became of an Append.
+type outcome struct {
+	at  Position
+	err error
+}
+
+// start appends an entry to shard 1 and returns where its outcome will come.
+func start(t testing.TB, l Log, text string) <-chan outcome {
+	t.Helper()
+	c := make(chan outcome, 1)
+	must(t, l.Append(t.Context(), 1, [][]byte{[]byte(text[:len(text)/2]), nil, []byte(text[len(text)/2:])}, func(at Position, err error) { c <- outcome{at, err} }))
+	return c
+}
+
+// put1 appends an entry and waits until it is durable.
+func put1(t testing.TB, l Log, text string) Position {
+	t.Helper()
+	o := <-start(t, l, text)
+	must(t, o.err)
+	return o.at
+}
+
+var errEnough = errors.New("enough")
+
+// read reads shard 1 from a position on until it has caught up.
+func read(t testing.TB, l Log, from Position) (entries []Entry, resume Position, err error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	err = l.Read(ctx, 1, from,
+		func(e Entry) error { entries = append(entries, e); return nil },
+		func(r Position) { resume = r; cancel(errEnough) })
+	if context.Cause(ctx) == errEnough {
+		err = nil
+	}
+	return entries, resume, err
+}
+
+func texts(entries []Entry) string {
+	var all []string
+	for _, e := range entries {
+		all = append(all, short(string(e.Payload)))
+	}
+	return strings.Join(all, " ")
+}
+
+// short keeps long texts out of messages.
+func short(s string) string {
+	if len(s) <= 8 {
+		return s
+	}
+	return fmt.Sprintf("%s…%d", s[:4], len(s))
+}
+
+func wantTexts(t testing.TB, l Log, from Position, want string) (entries []Entry, resume Position) {
+	t.Helper()
+	entries, resume, err := read(t, l, from)
+	if got := texts(entries); err != nil || got != want {
+		t.Fatalf("read from %d: %q, %v; want %q", from, got, err, want)
+	}
+	return entries, resume
+}
+
+func wantError(t testing.TB, what string, got, want error, part string) {
+	t.Helper()
+	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") || !strings.Contains(got.Error(), part) {
+		t.Fatalf("%s gives %v; want one line that is %q with %q", what, got, want, part)
+	}
+}
+
+func testOrder(t *testing.T, w world) {
+	l := open1(t, w)
+	const n = 300
+	var all []string
+	var mu sync.Mutex
+	var done []int
+	last := make(chan struct{})
+	for i := range n {
+		all = append(all, fmt.Sprint("e", i))
+		must(t, l.Append(t.Context(), 1, [][]byte{[]byte(all[i])}, func(_ Position, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if done = append(done, i); len(done) == n {
+				close(last)
+			}
+		}))
+	}
+	<-last
+	for i, d := range done {
+		if i != d {
+			t.Fatalf("done number %d is that of entry %d", i, d)
+		}
+	}
+	entries, resume := wantTexts(t, l, Oldest, strings.Join(all, " "))
+	for i, e := range entries[1:] {
+		if e.Position < entries[i].Position || e.Resume < entries[i].Resume {
+			t.Fatalf("entry %d is at %d, %d, behind one at %d, %d", i+1, e.Position, e.Resume, entries[i].Position, entries[i].Resume)
+		}
+	}
+	if at := entries[n-1]; at.Resume != at.Position+1 || resume != at.Resume {
+		t.Fatalf("the last entry is at %d; to be resumed from %d, in the end %d", at.Position, at.Resume, resume)
+	}
+}
+
+// pattern is a text in which a byte that is out of place shows.
+func pattern(seed, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*31 + i>>8*7 + seed)
+	}
+	return string(b)
+}
+
+func testLarge(t *testing.T, w world) {
+	l := open1(t, w)
+	want := []string{"a", pattern(1, 5<<20), "", pattern(2, MaxRecord), "z"}
+	var at Position
+	for _, s := range want {
+		at = put1(t, l, s)
+	}
+	entries, _, err := read(t, l, Oldest)
+	must(t, err)
+	for i, e := range entries {
+		if string(e.Payload) != want[i] {
+			t.Fatalf("entry %d is %s; want %s", i, short(string(e.Payload)), short(want[i]))
+		}
+	}
+	if len(entries) != len(want) || entries[len(want)-1].Position != at {
+		t.Fatalf("%d entries, to %d; want %d, to %d", len(entries), entries[len(entries)-1].Position, len(want), at)
+	}
+	if records := entries[1].Position - entries[0].Position; records != 6 {
+		t.Fatalf("5 MiB take %d records; want 6, with their headers", records)
+	}
+}
+
+// testTogether sees that entries which wait together become one record.
+func testTogether(t *testing.T, w world) {
+	l := open1(t, w)
+	put1(t, l, "first")
+	var last <-chan outcome
+	w.restart(t, func() {
+		for range 50 {
+			last = start(t, l, "x")
+		}
+	})
+	at := <-last
+	must(t, at.err)
+	entries, _ := wantTexts(t, l, Oldest, "first"+strings.Repeat(" x", 50))
+	records := map[Position]int{}
+	for i, e := range entries {
+		records[e.Position]++
+		if i+1 < len(entries) && entries[i+1].Position == e.Position && e.Resume > e.Position {
+			t.Fatalf("an entry at %d is followed by another there, but is resumed from %d", e.Position, e.Resume)
+		}
+	}
+	if len(records) > 3 { // of the others some go together at once, and what came since behind them
+		t.Fatalf("51 entries take %d records", len(records))
+	}
+	wantTexts(t, l, at.at, strings.TrimSpace(strings.Repeat(" x", records[at.at])))
+}
+
+// group makes the records of a group of one entry for shard 1.
+func group(producer, number uint64, text string) [][]byte {
+	return encode(Header{Job: job, Shard: 1, Producer: producer, Group: number}, [][][]byte{{[]byte(text)}})
+}
+
+func testInterleaved(t *testing.T, w world) {
+	l := open1(t, w)
+	a, b := pattern(1, 2*MaxRecord), pattern(2, 2*MaxRecord)
+	p, q := group(7, 1, a), group(8, 1, b)
+	for _, r := range [][]byte{p[0], q[0], p[1], q[1]} {
+		w.put(t, 1, r)
+	}
+	put1(t, l, "small")
+	for _, r := range [][]byte{q[2], p[2]} {
+		w.put(t, 1, r)
+	}
+	entries, resume, err := read(t, l, Oldest)
+	must(t, err)
+	if len(entries) != 3 || string(entries[0].Payload) != "small" || string(entries[1].Payload) != b || string(entries[2].Payload) != a {
+		t.Fatalf("read %s; want small and both large ones, whole", texts(entries))
+	}
+	want := [][2]Position{{5, 1}, {6, 1}, {7, 8}}
+	for i, e := range entries {
+		if [2]Position{e.Position, e.Resume} != want[i] {
+			t.Fatalf("entry %d: position %d, resume %d; want %v", i, e.Position, e.Resume, want[i])
+		}
+		again, _, err := read(t, l, e.Resume)
+		must(t, err)
+		for _, later := range entries[i+1:] {
+			if !strings.Contains(texts(again), short(string(later.Payload))) {
+				t.Fatalf("resumed from %d there is %s; what was at %d is missing", e.Resume, texts(again), later.Position)
+			}
+		}
+	}
+	if resume != 8 {
+		t.Fatalf("resume from %d", resume)
+	}
+}
+
+func testKilled(t *testing.T, w world) {
+	l := open1(t, w)
+	dead := group(7, 1, pattern(1, 2*MaxRecord))
+	w.put(t, 1, dead[0])
+	w.put(t, 1, dead[1])
+	put1(t, l, "after")
+	other := group(8, 1, pattern(2, 2*MaxRecord)) // of another, and of another try
+	again := group(7, 2, pattern(3, 2*MaxRecord))
+	w.put(t, 1, other[2])
+	w.put(t, 1, again[2])
+	put1(t, l, "end")
+	wantTexts(t, l, Oldest, "after end")
+}
+
+// testGivenUp sees that a group sent again replaces what there was of it, late
+// records included.
+func testGivenUp(t *testing.T, w world) {
+	l := open1(t, w)
+	a := pattern(1, 2*MaxRecord)
+	first, second := group(7, 1, a), group(7, 2, a)
+	for _, r := range [][]byte{first[0], first[1], second[0], first[2], second[1], second[2]} {
+		w.put(t, 1, r)
+	}
+	hole := group(7, 3, a)
+	w.put(t, 1, hole[0])
+	w.put(t, 1, hole[2])
+	entries, resume := wantTexts(t, l, Oldest, short(a))
+	if string(entries[0].Payload) != a || entries[0].Position != 6 || resume != 9 {
+		t.Fatalf("position %d, resume %d; want 6, 9", entries[0].Position, resume)
+	}
+}
+
+func testMiddle(t *testing.T, w world) {
+	l := open1(t, w)
+	var at []Position
+	for i := range 6 {
+		at = append(at, put1(t, l, fmt.Sprint("e", i)))
+	}
+	wantTexts(t, l, at[3], "e3 e4 e5")
+	wantTexts(t, l, at[5]+1, "")
+	_, _, err := read(t, l, at[5]+2)
+	wantError(t, "reading beyond the end", err, ErrTrimmed, "")
+}
+
+func testTrim(t *testing.T, w world) {
+	l := open1(t, w)
+	first, next, err := l.Extent(t.Context(), 1)
+	if err != nil || first != 1 || next != 1 {
+		t.Fatalf("an empty log: %d, %d, %v", first, next, err)
+	}
+	for i := range 6 {
+		put1(t, l, fmt.Sprint("e", i))
+	}
+	must(t, l.Trim(t.Context(), 1, 4))
+	must(t, l.Trim(t.Context(), 1, 2)) // long gone
+	if first, next, err = l.Extent(t.Context(), 1); err != nil || first != 4 || next != 7 {
+		t.Fatalf("extent %d, %d, %v; want 4, 7", first, next, err)
+	}
+	wantTexts(t, l, Oldest, "e3 e4 e5")
+	_, _, err = read(t, l, 3)
+	wantError(t, "reading what was trimmed", err, ErrTrimmed, "4")
+	must(t, l.Trim(t.Context(), 1, 1000))
+	if first, next, err = l.Extent(t.Context(), 1); err != nil || first != 7 || next != 7 {
+		t.Fatalf("extent %d, %d, %v; want 7, 7", first, next, err)
+	}
+	if at := put1(t, l, "new"); at != 7 {
+		t.Fatalf("the next entry is at %d; want 7", at)
+	}
+	wantTexts(t, l, 7, "new")
+}
+
+func testFollow(t *testing.T, w world) {
+	l, other := open1(t, w), open1(t, w)
+	put1(t, l, "old")
+	got, up := make(chan string, 9), make(chan Position, 9)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil }, func(p Position) { up <- p })
+	}()
+	if s, p := <-got, <-up; s != "old" || p != 2 {
+		t.Errorf("%s, caught up at %d", s, p)
+	}
+	for _, s := range []string{"x", "y"} {
+		put1(t, other, s)
+		if g := <-got; g != s {
+			t.Errorf("%s came; want %s", g, s)
+		}
+	}
+	cancel()
+	wantError(t, "the reading", <-ended, context.Canceled, "")
+	err := l.Read(t.Context(), 1, Oldest, func(Entry) error { return errEnough }, nil)
+	wantError(t, "a reader that has enough", err, errEnough, "")
+}
+
+// testCaughtUp sees that a reader knows when it has all that was there.
+func testCaughtUp(t *testing.T, w world) {
+	l := open1(t, w)
+	if _, resume := wantTexts(t, l, Oldest, ""); resume != 1 {
+		t.Fatalf("an empty log is to be resumed from %d", resume)
+	}
+	dead := group(7, 1, pattern(1, 2*MaxRecord))
+	w.put(t, 1, dead[0])
+	if _, resume := wantTexts(t, l, Oldest, ""); resume != 1 {
+		t.Fatalf("a log that ends within a group is to be resumed from %d; want 1", resume)
+	}
+	put1(t, l, "a")
+	entries, resume := wantTexts(t, l, Oldest, "a")
+	if resume != 1 || entries[0].Resume != 1 {
+		t.Fatalf("resume from %d and %d; want 1, for a group is open", entries[0].Resume, resume)
+	}
+	for _, r := range dead[1:] {
+		w.put(t, 1, r)
+	}
+	if _, resume = wantTexts(t, l, Oldest, "a "+short(pattern(1, 2*MaxRecord))); resume != 5 {
+		t.Fatalf("resume from %d; want 5", resume)
+	}
+}
+
+func testRestart(t *testing.T, w world) {
+	waits := make(chan error, 99)
+	l := w.open(t, Options{Job: job, Shards: 2, Status: func(shard int, why error) {
+		if shard != 1 {
+			t.Errorf("shard %d waits", shard)
+		}
+		waits <- why
+	}})
+	defer l.Close()
+	put1(t, l, "before")
+	got := make(chan string, 9)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil }, nil)
+	}()
+	if s := <-got; s != "before" {
+		t.Errorf("%s came first", s)
+	}
+	var all []<-chan outcome
+	w.restart(t, func() {
+		for i := range 5 {
+			all = append(all, start(t, l, fmt.Sprint("w", i)))
+		}
+		if err := <-waits; !errors.Is(err, ErrAway) {
+			t.Errorf("the status is %v; want away", err)
+		}
+	})
+	for i, c := range all {
+		must(t, (<-c).err)
+		if s := <-got; s != fmt.Sprint("w", i) {
+			t.Errorf("%s came; want w%d", s, i)
+		}
+	}
+	for err := range waits {
+		if err == nil {
+			break
+		}
+	}
+	cancel()
+	<-ended
+	wantTexts(t, l, Oldest, "before w0 w1 w2 w3 w4")
+}
+
+func testDamage(t *testing.T, w world) {
+	l := open1(t, w)
+	put1(t, l, "good")
+	for _, at := range []int{0, 7, 10, 14, 20, 30, 50, -1} { // in every part of a record
+		r := bytes.Clone(group(7, 1, "damaged")[0])
+		r[(at+len(r))%len(r)] ^= 4
+		first, next, err := l.Extent(t.Context(), 1)
+		must(t, err)
+		w.put(t, 1, r)
+		put1(t, l, "behind")
+		entries, _, err := read(t, l, first)
+		wantError(t, fmt.Sprintf("damage of byte %d", at), err, ErrDamaged, "perdure-job-1-1")
+		var where *DamageError
+		if !errors.As(err, &where) || where.Shard != 1 || where.Position != next || texts(entries) != "good" {
+			t.Fatalf("byte %d: %+v behind %q; want it at %d", at, where, texts(entries), next)
+		}
+		must(t, l.Trim(t.Context(), 1, next+2))
+		put1(t, l, "good")
+	}
+	for what, r := range map[string][]byte{
+		"job job-2": encode(Header{Job: "job-2", Shard: 1, Producer: 1, Group: 1}, [][][]byte{{}})[0],
+		"shard 0":   encode(Header{Job: job, Shard: 0, Producer: 1, Group: 1}, [][][]byte{{}})[0],
+		"begin":     []byte("hello"),
+	} {
+		_, next, err := l.Extent(t.Context(), 1)
+		must(t, err)
+		w.put(t, 1, r)
+		_, _, err = read(t, l, next)
+		wantError(t, "a record that is not ours", err, ErrDamaged, what)
+	}
+}
+
+func testNewer(t *testing.T, w world) {
+	l := open1(t, w)
+	r := group(7, 1, "of tomorrow")[0]
+	r[4] = Version + 1
+	seal(r)
+	w.put(t, 1, r)
+	_, _, err := read(t, l, Oldest)
+	wantError(t, "a record of a newer version", err, ErrRefused, "version 2")
+}
+
+func testFull(t *testing.T, w world) {
+	w.limit(100_000)
+	waits := make(chan error, 999)
+	l := w.open(t, Options{Job: job, Shards: 2, Status: func(_ int, why error) { waits <- why }})
+	defer l.Close()
+	big := strings.Repeat("x", 30_000)
+	for range 3 {
+		put1(t, l, big)
+	}
+	waiting := start(t, l, big)
+	small := start(t, l, "small") // would fit, but goes behind
+	if err := <-waits; !errors.Is(err, ErrFull) {
+		t.Fatalf("the status is %v; want full", err)
+	}
+	if err := <-waits; !errors.Is(err, ErrFull) { // and is so still
+		t.Fatalf("the status is %v; want full", err)
+	}
+	must(t, l.Trim(t.Context(), 1, 3))
+	must(t, (<-waiting).err)
+	must(t, (<-small).err)
+	wantTexts(t, l, 3, short(big)+" "+short(big)+" small")
+}
+
+func testNeverFits(t *testing.T, w world) {
+	w.limit(100_000)
+	l := open1(t, w)
+	put1(t, l, "a")
+	o := <-start(t, l, strings.Repeat("x", 200_000))
+	wantError(t, "an entry larger than the log", o.err, ErrRefused, "200")
+	err := l.Append(t.Context(), 1, nil, func(Position, error) {})
+	wantError(t, "the next", err, ErrRefused, "200")
+}
+
+func testBound(t *testing.T, w world) {
+	l := w.open(t, Options{Job: job, Shards: 2, Bound: 100})
+	defer l.Close()
+	big := strings.Repeat("x", 80)
+	w.restart(t, func() {
+		start(t, l, big)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		err := l.Append(ctx, 0, [][]byte{[]byte(big)}, func(Position, error) { t.Error("it was not taken") })
+		wantError(t, "an Append beyond the bound", err, context.DeadlineExceeded, "")
+	})
+	put1(t, l, big)
+	put1(t, l, strings.Repeat("y", 1000)) // alone, any may go
+	wantTexts(t, l, Oldest, fmt.Sprintf("%s %s %s", short(big), short(big), "yyyy…1000"))
+}
+
+func testClosed(t *testing.T, w world) {
+	l := w.open(t, Options{Job: job, Shards: 2})
+	put1(t, l, "a")
+	up, ended := make(chan Position, 1), make(chan error)
+	go func() {
+		ended <- l.Read(t.Context(), 1, Oldest, func(Entry) error { return nil }, func(p Position) { up <- p })
+	}()
+	<-up
+	var late <-chan outcome
+	w.restart(t, func() {
+		late = start(t, l, "b")
+		must(t, l.Close())
+	})
+	wantError(t, "an entry on its way", (<-late).err, ErrClosed, "")
+	wantError(t, "a reader", <-ended, ErrClosed, "")
+	wantError(t, "Append", l.Append(t.Context(), 1, nil, nil), ErrClosed, "")
+	_, _, err := l.Extent(t.Context(), 1)
+	wantError(t, "Extent", err, ErrClosed, "")
+	wantError(t, "Trim", l.Trim(t.Context(), 1, 1), ErrClosed, "")
+	wantError(t, "Read", l.Read(t.Context(), 1, 1, nil, nil), ErrClosed, "")
+	must(t, l.Close())
+}
+
+func testMisuse(t *testing.T, w world) {
+	l := open1(t, w)
+	for _, shard := range []int{-1, 2} {
+		wantError(t, "Append", l.Append(t.Context(), shard, nil, nil), ErrRefused, "0 to 1")
+		wantError(t, "Read", l.Read(t.Context(), shard, 1, nil, nil), ErrRefused, "0 to 1")
+		wantError(t, "Trim", l.Trim(t.Context(), shard, 1), ErrRefused, "0 to 1")
+		_, _, err := l.Extent(t.Context(), shard)
+		wantError(t, "Extent", err, ErrRefused, "0 to 1")
+	}
+	for _, o := range []Options{{Job: "a.b", Shards: 1}, {Job: "", Shards: 1}, {Job: "a"}, {Job: strings.Repeat("a", 65), Shards: 1}} {
+		if err := o.check(); !errors.Is(err, ErrRefused) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func testShards(t *testing.T, w world) {
+	l := open1(t, w)
+	c := make(chan outcome, 1)
+	must(t, l.Append(t.Context(), 0, [][]byte{[]byte("zero")}, func(at Position, err error) { c <- outcome{at, err} }))
+	must(t, (<-c).err)
+	if at := put1(t, l, "one"); at != 1 {
+		t.Fatalf("the shard's first entry is at %d", at)
+	}
+	wantTexts(t, l, Oldest, "one")
+}

@@ -1,0 +1,532 @@
+package updatelog
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// DialOptions says how to reach a log on JetStream, and what its streams are like.
+type DialOptions struct {
+	Options
+	// MaxBytes bounds each shard's stream: appends beyond wait until it is trimmed
+	// (0: only the server's own limits).
+	MaxBytes int64
+	Replicas int // of each stream in a cluster (0: 1)
+
+	User, Password string // where the URL does not have them
+	Credentials    string // path of a credentials file
+	CA             string // path of the certificate authority's certificate
+	Cert, Key      string // paths of the client's own certificate and key
+	// ReadOnly makes no streams: it opens what is there.
+	ReadOnly bool
+}
+
+// Waiting and flow of the connection.
+const (
+	askTimeout  = 5 * time.Second  // of one question
+	ackTimeout  = 20 * time.Second // of one record
+	maxPending  = 64               // records of a process on their way
+	readAhead   = 32 << 20         // bytes that a reader asks for at once
+	overdue     = 2 * time.Second  // a record that is there should have come
+	dialPause   = 100 * time.Millisecond
+	longestDial = 2 * time.Second // of one try
+)
+
+// What a stream's metadata say.
+const (
+	metaVersion = "perdure.version"
+	metaJob     = "perdure.job"
+	metaShard   = "perdure.shard"
+)
+
+// JetStream's error codes for "no room".
+const (
+	codeMaxBytes     jetstream.ErrorCode = 10077 // a stream's own limits, or its storage fails
+	codeNoResources  jetstream.ErrorCode = 10023
+	codeNoStorage    jetstream.ErrorCode = 10047
+	codeAccountLimit jetstream.ErrorCode = 10002
+)
+
+// client is a store on JetStream.
+type client struct {
+	o       DialOptions
+	url     string // without secrets, for messages
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	streams []jetstream.Stream // by shard
+
+	mu   sync.Mutex
+	full map[int]bool // shards of which the last group found no room
+}
+
+// Dial opens a job's log at a NATS server or cluster, and makes the streams that
+// are not there. It tries until the log answers or ctx ends, and then reconnects
+// by itself. The URL is nats://[user:password@|token@]host:port[,...] or tls://.
+// It refuses (ErrRefused) wrong credentials, a server without JetStream, and
+// streams of another job or a newer version.
+func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
+	c, err := connect(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.o.check(); err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	for shard := range c.o.Shards {
+		s, err := c.open(ctx, shard)
+		if err != nil {
+			c.nc.Close()
+			return nil, err
+		}
+		c.streams = append(c.streams, s)
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return newLog(c.o.Options, c, binary.LittleEndian.Uint64(id[:])), nil
+}
+
+// connect reaches the server.
+func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
+	c := &client{o: o, url: withoutSecrets(url), full: map[int]bool{}}
+	for {
+		nc, err := nats.Connect(url, append(c.settings(), more...)...)
+		if err == nil {
+			c.nc = nc
+			break
+		}
+		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
+			return nil, fmt.Errorf("%w: the log at %s does not take these credentials", ErrRefused, c.url)
+		}
+		if !transient(err) {
+			return nil, fmt.Errorf("%w: the log at %s: %w", ErrRefused, c.url, err)
+		}
+		if sleep(ctx, dialPause) != nil {
+			return nil, fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+		}
+	}
+	if most := c.nc.MaxPayload(); most < MaxRecord {
+		c.nc.Close()
+		return nil, fmt.Errorf("%w: the log at %s takes messages of at most %d bytes; set max_payload of its server to %d or more", ErrRefused, c.url, most, MaxRecord)
+	}
+	js, err := jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(ackTimeout))
+	if err != nil {
+		c.nc.Close()
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	c.js = js
+	err = c.ask(ctx, func(ctx context.Context) error {
+		_, err := js.AccountInfo(ctx)
+		return c.refusal(err, "")
+	})
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// transient reports whether a connection may succeed later: nobody listens, or
+// the connection breaks.
+func transient(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.As(err, &timeout) && timeout.Timeout() || strings.Contains(err.Error(), "connection re") || strings.Contains(err.Error(), "EOF")
+}
+
+func (c *client) settings() []nats.Option {
+	s := []nats.Option{
+		nats.Name("perdure"), nats.Timeout(longestDial), nats.MaxReconnects(-1), nats.ReconnectWait(dialPause),
+		nats.ReconnectJitter(dialPause, dialPause), nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectBufSize(-1), // what is sent while away fails at once, and is sent again in order
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls fail, and say so
+	}
+	if c.o.User != "" {
+		s = append(s, nats.UserInfo(c.o.User, c.o.Password))
+	}
+	if c.o.Credentials != "" {
+		s = append(s, nats.UserCredentials(c.o.Credentials))
+	}
+	if c.o.CA != "" {
+		s = append(s, nats.RootCAs(c.o.CA))
+	}
+	if c.o.Cert != "" {
+		s = append(s, nats.ClientCert(c.o.Cert, c.o.Key))
+	}
+	return s
+}
+
+// withoutSecrets leaves out of URLs what stands before "@".
+func withoutSecrets(urls string) string {
+	parts := strings.Split(urls, ",")
+	for i, p := range parts {
+		if at := strings.LastIndex(p, "@"); at >= 0 {
+			scheme, _, _ := strings.Cut(p, "://")
+			parts[i] = scheme + "://" + p[at+1:]
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func subject(job string, shard int) string { return fmt.Sprintf("perdure.%s.%d", job, shard) }
+
+// config is what a shard's stream is to be.
+func (c *client) config(shard int) jetstream.StreamConfig {
+	most := c.o.MaxBytes
+	if most == 0 {
+		most = -1
+	}
+	return jetstream.StreamConfig{
+		Name: streamName(c.o.Job, shard), Subjects: []string{subject(c.o.Job, shard)},
+		Description: fmt.Sprintf("updates of shard %d of Perdure job %s", shard, c.o.Job),
+		Storage:     jetstream.FileStorage, Replicas: max(c.o.Replicas, 1),
+		Discard: jetstream.DiscardNew, MaxBytes: most, MaxMsgSize: MaxRecord,
+		DenyDelete: true, AllowDirect: true,
+		Metadata: map[string]string{
+			metaVersion: strconv.Itoa(Version), metaJob: c.o.Job, metaShard: strconv.Itoa(shard),
+		},
+	}
+}
+
+// open opens a shard's stream, or makes it.
+func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err error) {
+	want := c.config(shard)
+	err = c.ask(ctx, func(ctx context.Context) error {
+		s, err = c.js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) && !c.o.ReadOnly {
+			if s, err = c.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				s, err = c.js.Stream(ctx, want.Name) // another was faster
+			}
+		}
+		return c.refusal(err, want.Name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	have := s.CachedInfo().Config
+	if err := owned(have, want); err != nil || c.o.ReadOnly || have.MaxBytes == want.MaxBytes {
+		return s, err
+	}
+	have.MaxBytes = want.MaxBytes
+	err = c.ask(ctx, func(ctx context.Context) error {
+		s, err = c.js.UpdateStream(ctx, have)
+		return c.refusal(err, want.Name)
+	})
+	return s, err
+}
+
+// owned refuses a stream that is not of our job and version.
+func owned(have, want jetstream.StreamConfig) error {
+	job, version := have.Metadata[metaJob], have.Metadata[metaVersion]
+	v, err := strconv.Atoi(version)
+	switch {
+	case job == "" || err != nil:
+		return fmt.Errorf("%w: stream %s is not a Perdure job's; choose another job id", ErrRefused, want.Name)
+	case v > Version:
+		return fmt.Errorf("%w: stream %s is of version %d; this program knows versions up to %d", ErrRefused, want.Name, v, Version)
+	case job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard]:
+		return fmt.Errorf("%w: stream %s belongs to shard %s of job %s", ErrRefused, want.Name, have.Metadata[metaShard], job)
+	}
+	return nil
+}
+
+// refusal makes a lasting error of an answer that asking again does not change.
+func (c *client) refusal(err error, stream string) error {
+	var answer *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
+	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
+		return fmt.Errorf("%w: stream %s: %s", ErrFull, stream, answer.Description)
+	case errors.As(err, &answer) && answer.Code < 500:
+		return fmt.Errorf("%w: stream %s: %s", ErrRefused, stream, answer.Description)
+	}
+	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+}
+
+func noRoom(code jetstream.ErrorCode) bool {
+	return code == codeMaxBytes || code == codeNoResources || code == codeNoStorage || code == codeAccountLimit
+}
+
+// ask repeats a question until it is answered for good.
+func (c *client) ask(ctx context.Context, question func(ctx context.Context) error) error {
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		one, cancel := context.WithTimeout(ctx, askTimeout)
+		err := question(one)
+		cancel()
+		switch {
+		case err == nil || lasting(err):
+			return err
+		case c.nc.IsClosed():
+			return ErrClosed
+		case sleep(ctx, pause) != nil:
+			return fmt.Errorf("%w (%w)", err, ctx.Err())
+		}
+	}
+}
+
+func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Position, error) {
+	if err := c.roomFor(ctx, shard, records); err != nil {
+		return 0, err
+	}
+	acks := make([]jetstream.PubAckFuture, len(records))
+	for i, r := range records {
+		ack, err := c.js.PublishAsync(subject(c.o.Job, shard), r, jetstream.WithStallWait(ackTimeout), jetstream.WithRetryAttempts(0))
+		if err != nil {
+			return 0, c.refused(ctx, shard, err)
+		}
+		acks[i] = ack
+	}
+	var last uint64
+	for _, ack := range acks {
+		select {
+		case a := <-ack.Ok():
+			if a.Sequence <= last {
+				return 0, fmt.Errorf("%w: records were stored out of order", ErrAway)
+			}
+			last = a.Sequence
+		case err := <-ack.Err():
+			return 0, c.refused(ctx, shard, err)
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return Position(last), nil
+}
+
+// refused says why a record was not stored.
+func (c *client) refused(ctx context.Context, shard int, err error) error {
+	name := streamName(c.o.Job, shard)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) { // is it gone, or away?
+		one, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) {
+			return c.refusal(gone, name)
+		}
+	}
+	var answer *jetstream.APIError
+	if err = c.refusal(err, name); errors.Is(err, ErrFull) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.full[shard] = true
+	} else if errors.As(err, &answer) && lasting(err) && answer.Code == 503 {
+		return fmt.Errorf("%w: %s", ErrAway, answer.Description)
+	}
+	return err
+}
+
+// roomFor asks first, after a group found no room, so that what is tried again
+// does not fill the stream with beginnings of groups.
+func (c *client) roomFor(ctx context.Context, shard int, records [][]byte) error {
+	need := 0
+	for _, r := range records {
+		need += len(r) + recordOverhead
+	}
+	if c.o.MaxBytes > 0 && int64(need) > c.o.MaxBytes {
+		return tooLarge(need, int(c.o.MaxBytes))
+	}
+	c.mu.Lock()
+	full := c.full[shard]
+	c.mu.Unlock()
+	if !full {
+		return nil
+	}
+	one, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	info, err := c.streams[shard].Info(one)
+	if err != nil {
+		return c.refusal(err, streamName(c.o.Job, shard))
+	}
+	if most := info.Config.MaxBytes; most > 0 && int64(info.State.Bytes)+int64(need) > most {
+		return fmt.Errorf("%w: stream %s has %d of %d bytes", ErrFull, info.Config.Name, info.State.Bytes, most)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.full, shard)
+	return nil
+}
+
+// recordOverhead is more than what JetStream stores with a record, subject included.
+const recordOverhead = 128
+
+func (c *client) extent(ctx context.Context, shard int) (first, next Position, err error) {
+	var info *jetstream.StreamInfo
+	err = c.ask(ctx, func(ctx context.Context) error {
+		info, err = c.streams[shard].Info(ctx)
+		return c.refusal(err, streamName(c.o.Job, shard))
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	first, next = extentOf(info.State)
+	return first, next, nil
+}
+
+func extentOf(s jetstream.StreamState) (first, next Position) {
+	next = Position(s.LastSeq) + 1
+	if s.Msgs == 0 {
+		return next, next
+	}
+	return Position(s.FirstSeq), next
+}
+
+func (c *client) trim(ctx context.Context, shard int, before Position) error {
+	_, next, err := c.extent(ctx, shard)
+	if err != nil {
+		return err
+	}
+	before = min(before, next) // a purge beyond the end would make a hole
+	if before <= 1 {
+		return nil
+	}
+	return c.ask(ctx, func(ctx context.Context) error {
+		err := c.streams[shard].Purge(ctx, jetstream.WithPurgeSequence(uint64(before)))
+		return c.refusal(err, streamName(c.o.Job, shard))
+	})
+}
+
+func (c *client) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error, atEnd func()) error {
+	_, end, err := c.extent(ctx, shard)
+	if err != nil {
+		return err
+	}
+	r := &reading{client: c, shard: shard, next: from, end: end, deliver: deliver, atEnd: sync.OnceFunc(atEnd)}
+	for {
+		err := r.run(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case r.failed != nil:
+			return r.failed
+		case c.nc.IsClosed():
+			return ErrClosed
+		case lasting(err):
+			return err
+		}
+		if err := sleep(ctx, firstPause); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *client) close() error {
+	c.nc.Close()
+	return nil
+}
+
+// reading is one Read of a shard's records, over as many consumers as it takes.
+type reading struct {
+	*client
+	shard   int
+	next    Position
+	end     Position // when the reading began
+	deliver func(Position, time.Time, []byte) error
+	atEnd   func()
+	failed  error // why it is over
+}
+
+// run reads until something fails.
+func (r *reading) run(ctx context.Context) error {
+	if r.next >= r.end {
+		r.atEnd()
+	}
+	one, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	consumer, err := r.js.OrderedConsumer(one, streamName(r.o.Job, r.shard), jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(r.next), MaxResetAttempts: 1,
+	})
+	if err != nil {
+		return r.refusal(err, streamName(r.o.Job, r.shard))
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(readAhead))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := r.one(ctx, messages)
+		switch {
+		case err != nil:
+			return err
+		case m == nil:
+			r.failed = r.lost(ctx)
+		default:
+			r.failed = r.take(ctx, m)
+		}
+		if r.failed != nil {
+			return r.failed
+		}
+	}
+}
+
+// one waits for the next message; nil when none comes though there should be one.
+func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	if r.next >= r.end {
+		return messages.Next(jetstream.NextContext(ctx))
+	}
+	soon, cancel := context.WithTimeout(ctx, overdue)
+	defer cancel()
+	m, err := messages.Next(jetstream.NextContext(soon))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, nil
+	}
+	return m, err
+}
+
+// lost returns what is wrong if the next record is not there: the server passes
+// over what it finds damaged.
+func (r *reading) lost(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := r.streams[r.shard].GetMsg(soon, uint64(r.next))
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it comes yet, or the log is away
+	}
+	if first, _, err := r.extent(ctx, r.shard); err != nil || r.next < first {
+		return r.trimmed(first)
+	}
+	return &DamageError{Stream: streamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
+}
+
+// trimmed says that what is to be read is gone.
+func (r *reading) trimmed(first Position) error {
+	return fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, r.shard, r.next, first)
+}
+
+// take delivers one message.
+func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	at := Position(meta.Sequence.Stream)
+	if at > r.next { // trimmed, or damaged
+		if first, _, err := r.extent(ctx, r.shard); err != nil {
+			return err
+		} else if r.next < first {
+			return r.trimmed(first)
+		}
+	}
+	if err := r.deliver(at, meta.Timestamp, m.Data()); err != nil {
+		return err
+	}
+	if r.next = at + 1; r.next >= r.end {
+		r.atEnd()
+	}
+	return nil
+}

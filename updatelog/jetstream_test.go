@@ -1,0 +1,222 @@
+package updatelog
+
+import (
+	"context"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestDialRefuses gives one clear line for each log that will not do.
+func TestDialRefuses(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	o := Options{Job: job, Shards: 2}
+	dial := func(url string, d DialOptions) error {
+		d.Options = o
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		l, err := Dial(ctx, url, d)
+		if err == nil {
+			_ = l.Close()
+		}
+		return err
+	}
+	good := w.server.URL()
+	_, at, _ := strings.Cut(good, "@")
+	err := dial("nats://wrong@"+at, DialOptions{})
+	wantError(t, "a wrong secret", err, ErrRefused, at+" does not take these credentials")
+	if strings.Contains(err.Error(), "wrong@") {
+		t.Errorf("the secret is told: %v", err)
+	}
+	wantError(t, "no secret", dial("nats://"+at, DialOptions{}), ErrRefused, "credentials")
+	wantError(t, "a missing file", dial(good, DialOptions{CA: "/nowhere"}), ErrRefused, "/nowhere")
+	wantError(t, "no address", dial("nats://a b", DialOptions{}), ErrRefused, "")
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	nobody := l.Addr().String()
+	must(t, l.Close())
+	wantError(t, "nobody there", dial("nats://"+nobody, DialOptions{}), ErrAway, nobody)
+
+	plain := runPlain(t, &server.Options{})
+	wantError(t, "no JetStream", dial(plain, DialOptions{}), ErrRefused, "without JetStream")
+	small := runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), MaxPayload: 1000})
+	wantError(t, "small messages", dial(small, DialOptions{}), ErrRefused, "max_payload")
+	wantError(t, "nothing to look into", dial(good, DialOptions{ReadOnly: true}), ErrRefused, "no stream")
+}
+
+// runPlain runs another NATS server.
+func runPlain(t *testing.T, o *server.Options) string {
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(o)
+	must(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server does not start")
+	}
+	return s.ClientURL()
+}
+
+// TestOwned sees that streams of others are left alone.
+func TestOwned(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	nc, err := nats.Connect(w.server.URL())
+	must(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	must(t, err)
+	for want, meta := range map[string]map[string]string{
+		"not a Perdure job's":      nil,
+		"of version 2":             {metaJob: job, metaShard: "0", metaVersion: "2"},
+		"shard 0 of job other":     {metaJob: "other", metaShard: "0", metaVersion: "1"},
+		"shard 5 of job " + job:    {metaJob: job, metaShard: "5", metaVersion: "1"},
+		"is not a Perdure job's; ": {metaJob: job, metaShard: "0", metaVersion: "x"},
+	} {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName(job, 0), Subjects: []string{"x"}, Metadata: meta})
+		must(t, err)
+		_, err = w.dial(t, Options{Job: job, Shards: 1})
+		wantError(t, "another's stream", err, ErrRefused, want)
+		must(t, js.DeleteStream(t.Context(), streamName(job, 0)))
+	}
+	l := open1(t, w)
+	put1(t, l, "a")
+	must(t, js.DeleteStream(t.Context(), streamName(job, 1)))
+	wantError(t, "a stream that is gone", (<-start(t, l, "b")).err, ErrRefused, "no stream")
+	if err := js.DeleteStream(t.Context(), streamName(job, 0)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServeRefuses gives one clear line for each mistake.
+func TestServeRefuses(t *testing.T) {
+	w := newServerWorld(t, SyncAlways)
+	_, err := Serve(w.dir, ServeOptions{})
+	wantError(t, "a folder that is served", err, ErrRunning, w.dir)
+	_, at, _ := strings.Cut(w.server.URL(), "@")
+	_, err = Serve(t.TempDir(), ServeOptions{Listen: at})
+	wantError(t, "an address that is taken", err, ErrRefused, at)
+	for _, bad := range []string{"x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"} {
+		_, err = Serve(t.TempDir(), ServeOptions{Listen: bad})
+		wantError(t, "no address", err, ErrRefused, bad)
+	}
+	_, err = Serve(t.TempDir(), ServeOptions{Sync: "never"})
+	wantError(t, "no way to sync", err, ErrRefused, "never")
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o666))
+	_, err = Serve(file, ServeOptions{})
+	wantError(t, "a file", err, ErrRefused, "file")
+	_, err = ReadURL(t.TempDir())
+	wantError(t, "no log", err, ErrRefused, "no log")
+}
+
+// TestSameAddress sees that a log that is started again is where it was.
+func TestSameAddress(t *testing.T) {
+	w := newServerWorld(t, SyncAlways)
+	before := w.server.URL()
+	w.restart(t, func() {})
+	if after := w.server.URL(); after != before {
+		t.Errorf("the log was at %s, and is at %s", before, after)
+	}
+	if got, err := ReadURL(w.dir); err != nil || got != before {
+		t.Errorf("%q, %v", got, err)
+	}
+	info, err := os.Stat(filepath.Join(w.dir, urlFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestInspect looks into a log that runs and one that does not, and finds what a
+// disk has done to it.
+func TestInspect(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	l := open1(t, w)
+	big := pattern(1, 3*MaxRecord)
+	put1(t, l, "a")
+	put1(t, l, big)
+	look := func() (records, entries int, err error) {
+		i, err := InspectFolder(t.Context(), w.dir)
+		must(t, err)
+		defer i.Close()
+		streams, err := i.Streams(t.Context())
+		must(t, err)
+		if len(streams) != 2 || streams[1].Job != job || streams[1].Shard != 1 || streams[1].Version != Version || streams[0].Records != 0 {
+			t.Fatalf("streams %+v", streams)
+		}
+		err = i.Records(t.Context(), streams[1], func(r Record) error {
+			if records++; r.Position != Position(records) || r.Job != job {
+				t.Errorf("record %+v", r)
+			}
+			entries += len(r.Entries)
+			return nil
+		})
+		return records, entries, err
+	}
+	whole := func() {
+		t.Helper()
+		if records, entries, err := look(); records != 5 || entries != 2 || err != nil {
+			t.Fatalf("%d records, %d entries, %v", records, entries, err)
+		}
+	}
+	whole()
+	w.restart(t, whole)
+	put1(t, l, "b") // it is as it was
+	w.restart(t, func() {
+		damageDisk(t, w.dir, big[MaxRecord+1000:MaxRecord+1100])
+		records, _, err := look()
+		wantError(t, "a log that the disk has damaged", err, ErrDamaged, streamName(job, 1))
+		if records >= 5 {
+			t.Errorf("%d records are shown", records)
+		}
+	})
+}
+
+// damageDisk changes one byte where a text lies in any file of a folder.
+func damageDisk(t *testing.T, dir, text string) {
+	t.Helper()
+	changed := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		must(t, err)
+		if at := strings.Index(string(b), text); at >= 0 {
+			changed++
+			b[at]++
+			return os.WriteFile(path, b, 0o600)
+		}
+		return nil
+	})
+	if err != nil || changed != 1 {
+		t.Fatalf("%d files have the text: %v", changed, err)
+	}
+}
+
+// TestRun sees that a server which has lost its streams opens them again.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Serve(dir, ServeOptions{})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	l, err := Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: 2}})
+	must(t, err)
+	defer l.Close()
+	put1(t, l, "a")
+	must(t, s.nats.ShutdownJetStream()) // as it does itself when the disk is full
+	put1(t, l, "b")
+	wantTexts(t, l, Oldest, "a b")
+	cancel()
+	must(t, <-ended)
+}

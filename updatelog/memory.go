@@ -1,0 +1,254 @@
+package updatelog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Memory is a log in memory, for simulations: it starts no goroutine of its own,
+// reads time only as the time package gives it, and so runs in virtual time. It
+// outlives those who [Memory.Open] it, and fails as it is told to.
+type Memory struct {
+	mu        sync.Mutex // guards everything below
+	streams   map[string]*memoryStream
+	producers uint64
+	changed   chan struct{} // closed when anything changes
+	away      bool
+	delay     func(shard int) time.Duration
+	lose      int
+	limit     int // bytes of one stream; 0: none
+}
+
+type memoryStream struct {
+	first   Position
+	records []memoryRecord
+	bytes   int
+}
+
+type memoryRecord struct {
+	stored time.Time
+	bytes  []byte
+}
+
+// NewMemory returns an empty log in memory, which answers at once.
+func NewMemory() *Memory {
+	return &Memory{streams: map[string]*memoryStream{}, changed: make(chan struct{})}
+}
+
+// Open opens a job's log, as a process of its own would.
+func (m *Memory) Open(o Options) (Log, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.producers++
+	return newLog(o, &memoryClient{m: m, job: o.Job}, m.producers), nil
+}
+
+// SetAway makes the log be away (nothing is stored, acknowledged or answered) or
+// there again.
+func (m *Memory) SetAway(away bool) { m.set(func() { m.away = away }) }
+
+// SetDelay makes storing each record take as long as delay says (nil: no time);
+// delay is called for each, by several goroutines.
+func (m *Memory) SetDelay(delay func(shard int) time.Duration) { m.set(func() { m.delay = delay }) }
+
+// LoseAcks makes the log forget to acknowledge the next n groups that it stores.
+func (m *Memory) LoseAcks(n int) { m.set(func() { m.lose = n }) }
+
+// SetLimit bounds each stream to so many bytes; 0: unbounded.
+func (m *Memory) SetLimit(bytes int) { m.set(func() { m.limit = bytes }) }
+
+// Alter gives the bytes of a kept record to change; it panics where there is none.
+func (m *Memory) Alter(job string, shard int, at Position, change func(record []byte)) {
+	m.set(func() {
+		s := m.stream(job, shard)
+		r := &s.records[at-s.first]
+		r.bytes = slices.Clone(r.bytes) // readers keep what they were given
+		change(r.bytes)
+	})
+}
+
+func (m *Memory) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+	m.wake()
+}
+
+func (m *Memory) wake() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *Memory) stream(job string, shard int) *memoryStream {
+	name := streamName(job, shard)
+	s := m.streams[name]
+	if s == nil {
+		s = &memoryStream{first: 1}
+		m.streams[name] = s
+	}
+	return s
+}
+
+func (s *memoryStream) next() Position { return s.first + Position(len(s.records)) }
+
+// memoryClient is one process's store.
+type memoryClient struct {
+	m   *Memory
+	job string
+}
+
+func (c *memoryClient) publish(ctx context.Context, shard int, records [][]byte) (at Position, err error) {
+	size := 0
+	for _, r := range records {
+		size += len(r)
+	}
+	for i, r := range records {
+		if err := c.m.hold(ctx, shard); err != nil {
+			return 0, err
+		}
+		if at, err = c.put(shard, r, size, i == 0); err != nil {
+			return 0, err
+		}
+	}
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if c.m.lose > 0 {
+		c.m.lose--
+		return 0, fmt.Errorf("%w: an acknowledgement was lost", ErrAway)
+	}
+	return at, nil
+}
+
+// hold takes the time that storing a record takes.
+func (m *Memory) hold(ctx context.Context, shard int) error {
+	m.mu.Lock()
+	delay := m.delay
+	m.mu.Unlock()
+	if delay == nil {
+		return ctx.Err()
+	}
+	return sleep(ctx, delay(shard))
+}
+
+// put stores one record; the first of a group needs room for the whole.
+func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Position, error) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	s := c.m.stream(c.job, shard)
+	need := len(record)
+	if first {
+		need = group
+	}
+	switch {
+	case c.m.away:
+		return 0, ErrAway
+	case c.m.limit > 0 && group > c.m.limit:
+		return 0, tooLarge(group, c.m.limit)
+	case c.m.limit > 0 && s.bytes+need > c.m.limit:
+		return 0, ErrFull
+	}
+	s.records = append(s.records, memoryRecord{stored: time.Now(), bytes: record})
+	s.bytes += len(record)
+	c.m.wake()
+	return s.next() - 1, nil
+}
+
+// tooLarge refuses what never fits.
+func tooLarge(group, limit int) error {
+	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; give the log more room", ErrRefused, group, limit)
+}
+
+// there waits until the log is there, and returns with its lock held.
+func (m *Memory) there(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		if !m.away {
+			return nil
+		}
+		changed := m.changed
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *memoryClient) extent(ctx context.Context, shard int) (first, next Position, err error) {
+	if err := c.m.there(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer c.m.mu.Unlock()
+	s := c.m.stream(c.job, shard)
+	return s.first, s.next(), nil
+}
+
+func (c *memoryClient) trim(ctx context.Context, shard int, before Position) error {
+	if err := c.m.there(ctx); err != nil {
+		return err
+	}
+	defer c.m.mu.Unlock()
+	s := c.m.stream(c.job, shard)
+	for s.first < before && len(s.records) > 0 {
+		s.bytes -= len(s.records[0].bytes)
+		s.first, s.records = s.first+1, s.records[1:]
+	}
+	c.m.wake()
+	return nil
+}
+
+func (c *memoryClient) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error, atEnd func()) error {
+	_, end, err := c.extent(ctx, shard)
+	if err != nil {
+		return err
+	}
+	for {
+		if from >= end && atEnd != nil {
+			atEnd()
+			atEnd = nil
+		}
+		r, err := c.wait(ctx, shard, from)
+		if err != nil {
+			return err
+		}
+		if err := deliver(from, r.stored, r.bytes); err != nil {
+			return err
+		}
+		from++
+	}
+}
+
+// wait returns the record at a position once there is one.
+func (c *memoryClient) wait(ctx context.Context, shard int, at Position) (memoryRecord, error) {
+	for {
+		if err := c.m.there(ctx); err != nil {
+			return memoryRecord{}, err
+		}
+		s, changed := c.m.stream(c.job, shard), c.m.changed
+		switch {
+		case at < s.first:
+			defer c.m.mu.Unlock()
+			return memoryRecord{}, fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, shard, at, s.first)
+		case at < s.next():
+			defer c.m.mu.Unlock()
+			return s.records[at-s.first], nil
+		}
+		c.m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return memoryRecord{}, ctx.Err()
+		}
+	}
+}
+
+func (c *memoryClient) close() error { return nil }

@@ -1,0 +1,136 @@
+package updatelog
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLostAck sees that a group whose acknowledgement was lost comes twice, and
+// nothing comes out of order.
+func TestLostAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		l := open1(t, w)
+		w.LoseAcks(2)
+		put1(t, l, "a")
+		put1(t, l, "b")
+		wantTexts(t, l, Oldest, "a a a b")
+	})
+}
+
+// TestDelay sees that a slow log lets records of two producers mix.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		w.SetDelay(func(int) time.Duration { return time.Second })
+		l, other := open1(t, w), open1(t, w)
+		begun := time.Now()
+		p, q := start(t, l, pattern(1, 2*MaxRecord)), start(t, other, pattern(2, 2*MaxRecord))
+		must(t, (<-p).err)
+		must(t, (<-q).err)
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Fatalf("three records at a second each take %v", took)
+		}
+		entries, _, err := read(t, l, Oldest)
+		must(t, err)
+		if len(entries) != 2 || entries[0].Resume >= entries[0].Position {
+			t.Fatalf("%d entries; the first at %d is resumed from %d: nothing is between its records", len(entries), entries[0].Position, entries[0].Resume)
+		}
+	})
+}
+
+// TestTooSlow sees that a group which takes too long is void for all, and is sent
+// again until it does not.
+func TestTooSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		n := 0
+		w.SetDelay(func(int) time.Duration {
+			if n++; n == 2 {
+				return MaxSpan
+			}
+			return 0
+		})
+		l := open1(t, w)
+		at := put1(t, l, pattern(1, 2*MaxRecord)) // three records a try
+		entries, resume, err := read(t, l, Oldest)
+		must(t, err)
+		if at != 6 || len(entries) != 1 || entries[0].Position != 6 || resume != 7 {
+			t.Fatalf("durable at %d, %d entries, resume from %d; want it at the second try", at, len(entries), resume)
+		}
+	})
+}
+
+// TestDeadGroup sees that what a dead producer began stops being waited for.
+func TestDeadGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		l := open1(t, w)
+		dead := group(7, 1, pattern(1, 2*MaxRecord))
+		put1(t, l, "a")
+		w.put(t, 1, dead[0])
+		put1(t, l, "b")
+		up := make(chan Position, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = l.Read(ctx, 1, Oldest, func(Entry) error { return nil }, func(p Position) { up <- p }) }()
+		begun := time.Now()
+		if p := <-up; p != 2 {
+			t.Errorf("caught up, resume from %d; want 2, where a group is open", p)
+		}
+		if p := <-up; p != 4 || time.Since(begun) != MaxSpan {
+			t.Errorf("after %v resume from %d; want 4 after %v", time.Since(begun), p, MaxSpan)
+		}
+		w.put(t, 1, dead[1])
+		w.put(t, 1, dead[2])
+		put1(t, l, "c")
+		wantTexts(t, l, Oldest, "a b c")
+	})
+}
+
+// TestAwayGroup sees that a group is waited for as long as the log is away, for
+// its end may be there.
+func TestAwayGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		l := open1(t, w)
+		text := pattern(1, 2*MaxRecord)
+		parts := group(7, 1, text)
+		w.put(t, 1, parts[0])
+		up, got := make(chan Position, 2), make(chan string, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			_ = l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil }, func(p Position) { up <- p })
+		}()
+		<-up
+		synctest.Wait()
+		w.set(func() { // the others come, but nobody hears of it
+			s := w.stream(job, 1)
+			for _, r := range parts[1:] {
+				s.records = append(s.records, memoryRecord{stored: time.Now(), bytes: r})
+			}
+			w.away = true
+		})
+		time.Sleep(3 * MaxSpan)
+		w.SetAway(false)
+		if s := <-got; s != text {
+			t.Errorf("%s came", short(s))
+		}
+	})
+}
+
+// TestAlter sees that a change of what is stored is found.
+func TestAlter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := memoryWorld{NewMemory()}
+		l := open1(t, w)
+		at := put1(t, l, strings.Repeat("x", 100))
+		w.Alter(job, 1, at, func(record []byte) { record[90]++ })
+		_, _, err := read(t, l, Oldest)
+		wantError(t, "a changed record", err, ErrDamaged, "checksum")
+	})
+}

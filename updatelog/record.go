@@ -1,0 +1,155 @@
+package updatelog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strings"
+)
+
+// Version is the version of the records that this package writes.
+const Version = 1
+
+// The layout of a record; docs/FORMATS.md draws it.
+const (
+	recordMagic  = "pulr"
+	headerSize   = 48 // without the job id behind it
+	sumAt        = 12 // the checksum covers all bytes but its own four
+	lengthPrefix = 8  // before each entry of a group
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Header is what a record says of itself.
+type Header struct {
+	Job      string
+	Shard    int
+	Producer uint64 // which Log value wrote it: drawn at random
+	Group    uint64 // numbers the producer's groups for this shard, from 1; sent again, a group has a new one
+	Index    uint32 // of the record in its group, from 0
+	Count    uint32 // of the group's records
+}
+
+// appendHeader appends a record's header, without its checksum, to b.
+func appendHeader(b []byte, h Header, payload int) []byte {
+	b = append(b, recordMagic...)
+	b = binary.LittleEndian.AppendUint16(b, Version)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(h.Job)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(payload))
+	b = binary.LittleEndian.AppendUint32(b, 0) // the checksum
+	b = binary.LittleEndian.AppendUint64(b, h.Producer)
+	b = binary.LittleEndian.AppendUint64(b, h.Group)
+	b = binary.LittleEndian.AppendUint32(b, h.Index)
+	b = binary.LittleEndian.AppendUint32(b, h.Count)
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.Shard))
+	b = binary.LittleEndian.AppendUint32(b, 0) // reserved
+	return append(b, h.Job...)
+}
+
+// seal writes the checksum into a whole record.
+func seal(record []byte) { binary.LittleEndian.PutUint32(record[sumAt:], sum(record)) }
+
+func sum(record []byte) uint32 {
+	return crc32.Update(crc32.Checksum(record[:sumAt], castagnoli), castagnoli, record[sumAt+4:])
+}
+
+// decode checks a record and takes it apart; payload is a part of b. The error
+// says what is wrong with the record, or wraps ErrRefused where its version is
+// not ours.
+func decode(b []byte) (h Header, payload []byte, err error) {
+	if len(b) < headerSize || string(b[:4]) != recordMagic {
+		return h, nil, fmt.Errorf("it does not begin as a record")
+	}
+	if v := binary.LittleEndian.Uint16(b[4:]); v != Version {
+		if sum(b) == binary.LittleEndian.Uint32(b[sumAt:]) {
+			return h, nil, fmt.Errorf("%w: the record is of version %d; this program reads version %d", ErrRefused, v, Version)
+		}
+		return h, nil, fmt.Errorf("its checksum is wrong")
+	}
+	job, n := int(binary.LittleEndian.Uint16(b[6:])), uint64(binary.LittleEndian.Uint32(b[8:]))
+	if uint64(headerSize+job)+n != uint64(len(b)) {
+		return h, nil, fmt.Errorf("it has %d bytes where its header says %d", len(b), uint64(headerSize+job)+n)
+	}
+	if sum(b) != binary.LittleEndian.Uint32(b[sumAt:]) {
+		return h, nil, fmt.Errorf("its checksum is wrong")
+	}
+	h = Header{
+		Producer: binary.LittleEndian.Uint64(b[16:]), Group: binary.LittleEndian.Uint64(b[24:]),
+		Index: binary.LittleEndian.Uint32(b[32:]), Count: binary.LittleEndian.Uint32(b[36:]),
+		Shard: int(int32(binary.LittleEndian.Uint32(b[40:]))), Job: string(b[headerSize : headerSize+job]),
+	}
+	if h.Index >= h.Count {
+		return h, nil, fmt.Errorf("it is part %d of %d", h.Index+1, h.Count)
+	}
+	return h, b[headerSize+job:], nil
+}
+
+// belongs returns why the record is not one of the job's shard.
+func (h Header) belongs(job string, shard int) error {
+	if h.Job != job || h.Shard != shard {
+		return fmt.Errorf("it is of shard %d of job %s", h.Shard, strings.ToValidUTF8(h.Job, "?"))
+	}
+	return nil
+}
+
+// groupSize is the number of bytes of a group of these entries.
+func groupSize(entries [][][]byte) (n int) {
+	for _, e := range entries {
+		n += lengthPrefix + entrySize(e)
+	}
+	return n
+}
+
+func entrySize(entry [][]byte) (n int) {
+	for _, b := range entry {
+		n += len(b)
+	}
+	return n
+}
+
+// encode makes the records of a group of entries: each with its length before it,
+// all behind each other, cut to fit. h's Index and Count are set here.
+func encode(h Header, entries [][][]byte) (records [][]byte) {
+	most := MaxRecord - headerSize - len(h.Job)
+	left := groupSize(entries)
+	h.Count = uint32((left + most - 1) / most)
+	var record []byte
+	put := func(b []byte) {
+		for len(b) > 0 {
+			if record == nil {
+				size := min(left, most)
+				record = appendHeader(make([]byte, 0, headerSize+len(h.Job)+size), h, size)
+				h.Index++
+			}
+			n := min(len(b), cap(record)-len(record))
+			record = append(record, b[:n]...)
+			b, left = b[n:], left-n
+			if len(record) == cap(record) {
+				seal(record)
+				records, record = append(records, record), nil
+			}
+		}
+	}
+	for _, e := range entries {
+		put(binary.LittleEndian.AppendUint64(nil, uint64(entrySize(e))))
+		for _, b := range e {
+			put(b)
+		}
+	}
+	return records
+}
+
+// split takes the entries out of a group's bytes, without copying.
+func split(b []byte) (payloads [][]byte, err error) {
+	for len(b) > 0 {
+		if len(b) < lengthPrefix {
+			return nil, fmt.Errorf("its group ends within an entry's length")
+		}
+		n := binary.LittleEndian.Uint64(b)
+		if b = b[lengthPrefix:]; n > uint64(len(b)) {
+			return nil, fmt.Errorf("its group ends within an entry: %d bytes of %d", len(b), n)
+		}
+		payloads, b = append(payloads, b[:n:n]), b[n:]
+	}
+	return payloads, nil
+}

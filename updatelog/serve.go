@@ -1,0 +1,237 @@
+package updatelog
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/perdure/perdure/disk"
+)
+
+// Sync says when the log's own server writes through to the disk.
+type Sync string
+
+const (
+	// SyncInterval acknowledges what the operating system has, and syncs it every
+	// few seconds: it survives the process's death at any moment, not a power cut.
+	SyncInterval Sync = "interval"
+	// SyncAlways acknowledges what is on the disk.
+	SyncAlways Sync = "always"
+)
+
+// ServeOptions says how to serve a log.
+type ServeOptions struct {
+	// Listen is the address to listen at (""  and port 0: a free one of this
+	// machine, and after a restart the same again).
+	Listen string
+	Sync   Sync // "": SyncInterval
+	// MaxBytes bounds the streams' files together (0: three quarters of the disk's
+	// free room).
+	MaxBytes int64
+	// Log is told what the server reports, unless nil.
+	Log *slog.Logger
+
+	private bool // nobody outside this process can reach it
+}
+
+// The names within a log's folder.
+const (
+	urlFile  = "url"  // how to reach the server, its secret included
+	lockFile = "lock" // held while it runs
+
+	syncEvery  = 10 * time.Second
+	startLimit = time.Minute // for reading what is there
+	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
+	checkEvery = time.Second
+)
+
+// ErrRunning is returned by Serve for a folder whose log another process serves.
+var ErrRunning = fmt.Errorf("%w: the log is served already", ErrRefused)
+
+// Server is a running log: a NATS server of its own with JetStream.
+type Server struct {
+	dir    string
+	o      ServeOptions
+	unlock func() error
+	url    string
+	nats   *server.Server
+}
+
+// Serve runs a log whose streams are in a folder, which is made where it is not
+// there. Its URL, with a secret that is drawn once, is in the folder's file url,
+// which only its owner can read.
+func Serve(dir string, o ServeOptions) (*Server, error) {
+	if o.Sync == "" {
+		o.Sync = SyncInterval
+	}
+	if o.Sync != SyncInterval && o.Sync != SyncAlways {
+		return nil, fmt.Errorf("%w: a log syncs %s or %s, not %q", ErrRefused, SyncInterval, SyncAlways, o.Sync)
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }}
+	if l, ok := disk.OS().(disk.Locker); ok {
+		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, lockFile)), fmt.Sprintf("process %d", os.Getpid()))
+		if errors.Is(err, disk.ErrLocked) {
+			return nil, fmt.Errorf("%w in %s: %w", ErrRunning, dir, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		s.unlock = lock.Close
+	}
+	if err := s.start(); err != nil {
+		_ = s.unlock() // nothing was written under it
+		return nil, err
+	}
+	return s, nil
+}
+
+// start starts the server, at the address of the last time where none is asked
+// for.
+func (s *Server) start() error {
+	host, port, token, err := s.address()
+	if err != nil {
+		return err
+	}
+	n, err := s.listen(host, port, token)
+	if errors.Is(err, errInUse) && s.anyPort() {
+		n, err = s.listen(host, server.RANDOM_PORT, token)
+	}
+	if err != nil {
+		return err
+	}
+	s.nats = n
+	if s.o.private {
+		return nil
+	}
+	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
+	s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	if old, err := ReadURL(s.dir); err == nil && old == s.url {
+		return nil // nobody is to find half of it
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, urlFile), []byte(s.url+"\n"), 0o600); err != nil {
+		s.nats.Shutdown()
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return nil
+}
+
+func (s *Server) anyPort() bool { return strings.HasSuffix(s.o.Listen, ":0") }
+
+var errInUse = errors.New("address in use")
+
+// address is where to listen, and the secret.
+func (s *Server) address() (host string, port int, token string, err error) {
+	host, text, err := net.SplitHostPort(s.o.Listen)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, "", fmt.Errorf("%w: %q is no address to listen at; write HOST:PORT", ErrRefused, s.o.Listen)
+	}
+	if old, err := ReadURL(s.dir); err == nil {
+		if u, err := url.Parse(old); err == nil {
+			token = u.User.Username()
+			if port == 0 {
+				port, _ = strconv.Atoi(u.Port()) // 0 where there is none
+			}
+		}
+	}
+	if token == "" {
+		token = rand.Text()
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, token, nil
+}
+
+// ReadURL reads the URL of the log that has its streams in a folder. The log need
+// not run.
+func ReadURL(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, urlFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: there is no log in %s", ErrRefused, dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if !bytes.HasSuffix(b, []byte("\n")) {
+		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
+	if port > 0 && !s.o.private { // the server itself would end the process
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			return nil, fmt.Errorf("%w: cannot listen at %s: %w (%w)", ErrRefused, s.o.Listen, errInUse, err)
+		}
+		_ = l.Close()
+	}
+	n, err := server.NewServer(&server.Options{
+		ServerName: "perdure-log", Host: host, Port: port, Authorization: token, DontListen: s.o.private,
+		JetStream: true, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
+		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
+		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: the log in %s: %w", ErrRefused, s.dir, err)
+	}
+	watch := &watched{log: s.o.Log}
+	n.SetLoggerV2(watch, false, false, false)
+	n.Start()
+	if !n.ReadyForConnections(startLimit) || !n.JetStreamEnabled() {
+		n.Shutdown()
+		n.WaitForShutdown()
+		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, watch.last())
+	}
+	return n, nil
+}
+
+// URL is how to reach the log, its secret included.
+func (s *Server) URL() string { return s.url }
+
+// Run waits until ctx ends, and closes the log. When the disk is full the NATS
+// server stops its streams; Run starts it again, so that the log goes on once
+// there is room.
+func (s *Server) Run(ctx context.Context) error {
+	for sleep(ctx, checkEvery) == nil {
+		if s.nats.JetStreamEnabled() {
+			continue
+		}
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+		err := s.start()
+		if s.o.Log != nil {
+			s.o.Log.Warn("the log's disk was full, or failed; the log is opened again", "err", err)
+		}
+	}
+	return s.Close()
+}
+
+// Close ends the server; what was acknowledged is kept.
+func (s *Server) Close() error {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+	return s.unlock()
+}
