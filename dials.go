@@ -138,14 +138,17 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 }
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none", "checkpoint:C", "resend:C", "chain:N", "chain:N,async",
-// "chain:N,every:K" or "chain:N,checkpoint:C", in JSON too.
+// written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
+// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C" or "chain:N,checkpoint:C,async",
+// in JSON too.
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
 	Replicas    int   // N of chains; else 0
-	Async       bool  // chain:N,async
 	Checkpoints bool  // chain:N,checkpoint:C
+	// Async says that somebody does not wait: where checkpoints are kept, training for
+	// them to be written; else, of a chain, who sends an update for all replicas to have it.
+	Async bool
 }
 
 // RecoveryKind names a family of recovery strategies.
@@ -187,6 +190,9 @@ func (r Recovery) Saves() bool {
 	return r.Kind == RecoverCheckpoint || r.Kind == RecoverResend || r.Checkpoints
 }
 
+// Background reports whether training goes on while a checkpoint is written.
+func (r Recovery) Background() bool { return r.Saves() && r.Async || r.Resends() }
+
 // Copies returns how many servers are to hold each shard.
 func (r Recovery) Copies() int { return max(1, r.Replicas) }
 
@@ -201,7 +207,7 @@ func (r Recovery) NextCut(c Clock) Clock {
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "resend:C" or "resend" (C =
 // DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1
-// clocks) or "chain:N,checkpoint:C".
+// clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and ",async" after it.
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
@@ -211,8 +217,8 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
-	case (r.Kind == RecoverCheckpoint || r.Kind == RecoverResend) && more:
-		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, first, s)
+	case r.Kind == RecoverResend && more:
+		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
 		r.Every = DefaultInterval
 		return r, nil
@@ -221,12 +227,15 @@ func ParseRecovery(s string) (Recovery, error) {
 		if err != nil {
 			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20", ErrUsage, arg, s, kind)
 		}
-		r.Every = every
+		if more && rest != "async" {
+			return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s, first)
+		}
+		r.Every, r.Async = every, more
 		return r, nil
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C (checkpoint:C also with ,async after it)", ErrUsage, s)
 }
 
 func parseEvery(s string) (Clock, error) {
@@ -245,11 +254,16 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 		return Recovery{}, fmt.Errorf("%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for example chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
-	word, every, periodic := strings.Cut(rest, ":")
+	option, word, every, periodic := rest, "", "", false
+	if word, every, periodic = strings.Cut(rest, ":"); word == string(RecoverCheckpoint) {
+		if every, r.Async = strings.CutSuffix(every, ",async"); r.Async {
+			option = strings.TrimSuffix(rest, ",async")
+		}
+	}
 	switch {
 	case !more:
 		return r, nil
-	case strings.Contains(rest, ","):
+	case strings.Contains(option, ","):
 		return Recovery{}, twoOptions(s, rest, r.Replicas)
 	case rest == "async":
 		r.Async = true
@@ -275,26 +289,29 @@ func twoOptions(s, rest string, replicas int) error {
 		saves = saves || strings.HasPrefix(o, string(RecoverCheckpoint)+":")
 	}
 	if eager && saves {
-		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; a checkpoint holds all of them; write for example chain:%d,checkpoint:100", ErrUsage, s, replicas)
+		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; a checkpoint holds all of them; write for example chain:%d,checkpoint:100, or chain:%d,checkpoint:100,async, in which only writing is not waited for", ErrUsage, s, replicas, replicas)
 	}
 	return fmt.Errorf("%w: %q has %d options after the chain; write one of async, every:K and checkpoint:C", ErrUsage, s, len(options))
 }
 
 // String returns the strategy as it is written on the command line.
 func (r Recovery) String() string {
+	s := string(r.Kind)
+	if r.Kind == RecoverChain {
+		s += fmt.Sprintf(":%d", r.Replicas)
+	}
 	switch {
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
-		return fmt.Sprintf("%s:%d", r.Kind, r.Every)
+		s += fmt.Sprintf(":%d", r.Every)
 	case r.Kind == RecoverChain && r.Checkpoints:
-		return fmt.Sprintf("chain:%d,checkpoint:%d", r.Replicas, r.Every)
-	case r.Kind == RecoverChain && r.Async:
-		return fmt.Sprintf("chain:%d,async", r.Replicas)
-	case r.Kind == RecoverChain && r.Every > 0:
-		return fmt.Sprintf("chain:%d,every:%d", r.Replicas, r.Every)
-	case r.Kind == RecoverChain:
-		return fmt.Sprintf("chain:%d", r.Replicas)
+		s += fmt.Sprintf(",checkpoint:%d", r.Every)
+	case r.Kind == RecoverChain && r.Every > 0 && !r.Async:
+		s += fmt.Sprintf(",every:%d", r.Every)
 	}
-	return string(r.Kind)
+	if r.Async && r.Kind != RecoverNone {
+		s += ",async"
+	}
+	return s
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -42,6 +42,10 @@ type ShardStatus struct {
 	// Segments are those written in this generation for cuts that the view does
 	// not call durable yet.
 	Segments []Segment `json:"segments,omitempty"`
+	// SaveSeconds and SaveBytes say how long the replica's last segment took to be
+	// written, until it was durable, and how large it is; 0: it has written none.
+	SaveSeconds float64 `json:"save_seconds,omitempty"`
+	SaveBytes   int64   `json:"save_bytes,omitempty"`
 	// Problem says what keeps the shard from going on, "" if nothing does.
 	Problem string `json:"problem,omitempty"`
 }
@@ -62,6 +66,15 @@ type Segment struct {
 	Bytes int64  `json:"bytes"`
 	CRC   uint32 `json:"crc"`
 	Seq   uint64 `json:"seq"`
+	// Base are the segments that it follows: see checkpoint.SegmentRef.
+	Base []SegmentFile `json:"base,omitempty"`
+}
+
+// SegmentFile is a segment's file.
+type SegmentFile struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc"`
 }
 
 // WorkerStatus is a worker's Status.

@@ -76,11 +76,14 @@ func TestRecovery(t *testing.T) {
 		"checkpoint:2147483647": {Kind: perdure.RecoverCheckpoint, Every: math.MaxInt32},
 		"resend:1":              {Kind: perdure.RecoverResend, Every: 1},
 		"resend:20":             {Kind: perdure.RecoverResend, Every: 20},
+		"checkpoint:20,async":   {Kind: perdure.RecoverCheckpoint, Every: 20, Async: true},
 		"chain:2":               {Kind: perdure.RecoverChain, Replicas: 2},
 		"chain:3,async":         {Kind: perdure.RecoverChain, Replicas: 3, Async: true},
 		"chain:3,every:100":     {Kind: perdure.RecoverChain, Replicas: 3, Every: 100},
 		"chain:2,checkpoint:1":  {Kind: perdure.RecoverChain, Replicas: 2, Every: 1, Checkpoints: true},
 		"chain:3,checkpoint:20": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true},
+
+		"chain:3,checkpoint:20,async": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true, Async: true},
 	} {
 		got, err := perdure.ParseRecovery(s)
 		if err != nil || got != want || got.String() != s {
@@ -89,6 +92,9 @@ func TestRecovery(t *testing.T) {
 		saves := strings.Contains(s, "checkpoint:") || strings.Contains(s, "resend:")
 		if got.LosesRows() != (s == "none" || strings.Contains(s, ",") && !saves) || got.Saves() != saves {
 			t.Errorf("%q loses rows: %v, keeps checkpoints: %v", s, got.LosesRows(), got.Saves())
+		}
+		if got.Background() != (saves && strings.HasSuffix(s, ",async") || got.Resends()) || got.Eager() && saves {
+			t.Errorf("%q writes in the background: %v, acknowledges early: %v", s, got.Background(), got.Eager())
 		}
 		var back struct{ R perdure.Recovery }
 		b, err := json.Marshal(struct{ R perdure.Recovery }{want})
@@ -103,11 +109,13 @@ func TestRecovery(t *testing.T) {
 		"chain:2,every:x": "chain:2,every:100", "chain:2,async,every:3": "2 options",
 		"chain:2,checkpoint:0": "chain:2,checkpoint:100", "chain:3,checkpoint:-1": "chain:3,checkpoint:100", "chain:2,checkpoint:": "chain:2,checkpoint:100",
 		"chain:2,checkpoint": "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more", "chain:2,checkpoint:1.5": "chain:2,checkpoint:100",
-		"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async", "chain:2,checkpoint:20,async": "may lose updates",
+		"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async", "chain:2,checkpoint:20,async,async": "may lose updates",
 		"chain:2,async,checkpoint:20": "may lose updates", "chain:3,every:4,checkpoint:20": "write for example chain:3,checkpoint:100",
-		"checkpoint:20,async": "nothing follows checkpoint:20", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
 		"resend:": "resend:20", "resend:0": "resend:20", "resend:x": "resend:20", "resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
-		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
+		"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates", "chain:2,checkpoint:,async": "chain:2,checkpoint:100",
+		"checkpoint:20,sync": "write async after the comma", "checkpoint:20,": "write async", "checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
+		"checkpoint:x,async": "checkpoint:20",
+		"checkpoint":         "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
 		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
 	} {
 		_, err := perdure.ParseRecovery(s)

@@ -11,6 +11,9 @@
 //   - a checkpoint exists once its manifest does, and the manifest is written
 //     last, when all its segments are durable: at every moment, a crash leaves
 //     the old checkpoint or the new one, whole;
+//   - a segment may hold only what has changed since another one, which it names with
+//     its checksum; a manifest names, for each shard, all that are needed, and nothing
+//     that the kept manifest names is deleted;
 //   - a segment's name holds generation, cut, shard and epoch, so that no holder
 //     of a shard overwrites what another one wrote;
 //   - what a reader returns without an error is what was written, bit by bit.
@@ -62,6 +65,17 @@ type Segment struct {
 	// It is as long as Applied, or empty when no slot gave anything.
 	States [][]byte
 	Tables []TableRows
+	// Follows is nil where the tables have all of their rows. Else they have only those
+	// that have changed since that segment of the same shard, on top of which they are to
+	// be put: see Restore.
+	Follows *FileRef
+}
+
+// FileRef names a segment file and tells it from others of its name.
+type FileRef struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc32c"` // of its header and its sections' checksums
 }
 
 // TableRows is a shard's part of one table: its rows and the state of its rule.
@@ -69,6 +83,18 @@ type TableRows struct {
 	Spec  perdure.TableSpec
 	First int64 // dense: the image's rows are First, First+1 and so on; sparse: 0
 	Image table.Image
+	// Stream, where there is one, is what is written, and not Image.
+	Stream *Stream
+}
+
+// Stream gives a table's rows to who writes them, piece by piece.
+type Stream struct {
+	Rows int64       // that the shard holds
+	Runs []table.Run // the positions of those that are written, in order: of all, unless the segment follows another
+	// Next returns the next bytes as a file has them: those of one column after the
+	// other, as in table.Image, and none of two together. They are good until it is
+	// called again. Its error ends the writing.
+	Next func() ([]byte, error)
 }
 
 // SegmentRef names a segment within its folder.
@@ -78,7 +104,13 @@ type SegmentRef struct {
 	CRC   uint32          `json:"crc32c"` // of its header and its sections' checksums
 	Shard perdure.ShardID `json:"shard"`
 	Seq   uint64          `json:"seq"`
+	// Base are the segments that it follows, in order: the first has all rows, each of the
+	// others those that have changed since the one before.
+	Base []FileRef `json:"base,omitempty"`
 }
+
+// Self is the segment's own file.
+func (r SegmentRef) Self() FileRef { return FileRef{r.File, r.Bytes, r.CRC} }
 
 // Manifest describes one checkpoint: a segment for every shard of the job.
 type Manifest struct {

@@ -15,10 +15,10 @@ import (
 )
 
 // ManifestVersion is the version of the manifest format written here.
-const ManifestVersion = 2
+const ManifestVersion = 3
 
-// Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
-// are. It is read still.
+// Version 2 had no segments that follow others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
+// are. Both are read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
 //
@@ -81,12 +81,27 @@ func (m Manifest) check() error {
 		if k, shard, ok := parseSegmentName(ref.File); !ok || k != m.key() || shard != ref.Shard {
 			return fmt.Errorf("%q is no segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation, m.Cut)
 		}
+		if err := ref.checkBase(m.key()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBase checks that a segment follows earlier ones of its shard, in order.
+func (r SegmentRef) checkBase(k key) error {
+	for i := len(r.Base) - 1; i >= 0; i-- {
+		earlier, shard, ok := parseSegmentName(r.Base[i].File)
+		if !ok || shard != r.Shard || earlier.compare(k) >= 0 {
+			return fmt.Errorf("%q is no segment that one of shard %d at generation %d, cut %d can follow", r.Base[i].File, r.Shard, k.generation, k.cut)
+		}
+		k = earlier
 	}
 	return nil
 }
 
 // Publish makes a checkpoint of segments that have been written: it checks that
-// every shard has exactly one and that all are there in full length, and then
+// every shard has exactly one, that these and those that they follow are there in full length, and then
 // writes the manifest durably, whole or not at all. Publishing it again does no
 // harm; publishing one older than the newest gives perdure.ErrFenced. A folder
 // holds the checkpoints of one job.
@@ -117,8 +132,10 @@ func Publish(fsys disk.FS, dir string, m Manifest) error {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
 	for _, ref := range m.Segments {
-		if err := checkSize(fsys, dir, ref); err != nil {
-			return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+		for _, f := range append(slices.Clone(ref.Base), ref.Self()) {
+			if err := checkSize(fsys, dir, f); err != nil {
+				return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+			}
 		}
 	}
 	err = disk.WriteFile(fsys, path.Join(dir, name), func(w io.Writer) error {
@@ -131,7 +148,7 @@ func Publish(fsys disk.FS, dir string, m Manifest) error {
 	return nil
 }
 
-func checkSize(fsys disk.FS, dir string, ref SegmentRef) error {
+func checkSize(fsys disk.FS, dir string, ref FileRef) error {
 	n, err := disk.Size(fsys, path.Join(dir, ref.File))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -233,7 +250,7 @@ func Verify(fsys disk.FS, dir string, m Manifest) error {
 		return fmt.Errorf("checkpoint: manifest %s: %w", m.key().manifest(), corrupt("%v", err))
 	}
 	for _, ref := range m.Segments {
-		if _, err := m.read(fsys, path.Join(dir, ref.File), ref, discard); err != nil {
+		if _, err := m.restore(fsys, dir, ref, nil, true); err != nil {
 			return err
 		}
 	}
@@ -259,6 +276,9 @@ func prune(fsys disk.FS, dir string, keep key) error {
 	named := map[string]bool{}
 	for _, ref := range m.Segments {
 		named[ref.File] = true
+		for _, f := range ref.Base {
+			named[f.File] = true
+		}
 	}
 	if err := fsys.SyncDir(dir); err != nil { // keep is durable before others go
 		return err

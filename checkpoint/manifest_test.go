@@ -98,10 +98,10 @@ func TestManifestGolden(t *testing.T) {
 	m := published(t, fsys, 2, 40)
 	b, err := fsys.ReadFile("ckpt/g000002-c0000000040.manifest")
 	must(t, err)
-	golden(t, "testdata/manifest-2.golden", b)
+	golden(t, "testdata/manifest-3.golden", b)
 	got, err := Latest(fsys, "ckpt")
 	must(t, err)
-	m.Version = 2
+	m.Version = 3
 	if fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("published %+v, read %+v", m, got)
 	}
@@ -143,9 +143,9 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	must(t, Publish(fsys, "ckpt", m))
 
 	name := "ckpt/" + m.key().manifest()
-	overwrite(t, fsys, name, disk.Seal(manifestKind, 3, []byte("{}")))
+	overwrite(t, fsys, name, disk.Seal(manifestKind, 4, []byte("{}")))
 	_, err = Latest(fsys, "ckpt")
-	wantErr(t, err, ErrNewerVersion, name+": written by a newer Perdure (format 3), this one reads up to 2")
+	wantErr(t, err, ErrNewerVersion, name+": written by a newer Perdure (format 4), this one reads up to 3")
 
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
@@ -269,22 +269,24 @@ func TestSegmentsOfOneShape(t *testing.T) {
 }
 
 // Checkpoints that an earlier Perdure wrote are read still.
-func TestManifestOfVersion1(t *testing.T) {
-	fsys := newFolder(t)
-	m := published(t, fsys, 2, 40)
-	old, err := os.ReadFile("testdata/manifest-1.golden")
-	must(t, err)
-	overwrite(t, fsys, "ckpt/"+m.key().manifest(), old)
-	m, err = Latest(fsys, "ckpt")
-	must(t, err)
-	if m.Version != 1 {
-		t.Fatalf("a manifest of version %d, want 1", m.Version)
+func TestOlderManifests(t *testing.T) {
+	for version := 1; version <= 2; version++ {
+		fsys := newFolder(t)
+		m := published(t, fsys, 2, 40)
+		old, err := os.ReadFile(fmt.Sprintf("testdata/manifest-%d.golden", version))
+		must(t, err)
+		overwrite(t, fsys, "ckpt/"+m.key().manifest(), old)
+		m, err = Latest(fsys, "ckpt")
+		must(t, err)
+		if m.Version != version {
+			t.Fatalf("a manifest of version %d, want %d", m.Version, version)
+		}
+		must(t, Verify(fsys, "ckpt", m))
+		_, err = Restore(fsys, "ckpt", m, 1, nil)
+		must(t, err)
+		m.Segments[1].CRC++
+		wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, m.Segments[1].File)
 	}
-	must(t, Verify(fsys, "ckpt", m))
-	_, err = Restore(fsys, "ckpt", m, 1, nil)
-	must(t, err)
-	m.Segments[1].CRC++
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, m.Segments[1].File)
 }
 
 func TestPrune(t *testing.T) {

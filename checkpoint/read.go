@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"path"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
@@ -24,18 +23,20 @@ import (
 type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
 // ReadSegment reads and checks a segment file. The tables go straight into the
-// memory that dst returns, and the segment refers to it; after an error what it
+// memory that dst returns, and the segment refers to it; of one that follows another
+// only the rows that it has are written there. After an error what it
 // holds is undefined. Before dst is asked, the file is known to be long enough.
 func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	s, _, err := readFile(fsys, file, false, dst.keep)
 	return s, err
 }
 
-// A sink returns where a table goes; nil: it is only looked at.
-type sink func(t metaTable) (*table.Image, error)
+// A sink returns where a table goes, by its number, of which there are those rows; nil: it is
+// only looked at. What is behind the end of an image is passed over.
+type sink func(i int, t metaTable, runs []table.Run) (*table.Image, error)
 
 // keep is the sink that reads into what dst returns.
-func (dst Dest) keep(t metaTable) (*table.Image, error) {
+func (dst Dest) keep(_ int, t metaTable, _ []table.Run) (*table.Image, error) {
 	if dst == nil {
 		img := newImage(t.Spec, t.Rows)
 		return &img, nil
@@ -50,33 +51,54 @@ func (dst Dest) keep(t metaTable) (*table.Image, error) {
 	return &img, err
 }
 
-// discard is the sink that only looks.
-func discard(metaTable) (*table.Image, error) { return nil, nil }
-
 // readFile also returns the file's checksum: of the header and the sections' checksums,
 // or of all bytes.
-func readFile(fsys disk.FS, file string, whole bool, into sink) (*Segment, uint32, error) {
+func readFile(fsys disk.FS, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
+	err = withReader(fsys, file, func(r *sumReader) (err error) {
+		r.whole = whole
+		s, err = r.segment(into)
+		sum = r.sum
+		return err
+	})
+	return s, sum, err
+}
+
+// peek reads what tables a segment has.
+func peek(fsys disk.FS, file string) (tables []metaTable, err error) {
+	err = withReader(fsys, file, func(r *sumReader) error {
+		_, _, err := r.header()
+		if err != nil {
+			return err
+		}
+		m, err := r.meta()
+		tables = m.Tables
+		return err
+	})
+	return tables, err
+}
+
+// withReader has a segment file read.
+func withReader(fsys disk.FS, file string, read func(r *sumReader) error) error {
 	size, err := disk.Size(fsys, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
+		return fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("checkpoint: read segment: %w", err)
+		return fmt.Errorf("checkpoint: read segment: %w", err)
 	}
 	f, err := fsys.Open(file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("checkpoint: read segment: %w", err)
+		return fmt.Errorf("checkpoint: read segment: %w", err)
 	}
 	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
-	r := &sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size, whole: whole}
-	s, err := r.segment(into)
+	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size})
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("checkpoint: segment %s: %w", file, err)
+		return fmt.Errorf("checkpoint: segment %s: %w", file, err)
 	}
-	return s, r.sum, nil
+	return nil
 }
 
 // sumReader reads a segment file of known size and keeps the checksums of the
@@ -86,6 +108,7 @@ type sumReader struct {
 	left     int64
 	sec, sum uint32
 	whole    bool   // sum is of all bytes, as manifests of version 1 have it
+	version  uint32 // of the file
 	scratch  []byte // what is only looked at
 }
 
@@ -134,11 +157,17 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Job, s.Applied = m.Job, m.Applied
+	if err := m.Follows.check(s, r.version); err != nil {
+		return nil, err
+	}
+	s.Job, s.Applied, s.Follows = m.Job, m.Applied, m.Follows
 	s.States = make([][]byte, len(m.Applied))
 	states := int64(sections) - 1
 	for _, t := range m.Tables {
 		states -= int64(len(columns(t.Spec)))
+		if s.Follows != nil {
+			states--
+		}
 	}
 	if states < 0 {
 		return nil, corrupt("it has %d sections, its tables need %d more", sections, -states)
@@ -189,10 +218,15 @@ func unexpected(kind, index uint32) error {
 func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	out := TableRows{Spec: t.Spec, First: t.First}
 	cols := columns(t.Spec)
-	if most := r.left / rowBytes(cols); t.Rows > most { // no product below overflows
-		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, t.Rows, most)
+	runs, err := r.runs(i, t)
+	if err != nil {
+		return out, err
 	}
-	img, err := into(t)
+	rows := rowsIn(runs)
+	if most := r.left / rowBytes(cols); rows > most { // no product below overflows
+		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, rows, most)
+	}
+	img, err := into(i, t, runs)
 	if err != nil {
 		return out, err
 	}
@@ -203,10 +237,10 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 			return out, err
 		case kind != c.kind || index != c.index(i):
 			return out, unexpected(kind, index)
-		case n != t.Rows*c.rowBytes:
-			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, t.Rows, t.Rows*c.rowBytes)
+		case n != rows*c.rowBytes:
+			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows, rows*c.rowBytes)
 		}
-		if err := r.column(c, n, img); err != nil {
+		if err := r.column(c, n, runs, img); err != nil {
 			return out, err
 		}
 	}
@@ -216,20 +250,51 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	return out, nil
 }
 
-// column reads a payload of n bytes into an image, or passes over it.
-func (r *sumReader) column(c column, n int64, img *table.Image) error {
+// column reads a payload of n bytes, of those rows, into an image, or passes over it.
+func (r *sumReader) column(c column, n int64, runs []table.Run, img *table.Image) error {
 	if img == nil {
 		if err := r.skip(n); err != nil {
 			return err
 		}
 		return r.sectionEnd(n)
 	}
-	for _, piece := range c.of(*img) {
-		if err := decode(piece, c.word, r.fill); err != nil {
+	pieces := cursor{left: c.of(*img)}
+	for _, run := range runs {
+		first, rows := int64(run.First), int64(run.Rows)
+		there := min(max(int64(img.Rows)-first, 0), rows)
+		err := pieces.each(first*c.rowBytes, there*c.rowBytes, func(b []byte) error { return decode(b, c.word, r.fill) })
+		if err == nil {
+			err = r.skip((rows - there) * c.rowBytes)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return r.sectionEnd(n)
+}
+
+// cursor goes through memory that lies in pieces.
+type cursor struct {
+	left [][]byte
+	at   int64 // where the first of them begins
+}
+
+// each gives f n bytes, from a place on that is not before those of the last call.
+func (c *cursor) each(from, n int64, f func([]byte) error) error {
+	for n > 0 {
+		size := int64(len(c.left[0]))
+		if skip := from - c.at; skip < size {
+			b := c.left[0][skip:min(skip+n, size)]
+			if err := f(b); err != nil {
+				return err
+			}
+			from, n = from+int64(len(b)), n-int64(len(b))
+		}
+		if from >= c.at+size {
+			c.left, c.at = c.left[1:], c.at+size
+		}
+	}
+	return nil
 }
 
 func (r *sumReader) skip(n int64) error {
@@ -264,9 +329,10 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 		return nil, 0, disk.NewerVersion(uint64(v), SegmentVersion)
 	case v == 0:
 		return nil, 0, corrupt("format 0")
-	case v < SegmentVersion:
-		return nil, 0, fmt.Errorf("%w (format %d), this one reads format %d", ErrOlderVersion, v, SegmentVersion)
+	case v < wholeVersion:
+		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d and %d", ErrOlderVersion, v, wholeVersion, SegmentVersion)
 	}
+	r.version = le.Uint32(h[8:])
 	want := le.Uint32(h[12:])
 	le.PutUint32(h[12:], 0)
 	if got := crc32.Checksum(h[:], castagnoli); got != want {
@@ -353,32 +419,4 @@ func (r *sumReader) meta() (m meta, err error) {
 		return m, corrupt("meta: %v", err)
 	}
 	return m, nil
-}
-
-// Restore reads the segment of one shard of a checkpoint, and checks that it is
-// the one that the manifest means. See ReadSegment for dst.
-func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
-	for _, ref := range m.Segments {
-		if ref.Shard == shard {
-			return m.read(fsys, path.Join(dir, ref.File), ref, dst.keep)
-		}
-	}
-	return nil, fmt.Errorf("checkpoint: %s: %w: it names no segment of shard %d", m.key().manifest(), ErrCorrupt, shard)
-}
-
-func (m Manifest) read(fsys disk.FS, file string, ref SegmentRef, into sink) (*Segment, error) {
-	s, sum, err := readFile(fsys, file, m.Version == 1, into)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case s.Job != m.Job.ID:
-		err = fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
-	case s.Shard != ref.Shard || s.Seq != ref.Seq || s.Generation != m.Generation || s.Cut != m.Cut || sum != ref.CRC:
-		err = corrupt("it is not the one that %s names", m.key().manifest())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
-	}
-	return s, nil
 }

@@ -11,16 +11,21 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
 )
 
-// SegmentVersion is the version of the segment format written here.
-const SegmentVersion = 2
+// SegmentVersion is the newest version of the segment format written here: of segments
+// that follow others. One with all rows is of version 2.
+const (
+	SegmentVersion = 3
+	wholeVersion   = 2
+)
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
 //
 //	 0      8     magic "PRDRSEGM"
-//	 8      4     version of this format (2)
+//	 8      4     version of this format (2; 3 if it follows another)
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -50,6 +55,9 @@ const SegmentVersion = 2
 // and then for each table of the meta in turn, one number after the other in the
 // order of the rows:
 //
+//	kind 7  index table  version 3: which rows there are: for each run of them, in order
+//	                     and without overlap, the position of its first and how many
+//	                     they are, uint64 each
 //	kind 4  index table  sparse tables: the rows' ids, uint64
 //	kind 5  index table  tables that evict: the clock of each row's last update,
 //	                     uint32
@@ -59,7 +67,7 @@ const SegmentVersion = 2
 //	                     each row as the row has values, or 1
 //
 // Which of them a table has follows from its spec in the meta, and how many bytes
-// each has from the number of rows. A reader refuses everything else: to skip
+// each has from the number of rows, or of those in the runs. A reader refuses everything else: to skip
 // what it does not know would be to lose state in silence.
 const (
 	segmentMagic   = "PRDRSEGM"
@@ -72,6 +80,7 @@ const (
 	sectionIDs     = 4
 	sectionTouched = 5
 	sectionPlane   = 6
+	sectionRuns    = 7
 	// planeBits is how many bits of a section's index number the plane.
 	planeBits = 8
 	maxTables = 1 << (32 - planeBits)
@@ -82,12 +91,13 @@ type meta struct {
 	Job     string          `json:"job"`
 	Applied []perdure.Clock `json:"applied"` // per slot
 	Tables  []metaTable     `json:"tables"`
+	Follows *FileRef        `json:"follows,omitempty"` // version 3
 }
 
 type metaTable struct {
 	Spec  perdure.TableSpec `json:"spec"`
 	First int64             `json:"first"` // dense: the first row; sparse: 0
-	Rows  int64             `json:"rows"`  // that are stored
+	Rows  int64             `json:"rows"`  // that the shard holds
 }
 
 // check reports what no reader would accept.
@@ -124,15 +134,67 @@ func padding(n int64) int64 { return -(n + trailerBytes) & 7 }
 // sectionSize returns the bytes of a section with a payload of n bytes.
 func sectionSize(n int64) int64 { return sectionBytes + n + padding(n) + trailerBytes }
 
-// section is one section to write: memory that holds numbers of word bytes.
+// section is one section to write: memory that holds numbers of word bytes, or what a
+// stream gives.
 type section struct {
 	kind, index uint32
+	bytes       int64
 	word        int
 	memory      [][]byte
+	stream      *Stream
 }
 
 func plain(kind, index uint32, b []byte) section {
-	return section{kind: kind, index: index, word: 1, memory: [][]byte{b}}
+	return section{kind: kind, index: index, bytes: int64(len(b)), word: 1, memory: [][]byte{b}}
+}
+
+// section returns the column's section of a table by its number.
+func (c column) section(t int, rows *TableRows) section {
+	s := section{kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word, stream: rows.Stream}
+	if s.stream == nil {
+		s.memory = c.of(rows.Image)
+	}
+	return s
+}
+
+// runs returns the positions of the rows that are written.
+func (t *TableRows) runs() []table.Run {
+	if t.Stream != nil {
+		return t.Stream.Runs
+	}
+	return allRows(int64(t.Image.Rows))
+}
+
+// allRows is the run of so many rows.
+func allRows(n int64) []table.Run {
+	if n == 0 {
+		return nil
+	}
+	return []table.Run{{Rows: int(n)}}
+}
+
+func rowsIn(runs []table.Run) (n int64) {
+	for _, r := range runs {
+		n += int64(r.Rows)
+	}
+	return n
+}
+
+// encodeRuns returns the payload of a section of runs.
+func encodeRuns(runs []table.Run) (b []byte) {
+	for _, r := range runs {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.First))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Rows))
+	}
+	return b
+}
+
+// count returns how many rows there are.
+func (t *TableRows) count() int64 {
+	if t.Stream != nil {
+		return t.Stream.Rows
+	}
+	return int64(t.Image.Rows)
 }
 
 // WriteSegment writes the segment into a folder, durably and whole or not at
@@ -182,9 +244,9 @@ func (s *Segment) sections() ([]section, error) {
 	if !utf8.ValidString(s.Job) { // JSON would change it
 		return nil, fmt.Errorf("job ID %q is not UTF-8", s.Job)
 	}
-	m := meta{Job: s.Job, Applied: s.Applied}
+	m := meta{Job: s.Job, Applied: s.Applied, Follows: s.Follows}
 	for _, t := range s.Tables {
-		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: int64(t.Image.Rows)})
+		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.count()})
 	}
 	if err := m.check(); err != nil {
 		return nil, err
@@ -199,12 +261,20 @@ func (s *Segment) sections() ([]section, error) {
 			out = append(out, plain(sectionState, uint32(slot), state))
 		}
 	}
-	for i, t := range s.Tables {
-		if err := checkImage(t.Spec, t.Image); err != nil {
-			return nil, err
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		if t.Stream == nil {
+			if err := checkImage(t.Spec, t.Image); err != nil {
+				return nil, err
+			}
+		}
+		if s.Follows != nil {
+			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.runs())))
+		} else if n := rowsIn(t.runs()); n != t.count() {
+			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
 		}
 		for _, c := range columns(t.Spec) {
-			out = append(out, section{kind: c.kind, index: c.index(i), word: c.word, memory: c.of(t.Image)})
+			out = append(out, c.section(i, t))
 		}
 	}
 	return out, nil
@@ -213,12 +283,15 @@ func (s *Segment) sections() ([]section, error) {
 func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	fileBytes = headerBytes
 	for _, sec := range sections {
-		fileBytes += sectionSize(bytesOf(sec.memory))
+		fileBytes += sectionSize(sec.bytes)
 	}
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
 	copy(h, segmentMagic)
-	le.PutUint32(h[8:], SegmentVersion)
+	le.PutUint32(h[8:], wholeVersion)
+	if s.Follows != nil {
+		le.PutUint32(h[8:], SegmentVersion)
+	}
 	le.PutUint64(h[16:], uint64(s.Generation))
 	le.PutUint64(h[24:], uint64(s.Epoch))
 	le.PutUint64(h[32:], uint64(s.Cut))
@@ -253,7 +326,7 @@ func (w *sumWriter) named(b []byte) error {
 }
 
 func (w *sumWriter) section(s section) error {
-	n := bytesOf(s.memory)
+	n := s.bytes
 	var head [sectionBytes]byte
 	binary.LittleEndian.PutUint32(head[0:], s.kind)
 	binary.LittleEndian.PutUint32(head[4:], s.index)
@@ -262,10 +335,8 @@ func (w *sumWriter) section(s section) error {
 	if err := w.write(head[:]); err != nil {
 		return err
 	}
-	for _, piece := range s.memory {
-		if err := encode(piece, s.word, w.write); err != nil {
-			return err
-		}
+	if err := w.content(&s); err != nil {
+		return err
 	}
 	if err := w.write(make([]byte, padding(n))); err != nil {
 		return err
@@ -273,4 +344,29 @@ func (w *sumWriter) section(s section) error {
 	var sum [trailerBytes]byte
 	binary.LittleEndian.PutUint32(sum[:], w.sec)
 	return w.named(sum[:])
+}
+
+func (w *sumWriter) content(s *section) error {
+	if s.stream == nil {
+		for _, piece := range s.memory {
+			if err := encode(piece, s.word, w.write); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for left := s.bytes; left > 0; {
+		piece, err := s.stream.Next()
+		if err == nil && (len(piece) == 0 || int64(len(piece)) > left) {
+			err = fmt.Errorf("checkpoint: a piece of %d bytes of a section of which %d are left", len(piece), left)
+		}
+		if err == nil {
+			err = w.write(piece)
+		}
+		if err != nil {
+			return err
+		}
+		left -= int64(len(piece))
+	}
+	return nil
 }

@@ -258,10 +258,10 @@ func TestSegmentErrors(t *testing.T) {
 		return err
 	}
 	newer := bytes.Clone(good)
-	newer[8] = 3
-	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 3), this one reads up to 2")
+	newer[8] = 4
+	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 4), this one reads up to 3")
 	newer[8] = 1
-	wantErr(t, read(newer), ErrOlderVersion, ref.File+": written by an older Perdure (format 1), this one reads format 2")
+	wantErr(t, read(newer), ErrOlderVersion, ref.File+": written by an older Perdure (format 1), this one reads formats 2 and 3")
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))

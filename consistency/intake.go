@@ -16,6 +16,7 @@ type Weakened struct {
 	Bound       bool // vap sends whatever is in transit
 	Joins       bool // nobody waits for slots that joined a running job
 	Holding     bool // a restored shard answers before it has been sent all again
+	Cuts        bool // what is saved in the background has updates of later clocks, too
 }
 
 // Update is one slot's update of one clock, as far as the shard has received it.
@@ -150,6 +151,9 @@ func (in *Intake) TwoStep() bool { return in.twoStep }
 // SetCut sets the next cut: updates of clocks ≥ cut wait until PassCut. No cut
 // is meant by cut ≤ 0.
 func (in *Intake) SetCut(cut perdure.Clock) { in.cut = cut }
+
+// Holds reports whether the next cut holds updates of a clock back.
+func (in *Intake) Holds(clock perdure.Clock) bool { return in.cut > 0 && clock >= in.cut }
 
 // SetEnd sets the job's end: updates of clocks ≥ end never count. 0: no end.
 func (in *Intake) SetEnd(end perdure.Clock) { in.end = end }

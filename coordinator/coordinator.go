@@ -335,9 +335,11 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m checkpoint.Manifest) {
 	m.SavedAt = time.Now().UTC()
 	for i, g := range p.Segments {
-		m.Segments = append(m.Segments, checkpoint.SegmentRef{
-			File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq,
-		})
+		ref := checkpoint.SegmentRef{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq}
+		for _, f := range g.Base {
+			ref.Base = append(ref.Base, checkpoint.FileRef(f))
+		}
+		m.Segments = append(m.Segments, ref)
 	}
 	err := checkpoint.Publish(c.cfg.Disk, c.cfg.CheckpointDir, m)
 	if err != nil {

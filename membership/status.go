@@ -104,9 +104,12 @@ func stirs(before, now *perdure.ShardStatus) bool {
 // the job's end.
 func (c *Core) counts(before, now *perdure.ShardStatus) bool {
 	end := c.facts.View.End
-	return !slices.Equal(before.Fences, now.Fences) || !slices.Equal(before.Segments, now.Segments) ||
+	return !slices.Equal(before.Fences, now.Fences) || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster || before.Named != now.Named
 }
+
+// sameSegment reports whether two segments of a shard are one.
+func sameSegment(a, b perdure.Segment) bool { return a.File == b.File && a.CRC == b.CRC }
 
 // problem returns what keeps a server's shards from going on, "" if nothing does.
 func problem(st *perdure.ServerStatus) string {

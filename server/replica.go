@@ -172,7 +172,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 	}
 	switch f.Kind {
 	case wire.KindUpdate:
-		sh.keepOrder(f.Slot)
+		sh.keepOrder(f.Slot, f.Clock)
 		body := sh.owned(g)
 		verdict := sh.intake.Offer(consistency.Part{
 			Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation,
@@ -202,9 +202,11 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 // keepOrder applies what may be applied before a slot's next update is taken. Where
 // clocks are not ticked, what can be applied at the same time is applied in the order
 // of slots: replicas take entries in batches of their own, and only the order of the
-// log is the same on all. It needs sh.mu.
-func (sh *shard) keepOrder(slot perdure.Slot) {
-	if slot != sh.taken && !sh.intake.TwoStep() {
+// log is the same on all. The same goes for what a cut holds back, where no entry of the
+// log tells when the shard goes on. It needs sh.mu.
+func (sh *shard) keepOrder(slot perdure.Slot, clock perdure.Clock) {
+	held := sh.job.Recovery.Background() && sh.intake.Holds(clock)
+	if (slot != sh.taken || held) && !sh.intake.TwoStep() {
 		sh.applyAll()
 	}
 	sh.taken = slot

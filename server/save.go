@@ -1,8 +1,9 @@
 package server
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -12,8 +13,8 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// What cannot be written (a full disk), or read, is tried again so many times before the
-// server gives up.
+// What cannot be written, or read, is tried again so many times before the server gives
+// up; on a full disk until there is room.
 const (
 	saveTries = 10
 	savePause = time.Second
@@ -22,7 +23,7 @@ const (
 // insist does something with a disk until it succeeds or the shard, or the server, is
 // not needed any more. It says so while it fails.
 func (sh *shard) insist(failing string, f func() error) (err error) {
-	for try := 1; try <= saveTries && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
+	for try := 1; (try <= saveTries || errors.Is(err, syscall.ENOSPC)) && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
 		if err = f(); err == nil {
 			return nil
 		}
@@ -36,38 +37,79 @@ func (sh *shard) insist(failing string, f func() error) (err error) {
 	return err
 }
 
-// segment describes the shard as it stands at a cut. Nothing is copied: the
-// rows do not change while saving is set. It needs sh.mu.
-func (sh *shard) segment() *checkpoint.Segment {
-	seg := &checkpoint.Segment{
-		Job: sh.job.ID, Generation: sh.name.generation, Epoch: sh.name.epoch, Cut: sh.intake.MinClock(),
+// segment describes the shard as it is at a cut, without its rows. It needs sh.mu.
+func (sh *shard) segment(cut perdure.Clock) *checkpoint.Segment {
+	return &checkpoint.Segment{
+		Job: sh.job.ID, Generation: sh.name.generation, Epoch: sh.name.epoch, Cut: cut,
 		Shard: sh.id, Seed: sh.job.Seed, Seq: sh.seq,
 		Applied: append([]perdure.Clock(nil), sh.intake.Applied()...),
 		States:  append([][]byte(nil), sh.states...),
 	}
+}
+
+// whole is segment with the rows where they lie: nothing is copied. It needs sh.mu.
+func (sh *shard) whole() *checkpoint.Segment {
+	seg := sh.segment(sh.intake.MinClock())
 	for _, p := range sh.parts {
 		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Image: p.Image()})
 	}
 	return seg
 }
 
-// save writes the segment in a goroutine of its own. Meanwhile the shard
-// answers reads and takes updates in, and applies none.
-func (sh *shard) save(seg *checkpoint.Segment) {
-	var ref checkpoint.SegmentRef
+// saveStanding has the head write the cut that it stands at, in a goroutine of its own.
+// Meanwhile the shard answers reads and takes updates in, and applies none. Where
+// checkpoints are written in the background it stands because the last one is not
+// written: its head died over it, or could not write it. After the job's last clock
+// nothing changes, so that that cut can be written like this, too. It needs sh.mu.
+func (sh *shard) saveStanding() {
+	if !sh.ready || !sh.place.config.Head || sh.behind {
+		return
+	}
+	if sh.intake.AtCut() || sh.writing > 0 && sh.writing == sh.end {
+		sh.saving = true
+		cut, whole := sh.intake.MinClock(), (*checkpoint.Segment)(nil)
+		if !sh.job.Recovery.Background() {
+			whole = sh.whole()
+		}
+		sh.s.wg.Go(func() { sh.save(cut, whole) })
+	}
+}
+
+// save writes a cut while the shard stands at it: whole, or, if that is nil, what has
+// changed.
+func (sh *shard) save(cut perdure.Clock, whole *checkpoint.Segment) {
+	var seg perdure.Segment
 	err := sh.insist("cannot write a checkpoint segment; training waits", func() (err error) {
-		ref, err = checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, seg)
+		if whole == nil {
+			sh.mu.Lock()
+			w := sh.beginWriting(cut)
+			sh.mu.Unlock()
+			seg, err = w.write()
+			return err
+		}
+		began := time.Now()
+		ref, err := checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, whole)
+		if err == nil {
+			sh.mu.Lock()
+			sh.saveTime, sh.saveBytes = time.Since(began), ref.Bytes
+			sh.mu.Unlock()
+		}
+		seg = described(cut, ref)
 		return err
 	})
 	if sh.retired() || sh.s.ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, seg.Cut, err))
+		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, cut, err))
 		return
 	}
-	sh.saved(seg.Cut, ref)
-	sh.s.notify()
+	sh.saved(seg)
+}
+
+// described says of a segment what others need to know.
+func described(cut perdure.Clock, ref checkpoint.SegmentRef) perdure.Segment {
+	return perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 }
 
 func (sh *shard) trouble(problem string) {
@@ -77,30 +119,36 @@ func (sh *shard) trouble(problem string) {
 	sh.s.notify()
 }
 
-// saved lets the shard, and its replicas, go on after a cut.
-func (sh *shard) saved(cut perdure.Clock, ref checkpoint.SegmentRef) {
+// saved tells the shard, and its replicas, that a cut is saved, as a segment.
+func (sh *shard) saved(seg perdure.Segment) {
+	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.problem = ""
 	if sh.retired() {
 		return // its successor saves it, too
 	}
-	seg, err := json.Marshal(perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq})
-	if err != nil { // it is plain data
-		panic(fmt.Sprintf("server: encode a segment: %v", err))
-	}
-	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, cut, seg)
+	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, seg.Cut, encoded(seg))
 	sh.carryOut()
 }
 
 // passCut goes on after a cut that is saved. It needs sh.mu.
 func (sh *shard) passCut(seg perdure.Segment) {
-	if sh.cut >= seg.Cut {
+	switch {
+	case seg.Cut == sh.writing:
+	case seg.Cut > sh.cut: // it stands there
+		sh.leaveCut(seg.Cut)
+	default:
 		return // two heads have saved it
 	}
 	sh.segments = append(sh.segments, seg)
-	sh.cut, sh.saving = seg.Cut, false
-	sh.intake.SetCut(sh.job.Recovery.NextCut(seg.Cut))
+	sh.writing, sh.behind, sh.saving = 0, false, false
+}
+
+// leaveCut goes on after a cut. It needs sh.mu.
+func (sh *shard) leaveCut(cut perdure.Clock) {
+	sh.cut = cut
+	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
 	sh.planCut()
 }
 

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestNextHeadSaves(t *testing.T) {
 			t.Fatalf("the next head has saved %+v; on the disk are %v", saved, names)
 		}
 		for i := 1; i <= 3; i++ {
-			if st := f.shard(i); !slices.Equal(st.Segments, saved) || st.MinClock != 3 {
+			if st := f.shard(i); !reflect.DeepEqual(st.Segments, saved) || st.MinClock != 3 {
 				t.Errorf("server %d after the cut: %+v", i, st)
 			}
 		}

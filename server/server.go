@@ -47,9 +47,10 @@ type Config struct {
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
-	// For tests only: Ended is given each replica that served when the server ended,
-	// and Weakened, for negative controls, switches mechanisms off.
+	// For tests only: Ended is given each replica that served when the server ended;
+	// Weakened, for negative controls, switches mechanisms off.
 	Ended               func(*checkpoint.Segment)
+	Follow              bool // what is saved in the background has only what has changed, however little that spares
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool // messages of other generations and epochs are taken
 }
@@ -155,7 +156,7 @@ func (s *Server) ended() {
 		sh.mu.Lock()
 		if sh.ready {
 			sh.applyAll() // what another goroutine was to do
-			s.cfg.Ended(sh.segment())
+			s.cfg.Ended(sh.whole())
 		}
 		sh.mu.Unlock()
 	}

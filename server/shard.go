@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/chain"
+	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
@@ -29,7 +30,7 @@ type shard struct {
 
 	mu        sync.Mutex // guards what follows
 	ready     bool       // it serves, in this epoch
-	saving    bool       // a segment is being written: nothing is applied meanwhile
+	saving    bool       // a segment is being written while the shard stands at its cut
 	view      *perdure.View
 	place     place
 	log       *chain.Replica[entry] // nil until the rows are restored
@@ -61,12 +62,18 @@ type shard struct {
 	due      bool         // a goroutine is on its way that will pump
 	large    bool         // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
-	cut      perdure.Clock // the newest cut that is saved
+	cut      perdure.Clock // the newest cut that the shard has gone on after
 	synced   perdure.Clock // periods after which the others were brought up to date
 	end      perdure.Clock // the job's, as of the log
 	named    perdure.Clock // the cut that was named last, as of the log
 	mending  mending
 	problem  string
+
+	writing   perdure.Clock        // the cut that it has gone on after and that is not known to be saved; 0: none
+	behind    bool                 // it is being written here, or its word is on its way
+	kept      []checkpoint.FileRef // the segments that the next one can follow; none: it has all rows
+	saveTime  time.Duration        // that the last one took to be written
+	saveBytes int64                // of it
 }
 
 // content is what a shard is restored to.
@@ -173,7 +180,7 @@ func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s
 	return table.New(spec, id, job.Seed, first, rows)
 }
 
-// pump applies whatever may be applied, saves the shard when it stands at a
+// pump applies whatever may be applied, has the shard saved when it stands at a
 // cut, and answers those who waited for either. It needs sh.mu.
 func (sh *shard) pump() {
 	if sh.saving {
@@ -185,11 +192,7 @@ func (sh *shard) pump() {
 	if !sh.held() {
 		sh.push()
 	}
-	if sh.intake.AtCut() && sh.ready && sh.place.config.Head {
-		sh.saving = true
-		seg := sh.segment()
-		sh.s.wg.Go(func() { sh.save(seg) })
-	}
+	sh.saveStanding()
 	sh.answerWaiting()
 	sh.acknowledge()
 	sh.syncPeriodic()
@@ -224,6 +227,13 @@ func (sh *shard) yield() {
 
 // applyAll applies what may be applied. It needs sh.mu.
 func (sh *shard) applyAll() {
+	for more := true; more; more = sh.goOn() {
+		sh.applyToCut()
+	}
+}
+
+// applyToCut applies what may be applied before the next cut. It needs sh.mu.
+func (sh *shard) applyToCut() {
 	least := sh.intake.MinClock()
 	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
 		sh.apply(u)
@@ -485,7 +495,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
 		Joined:   sh.log != nil && sh.log.Joined(),
-		Segments: slices.Clone(sh.segments), Problem: sh.problem,
+		Segments: slices.Clone(sh.segments), Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
 	}
 	if !sh.ready {
 		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {

@@ -24,7 +24,8 @@ import (
 // of the updates that are not applied yet. Then the rows, as a table.Snapshot gives them.
 type snapshotHead struct {
 	Seq      uint64            `json:"seq"`
-	Cut      perdure.Clock     `json:"cut"` // the newest that is saved
+	Cut      perdure.Clock     `json:"cut"`               // the newest that it has gone on after
+	Writing  perdure.Clock     `json:"writing,omitempty"` // one that it has gone on after, and that is not known to be saved
 	End      perdure.Clock     `json:"end"`
 	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []perdure.Segment `json:"segments,omitempty"`
@@ -126,7 +127,7 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	if snap.moved() {
 		return nil, errMoved
 	}
-	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
+	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
 	var bulk [][]byte
 	for _, state := range sh.states {
 		head.States, bulk = append(head.States, sizeOf(state)), append(bulk, state)

@@ -51,6 +51,7 @@ type Options struct {
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
 	Retain int64               // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
+	Follow bool                // checkpoints written in the background have only what has changed, however little that spares
 	Plan   []Planned           // who takes part from which clocks on
 	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
 	Log    *slog.Logger        // nil: none
@@ -240,7 +241,7 @@ func (c *Cluster) program(p *process) func(context.Context) error {
 				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0", Coordinator: CoordinatorAddr,
 				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", Log: log, Drain: p.drain,
 				Ended:    func(seg *checkpoint.Segment) { c.ended(p, seg) },
-				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations,
+				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations, Follow: c.o.Follow,
 			})
 		}
 	case wire.RoleWorker:

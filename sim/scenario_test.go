@@ -49,6 +49,7 @@ type scenario struct {
 	plan        []sim.Planned // of who takes part from which clock on
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
+	follow      bool          // checkpoints have only what has changed
 	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
 	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
@@ -153,7 +154,7 @@ func drawResend(seed uint64) (scenario, *rand.Rand) {
 	s.kills = 1 + more.IntN(6)
 	s.onlyServers = more.IntN(2) == 0
 	s.drawMore(more)
-	s.pairs, s.routs = more.IntN(3), more.IntN(2)
+	s.pairs, s.routs, s.follow = more.IntN(3), more.IntN(2), more.IntN(2) == 0
 	if s.job.NoReplace {
 		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts = 0, 0, 0, 0, 0, 0, 0
 		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one is left; who is only silent is waited for
@@ -219,7 +220,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())

@@ -36,6 +36,22 @@ func TestResends(t *testing.T) { runSeeds(t, drawResend) }
 // The same where checkpoints are kept, too, whoever is killed.
 func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
+// The same where checkpoints are written while training goes on: each is of its cut, and
+// of nothing else, whoever dies while it is written, and the disk may be full.
+func TestBehind(t *testing.T) { runSeeds(t, drawBehind) }
+
+// drawBehind draws a scenario whose checkpoints are written in the background, often
+// slowly.
+func drawBehind(seed uint64) (scenario, *rand.Rand) {
+	s, rng := []drawing{draw, drawSaved}[seed%2](seed)
+	more := rand.New(rand.NewPCG(seed, 9))
+	s.job.Recovery.Async, s.fills, s.follow = true, s.fills+more.IntN(2), seed%4 < 2
+	if more.IntN(3) > 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+	}
+	return s, rng
+}
+
 // Where updates may be lost, none is there twice, those that are not there are counted,
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
@@ -115,11 +131,12 @@ func TestNegativeControls(t *testing.T) {
 		"pushes":       func(o *sim.Options) { o.Weakened = consistency.Weakened{Pushes: true} },
 		"joins":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Joins: true} },
 		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
+		"cuts":         func(o *sim.Options) { o.Weakened = consistency.Weakened{Cuts: true} },
 	}
-	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "rosters": drawRoster(drawChain)} {
+	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "behind": drawBehind, "rosters": drawRoster(drawChain)} {
 		for mechanism, weaken := range weakened {
 			switch {
-			case (name == "rosters") != (mechanism == "joins"):
+			case (name == "rosters") != (mechanism == "joins"), (name == "behind") != (mechanism == "cuts"):
 				continue
 			case name == "lossy" && mechanism == "bound":
 				continue // what is lost is not in transit

@@ -18,12 +18,15 @@ import (
 // It is the part's owner who guards it, too: Next and Close count as changes of the part.
 type Snapshot struct {
 	part    *Part
-	rows    int
+	rows    int   // that the part had
+	runs    []Run // those that are read, whole blocks but for the last row's
+	count   int   // of them
 	shift   uint8 // a block is of 1<<shift rows
 	columns []source
 	rowSize int // bytes of a row in all columns
 
 	at, from int            // the next byte to be read is columns[at]'s byte from
+	run      int            // of which run it is
 	passed   []uint64       // a bit for each block: it is put aside, or nobody asks for it any more
 	aside    map[int][]byte // by block: its columns, one after the other
 	room     []byte         // for what is put aside next
@@ -60,31 +63,59 @@ const asideBytes = 2 << 10
 // asideRoom is how much memory is got at once for it.
 const asideRoom = 256 << 10
 
+// Run is rows at consecutive positions.
+type Run struct{ First, Rows int }
+
 // Snapshot begins a snapshot of the part as it is. Close ends it.
 func (p *Part) Snapshot() *Snapshot { return p.snapshot(asideBytes) }
 
 func (p *Part) snapshot(asideBytes int) *Snapshot {
+	s := p.newSnapshot(asideBytes)
+	if s.rows > 0 {
+		s.runs = []Run{{0, s.rows}}
+	}
+	return s.begin()
+}
+
+// newSnapshot makes a snapshot that reads no rows.
+func (p *Part) newSnapshot(asideBytes int) *Snapshot {
 	s := &Snapshot{part: p, rows: p.Stored(), aside: map[int][]byte{}}
+	s.columns, s.rowSize, s.shift = p.sources(asideBytes)
+	s.passed = make([]uint64, s.block(s.rows-1)/64+1)
+	return s
+}
+
+func (s *Snapshot) begin() *Snapshot {
+	if s.at = len(s.columns); len(s.runs) > 0 {
+		s.at, s.from = 0, s.runs[0].First*s.columns[0].rowSize
+	}
+	for _, r := range s.runs {
+		s.count += r.Rows
+	}
+	s.part.snapshots = append(s.part.snapshots, s)
+	return s
+}
+
+// sources returns the part's columns, what a row takes in all of them, and the shift of
+// blocks of about so many bytes of which none lies in two pieces.
+func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uint8) {
 	if p.Spec.Sparse {
-		s.columns = append(s.columns, sourceOf(&p.index.ids))
+		columns = append(columns, sourceOf(&p.index.ids))
 	}
 	if p.Spec.Evict > 0 {
-		s.columns = append(s.columns, sourceOf(&p.touched))
+		columns = append(columns, sourceOf(&p.touched))
 	}
 	for i := range p.planes {
-		s.columns = append(s.columns, sourceOf(&p.planes[i]))
+		columns = append(columns, sourceOf(&p.planes[i]))
 	}
 	most := uint(whole)
-	for i := range s.columns {
-		c := &s.columns[i]
-		c.before = s.rowSize
-		s.rowSize += c.rowSize
+	for i := range columns {
+		c := &columns[i]
+		c.before = rowSize
+		rowSize += c.rowSize
 		most = min(most, c.shift)
 	}
-	s.shift = min(pieceShift(s.rowSize, asideBytes), uint8(most)) // no block lies in two pieces
-	s.passed = make([]uint64, s.block(s.rows-1)/64+1)
-	p.snapshots = append(p.snapshots, s)
-	return s
+	return columns, rowSize, min(pieceShift(rowSize, blockBytes), uint8(most))
 }
 
 // Close ends the snapshot, wherever it is. It may be called again.
@@ -93,11 +124,14 @@ func (s *Snapshot) Close() {
 	s.at, s.aside, s.room = len(s.columns), nil, nil
 }
 
-// Rows returns how many rows the snapshot has.
+// Rows returns how many rows the part had.
 func (s *Snapshot) Rows() int { return s.rows }
 
+// Runs returns the positions of the rows that are read.
+func (s *Snapshot) Runs() []Run { return s.runs }
+
 // Bytes returns how many bytes there are to read, in all.
-func (s *Snapshot) Bytes() int64 { return int64(s.rows) * int64(s.rowSize) }
+func (s *Snapshot) Bytes() int64 { return int64(s.count) * int64(s.rowSize) }
 
 func (s *Snapshot) block(row int) int { return row >> s.shift }
 
@@ -112,21 +146,19 @@ func (s *Snapshot) span(block int) (first, n int) {
 // (live), good until the part changes; others are put together in what room returns for
 // so many.
 func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool) {
-	for s.at < len(s.columns) && s.from == s.rows*s.columns[s.at].rowSize {
-		s.at, s.from = s.at+1, 0
-	}
 	if s.at == len(s.columns) {
 		return nil, false
 	}
 	c := &s.columns[s.at]
 	row := s.from / c.rowSize
-	end := s.rows
+	end := s.end()
 	if last := (row>>c.shift + 1) << c.shift; last > row {
 		end = min(end, last)
 	}
 	n := min(end*c.rowSize-s.from, max(most/c.word, 1)*c.word)
 	from := s.from
 	s.from += n
+	defer s.seek()
 	if littleEndian && !s.changed(c, from, n) {
 		skip := from - row*c.rowSize
 		b := c.memory(row, (skip+n+c.rowSize-1)/c.rowSize)
@@ -138,6 +170,22 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 		turn(b, c.word)
 	}
 	return b, false
+}
+
+// end returns the row that the run ends before.
+func (s *Snapshot) end() int { return s.runs[s.run].First + s.runs[s.run].Rows }
+
+// seek goes on to the next run, or column, once one is read.
+func (s *Snapshot) seek() {
+	if s.from < s.end()*s.columns[s.at].rowSize {
+		return
+	}
+	if s.run++; s.run == len(s.runs) {
+		s.at, s.run = s.at+1, 0
+	}
+	if s.at < len(s.columns) {
+		s.from = s.runs[s.run].First * s.columns[s.at].rowSize
+	}
 }
 
 // changed reports whether any of n bytes of a column are put aside.
@@ -202,6 +250,7 @@ func (s *Snapshot) putBlock(block int) {
 
 // putAside is to be called before rows are changed that lie in one piece.
 func (p *Part) putAside(at, n int) {
+	p.changes.note(at, n)
 	for _, s := range p.snapshots {
 		s.put(at, n)
 	}

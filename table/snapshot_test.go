@@ -116,6 +116,100 @@ func (c *partCase) sameAgain(t *rapid.T, r *reading) {
 	}
 }
 
+// Snapshots of what has changed, one after the other, put over one another give what the
+// part was at each, whatever is changed while they are read, stored or evicted; also
+// where one is undone.
+func TestSnapshotsOfChanges(t *testing.T) {
+	for name, kind := range map[string]struct{ sparse, evict bool }{"dense": {}, "sparse": {sparse: true}, "evicting": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { drawPart(t, kind.sparse, kind.evict).followed(t) })
+		})
+	}
+}
+
+// layers are the columns of a part, as what was read of its snapshots makes them.
+type layers struct {
+	columns [][]byte
+	rows    int
+}
+
+// put puts what was read of a snapshot over the layers.
+func (l *layers) put(s *Snapshot, read []byte) {
+	if l.columns == nil {
+		l.columns = make([][]byte, len(s.columns))
+	}
+	l.rows = s.rows
+	for i, c := range s.columns {
+		size := s.rows * c.rowSize
+		l.columns[i] = append(l.columns[i], make([]byte, max(0, size-len(l.columns[i])))...)[:size]
+		for _, r := range s.Runs() {
+			read = read[copy(l.columns[i][r.First*c.rowSize:][:r.Rows*c.rowSize], read):]
+		}
+	}
+}
+
+func (c *partCase) followed(t *rapid.T) {
+	block := rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes of a block")
+	var l layers
+	change := func() {
+		for range rapid.IntRange(0, 4).Draw(t, "changes") {
+			if rapid.IntRange(0, 4).Draw(t, "evict") == 0 {
+				c.evict(t)
+			} else {
+				c.apply(t)
+			}
+		}
+	}
+	for range rapid.IntRange(2, 8).Draw(t, "snapshots") {
+		most, want := rapid.SampledFrom([]int{8, 50, 1000}).Draw(t, "most"), bytesOf(c.part)
+		changed, all := c.part.ChangedBytes()
+		s := c.part.snapshotChanged(rapid.IntRange(0, 5).Draw(t, "all") == 0, block)
+		if changed > all || all != int64(len(want)) {
+			t.Fatalf("%d bytes are changed of %d, want %d", changed, all, len(want))
+		}
+		var read []byte
+		for more := true; more; {
+			change()
+			b, _ := s.Next(most, func(n int) []byte { return make([]byte, n) })
+			read, more = append(read, b...), len(b) > 0
+		}
+		if int64(len(read)) != s.Bytes() {
+			t.Fatalf("%d bytes, want %d", len(read), s.Bytes())
+		}
+		s.Close()
+		if rapid.IntRange(0, 3).Draw(t, "undo") == 0 && l.columns != nil {
+			s.Undo()
+			continue
+		}
+		l.put(s, read)
+		if got := slices.Concat(l.columns...); !bytes.Equal(got, want) {
+			t.Fatalf("the snapshots make\n%v, want\n%v", got, want)
+		}
+		change()
+	}
+}
+
+// What has not changed is not read again.
+func TestChangesAreFew(t *testing.T) {
+	p := New(spec(64, perdure.Init{}), 0, 1, 0, 10_000)
+	if s := p.SnapshotChanged(false); s.Bytes() != 10_000*256 {
+		t.Errorf("the first has %d bytes", s.Bytes())
+	}
+	if err := p.ApplyRows(5000, nil, 1, make([]float32, 64), 1); err != nil {
+		t.Fatal(err)
+	}
+	s := p.SnapshotChanged(false)
+	if runs := s.Runs(); len(runs) != 1 || runs[0] != (Run{5000, 8}) || s.Bytes() != 8*256 {
+		t.Errorf("one row has changed: %v, %d bytes", runs, s.Bytes())
+	}
+	if s := p.SnapshotChanged(false); s.Bytes() != 0 || len(s.Runs()) != 0 {
+		t.Errorf("nothing has: %d bytes", s.Bytes())
+	}
+	if changed, _ := p.ChangedBytes(); changed != 0 {
+		t.Errorf("nothing has: %d bytes", changed)
+	}
+}
+
 // BenchmarkPutAside updates rows here and there, while a snapshot begins again and again
 // that is never read, and while there is none.
 func BenchmarkPutAside(b *testing.B) {

@@ -36,6 +36,7 @@ type Part struct {
 	full   int               // planes of state as large as the values
 
 	snapshots []*Snapshot // to be told what is about to change
+	changes   *noted      // nil: nobody asks for them
 
 	// Of a sparse table only. The row at each position has its id in the index.
 	index   *Index

@@ -22,7 +22,7 @@ import (
 type benchRecoveryCmd struct {
 	Recovery    []string `help:"Recovery strategy; may be given again (default none, checkpoint:20, resend:20, chain:2, chain:3)." placeholder:"STRATEGY" sep:"none"`
 	Fault       []string `help:"What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator (default all that the strategy has)." placeholder:"KIND"`
-	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults (default all)." placeholder:"WHAT"`
+	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and while it does not; no --recovery) (default train, push and faults)." placeholder:"WHAT"`
 	Rounds      int      `help:"Rounds of each measurement (default ${default})." default:"10" placeholder:"N"`
 	MB          int      `name:"mb" help:"faults: a model of so many MB, beside softmax's small one (default ${default})." default:"0" placeholder:"N"`
 	Snapshot    bool     `help:"faults: also how fast a server that joins a chain copies its shards, and how fast they are read meanwhile; it takes --mb to be worth something."`
@@ -40,7 +40,7 @@ type benchRecoveryCmd struct {
 // What can be chosen, and is measured where nothing is chosen.
 var (
 	benchRecoveries = []string{"none", "checkpoint:20", "resend:20", "chain:2", "chain:3"}
-	benchMeasures   = []string{"train", "push", "faults"}
+	benchMeasures   = []string{"train", "push", "faults", "save"}
 	benchFaults     = []benchFault{
 		{name: "kill-head", kind: supervisor.FaultKill, copies: 2, of: func(s *perdure.ShardView) perdure.Holder { return s.Holder }},
 		{name: "kill-middle", kind: supervisor.FaultKill, copies: 3, of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) }},
@@ -119,7 +119,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"train", run.trainRatios}, {"push", run.pushRatios}, {"faults", run.allFaults}} {
+	}{{"train", run.trainRatios}, {"push", run.pushRatios}, {"faults", run.allFaults}, {"save", run.allSaves}} {
 		if !plan.measures[step.name] {
 			continue
 		}
@@ -157,7 +157,7 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 	}
 	p.measures = map[string]bool{}
 	for _, m := range measures {
-		p.measures[m] = true
+		p.measures[m] = len(b.Measure) > 0 || m != "save" // which takes minutes, and a disk
 	}
 	given := b.Recovery
 	if len(given) == 0 {
@@ -205,6 +205,7 @@ type recoveryRun struct {
 	train    map[perdure.Recovery]spread // of the speed under none
 	push     map[perdure.Recovery]spread
 	faulty   []recoveryResult
+	saves    []recoveryResult
 }
 
 // header says what is measured, on what.

@@ -190,9 +190,12 @@ func (r *recoveryRun) blank(strategy perdure.Recovery) recoveryResult {
 // results are all lines; a strategy whose failures were not measured has one.
 func (r *recoveryRun) results() []recoveryResult {
 	if r.measures["faults"] {
-		return r.faulty
+		return append(r.faulty, r.saves...)
 	}
-	results := []recoveryResult{}
+	results := slices.Clone(r.saves)
+	if !r.measures["train"] && !r.measures["push"] {
+		return results
+	}
 	for _, strategy := range r.strategies {
 		results = append(results, r.blank(strategy))
 	}

@@ -57,6 +57,20 @@ type recoveryResult struct {
 	CatchUpRawReadRatio  *float64 `json:"catch_up_raw_read_ratio"`
 	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
 	CatchUpOfRaw         *float64 `json:"catch_up_of_raw"`
+
+	// Of a first checkpoint, of all MB: clocks in a second after the cut, of those before;
+	// the longest pause of training after it, and how long a copy of as much in memory
+	// takes; how fast it was written until it was durable, and how fast a plain file is
+	// while the same job trains.
+	SaveTrainRatio    *float64 `json:"save_train_ratio"`
+	SaveTrainRatioMin *float64 `json:"save_train_ratio_min"`
+	SaveTrainRatioMax *float64 `json:"save_train_ratio_max"`
+	SavePauseMs       *float64 `json:"save_pause_ms"`
+	SaveCopyMs        *float64 `json:"save_copy_ms"`
+	SavePauseOfCopy   *float64 `json:"save_pause_of_copy"`
+	SaveMBPerS        *float64 `json:"save_mb_per_s"`
+	SaveRawMBPerS     *float64 `json:"save_raw_mb_per_s"`
+	SaveOfRaw         *float64 `json:"save_of_raw"`
 }
 
 // calm is how long a job is watched before a failure, and after it is over.

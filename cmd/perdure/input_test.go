@@ -48,7 +48,7 @@ var mistakes = []struct {
 	{"train --recovery chain:1", 2, `a chain has 2 or more`},
 	{"train --recovery chain:2,every:0", 2, `interval "every:0"|interval "0" in`},
 	{"train --recovery chain:2,checkpoint:0", 2, `interval "0" in "chain:2,checkpoint:0" is not a whole number ≥ 1; write for example chain:2,checkpoint:100`},
-	{"train --recovery chain:2,checkpoint:20,async", 2, `asks for checkpoints of a chain that may lose updates which it has acknowledged; .*write for example chain:2,checkpoint:100`},
+	{"train --recovery chain:2,async,checkpoint:20", 2, `asks for checkpoints of a chain that may lose updates which it has acknowledged; .*write for example chain:2,checkpoint:100`},
 	{"train --recovery chain:2,checkpoint:20,checkpoint:20", 2, `has 2 options after the chain; write one of async, every:K and checkpoint:C`},
 	{"train --recovery checkpoint:20,chain:2", 2, `for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20`},
 	{"train --recovery chain:2,sync", 2, `"sync" in "chain:2,sync" is nothing that a chain knows`},

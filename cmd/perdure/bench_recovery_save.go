@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// What is measured of saving: a job trains a table of so many MB for a while, comes to a
+// cut at which all of it is to be written, and trains on for as long; then as much is
+// written to a plain file, while it still trains.
+const (
+	saveMB      = 500  // unless --mb says something else
+	saveMBPerS  = 50.0 // 500 MB every 10 s: how long it is watched before and after the cut
+	saveLeast   = time.Second
+	rawPiece    = 1 << 20
+	saveWarming = 500 * time.Millisecond
+)
+
+// saving is what one round measured.
+type saving struct {
+	speed float64       // clocks in a second from the cut on, of those before it
+	pause time.Duration // the longest clock from the cut on, but for what a clock takes
+	copy  time.Duration // that copying as much in memory takes
+	ofRaw float64       // how fast it was written, of a plain file
+	mbPerS,
+	rawMBPerS float64
+}
+
+// allSaves measures what it costs to save while training goes on, and beside it what it
+// costs where training stands still meanwhile.
+func (r *recoveryRun) allSaves(ctx context.Context) error {
+	mb := r.MB
+	if mb == 0 {
+		mb = saveMB
+	}
+	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
+	fmt.Printf("\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most); the longest pause, of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	for _, async := range []bool{true, false} {
+		name := "checkpoint:C"
+		if async {
+			name += ",async"
+		}
+		var rounds []saving
+		for i := range r.Rounds {
+			r.progress("saving under %s: round %d of %d", name, i+1, r.Rounds)
+			s, err := r.saveRound(ctx, async, mb, window)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, s)
+		}
+		res := r.saved(name, mb, rounds)
+		r.progress("")
+		fmt.Println(res.saveLine())
+		r.saves = append(r.saves, res)
+	}
+	return nil
+}
+
+// saveRound takes one job to its first cut, and over it.
+func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
+	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (float64, error) {
+		for j.reached(1).IsZero() {
+			if err := pause(ctx, lookEvery); err != nil {
+				return 0, err
+			}
+		}
+		if err := pause(ctx, saveWarming); err != nil {
+			return 0, err
+		}
+		j.clocks.rewind()
+		err := pause(ctx, saveLeast)
+		return float64(r.Workers) * saveLeast.Seconds() / float64(max(1, len(j.clocks.rewind()))), err
+	})
+	if err != nil {
+		return s, err
+	}
+	every := max(2, perdure.Clock((window+saveWarming).Seconds()/clock))
+	strategy := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: every, Async: async}
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+		s, err = j.measureSave(ctx, every, mb, window, filepath.Join(r.dir, "raw"))
+		return 0, err
+	})
+	return s, err
+}
+
+// withJob runs a job for as long as f takes.
+func (r *recoveryRun) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error)) (v float64, err error) {
+	set, err := r.settings(strategy)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.jobs++
+	j, err := startRecoveryJob(ctx, cancel, set, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), mb)
+	if err != nil {
+		return 0, err
+	}
+	v, err = f(ctx, j)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	err = errors.Join(err, j.close())
+	return v, errors.Join(err, os.RemoveAll(j.dir.Path()))
+}
+
+// measureSave waits until the first checkpoint is durable, and for the rest of the window.
+func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string) (s saving, err error) {
+	var durable time.Time
+	for durable.IsZero() {
+		if err := pause(ctx, lookEvery); err != nil {
+			return s, err
+		}
+		for _, e := range j.watch.since(time.Time{}) {
+			if e.Kind == "checkpoint" && durable.IsZero() {
+				durable = time.Unix(0, e.UnixNs)
+			}
+		}
+	}
+	began, cut := j.reached(1), j.reached(every)
+	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
+		return s, err
+	}
+	laps := j.clocks.rewind()
+	if from := cut.Add(-window); began.Before(from) {
+		began = from
+	}
+	before := perSecond(laps, began, cut)
+	s.speed = perSecond(laps, cut, cut.Add(window)) / before
+	perClock := time.Duration(float64(j.s.Job.Slots) / before * float64(time.Second))
+	s.pause = max(0, longest(laps, cut, func(int) bool { return true })-perClock)
+	s.mbPerS = float64(mb) / durable.Sub(cut).Seconds()
+	if s.rawMBPerS, err = writeRaw(rawFile, mb); err != nil {
+		return s, err
+	}
+	s.ofRaw, s.copy = s.mbPerS/s.rawMBPerS, copyTime(mb)
+	return s, nil
+}
+
+// reached returns when the last slot ended its n-th clock.
+func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
+	j.clocks.mu.Lock()
+	defer j.clocks.mu.Unlock()
+	ended := map[int]perdure.Clock{}
+	for _, l := range j.clocks.laps {
+		if ended[l.number]++; ended[l.number] == n && l.to.After(at) {
+			at = l.to
+		}
+	}
+	return at
+}
+
+// writeRaw writes a file of so many MB, one piece after the other, and syncs it.
+func writeRaw(file string, mb int) (mbPerS float64, err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	defer os.Remove(file)
+	defer f.Close()
+	piece := slices.Repeat([]byte{1, 2, 3, 4}, rawPiece/4)
+	begin := time.Now()
+	for left := mb * 1e6; left > 0 && err == nil; left -= len(piece) {
+		_, err = f.Write(piece[:min(left, len(piece))])
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	return float64(mb) / time.Since(begin).Seconds(), nil
+}
+
+// copyTime copies so many MB from memory to memory, both of which are there.
+func copyTime(mb int) time.Duration {
+	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
+	begin := time.Now()
+	copy(to, from)
+	return time.Since(begin)
+}
+
+// saved sums the rounds up.
+func (r *recoveryRun) saved(name string, mb int, rounds []saving) recoveryResult {
+	each := func(what func(s saving) float64) (v []float64) {
+		for _, s := range rounds {
+			v = append(v, what(s))
+		}
+		return v
+	}
+	speed := newSpread(each(func(s saving) float64 { return s.speed }))
+	res := recoveryResult{Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb}
+	res.SaveTrainRatio, res.SaveTrainRatioMin, res.SaveTrainRatioMax = &speed.median, &speed.least, &speed.most
+	middle := func(what func(s saving) float64) *float64 { m := median(each(what)); return &m }
+	res.SavePauseMs = middle(func(s saving) float64 { return milliseconds(s.pause) })
+	res.SaveCopyMs = middle(func(s saving) float64 { return milliseconds(s.copy) })
+	res.SavePauseOfCopy = middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) })
+	res.SaveMBPerS = middle(func(s saving) float64 { return s.mbPerS })
+	res.SaveRawMBPerS = middle(func(s saving) float64 { return s.rawMBPerS })
+	res.SaveOfRaw = middle(func(s saving) float64 { return s.ofRaw })
+	return res
+}
+
+// saveLine prints what was measured of saving.
+func (r *recoveryResult) saveLine() string {
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  pause %.1f ms, %.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
+		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax, *r.SavePauseMs, *r.SavePauseOfCopy, *r.SaveCopyMs,
+		*r.SaveMBPerS, *r.SaveOfRaw, *r.SaveRawMBPerS), " ")
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

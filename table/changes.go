@@ -1,0 +1,86 @@
+package table
+
+import "math/bits"
+
+// noted says which rows of a part have changed, a block of a few rows at a time.
+type noted struct {
+	shift  uint8 // a block is of 1<<shift rows
+	blocks []uint64
+}
+
+// note notes rows that are about to change.
+func (c *noted) note(at, n int) {
+	if c == nil || n == 0 {
+		return
+	}
+	last := (at + n - 1) >> c.shift
+	for last/64 >= len(c.blocks) {
+		c.blocks = append(c.blocks, 0)
+	}
+	for block := at >> c.shift; block <= last; block++ {
+		c.blocks[block/64] |= 1 << (block % 64)
+	}
+}
+
+// SnapshotChanged begins a snapshot of the rows that have changed since the last
+// snapshot of this kind, with those that share a block of some 2 KiB with them; of all
+// rows if all is set, or there was none. A row counts as changed when the position where
+// it is stored holds another row than before, too: who puts what is read to the positions
+// that Runs tells, into the image that there was before, and makes that one Rows rows
+// long, has the image of the part.
+func (p *Part) SnapshotChanged(all bool) *Snapshot { return p.snapshotChanged(all, asideBytes) }
+
+func (p *Part) snapshotChanged(all bool, asideBytes int) *Snapshot {
+	was := p.changes
+	if was == nil || all {
+		s := p.snapshot(asideBytes)
+		p.changes = &noted{shift: s.shift}
+		return s
+	}
+	p.changes = &noted{shift: was.shift, blocks: make([]uint64, len(was.blocks))}
+	s := p.newSnapshot(asideBytes)
+	for i := range s.passed {
+		s.passed[i] = ^uint64(0)
+		if i < len(was.blocks) {
+			s.passed[i] = ^was.blocks[i]
+		}
+		for left := ^s.passed[i]; left != 0; left &= left - 1 {
+			s.addBlock(i*64 + bits.TrailingZeros64(left))
+		}
+	}
+	return s.begin()
+}
+
+// addBlock adds a block to what is read, after those before it.
+func (s *Snapshot) addBlock(block int) {
+	if block<<s.shift >= s.rows {
+		return // these rows have gone
+	}
+	first, n := s.span(block)
+	if last := len(s.runs) - 1; last >= 0 && s.runs[last].First+s.runs[last].Rows == first {
+		s.runs[last].Rows += n
+		return
+	}
+	s.runs = append(s.runs, Run{first, n})
+}
+
+// Undo counts the rows of a snapshot as changed again: what was read of them is not kept.
+func (s *Snapshot) Undo() {
+	for _, r := range s.runs {
+		s.part.changes.note(r.First, r.Rows)
+	}
+}
+
+// ChangedBytes returns about how many bytes SnapshotChanged would read, and how many of
+// all rows.
+func (p *Part) ChangedBytes() (changed, all int64) {
+	_, rowSize, _ := p.sources(asideBytes)
+	all = int64(p.Stored()) * int64(rowSize)
+	if p.changes == nil {
+		return all, all
+	}
+	for _, word := range p.changes.blocks {
+		changed += int64(bits.OnesCount64(word))
+	}
+	return min(changed*int64(rowSize)<<p.changes.shift, all), all
+}
