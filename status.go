@@ -36,6 +36,9 @@ type ShardStatus struct {
 	Roster uint64 `json:"roster,omitempty"`
 	// Named is the newest View.Named that it will stand at, or has passed.
 	Named Clock `json:"named,omitempty"`
+	// Missed says that it has gone on after a cut that was to be written meanwhile, and that
+	// nobody writes any more: there will be no checkpoint of it.
+	Missed bool `json:"missed,omitempty"`
 	// Whole says of a shard that was restored that it has received all that the workers
 	// had sent to its former life.
 	Whole bool `json:"whole,omitempty"`

@@ -78,7 +78,7 @@ func (c *Core) noteMending(shard int) {
 // wantCut has the slots pause for a cut to be named, if one is asked for.
 func (c *Core) wantCut() {
 	v := &c.facts.View
-	if !c.resends() || c.facts.Cutting || v.Named > v.Durable || len(c.calling.list) == 0 || !c.placed() {
+	if !c.resends() || c.facts.Cutting || len(c.calling.list) == 0 || !c.placed() || v.Named > v.Durable && !c.missed() {
 		return
 	}
 	at, asked := c.calls()
@@ -91,9 +91,23 @@ func (c *Core) wantCut() {
 	c.facts.Cutting, c.dirty = true, true
 }
 
-// cutFrom returns the first clock from the given one on of which there can be a cut. The
-// job's end is one.
+// missed reports whether there will be no checkpoint of the cut that was named last: a
+// shard has gone on after it, and who was writing it is gone.
+func (c *Core) missed() bool {
+	v := &c.facts.View
+	for i := range v.Shards {
+		st := c.shardStatus(i)
+		if st != nil && st.Ready && st.Named >= v.Named && st.Missed {
+			return true
+		}
+	}
+	return false
+}
+
+// cutFrom returns the first clock from the given one on of which there can be a cut, after
+// those that there were. The job's end is one.
 func (c *Core) cutFrom(at perdure.Clock) perdure.Clock {
+	at = max(at, c.facts.View.Named+1)
 	if end := c.facts.View.End; end > 0 {
 		return min(at, end)
 	}

@@ -105,7 +105,7 @@ func stirs(before, now *perdure.ShardStatus) bool {
 func (c *Core) counts(before, now *perdure.ShardStatus) bool {
 	end := c.facts.View.End
 	return !slices.Equal(before.Fences, now.Fences) || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster || before.Named != now.Named
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
 }
 
 // sameSegment reports whether two segments of a shard are one.

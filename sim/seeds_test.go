@@ -93,6 +93,7 @@ var found = map[string][]uint64{
 	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
 	"TestSplits":  {21783, 32308},
 	"TestSaved":   {165, 207, 342},
+	"TestResends": {111, 117, 133, 145, 442},
 }
 
 func runSeeds(t *testing.T, draw drawing) {

@@ -151,7 +151,7 @@ func controlSamples() []sample {
 		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
 			Revision: 9,
 			Shards: []perdure.ShardStatus{{
-				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70, Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
