@@ -51,7 +51,8 @@ func (c *Core) made(slot int, upTo perdure.Clock) {
 	if !c.resends() {
 		return
 	}
-	if p := &c.facts.Slots[slot]; p.Unkept == unknown || p.Unkept < upTo {
+	first := c.facts.View.Slots[slot].From // below it there are none of this term's
+	if p := &c.facts.Slots[slot]; p.Unkept == unknown || first < upTo && p.Unkept < upTo {
 		p.Unkept, c.dirty = upTo, true
 	}
 	c.calling.add(slot)
