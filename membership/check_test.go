@@ -269,7 +269,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			continue
 		}
 		at := now.Until
-		if now.From != was.From || was.Until < 0 {
+		if now.From != was.From || was.Until < 0 || now.Until == 0 { // another term
 			if at = now.From; now.Until != 0 || i < len(b.Slots) && !b.Slots[i].Left {
 				c.fail("slot %d has the clocks %+v after %+v", i, now, was)
 			}
