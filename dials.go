@@ -138,8 +138,9 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 }
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,async",
-// "chain:N,every:K", "chain:N,checkpoint:C" or "chain:N,checkpoint:C,async", in JSON too.
+// written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
+// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C" or "chain:N,checkpoint:C,async",
+// in JSON too.
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
@@ -155,14 +156,24 @@ type RecoveryKind string
 
 // The recovery strategies. With RecoverNone a dead server's rows start again
 // from their initial values. With RecoverCheckpoint all shards and all slots
-// roll back to the last full checkpoint. With RecoverChain each shard has replicas
+// roll back to the last full checkpoint. With RecoverResend only a dead server's shards
+// go back to it, and workers, who keep their updates until they are in a checkpoint,
+// send them again. With RecoverChain each shard has replicas
 // in memory, and the next one takes over; when a shard's last one dies all roll back,
 // if checkpoints are kept too, or the job ends.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
+	RecoverResend     RecoveryKind = "resend"
 	RecoverChain      RecoveryKind = "chain"
 )
+
+// DefaultInterval is the C of resend alone, in clocks.
+const DefaultInterval Clock = 20
+
+// Resends reports whether workers keep their updates until they are in a checkpoint, so
+// that only the shards that a server's death takes away go back to it.
+func (r Recovery) Resends() bool { return r.Kind == RecoverResend }
 
 // LosesRows reports whether a server's death may lose updates for good under
 // this strategy; they are then counted and never awaited.
@@ -175,10 +186,12 @@ func (r Recovery) Eager() bool {
 
 // Saves reports whether checkpoints are kept, to which all can roll back and from
 // which a later run can go on.
-func (r Recovery) Saves() bool { return r.Kind == RecoverCheckpoint || r.Checkpoints }
+func (r Recovery) Saves() bool {
+	return r.Kind == RecoverCheckpoint || r.Kind == RecoverResend || r.Checkpoints
+}
 
 // Background reports whether training goes on while a checkpoint is written.
-func (r Recovery) Background() bool { return r.Saves() && r.Async }
+func (r Recovery) Background() bool { return r.Saves() && r.Async || r.Resends() }
 
 // Copies returns how many servers are to hold each shard.
 func (r Recovery) Copies() int { return max(1, r.Replicas) }
@@ -192,9 +205,9 @@ func (r Recovery) NextCut(c Clock) Clock {
 	return (c/r.Every + 1) * r.Every
 }
 
-// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "chain:N" (N ≥ 2
-// replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C",
-// or one with a checkpoint, and ",async" after it.
+// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "resend:C" or "resend" (C =
+// DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1
+// clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and ",async" after it.
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
@@ -204,10 +217,15 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
-	case r.Kind == RecoverCheckpoint:
+	case r.Kind == RecoverResend && more:
+		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
+	case r.Kind == RecoverResend && !hasArg:
+		r.Every = DefaultInterval
+		return r, nil
+	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		every, err := parseEvery(arg)
 		if err != nil {
-			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example checkpoint:20", ErrUsage, arg, s)
+			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20", ErrUsage, arg, s, kind)
 		}
 		if more && rest != "async" {
 			return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s, first)
@@ -217,7 +235,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C (checkpoint:C also with ,async after it)", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C (checkpoint:C also with ,async after it)", ErrUsage, s)
 }
 
 func parseEvery(s string) (Clock, error) {
@@ -283,7 +301,7 @@ func (r Recovery) String() string {
 		s += fmt.Sprintf(":%d", r.Replicas)
 	}
 	switch {
-	case r.Kind == RecoverCheckpoint:
+	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		s += fmt.Sprintf(":%d", r.Every)
 	case r.Kind == RecoverChain && r.Checkpoints:
 		s += fmt.Sprintf(",checkpoint:%d", r.Every)

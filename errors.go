@@ -28,6 +28,10 @@ var (
 	// takes such rows knowingly.
 	ErrBound = errors.New("perdure: a read broke its bound")
 
+	// ErrUnkept is returned when a shard lacks updates that nobody has kept. It means that
+	// something is broken: the job would have rolled back.
+	ErrUnkept = errors.New("perdure: a shard lacks updates that nobody has kept")
+
 	// ErrViewGap is returned for a change of the view that does not fit the one at
 	// hand: the whole view is needed.
 	ErrViewGap = errors.New("perdure: a change of the view does not fit")

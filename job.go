@@ -164,16 +164,20 @@ func (j *JobSpec) TailReads(tables []TableSpec) bool {
 // rolled back to. Views are totally ordered by Revision; a view takes effect
 // only once the registry has it.
 type View struct {
-	Revision   uint64      `json:"revision"`
-	Generation Generation  `json:"generation"`
-	Cut        Clock       `json:"cut"`     // the clock this generation began at
-	End        Clock       `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
-	Pause      bool        `json:"pause"`   // no slot ends a clock until it is decided where the job ends, or who takes part
-	Durable    Clock       `json:"durable"` // the newest published checkpoint's cut
-	Done       bool        `json:"done"`
-	Tables     []TableSpec `json:"tables"`
-	Shards     []ShardView `json:"shards"`
-	Slots      []SlotView  `json:"slots"`
+	Revision   uint64     `json:"revision"`
+	Generation Generation `json:"generation"`
+	Cut        Clock      `json:"cut"`     // the clock this generation began at
+	End        Clock      `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
+	Pause      bool       `json:"pause"`   // no slot ends a clock until it is decided where the job ends, or who takes part
+	Durable    Clock      `json:"durable"` // the newest published checkpoint's cut
+	// Named is a cut beside those that the strategy's interval gives, at a clock that
+	// nobody had passed when it was named; 0: none was yet. It is only of interest while
+	// it is later than Durable.
+	Named  Clock       `json:"named,omitempty"`
+	Done   bool        `json:"done"`
+	Tables []TableSpec `json:"tables"`
+	Shards []ShardView `json:"shards"`
+	Slots  []SlotView  `json:"slots"`
 	// Roster counts the changes of the slots' spans.
 	Roster uint64 `json:"roster,omitempty"`
 }
@@ -216,9 +220,21 @@ type ShardView struct {
 	// Lost says that this epoch began with the shard's rows lost, or, under a chain
 	// that acknowledges early, with what its former head alone had.
 	Lost bool `json:"lost,omitempty"`
+	// Restored says that this epoch began with the rows of the cut Durable, and that
+	// workers send again what came after.
+	Restored bool `json:"restored,omitempty"`
 	// Yields says that the head, which acknowledges early, is to be dropped: it takes
 	// nothing more in, and says when the next member has all that it has.
 	Yields bool `json:"yields,omitempty"`
+}
+
+// RestoredAt returns the clock of the cut with whose rows a shard begins where nobody
+// has any: the generation's or, if only the shard was lost, the newest.
+func (v *View) RestoredAt(shard ShardID) Clock {
+	if v.Shards[shard].Restored {
+		return v.Durable
+	}
+	return v.Cut
 }
 
 // Replicas returns the number of members of the shard's chain; 0 if it has no holder.

@@ -92,9 +92,9 @@ const (
 func (r Recovery) MayContinue() error {
 	switch r.Kind {
 	case RecoverCheckpoint:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or a chain", ErrUsage, r)
+		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or recovery resend", ErrUsage, r)
 	case RecoverNone:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or a chain", ErrUsage, r)
+		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or recovery resend", ErrUsage, r)
 	}
 	return nil
 }

@@ -34,6 +34,14 @@ type ShardStatus struct {
 	Fences []Fence `json:"fences,omitempty"`
 	// Roster is the newest View.Roster whose spans it goes by.
 	Roster uint64 `json:"roster,omitempty"`
+	// Named is the newest View.Named that it will stand at, or has passed.
+	Named Clock `json:"named,omitempty"`
+	// Missed says that it has gone on after a cut that was to be written meanwhile, and that
+	// nobody writes any more: there will be no checkpoint of it.
+	Missed bool `json:"missed,omitempty"`
+	// Whole says of a shard that was restored that it has received all that the workers
+	// had sent to its former life.
+	Whole bool `json:"whole,omitempty"`
 	// Segments are those written in this generation for cuts that the view does
 	// not call durable yet.
 	Segments []Segment `json:"segments,omitempty"`
@@ -80,7 +88,10 @@ type WorkerStatus struct {
 	Finished   bool       `json:"finished"` // every update of clocks < Clock is applied, and it will send no more
 	// Acked answers for the shards whose rows were lost and whose base the view
 	// does not know yet: what was acknowledged to this slot as applied.
-	Acked    []Acked        `json:"acked,omitempty"`
+	Acked []Acked `json:"acked,omitempty"`
+	// Crowded says that the updates that it keeps for want of a cut take much of the
+	// memory that it may use for them: a cut is wanted now.
+	Crowded  bool           `json:"crowded,omitempty"`
 	Counters WorkerCounters `json:"counters"`
 	// Resources are those of the process, of which the client is a part.
 	Resources Resources `json:"resources"`

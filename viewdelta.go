@@ -18,6 +18,7 @@ type ViewDelta struct {
 	End        Clock         `json:"end"`
 	Pause      bool          `json:"pause"`
 	Durable    Clock         `json:"durable"`
+	Named      Clock         `json:"named,omitempty"`
 	Done       bool          `json:"done"`
 	Tables     []TableSpec   `json:"tables,omitempty"` // all, if there have come more
 	Shards     []ShardChange `json:"shards,omitempty"` // by number
@@ -42,7 +43,7 @@ type SlotChange struct {
 func (v *View) Delta(base uint64, tables bool, shards []ShardID, slots []Slot) ViewDelta {
 	d := ViewDelta{
 		Base: base, Revision: v.Revision, Generation: v.Generation,
-		Cut: v.Cut, End: v.End, Pause: v.Pause, Durable: v.Durable, Done: v.Done,
+		Cut: v.Cut, End: v.End, Pause: v.Pause, Durable: v.Durable, Named: v.Named, Done: v.Done,
 		Roster: v.Roster,
 	}
 	if tables {
@@ -73,7 +74,7 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	}
 	next := *v
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
-	next.Pause, next.Durable, next.Done, next.Roster = d.Pause, d.Durable, d.Done, d.Roster
+	next.Pause, next.Durable, next.Named, next.Done, next.Roster = d.Pause, d.Durable, d.Named, d.Done, d.Roster
 	if len(d.Tables) > 0 {
 		next.Tables = d.Tables
 	}

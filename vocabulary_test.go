@@ -3,6 +3,7 @@ package perdure_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -73,6 +74,8 @@ func TestRecovery(t *testing.T) {
 		"checkpoint:1":          {Kind: perdure.RecoverCheckpoint, Every: 1},
 		"checkpoint:20":         {Kind: perdure.RecoverCheckpoint, Every: 20},
 		"checkpoint:2147483647": {Kind: perdure.RecoverCheckpoint, Every: math.MaxInt32},
+		"resend:1":              {Kind: perdure.RecoverResend, Every: 1},
+		"resend:20":             {Kind: perdure.RecoverResend, Every: 20},
 		"checkpoint:20,async":   {Kind: perdure.RecoverCheckpoint, Every: 20, Async: true},
 		"chain:2":               {Kind: perdure.RecoverChain, Replicas: 2},
 		"chain:3,async":         {Kind: perdure.RecoverChain, Replicas: 3, Async: true},
@@ -86,11 +89,11 @@ func TestRecovery(t *testing.T) {
 		if err != nil || got != want || got.String() != s {
 			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
 		}
-		saves := strings.Contains(s, "checkpoint:")
+		saves := strings.Contains(s, "checkpoint:") || strings.Contains(s, "resend:")
 		if got.LosesRows() != (s == "none" || strings.Contains(s, ",") && !saves) || got.Saves() != saves {
 			t.Errorf("%q loses rows: %v, keeps checkpoints: %v", s, got.LosesRows(), got.Saves())
 		}
-		if got.Background() != (saves && strings.HasSuffix(s, ",async")) || got.Eager() && saves {
+		if got.Background() != (saves && strings.HasSuffix(s, ",async") || got.Resends()) || got.Eager() && saves {
 			t.Errorf("%q writes in the background: %v, acknowledges early: %v", s, got.Background(), got.Eager())
 		}
 		var back struct{ R perdure.Recovery }
@@ -100,7 +103,7 @@ func TestRecovery(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose none, checkpoint:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose", "none,async": "choose",
+		"": "choose none, checkpoint:C, resend:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose", "none,async": "choose",
 		"chain": "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more", "chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
 		"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K", "chain:2,every:0": "chain:2,every:100",
 		"chain:2,every:x": "chain:2,every:100", "chain:2,async,every:3": "2 options",
@@ -108,6 +111,7 @@ func TestRecovery(t *testing.T) {
 		"chain:2,checkpoint": "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more", "chain:2,checkpoint:1.5": "chain:2,checkpoint:100",
 		"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async", "chain:2,checkpoint:20,async,async": "may lose updates",
 		"chain:2,async,checkpoint:20": "may lose updates", "chain:3,every:4,checkpoint:20": "write for example chain:3,checkpoint:100",
+		"resend:": "resend:20", "resend:0": "resend:20", "resend:x": "resend:20", "resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
 		"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates", "chain:2,checkpoint:,async": "chain:2,checkpoint:100",
 		"checkpoint:20,sync": "write async after the comma", "checkpoint:20,": "write async", "checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
 		"checkpoint:x,async": "checkpoint:20",
@@ -118,6 +122,14 @@ func TestRecovery(t *testing.T) {
 		oneLine(t, s, err, says)
 		var r perdure.Recovery
 		oneLine(t, s+" as text", r.UnmarshalText([]byte(s)), says)
+	}
+}
+
+// Resend alone is written with the interval that it stands for.
+func TestResendAlone(t *testing.T) {
+	r, err := perdure.ParseRecovery("resend")
+	if want := fmt.Sprintf("resend:%d", perdure.DefaultInterval); err != nil || r.String() != want || !r.Resends() {
+		t.Errorf("resend is read as %s, %v; want %s", r, err, want)
 	}
 }
 

@@ -15,6 +15,7 @@ type Weakened struct {
 	Pushes      bool // changed rows are not pushed, though their readers are told so
 	Bound       bool // vap sends whatever is in transit
 	Joins       bool // nobody waits for slots that joined a running job
+	Holding     bool // a restored shard answers before it has been sent all again
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	// that, of one that is heard irregularly up to four times.
 	Patience time.Duration
 	OnOrder  func(wire.Order) // faults for this process itself; may be nil
+
+	// For negative controls in tests only.
+	WeakenedRollBack bool // nobody rolls back for want of updates that nobody has kept
 }
 
 const (
@@ -132,6 +135,9 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1,
+	}
+	if cfg.WeakenedRollBack {
+		c.core.Weaken()
 	}
 	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
 	if revision == 0 {

@@ -115,6 +115,7 @@ func (c *Core) change(shard int, next perdure.ShardView) {
 	c.orphans.remove(shard)
 	c.unready.add(shard) // unless it turns out that it is ready
 	c.noteBase(shard)
+	c.noteMending(shard)
 	c.noteZones(shard)
 	c.look(shard)
 	c.uneven = true
@@ -127,7 +128,7 @@ func (c *Core) enter(shard int, chain []perdure.Holder) {
 	next := c.facts.View.Shards[shard]
 	headless := next.Holder != chain[0]
 	if c.ready(shard) {
-		next.Lost, next.Base = false, nil
+		next.Lost, next.Base, next.Restored = false, nil, false
 	}
 	if headless && c.facts.Job.Recovery.Eager() {
 		next.Lost, next.Base = true, nil
@@ -353,7 +354,7 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 	sv := &c.facts.View.Shards[shard]
 	ready := c.ready(shard) && (!sv.Lost || sv.Base != nil)
 	if j := sv.Joining; j != nil {
-		if (!sv.Lost || sv.Base != nil) && c.joined(shard, j) {
+		if (!sv.Lost || sv.Base != nil) && c.whole(shard) && c.joined(shard, j) {
 			c.promote(shard)
 		}
 		return false

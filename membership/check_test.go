@@ -40,6 +40,7 @@ func (c *cluster) check(before, after *Facts) {
 		c.checkFailure(before)
 	}
 	c.checkRoster(before, after)
+	c.checkNamed(before, after)
 	for i := range b.Slots {
 		if before.Slots[i].Incarnation > after.Slots[i].Incarnation || b.Slots[i].Incarnation > a.Slots[i].Incarnation {
 			c.fail("slot %d: incarnation %d after %d", i, a.Slots[i].Incarnation, b.Slots[i].Incarnation)
@@ -113,6 +114,9 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 		if sh := c.servers[h.Server].shards[i]; c.lives(h) && sh != nil && sh.generation == before.View.Generation && !sh.joined {
 			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
 		}
+	}
+	if !stayed && c.job.Recovery.Resends() {
+		c.checkRestored(i, before, after)
 	}
 	if !stayed && !c.excused[i] {
 		for _, h := range was {
@@ -227,7 +231,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.Told, b.Roster, len(b.Slots), before.Told)
 		return
 	}
-	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster) {
+	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster || after.Cutting || after.CutTold < a.Named) {
 		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change, after.Ending)
 	}
 	if after.Told > before.Told {
@@ -265,7 +269,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			continue
 		}
 		at := now.Until
-		if now.From != was.From || was.Until < 0 {
+		if now.From != was.From || was.Until < 0 || now.Until == 0 { // another term
 			if at = now.From; now.Until != 0 || i < len(b.Slots) && !b.Slots[i].Left {
 				c.fail("slot %d has the clocks %+v after %+v", i, now, was)
 			}
@@ -274,6 +278,51 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			if w.up && w.granted && !b.Slots[j].Left && a.Generation == w.view.Generation && w.incarnation == a.Slots[j].Incarnation && at <= w.clock {
 				c.fail("slot %d has the clocks %+v from now on, but slot %d works on clock %d", i, now, j, w.clock)
 			}
+		}
+	}
+}
+
+// A cut is named at a clock that nobody has passed, while all pause; and they go on when
+// all shards know of it.
+func (c *cluster) checkNamed(before, after *Facts) {
+	b, a := &before.View, &after.View
+	if a.Generation == b.Generation && a.Named != b.Named {
+		if a.Named < b.Named || a.Named <= a.Durable || !b.Pause {
+			c.fail("cut %d is named after %d, %d durable, paused %v", a.Named, b.Named, a.Durable, b.Pause)
+		}
+		for i, w := range c.workers {
+			if w.up && w.granted && w.view.Generation == a.Generation && w.incarnation == a.Slots[i].Incarnation && w.clock > a.Named {
+				c.fail("cut %d is named, and slot %d works on clock %d", a.Named, i, w.clock)
+			}
+		}
+	}
+	if after.CutTold <= before.CutTold {
+		return
+	}
+	for i, sv := range a.Shards {
+		if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == a.Generation && sh.named < after.CutTold {
+			c.fail("cut %d is told though shard %d knows of %d", after.CutTold, i, sh.named)
+		}
+	}
+}
+
+// checkRestored holds a shard that nobody had against what can be sent to it again: of
+// each slot all that is in no checkpoint is kept by its present process.
+func (c *cluster) checkRestored(i int, before, after *Facts) {
+	a := &after.View.Shards[i]
+	if after.View.Generation > before.View.Generation {
+		if a.Restored {
+			c.fail("shard %d is restored beside all the others", i)
+		}
+		return
+	}
+	if !a.Restored {
+		c.fail("shard %d begins anew without its rows", i)
+	}
+	for slot, w := range c.workers {
+		sl := &after.View.Slots[slot]
+		if w.granted && w.incarnation == sl.Incarnation && w.first > max(after.View.Durable, sl.From) {
+			c.fail("shard %d is restored from clock %d, and slot %d keeps nothing before clock %d: %+v", i, after.View.Durable, slot, w.first, *sl)
 		}
 	}
 }

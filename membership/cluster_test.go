@@ -415,11 +415,15 @@ func (c *cluster) report(k Kind, index int) {
 	c.flush()
 }
 
+// mostKept is how many clocks' updates a worker keeps before it asks for a cut.
+const mostKept = 6
+
 func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) perdure.WorkerStatus {
 	st := perdure.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
 	least := slices.Min(w.acked)
 	end := w.view.EndOf(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
+	st.Crowded = c.job.Recovery.Resends() && w.clock-max(w.first, w.view.Durable) > mostKept
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
 			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
@@ -487,9 +491,15 @@ func (c *cluster) send(index, shard int) {
 	if sh.fed == len(sh.log) {
 		has = sh.in // which heeds cuts
 	}
-	staged := has.Counts(slot).Staged
-	if staged < max(w.first, w.acked[shard]) {
+	staged, kept := has.Counts(slot).Staged, max(w.first, w.acked[shard])
+	if c.job.Recovery.Resends() {
+		kept = max(w.first, w.view.Durable)
+	}
+	if staged < kept {
 		return // it has dropped what the shard lacks
+	}
+	if _, told := sh.told[slot]; !told {
+		sh.told[slot] = w.clock
 	}
 	for clock := staged; clock < w.sent; clock++ {
 		if sh.all.Incarnation(slot) > w.incarnation {

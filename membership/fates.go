@@ -193,6 +193,11 @@ func (c *Core) decideSlot(slot int) bool {
 	next := c.facts.View.Slots[slot]
 	next.Decided, next.Start = true, start
 	c.changeSlot(slot, next)
+	most := start
+	for i := range fences {
+		most = max(most, fences[i].Counts.Applied)
+	}
+	c.made(slot, most)
 	for i := range fences {
 		if n := int64(start - fences[i].Counts.Staged); c.twoStep() && n > 0 {
 			c.facts.UpdatesLost += n

@@ -15,6 +15,7 @@ type index struct {
 	wanting set                // of the open ones: those that wait until there is a server for them
 	orphans set                // likewise: shards that nobody has the rows of
 	unready set                // shards that do not serve, but for those that are due
+	mending set                // shards that were restored, of which it is not known whether all was sent to them again
 	unbased set                // lost shards of which it is not known what they begin with
 
 	unjudged set              // servers of which it is to be found out if they are eligible
@@ -26,10 +27,12 @@ type index struct {
 	fencing []set // by shard: the slots that wait for its word
 	early   set   // slots that wait for the others to come to their first clocks
 	ending  set   // slots that are to leave
+	calling set   // slots that ask, perhaps, for a cut
 	clocks  tally // of all slots that have clocks to do
 
 	paused   cursor   // over the slots, in a pause
 	told     cursor   // over the shards, of a roster
+	cutHeard cursor   // likewise of a cut that was named
 	finished cursor   // over the slots, at the job's end
 	applied  cursor   // likewise over the shards
 	written  cursor   // over the shards, of whose segments a cut is made

@@ -40,6 +40,10 @@ type Facts struct {
 	Ending bool    `json:"ending,omitempty"` // the slots pause so that the job's end can be named
 	Change *Change `json:"change,omitempty"` // they pause so that its clock can be
 	Told   uint64  `json:"told,omitempty"`   // the View.Roster that all shards have heard of
+
+	Cutting bool          `json:"cutting,omitempty"`  // the slots pause so that a cut can be named
+	CutTold perdure.Clock `json:"cut_told,omitempty"` // the View.Named that all shards have heard of
+
 	// PastClocks counts the clocks of slots' spans before their present ones.
 	PastClocks int64 `json:"past_clocks,omitempty"`
 
@@ -59,7 +63,10 @@ type Place struct {
 	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
 	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
 	AtCuts      bool                `json:"at_cuts,omitempty"`   // a slot whose process saves what it must keep for cuts only
-	Any         bool                `json:"any,omitempty"`       // a server that asked for any place: nobody starts its next process in this one
+	// Unkept, of a slot where workers keep their updates until they are in a checkpoint:
+	// of the clocks below it there may be updates that no process keeps any more.
+	Unkept perdure.Clock `json:"unkept,omitempty"`
+	Any    bool          `json:"any,omitempty"` // a server that asked for any place: nobody starts its next process in this one
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -73,7 +80,7 @@ const (
 
 // Event is something worth telling people.
 type Event struct {
-	Kind   string // placed, detected, suspected, dropped, rollback, lost, serving, joined, moved, draining, drained, trouble, checkpoint, end, complete, failed
+	Kind   string // placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved, draining, drained, trouble, cut, checkpoint, end, complete, failed
 	Target string // "server:0"
 	Text   string
 }
@@ -141,6 +148,8 @@ type Core struct {
 	complete   bool
 	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
 	pausedAt   uint64                   // the first revision that asks for a pause
+	durableAt  uint64                   // the first revision with the newest cut, as far as this core knows
+	weakened   bool                     // see Weaken
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 	out        Ready
 
@@ -184,9 +193,11 @@ func New(facts Facts, patience int64) *Core {
 		c.hold(s, 1)
 		c.look(s)
 		c.noteBase(s)
+		c.noteMending(s)
 		c.noteZones(s)
 	}
 	for i := range c.slots {
+		c.calling.add(i)
 		c.clocks.move(-1, c.counted(i))
 		c.await(i)
 		c.noteEnd(i)

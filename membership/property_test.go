@@ -47,6 +47,9 @@ func storms() *rapid.Generator[storm] {
 		recovery := rapid.SampledFrom([]perdure.Recovery{
 			{Kind: perdure.RecoverNone},
 			{Kind: perdure.RecoverCheckpoint, Every: 2},
+			{Kind: perdure.RecoverResend, Every: 2},
+			{Kind: perdure.RecoverResend, Every: 5},
+			{Kind: perdure.RecoverResend, Every: 100},
 			{Kind: perdure.RecoverChain, Replicas: 2},
 			{Kind: perdure.RecoverChain, Replicas: 3},
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},

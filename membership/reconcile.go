@@ -23,8 +23,8 @@ func (c *Core) reconcile() {
 			return
 		}
 		c.refresh()
-		c.decidePause()
 		c.leave()
+		c.decidePause()
 	}
 	c.collectCut()
 	c.healed()
@@ -101,18 +101,31 @@ func (c *Core) replaceLost(lost []int) {
 		}
 		return // those that were told to end have gone; others come
 	}
+	loses, unkept := c.facts.Job.Recovery.LosesRows(), -1
+	if c.resends() {
+		if c.publishing >= 0 {
+			return // until it is known which cut is the newest
+		}
+		unkept = c.unkept()
+	}
+	restored := c.resends() && unkept < 0
 	for _, i := range lost {
 		chain := c.anew(i)
-		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: c.facts.Job.Recovery.LosesRows()}
+		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: loses, Restored: restored}
 		if len(chain) > 1 {
 			next.Followers = chain[1:]
 		}
 		c.change(i, next)
 		delete(c.lost, perdure.ShardID(i))
 	}
-	if c.facts.Job.Recovery.LosesRows() {
+	switch {
+	case loses:
 		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
-	} else {
+	case restored:
+		c.event("restored", "", "%d shards are restored from clock %d; workers send again what came after", len(lost), v.Durable)
+	case unkept >= 0:
+		c.rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since clock %d", len(lost), unkept, v.Durable)
+	default:
 		c.rollBack("%d shards were lost", len(lost))
 	}
 }
@@ -124,6 +137,7 @@ func (c *Core) rollBack(why string, args ...any) {
 	v.Generation++
 	v.Cut = v.Durable
 	c.facts.Ending = false // whoever reached the goal will reach it again
+	c.forgetCuts()
 	c.cutSuspended()
 	redone := int64(0)
 	for i := range v.Slots {
@@ -225,10 +239,11 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 		return false
 	}
 	c.publishing = -1
+	c.stirred = c.stirred || len(c.orphans.list) > 0 // who waited for it
 	counts := ok && cut > v.Durable
 	if counts {
 		v.Durable = cut
-		c.dirty = true
+		c.dirty, c.durableAt = true, c.coming()
 		c.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	}
 	c.reconcile()

@@ -27,6 +27,9 @@ type fakeShard struct {
 	joined     bool
 	counts     uint64 // of a tail: the Since of a joining replica that has caught up
 	seq        uint64
+	named      perdure.Clock                  // the newest cut that was named
+	told       map[perdure.Slot]perdure.Clock // of a shard that was restored: what slots had done when they first sent to it
+	mended     bool                           // that has come
 
 	cut      perdure.Clock // the last one it saved or began from
 	segments []perdure.Segment
@@ -37,7 +40,7 @@ const mostSlots = 8
 
 // entry is an entry of a shard's log.
 type entry struct {
-	kind        string // part, tick, fence, decide, end, base, roster
+	kind        string // part, tick, fence, decide, end, base, roster, cut
 	slot        perdure.Slot
 	incarnation perdure.Incarnation
 	clock       perdure.Clock
@@ -83,6 +86,9 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 		e := sh.log[sh.fed]
 		sh.fed++
 		if e.kind != "base" {
+			if e.kind == "cut" {
+				sh.named = e.clock
+			}
 			eat(sh.in, e)
 			c.pump(shard, sh)
 			continue
@@ -231,6 +237,9 @@ func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 		copy(e.spans[:], v.Spans())
 		sh.append(e)
 	}
+	if v.Named > 0 {
+		sh.append(entry{kind: "cut", clock: v.Named})
+	}
 	if sv.Lost && sv.Base != nil && c.job.Recovery.Eager() {
 		e := entry{kind: "base", epoch: sv.Epoch}
 		copy(e.base[:], sv.Base)
@@ -267,10 +276,11 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 		s.shards[i] = sh
 	}
 	if !sh.copied && !joins {
-		c.restore(sh, v, sv)
+		c.restore(sh, v, i)
 	}
 	if sh.epoch != sv.Epoch {
 		sh.epoch, sh.began, sh.heard, sh.joined, sh.all, sh.counts = sv.Epoch, len(sh.log), -1, false, nil, 0
+		sh.told, sh.mended = map[perdure.Slot]perdure.Clock{}, false
 	}
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
 	if head && sh.serves() {
@@ -283,13 +293,14 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 
 // restore makes the rows of a shard that nobody else has, once it is known what
 // they contain.
-func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
+func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
+	sv, at := &v.Shards[shard], v.RestoredAt(perdure.ShardID(shard))
 	origin := make([]perdure.Clock, c.job.Slots)
-	if v.Cut > 0 {
+	if at > 0 {
 		origin = make([]perdure.Clock, len(v.Slots)) // as its segments are
 	}
 	for i := range origin {
-		origin[i] = v.Begin(perdure.Slot(i))
+		origin[i] = v.Slots[i].Clamp(at)
 	}
 	if sv.Lost && !c.job.Recovery.Eager() {
 		if sv.Base == nil {
@@ -301,7 +312,18 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, sv *perdure.ShardView)
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin)
-	sh.cut = v.Cut
+	sh.cut = at
+}
+
+// complete reports whether a shard that was restored has what all slots had sent before.
+func (sh *fakeShard) complete(v *perdure.View) bool {
+	for i, sl := range v.Slots {
+		told, has := sh.told[perdure.Slot(i)]
+		if sl.Settled && !sl.Left && sl.Incarnation > 0 && (!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < told) {
+			return false
+		}
+	}
+	return true
 }
 
 // status is what a replica says of itself.
@@ -319,7 +341,9 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 	if !st.Ready {
 		return st
 	}
-	st.MinClock, st.Seq, st.Roster = sh.in.MinClock(), sh.seq, sh.in.Roster()
+	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.Roster(), sh.named
+	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
+	st.Whole = sh.mended
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
 			st.Fences = append(st.Fences, perdure.Fence{
@@ -336,7 +360,10 @@ func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
 	least := sh.in.MinClock()
 	next := c.job.Recovery.NextCut(least)
 	if next > 0 && sh.cut < v.End && least <= v.End && v.End < next { // it may stand at the end already
-		return v.End
+		next = v.End
+	}
+	if sh.named > sh.cut && sh.named >= least && sh.named < next {
+		return sh.named
 	}
 	return next
 }

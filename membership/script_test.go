@@ -258,6 +258,9 @@ func (c *cluster) describe() string {
 	var out strings.Builder
 	v := &c.saved.View
 	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut, v.Durable, v.End)
+	if v.Named > v.Durable {
+		fmt.Fprintf(&out, " named %d", v.Named)
+	}
 	if v.Pause {
 		out.WriteString(" pause")
 	}
@@ -290,36 +293,51 @@ func (c *cluster) describe() string {
 		if s.Lost {
 			fmt.Fprintf(&out, " lost, base %v", s.Base)
 		}
+		if s.Restored {
+			fmt.Fprint(&out, " restored")
+		}
 		if s.Yields {
 			fmt.Fprint(&out, " yields")
 		}
 		out.WriteString("\n")
 	}
-	for i, s := range v.Slots {
-		state := "fencing"
-		switch {
-		case s.Incarnation == 0:
-			state = "never taken"
-		case s.Settled:
-			state = fmt.Sprintf("settled at clock %d", s.Start)
-		case s.Decided:
-			state = fmt.Sprintf("decided for clock %d", s.Start)
-		}
-		if s.From > 0 {
-			state += fmt.Sprintf(", from clock %d", s.From)
-		}
-		if s.Until > 0 {
-			state += fmt.Sprintf(", until clock %d", s.Until)
-		}
-		if s.Left {
-			state += ", left"
-		}
-		if c.saved.Slots[i].Suspended {
-			state += ", suspended"
-		}
-		fmt.Fprintf(&out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
+	for i := range v.Slots {
+		c.describeSlot(&out, i)
 	}
 	return out.String()
+}
+
+// describeSlot prints a slot of the saved view.
+func (c *cluster) describeSlot(out *strings.Builder, i int) {
+	v, s := &c.saved.View, c.saved.View.Slots[i]
+	state := "fencing"
+	switch {
+	case s.Incarnation == 0:
+		state = "never taken"
+	case s.Settled:
+		state = fmt.Sprintf("settled at clock %d", s.Start)
+	case s.Decided:
+		state = fmt.Sprintf("decided for clock %d", s.Start)
+	}
+	if s.From > 0 {
+		state += fmt.Sprintf(", from clock %d", s.From)
+	}
+	if s.Until > 0 {
+		state += fmt.Sprintf(", until clock %d", s.Until)
+	}
+	if s.Left {
+		state += ", left"
+	}
+	if c.saved.Slots[i].Suspended {
+		state += ", suspended"
+	}
+	switch n := c.saved.Slots[i].Unkept; {
+	case n == unknown:
+		state += ", unkept"
+	case n > v.Durable:
+		state += fmt.Sprintf(", unkept below clock %d", n)
+	}
+	fmt.Fprintf(out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
 }
 
 // String is for messages of tests.

@@ -101,6 +101,9 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 			f.PastClocks += int64(sl.Clocks(at))
 		}
 		p := Place{Incarnation: sl.Incarnation, Guest: ch.Guest}
+		if i < len(f.Slots) {
+			p.Unkept = f.Slots[i].Unkept
+		}
 		if p.Incarnation > 0 {
 			p.Incarnation++ // whoever had it before is fenced
 		}
@@ -217,13 +220,17 @@ func (c *Core) Awaited(slot int) bool {
 // that is: so everybody hears of it before. The pause goes on until all shards have.
 func (c *Core) decidePause() {
 	v := &c.facts.View
+	c.wantCut()
 	if v.Pause {
 		c.endPause()
 	}
 	if c.facts.Told < v.Roster && c.rosterTold() {
 		c.facts.Told, c.dirty = v.Roster, true
 	}
-	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster
+	if c.facts.CutTold < v.Named && c.cutTold() {
+		c.facts.CutTold, c.dirty = v.Named, true
+	}
+	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting || c.facts.CutTold < v.Named
 	if pause == v.Pause {
 		return
 	}
@@ -248,6 +255,9 @@ func (c *Core) endPause() {
 	if ch := c.facts.Change; ch != nil {
 		c.facts.Change, c.dirty = nil, true
 		c.changeNow(*ch, working)
+	}
+	if c.facts.Cutting {
+		c.nameCut(working)
 	}
 }
 
@@ -373,15 +383,12 @@ func (c *Core) cutSuspended() {
 func (c *Core) leave() {
 	v := &c.facts.View
 	for _, i := range c.ending.sorted() {
-		sl, o := &v.Slots[i], &c.slots[i]
-		if c.keepsCuts() && v.Durable < sl.Until {
+		sl := &v.Slots[i]
+		if !c.spanDone(i) {
 			continue
 		}
-		done := c.facts.Slots[i].Process == "" && sl.Settled && sl.Start >= sl.Until
-		if w := o.worker; w != nil && !o.gone && sl.Settled && w.Generation == v.Generation {
-			done = w.Finished && w.Clock >= sl.Until
-		}
-		if !done {
+		if c.keepsCuts() && v.Durable < sl.Until {
+			c.calling.add(i)
 			continue
 		}
 		next := *sl
@@ -390,6 +397,15 @@ func (c *Core) leave() {
 		c.healing[Worker].remove(i)
 		c.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)
 	}
+}
+
+// spanDone reports whether a slot that is to leave has done its last clock.
+func (c *Core) spanDone(slot int) bool {
+	v, sl, o := &c.facts.View, &c.facts.View.Slots[slot], &c.slots[slot]
+	if w := o.worker; w != nil && !o.gone && sl.Settled && w.Generation == v.Generation {
+		return w.Finished && w.Clock >= sl.Until
+	}
+	return c.facts.Slots[slot].Process == "" && sl.Settled && sl.Start >= sl.Until
 }
 
 // SlotClocks returns how many clocks all slots together take part in until clock end.
@@ -404,6 +420,7 @@ func (f *Facts) SlotClocks(end perdure.Clock) int64 {
 // vacate fences a slot's incarnations so far; its fate is to be decided.
 func (c *Core) vacate(slot int) {
 	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
+	spoke := p.Process != "" && sl.Settled
 	p.Process, p.PID, c.dirty = "", 0, true
 	if sl.Left {
 		return // nobody comes after it
@@ -413,6 +430,8 @@ func (c *Core) vacate(slot int) {
 	if lacks := p.AtCuts && !c.complete && !c.facts.View.Done; lacks {
 		p.AtCuts = false // its next process says it anew
 		c.rollBack("what worker:%d was to keep is saved for checkpoints only", slot)
+	} else if c.resends() && spoke && c.outlives(slot) {
+		c.rollBack("worker:%d died before it had sent again what a restored shard lacks", slot)
 	}
 }
 

@@ -97,7 +97,7 @@ func (c *Core) wake(s perdure.ShardID) bool {
 // stirs reports whether a replica says something that may change its chain.
 func stirs(before, now *perdure.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || len(before.Applied) != len(now.Applied)
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
 }
 
 // counts reports whether a replica says something that may matter to slots, cuts or
@@ -105,7 +105,7 @@ func stirs(before, now *perdure.ShardStatus) bool {
 func (c *Core) counts(before, now *perdure.ShardStatus) bool {
 	end := c.facts.View.End
 	return !slices.Equal(before.Fences, now.Fences) || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
 }
 
 // sameSegment reports whether two segments of a shard are one.
@@ -131,6 +131,10 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 		v, before := &c.facts.View, o.worker
 		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
+		if st.Crowded {
+			c.calling.add(slot)
+			news = news || before == nil || !before.Crowded || before.Revision < c.durableAt
+		}
 		o.worker, o.suspect, o.killed = &st, false, false
 		if st.Generation == c.facts.View.Generation {
 			c.setClock(slot, st.Clock)

@@ -39,14 +39,14 @@ func numbers[N ~int32](s *set) []N {
 
 // course is what of a view is of no one shard or slot.
 type course struct {
-	generation        perdure.Generation
-	cut, end, durable perdure.Clock
-	pause, done       bool
-	roster            uint64
+	generation               perdure.Generation
+	cut, end, durable, named perdure.Clock
+	pause, done              bool
+	roster                   uint64
 }
 
 func courseOf(v *perdure.View) course {
-	return course{v.Generation, v.Cut, v.End, v.Durable, v.Pause, v.Done, v.Roster}
+	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Pause, v.Done, v.Roster}
 }
 
 // tell puts into r what changed of the view, for those who act on it.
@@ -69,7 +69,7 @@ func (c *Core) Shown() { c.expectant = c.expectant || c.vacant > 0 }
 func (c *Core) changeShard(shard int, next perdure.ShardView) {
 	before := &c.facts.View.Shards[shard]
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) && before.Epoch == next.Epoch &&
-		before.Lost == next.Lost && (before.Base == nil) == (next.Base == nil)
+		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
 	c.forWorkers.due = c.forWorkers.due || !same
 	*before = next
 	c.forServers.shards.add(shard)

@@ -23,7 +23,7 @@ func (c *cluster) checkTouched() {
 		whole.clocks.move(-1, whole.counted(i))
 		whole.slots[i].fenced, whole.slots[i].highest = 0, 0
 	}
-	whole.tick, whole.heardTick, whole.pausedAt = k.tick, k.heardTick, k.pausedAt
+	whole.tick, whole.heardTick, whole.pausedAt, whole.durableAt = k.tick, k.heardTick, k.pausedAt, k.durableAt
 	whole.publishing, whole.complete, whole.dropped = k.publishing, k.complete, k.dropped
 	whole.lost, whole.dirty = maps.Clone(k.lost), k.dirty
 	for kind, s := range k.healing {

@@ -315,7 +315,7 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 			return err
 		}
 		sh.fromPredecessor(c, f, &c.box)
-	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindPassCut, wire.KindLevel:
+	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindLevel:
 		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindSnapshot:
 		return sh.piece(c, f)
@@ -354,7 +354,7 @@ func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	if c.server {
 		return sh.fromPredecessor(c, f, box)
 	}
-	sh.subscribe(c, f.Flags&wire.FlagWrites != 0)
+	sh.subscribe(c, f.Flags&wire.FlagWrites != 0, f.Clock)
 	return true
 }
 

@@ -215,7 +215,7 @@ func (w *waitingGet) bytes() int64 { return waitingBytes + 8*int64(len(w.rows.ID
 // mayAnswer needs sh.mu. A table that is not known here yet is on its way with
 // the next view.
 func (sh *shard) mayAnswer(w *waitingGet) bool {
-	return int(w.rows.Table) < len(sh.parts) && sh.intake.MinClock() >= w.need
+	return int(w.rows.Table) < len(sh.parts) && sh.intake.MinClock() >= w.need && !sh.held()
 }
 
 // checkRead refuses a read that cannot be answered. It needs sh.mu.

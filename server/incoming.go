@@ -258,7 +258,7 @@ func (sh *shard) restored(in *incoming) {
 	c, head := &in.content, &in.head
 	sh.parts, sh.states, sh.seq = c.parts, c.states, c.seq
 	sh.intake = consistency.Restore(&head.Intake, sh.s.cfg.Weakened)
-	sh.cut, sh.writing, sh.end, sh.segments = head.Cut, head.Writing, head.End, head.Segments
+	sh.cut, sh.writing, sh.end, sh.named, sh.segments = head.Cut, head.Writing, head.End, head.Named, head.Segments
 	clear(sh.logged)
 	sh.makeRoom()
 	sh.out = sh.newPushes()

@@ -51,6 +51,7 @@ func (at *place) read() bool {
 // proposals are what the head has appended to the log because the view says so.
 type proposals struct {
 	roster          uint64
+	named           perdure.Clock
 	tables          int
 	end             perdure.Clock
 	fenced, decided []perdure.Incarnation // by slot
@@ -77,7 +78,7 @@ func (sh *shard) renew(n shardName) {
 	if sh.renewed = true; sh.intake != nil {
 		sh.makeSubs(true)
 	}
-	sh.pred, sh.untold = nil, untold{}
+	sh.pred, sh.untold, sh.mending = nil, untold{}, mending{}
 	sh.incoming = nil
 }
 
@@ -89,6 +90,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	if n := (shardName{v.Generation, at.config.Epoch}); n != sh.name {
 		sh.renew(n)
 	}
+	sh.mending.restored = v.Shards[sh.id].Restored
 	if sh.log == nil {
 		return // it is still being restored
 	}
@@ -100,6 +102,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 		sh.acknowledge() // nobody waits for what a slot sees that has left
 	}
 	sh.yield()
+	sh.mendNow() // who has left is not waited for
 }
 
 // followSlots takes over who speaks for which slot. It needs sh.mu.
@@ -277,6 +280,8 @@ func (sh *shard) takeFact(f *wire.Frame) {
 		if sh.parsed(f, &spans) {
 			sh.takeRoster(uint64(f.Clock), spans)
 		}
+	case wire.KindCut:
+		sh.setNamed(f.Clock)
 	case wire.KindPassCut:
 		var seg perdure.Segment
 		if sh.parsed(f, &seg) {
@@ -326,7 +331,10 @@ func (sh *shard) agree() {
 
 // fromBefore reports whether slots may have rows cached of a former life of the
 // shard in this generation.
-func (sh *shard) fromBefore() bool { return sh.renewed || sh.view.Shards[sh.id].Lost }
+func (sh *shard) fromBefore() bool {
+	mine := &sh.view.Shards[sh.id]
+	return sh.renewed || mine.Lost || mine.Restored
+}
 
 // propose appends what the view says, if this is the head, and reports whether the
 // chain has something to do because of that. It needs sh.mu.
@@ -339,6 +347,11 @@ func (sh *shard) propose() (news bool) {
 	if roster := sh.view.Roster; head && roster > max(p.roster, sh.intake.Roster()) {
 		p.roster = roster
 		sh.appendFact(wire.KindRoster, perdure.NoSlot, 0, perdure.Clock(roster), encoded(sh.view.Spans()))
+		return true
+	}
+	if named := sh.view.Named; head && named > max(p.named, sh.named) {
+		p.named = named
+		sh.appendFact(wire.KindCut, perdure.NoSlot, 0, named, nil)
 		return true
 	}
 	if !sh.ready {

@@ -149,18 +149,19 @@ func (sh *shard) passCut(seg perdure.Segment) {
 func (sh *shard) leaveCut(cut perdure.Clock) {
 	sh.cut = cut
 	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
-	sh.setEnd(sh.end)
+	sh.planCut()
 }
 
-// loadContent reads what a shard held at the view's cut: from the checkpoint, or, at
-// clock 0 and where none is kept, nothing.
+// loadContent reads what a shard held at the cut that the view says: from the checkpoint,
+// or, at clock 0 and where none is kept, nothing.
 func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, error) {
 	job := s.jobSpec()
 	c := content{states: make([][]byte, job.Slots), applied: make([]perdure.Clock, job.Slots)}
-	if v.Cut == 0 {
+	at := v.RestoredAt(id)
+	if at == 0 {
 		return c, nil // its tables are entries of the log
 	}
-	m, err := s.manifest(v)
+	m, err := s.manifest(at, v.Generation, v.Shards[id].Restored)
 	if err != nil {
 		return c, err
 	}
@@ -206,18 +207,19 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 	return p, nil
 }
 
-// manifest finds the checkpoint that a view's generation begins with.
-func (s *Server) manifest(v *perdure.View) (checkpoint.Manifest, error) {
+// manifest finds the checkpoint of a cut that a generation begins with, or that was
+// made within it.
+func (s *Server) manifest(cut perdure.Clock, generation perdure.Generation, within bool) (checkpoint.Manifest, error) {
 	all, err := checkpoint.List(s.cfg.Disk, s.cfg.CheckpointDir)
 	if err != nil && len(all) == 0 {
 		return checkpoint.Manifest{}, err
 	}
 	for _, m := range all { // newest first
-		if m.Cut == v.Cut && m.Generation < v.Generation {
+		if m.Cut == cut && (m.Generation < generation || within && m.Generation == generation) {
 			return m, m.CheckJob(s.jobSpec().ID)
 		}
 	}
-	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, v.Cut, s.cfg.CheckpointDir)
+	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut, s.cfg.CheckpointDir)
 }
 
 func (s *Server) jobSpec() *perdure.JobSpec {

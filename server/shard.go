@@ -67,6 +67,8 @@ type shard struct {
 	cut      perdure.Clock // the newest cut that the shard has gone on after
 	synced   perdure.Clock // periods after which the others were brought up to date
 	end      perdure.Clock // the job's, as of the log
+	named    perdure.Clock // the cut that was named last, as of the log
+	mending  mending
 	problem  string
 
 	writing   perdure.Clock        // the cut that it has gone on after and that is not known to be saved; 0: none
@@ -136,8 +138,8 @@ func (sh *shard) fill(c content, v *perdure.View) {
 	sh.parts, sh.states, sh.seq, sh.view, sh.problem = c.parts, c.states, c.seq, v, ""
 	sh.intake = consistency.NewIntake(false, c.applied, sh.s.cfg.Weakened)
 	sh.agree()
-	sh.cut = v.Cut
-	sh.intake.SetCut(sh.job.Recovery.NextCut(v.Cut))
+	sh.cut = v.RestoredAt(sh.id)
+	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.cut))
 	sh.makeRoom()
 	sh.makeSubs(sh.fromBefore())
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
@@ -147,18 +149,29 @@ func (sh *shard) fill(c content, v *perdure.View) {
 func (sh *shard) setEnd(end perdure.Clock) {
 	sh.end = end
 	sh.intake.SetEnd(end)
-	if end <= 0 || sh.job.Recovery.NextCut(0) < 0 {
+	sh.planCut()
+}
+
+// setNamed takes over a cut that was named. It needs sh.mu.
+func (sh *shard) setNamed(cut perdure.Clock) {
+	sh.named = max(sh.named, cut)
+	sh.planCut()
+}
+
+// planCut sets the next cut: of the interval, at the job's end, or one that was named;
+// the shard may stand there already. One that it stands at is not moved. It needs sh.mu.
+func (sh *shard) planCut() {
+	if !sh.job.Recovery.Saves() || sh.intake.AtCut() {
 		return
 	}
 	least := sh.intake.MinClock()
 	next := sh.job.Recovery.NextCut(least)
-	if sh.cut < end && least <= end && end < next {
-		next = end // the shard may stand there already
+	for _, at := range []perdure.Clock{sh.end, sh.named} {
+		if sh.cut < at && least <= at && at < next {
+			next = at
+		}
 	}
-	// A cut that the shard stands at is not moved.
-	if !sh.intake.AtCut() {
-		sh.intake.SetCut(next)
-	}
+	sh.intake.SetCut(next)
 }
 
 func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s perdure.ShardID) *table.Part {
@@ -177,7 +190,10 @@ func (sh *shard) pump() {
 		return
 	}
 	sh.applyAll()
-	sh.push()
+	sh.mend()
+	if !sh.held() {
+		sh.push()
+	}
 	sh.saveStanding()
 	sh.answerWaiting()
 	sh.acknowledge()
@@ -389,13 +405,15 @@ func (sh *shard) frame(kind wire.Kind) wire.Frame {
 	}}
 }
 
-// subscribe answers an Open, once all is applied that was received before it.
-func (sh *shard) subscribe(c *conn, writes bool) {
+// subscribe answers an Open, once all is applied that was received before it. The slot
+// has ended so many clocks.
+func (sh *shard) subscribe(c *conn, writes bool, ended perdure.Clock) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
 		return
 	}
+	sh.mending.tell(c.slot, ended)
 	o := opening{c: c, writes: writes}
 	if sh.log != nil {
 		o.pos = sh.log.End()
@@ -403,6 +421,7 @@ func (sh *shard) subscribe(c *conn, writes bool) {
 	sh.opening = append(sh.opening, o)
 	sh.applyDue()
 	sh.answerOpens()
+	sh.mendNow()
 }
 
 // answerOpens answers the Opens that may be answered. It needs sh.mu.
@@ -489,6 +508,8 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		return st
 	}
 	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
+	st.Named, st.Whole = sh.named, sh.mending.whole
+	st.Missed = sh.place.config.Head && sh.writing > 0 && !sh.behind && !sh.saving
 	st.Yielded = sh.yields() && sh.log.Shared()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)

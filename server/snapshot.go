@@ -27,6 +27,7 @@ type snapshotHead struct {
 	Cut      perdure.Clock     `json:"cut"`               // the newest that it has gone on after
 	Writing  perdure.Clock     `json:"writing,omitempty"` // one that it has gone on after, and that is not known to be saved
 	End      perdure.Clock     `json:"end"`
+	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []perdure.Segment `json:"segments,omitempty"`
 	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
 	Tables   []snapshotTable   `json:"tables"`
@@ -126,7 +127,7 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	if snap.moved() {
 		return nil, errMoved
 	}
-	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.end, Segments: sh.segments, Intake: sh.intake.State()}
+	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
 	var bulk [][]byte
 	for _, state := range sh.states {
 		head.States, bulk = append(head.States, sizeOf(state)), append(bulk, state)

@@ -110,7 +110,7 @@ func (s *Server) restore(sh *shard, v *perdure.View) {
 		return
 	}
 	if err != nil {
-		s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.Cut, err))
+		s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.RestoredAt(sh.id), err))
 		return
 	}
 	s.mu.Lock()

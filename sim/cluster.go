@@ -50,6 +50,7 @@ type Options struct {
 	// Parent says that the processes have one, who tells the coordinator at once that
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
+	Retain int64               // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
 	Follow bool                // checkpoints written in the background have only what has changed, however little that spares
 	Plan   []Planned           // who takes part from which clocks on
 	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
@@ -58,6 +59,8 @@ type Options struct {
 	// Negative controls: a mechanism that is switched off.
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool
+	WeakenedRetention   bool // workers keep nothing that is applied
+	WeakenedRollBack    bool // nobody rolls back for want of what the dead had kept
 }
 
 // outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
@@ -274,6 +277,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 	first := begin(c.o.Job, c.o.Plan)
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: l, Registry: tapped{r, c.onSaved}, Begin: &first, Disk: fs, CheckpointDir: "checkpoint", Log: log,
+		WeakenedRollBack: c.o.WeakenedRollBack,
 	})
 	if err != nil {
 		return err
@@ -288,8 +292,10 @@ func (c *Cluster) work(ctx context.Context, p *process, network transport.Networ
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
 		OutAfter:            outAfter,
+		RetainBytes:         c.o.Retain,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
+		WeakenedRetention:   c.o.WeakenedRetention,
 	})
 	if err == nil {
 		defer w.Close()

@@ -37,21 +37,23 @@ type scenario struct {
 
 	// What follows is drawn, and done, with numbers of its own: seeds go on meaning
 	// what they did.
-	zones    int           // that the servers are in
-	parent   bool          // of all processes: it tells of deaths, and kills suspects
-	pace     time.Duration // between two clocks
-	drains   int           // servers that are told to hand over and to end
-	joins    int           // servers that come as well
-	strikes  int           // faults a few milliseconds after which the coordinator dies
-	pairs    int           // times at which two servers die at once
-	routs    int           // times at which all do
-	freezes  int           // processes that nobody hears for a while
-	plan     []sim.Planned // of who takes part from which clock on
-	scales   int           // changes of it that are asked for while the job runs
-	lossless bool          // though rows may be lost, these must not be
-	follow   bool          // checkpoints have only what has changed
-	relaxed  *int          // counts reads that were relaxed
-	parts    int           // pairs of a server and another that hear nothing of one another for longer than the patience
+	zones       int           // that the servers are in
+	parent      bool          // of all processes: it tells of deaths, and kills suspects
+	pace        time.Duration // between two clocks
+	drains      int           // servers that are told to hand over and to end
+	joins       int           // servers that come as well
+	strikes     int           // faults a few milliseconds after which the coordinator dies
+	pairs       int           // times at which two servers die at once
+	routs       int           // times at which all do
+	freezes     int           // processes that nobody hears for a while
+	plan        []sim.Planned // of who takes part from which clock on
+	scales      int           // changes of it that are asked for while the job runs
+	lossless    bool          // though rows may be lost, these must not be
+	follow      bool          // checkpoints have only what has changed
+	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
+	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
+	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
+	relaxed     *int          // counts reads that were relaxed
 }
 
 func (s scenario) String() string {
@@ -136,6 +138,31 @@ func drawSaved(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
+// drawResend makes a scenario of shards whose updates workers send again: of half of them
+// only servers and the coordinator die. Cuts are few, or asked for because workers are to
+// keep little.
+func drawResend(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	more := rand.New(rand.NewPCG(seed, 9))
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverResend, Every: perdure.Clock(1 + more.IntN(10))}
+	if more.IntN(3) == 0 {
+		s.job.Recovery.Every = 1000
+		if more.IntN(2) == 0 {
+			s.retain = 1 + more.Int64N(20_000)
+		}
+	}
+	s.job.Servers, s.job.Shards = 1+more.IntN(4), 4+more.IntN(4)
+	s.kills = 1 + more.IntN(6)
+	s.onlyServers = more.IntN(2) == 0
+	s.drawMore(more)
+	s.pairs, s.routs, s.follow = more.IntN(3), more.IntN(2), more.IntN(2) == 0
+	if s.job.NoReplace {
+		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts = 0, 0, 0, 0, 0, 0, 0
+		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one is left; who is only silent is waited for
+	}
+	return s, rng
+}
+
 // drawLossy makes a scenario of shards whose updates may be lost.
 func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
@@ -194,7 +221,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Follow: s.follow}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
@@ -208,7 +235,9 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		f.hosts = append(f.hosts, f.servers...)
 		for i := range slots {
-			f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
+			if !s.onlyServers {
+				f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
+			}
 		}
 		f.plan(rng)
 		f.planMore(extra(^seed))
@@ -388,6 +417,10 @@ func (f *faults) spares(hosts ...string) bool {
 	if f.s.job.Recovery.LosesRows() && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
+	if f.s.job.Recovery.Resends() && f.s.job.NoReplace { // nobody comes for a place that nobody has had yet
+		facts, err := f.c.Facts()
+		return err == nil && facts.View.Shards[0].Server >= 0
+	}
 	return f.s.job.Recovery.Kind != perdure.RecoverChain || f.s.job.Recovery.Saves() || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 
@@ -407,6 +440,9 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	facts, err := c.Facts()
 	if err != nil {
 		return err
+	}
+	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
+		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died", facts.View.Cut)}
 	}
 	if facts.Failed != "" {
 		return fmt.Errorf("the job has failed: %s", facts.Failed)

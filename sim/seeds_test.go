@@ -29,6 +29,10 @@ func TestSeeds(t *testing.T) { runSeeds(t, draw) }
 // the same, byte by byte.
 func TestChains(t *testing.T) { runSeeds(t, drawChain) }
 
+// The same where workers send a lost shard again what it lacks: all roll back only if
+// somebody has died who had kept what is needed, and if nobody has, nobody does.
+func TestResends(t *testing.T) { runSeeds(t, drawResend) }
+
 // The same where checkpoints are kept, too, whoever is killed.
 func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
@@ -57,7 +61,7 @@ func TestRosters(t *testing.T) { runSeeds(t, drawRoster(drawAny)) }
 
 // drawAny draws a scenario of any strategy.
 func drawAny(seed uint64) (scenario, *rand.Rand) {
-	return []drawing{draw, drawChain, drawLossy}[seed%3](seed)
+	return []drawing{draw, drawChain, drawLossy, drawResend}[seed%4](seed)
 }
 
 // drawRoster draws who takes part: at clocks that are planned, or asked for.
@@ -89,6 +93,7 @@ var found = map[string][]uint64{
 	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
 	"TestSplits":  {21783, 32308},
 	"TestSaved":   {165, 207, 342},
+	"TestResends": {111, 117, 133, 145, 442},
 }
 
 func runSeeds(t *testing.T, draw drawing) {
@@ -146,6 +151,19 @@ func TestNegativeControls(t *testing.T) {
 	}
 }
 
+// What resend needs: that updates are kept until they are in a checkpoint, that all roll
+// back if somebody has died who had kept some, and that a restored shard shows nothing
+// before it has been sent all again.
+func TestResendControls(t *testing.T) {
+	for mechanism, weaken := range map[string]func(*sim.Options){
+		"retention": func(o *sim.Options) { o.WeakenedRetention = true },
+		"roll-back": func(o *sim.Options) { o.WeakenedRollBack = true },
+		"holding":   func(o *sim.Options) { o.Weakened = consistency.Weakened{Holding: true} },
+	} {
+		t.Run(mechanism, func(t *testing.T) { mustNotice(t, drawResend, weaken) })
+	}
+}
+
 // drawHard draws the hardest case for fencing: a cut at every clock, and updates that
 // come late, from before a roll-back.
 func drawHard(seed uint64) (scenario, *rand.Rand) {
@@ -200,7 +218,7 @@ func mustNotice(t *testing.T, draw drawing, weaken func(*sim.Options)) {
 	for seed := uint64(1); seed <= most; seed++ {
 		s, rng := draw(seed)
 		var v *sim.Violation
-		if err := run(t, seed, s, rng, weaken); errors.As(err, &v) || errors.Is(err, context.DeadlineExceeded) {
+		if err := run(t, seed, s, rng, weaken); errors.As(err, &v) || errors.Is(err, perdure.ErrUnkept) || errors.Is(err, context.DeadlineExceeded) {
 			t.Logf("seed %d: %v", seed, err)
 			return
 		}

@@ -79,7 +79,7 @@ const (
 	// perdure.ViewDelta. Whom it does not fit breaks the connection, and is welcomed anew.
 	KindViewDelta Kind = 12
 
-	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); no payload
+	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); clock is how many clocks the slot has ended; no payload
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload
 	KindGet    Kind = 18 // worker → server: rows wanted; header clock is the MinClock needed
 	KindRows   Kind = 19 // server → worker: Rows payload; header clock is the content's MinClock
@@ -110,6 +110,7 @@ const (
 	KindBase      Kind = 41 // entry: the applied vector is raised to this; State payload
 	KindPassCut   Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
 	KindRoster    Kind = 43 // entry: the slots take part in these spans from now on; []perdure.Span; clock is View.Roster
+	KindCut       Kind = 44 // entry: the shard is to be saved at the cut of clock, too; no payload
 )
 
 // Flags of a frame.

@@ -135,21 +135,21 @@ func controlSamples() []sample {
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
 		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
 		control("view", KindView, perdure.View{
-			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardView{{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
 				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
-				Base: []perdure.Clock{1, 2, 3}, Lost: true,
+				Base: []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}, {Holder: perdure.Holder{Server: -1}}},
 			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true}, {}},
 			Roster: 2,
 		}),
 		control("view-delta", KindViewDelta, perdure.ViewDelta{
-			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
 				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
-				Base: []perdure.Clock{1, 2, 3}, Lost: true,
+				Base: []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
 			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
 				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true,
@@ -159,7 +159,7 @@ func controlSamples() []sample {
 		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
 			Revision: 9,
 			Shards: []perdure.ShardStatus{{
-				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70, Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
 				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
 			}},
@@ -167,7 +167,7 @@ func controlSamples() []sample {
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 		}}),
 		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
-			Revision: 9, Generation: 3, Clock: 64, Finished: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+			Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
 			Counters: perdure.WorkerCounters{
 				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
@@ -244,6 +244,7 @@ func dataSamples() []sample {
 		data("fence", KindFence, 0, nil, "", raw),
 		data("decide", KindDecide, 0, nil, "", raw),
 		data("end", KindEnd, 0, nil, "", raw),
+		data("cut", KindCut, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
 		entry("roster", KindRoster, []perdure.Span{{}, {From: 30, Until: 90}}),

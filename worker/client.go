@@ -41,6 +41,7 @@ type Config struct {
 	Process     string       // unique to this process; "": a name is drawn
 	PID         int
 	Log         *slog.Logger
+	RetainBytes int64            // updates that are in no checkpoint yet, where they are kept until then, beyond this make Clock wait; 0: 512 MiB
 	WindowBytes int64            // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
 	CacheBytes  int              // bounds the cached rows; 0: 256 MiB
 	Connections int              // to each server, over which its shards are spread; 0: 1
@@ -53,9 +54,11 @@ type Config struct {
 	// For negative controls in tests only.
 	WeakenedGenerations bool // takes what other generations and epochs say
 	WeakenedBound       bool // sends under vap whatever is in transit
+	WeakenedRetention   bool // keeps no update that is applied
 }
 
 const (
+	defaultRetainBytes = 512 << 20
 	defaultWindowBytes = 64 << 20
 	defaultCacheBytes  = 256 << 20
 	defaultHeartbeat   = 100 * time.Millisecond
@@ -106,15 +109,17 @@ type Client struct {
 	state       []byte          // what the program wants saved; nil: nothing
 	saved       []byte          // what has left of it: LoadState need not ask
 	stateDirty  bool            // the next update carries it
-	keptBytes   int64
+	keptBytes   int64           // of updates that were not acknowledged yet
+	retained    int64           // of those that were, and are kept until they are in a checkpoint
+	crowded     bool            // these are so many that a cut is wanted
+	spareLeft   int             // bytes that may still be kept of updates that are safe
+	held        bool            // they wait to be sent: vap
+	built       bool            // this clock's updates exist: a call of Clock was interrupted
+	settled     perdure.Clock   // at which Settle was called last; -1: never
 	outages     outages
-	spareLeft   int           // bytes that may still be kept of updates that are safe
-	held        bool          // they wait to be sent: vap
-	built       bool          // this clock's updates exist: a call of Clock was interrupted
 	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
 	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
 	based       bool          // they are of this clock
-	settled     perdure.Clock // at which Settle was called last; -1: never
 	stats       stats
 }
 
@@ -129,6 +134,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes
+	}
+	if cfg.RetainBytes == 0 {
+		cfg.RetainBytes = defaultRetainBytes
 	}
 	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdate/2)
 	if cfg.Heartbeat == 0 {
@@ -342,6 +350,9 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	defer c.mu.Unlock()
 	if !c.welcomed { // the first one says it for good: the program reads these without a lock
 		c.job = w.Job
+		if c.retains() {
+			c.spareLeft = max(c.spareLeft, int(c.cfg.RetainBytes)) // what a cut makes superfluous is for the next one's
+		}
 		if !c.cfg.Observer {
 			c.slot = perdure.Slot(w.Index)
 		}
@@ -404,10 +415,10 @@ func (c *Client) rollBack() {
 		begin = c.view.Begin(c.slot)
 	}
 	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied, sh.keptBytes = nil, false, 0, 0
+		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes = nil, false, 0, false, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
-	c.keptBytes = 0
+	c.keptBytes, c.retained, c.crowded = 0, 0, false
 	clear(c.known)
 	for _, g := range c.gets {
 		c.dropGet(g) // those who wait for it see the generation
@@ -536,12 +547,16 @@ func (c *Client) trim() {
 		}
 		t.trimRooms()
 	}
+	for _, sh := range c.shards {
+		sh.free = sh.free[:min(len(sh.free), mostFreeUpdates)]
+		sh.most = len(sh.kept)
+	}
 }
 
 // status needs c.mu.
 func (c *Client) status() perdure.WorkerStatus {
 	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Counters: c.stats.snapshot(time.Now()),
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now()),
 	}
 	if c.rolled {
 		st.Clock = c.view.Begin(c.slot)

@@ -36,7 +36,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	begin := time.Now()
 	defer c.stats.clocked(begin, c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && c.mayKeep(), nil
+		return c.rolled || c.ended() || !c.view.Pause && c.mayKeep() && c.hasRoom(), nil
 	})
 	c.waited(begin)
 	if err != nil {
@@ -92,13 +92,7 @@ func (c *Client) turn() perdure.Clock {
 	}
 	end := c.end()
 	for _, sh := range c.shards {
-		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= end {
-			if u := sh.kept[len(sh.kept)-1]; !u.open {
-				c.keep(sh, -u.bytes)
-			}
-			sh.kept = sh.kept[:len(sh.kept)-1]
-		}
-		sh.building = nil
+		c.forgetFrom(sh, end)
 	}
 	for _, t := range c.tables {
 		if t != nil {
@@ -128,14 +122,12 @@ func (c *Client) staged() bool {
 // will be applied on all, whatever happens to this process. It needs c.mu.
 func (c *Client) tick() {
 	for _, sh := range c.shards {
-		for _, u := range sh.kept {
-			if u.clock == c.clock {
-				u.ticked = true
-			}
+		for _, u := range sh.from(c.clock) {
+			u.ticked = true
 		}
 	}
 	for _, sh := range c.shards {
-		if sh.headOpen {
+		if sh.headOpen && !sh.behind {
 			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
 		}
 	}
@@ -202,10 +194,7 @@ func (c *Client) buildUpdates() error {
 // c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		if sh.headOpen {
-			u := sh.kept[len(sh.kept)-1]
-			sh.head.batch = c.addUpdate(sh, u, u.sent, sh.head.batch)
-		}
+		c.feed(sh)
 		if sh.open {
 			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
 		}
@@ -260,9 +249,7 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.headOpen {
-		sh.head.batch = c.addUpdate(sh, b.u, b.u.sent, sh.head.batch)
-	}
+	c.feed(sh)
 	return nil
 }
 
@@ -324,7 +311,7 @@ func (c *Client) SaveState(state []byte) error {
 func (c *Client) SaveDue() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.job.Recovery.NextCut(c.clock) == c.clock+1
+	return c.job.Recovery.NextCut(c.clock) == c.clock+1 || c.view.Named == c.clock+1
 }
 
 // LoadState returns what the slot's program had saved before the present clock,

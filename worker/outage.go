@@ -88,6 +88,9 @@ func (c *Client) owes(sh *shardLink) bool {
 			continue
 		}
 		cut := c.job.Recovery.NextCut(sh.minClock - 1)
+		if named := c.view.Named; named >= sh.minClock && (cut < 0 || named < cut) {
+			cut = named
+		}
 		return !u.open && !u.held && (cut < 0 || u.clock < cut)
 	}
 	return false
@@ -214,7 +217,7 @@ func (c *Client) queuedBytes() (n int64) {
 	}
 	for _, sh := range c.shards {
 		if sh.out {
-			n += sh.keptBytes + updateCost*int64(len(sh.kept))
+			n += sh.keptBytes + updateCost*int64(len(sh.kept)-sh.acked)
 		}
 	}
 	return n

@@ -10,10 +10,7 @@ import (
 // rows, so that the program reads its own writes. It needs c.mu.
 func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
 	c, contained := t.c, r.applied[t.c.slot]
-	for _, u := range sh.kept {
-		if u.clock < contained {
-			continue
-		}
+	for _, u := range sh.from(contained) {
 		if u.repeats {
 			t.overlayNewest(p, u, rows, values)
 			continue

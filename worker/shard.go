@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"slices"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/wire"
 )
@@ -18,13 +16,17 @@ type shardLink struct {
 	epoch    perdure.Epoch
 	gen      perdure.Generation
 	head     *peer
-	headOpen bool  // it has said Opened for (gen, epoch) on the present connection
-	reader   *peer // to the replica that is read from
-	open     bool  // likewise
-	next     *peer // to who joins the chain, and may be read from soon; nil: nobody
-	kept     []*update
+	headOpen bool      // it has said Opened for (gen, epoch) on the present connection
+	behind   bool      // it was not sent all that is kept yet
+	reader   *peer     // to the replica that is read from
+	open     bool      // likewise
+	next     *peer     // to who joins the chain, and may be read from soon; nil: nobody
+	kept     []*update // of clocks that follow one another
 	outage
-	keptBytes int64          // of those that are whole
+	keptBytes int64          // of those that are whole and were not acknowledged yet
+	acked     int            // so many of them, the first, were acknowledged once
+	most      int            // so many were kept at once, lately
+	fed       perdure.Clock  // those of clocks below have been sent to this head
 	counts    perdure.Counts // as acknowledged
 	minClock  perdure.Clock  // newest MinClock heard of
 
@@ -99,6 +101,9 @@ func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
 // for the shard's present life; all else to it waits for the answer. It needs c.mu.
 func (c *Client) sendOpen(sh *shardLink, to *peer) {
 	f := c.shardFrame(sh, wire.KindOpen)
+	if f.Clock = c.clock; c.rolled || c.slot < 0 {
+		f.Clock = 0 // nothing is in this generation of it
+	}
 	if to == sh.head {
 		sh.headOpen = false
 	}
@@ -201,6 +206,10 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 func (c *Client) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	sh.minClock = max(sh.minClock, minClock)
 	c.dropSafe(sh)
+	if sh.behind {
+		c.feed(sh)
+		c.flush()
+	}
 	if c.finished {
 		c.notify()
 	}
@@ -215,18 +224,6 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 	}
 }
 
-// dropSafe forgets the updates that are safe: under the strategies there are,
-// those applied. Under vap what others cannot see yet is kept, too. It needs c.mu.
-func (c *Client) dropSafe(sh *shardLink) {
-	n := 0
-	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open && !sh.kept[n].held {
-		c.keep(sh, -sh.kept[n].bytes)
-		sh.recycle(sh.kept[n])
-		n++
-	}
-	sh.kept = slices.Delete(sh.kept, 0, n)
-}
-
 // lastEnded returns the newest kept update of a clock that is over, nil if there is
 // none.
 func (sh *shardLink) lastEnded() *update {
@@ -236,21 +233,6 @@ func (sh *shardLink) lastEnded() *update {
 		}
 	}
 	return nil
-}
-
-// resend makes ready to leave what the shard's head has not got, by its counts. It
-// needs c.mu.
-func (c *Client) resend(sh *shardLink, has perdure.Counts) {
-	for _, u := range sh.kept {
-		switch {
-		case u.held:
-		case u.clock >= has.Staged:
-			u.again = u.again || u.sent > 0
-			sh.head.batch = c.addUpdate(sh, u, 0, sh.head.batch)
-		case u.ticked && u.clock >= has.Ticked:
-			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, u.clock))
-		}
-	}
 }
 
 // askAgain asks the replica that is read from for what is wanted of it. It needs

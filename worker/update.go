@@ -131,7 +131,7 @@ func (sh *shardLink) recycle(u *update) {
 	clear(u.taken)
 	clear(u.parts)
 	clear(u.blocks)
-	if len(sh.free) < mostFreeUpdates {
+	if len(sh.free) < max(mostFreeUpdates, sh.most) {
 		sh.free = append(sh.free, u)
 	}
 }

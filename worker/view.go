@@ -21,6 +21,7 @@ func (c *Client) onView(v perdure.View) {
 	if c.viewed && v.Revision <= c.view.Revision {
 		return
 	}
+	saved := v.Durable != c.view.Durable
 	rolled := c.viewed && v.Generation > c.generation
 	ends := v.End != c.view.End
 	c.view, c.viewed, c.generation = v, true, v.Generation
@@ -35,6 +36,11 @@ func (c *Client) onView(v perdure.View) {
 	}
 	if ends {
 		c.needLess()
+	}
+	if saved {
+		for _, sh := range c.shards {
+			c.dropSafe(sh)
+		}
 	}
 	if v.Shards[0].Server >= 0 {
 		for _, sh := range c.shards {

@@ -34,9 +34,9 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Println("──", name)
 		t := trainCmd{
-			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: defaultCacheMB,
+			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: defaultCacheMB, RetainMB: defaultRetainMB,
 			jobFlags: jobFlags{
-				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "checkpoint:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localAny,
+				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localAny,
 			},
 		}
 		s, err := t.settings()

@@ -242,7 +242,7 @@ func (j *localJob) interrupted() error {
 	if j.s.Job.Recovery.Saves() {
 		return fmt.Errorf("%w at clock %d; go on with: perdure train --resume %s --clocks %d", errInterrupted, j.clock(), j.dir.Path(), j.s.Job.Clocks)
 	}
-	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery checkpoint:C or chain:N,checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
+	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery resend:C, checkpoint:C or chain:N,checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
 }
 
 // close ends the processes and the folder's files.

@@ -55,7 +55,7 @@ func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, unwrapSyscall(err))
 	}
-	told := settings{Job: welcome.Job, CacheMB: defaultCacheMB}
+	told := settings{Job: welcome.Job, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB}
 	if f.Run == "" {
 		f.Run = folder
 		if s, err := f.runSettings(); err == nil && s.Job.ID == welcome.Job.ID {

@@ -193,7 +193,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, Patience: patience, Grow: c.Join != "",
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, Grow: c.Join != "",
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
@@ -253,7 +253,7 @@ func plain(err error) string {
 
 // readSettings reads a run.json.
 func readSettings(path string) (s settings, err error) {
-	s.CacheMB = defaultCacheMB // of runs that do not say
+	s.CacheMB, s.RetainMB = defaultCacheMB, defaultRetainMB // of runs that do not say
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return s, fmt.Errorf("%s is no run's settings: %w", path, unwrapSyscall(err))

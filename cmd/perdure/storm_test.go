@@ -26,7 +26,7 @@ var (
 	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy")
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
-	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;chain:2;chain:3;chain:2,checkpoint:20", "recovery strategies, with semicolons between")
+	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20", "recovery strategies, with semicolons between")
 	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
 )
 
@@ -164,7 +164,7 @@ func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms in
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	batch := 8
 	cmd := trainCmd{
-		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: defaultCacheMB, Batch: &batch, Data: pictures, ComputeMs: ms,
+		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB, Batch: &batch, Data: pictures, ComputeMs: ms,
 		Sparse: slices.Contains(kind, "--sparse"),
 		jobFlags: jobFlags{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(), Clocks: stormClocks, Seed: 7, Listen: localAny,

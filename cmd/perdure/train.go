@@ -39,6 +39,7 @@ type settings struct {
 	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
 	Until     goal            `json:"until"`
 	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
+	RetainMB  int             `json:"retain_mb,omitempty"`  // of updates that a worker keeps until they are in a checkpoint, in MiB
 	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
 	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
 	distance
@@ -59,7 +60,7 @@ type jobFlags struct {
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"checkpoint:20" placeholder:"STRATEGY"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), resend:C (its shards go back to the last checkpoint, one every C clocks, and the workers send again what came after; resend alone: resend:20), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written, as under resend), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"resend:20" placeholder:"STRATEGY"`
 	OnOutage    string   `help:"What a worker does while no live server answers for a shard: wait, continue or continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up to CLOCKS clocks, 300 where no number is given, and queue what the shard is to get; nothing is lost). continue does not go with bsp, nor with recovery none and checkpoint:C (default ${default})." default:"wait" placeholder:"POLICY"`
 	OutageRows  string   `help:"With --on-outage continue: frozen (rows of a shard that is out stay as they were) or apply (what the worker itself adds to them shows) (default ${default})." default:"frozen" placeholder:"HOW"`
 	OutageMB    int      `name:"outage-mb" help:"With --on-outage continue: most updates that each worker queues for shards that are out, in MiB; beyond that it waits (default ${default})." default:"1024" placeholder:"N"`
@@ -91,6 +92,7 @@ type trainCmd struct {
 	EvalEvery  string   `help:"Clocks between two evaluations on the test set by worker 0, or a time, for example 2s, between two by this command, which take no worker's time; 0: only at the end (default ${default})." default:"10" placeholder:"N|TIME"`
 	ComputeMs  int      `help:"Let every worker's clock compute for at least so many milliseconds; what is left is slept, and takes no core (default ${default})." default:"0" placeholder:"N"`
 	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
+	RetainMB   int      `name:"retain-mb" help:"With resend:C, updates that each worker keeps at most until they are in a checkpoint, in MiB; when half of that is used a checkpoint is made before its time (default ${default})." default:"512" placeholder:"N"`
 	Data       string   `help:"Folder or file of a data set, or synthetic:F; see perdure data (default the workload's own)." placeholder:"PATH"`
 	Rank       *int     `help:"mf: values in each user's and each item's row (default the workload's)." placeholder:"N"`
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
@@ -178,7 +180,7 @@ func (t *trainCmd) settings() (settings, error) {
 		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
 		Zones: zones, Scale: t.Scale, distance: t.distance(),
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
@@ -320,6 +322,9 @@ func (s *settings) check() error {
 	if s.CacheMB < 1 || s.CacheMB > maxCacheMB {
 		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
 	}
+	if s.RetainMB < 1 || s.RetainMB > maxCacheMB {
+		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
+	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	most := s.Params
 	if _, most.Slots = s.slots(); most.Slots > s.Params.Slots { // there must be data for all
@@ -345,10 +350,11 @@ func (s *settings) check() error {
 }
 
 const (
-	maxComputeMs   = 60_000
-	defaultCacheMB = 256
-	maxCacheMB     = 1 << 20
-	maxOutageMB    = wire.MaxUpdate / 2 >> 20
+	maxComputeMs    = 60_000
+	defaultCacheMB  = 256
+	defaultRetainMB = 512
+	maxCacheMB      = 1 << 20
+	maxOutageMB     = wire.MaxUpdate / 2 >> 20
 )
 
 // fitModels refuses models of tables that the job does not have, and writes the
