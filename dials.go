@@ -139,7 +139,8 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
 // written "none", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,async",
-// "chain:N,every:K", "chain:N,checkpoint:C" or "chain:N,checkpoint:C,async", in JSON too.
+// "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async" or "stateless", in
+// JSON too.
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
@@ -157,11 +158,14 @@ type RecoveryKind string
 // from their initial values. With RecoverCheckpoint all shards and all slots
 // roll back to the last full checkpoint. With RecoverChain each shard has replicas
 // in memory, and the next one takes over; when a shard's last one dies all roll back,
-// if checkpoints are kept too, or the job ends.
+// if checkpoints are kept too, or the job ends. With RecoverStateless workers append
+// their updates to an update log, and servers are a function of it: any server loads a
+// snapshot, and replays.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
 	RecoverChain      RecoveryKind = "chain"
+	RecoverStateless  RecoveryKind = "stateless"
 )
 
 // LosesRows reports whether a server's death may lose updates for good under
@@ -176,6 +180,9 @@ func (r Recovery) Eager() bool {
 // Saves reports whether checkpoints are kept, to which all can roll back and from
 // which a later run can go on.
 func (r Recovery) Saves() bool { return r.Kind == RecoverCheckpoint || r.Checkpoints }
+
+// Logged reports whether updates go to an update log, from which servers read them.
+func (r Recovery) Logged() bool { return r.Kind == RecoverStateless }
 
 // Background reports whether training goes on while a checkpoint is written.
 func (r Recovery) Background() bool { return r.Saves() && r.Async }
@@ -194,13 +201,13 @@ func (r Recovery) NextCut(c Clock) Clock {
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "chain:N" (N ≥ 2
 // replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C",
-// or one with a checkpoint, and ",async" after it.
+// or one with a checkpoint, and ",async" after it; or "stateless".
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
 	r := Recovery{Kind: RecoveryKind(kind)}
 	switch {
-	case r.Kind == RecoverNone && !hasArg && !more:
+	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
@@ -217,7 +224,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C (checkpoint:C also with ,async after it)", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it)", ErrUsage, s)
 }
 
 func parseEvery(s string) (Clock, error) {

@@ -110,9 +110,12 @@ func (c *Core) replaceLost(lost []int) {
 		c.change(i, next)
 		delete(c.lost, perdure.ShardID(i))
 	}
-	if c.facts.Job.Recovery.LosesRows() {
+	switch {
+	case c.facts.Job.Recovery.LosesRows():
 		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
-	} else {
+	case c.facts.Job.Recovery.Logged():
+		c.event("replay", "", "%d shards are read from the update log again", len(lost))
+	default:
 		c.rollBack("%d shards were lost", len(lost))
 	}
 }

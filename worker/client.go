@@ -27,6 +27,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -49,6 +50,9 @@ type Config struct {
 	OutageBytes int64            // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
 	OutAfter    time.Duration    // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
+	// OpenLog opens the job's update log at an address, where it has one; nil: without
+	// credentials. It is called once, by Dial.
+	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 
 	// For negative controls in tests only.
 	WeakenedGenerations bool // takes what other generations and epochs say
@@ -106,7 +110,9 @@ type Client struct {
 	state       []byte          // what the program wants saved; nil: nothing
 	saved       []byte          // what has left of it: LoadState need not ask
 	stateDirty  bool            // the next update carries it
-	keptBytes   int64
+	keptBytes   int64           // of updates that are not safe
+	shownBytes  int64           // of those that are, and are kept to be shown
+	updates     updatelog.Log   // nil: updates go to servers
 	outages     outages
 	spareLeft   int           // bytes that may still be kept of updates that are safe
 	held        bool          // they wait to be sent: vap
@@ -166,15 +172,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := c.wait(ctx, func() (bool, error) {
-		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0 && int(c.slot) < len(c.view.Slots), nil
-	})
-	if err != nil {
+	if err := c.join(ctx); err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.continues() {
 		c.done.Go(func() { c.watch(run) })
 	}
@@ -189,6 +192,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
+	if c.updates != nil {
+		_ = c.updates.Close() // what matters was waited for
+	}
 	c.done.Wait()
 	return nil
 }

@@ -36,7 +36,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	begin := time.Now()
 	defer c.stats.clocked(begin, c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && c.mayKeep(), nil
+		return c.rolled || c.ended() || !c.view.Pause && c.within(), nil
 	})
 	c.waited(begin)
 	if err != nil {
@@ -93,9 +93,7 @@ func (c *Client) turn() perdure.Clock {
 	end := c.end()
 	for _, sh := range c.shards {
 		for len(sh.kept) > 0 && sh.kept[len(sh.kept)-1].clock >= end {
-			if u := sh.kept[len(sh.kept)-1]; !u.open {
-				c.keep(sh, -u.bytes)
-			}
+			c.forgetBytes(sh, sh.kept[len(sh.kept)-1])
 			sh.kept = sh.kept[:len(sh.kept)-1]
 		}
 		sh.building = nil
@@ -121,7 +119,13 @@ func (c *Client) twoStep() bool { return c.job.TwoStep(c.view.Tables) }
 
 // staged reports whether this clock is staged on all shards. It needs c.mu.
 func (c *Client) staged() bool {
-	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Staged <= c.clock })
+	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool {
+		staged := sh.counts.Staged
+		if c.logs() {
+			staged = sh.stream.clocks
+		}
+		return staged <= c.clock
+	})
 }
 
 // tick lets the shards apply this clock: it is staged on all of them, so it
@@ -135,7 +139,10 @@ func (c *Client) tick() {
 		}
 	}
 	for _, sh := range c.shards {
-		if sh.headOpen {
+		switch {
+		case c.logs():
+			c.appendFrame(sh, c.tickFrame(sh, c.clock), nil)
+		case sh.headOpen:
 			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
 		}
 	}
@@ -202,10 +209,7 @@ func (c *Client) buildUpdates() error {
 // c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		if sh.headOpen {
-			u := sh.kept[len(sh.kept)-1]
-			sh.head.batch = c.addUpdate(sh, u, u.sent, sh.head.batch)
-		}
+		c.sendParts(sh, sh.kept[len(sh.kept)-1])
 		if sh.open {
 			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
 		}
@@ -260,10 +264,19 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if sh.headOpen {
-		sh.head.batch = c.addUpdate(sh, b.u, b.u.sent, sh.head.batch)
-	}
+	c.sendParts(sh, b.u)
 	return nil
+}
+
+// sendParts sends those parts of an update that have not left, if they may go now. It
+// needs c.mu.
+func (c *Client) sendParts(sh *shardLink, u *update) {
+	switch {
+	case c.logs():
+		c.appendUpdate(sh, u, u.sent)
+	case sh.headOpen:
+		sh.head.batch = c.addUpdate(sh, u, u.sent, sh.head.batch)
+	}
 }
 
 // endClock begins the table's next clock.

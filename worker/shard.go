@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -23,6 +24,7 @@ type shardLink struct {
 	open     bool  // likewise
 	next     *peer // to who joins the chain, and may be read from soon; nil: nobody
 	kept     []*update
+	stream   streamLink // where the job has an update log
 	outage
 	keptBytes int64          // of those that are whole
 	counts    perdure.Counts // as acknowledged
@@ -56,7 +58,7 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	}
 	if sv.Replicas() > 0 {
 		reader = c.peer(route{c.readsFrom(sh, sv).Addr, lane})
-		if head = reader; !c.cfg.Observer { // who has no updates needs no head
+		if head = reader; !c.cfg.Observer && !c.logs() { // who has no updates for it needs no head
 			head = c.peer(route{sv.Addr, lane})
 		}
 	}
@@ -156,6 +158,11 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	if err != nil {
 		return err
 	}
+	if reads && c.isBack(sh, counts) {
+		err := fmt.Errorf("shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one", sh.id, counts.Applied, c.slot, sh.counts.Applied)
+		c.done.Go(func() { c.logFails(err) })
+		return nil
+	}
 	if reads {
 		sh.open = true
 		sh.counts = counts
@@ -167,6 +174,8 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	}
 	if writes {
 		sh.headOpen, sh.headApplied = true, counts.Applied
+	}
+	if writes && !c.logs() {
 		c.resend(sh, counts)
 	}
 	if reads {
@@ -215,12 +224,12 @@ func (c *Client) keepStateSafe(sh *shardLink) {
 	}
 }
 
-// dropSafe forgets the updates that are safe: under the strategies there are,
-// those applied. Under vap what others cannot see yet is kept, too. It needs c.mu.
+// dropSafe forgets the updates that are safe: those applied, and, where the job has an
+// update log, in that. Under vap what others cannot see yet is kept, too. It needs c.mu.
 func (c *Client) dropSafe(sh *shardLink) {
 	n := 0
-	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open && !sh.kept[n].held {
-		c.keep(sh, -sh.kept[n].bytes)
+	for n < len(sh.kept) && sh.kept[n].clock < sh.counts.Seen && !sh.kept[n].open && !sh.kept[n].held && (!c.logs() || sh.kept[n].logged) {
+		c.forgetBytes(sh, sh.kept[n])
 		sh.recycle(sh.kept[n])
 		n++
 	}
