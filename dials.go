@@ -139,8 +139,8 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
 // written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
-// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C" or "chain:N,checkpoint:C,async",
-// in JSON too.
+// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async" or
+// "stateless", in JSON too.
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
@@ -160,12 +160,15 @@ type RecoveryKind string
 // go back to it, and workers, who keep their updates until they are in a checkpoint,
 // send them again. With RecoverChain each shard has replicas
 // in memory, and the next one takes over; when a shard's last one dies all roll back,
-// if checkpoints are kept too, or the job ends.
+// if checkpoints are kept too, or the job ends. With RecoverStateless workers append
+// their updates to an update log, and servers are a function of it: any server loads a
+// snapshot, and replays.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
 	RecoverResend     RecoveryKind = "resend"
 	RecoverChain      RecoveryKind = "chain"
+	RecoverStateless  RecoveryKind = "stateless"
 )
 
 // DefaultInterval is the C of resend alone, in clocks.
@@ -190,6 +193,9 @@ func (r Recovery) Saves() bool {
 	return r.Kind == RecoverCheckpoint || r.Kind == RecoverResend || r.Checkpoints
 }
 
+// Logged reports whether updates go to an update log, from which servers read them.
+func (r Recovery) Logged() bool { return r.Kind == RecoverStateless }
+
 // Background reports whether training goes on while a checkpoint is written.
 func (r Recovery) Background() bool { return r.Saves() && r.Async || r.Resends() }
 
@@ -207,13 +213,14 @@ func (r Recovery) NextCut(c Clock) Clock {
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "resend:C" or "resend" (C =
 // DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1
-// clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and ",async" after it.
+// clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and ",async" after it; or
+// "stateless".
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
 	r := Recovery{Kind: RecoveryKind(kind)}
 	switch {
-	case r.Kind == RecoverNone && !hasArg && !more:
+	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
@@ -235,7 +242,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K or chain:N,checkpoint:C (checkpoint:C also with ,async after it)", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it)", ErrUsage, s)
 }
 
 func parseEvery(s string) (Clock, error) {

@@ -23,6 +23,9 @@ type JobSpec struct {
 	// exist yet.
 	TableConsistency map[string]Consistency `json:"table_consistency,omitempty"`
 
+	// Log is where the job's update log is, under the strategy stateless.
+	Log string `json:"log,omitempty"`
+
 	// NoReplace says that a dead server's place stays empty: the survivors take over
 	// what it held.
 	NoReplace bool `json:"no_replace,omitempty"`

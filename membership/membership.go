@@ -345,6 +345,10 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		if k == Server {
 			c.unjudged.add(index)
 		}
+		if k == Server && p.Any && o.suspect { // nobody will ask for its place by number
+			c.noticed(k, index, "it did not come back")
+			o.assumed = true
+		}
 	}
 	c.reconcile()
 }

@@ -42,6 +42,8 @@ type Summary struct {
 	BytesPushed    *int64 `json:"bytes_pushed"`
 	BytesPulled    *int64 `json:"bytes_pulled"`
 
+	LogBytes *int64 `json:"log_bytes"` // of the files of the job's update log; nil: it has none of its own
+
 	// Histograms over reads of rows, by the number of clocks.
 	ClockDifferential map[string]int64 `json:"clock_differential"`
 	ReadLag           map[string]int64 `json:"read_lag"`

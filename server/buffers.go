@@ -80,12 +80,15 @@ func (b *buffers) payload(n int) []byte {
 	return make([]byte, n, 1<<k)
 }
 
+// wants reports whether memory would be taken for what payload returned.
+func (b *buffers) wants(p []byte) bool { return cap(p) == 1<<class(cap(p)) }
+
 // keep takes back what payload returned.
 func (b *buffers) keep(p []byte) {
 	k := class(cap(p))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if cap(p) == 1<<k && b.bytes+cap(p) <= mostSpare {
+	if b.wants(p) && b.bytes+cap(p) <= mostSpare {
 		b.payloads[k].put(p)
 		b.bytes += cap(p)
 	}

@@ -38,7 +38,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 
 // takesIn reports whether this is the head, and serves. It needs sh.mu.
 func (sh *shard) takesIn() bool {
-	return sh.ready && !sh.retired() && sh.place.config.Head && !sh.yields()
+	return sh.stream == nil && sh.ready && !sh.retired() && sh.place.config.Head && !sh.yields()
 }
 
 // yields reports whether this is a head that is to be dropped, and takes in nothing
@@ -132,7 +132,12 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if n := sh.intake.PendingBytes(c.slot) + sh.inLog(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
 		return sh.tooMuch(c, f, n)
 	}
-	b := wire.ReadBlocks(f.Body)
+	return sh.checkBlocks(f.Body)
+}
+
+// checkBlocks needs sh.mu.
+func (sh *shard) checkBlocks(payload []byte) error {
+	b := wire.ReadBlocks(payload)
 	for b.Next() {
 		if int(b.Table) >= len(sh.parts) {
 			if int(b.Table) < len(sh.view.Tables) {

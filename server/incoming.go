@@ -236,11 +236,8 @@ func (in *incoming) finish() error {
 	if len(in.runs) > 0 {
 		return fmt.Errorf("rows are missing at its end")
 	}
-	for _, p := range in.content.parts {
-		p.Image().Settle()
-		if err := p.Restored(); err != nil {
-			return err
-		}
+	if err := in.settle(); err != nil {
+		return err
 	}
 	sh := in.sh
 	sh.mu.Lock()
@@ -253,8 +250,27 @@ func (in *incoming) finish() error {
 	return nil
 }
 
+// settle makes parts of the rows' bytes.
+func (in *incoming) settle() error {
+	for _, p := range in.content.parts {
+		p.Image().Settle()
+		if err := p.Restored(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // restored needs sh.mu.
 func (sh *shard) restored(in *incoming) {
+	sh.adopt(in)
+	sh.log.Restored(in.pos)
+	sh.carryOut()
+	sh.s.notify()
+}
+
+// adopt makes the shard what a snapshot says. It needs sh.mu.
+func (sh *shard) adopt(in *incoming) {
 	c, head := &in.content, &in.head
 	sh.parts, sh.states, sh.seq = c.parts, c.states, c.seq
 	sh.intake = consistency.Restore(&head.Intake, sh.s.cfg.Weakened)
@@ -265,7 +281,4 @@ func (sh *shard) restored(in *incoming) {
 	sh.renewed = true
 	sh.makeSubs(true)
 	sh.applyAll() // what its sender had left to another goroutine
-	sh.log.Restored(in.pos)
-	sh.carryOut()
-	sh.s.notify()
 }

@@ -120,6 +120,9 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 			continue
 		}
 		at.since, at.config.Head, at.config.Tail = h.Since, i == 0, i == sv.Replicas()-1
+		if s.job.Recovery.Logged() {
+			return at, true // nobody follows anybody, but all the same stream
+		}
 		if !at.config.Tail {
 			if at.succ = s.peerAt(sv.Replica(i + 1).Addr); sv.Joining != nil {
 				at.next = s.peerAt(sv.Joining.Addr)

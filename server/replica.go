@@ -94,6 +94,9 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	if sh.log == nil {
 		return // it is still being restored
 	}
+	if sh.stream != nil {
+		at.config = alone(at.config.Epoch)
+	}
 	sh.log.Configure(at.config)
 	sh.followSlots()
 	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
@@ -263,7 +266,9 @@ func (sh *shard) takeFact(f *wire.Frame) {
 			sh.s.fail(fmt.Errorf("server: shard %d: %w", sh.id, err))
 			return
 		}
-		sh.addTable(spec)
+		if f.Clock >= perdure.Clock(len(sh.parts)) { // else somebody has said so before
+			sh.addTable(spec)
+		}
 	case wire.KindBase:
 		var a wire.Answer
 		err := wire.ParseAnswer(f, &a)
@@ -339,7 +344,7 @@ func (sh *shard) fromBefore() bool {
 // propose appends what the view says, if this is the head, and reports whether the
 // chain has something to do because of that. It needs sh.mu.
 func (sh *shard) propose() (news bool) {
-	if !sh.log.Serving() || sh.intake == nil {
+	if !sh.log.Serving() || sh.intake == nil || sh.stream != nil && !sh.lives() {
 		return false
 	}
 	mine, p := &sh.view.Shards[sh.id], &sh.proposed
@@ -370,7 +375,7 @@ func (sh *shard) propose() (news bool) {
 		return false
 	}
 	for ; p.tables < len(sh.view.Tables); p.tables++ {
-		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, 0, encoded(sh.view.Tables[p.tables]))
+		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, perdure.Clock(p.tables), encoded(sh.view.Tables[p.tables]))
 		news = true
 	}
 	if end := sh.view.End; end != p.end {
@@ -421,10 +426,15 @@ func encoded(v any) []byte {
 
 // appendFact needs sh.mu.
 func (sh *shard) appendFact(kind wire.Kind, slot perdure.Slot, inc perdure.Incarnation, clock perdure.Clock, payload []byte) {
-	sh.log.Append(entry{f: wire.Frame{
+	f := wire.Frame{
 		Header:  wire.Header{Kind: kind, Generation: sh.name.generation, Shard: sh.id, Slot: slot, Incarnation: inc, Clock: clock},
 		Payload: payload,
-	}})
+	}
+	if sh.stream != nil {
+		sh.enqueue(f)
+		return
+	}
+	sh.log.Append(entry{f: f})
 }
 
 // pass sends what the chain wants told. It needs sh.mu.

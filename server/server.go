@@ -27,6 +27,7 @@ import (
 	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -41,6 +42,11 @@ type Config struct {
 	Zone          string // the failure domain that it is in; "": not known
 	Disk          disk.FS
 	CheckpointDir string
+	// OpenLog opens the job's update log at an address, where it has one.
+	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+	LogBytes      int64  // that it takes at most, of all shards; 0: there is no bound
+	SnapshotDir   string // of shards whose updates are in an update log
+	SnapshotBytes int64  // of all shards' updates, after which they are written there; 0: 256 MiB
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
@@ -74,6 +80,9 @@ type Server struct {
 	ctx     context.Context // the server's life
 	wg      sync.WaitGroup  // all goroutines; new ones are started by running ones only
 
+	opening sync.Mutex    // guards updates until it is set
+	updates updatelog.Log // nil unless a shard has a stream
+
 	mu          sync.Mutex // guards what follows
 	job         *perdure.JobSpec
 	index       int
@@ -100,8 +109,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.PendingBytes == 0 {
 		cfg.PendingBytes = wire.MaxUpdate
 	}
-	if cfg.CheckpointDir != "" {
-		if err := cfg.Disk.MkdirAll(cfg.CheckpointDir); err != nil {
+	if cfg.SnapshotBytes == 0 {
+		cfg.SnapshotBytes = defaultSnapshotBytes
+	}
+	for _, dir := range []string{cfg.CheckpointDir, cfg.SnapshotDir} {
+		if dir == "" {
+			continue
+		}
+		if err := cfg.Disk.MkdirAll(dir); err != nil {
 			return fmt.Errorf("server: %w", err)
 		}
 	}
@@ -125,6 +140,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 
 	s.ctx = ctx
+	defer s.closeLog()
 	defer s.ended()
 	defer s.wg.Wait()
 	defer cancel(nil)
@@ -144,6 +160,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return context.Cause(ctx)
 	case err := <-s.failed:
 		return err
+	}
+}
+
+func (s *Server) closeLog() {
+	if s.updates != nil {
+		_ = s.updates.Close() // nothing is on its way that matters
 	}
 }
 
@@ -186,6 +208,9 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	s.mu.Lock()
 	s.job, s.index, s.incarnation, s.coordinator = &w.Job, w.Index, w.Incarnation, c
 	s.mu.Unlock()
+	if w.Job.Recovery.Logged() {
+		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard will need it soon, and tell why it cannot be had
+	}
 	s.cfg.Log.Info("joined", "job", w.Job.ID, "server", w.Index, "incarnation", w.Incarnation)
 	s.notify()
 }

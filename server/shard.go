@@ -34,6 +34,7 @@ type shard struct {
 	view      *perdure.View
 	place     place
 	log       *chain.Replica[entry] // nil until the rows are restored
+	stream    *stream               // nil unless the update log has what this log would
 	pred      *conn                 // from the predecessor; nil: it has not asked for anything yet
 	logged    []int64               // by slot: what updates and ticks count in the log that are not in the intake
 	proposed  proposals
@@ -105,6 +106,9 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots), opened: make([]perdure.Incarnation, slots),
 	}
 	sh.slots.Store(int32(slots))
+	if s.job.Recovery.Logged() {
+		sh.stream = newStream(s.ctx)
+	}
 	sh.out = sh.newPushes()
 	return sh
 }
@@ -114,6 +118,9 @@ func (sh *shard) retired() bool { return sh.gone.Load() }
 // retire ends this life of the shard. Those who read ask its successor.
 func (sh *shard) retire() {
 	sh.gone.Store(true)
+	if sh.stream != nil {
+		sh.stream.cancel()
+	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.opening, sh.incoming = nil, nil
@@ -497,7 +504,7 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
-		Joined:   sh.log != nil && sh.log.Joined(),
+		Joined:   sh.joined(),
 		Segments: slices.Clone(sh.segments), Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
 	}
 	if !sh.ready {

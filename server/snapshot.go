@@ -32,6 +32,10 @@ type snapshotHead struct {
 	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
 	Tables   []snapshotTable   `json:"tables"`
 	Intake   consistency.State `json:"intake"`
+	// Of an update log: the newest epoch that has begun in it, and how many facts of
+	// that one are in the state.
+	Life  perdure.Epoch `json:"life,omitempty"`
+	Facts uint64        `json:"facts,omitempty"`
 }
 
 type snapshotTable struct {
@@ -127,7 +131,18 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	if snap.moved() {
 		return nil, errMoved
 	}
+	snap.words, snap.rows, snap.left = sh.picture()
+	snap.pos = sh.log.Applied()
+	return snap, nil
+}
+
+// picture returns the shard as it is: the head of a snapshot, and the rows, whose bytes
+// it counts. The rows' snapshots are to be closed. It needs sh.mu.
+func (sh *shard) picture() (words []byte, rows []*table.Snapshot, size int64) {
 	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
+	if sh.stream != nil {
+		head.Life, head.Facts = sh.stream.life, sh.stream.facts
+	}
 	var bulk [][]byte
 	for _, state := range sh.states {
 		head.States, bulk = append(head.States, sizeOf(state)), append(bulk, state)
@@ -138,20 +153,19 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 		}
 	}
 	for _, p := range sh.parts {
-		rows := p.Snapshot()
-		snap.rows, snap.left = append(snap.rows, rows), snap.left+rows.Bytes()
-		head.Tables = append(head.Tables, snapshotTable{p.Spec, rows.Rows()})
+		r := p.Snapshot()
+		rows, size = append(rows, r), size+r.Bytes()
+		head.Tables = append(head.Tables, snapshotTable{p.Spec, r.Rows()})
 	}
-	snap.pos = sh.log.Applied()
-	words, err := json.Marshal(&head)
+	b, err := json.Marshal(&head)
 	if err != nil { // it is plain data
 		panic(fmt.Sprintf("server: encode a snapshot: %v", err))
 	}
-	snap.words = append(binary.LittleEndian.AppendUint64(nil, uint64(len(words))), words...)
+	words = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
 	for _, b := range bulk {
-		snap.words = append(snap.words, b...)
+		words = append(words, b...)
 	}
-	return snap, nil
+	return words, rows, size
 }
 
 // sizeOf returns the length of b, -1 of nil.

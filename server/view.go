@@ -56,9 +56,12 @@ func (s *Server) take(v perdure.View) {
 		if sh == nil {
 			sh = newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
 			s.shards[id] = sh
-			if at.config.Joining {
+			switch {
+			case sh.stream != nil:
+				s.wg.Go(func() { sh.replay(&v) })
+			case at.config.Joining:
 				sh.log = chain.NewJoiner(entryBytes, window(s.job))
-			} else {
+			default:
 				s.wg.Go(func() { s.restore(sh, &v) })
 			}
 		}

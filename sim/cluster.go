@@ -30,6 +30,7 @@ import (
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
 	Log    *slog.Logger        // nil: none
 
+	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
+	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
+
 	// Negative controls: a mechanism that is switched off.
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool
@@ -78,6 +82,7 @@ type Cluster struct {
 	died atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
 
 	mu     sync.Mutex // guards what follows
+	logs   *updatelog.Memory
 	procs  map[string]*process
 	hosts  []string          // all that there ever were
 	away   map[string]int    // hosts that nobody should count on: cut off, or leaving; how many times over
@@ -115,10 +120,11 @@ func Start(ctx context.Context, o Options) *Cluster {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	c := &Cluster{
-		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(),
+		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
 		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
+	c.logs.SetLimit(int(o.LogBytes) / o.Job.Shards)
 	c.start(coordinatorHost)
 	if o.Parent {
 		c.wg.Go(func() { c.parent(ctx) })
@@ -242,7 +248,8 @@ func (c *Cluster) program(p *process) func(context.Context) error {
 		return func(ctx context.Context) error {
 			return server.Run(ctx, server.Config{
 				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0", Coordinator: CoordinatorAddr,
-				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", Log: log, Drain: p.drain,
+				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", SnapshotDir: "snapshots", SnapshotBytes: c.o.SnapshotBytes, LogBytes: c.o.LogBytes,
+				OpenLog: c.openLog(ctx), Log: log, Drain: p.drain,
 				Ended:    func(seg *checkpoint.Segment) { c.ended(p, seg) },
 				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations, Follow: c.o.Follow,
 			})
@@ -291,6 +298,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
+		OpenLog:             c.openLog(ctx),
 		OutAfter:            outAfter,
 		RetainBytes:         c.o.Retain,
 		WeakenedGenerations: c.o.WeakenedGenerations,

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,13 +55,17 @@ type scenario struct {
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
 	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
 	relaxed     *int          // counts reads that were relaxed
+	aways       int           // times at which the update log does not answer
+	slow        time.Duration // the most that the update log takes for a record
+	snapshot    int64         // bytes of it after which shards are written
+	limit       int64         // bytes that it takes at most, of each shard; 0: there is no bound
 }
 
 func (s scenario) String() string {
 	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, parent %t, replaces %t, %v between clocks; "+
-		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions, plan %v, %d changes",
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.parent, !s.job.NoReplace, s.pace,
-		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.plan, s.scales)
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -176,6 +181,29 @@ func drawLossy(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
+// drawStateless makes a scenario of shards whose updates are in a log.
+func drawStateless(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverStateless}
+	more := rand.New(rand.NewPCG(seed, 9))
+	s.kills, s.snapshot = s.kills+more.IntN(3), 1<<(10+more.IntN(8))
+	if more.IntN(2) == 0 {
+		s.aways = 1 + more.IntN(3)
+	}
+	if more.IntN(2) == 0 {
+		s.slow = time.Duration(1 + more.Int64N(int64(5*time.Millisecond)))
+	}
+	if more.IntN(3) == 0 {
+		s.limit = 40 << 10
+	}
+	if more.IntN(3) > 0 {
+		s.parent, s.zones, s.routs, s.pairs = more.IntN(2) == 0, 0, more.IntN(2), more.IntN(2)
+		s.drains, s.joins, s.strikes, s.freezes, s.parts = more.IntN(3), more.IntN(2), more.IntN(2), more.IntN(3), more.IntN(2)
+		s.drawPace(more)
+	}
+	return s, rng
+}
+
 // extra draws what came later than the seeds.
 func extra(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 6)) }
 
@@ -221,7 +249,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow}
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow, SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards)}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
@@ -238,6 +266,15 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			if !s.onlyServers {
 				f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
 			}
+		}
+		if s.slow > 0 {
+			delays := rand.New(rand.NewPCG(seed, 10))
+			var mu sync.Mutex
+			f.c.Log().SetDelay(func(int) time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return span(delays, s.slow)
+			})
 		}
 		f.plan(rng)
 		f.planMore(extra(^seed))
@@ -310,6 +347,10 @@ func (f *faults) planMore(rng *rand.Rand) {
 		name := f.c.Newcomer(n)
 		later(func() { f.c.Join(name) })
 		f.servers = append(f.servers, name)
+	}
+	for range s.aways {
+		d := span(rng, time.Second)
+		later(func() { f.c.LogAway(d) })
 	}
 	for range s.drains {
 		host, pause := one(rng, f.servers), f.away(span(rng, s.pause))
@@ -414,7 +455,7 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether a fault of hosts leaves a replica of every shard, where it
 // matters.
 func (f *faults) spares(hosts ...string) bool {
-	if f.s.job.Recovery.LosesRows() && f.h.Over() {
+	if (f.s.job.Recovery.LosesRows() || f.s.job.Recovery.Logged()) && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
 	if f.s.job.Recovery.Resends() && f.s.job.NoReplace { // nobody comes for a place that nobody has had yet

@@ -56,6 +56,12 @@ func drawBehind(seed uint64) (scenario, *rand.Rand) {
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 
+// The same where updates are in a log, and servers are made of it.
+func TestStateless(t *testing.T) { runSeeds(t, drawStateless) }
+
+// The same where workers join and leave, too.
+func TestStatelessRosters(t *testing.T) { runSeeds(t, drawRoster(drawStateless)) }
+
 // Workers join and leave, and all the same holds.
 func TestRosters(t *testing.T) { runSeeds(t, drawRoster(drawAny)) }
 
@@ -87,13 +93,14 @@ const mostShort = 50
 
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
-	"TestChains":  {142, 274, 599, 938, 3684, 4941, 9458, 30107, 80132, 203804},
-	"TestSeeds":   {167, 21751},
-	"TestRosters": {29, 63, 97, 111, 161, 238, 646, 80081},
-	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
-	"TestSplits":  {21783, 32308},
-	"TestSaved":   {165, 207, 342},
-	"TestResends": {111, 117, 133, 145, 442},
+	"TestChains":    {142, 274, 599, 938, 3684, 4941, 9458, 30107, 80132, 203804},
+	"TestSeeds":     {167, 21751},
+	"TestRosters":   {29, 63, 97, 111, 161, 238, 646, 80081},
+	"TestLossy":     {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
+	"TestSplits":    {21783, 32308},
+	"TestSaved":     {165, 207, 342},
+	"TestResends":   {111, 117, 133, 145, 442},
+	"TestStateless": {103, 160, 1453},
 }
 
 func runSeeds(t *testing.T, draw drawing) {
@@ -134,7 +141,7 @@ func TestNegativeControls(t *testing.T) {
 		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
 		"cuts":         func(o *sim.Options) { o.Weakened = consistency.Weakened{Cuts: true} },
 	}
-	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "behind": drawBehind, "rosters": drawRoster(drawChain)} {
+	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "behind": drawBehind, "stateless": drawStateless, "rosters": drawRoster(drawChain)} {
 		for mechanism, weaken := range weakened {
 			switch {
 			case (name == "rosters") != (mechanism == "joins"), (name == "behind") != (mechanism == "cuts"):
@@ -185,9 +192,18 @@ func drawSplit(draw drawing) drawing {
 // Workers that go on while a shard is out lose nothing, and what they read is as old as
 // they are allowed, and never older than before.
 func TestOutages(t *testing.T) {
+	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
+		return drawSplit([]drawing{drawChain, drawSaved}[seed%2])(seed)
+	})
+}
+
+// The same where updates are in a log.
+func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
+
+func runOutages(t *testing.T, draw drawing) {
 	relaxed := 0
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
-		s, rng := drawSplit([]drawing{drawChain, drawSaved}[seed%2])(seed)
+		s, rng := draw(seed)
 		s.job.Consistency, _ = perdure.ParseConsistency([]string{"ssp:1", "asp", "essp:1", "essp:0", "vap:60"}[seed/2%5])
 		s.job.TableConsistency, s.relaxed = nil, &relaxed
 		s.job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1 + perdure.Clock(seed%7)}

@@ -243,9 +243,9 @@ func (f Fault) check() error {
 }
 
 // Validate reports what is wrong with the fault in a job of so many servers and
-// workers, if anything: one line that wraps perdure.ErrUsage. The fault is one
+// workers, with a log process or without, if anything: one line that wraps perdure.ErrUsage. The fault is one
 // that ParseFault made.
-func (f Fault) Validate(servers, workers int) error {
+func (f Fault) Validate(servers, workers int, log bool) error {
 	err := f.check()
 	number := func(n int, name string) {
 		if f.Target.Index != All && (f.Target.Index < 0 || f.Target.Index >= n) {
@@ -258,7 +258,12 @@ func (f Fault) Validate(servers, workers int) error {
 	case wire.RoleWorker:
 		number(workers, "workers")
 	case RoleLog:
-		err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
+		switch {
+		case !log:
+			err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
+		case f.Kind != FaultKill && f.Kind != FaultTerm && f.Kind != FaultFreeze:
+			err = fmt.Errorf("the log can be killed, terminated or frozen; write for example kill:log@12.5s, or %s a server", f.Kind)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: fault %q: %w", perdure.ErrUsage, f, err)

@@ -120,9 +120,12 @@ func TestValidate(t *testing.T) {
 		"kill:server:2@1s":       "there is no server:2; this job's 2 servers are numbered from 0",
 		"slow*2:worker:3@1s":     "there is no worker:3; this job's 3 workers",
 		"kill:log@1s":            "this job has no log process",
+		"kill:log@2s":            "",
+		"freeze:log@2s":          "",
+		"cut:log@2s":             "the log can be killed, terminated or frozen",
 		"jitter*2:log@clock:100": "this job has no log process",
 	} {
-		err := parse(t, s).Validate(2, 3)
+		err := parse(t, s).Validate(2, 3, strings.HasSuffix(s, "log@2s"))
 		if want == "" && err != nil {
 			t.Error(err)
 		} else if want != "" {

@@ -45,7 +45,7 @@ func (j *Job) carryOut() {
 }
 
 func targetName(p place) string {
-	if p.role == wire.RoleCoordinator || p.role == RoleShards {
+	if p.role == wire.RoleCoordinator || p.role == RoleShards || p.role == RoleLog {
 		return string(p.role)
 	}
 	return p.String()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -32,9 +33,11 @@ type JobConfig struct {
 	// Worker says what runs in a slot that joins the job while it runs; nil: nobody here
 	// starts its processes.
 	Worker func(slot int) Spec
-	Watch  Watcher
-	Log    *slog.Logger
-	Grace  time.Duration // see Options
+	// LogAddr is where the job's log process, if it has one, listens.
+	LogAddr string
+	Watch   Watcher
+	Log     *slog.Logger
+	Grace   time.Duration // see Options
 }
 
 // Job runs a local job's processes: it starts and watches them, replaces those
@@ -373,11 +376,15 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	}
 	if !j.over {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
-		if e.Role == wire.RoleCoordinator {
+		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
 			j.timeline.detected(target, e.At)
 		}
 	}
-	j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
+	if e.Role == RoleLog {
+		go j.awaitLog() // until it listens, or the job ends
+	} else {
+		j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
+	}
 	switch {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
@@ -388,6 +395,29 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 		return Never, true
 	}
 	return Restart(pause), false
+}
+
+// logLook is how often it is looked whether the log is back.
+const logLook = 10 * time.Millisecond
+
+// awaitLog waits for the next log process to listen.
+func (j *Job) awaitLog() {
+	dialer := net.Dialer{Timeout: time.Second}
+	for j.ctx.Err() == nil {
+		if c, err := dialer.DialContext(j.ctx, "tcp", j.cfg.LogAddr); err == nil {
+			_ = c.Close() // it was only to be seen that it answers
+			j.mu.Lock()
+			j.timeline.serving(wire.Event{
+				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+			})
+			j.mu.Unlock()
+			return
+		}
+		select {
+		case <-time.After(logLook):
+		case <-j.ctx.Done():
+		}
+	}
 }
 
 // reason says why a process ended: its last word, or, where that could not be

@@ -106,11 +106,14 @@ const (
 	KindFence     Kind = 37 // entry: incarnations of the slot before incarnation are refused; no payload
 	KindDecide    Kind = 38 // entry: what becomes of them: their updates of clocks < clock count; no payload
 	KindEnd       Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
-	KindAddTable  Kind = 40 // entry: the shard has one more table; perdure.TableSpec
+	KindAddTable  Kind = 40 // entry: the shard has one more table; perdure.TableSpec; clock is its number
 	KindBase      Kind = 41 // entry: the applied vector is raised to this; State payload
 	KindPassCut   Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
 	KindRoster    Kind = 43 // entry: the slots take part in these spans from now on; []perdure.Span; clock is View.Roster
 	KindCut       Kind = 44 // entry: the shard is to be saved at the cut of clock, too; no payload
+	// KindLife is of an update log only: an epoch has begun, and what is of an earlier
+	// one's head counts no more; no payload.
+	KindLife Kind = 45
 )
 
 // Flags of a frame.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -50,6 +51,9 @@ type Config struct {
 	OutageBytes int64            // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
 	OutAfter    time.Duration    // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
 	OnOrder     func(wire.Order) // called with orders to this process, such as faults; may be nil
+	// OpenLog opens the job's update log at an address, where it has one; nil: without
+	// credentials. It is called once, by Dial.
+	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 
 	// For negative controls in tests only.
 	WeakenedGenerations bool // takes what other generations and epochs say
@@ -116,6 +120,8 @@ type Client struct {
 	held        bool            // they wait to be sent: vap
 	built       bool            // this clock's updates exist: a call of Clock was interrupted
 	settled     perdure.Clock   // at which Settle was called last; -1: never
+	shownBytes  int64           // of those that are in the update log, and are kept to be shown
+	updates     updatelog.Log   // nil: updates go to servers
 	outages     outages
 	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
 	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
@@ -174,15 +180,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := c.wait(ctx, func() (bool, error) {
-		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0 && int(c.slot) < len(c.view.Slots), nil
-	})
-	if err != nil {
+	if err := c.join(ctx); err != nil {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.continues() {
 		c.done.Go(func() { c.watch(run) })
 	}
@@ -197,6 +200,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
+	if c.updates != nil {
+		_ = c.updates.Close() // what matters was waited for
+	}
 	c.done.Wait()
 	return nil
 }
@@ -404,35 +410,6 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 	}
 	return nil
-}
-
-// rollBack forgets everything of the abandoned generation. It needs c.mu.
-func (c *Client) rollBack() {
-	c.rolled = !c.cfg.Observer
-	c.finished = false
-	begin := c.view.Cut
-	if c.slot >= 0 {
-		begin = c.view.Begin(c.slot)
-	}
-	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes = nil, false, 0, false, 0
-		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
-	}
-	c.keptBytes, c.retained, c.crowded = 0, 0, false
-	clear(c.known)
-	for _, g := range c.gets {
-		c.dropGet(g) // those who wait for it see the generation
-	}
-	clear(c.queue)
-	c.queue = c.queue[:0]
-	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
-	c.basis, c.based = wire.NoBasis, false
-	c.forgetRows()
-	for _, t := range c.tables {
-		if t != nil {
-			t.endClock()
-		}
-	}
 }
 
 func (c *Client) forgetRows() {

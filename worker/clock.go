@@ -36,7 +36,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	begin := time.Now()
 	defer c.stats.clocked(begin, c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && c.mayKeep() && c.hasRoom(), nil
+		return c.rolled || c.ended() || !c.view.Pause && c.within() && c.hasRoom(), nil
 	})
 	c.waited(begin)
 	if err != nil {
@@ -115,7 +115,13 @@ func (c *Client) twoStep() bool { return c.job.TwoStep(c.view.Tables) }
 
 // staged reports whether this clock is staged on all shards. It needs c.mu.
 func (c *Client) staged() bool {
-	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Staged <= c.clock })
+	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool {
+		staged := sh.counts.Staged
+		if c.logs() {
+			staged = sh.stream.clocks
+		}
+		return staged <= c.clock
+	})
 }
 
 // tick lets the shards apply this clock: it is staged on all of them, so it
@@ -127,7 +133,10 @@ func (c *Client) tick() {
 		}
 	}
 	for _, sh := range c.shards {
-		if sh.headOpen && !sh.behind {
+		switch {
+		case c.logs():
+			c.appendFrame(sh, c.tickFrame(sh, c.clock), nil)
+		case sh.headOpen && !sh.behind:
 			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
 		}
 	}
@@ -194,7 +203,7 @@ func (c *Client) buildUpdates() error {
 // c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		c.feed(sh)
+		c.sendParts(sh, sh.kept[len(sh.kept)-1])
 		if sh.open {
 			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
 		}
@@ -249,8 +258,18 @@ func (t *Table) send(p *part, loans bool) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	c.feed(sh)
+	c.sendParts(sh, b.u)
 	return nil
+}
+
+// sendParts sends those parts of an update that have not left, if they may go now. It
+// needs c.mu.
+func (c *Client) sendParts(sh *shardLink, u *update) {
+	if c.logs() {
+		c.appendUpdate(sh, u, u.sent)
+		return
+	}
+	c.feed(sh)
 }
 
 // endClock begins the table's next clock.

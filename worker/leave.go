@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/perdure/perdure"
@@ -52,4 +53,17 @@ func (c *Client) checkVector(applied []perdure.Clock) error {
 		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, n)
 	}
 	return nil
+}
+
+// join waits until this process may speak for its slot, and knows whom to speak to.
+func (c *Client) join(ctx context.Context) error {
+	c.mu.Lock()
+	err := c.wait(ctx, func() (bool, error) {
+		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0 && int(c.slot) < len(c.view.Slots), nil
+	})
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.openLog(ctx)
 }

@@ -19,10 +19,10 @@ func (c *Client) retains() bool { return c.job.Recovery.Resends() && !c.cfg.Weak
 func (c *Client) dropSafe(sh *shardLink) {
 	for ; sh.acked < len(sh.kept); sh.acked++ {
 		u := sh.kept[sh.acked]
-		if u.clock >= sh.counts.Seen || u.open || u.held {
+		if u.clock >= sh.counts.Seen || u.open || u.held || c.logs() && !u.logged {
 			break
 		}
-		c.keep(sh, -u.bytes)
+		c.forgetBytes(sh, u)
 		c.retained += u.bytes
 	}
 	safe := sh.acked
@@ -43,9 +43,7 @@ func (c *Client) dropSafe(sh *shardLink) {
 func (c *Client) forgetFrom(sh *shardLink, clock perdure.Clock) {
 	late := sh.from(clock)
 	for _, u := range late {
-		if !u.open {
-			c.keep(sh, -u.bytes)
-		}
+		c.forgetBytes(sh, u)
 	}
 	sh.kept = sh.kept[:len(sh.kept)-len(late)]
 	sh.acked, sh.building = min(sh.acked, len(sh.kept)), nil

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"fmt"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/wire"
 )
@@ -16,12 +18,13 @@ type shardLink struct {
 	epoch    perdure.Epoch
 	gen      perdure.Generation
 	head     *peer
-	headOpen bool      // it has said Opened for (gen, epoch) on the present connection
-	behind   bool      // it was not sent all that is kept yet
-	reader   *peer     // to the replica that is read from
-	open     bool      // likewise
-	next     *peer     // to who joins the chain, and may be read from soon; nil: nobody
-	kept     []*update // of clocks that follow one another
+	headOpen bool       // it has said Opened for (gen, epoch) on the present connection
+	behind   bool       // it was not sent all that is kept yet
+	reader   *peer      // to the replica that is read from
+	open     bool       // likewise
+	next     *peer      // to who joins the chain, and may be read from soon; nil: nobody
+	kept     []*update  // of clocks that follow one another
+	stream   streamLink // where the job has an update log
 	outage
 	keptBytes int64          // of those that are whole and were not acknowledged yet
 	acked     int            // so many of them, the first, were acknowledged once
@@ -58,7 +61,7 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	}
 	if sv.Replicas() > 0 {
 		reader = c.peer(route{c.readsFrom(sh, sv).Addr, lane})
-		if head = reader; !c.cfg.Observer { // who has no updates needs no head
+		if head = reader; !c.cfg.Observer && !c.logs() { // who has no updates for it needs no head
 			head = c.peer(route{sv.Addr, lane})
 		}
 	}
@@ -161,6 +164,11 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	if err != nil {
 		return err
 	}
+	if reads && c.isBack(sh, counts) {
+		err := fmt.Errorf("shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one", sh.id, counts.Applied, c.slot, sh.counts.Applied)
+		c.done.Go(func() { c.logFails(err) })
+		return nil
+	}
 	if reads {
 		sh.open = true
 		sh.counts = counts
@@ -172,6 +180,8 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	}
 	if writes {
 		sh.headOpen, sh.headApplied = true, counts.Applied
+	}
+	if writes && !c.logs() {
 		c.resend(sh, counts)
 	}
 	if reads {

@@ -19,6 +19,7 @@ type update struct {
 	again  bool // parts of it may still be queued somewhere when it is safe
 	ticked bool // staged on all shards: to be applied whatever happens
 	held   bool // it may not be sent yet: vap
+	logged bool // the update log has all of it
 	prompt bool // the program will most likely wait for it: Settle
 	// Rows are in it more than once: the last delta of a row has the earlier ones in
 	// it, and is the one that the server applies.

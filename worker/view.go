@@ -1,6 +1,9 @@
 package worker
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+)
 
 // onDelta brings the client to what changed of the view that it has. An error is
 // for the connection: whoever has missed something is told the whole view on the next
@@ -50,4 +53,33 @@ func (c *Client) onView(v perdure.View) {
 	}
 	c.broadcast()
 	c.notify()
+}
+
+// rollBack forgets everything of the abandoned generation. It needs c.mu.
+func (c *Client) rollBack() {
+	c.rolled = !c.cfg.Observer
+	c.finished = false
+	begin := c.view.Cut
+	if c.slot >= 0 {
+		begin = c.view.Begin(c.slot)
+	}
+	for _, sh := range c.shards {
+		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.acked = nil, false, 0, false, 0, 0
+		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
+	}
+	c.keptBytes, c.retained, c.shownBytes, c.crowded = 0, 0, 0, false
+	clear(c.known)
+	for _, g := range c.gets {
+		c.dropGet(g) // those who wait for it see the generation
+	}
+	clear(c.queue)
+	c.queue = c.queue[:0]
+	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
+	c.basis, c.based = wire.NoBasis, false
+	c.forgetRows()
+	for _, t := range c.tables {
+		if t != nil {
+			t.endClock()
+		}
+	}
 }

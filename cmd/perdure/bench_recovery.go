@@ -20,7 +20,7 @@ import (
 // benchRecoveryCmd measures what recovery strategies cost while nothing fails, and
 // what a failure costs under them.
 type benchRecoveryCmd struct {
-	Recovery    []string `help:"Recovery strategy; may be given again (default none, checkpoint:20, resend:20, chain:2, chain:3)." placeholder:"STRATEGY" sep:"none"`
+	Recovery    []string `help:"Recovery strategy; may be given again (default none, checkpoint:20, resend:20, chain:2, chain:3, stateless)." placeholder:"STRATEGY" sep:"none"`
 	Fault       []string `help:"What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator (default all that the strategy has)." placeholder:"KIND"`
 	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and while it does not; no --recovery) (default train, push and faults)." placeholder:"WHAT"`
 	Rounds      int      `help:"Rounds of each measurement (default ${default})." default:"10" placeholder:"N"`
@@ -39,7 +39,7 @@ type benchRecoveryCmd struct {
 
 // What can be chosen, and is measured where nothing is chosen.
 var (
-	benchRecoveries = []string{"none", "checkpoint:20", "resend:20", "chain:2", "chain:3"}
+	benchRecoveries = []string{"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless"}
 	benchMeasures   = []string{"train", "push", "faults", "save"}
 	benchFaults     = []benchFault{
 		{name: "kill-head", kind: supervisor.FaultKill, copies: 2, of: func(s *perdure.ShardView) perdure.Holder { return s.Holder }},

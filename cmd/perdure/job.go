@@ -58,6 +58,9 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 			return nil, err
 		}
 	}
+	if err := s.placeLog(ctx, out); err != nil {
+		return nil, err
+	}
 	if err := dir.WriteRun(s); err != nil {
 		return nil, err
 	}
@@ -86,8 +89,8 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	}
 	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
 		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
-		Worker: worker,
-		Watch:  supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
+		Worker: worker, LogAddr: s.logAddr(),
+		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {
 		return nil, err
@@ -138,6 +141,12 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 	}
 	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
 		return err
+	}
+	if j.s.hasOwnLog() {
+		spec := supervisor.Spec{Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog))}
+		if err := j.job.Group().Start(spec); err != nil {
+			return err
+		}
 	}
 	host, _, err := net.SplitHostPort(j.addr)
 	if err != nil {

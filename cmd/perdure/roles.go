@@ -83,7 +83,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.Folder, addr: l.Addr()}), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = srv.Serve(web) }() // ends with the process
 	defer func() {                     // who asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -118,9 +118,11 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := ""
+	dir, snaps := "", ""
 	if c.joinFlags.Run != "" {
-		dir = checkpoints(c.joinFlags.Run)
+		dir, snaps = checkpoints(c.joinFlags.Run), snapshots(c.joinFlags.Run)
+	} else if s.Job.Recovery.Logged() {
+		return c.needsFolder("its servers keep snapshots there")
 	} else if s.Job.Recovery.Saves() {
 		return c.needsFolder("its servers keep checkpoints there")
 	}
@@ -135,6 +137,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	return quiet(server.Run(run, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
+		OpenLog: s.openLog, LogBytes: s.logBytes(), SnapshotDir: s.snapshotDir(snaps), SnapshotBytes: s.snapshotBytes(),
 		OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
 	}))
 }
@@ -193,7 +196,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, Grow: c.Join != "",
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, Grow: c.Join != "", OpenLog: s.openLogThere,
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {

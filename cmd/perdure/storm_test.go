@@ -26,7 +26,7 @@ var (
 	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy")
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
-	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20", "recovery strategies, with semicolons between")
+	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20;stateless", "recovery strategies, with semicolons between")
 	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
 )
 
@@ -49,6 +49,10 @@ func TestSameModel(t *testing.T) {
 		{"all workers killed at once", []string{"--fault", "kill:worker:*@clock:25"}, 3, nil},
 		{"half of the shards dropped", []string{"--fault", "kill:shards:0.5@clock:25"}, 1, nil},
 		{"server and coordinator killed at once", []string{"--fault", "kill:server:1@clock:33", "--fault", "kill:coordinator@clock:33"}, 2, nil},
+		{"read from a log, all killed", []string{
+			"--recovery", "stateless", "--fault", "kill:log@clock:15", "--fault", "kill:server:0@clock:25", "--fault", "kill:worker:1@clock:30",
+			"--fault", "kill:log@clock:40", "--fault", "kill:coordinator@clock:45",
+		}, 5, nil},
 		{"state beside sparse rows, killed", []string{"--servers", "3", "--shards", "11", "--fault", "kill:server:2@clock:25", "--fault", "kill:worker:1@clock:40"}, 2, kinds[3]},
 	}
 	for _, c := range cases {
@@ -224,6 +228,12 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 			// strike meanwhile waits: a short job must not end before.
 			f.Target = supervisor.Target{Role: wire.RoleCoordinator}
 			f.For = min(f.For, time.Duration(*stormMs*strategy.Copies()*stormClocks)*time.Millisecond/6)
+			if strategy.Logged() && n == 9 {
+				f.Target = supervisor.Target{Role: supervisor.RoleLog}
+				if f.Kind == supervisor.FaultCut {
+					f.Kind, f.For = supervisor.FaultKill, 0
+				}
+			}
 		}
 		f.clock = perdure.Clock(rng.IntN(clocks * 2 / 3))
 		faults = append(faults, f)
@@ -359,7 +369,7 @@ func TestStormSpares(t *testing.T) {
 		}
 		for _, f := range a {
 			back, err := supervisor.ParseFault(f.String())
-			must(t, errors.Join(err, back.Validate(3, 4)))
+			must(t, errors.Join(err, back.Validate(3, 4, true)))
 		}
 	}
 }

@@ -34,6 +34,7 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 	if c.MB < 0 {
 		return fmt.Errorf("%w: --log-mb %d; choose 1 or more", perdure.ErrUsage, c.MB)
 	}
+	paceGC(1)
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Log: roleLog(),
 	})
@@ -170,6 +171,7 @@ func (c *logDumpCmd) dump(ctx context.Context, i *updatelog.Inspector, s updatel
 var kindNames = map[wire.Kind]string{
 	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide", wire.KindEnd: "end",
 	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
+	wire.KindLife: "life",
 }
 
 // describe says what an entry is: the frames in it, or else how long it is.

@@ -233,7 +233,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery, OnOutage: job.OnOutage, OutageRows: job.OutageRows, StaleScale: cmp.Or(job.StaleScale, perdure.ScaleNone), Seed: job.Seed,
 		Clocks: end, WallSeconds: j.job.Since().Seconds(), TimeSplit: j.timeSplit(), TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
-		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled,
+		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled, LogBytes: j.logUsed(),
 		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
 	}
 	most := *job

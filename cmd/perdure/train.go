@@ -43,6 +43,7 @@ type settings struct {
 	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
 	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
 	distance
+	Log *logSettings `json:"log,omitempty"` // of a job that has an update log
 
 	Listen string `json:"-"` // the coordinator's address, of this machine only
 
@@ -60,7 +61,7 @@ type jobFlags struct {
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), resend:C (its shards go back to the last checkpoint, one every C clocks, and the workers send again what came after; resend alone: resend:20), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written, as under resend), or a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks) (default ${default})." default:"resend:20" placeholder:"STRATEGY"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), resend:C (its shards go back to the last checkpoint, one every C clocks, and the workers send again what came after; resend alone: resend:20), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, from which any server makes the rows again) (default ${default})." default:"resend:20" placeholder:"STRATEGY"`
 	OnOutage    string   `help:"What a worker does while no live server answers for a shard: wait, continue or continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up to CLOCKS clocks, 300 where no number is given, and queue what the shard is to get; nothing is lost). continue does not go with bsp, nor with recovery none and checkpoint:C (default ${default})." default:"wait" placeholder:"POLICY"`
 	OutageRows  string   `help:"With --on-outage continue: frozen (rows of a shard that is out stay as they were) or apply (what the worker itself adds to them shows) (default ${default})." default:"frozen" placeholder:"HOW"`
 	OutageMB    int      `name:"outage-mb" help:"With --on-outage continue: most updates that each worker queues for shards that are out, in MiB; beyond that it waits (default ${default})." default:"1024" placeholder:"N"`
@@ -71,11 +72,12 @@ type jobFlags struct {
 	Suspend     string   `name:"suspend-after" help:"Go on without a worker that no process has been there for so long; it takes part again when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)." placeholder:"TIME"`
 	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
-	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
+	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, log, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
 	Delay       string   `help:"Every message between the job's processes leaves so much later, drawn anew for each, for example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves." placeholder:"TIME[±TIME]"`
 	Bandwidth   string   `help:"Each of the job's processes sends at most so many bytes per second on each connection, for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can)." placeholder:"BYTES"`
 	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Out         string   `help:"The run's folder, empty or new (default runs/NAME-TIME)." placeholder:"DIR" type:"path"`
+	logFlags
 }
 
 type trainCmd struct {
@@ -149,6 +151,10 @@ func (t *trainCmd) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
+	updates, err := t.log(&job)
+	if err != nil {
+		return settings{}, err
+	}
 	info, err := workload.Find(t.Workload)
 	if err != nil {
 		return settings{}, err
@@ -181,7 +187,7 @@ func (t *trainCmd) settings() (settings, error) {
 	}
 	s := settings{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
-		Zones: zones, Scale: t.Scale, distance: t.distance(),
+		Zones: zones, Scale: t.Scale, distance: t.distance(), Log: updates,
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
 			Factors: t.factors(info), FinalReLU: t.FinalReLU,
@@ -391,7 +397,7 @@ func (s *settings) faults() (faults []supervisor.Fault, err error) {
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, slots)
+			err = f.Validate(s.Job.Servers, slots, s.hasOwnLog())
 		}
 		if err != nil {
 			return nil, err
@@ -461,6 +467,9 @@ func (t *trainCmd) resumed() (settings, error) {
 	}
 	if t.given["recovery"] {
 		if s.Job.Recovery, err = perdure.ParseRecovery(t.Recovery); err != nil {
+			return s, err
+		}
+		if s.Log, err = t.log(&s.Job); err != nil {
 			return s, err
 		}
 	}

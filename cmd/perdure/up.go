@@ -35,7 +35,11 @@ func (u *upCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := settings{Version: version, Job: job, Faults: u.Fault, Zones: zones, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
+	updates, err := u.log(&job)
+	if err != nil {
+		return err
+	}
+	s := settings{Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
 	faults, err := s.faults()
 	if err != nil {
 		return err
@@ -198,6 +202,7 @@ func (c *faultCmd) Run(ctx context.Context) error {
 type backend struct {
 	co   *coordinator.Coordinator
 	run  string
+	log  bool   // a process of the job serves its update log
 	addr string // where processes of the job connect
 }
 
@@ -278,7 +283,7 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 		return "", err
 	}
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		err = f.Validate(core.Facts().Job.Servers, len(core.Facts().Slots))
+		err = f.Validate(core.Facts().Job.Servers, len(core.Facts().Slots), b.log)
 	})
 	if err != nil {
 		return "", err

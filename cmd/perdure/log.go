@@ -1,0 +1,225 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/updatelog"
+)
+
+// logFlags are about the update log of a job under stateless.
+type logFlags struct {
+	LogSync    string `name:"log-sync" help:"stateless: when an update counts as in the log: interval (the system has it, which syncs it every few seconds: it survives any process's death, but not the machine's) or always (it is on the disk) (default interval)." placeholder:"WHEN"`
+	LogMB      int    `name:"log-mb" help:"stateless: what the log takes on the disk at most, in MiB, over all shards; who would append more waits (default 4096, or 32 for each shard)." placeholder:"N"`
+	SnapshotMB int    `name:"snapshot-mb" help:"stateless: write a snapshot of the shards, and cut the log, after so many MiB of updates (default 256)." placeholder:"N"`
+	NATS       string `name:"nats" help:"stateless: keep the log on that NATS cluster with JetStream, not in a process of this job's, for example nats://log.example:4222, or on one that perdure log serves (default none)." placeholder:"URL"`
+	NATSCreds  string `name:"nats-creds" help:"Credentials for --nats: a file as nsc makes it." placeholder:"FILE" type:"path"`
+	NATSCA     string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
+	NATSCert   string `name:"nats-cert" help:"This job's own certificate for --nats." placeholder:"FILE" type:"path"`
+	NATSKey    string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
+}
+
+// logSettings are what they ask for, in run.json.
+type logSettings struct {
+	Sync       updatelog.Sync `json:"sync"`
+	MB         int            `json:"mb"`
+	SnapshotMB int            `json:"snapshot_mb"`
+	NATS       string         `json:"nats,omitempty"`
+	Creds      string         `json:"nats_creds,omitempty"`
+	CA         string         `json:"nats_ca,omitempty"`
+	Cert       string         `json:"nats_cert,omitempty"`
+	Key        string         `json:"nats_key,omitempty"`
+}
+
+const (
+	defaultLogMB      = 4096
+	leastLogMB        = 32 // for each shard: what is on its way together must fit
+	defaultSnapshotMB = 256
+)
+
+// log turns the flags into settings; nil for a job that has no log.
+func (f *logFlags) log(job *perdure.JobSpec) (*logSettings, error) {
+	if !job.Recovery.Logged() {
+		if *f != (logFlags{}) {
+			return nil, fmt.Errorf("%w: --log-…, --snapshot-mb and --nats… are about the update log, which only --recovery stateless has; leave them out, or choose it", perdure.ErrUsage)
+		}
+		return nil, nil
+	}
+	least := leastLogMB * job.Shards
+	s := &logSettings{
+		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: cmp.Or(f.LogMB, max(defaultLogMB, least)),
+		SnapshotMB: cmp.Or(f.SnapshotMB, defaultSnapshotMB),
+		NATS:       f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
+	}
+	switch {
+	case s.Sync != updatelog.SyncInterval && s.Sync != updatelog.SyncAlways:
+		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, f.LogSync)
+	case s.MB < least:
+		return nil, fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, s.MB, job.Shards, least)
+	case s.SnapshotMB < 1 || s.SnapshotMB > s.MB:
+		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log", perdure.ErrUsage, s.SnapshotMB, s.MB)
+	case s.NATS == "" && (s.Creds != "" || s.CA != "" || s.Cert != "" || s.Key != ""):
+		return nil, fmt.Errorf("%w: credentials and certificates are for a log at --nats URL; leave them out, or name it", perdure.ErrUsage)
+	case s.NATS != "" && f.LogSync != "":
+		return nil, fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured", perdure.ErrUsage)
+	}
+	if u, err := url.Parse(s.NATS); err != nil || s.NATS != "" && u.Host == "" {
+		return nil, fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, s.NATS)
+	}
+	return s, nil
+}
+
+// bytes is the size of the log of one shard.
+func (l *logSettings) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(shards) }
+
+// snapshotBytes is how much of the log is read before shards are written; 0: the usual.
+func (s *settings) snapshotBytes() int64 {
+	if s.Log == nil {
+		return 0
+	}
+	return int64(s.Log.SnapshotMB) << 20
+}
+
+// logBytes bounds the log of all shards; 0: there is no bound, or no log.
+func (s *settings) logBytes() int64 {
+	if s.Log == nil {
+		return 0
+	}
+	return int64(s.Log.MB) << 20
+}
+
+// openLog opens a job's update log, as the run's settings say, for a server, which makes
+// it.
+func (s *settings) openLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+	return s.dialLog(ctx, addr, updatelog.DialOptions{Options: o})
+}
+
+// openLogThere opens it for a worker.
+func (s *settings) openLogThere(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+	return s.dialLog(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true})
+}
+
+func (s *settings) dialLog(ctx context.Context, addr string, d updatelog.DialOptions) (updatelog.Log, error) {
+	if l := s.Log; l != nil {
+		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key
+	}
+	return updatelog.Dial(ctx, addr, d)
+}
+
+func logFolder(run string) string { return filepath.Join(run, "log") }
+
+// snapshotDir is the folder, if the job has snapshots.
+func (s *settings) snapshotDir(folder string) string {
+	if !s.Job.Recovery.Logged() {
+		return ""
+	}
+	return folder
+}
+
+func snapshots(run string) string { return filepath.Join(run, "snapshots") }
+
+// placeLog says where the job's log is to be: at --nats, or a free port of this machine,
+// with a secret of its own, which its process finds in its folder.
+func (s *settings) placeLog(ctx context.Context, run string) error {
+	if s.Job.Log = ""; !s.Job.Recovery.Logged() {
+		s.Log = nil
+		return nil
+	}
+	if s.Log == nil {
+		var err error
+		if s.Log, err = (&logFlags{}).log(&s.Job); err != nil {
+			return err
+		}
+	}
+	if s.Log.NATS != "" {
+		s.Job.Log = s.Log.NATS
+		return s.tryLog(ctx)
+	}
+	host, _, err := net.SplitHostPort(cmp.Or(s.Listen, localAny))
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, unwrapSyscall(err))
+	}
+	u := url.URL{Scheme: "nats", User: url.User(rand.Text()), Host: l.Addr().String()}
+	if err := l.Close(); err != nil {
+		return err
+	}
+	s.Job.Log = u.String()
+	if err := os.MkdirAll(logFolder(run), 0o777); err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(logFolder(run), "url"), []byte(s.Job.Log+"\n"), 0o600); err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	return nil
+}
+
+// tryLog refuses a log elsewhere that cannot be used, before anything is started.
+func (s *settings) tryLog(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	l, err := s.openLog(ctx, s.Job.Log, updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for shard := range s.Job.Shards {
+		first, next, err := l.Extent(ctx, shard)
+		if err != nil {
+			return err
+		}
+		if first != next || next != 1 {
+			return fmt.Errorf("%w: the log at %s has updates of this job already; a run begins with an empty one", perdure.ErrUsage, s.Job.Log)
+		}
+	}
+	return nil
+}
+
+// hasOwnLog reports whether a process of the job serves its log.
+func (s *settings) hasOwnLog() bool { return s.Log != nil && s.Log.NATS == "" }
+
+// logAddr is where the job's own log listens.
+func (s *settings) logAddr() string {
+	u, err := url.Parse(s.Job.Log)
+	if err != nil || !s.hasOwnLog() {
+		return ""
+	}
+	return u.Host
+}
+
+// logCommand is the command line of the job's own log.
+func (s *settings) logCommand(exe, run string) []string {
+	return []string{exe, string(supervisor.RoleLog), "--dir", logFolder(run), "--listen", s.logAddr(), "--log-sync", string(s.Log.Sync)}
+}
+
+// logUsed returns the bytes of the files of a job's own log; nil: it has none.
+func (j *localJob) logUsed() *int64 {
+	if !j.s.hasOwnLog() {
+		return nil
+	}
+	var n int64
+	err := filepath.WalkDir(logFolder(j.dir.Path()), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return nil // what is just being deleted does not count
+	})
+	if err != nil {
+		return nil
+	}
+	return &n
+}

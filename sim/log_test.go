@@ -1,0 +1,154 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/sim"
+	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
+)
+
+// logged runs a job of one server whose updates are in a log; at 200 ms, when it has done
+// some clocks, something happens to it.
+func logged(t *testing.T, snapshot int64, weaken func(*sim.Options), what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		job := perdure.JobSpec{
+			ID: "logged", Seed: 1, Slots: 2, Servers: 1, Shards: 2, Clocks: clocks,
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		h := sim.NewHistory(job, false, job.Slots, nil)
+		h.Pace = 20 * time.Millisecond
+		o := sim.Options{Seed: 1, Job: job, Program: h.Program, Saved: h.Saved, SnapshotBytes: snapshot}
+		if weaken != nil {
+			weaken(&o)
+		}
+		c := sim.Start(ctx, o)
+		go func() {
+			select {
+			case <-time.After(200 * time.Millisecond):
+				what(ctx, c, job)
+			case <-ctx.Done():
+			}
+		}()
+		if err = c.Wait(); err == nil {
+			err = final(c, h, scenario{job: job})
+		}
+	})
+	return err
+}
+
+// What a server cannot be made of is said, with its place, and what to do.
+func TestUnusableLog(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		snapshot int64 // bytes of the log after which one is written
+		harm     func(c *sim.Cluster, job perdure.JobSpec)
+		is       error
+		says     []string
+	}{
+		{"a damaged record", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+			c.Log().Alter(job.ID, 1, 7, func(b []byte) { b[len(b)-1] ^= 1 })
+		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
+		{"another log, behind the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
+			c.LoseLog()
+		}, nil, []string{"the snapshot holds all before record", "give the job the log that it had"}},
+		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
+			c.LoseLog()
+		}, nil, []string{"the log has lost some, or is another one"}},
+		{"lost snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
+			names, _ := c.Disk().List("snapshots")
+			for _, name := range names {
+				_ = c.Disk().Remove("snapshots/" + name)
+			}
+		}, nil, []string{"what lies between is gone", "bring the newer snapshots back"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := logged(t, test.snapshot, nil, func(_ context.Context, c *sim.Cluster, job perdure.JobSpec) {
+				test.harm(c, job)
+				c.Kill("server:0", 0)
+			})
+			if err == nil || test.is != nil && !errors.Is(err, test.is) {
+				t.Fatalf("the job ends with %v", err)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not say %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+// A snapshot that is damaged is made up for by the one before it, and the log.
+func TestDamagedSnapshot(t *testing.T) {
+	err := logged(t, 1<<10, nil, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) {
+		c.Kill("server:0", time.Millisecond)
+		names, _ := c.Disk().List("snapshots")
+		if len(names) < 4 {
+			panic(fmt.Sprintf("snapshots %v", names))
+		}
+		for i, name := range names { // of each shard the newer is the second
+			if i%2 == 0 {
+				continue
+			}
+			b, err := c.Disk().ReadFile("snapshots/" + name)
+			if err != nil {
+				panic(err)
+			}
+			b[len(b)/2] ^= 1
+			f, err := c.Disk().Create("snapshots/" + name)
+			if err != nil {
+				panic(err)
+			}
+			_, _ = f.Write(b)
+			_ = f.Close()
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// late appends what a head of the first epoch says, after the second has begun: that the
+// job ends at a clock that is over.
+func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+	l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	c.Kill("server:0", time.Millisecond)
+	<-time.After(100 * time.Millisecond)
+	f := wire.Frame{Header: wire.Header{Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12, Slot: perdure.NoSlot}}
+	done := make(chan error, 1)
+	if err := l.Append(ctx, 0, [][]byte{wire.Append(nil, &f)}, func(_ updatelog.Position, err error) { done <- err }); err != nil {
+		panic(err)
+	}
+	<-done
+}
+
+// A head that was succeeded does no harm by what it appends.
+func TestLateFacts(t *testing.T) {
+	if err := logged(t, 1<<20, nil, late); err != nil {
+		t.Error(err)
+	}
+}
+
+// The negative control: where epochs are not told apart, it does.
+func TestLateFactsWeakened(t *testing.T) {
+	err := logged(t, 1<<20, func(o *sim.Options) { o.WeakenedGenerations = true }, late)
+	var v *sim.Violation
+	if !errors.As(err, &v) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nothing was noticed: %v", err)
+	}
+}
