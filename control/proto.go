@@ -96,6 +96,7 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 		Cut:        int64(v.Cut),
 		End:        int64(v.End),
 		Durable:    int64(v.Durable),
+		Named:      int64(v.Named),
 		Done:       v.Done,
 		Pause:      v.Pause,
 		Roster:     v.Roster,
@@ -127,6 +128,7 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		Cut:        perdure.Clock(p.Cut),
 		End:        perdure.Clock(p.End),
 		Durable:    perdure.Clock(p.Durable),
+		Named:      perdure.Clock(p.Named),
 		Done:       p.Done,
 		Pause:      p.Pause,
 		Roster:     p.Roster,
@@ -163,6 +165,7 @@ func shardToProto(s *perdure.ShardView) *controlv1.Shard {
 		Epoch:       uint64(s.Epoch),
 		Lost:        s.Lost,
 		Yields:      s.Yields,
+		Restored:    s.Restored,
 	}
 	for _, h := range s.Followers {
 		x.Followers = append(x.Followers, holderToProto(h))
@@ -181,7 +184,7 @@ func shardFromProto(x *controlv1.Shard) perdure.ShardView {
 		Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr, Since: x.Since},
 		Epoch:  perdure.Epoch(x.Epoch),
 		Lost:   x.Lost,
-		Yields: x.Yields,
+		Yields: x.Yields, Restored: x.Restored,
 	}
 	for _, h := range x.Followers {
 		s.Followers = append(s.Followers, holderFromProto(h))

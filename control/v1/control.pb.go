@@ -409,6 +409,7 @@ type ViewResponse struct {
 	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`         // the clock that this generation began at
 	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`         // no update of a clock ≥ end is ever applied; 0: no end yet
 	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"` // the newest published checkpoint's cut
+	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`    // a cut beside those of the strategy's interval; 0: none
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
 	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`   // shard i is entry i
@@ -480,6 +481,13 @@ func (x *ViewResponse) GetEnd() int64 {
 func (x *ViewResponse) GetDurable() int64 {
 	if x != nil {
 		return x.Durable
+	}
+	return 0
+}
+
+func (x *ViewResponse) GetNamed() int64 {
+	if x != nil {
+		return x.Named
 	}
 	return 0
 }
@@ -860,6 +868,7 @@ type Shard struct {
 	Since         uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
 	Followers     []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
 	Joining       *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
+	Restored      bool                   `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`      // this epoch began with the rows of the cut durable, and workers send again what came after
 	Yields        bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head is about to be dropped, and takes in nothing more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -956,6 +965,13 @@ func (x *Shard) GetJoining() *Holder {
 		return x.Joining
 	}
 	return nil
+}
+
+func (x *Shard) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
 }
 
 func (x *Shard) GetYields() bool {
@@ -1439,7 +1455,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x04from\x18\n" +
 	" \x01(\x03R\x04from\x12\x14\n" +
 	"\x05until\x18\v \x01(\x03R\x05until\"\r\n" +
-	"\vViewRequest\"\xe0\x02\n" +
+	"\vViewRequest\"\xf6\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
 	"\n" +
@@ -1447,7 +1463,8 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03cut\x18\x03 \x01(\x03R\x03cut\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\x03R\x03end\x12\x18\n" +
-	"\adurable\x18\x05 \x01(\x03R\adurable\x12\x12\n" +
+	"\adurable\x18\x05 \x01(\x03R\adurable\x12\x14\n" +
+	"\x05named\x18\f \x01(\x03R\x05named\x12\x12\n" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x121\n" +
 	"\x06tables\x18\a \x03(\v2\x19.perdure.control.v1.TableR\x06tables\x121\n" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +
@@ -1486,7 +1503,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\tclip_norm\x18\x0f \x01(\x01R\bclipNorm\"0\n" +
 	"\x04Init\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\xb1\x02\n" +
+	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\xcd\x02\n" +
 	"\x05Shard\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
@@ -1496,7 +1513,8 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x04lost\x18\x06 \x01(\bR\x04lost\x12\x14\n" +
 	"\x05since\x18\a \x01(\x04R\x05since\x128\n" +
 	"\tfollowers\x18\b \x03(\v2\x1a.perdure.control.v1.HolderR\tfollowers\x124\n" +
-	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\x12\x16\n" +
+	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\x12\x1a\n" +
+	"\brestored\x18\v \x01(\bR\brestored\x12\x16\n" +
 	"\x06yields\x18\n" +
 	" \x01(\bR\x06yields\"l\n" +
 	"\x06Holder\x12\x16\n" +
