@@ -199,13 +199,17 @@ func (c *Core) isEarly(slot int) bool {
 	if sl.From == 0 {
 		return false
 	}
+	reached := c.facts.View.Cut
 	for i := range c.slots {
 		other := &c.facts.View.Slots[i]
-		if i != slot && other.From < sl.From && !other.Left && max(c.slots[i].lastClock, other.Start, c.facts.View.Cut)+1 >= sl.From {
-			return false
+		switch done := max(c.slots[i].lastClock, other.Start); {
+		case other.Left:
+			reached = max(reached, other.Until) // the only one that had come so far may have gone since
+		case i != slot && other.From < sl.From || done > other.From: // else it may be early itself
+			reached = max(reached, done)
 		}
 	}
-	return c.facts.View.Cut+1 < sl.From
+	return reached+1 < sl.From
 }
 
 // Awaited reports whether a slot that joined the job needs a process, which somebody is to start.
