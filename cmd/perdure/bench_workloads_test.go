@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestBenchWorkloads runs small jobs of both workloads, and holds what it writes
+// TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
 	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "10", "--workers", "1,2", "--json", file)
+	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "2", "--workers", "1,2", "--json", file)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}

@@ -121,7 +121,7 @@ func TestFromRunJSON(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	model := func(more ...string) string {
 		s, _ := trained(t, append([]string{
-			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "12", "--batch", "8", "--eval-every", "0",
+			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "10", "--batch", "4", "--eval-every", "0",
 		}, more...)...)
 		if len(s.Failures) != strings.Count(strings.Join(more, " "), "kill:") {
 			t.Errorf("failures %+v", s.Failures)

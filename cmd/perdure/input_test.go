@@ -50,7 +50,7 @@ var mistakes = []struct {
 	{"train --recovery stateless --nats here", 2, "write nats://HOST:PORT"},
 	{"train --fault kill:log@clock:1", 2, "this job has no log process"},
 	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can be killed, terminated or frozen"},
-	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
+	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
 	{"train --recovery chain:0", 2, `"chain:0" asks for "0" replicas of each shard; a chain has 2 or more`},
 	{"train --recovery chain", 2, `a chain has 2 or more`},
 	{"train --recovery chain:1", 2, `a chain has 2 or more`},

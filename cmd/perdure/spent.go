@@ -19,8 +19,10 @@ func (s spent) add(c *perdure.WorkerCounters) spent {
 	}
 }
 
+// since returns what was spent after before. A wait counts when it ends, and as
+// computing until then: so the one may seem to have shrunk, which is none.
 func (s spent) since(before spent) spent {
-	return spent{s.compute - before.compute, s.staleness - before.staleness, s.communication - before.communication}
+	return spent{max(0, s.compute-before.compute), max(0, s.staleness-before.staleness), max(0, s.communication-before.communication)}
 }
 
 // shares returns the parts as fractions of the whole, nil where there is none.

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy")
+	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy; 1 with -short")
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
 	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20;stateless", "recovery strategies, with semicolons between")
@@ -115,12 +115,20 @@ const (
 	stormClocks  = 200
 )
 
+// stormJobs is how many jobs there are under each strategy.
+func stormJobs() uint64 {
+	if testing.Short() {
+		return uint64(min(*stormRuns, 1)) // the next check draws others
+	}
+	return uint64(*stormRuns)
+}
+
 // TestStorm takes jobs through random faults, each kind of job in turn: every one
 // ends with the model of its undisturbed twin.
 func TestStorm(t *testing.T) {
 	seed, strategies := stormSeeds(t)
 	for _, strategy := range strategies {
-		for i := range uint64(*stormRuns) {
+		for i := range stormJobs() {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
 				kind := kinds[(seed+i)%uint64(len(kinds))]
 				faults := drawStorm(seed+i, strategy, stormServers, stormWorkers, stormClocks)

@@ -219,7 +219,7 @@ func TestSums(t *testing.T) {
 func TestStormSums(t *testing.T) {
 	seed, strategies := stormSeeds(t)
 	for _, strategy := range strategies {
-		for i := range uint64(*stormRuns+1) / 2 {
+		for i := range (stormJobs() + 1) / 2 {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
