@@ -2,7 +2,6 @@ package membership
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -260,9 +259,15 @@ func (c *cluster) wellness(rounds int) {
 	}
 }
 
-// deserted reports whether no server is left.
+// deserted reports whether no server is left, but for those that were told that they
+// may end.
 func (c *cluster) deserted() bool {
-	return !slices.ContainsFunc(c.servers, func(s *fakeServer) bool { return s.up })
+	for i, s := range c.servers {
+		if s.up && !c.saved.Servers[i].Left {
+			return false
+		}
+	}
+	return true
 }
 
 // calm checks that with all processes up and honest the job is served, goes on
@@ -380,6 +385,26 @@ func TestStorms(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// When the last server dies, one that was drained and has not ended yet is none: others
+// come.
+func TestDrainedIsNobody(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: 1, Shards: 1,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
+	}, 4)
+	c.wellness(2)
+	c.more()
+	c.servers[0].draining = true
+	c.wellness(5)
+	if !c.saved.Servers[0].Left || !c.servers[0].up {
+		t.Fatalf("server 0 is not drained: %+v", c.saved.Servers[0])
+	}
+	c.kill(Server, 1, "gone")
+	if err := c.calm(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A clock that was ticked on one shard and is not staged on another takes all
