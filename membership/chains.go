@@ -39,8 +39,29 @@ func (c *Core) standing(h *perdure.Holder) standing {
 
 // eligible reports whether a server may be given replicas.
 func (c *Core) eligible(server int) bool {
-	p, o := &c.facts.Servers[server], &c.servers[server]
-	return o.connected && !p.Left && !p.Draining && !o.gone && !o.suspect
+	return c.present(server) && !c.facts.Servers[server].Draining
+}
+
+// present reports whether a server's process is there, and is not told that it may end.
+func (c *Core) present(server int) bool {
+	o := &c.servers[server]
+	return o.connected && !c.facts.Servers[server].Left && !o.gone && !o.suspect
+}
+
+// refuge returns the server for a shard that nobody has the rows of, and no place is
+// taken of: one that may be given replicas, else one that is to end, for it stays as
+// long as it is the only one; -1 if there is none.
+func (c *Core) refuge() int {
+	found := placement.Choose(c.layout, nil, -1)
+	if found >= 0 {
+		return found
+	}
+	for i := range c.servers {
+		if c.present(i) && (found < 0 || c.layout[i].Replicas < c.layout[found].Replicas) {
+			found = i
+		}
+	}
+	return found
 }
 
 // missing reports whether a server is awaited: its next process, or the present one's
@@ -310,8 +331,9 @@ func (c *Core) replaced(server int) bool {
 }
 
 // anew returns the chain of a shard that begins again: on the servers that held it,
-// where their places are taken, else on others. Nobody has to copy it from anybody: all
-// begin with the same rows, those of the cut.
+// where their places are taken, else on others, or, where there are none, on one that is
+// to end. Nobody has to copy it from anybody: all begin with the same rows, those of the
+// cut.
 func (c *Core) anew(shard int) (chain []perdure.Holder) {
 	copies := c.facts.Job.Recovery.Copies()
 	for _, server := range serversOf(members(&c.facts.View.Shards[shard])) {
@@ -325,6 +347,9 @@ func (c *Core) anew(shard int) (chain []perdure.Holder) {
 			break
 		}
 		chain = append(chain, c.holder(to))
+	}
+	if len(chain) == 0 {
+		chain = append(chain, c.holder(c.refuge()))
 	}
 	return chain
 }

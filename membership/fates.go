@@ -58,8 +58,14 @@ func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	}
 	if c.twoStep() {
 		// All slots' counts of a shard are equal under two-step clocks; some just
-		// have not heard of the last one.
-		most := slices.Max(base)
+		// have not heard of the last one. One that has done none of its clocks yet
+		// tells nothing: it may have joined before the others came to its first.
+		most := c.facts.View.Cut
+		for i, n := range base {
+			if n > c.facts.View.Slots[i].From {
+				most = max(most, n)
+			}
+		}
 		for i := range base {
 			base[i] = c.facts.View.Slots[i].Clamp(most)
 		}

@@ -260,9 +260,15 @@ func (c *cluster) wellness(rounds int) {
 	}
 }
 
-// deserted reports whether no server is left.
+// deserted reports whether no server is left, but for those that were told that they
+// may end.
 func (c *cluster) deserted() bool {
-	return !slices.ContainsFunc(c.servers, func(s *fakeServer) bool { return s.up })
+	for i, s := range c.servers {
+		if s.up && !c.saved.Servers[i].Left {
+			return false
+		}
+	}
+	return true
 }
 
 // calm checks that with all processes up and honest the job is served, goes on
@@ -272,7 +278,7 @@ func (c *cluster) calm() error {
 		s.draining = s.draining && c.core.placed()
 	}
 	c.wellness(30)
-	if c.saved.Failed != "" && !c.careful {
+	if !c.careful && c.wrong == nil && (c.saved.Failed != "" || c.awaits()) {
 		return nil
 	}
 	if c.wrong == nil && !c.core.Serving() {
@@ -303,6 +309,20 @@ func (c *cluster) calm() error {
 		return fmt.Errorf("%w\n%s%s", c.wrong, c.describe(), c.told.String()[max(0, c.told.Len()-1500):])
 	}
 	return nil
+}
+
+// awaits reports whether the last who had some shard's rows is dead and nobody can tell:
+// it is waited for, and rows are nowhere else.
+func (c *cluster) awaits() bool {
+	for i := range c.saved.View.Shards {
+		chain := members(&c.saved.View.Shards[i])
+		if c.core.irreplaceable() && !slices.ContainsFunc(chain, c.lives) && slices.ContainsFunc(chain, func(h perdure.Holder) bool {
+			return c.saved.Servers[h.Server].Left && c.core.standing(&h) == silent
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkBalance looks whether all chains are as long as they can be, in as many
@@ -380,6 +400,47 @@ func TestStorms(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// When the last server dies, one that was drained and has not ended yet is none: others
+// come.
+func TestDrainedIsNobody(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: 1, Shards: 1,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
+	}, 4)
+	c.wellness(2)
+	c.more()
+	c.servers[0].draining = true
+	c.wellness(5)
+	if !c.saved.Servers[0].Left || !c.servers[0].up {
+		t.Fatalf("server 0 is not drained: %+v", c.saved.Servers[0])
+	}
+	c.kill(Server, 1, "gone")
+	if err := c.calm(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that came by itself and is silent may have the last rows: it is waited for,
+// though nobody tells that it is dead.
+func TestLastNewcomerIsAwaited(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: 2, Shards: 1,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: chain2,
+	}, 4)
+	c.wellness(2)
+	c.more()
+	c.servers[0].draining = true
+	c.wellness(5)
+	c.kill(Server, 1, "gone")
+	c.kill(Server, 2, "disconnect")
+	if err := c.calm(); err != nil {
+		t.Fatal(err)
+	}
+	if c.core.Serving() || c.saved.Failed != "" || !c.awaits() {
+		t.Fatalf("serving %v, failed %q", c.core.Serving(), c.saved.Failed)
+	}
 }
 
 // A clock that was ticked on one shard and is not staged on another takes all

@@ -95,11 +95,11 @@ func (c *Core) replaceLost(lost []int) {
 	homeless := func(shard int) bool {
 		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), c.replaced)
 	}
-	if slices.ContainsFunc(lost, homeless) && placement.Choose(c.layout, nil, -1) < 0 {
+	if slices.ContainsFunc(lost, homeless) && c.refuge() < 0 {
 		if c.facts.Job.NoReplace {
 			c.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(c.servers))
 		}
-		return // those that were told to end have gone; others come
+		return // those that were to end have gone; others come
 	}
 	loses, unkept := c.facts.Job.Recovery.LosesRows(), -1
 	if c.resends() {

@@ -199,6 +199,9 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.core.Finish()
 		c.flush()
 	case "show":
+		if c.job.Recovery.LosesRows() && c.core.Serving() {
+			c.checkLoss()
+		}
 		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(), c.core.MinClock())
 		c.each(func(k Kind, index int, _ *fakeProcess) {
 			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.Condition(k, index).State, c.core.Condition(k, index).Clock)
