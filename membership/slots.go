@@ -246,6 +246,9 @@ func (c *Core) decidePause() {
 // endPause names what the slots have paused for, if all of them have said where they
 // stand.
 func (c *Core) endPause() {
+	if c.facts.View.Revision < c.pausedAt {
+		return // it is in no view yet
+	}
 	if !c.paused.all(len(c.slots), func(i int) bool { _, surely := c.stands(i); return surely }) {
 		return
 	}

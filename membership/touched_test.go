@@ -15,6 +15,9 @@ import (
 // knows the same and looks at everything: that one finds nothing else to do.
 func (c *cluster) checkTouched() {
 	k := c.core
+	if k.facts.View.Pause {
+		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
+	}
 	whole := New(k.facts.Clone(), k.patience)
 	whole.SuspendAfter(k.grace)
 	whole.servers, whole.slots = slices.Clone(k.servers), slices.Clone(k.slots)
