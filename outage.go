@@ -92,9 +92,9 @@ const (
 func (r Recovery) MayContinue() error {
 	switch r.Kind {
 	case RecoverCheckpoint:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or recovery resend", ErrUsage, r)
+		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or recovery resend, stateless or chain:N", ErrUsage, r)
 	case RecoverNone:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or recovery resend", ErrUsage, r)
+		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or recovery resend, stateless or chain:N", ErrUsage, r)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (j *JobSpec) validateOutage() error {
 	case !j.OnOutage.Continue:
 		return nil
 	case j.TwoStep(nil):
-		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or another model", ErrUsage)
+		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or asp, ssp:S, essp:S or vap:V with recovery resend or stateless", ErrUsage)
 	}
 	return j.Recovery.MayContinue()
 }

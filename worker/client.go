@@ -120,7 +120,6 @@ type Client struct {
 	held        bool            // they wait to be sent: vap
 	built       bool            // this clock's updates exist: a call of Clock was interrupted
 	settled     perdure.Clock   // at which Settle was called last; -1: never
-	shownBytes  int64           // of those that are in the update log, and are kept to be shown
 	updates     updatelog.Log   // nil: updates go to servers
 	outages     outages
 	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was

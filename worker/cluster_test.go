@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -36,6 +37,7 @@ type cluster struct {
 	job       perdure.JobSpec
 	net       *transport.Memory
 	disk      *disk.Memory
+	logs      *updatelog.Memory
 	log       *slog.Logger
 	wg        sync.WaitGroup
 	lives     atomic.Int64
@@ -69,10 +71,16 @@ func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string,
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
 		t.Fatal(err)
 	}
+	inJob(t, like, around, job, test)
+}
+
+// inJob is inClusterOf for a job as it is given.
+func inJob(t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, job perdure.JobSpec, test func(c *cluster)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
 		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
 			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
 		if *showLog {
@@ -102,7 +110,7 @@ func (c *cluster) start(host string) {
 			}
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
-				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				Disk: c.disk, CheckpointDir: "checkpoint", OpenLog: c.openLog, Log: c.log.With("process", name),
 			})
 		}
 	}
@@ -130,6 +138,11 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	})
 }
 
+// openLog opens the update log that all processes share.
+func (c *cluster) openLog(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
+	return c.logs.Open(o)
+}
+
 // kill ends a host's process; nothing it still sends arrives.
 func (c *cluster) kill(host string) {
 	c.processes[host].killed.Store(true)
@@ -151,7 +164,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
 	cfg := worker.Config{
 		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), Log: c.log.With("process", host),
+		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host),
 	}
 	for _, f := range with {
 		f(&cfg)

@@ -148,7 +148,7 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 		<-time.After(time.Second)
 		brief := func() (context.Context, context.CancelFunc) { return context.WithTimeout(c.ctx, time.Second) }
 		clocks := 1
-		for ; ; clocks++ {
+		for ; clocks < 100; clocks++ {
 			if err := table.IncRun(0, slices.Repeat([]float32{1}, rows*dim)); err != nil {
 				t.Fatal(err)
 			}
@@ -172,6 +172,40 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 			t.Fatal(err)
 		}
 		c.read(table, float32(clocks+1))
+	})
+}
+
+// What is in the update log, and kept to be shown, is queued, too: as much of it as of
+// anything else.
+func TestLoggedIsQueued(t *testing.T) {
+	job := perdure.JobSpec{
+		ID: "test", Seed: *seed, Slots: 1, Servers: 2, Shards: 4, Clocks: 1000,
+		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+		OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: 200_000,
+	}
+	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
+		w := c.dial("worker:0", 0)
+		table := c.table(w, func(spec *perdure.TableSpec) { spec.Dim = 300 })
+		step := func() error {
+			if err := table.IncRun(0, make([]float32, rows*300)); err != nil {
+				return err
+			}
+			_, err := w.Clock(c.within(time.Second))
+			return err
+		}
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		c.kill("server:0")
+		c.kill("server:1")
+		c.pass(time.Second)
+		err, clocks := error(nil), 0
+		for ; err == nil && clocks < 100; clocks++ {
+			err = step()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || clocks < 10 || clocks > 20 {
+			t.Errorf("it ends with %v after %d clocks of 13 kB", err, clocks)
+		}
 	})
 }
 

@@ -17,7 +17,8 @@ import (
 // and under two-step clocks staged, once the log has acknowledged all of it. It is kept
 // for longer only to be shown on top of rows that do not contain it yet.
 
-// mostShown is how many bytes of such updates are kept before Clock waits for servers.
+// mostShown is how many bytes of such updates are kept before Clock waits for servers. Of
+// shards that are out, where the job goes on without them, OutageBytes are.
 const mostShown = 256 << 20
 
 // streamLink is what this client has put into a shard's stream.
@@ -110,7 +111,7 @@ func (c *Client) appended(sh *shardLink, u *update, err error) {
 	if slices.Contains(sh.kept, u) {
 		u.logged = true
 		c.keep(sh, -u.bytes)
-		c.shownBytes += u.bytes
+		sh.shownBytes += u.bytes
 	}
 	c.dropSafe(sh)
 	c.broadcast()
@@ -120,14 +121,20 @@ func (c *Client) logFails(err error) { c.fail(fmt.Errorf("worker: the update log
 
 // within reports whether so little is on its way that a clock may end. It needs c.mu.
 func (c *Client) within() bool {
-	return c.mayKeep() && (c.shownBytes == 0 || c.shownBytes < mostShown)
+	shown := int64(0)
+	for _, sh := range c.shards {
+		if !sh.out {
+			shown += sh.shownBytes
+		}
+	}
+	return c.mayKeep() && shown < mostShown
 }
 
 // forgetBytes stops counting an update that is kept no more. It needs c.mu.
 func (c *Client) forgetBytes(sh *shardLink, u *update) {
 	switch {
 	case u.logged:
-		c.shownBytes -= u.bytes
+		sh.shownBytes -= u.bytes
 	case !u.open:
 		c.keep(sh, -u.bytes)
 	}

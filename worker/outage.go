@@ -62,7 +62,7 @@ func (c *Client) watch(ctx context.Context) {
 func (c *Client) observe(sh *shardLink, now time.Time) {
 	patience := c.cfg.OutAfter
 	if sh.open && sh.headOpen {
-		patience += time.Duration(float64(sh.keptBytes) / slowest * float64(time.Second))
+		patience += time.Duration(float64(sh.keptBytes+sh.shownBytes) / slowest * float64(time.Second))
 	}
 	switch {
 	case sh.out && sh.stuck:
@@ -88,7 +88,7 @@ func (c *Client) owes(sh *shardLink) bool {
 			continue
 		}
 		cut := c.job.Recovery.NextCut(sh.minClock - 1)
-		if named := c.view.Named; named >= sh.minClock && (cut < 0 || named < cut) {
+		if named := c.view.Named; named > 0 && named >= sh.minClock && (cut < 0 || named < cut) {
 			cut = named
 		}
 		return !u.open && !u.held && (cut < 0 || u.clock < cut)
@@ -217,7 +217,7 @@ func (c *Client) queuedBytes() (n int64) {
 	}
 	for _, sh := range c.shards {
 		if sh.out {
-			n += sh.keptBytes + updateCost*int64(len(sh.kept)-sh.acked)
+			n += sh.keptBytes + sh.shownBytes + updateCost*int64(len(sh.kept)-sh.acked)
 		}
 	}
 	return n

@@ -26,12 +26,13 @@ type shardLink struct {
 	kept     []*update  // of clocks that follow one another
 	stream   streamLink // where the job has an update log
 	outage
-	keptBytes int64          // of those that are whole and were not acknowledged yet
-	acked     int            // so many of them, the first, were acknowledged once
-	most      int            // so many were kept at once, lately
-	fed       perdure.Clock  // those of clocks below have been sent to this head
-	counts    perdure.Counts // as acknowledged
-	minClock  perdure.Clock  // newest MinClock heard of
+	keptBytes  int64          // of those that are whole and were not acknowledged yet
+	shownBytes int64          // of those that are in the update log, and are kept to be shown
+	acked      int            // so many of them, the first, were acknowledged once
+	most       int            // so many were kept at once, lately
+	fed        perdure.Clock  // those of clocks below have been sent to this head
+	counts     perdure.Counts // as acknowledged
+	minClock   perdure.Clock  // newest MinClock heard of
 
 	// What earlier processes of the slot had done when this one first opened the
 	// shard in this generation: its own updates of these clocks are ignored there.

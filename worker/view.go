@@ -64,10 +64,10 @@ func (c *Client) rollBack() {
 		begin = c.view.Begin(c.slot)
 	}
 	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.acked = nil, false, 0, false, 0, 0
+		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.shownBytes, sh.acked = nil, false, 0, false, 0, 0, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
-	c.keptBytes, c.retained, c.shownBytes, c.crowded = 0, 0, 0, false
+	c.keptBytes, c.retained, c.crowded = 0, 0, false
 	clear(c.known)
 	for _, g := range c.gets {
 		c.dropGet(g) // those who wait for it see the generation

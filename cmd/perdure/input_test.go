@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure"
 )
 
 // mistakes are command lines, and what comes of them. FULL is a folder with a
@@ -43,6 +45,7 @@ var mistakes = []struct {
 	{"train --recovery magic", 2, `unknown recovery strategy "magic"; choose`},
 	{"train --recovery checkpoint:0", 2, `not a whole number`},
 	{"train --log-mb 600", 2, "only --recovery stateless has"},
+	{"train --recovery stateless --shards 4 --log-mb 130 --snapshot-mb 131", 2, "--snapshot-mb 131; choose 1 to 130"},
 	{"train --recovery stateless --log-mb 3", 2, "a log of 16 shards needs at least 512"},
 	{"train --recovery stateless --log-sync never", 2, "choose interval or always"},
 	{"train --recovery stateless --snapshot-mb 5000", 2, "choose 1 to 4096"},
@@ -287,5 +290,20 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Only folders that a run has are named at its end.
+func TestKept(t *testing.T) {
+	for strategy, want := range map[string]string{
+		"none": "", "chain:2": "", "resend:5": ", checkpoint/", "chain:2,checkpoint:5": ", checkpoint/", "stateless": ", log/, snapshots/",
+	} {
+		r, err := perdure.ParseRecovery(strategy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kept(r); got != want {
+			t.Errorf("%s: %q", strategy, got)
+		}
 	}
 }

@@ -57,9 +57,9 @@ func (f *logFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 	least := leastLogMB * job.Shards
 	s := &logSettings{
 		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: cmp.Or(f.LogMB, max(defaultLogMB, least)),
-		SnapshotMB: cmp.Or(f.SnapshotMB, defaultSnapshotMB),
-		NATS:       f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
+		NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
 	}
+	s.SnapshotMB = cmp.Or(f.SnapshotMB, min(defaultSnapshotMB, s.MB))
 	switch {
 	case s.Sync != updatelog.SyncInterval && s.Sync != updatelog.SyncAlways:
 		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, f.LogSync)

@@ -58,7 +58,7 @@ func (v *plainView) begin(j *localJob) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
 }
 
 func (v *plainView) event(j *localJob, e wire.Event) {
@@ -107,6 +107,17 @@ func status(j *localJob) string {
 	return line
 }
 
+// kept names the folders in which what a strategy goes on from is kept.
+func kept(r perdure.Recovery) string {
+	switch {
+	case r.Logged():
+		return ", log/, snapshots/"
+	case r.Saves():
+		return ", checkpoint/"
+	}
+	return ""
+}
+
 func (v *plainView) end(j *localJob, s rundir.Summary) {
 	value := func(p *float64, format string) string {
 		if p == nil {
@@ -139,7 +150,7 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		{"pushed, pulled", fmt.Sprintf("%.1f MB, %.1f MB", float64(*s.BytesPushed)/1e6, float64(*s.BytesPulled)/1e6)},
 		{"time", timeLine(s.TimeSplit)},
 		{"model sha256", *s.ModelSHA256},
-		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/, checkpoint/"},
+		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/" + kept(j.s.Job.Recovery)},
 	}
 	if s.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
