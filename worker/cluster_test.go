@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/registry"
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -36,6 +37,7 @@ type cluster struct {
 	job       perdure.JobSpec
 	net       *transport.Memory
 	disk      *disk.Memory
+	updates   *updatelog.Memory
 	log       *slog.Logger
 	wg        sync.WaitGroup
 	lives     atomic.Int64
@@ -72,7 +74,7 @@ func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string,
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
 		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(), updates: updatelog.NewMemory(),
 			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
 		if *showLog {
@@ -103,6 +105,7 @@ func (c *cluster) start(host string) {
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				SnapshotDir: "snapshots", OpenLog: c.openLog,
 			})
 		}
 	}
@@ -130,6 +133,10 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	})
 }
 
+func (c *cluster) openLog(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
+	return c.updates.Open(o)
+}
+
 // kill ends a host's process; nothing it still sends arrives.
 func (c *cluster) kill(host string) {
 	c.processes[host].killed.Store(true)
@@ -151,7 +158,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
 	cfg := worker.Config{
 		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), Log: c.log.With("process", host),
+		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), Log: c.log.With("process", host), OpenLog: c.openLog,
 	}
 	for _, f := range with {
 		f(&cfg)
