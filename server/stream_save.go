@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -13,6 +14,7 @@ import (
 // be read again, nor kept.
 type saves struct {
 	bytes   int64 // read from the stream since the newest was begun
+	between int64 // read before that, and after the one before it
 	size    int64 // of its rows
 	writing bool
 	files   []checkpoint.SnapshotFile // the newest first
@@ -28,8 +30,16 @@ const keptSnapshots = 2
 const defaultSnapshotBytes = 256 << 20
 
 // logParts is how often a shard is written, at least, while its log fills up: two
-// snapshots are kept with what follows the older, and a third may be on its way.
-const logParts = 5
+// snapshots are kept with what follows the older, and a third may be on its way. If so
+// many parts follow the older as are more than mostParts, it is given up: updates would
+// soon find no room, and only what is read has a snapshot begun.
+const (
+	logParts  = 5
+	mostParts = 3
+)
+
+// logPart is a part of what the log takes at most of a shard; 0: there is no bound.
+func (sh *shard) logPart() int64 { return sh.s.cfg.LogBytes / int64(sh.job.Shards) / logParts }
 
 // savePicture has a snapshot written, in a goroutine of its own, if enough was read since
 // the last: as much as the shard's part of what is asked for, and as it is to write, but
@@ -37,7 +47,7 @@ const logParts = 5
 func (sh *shard) savePicture() {
 	sv := &sh.stream.saves
 	least := max(sh.s.cfg.SnapshotBytes/int64(sh.job.Shards), sv.size)
-	if most := sh.s.cfg.LogBytes / int64(sh.job.Shards) / logParts; most > 0 {
+	if most := sh.logPart(); most > 0 {
 		least = min(least, most)
 	}
 	if sv.full {
@@ -47,19 +57,30 @@ func (sh *shard) savePicture() {
 		return
 	}
 	words, rows, size := sh.picture()
-	sv.writing, sv.bytes, sv.size = true, 0, size
+	sv.writing, sv.size = true, size
+	before := sv.between
+	sv.between, sv.bytes = sv.bytes, 0
 	about := &checkpoint.Snapshot{
 		Job: sh.job.ID, Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch,
 		Seq: sh.seq, Position: uint64(sh.stream.resume), Head: int64(len(words)), Rows: size,
 	}
 	sh.s.wg.Go(func() {
 		err := sh.writePicture(about, words, rows)
-		sh.mu.Lock()
-		sh.stream.saves.writing = false
-		sh.mu.Unlock()
-		if err != nil && !errors.Is(err, errMoved) && sh.s.ctx.Err() == nil {
+		if err != nil && !errors.Is(err, errMoved) && sh.stream.ctx.Err() == nil {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
 			sh.trouble(err.Error())
+			pause, cancel := context.WithTimeout(sh.stream.ctx, savePause)
+			<-pause.Done()
+			cancel()
+		}
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		sv.writing = false
+		if err != nil {
+			sv.bytes, sv.between = sv.bytes+sv.between, before
+		}
+		if sh.stream.ctx.Err() == nil {
+			sh.savePicture() // of what was read meanwhile: if the log is full now, nothing more is read
 		}
 	})
 }
@@ -97,7 +118,9 @@ func (sh *shard) writePicture(about *checkpoint.Snapshot, words []byte, rows []*
 	sv := &sh.stream.saves
 	sv.files = append([]checkpoint.SnapshotFile{file}, sv.files...)
 	sv.files = sv.files[:min(len(sv.files), keptSnapshots)]
-	files, mine, full := sv.files, sh.stream.life <= about.Epoch, sv.full
+	files, mine := sv.files, sh.stream.life <= about.Epoch
+	most := mostParts * sh.logPart()
+	full := sv.full || most > 0 && sv.between+sv.bytes > most
 	if sh.problem != "" {
 		sh.problem = ""
 		defer s.notify()

@@ -119,6 +119,25 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
+// A log that fills up while a snapshot is written, or cannot be, has room again once one
+// has been: nothing else is read that would have it begun.
+func TestFullLog(t *testing.T) {
+	for name, harm := range map[string]func(c *sim.Cluster){
+		"a slow disk": func(*sim.Cluster) {},
+		"a full disk": func(c *sim.Cluster) { c.Fill(3 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := logged(t, 1<<20, func(o *sim.Options) {
+				o.LogBytes = 2 * int64(o.Job.Shards) << 10
+				o.Sync = time.Second
+			}, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) { harm(c) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // late appends what a head of the first epoch says, after the second has begun: that the
 // job ends at a clock that is over.
 func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {

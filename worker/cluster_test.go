@@ -110,7 +110,8 @@ func (c *cluster) start(host string) {
 			}
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
-				Disk: c.disk, CheckpointDir: "checkpoint", OpenLog: c.openLog, Log: c.log.With("process", name),
+				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				SnapshotDir: "snapshots", OpenLog: c.openLog,
 			})
 		}
 	}
