@@ -160,8 +160,8 @@ func (c *partCase) followed(t *rapid.T) {
 			}
 		}
 	}
-	for range rapid.IntRange(2, 8).Draw(t, "snapshots") {
-		most, want := rapid.SampledFrom([]int{8, 50, 1000}).Draw(t, "most"), bytesOf(c.part)
+	for range rapid.IntRange(2, 5).Draw(t, "snapshots") {
+		most, want := rapid.SampledFrom([]int{100, 1000}).Draw(t, "most"), bytesOf(c.part)
 		changed, all := c.part.ChangedBytes()
 		s := c.part.snapshotChanged(rapid.IntRange(0, 5).Draw(t, "all") == 0, block)
 		if changed > all || all != int64(len(want)) {
