@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func (f slowFile) Sync() error {
 // the clocks 0 to 4 are sent to server 0.
 func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *fleet, may chan struct{})) {
 	t.Helper()
-	var may chan struct{}
+	may := sync.OnceValue(func() chan struct{} { return make(chan struct{}) }) // within the bubble
 	inFleet(t, "asp", recovery, 1, len(members), func(f *fleet) {
 		f.chain(members...)
 		f.table(dense())
@@ -45,13 +46,8 @@ func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *flee
 		for clock := range perdure.Clock(5) {
 			w.say(wire.KindUpdate, clock, add(1))
 		}
-		test(f, may)
-	}, func(cfg *server.Config) {
-		if may == nil {
-			may = make(chan struct{})
-		}
-		cfg.Disk = slowDisk{cfg.Disk, may}
-	})
+		test(f, may())
+	}, func(cfg *server.Config) { cfg.Disk = slowDisk{cfg.Disk, may()} })
 }
 
 // saved checks which cuts a server says are saved, and that each holds the updates of
