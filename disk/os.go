@@ -90,6 +90,14 @@ func (osFS) Create(path string) (File, error) {
 	return osFile{f}, nil
 }
 
+func (osFS) createStream(path string) (File, error) {
+	f, err := os.Create(filepath.FromSlash(path))
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return &stream{f: f}, nil
+}
+
 func (osFS) ReadFile(path string) ([]byte, error) {
 	b, err := os.ReadFile(filepath.FromSlash(path))
 	return b, wrap(err)

@@ -50,20 +50,43 @@ func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
 }
 
 func writeSynced(fsys FS, filePath string, write func(io.Writer) error) error {
-	f, err := fsys.Create(filePath)
+	f, err := createBuffered(fsys, filePath)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(f, 64<<10)
-	err = write(w)
-	if err == nil {
-		err = w.Flush()
-	}
+	err = write(f)
 	if err == nil {
 		err = f.Sync()
 	}
 	return both(err, f.Close())
 }
+
+// createBuffered creates a file that nobody reads before it is synced.
+func createBuffered(fsys FS, path string) (File, error) {
+	if s, ok := fsys.(streamer); ok {
+		return s.createStream(path)
+	}
+	f, err := fsys.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &buffered{bufio.NewWriterSize(f, streamStart), f}, nil
+}
+
+// buffered is a file that is written in larger pieces.
+type buffered struct {
+	*bufio.Writer
+	f File
+}
+
+func (b *buffered) Sync() error {
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	return b.f.Sync()
+}
+
+func (b *buffered) Close() error { return b.f.Close() }
 
 // both returns what went wrong, in one line.
 func both(err, then error) error {

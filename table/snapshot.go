@@ -30,6 +30,7 @@ type Snapshot struct {
 	passed   []uint64       // a bit for each block: it is put aside, or nobody asks for it any more
 	aside    map[int][]byte // by block: its columns, one after the other
 	room     []byte         // for what is put aside next
+	rooms    [][]byte       // all that there were
 }
 
 // source is a column as bytes.
@@ -60,8 +61,37 @@ func memoryOf[T ~float32 | ~uint32 | ~uint64](v []T) []byte {
 // and there copy little else, and so much that it costs little more than the copy.
 const asideBytes = 2 << 10
 
-// asideRoom is how much memory is got at once for it.
-const asideRoom = 256 << 10
+const (
+	// asideRoom is how much memory is got at once for it.
+	asideRoom = 256 << 10
+	// roomsKept is how many of them a process keeps for its next snapshots.
+	roomsKept = 16
+)
+
+// rooms is memory for what is put aside that nobody uses: to get memory that is new, which
+// updates would have to wait for, may take many times as long as to copy rows to it.
+var rooms = make(chan []byte, roomsKept)
+
+func newRoom(size int) []byte {
+	if size <= asideRoom {
+		select {
+		case room := <-rooms:
+			return room
+		default:
+		}
+	}
+	return make([]byte, 0, max(size, asideRoom))
+}
+
+func keepRoom(room []byte) {
+	if cap(room) != asideRoom {
+		return
+	}
+	select {
+	case rooms <- room[:0]:
+	default:
+	}
+}
 
 // Run is rows at consecutive positions.
 type Run struct{ First, Rows int }
@@ -121,7 +151,10 @@ func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uin
 // Close ends the snapshot, wherever it is. It may be called again.
 func (s *Snapshot) Close() {
 	s.part.snapshots = slices.DeleteFunc(s.part.snapshots, func(other *Snapshot) bool { return other == s })
-	s.at, s.aside, s.room = len(s.columns), nil, nil
+	for _, room := range s.rooms {
+		keepRoom(room)
+	}
+	s.at, s.aside, s.room, s.rooms = len(s.columns), nil, nil, nil
 }
 
 // Rows returns how many rows the part had.
@@ -239,7 +272,8 @@ func (s *Snapshot) putBlock(block int) {
 	}
 	size := rows * s.rowSize
 	if cap(s.room)-len(s.room) < size {
-		s.room = make([]byte, 0, max(size, asideRoom))
+		s.room = newRoom(size)
+		s.rooms = append(s.rooms, s.room)
 	}
 	begin := len(s.room)
 	for i := range s.columns {

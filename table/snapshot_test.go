@@ -2,8 +2,11 @@ package table
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -234,4 +237,49 @@ func BenchmarkPutAside(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestAsideRoomIsUsedAgain: memory for what is put aside is that of the snapshot before,
+// and what that one had put aside does not show.
+func TestAsideRoomIsUsedAgain(t *testing.T) {
+	p := New(perdure.TableSpec{Name: "t", Rows: 512, Dim: 512, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 512)
+	delta := slices.Repeat([]float32{1}, 512*512)
+	for len(rooms) > 0 {
+		<-rooms
+	}
+	had := map[*byte]bool{}
+	for round := range 3 {
+		s := p.Snapshot()
+		if err := p.ApplyRows(0, nil, 512, delta, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, room := range s.rooms {
+			if first := unsafe.SliceData(room); round == 0 {
+				had[first] = true
+			} else if !had[first] {
+				t.Errorf("round %d: a room is new", round)
+			}
+		}
+		for read := 0; read < 4*len(delta); {
+			b, _ := s.Next(1<<20, func(n int) []byte { return make([]byte, n) })
+			for _, v := range asFloats(b) {
+				if v != float32(round) {
+					t.Fatalf("round %d: %v is read", round, v)
+				}
+			}
+			read += len(b)
+		}
+		s.Close()
+	}
+	if len(had) < 4 {
+		t.Fatalf("%d rooms", len(had))
+	}
+}
+
+func asFloats(b []byte) []float32 {
+	v := make([]float32, len(b)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return v
 }

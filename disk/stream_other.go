@@ -1,0 +1,10 @@
+//go:build !linux
+
+package disk
+
+import (
+	"errors"
+	"os"
+)
+
+func setDirect(*os.File, bool) error { return errors.ErrUnsupported }
