@@ -20,12 +20,15 @@ type store interface {
 	read(ctx context.Context, shard int, from Position, deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
 	extent(ctx context.Context, shard int) (first, next Position, err error)
 	trim(ctx context.Context, shard int, before Position) error
+	// bound is how many bytes a stream takes at most; 0: there is no bound.
+	bound() int
 	close() error
 }
 
 // How entries are put together and tried again.
 const (
 	groupBytes = 8 << 20 // a group holds more only if its one entry does
+	boundParts = 4       // nor more than such a part of what a stream takes
 	firstPause = 20 * time.Millisecond
 	longPause  = time.Second
 )
@@ -100,7 +103,7 @@ func (n *lane) usable() error {
 // the one before is durable, so that trying again never changes the order.
 func (l *log) push(shard int, n *lane) {
 	for {
-		group, failed := n.next()
+		group, failed := n.next(l.groupBytes())
 		if len(group) == 0 {
 			return
 		}
@@ -120,13 +123,22 @@ func (l *log) push(shard int, n *lane) {
 	}
 }
 
-// next takes the entries of the next group off the queue; without any, the
-// lane's goroutine is over.
-func (n *lane) next() (group []pending, failed error) {
+// groupBytes is how much goes together at most, unless it is one entry. A stream that
+// was full takes a group as soon as that part of it was trimmed.
+func (l *log) groupBytes() int {
+	if bound := l.store.bound(); bound > 0 {
+		return min(groupBytes, bound/boundParts)
+	}
+	return groupBytes
+}
+
+// next takes the entries of the next group, of so many bytes at most, off the queue;
+// without any, the lane's goroutine is over.
+func (n *lane) next(most int) (group []pending, failed error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	size, k := 0, 0
-	for k < len(n.queue) && (k == 0 || size+n.queue[k].size <= groupBytes) {
+	for k < len(n.queue) && (k == 0 || size+n.queue[k].size <= most) {
 		size += n.queue[k].size
 		k++
 	}

@@ -3,7 +3,6 @@ package updatelog
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -99,11 +98,7 @@ func (a *assembler) resume() Position {
 
 // entries takes a whole group apart.
 func (a *assembler) entries(g *openGroup, at Position) ([]Entry, error) {
-	all := g.parts[0]
-	if len(g.parts) > 1 {
-		all = slices.Concat(g.parts...)
-	}
-	payloads, err := split(all)
+	payloads, err := split(g.parts)
 	if err != nil {
 		return nil, a.damaged(at, err.Error())
 	}

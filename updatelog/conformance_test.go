@@ -117,6 +117,7 @@ func TestConformance(t *testing.T) {
 		"newer":                testNewer,
 		"full":                 testFull,
 		"never fits":           testNeverFits,
+		"fits in parts":        testFitsInParts,
 		"bound":                testBound,
 		"closed":               testClosed,
 		"misuse":               testMisuse,
@@ -575,6 +576,40 @@ func testNeverFits(t *testing.T, w world) {
 	wantError(t, "an entry larger than the log", o.err, ErrRefused, "200")
 	err := l.Append(t.Context(), 1, nil, func(Position, error) {})
 	wantError(t, "the next", err, ErrRefused, "200")
+}
+
+// testFitsInParts has much more wait than the log takes: it goes in groups that fit, as
+// the log is trimmed.
+func testFitsInParts(t *testing.T, w world) {
+	w.limit(100_000)
+	full := make(chan struct{}, 999)
+	l := w.open(t, Options{Job: job, Shards: 2, Status: func(_ int, why error) {
+		if errors.Is(why, ErrFull) {
+			full <- struct{}{}
+		}
+	}})
+	defer l.Close()
+	put1(t, l, "a")
+	const n = 30
+	var done []<-chan outcome
+	w.restart(t, func() {
+		for i := range n {
+			done = append(done, start(t, l, pattern(i, 10_000)))
+		}
+	})
+	for _, d := range done {
+		for here := true; here; {
+			select {
+			case o := <-d:
+				must(t, o.err)
+				here = false
+			case <-full:
+				_, next, err := l.Extent(t.Context(), 1)
+				must(t, err)
+				must(t, l.Trim(t.Context(), 1, next))
+			}
+		}
+	}
 }
 
 func testBound(t *testing.T, w world) {

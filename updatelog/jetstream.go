@@ -33,11 +33,15 @@ type DialOptions struct {
 
 // Waiting and flow of the connection.
 const (
-	askTimeout  = 5 * time.Second  // of one question
-	ackTimeout  = 20 * time.Second // of one record
-	maxPending  = 64               // records of a process on their way
-	readAhead   = 32 << 20         // bytes that a reader asks for at once
-	overdue     = 2 * time.Second  // a record that is there should have come
+	askTimeout  = 5 * time.Second   // of one question
+	lookTimeout = time.Second       // of one that is asked to know why another was not answered
+	ackTimeout  = 20 * time.Second  // of one record
+	maxPending  = 64                // records of a process on their way
+	readAhead   = 64 << 20          // bytes that the readers of all shards together ask for at once
+	leastAhead  = MaxRecord * 5 / 4 // and each of them at least so many
+	mostAhead   = 4096              // records that a reader asks for at once
+	overdue     = 2 * time.Second   // a record that is there should have come
+	surelyFull  = 8                 // refusals, after which there is no room for a stream
 	dialPause   = 100 * time.Millisecond
 	longestDial = 2 * time.Second // of one try
 )
@@ -65,8 +69,10 @@ type client struct {
 	js      jetstream.JetStream
 	streams []jetstream.Stream // by shard
 
-	mu   sync.Mutex
-	full map[int]bool // shards of which the last group found no room
+	mu     sync.Mutex   // guards what follows
+	full   map[int]bool // shards of which the last group found no room
+	closed bool         // the log is still to be opened
+	waits  bool         // for which somebody was told that it waits
 }
 
 // Dial opens a job's log at a NATS server or cluster, and makes the streams that
@@ -91,6 +97,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 		}
 		c.streams = append(c.streams, s)
 	}
+	c.opened()
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	return newLog(c.o.Options, c, binary.LittleEndian.Uint64(id[:])), nil
@@ -98,7 +105,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 
 // connect reaches the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
-	c := &client{o: o, url: withoutSecrets(url), full: map[int]bool{}}
+	c := &client{o: o, url: withoutSecrets(url), full: map[int]bool{}, closed: true}
 	for {
 		nc, err := nats.Connect(url, append(c.settings(), more...)...)
 		if err == nil {
@@ -111,8 +118,10 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		if !transient(err) {
 			return nil, fmt.Errorf("%w: the log at %s: %w", ErrRefused, c.url, err)
 		}
+		away := fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+		c.opening(away)
 		if sleep(ctx, dialPause) != nil {
-			return nil, fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+			return nil, away
 		}
 	}
 	if most := c.nc.MaxPayload(); most < MaxRecord {
@@ -134,6 +143,31 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		return nil, err
 	}
 	return c, nil
+}
+
+func (c *client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// opening tells, while the log is to be opened, why that has to wait.
+func (c *client) opening(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed && err != nil && !lasting(err) && c.o.Status != nil {
+		c.waits = true
+		c.o.Status(-1, err)
+	}
+}
+
+// opened notes that the log is open, and tells it if somebody was told that it is not.
+func (c *client) opened() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed = false; c.waits {
+		c.o.Status(-1, nil)
+	}
 }
 
 // transient reports whether a connection may succeed later: nobody listens, or
@@ -201,7 +235,7 @@ func (c *client) config(shard int) jetstream.StreamConfig {
 
 // open opens a shard's stream, or makes it.
 func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err error) {
-	want := c.config(shard)
+	want, refused := c.config(shard), 0
 	err = c.ask(ctx, func(ctx context.Context) error {
 		s, err = c.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && !c.o.ReadOnly {
@@ -209,7 +243,7 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 				s, err = c.js.Stream(ctx, want.Name) // another was faster
 			}
 		}
-		return c.refusal(err, want.Name)
+		return c.unpromised(c.refusal(err, want.Name), want, &refused)
 	})
 	if err != nil {
 		return nil, err
@@ -221,9 +255,23 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 	have.MaxBytes = want.MaxBytes
 	err = c.ask(ctx, func(ctx context.Context) error {
 		s, err = c.js.UpdateStream(ctx, have)
-		return c.refusal(err, want.Name)
+		return c.unpromised(c.refusal(err, want.Name), want, &refused)
 	})
 	return s, err
+}
+
+// unpromised makes a lasting error of that a stream would not get the room that it may
+// come to need, once it was refused often enough: while two ask for the same stream at
+// once, the server counts its room twice.
+func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int) error {
+	if !errors.Is(err, ErrFull) {
+		return err
+	}
+	if *refused++; *refused < surelyFull {
+		return err
+	}
+	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; give that log more room, or the job a smaller one (--log-mb)",
+		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 
 // owned refuses a stream that is not of our job and version.
@@ -249,7 +297,9 @@ func (c *client) refusal(err error, stream string) error {
 		return nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == serverName):
+		return fmt.Errorf("%w: the log at %s has closed its streams, and opens them when there is room", ErrDisk, c.url)
+	case isOff(err), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
 	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
 		return fmt.Errorf("%w: stream %s: %s", ErrFull, stream, answer.Description)
@@ -257,6 +307,12 @@ func (c *client) refusal(err error, stream string) error {
 		return fmt.Errorf("%w: stream %s: %s", ErrRefused, stream, answer.Description)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+}
+
+// isOff reports whether a server said, or showed by that nobody there took the question,
+// that it has no JetStream now.
+func isOff(err error) bool {
+	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders)
 }
 
 func noRoom(code jetstream.ErrorCode) bool {
@@ -269,6 +325,7 @@ func (c *client) ask(ctx context.Context, question func(ctx context.Context) err
 		one, cancel := context.WithTimeout(ctx, askTimeout)
 		err := question(one)
 		cancel()
+		c.opening(err)
 		switch {
 		case err == nil || lasting(err):
 			return err
@@ -313,9 +370,9 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 func (c *client) refused(ctx context.Context, shard int, err error) error {
 	name := streamName(c.o.Job, shard)
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) { // is it gone, or away?
-		one, cancel := context.WithTimeout(ctx, askTimeout)
+		one, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
-		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) {
+		if _, gone := c.js.Stream(one, name); errors.Is(gone, jetstream.ErrStreamNotFound) || isOff(gone) {
 			return c.refusal(gone, name)
 		}
 	}
@@ -363,6 +420,9 @@ func (c *client) roomFor(ctx context.Context, shard int, records [][]byte) error
 
 // recordOverhead is more than what JetStream stores with a record, subject included.
 const recordOverhead = 128
+
+// Overhead is what a job's stream takes, at most, for a record beside its entries.
+func Overhead(job string) int { return recordOverhead + headerSize + len(job) + lengthPrefix }
 
 func (c *client) extent(ctx context.Context, shard int) (first, next Position, err error) {
 	var info *jetstream.StreamInfo
@@ -424,6 +484,8 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 	}
 }
 
+func (c *client) bound() int { return int(c.o.MaxBytes) }
+
 func (c *client) close() error {
 	c.nc.Close()
 	return nil
@@ -453,7 +515,7 @@ func (r *reading) run(ctx context.Context) error {
 	if err != nil {
 		return r.refusal(err, streamName(r.o.Job, r.shard))
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxBytes(readAhead))
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mostAhead, ahead(r.o.Shards)))
 	if err != nil {
 		return err
 	}
@@ -473,6 +535,11 @@ func (r *reading) run(ctx context.Context) error {
 		}
 	}
 }
+
+// ahead is how many bytes a reader of one of so many shards asks for at once. All of them
+// come over one connection, which a server cuts that has too much to send on it, or whose
+// answer to a ping is stuck behind that: and then all is sent again.
+func ahead(shards int) int { return max(leastAhead, readAhead/shards) }
 
 // one waits for the next message; nil when none comes though there should be one.
 func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {

@@ -2,6 +2,7 @@ package updatelog
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -219,4 +220,39 @@ func TestRun(t *testing.T) {
 	wantTexts(t, l, Oldest, "a b")
 	cancel()
 	must(t, <-ended)
+}
+
+// A process that reads all shards at once asks for no more than its connection may have
+// waiting for it, by far, and each of its readers for a record at least.
+func TestReadAhead(t *testing.T) {
+	for shards := 1; shards <= 128; shards++ {
+		if n := ahead(shards); n <= MaxRecord || n*shards > maxUnread*2/3 {
+			t.Errorf("%d readers ask for %d bytes each; a record has %d, and %d may wait", shards, n, MaxRecord, maxUnread)
+		}
+	}
+}
+
+// TestAllAtOnce: a log that has room for a job's streams and no more has it for all who
+// ask for them at the same time.
+func TestAllAtOnce(t *testing.T) {
+	const shards, each, clients = 6, 64 << 20, 8
+	s, err := Serve(filepath.Join(t.TempDir(), "log"), ServeOptions{MaxBytes: shards * each})
+	must(t, err)
+	defer s.Close()
+	failed := make(chan error, clients)
+	for range clients {
+		go func() {
+			l, err := Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: shards}, MaxBytes: each})
+			for shard := 0; shard < shards && err == nil; shard++ {
+				_, _, err = l.Extent(t.Context(), shard)
+			}
+			if l != nil {
+				err = errors.Join(err, l.Close())
+			}
+			failed <- err
+		}()
+	}
+	for range clients {
+		must(t, <-failed)
+	}
 }

@@ -17,6 +17,7 @@ type Memory struct {
 	producers uint64
 	changed   chan struct{} // closed when anything changes
 	away      bool
+	broken    bool
 	delay     func(shard int) time.Duration
 	lose      int
 	limit     int // bytes of one stream; 0: none
@@ -52,6 +53,10 @@ func (m *Memory) Open(o Options) (Log, error) {
 // SetAway makes the log be away (nothing is stored, acknowledged or answered) or
 // there again.
 func (m *Memory) SetAway(away bool) { m.set(func() { m.away = away }) }
+
+// SetBroken makes the log store nothing, since its disk is full or fails, or store
+// again; what is there is read.
+func (m *Memory) SetBroken(broken bool) { m.set(func() { m.broken = broken }) }
 
 // SetDelay makes storing each record take as long as delay says (nil: no time);
 // delay is called for each, by several goroutines.
@@ -148,6 +153,8 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 	switch {
 	case c.m.away:
 		return 0, ErrAway
+	case c.m.broken:
+		return 0, ErrDisk
 	case c.m.limit > 0 && group > c.m.limit:
 		return 0, tooLarge(group, c.m.limit)
 	case c.m.limit > 0 && s.bytes+need > c.m.limit:
@@ -249,6 +256,12 @@ func (c *memoryClient) wait(ctx context.Context, shard int, at Position) (memory
 			return memoryRecord{}, ctx.Err()
 		}
 	}
+}
+
+func (c *memoryClient) bound() int {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	return c.m.limit
 }
 
 func (c *memoryClient) close() error { return nil }

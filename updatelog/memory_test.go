@@ -134,3 +134,31 @@ func TestAlter(t *testing.T) {
 		wantError(t, "a changed record", err, ErrDamaged, "checksum")
 	})
 }
+
+// TestWaits sees that what a Log tells of waiting is told on once, and that a log that
+// stores nothing is waited for.
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, w, news := NewMemory(), Waits{}, 0
+		l, err := m.Open(Options{Job: job, Shards: 2, Status: func(shard int, why error) {
+			if w.Note(shard, why) {
+				news++
+			}
+		}})
+		must(t, err)
+		defer l.Close()
+		put1(t, l, "a")
+		m.SetBroken(true)
+		b := start(t, l, "b")
+		time.Sleep(time.Minute) // of virtual time
+		if got := w.Why(); news != 1 || got != "the log's disk is full, or fails" {
+			t.Errorf("told %d times: %q", news, got)
+		}
+		wantTexts(t, l, Oldest, "a")
+		m.SetBroken(false)
+		must(t, (<-b).err)
+		if got := w.Why(); news != 2 || got != "" {
+			t.Errorf("told %d times: %q", news, got)
+		}
+	})
+}

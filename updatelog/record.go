@@ -1,6 +1,7 @@
 package updatelog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -139,17 +140,39 @@ func encode(h Header, entries [][][]byte) (records [][]byte) {
 	return records
 }
 
-// split takes the entries out of a group's bytes, without copying.
-func split(b []byte) (payloads [][]byte, err error) {
-	for len(b) > 0 {
-		if len(b) < lengthPrefix {
+// split takes the entries out of a group's parts, which it uses up. Only those that lie
+// in more than one part are copied.
+func split(parts [][]byte) (payloads [][]byte, err error) {
+	left := entrySize(parts)
+	for left > 0 {
+		if left < lengthPrefix {
 			return nil, fmt.Errorf("its group ends within an entry's length")
 		}
-		n := binary.LittleEndian.Uint64(b)
-		if b = b[lengthPrefix:]; n > uint64(len(b)) {
-			return nil, fmt.Errorf("its group ends within an entry: %d bytes of %d", len(b), n)
+		n := binary.LittleEndian.Uint64(take(&parts, lengthPrefix))
+		if left -= lengthPrefix; n > uint64(left) {
+			return nil, fmt.Errorf("its group ends within an entry: %d bytes of %d", left, n)
 		}
-		payloads, b = append(payloads, b[:n:n]), b[n:]
+		payloads = append(payloads, take(&parts, int(n)))
+		left -= int(n)
 	}
 	return payloads, nil
+}
+
+// take takes the first n bytes, which are there, off parts.
+func take(parts *[][]byte, n int) []byte {
+	var run [][]byte
+	for n > 0 {
+		first := (*parts)[0]
+		k := min(n, len(first))
+		if run = append(run, first[:k:k]); k < len(first) {
+			(*parts)[0] = first[k:]
+		} else {
+			*parts = (*parts)[1:]
+		}
+		n -= k
+	}
+	if len(run) == 1 {
+		return run[0]
+	}
+	return bytes.Join(run, nil)
 }

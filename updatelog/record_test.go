@@ -140,8 +140,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(group(1, 1, "x")[0])
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		if _, payload, err := decode(b); err == nil {
-			_, _ = split(payload)
+			_, _ = split([][]byte{payload})
 		}
-		_, _ = split(b)
+		_, _ = split([][]byte{b})
+		_, _ = split([][]byte{b[: len(b)/2 : len(b)/2], b[len(b)/2:]})
 	})
 }

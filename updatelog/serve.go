@@ -52,10 +52,12 @@ const (
 	urlFile  = "url"  // how to reach the server, its secret included
 	lockFile = "lock" // held while it runs
 
+	serverName = "perdure-log"
 	syncEvery  = 10 * time.Second
 	startLimit = time.Minute // for reading what is there
 	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
 	checkEvery = time.Second
+	leastRoom  = 2 * groupBytes // on the disk, for streams to be opened again
 )
 
 // ErrRunning is returned by Serve for a folder whose log another process serves.
@@ -68,6 +70,8 @@ type Server struct {
 	unlock func() error
 	url    string
 	nats   *server.Server
+	watch  *watched
+	closed bool // its streams are, since the disk is full or fails
 }
 
 // Serve runs a log whose streams are in a folder, which is made where it is not
@@ -97,7 +101,12 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		}
 		s.unlock = lock.Close
 	}
-	if err := s.start(); err != nil {
+	err := s.start()
+	if err != nil && !s.hasRoom() {
+		s.closed = true
+		err = s.start()
+	}
+	if err != nil {
 		_ = s.unlock() // nothing was written under it
 		return nil, err
 	}
@@ -123,7 +132,11 @@ func (s *Server) start() error {
 		return nil
 	}
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
-	s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	here := (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	if here == s.url {
+		return nil // it was started again
+	}
+	s.url = here
 	if old, err := ReadURL(s.dir); err == nil && old == s.url {
 		return nil // nobody is to find half of it
 	}
@@ -168,6 +181,9 @@ func (s *Server) address() (host string, port int, token string, err error) {
 // not run.
 func ReadURL(dir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, urlFile))
+	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
+		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%w: there is no log in %s", ErrRefused, dir)
 	}
@@ -189,21 +205,21 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		_ = l.Close()
 	}
 	n, err := server.NewServer(&server.Options{
-		ServerName: "perdure-log", Host: host, Port: port, Authorization: token, DontListen: s.o.private,
-		JetStream: true, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
+		ServerName: serverName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
+		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
 		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
 		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: the log in %s: %w", ErrRefused, s.dir, err)
 	}
-	watch := &watched{log: s.o.Log}
-	n.SetLoggerV2(watch, false, false, false)
+	s.watch = &watched{log: s.o.Log}
+	n.SetLoggerV2(s.watch, false, false, false)
 	n.Start()
-	if !n.ReadyForConnections(startLimit) || !n.JetStreamEnabled() {
+	if !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
 		n.WaitForShutdown()
-		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, watch.last())
+		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.last())
 	}
 	return n, nil
 }
@@ -211,22 +227,50 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 // URL is how to reach the log, its secret included.
 func (s *Server) URL() string { return s.url }
 
-// Run waits until ctx ends, and closes the log. When the disk is full the NATS
-// server stops its streams; Run starts it again, so that the log goes on once
-// there is room.
+// Run waits until ctx ends, and closes the log. A NATS server whose disk is full gives
+// up the streams that it could not write, for good, and leaves who appends without an
+// answer. So Run closes all streams then, which clients are told, and opens them again
+// once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	for sleep(ctx, checkEvery) == nil {
-		if s.nats.JetStreamEnabled() {
-			continue
-		}
-		s.nats.Shutdown()
-		s.nats.WaitForShutdown()
-		err := s.start()
-		if s.o.Log != nil {
-			s.o.Log.Warn("the log's disk was full, or failed; the log is opened again", "err", err)
+		switch failed, room := s.failed(), s.hasRoom(); {
+		case failed && !s.closed:
+			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.last())
+			s.again(!room)
+		case s.closed && room:
+			s.again(false)
 		}
 	}
 	return s.Close()
+}
+
+// failed reports whether there are streams that cannot be written, or none at all.
+func (s *Server) failed() bool {
+	return !s.nats.JetStreamEnabled() || s.nats.Healthz(&server.HealthzOptions{}).Error != ""
+}
+
+// hasRoom reports whether the disk has room enough to go on, as far as is known.
+func (s *Server) hasRoom() bool {
+	free, known := disk.Free(s.dir)
+	return !known || free >= leastRoom
+}
+
+// again starts the server again, without streams or with them.
+func (s *Server) again(closed bool) {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+	s.closed = closed
+	if err := s.start(); err != nil {
+		s.warn("the log cannot be opened again yet", "err", err)
+	} else if !closed {
+		s.warn("the log is open again")
+	}
+}
+
+func (s *Server) warn(what string, about ...any) {
+	if s.o.Log != nil {
+		s.o.Log.Warn(what, append(about, "dir", s.dir)...)
+	}
 }
 
 // Close ends the server; what was acknowledged is kept.

@@ -93,7 +93,8 @@ type Options struct {
 	// One entry may always go.
 	Bound int
 	// Status, unless nil, is called when a shard's entries wait, with why (ErrAway,
-	// ErrFull), and with nil when they go on. It must not block.
+	// ErrFull, ErrDisk), and with nil when they go on; for shard -1 when the log is to
+	// be opened, and does not answer. It must not block.
 	Status func(shard int, why error)
 }
 
@@ -122,6 +123,9 @@ var (
 	ErrDamaged = errors.New("updatelog: damaged")
 	// ErrAway says that the log does not answer.
 	ErrAway = errors.New("updatelog: the log does not answer")
+	// ErrDisk says that what the log is kept on is full, or fails; it goes on when that
+	// is mended.
+	ErrDisk = errors.New("updatelog: the log's disk is full, or fails")
 	// ErrFull says that the log has no room until it is trimmed.
 	ErrFull = errors.New("updatelog: the log is full")
 )
@@ -136,7 +140,7 @@ type DamageError struct {
 
 // Error says what is damaged, and what to do, in one line.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("updatelog: record %d of stream %s (shard %d) is damaged: %s; what follows cannot be replayed: restore the log's folder from a copy, or begin again from the last checkpoint with a new log",
+	return fmt.Sprintf("updatelog: record %d of stream %s (shard %d) is damaged: %s; what follows cannot be replayed: bring a copy of the log back, or begin the job again",
 		e.Position, e.Stream, e.Shard, e.Reason)
 }
 

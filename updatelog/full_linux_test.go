@@ -1,0 +1,109 @@
+package updatelog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts a file system of so many bytes.
+func smallDisk(t *testing.T, size string) (dir string) {
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+// TestDiskFull fills the disk under a log: who appends is told that it waits and why, and
+// goes on once there is room; nothing that was acknowledged is missing. A log that is
+// opened meanwhile waits, too.
+func TestDiskFull(t *testing.T) {
+	disk := smallDisk(t, "80m")
+	s, err := Serve(filepath.Join(disk, "log"), ServeOptions{})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() { cancel(); must(t, <-ended) }()
+
+	waits := make(chan error, 9999)
+	o := Options{Job: job, Shards: 1, Status: func(_ int, why error) { waits <- why }}
+	l, err := Dial(t.Context(), s.URL(), DialOptions{Options: o})
+	must(t, err)
+	defer l.Close()
+	put := func(i byte) <-chan error {
+		done := make(chan error, 1)
+		must(t, l.Append(t.Context(), 0, [][]byte{bytes.Repeat([]byte{i}, 1<<20)}, func(_ Position, err error) { done <- err }))
+		return done
+	}
+	must(t, <-put(0))
+	filler := filepath.Join(disk, "filler")
+	f, err := os.Create(filler)
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 1<<16))
+	}
+	must(t, f.Close())
+	const n = 24 // more than what may be in the system's hands
+	var done []<-chan error
+	for i := range byte(n) {
+		done = append(done, put(i+1))
+	}
+	for !errors.Is(<-waits, ErrDisk) {
+	}
+	late := make(chan error, 1)
+	again := o
+	again.Status = func(shard int, why error) {
+		if shard == -1 && errors.Is(why, ErrDisk) {
+			_ = os.Remove(filler) // both wait now
+		}
+	}
+	go func() {
+		l, err := Dial(t.Context(), s.URL(), DialOptions{Options: again})
+		if err == nil {
+			err = l.Close()
+		}
+		late <- err
+	}()
+	must(t, <-late)
+	for _, d := range done {
+		must(t, <-d)
+	}
+	for why := range waits {
+		if why == nil {
+			break // it was told that it goes on
+		}
+	}
+	seen := map[byte]bool{}
+	err = l.Read(t.Context(), 0, Oldest, func(e Entry) error {
+		if i := e.Payload[0]; !bytes.Equal(e.Payload, bytes.Repeat([]byte{i}, 1<<20)) {
+			t.Errorf("entry %d is not what was appended", i)
+		} else if seen[i] = true; i < n {
+			return nil
+		}
+		return errEnough
+	}, nil)
+	if err != errEnough || len(seen) != n+1 {
+		t.Errorf("%d entries of %d are there: %v", len(seen), n+1, err)
+	}
+}
+
+// TestNoRoom refuses streams for which the disk has no room, in one line that says so.
+func TestNoRoom(t *testing.T) {
+	s, err := Serve(filepath.Join(smallDisk(t, "64m"), "log"), ServeOptions{})
+	must(t, err)
+	defer s.Close()
+	_, err = Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: 2}, MaxBytes: 100 << 20})
+	wantError(t, "a stream that is too large", err, ErrRefused, "has no room for stream perdure-job-1-0, which may take 100 MiB")
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("it is not one line: %v", err)
+	}
+}
