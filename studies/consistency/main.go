@@ -15,11 +15,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure/study"
@@ -59,15 +57,7 @@ type settings struct {
 	Quick, Report     bool
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := conduct(ctx, os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "consistency study:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(study.Main("consistency", conduct)) }
 
 // conduct runs what is missing, and then writes tables, plots and the page. It says
 // on screen how it goes.

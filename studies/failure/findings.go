@@ -206,9 +206,13 @@ const (
 	fewestGradients   = .6
 )
 
-// Doubts says why the page is not to be trusted, if so: a machine that is busy, or
-// too small, does not evaluate when it should, and computes less than it is made to wait.
+// Doubts says why the page is not to be trusted, if so: who ran the study knows, or it
+// shows: a machine that is busy, or too small, does not evaluate when it should, and
+// computes less than it is made to wait.
 func (p *page) Doubts() (doubts []string) {
+	if p.Study.Remark != "" {
+		doubts = append(doubts, p.Study.Remark)
+	}
 	length := p.Study.scaled(p.Study.Length).Seconds()
 	due := math.Floor(length / p.Study.scaled(p.Study.Eval).Seconds())
 	might := math.Inf(1)

@@ -15,12 +15,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure/study"
@@ -45,17 +43,10 @@ type settings struct {
 	Goals               []float64 // accuracies, 0 to 1
 	Slack               time.Duration
 	Quick, Report, List bool
+	Remark              string // of who ran it, for readers
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := conduct(ctx, os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "failure study:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(study.Main("failure", conduct)) }
 
 // conduct runs what is missing, and then writes tables, plots and the page. It says
 // on screen how it goes.
@@ -112,6 +103,7 @@ func parseFlags(args []string) (settings, error) {
 	f.DurationVar(&s.Slack, "slack", 2*time.Minute, "a run that takes so much longer is ended, and counts as failed")
 	f.BoolVar(&s.Quick, "quick", false, "a smoke test: few and short runs, beside the study's own")
 	f.BoolVar(&s.Report, "report", false, "run nothing, write the page of what there is")
+	f.StringVar(&s.Remark, "remark", "", "`text` that the page says of the runs: other work that the machine had, say")
 	f.BoolVar(&s.List, "list", false, "run nothing, say what would be run")
 	study.List(f, &s.Modes, "modes", "bsp,asp", "training modes to compare", study.Word)
 	study.List(f, &s.Seeds, "seeds", "1,2,3", "a trial each", strconv.Atoi)

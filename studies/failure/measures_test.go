@@ -201,4 +201,8 @@ func TestDoubts(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+	s.Remark = "The moon was full."
+	if got := (&page{Study: s, Calm: []*group{trial(10, 200)}}).Doubts(); len(got) != 1 || got[0] != s.Remark {
+		t.Errorf("%q, want %q", got, s.Remark)
+	}
 }
