@@ -140,10 +140,11 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
 // written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
 // "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async" or
-// "stateless", in JSON too.
+// "stateless", in JSON too. C may be "auto".
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
+	Auto        bool  // C is "auto": the coordinator names each checkpoint's clock
 	Replicas    int   // N of chains; else 0
 	Checkpoints bool  // chain:N,checkpoint:C
 	// Async says that somebody does not wait: where checkpoints are kept, training for
@@ -203,18 +204,18 @@ func (r Recovery) Background() bool { return r.Saves() && r.Async || r.Resends()
 func (r Recovery) Copies() int { return max(1, r.Replicas) }
 
 // NextCut returns the clock of the first checkpoint cut after clock c, or -1
-// when the strategy keeps no checkpoints.
+// when the strategy keeps no checkpoints, or all are named (View.Named).
 func (r Recovery) NextCut(c Clock) Clock {
-	if !r.Saves() {
+	if !r.Saves() || r.Auto {
 		return -1
 	}
 	return (c/r.Every + 1) * r.Every
 }
 
-// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks), "resend:C" or "resend" (C =
-// DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async", "chain:N,every:K" (K ≥ 1
-// clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and ",async" after it; or
-// "stateless".
+// ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
+// "resend" (C = DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async",
+// "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and
+// ",async" after it; or "stateless".
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
@@ -223,27 +224,38 @@ func ParseRecovery(s string) (Recovery, error) {
 	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
-		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20", ErrUsage)
+		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20, or checkpoint:auto", ErrUsage)
 	case r.Kind == RecoverResend && more:
 		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
 		r.Every = DefaultInterval
 		return r, nil
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
-		every, err := parseEvery(arg)
-		if err != nil {
-			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20", ErrUsage, arg, s, kind)
+		if err := r.parseInterval(arg); err != nil {
+			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20, or %s:auto", ErrUsage, arg, s, kind, kind)
 		}
 		if more && rest != "async" {
 			return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s, first)
 		}
-		r.Every, r.Async = every, more
+		r.Async = more
 		return r, nil
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it)", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it; C may be auto)", ErrUsage, s)
 }
+
+// parseInterval reads every how many clocks a checkpoint is kept.
+func (r *Recovery) parseInterval(s string) (err error) {
+	if r.Auto = s == auto; r.Auto {
+		return nil
+	}
+	r.Every, err = parseEvery(s)
+	return err
+}
+
+// auto is the interval of a strategy that chooses it.
+const auto = "auto"
 
 func parseEvery(s string) (Clock, error) {
 	n, err := strconv.ParseInt(s, 10, 32)
@@ -276,8 +288,12 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 		r.Async = true
 		return r, nil
 	case periodic && (word == "every" || word == string(RecoverCheckpoint)):
-		r.Checkpoints = word == string(RecoverCheckpoint)
-		if r.Every, err = parseEvery(every); err == nil {
+		if r.Checkpoints = word == string(RecoverCheckpoint); r.Checkpoints {
+			err = r.parseInterval(every)
+		} else {
+			r.Every, err = parseEvery(every)
+		}
+		if err == nil {
 			return r, nil
 		}
 		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s, r.Replicas, word)
@@ -303,15 +319,18 @@ func twoOptions(s, rest string, replicas int) error {
 
 // String returns the strategy as it is written on the command line.
 func (r Recovery) String() string {
-	s := string(r.Kind)
+	s, interval := string(r.Kind), strconv.FormatInt(int64(r.Every), 10)
+	if r.Auto {
+		interval = auto
+	}
 	if r.Kind == RecoverChain {
 		s += fmt.Sprintf(":%d", r.Replicas)
 	}
 	switch {
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
-		s += fmt.Sprintf(":%d", r.Every)
+		s += ":" + interval
 	case r.Kind == RecoverChain && r.Checkpoints:
-		s += fmt.Sprintf(",checkpoint:%d", r.Every)
+		s += ",checkpoint:" + interval
 	case r.Kind == RecoverChain && r.Every > 0 && !r.Async:
 		s += fmt.Sprintf(",every:%d", r.Every)
 	}

@@ -3,6 +3,7 @@ package perdure
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,10 @@ type JobSpec struct {
 
 	// Log is where the job's update log is, under the strategy stateless.
 	Log string `json:"log,omitempty"`
+
+	// MTBF is how long it is between two failures on average, in seconds, where the
+	// interval between checkpoints is chosen by it; 0: as is observed.
+	MTBF float64 `json:"mtbf_s,omitempty"`
 
 	// NoReplace says that a dead server's place stays empty: the survivors take over
 	// what it held.
@@ -76,6 +81,9 @@ func (j JobSpec) Validate() error {
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
+	}
+	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
+		return fmt.Errorf("%w: %v s between failures with recovery %s; choose a time above 0, with checkpoint:auto or resend:auto, which choose the interval between checkpoints by it", ErrUsage, j.MTBF, j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {
 		return err

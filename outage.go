@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,11 +19,11 @@ type OnOutage struct {
 }
 
 // DefaultOutageClocks is CLOCKS where "continue" is written without a number, and
-// DefaultOutageBytes what a worker queues where nothing is said: together about 20 s
-// of training the cnn workload.
+// DefaultOutageBytes what a worker queues where nothing is said: that is 630 clocks of
+// the cnn workload, 20 s and more of it.
 const (
-	DefaultOutageClocks = 300
-	DefaultOutageBytes  = 1 << 30
+	DefaultOutageClocks = 1000
+	DefaultOutageBytes  = 2 << 30
 )
 
 // ParseOnOutage reads "wait", "continue" or "continue:CLOCKS" (CLOCKS ≥ 1).
@@ -75,17 +76,29 @@ const (
 
 // StaleScale says how servers weaken an update that was computed from old rows: by
 // its age, which is MinClock when it is applied less MinClock of the oldest row that
-// it was computed from. "" is ScaleNone.
+// it was computed from, or for having been made while the shard was out. "" is
+// ScaleNone.
 type StaleScale string
 
 // The ways to scale. ScaleNone changes nothing. ScaleInverse multiplies an update
 // with 1/(1+age). ScalePaper multiplies one with a tenth that is older than 50 updates,
-// which are age clocks of all slots (after Cao et al. 2024).
+// which are age clocks of all slots (after Cao et al. 2024). ScaleAverage leaves all
+// others alone, and multiplies an update that was computed from rows read while the shard
+// was out with 1/(slots that take part), and, where those rows lack clocks of its own
+// slot, with 1/(1+ so many), too: of slots that went on from the same rows, each by
+// itself, the mean is taken, as local SGD does. It changes no table of the rule add,
+// whose rows are sums of what was Inc'd.
 const (
 	ScaleNone    StaleScale = "none"
 	ScaleInverse StaleScale = "inverse"
 	ScalePaper   StaleScale = "paper"
+	ScaleAverage StaleScale = "average"
 )
+
+// Weakens reports whether the scale changes updates of a table of the given rule.
+func (s StaleScale) Weakens(r Rule) bool {
+	return s != "" && s != ScaleNone && (s != ScaleAverage || r.Kind != RuleAdd)
+}
 
 // MayContinue returns why workers cannot go on while a shard is out under this
 // strategy, nil if they can.
@@ -105,8 +118,8 @@ func (j *JobSpec) validateOutage() error {
 	switch {
 	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
 		return fmt.Errorf("%w: rows in an outage %q; choose frozen or apply", ErrUsage, j.OutageRows)
-	case j.StaleScale != "" && j.StaleScale != ScaleNone && j.StaleScale != ScaleInverse && j.StaleScale != ScalePaper:
-		return fmt.Errorf("%w: scale of stale updates %q; choose none, inverse or paper", ErrUsage, j.StaleScale)
+	case !slices.Contains([]StaleScale{"", ScaleNone, ScaleInverse, ScalePaper, ScaleAverage}, j.StaleScale):
+		return fmt.Errorf("%w: scale of stale updates %q; choose none, inverse, paper or average", ErrUsage, j.StaleScale)
 	case j.OutageBytes < 0:
 		return fmt.Errorf("%w: %d bytes queued in an outage; choose at least 1", ErrUsage, j.OutageBytes)
 	case j.OnOutage.Continue && j.OnOutage.Clocks < 1:

@@ -36,6 +36,7 @@ func TestMayContinue(t *testing.T) {
 	for _, c := range []struct{ model, recovery, rows, scale, refused string }{
 		{"asp", "chain:2", "", "", ""},
 		{"ssp:3", "chain:2,checkpoint:5", "apply", "inverse", ""},
+		{"asp", "stateless", "apply", "average", ""},
 		{"vap:1", "chain:2,async", "frozen", "paper", ""},
 		{"bsp", "chain:2", "", "", "with recovery resend or stateless"},
 		{"asp,w=bsp", "chain:2", "", "", "staged on all shards"},
@@ -44,7 +45,7 @@ func TestMayContinue(t *testing.T) {
 		{"asp", "checkpoint:5", "", "", "roll back"},
 		{"asp", "none", "", "", "recovery resend, stateless or chain:N"},
 		{"asp", "chain:2", "warm", "", "frozen or apply"},
-		{"asp", "chain:2", "", "tenth", "none, inverse or paper"},
+		{"asp", "chain:2", "", "tenth", "none, inverse, paper or average"},
 	} {
 		job := perdure.JobSpec{
 			ID: "test", Slots: 2, Servers: 2, Shards: 2, OnOutage: perdure.OnOutage{Continue: true, Clocks: 1},

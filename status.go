@@ -7,6 +7,8 @@ type ServerStatus struct {
 	// Draining says that the server is to end, and asks that others take over what
 	// it holds.
 	Draining bool `json:"draining,omitempty"`
+	// Log says why what goes to the update log waits, "" if nothing does.
+	Log string `json:"log,omitempty"`
 	// Resources are those of the process.
 	Resources Resources `json:"resources"`
 }
@@ -53,6 +55,15 @@ type ShardStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Saving is how often a checkpoint is made where the strategy leaves that open, and what
+// it is chosen by.
+type Saving struct {
+	Failures int64   `json:"failures"`   // after which rows were taken from a checkpoint
+	Ran      float64 `json:"ran_s"`      // how long the job had been going on when it was chosen, in seconds
+	Interval float64 `json:"interval_s"` // between two checkpoints, in seconds; 0: not chosen yet
+	Why      string  `json:"why"`        // in words
+}
+
 // Fence says how far a slot had come on a shard when its older incarnations
 // were fenced, and whether the decision about them has been carried out.
 type Fence struct {
@@ -91,10 +102,23 @@ type WorkerStatus struct {
 	Acked []Acked `json:"acked,omitempty"`
 	// Crowded says that the updates that it keeps for want of a cut take much of the
 	// memory that it may use for them: a cut is wanted now.
-	Crowded  bool           `json:"crowded,omitempty"`
+	Crowded bool `json:"crowded,omitempty"`
+	// Log says why what goes to the update log waits, "" if nothing does.
+	Log string `json:"log,omitempty"`
+	// KeptBytes are of updates that it keeps until they are in a checkpoint.
+	KeptBytes int64 `json:"kept_bytes,omitempty"`
+	// Outage is what it goes on without; nil: nothing is out, or it waits.
+	Outage   *WorkerOutage  `json:"outage,omitempty"`
 	Counters WorkerCounters `json:"counters"`
 	// Resources are those of the process, of which the client is a part.
 	Resources Resources `json:"resources"`
+}
+
+// WorkerOutage says which shards are out for a worker that goes on without them.
+type WorkerOutage struct {
+	Shards  []ShardID `json:"shards"`
+	Seconds float64   `json:"seconds"`      // since some are
+	Bytes   int64     `json:"queued_bytes"` // of updates that are queued for them
 }
 
 // Acked says how many of the worker's clocks a shard has acknowledged as

@@ -83,6 +83,12 @@ func TestRecovery(t *testing.T) {
 		"chain:2,checkpoint:1":  {Kind: perdure.RecoverChain, Replicas: 2, Every: 1, Checkpoints: true},
 		"chain:3,checkpoint:20": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true},
 
+		"checkpoint:auto":               {Kind: perdure.RecoverCheckpoint, Auto: true},
+		"checkpoint:auto,async":         {Kind: perdure.RecoverCheckpoint, Auto: true, Async: true},
+		"resend:auto":                   {Kind: perdure.RecoverResend, Auto: true},
+		"chain:2,checkpoint:auto":       {Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true},
+		"chain:2,checkpoint:auto,async": {Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true, Async: true},
+
 		"chain:3,checkpoint:20,async": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true, Async: true},
 	} {
 		got, err := perdure.ParseRecovery(s)
@@ -114,8 +120,9 @@ func TestRecovery(t *testing.T) {
 		"resend:": "resend:20", "resend:0": "resend:20", "resend:x": "resend:20", "resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
 		"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates", "chain:2,checkpoint:,async": "chain:2,checkpoint:100",
 		"checkpoint:20,sync": "write async after the comma", "checkpoint:20,": "write async", "checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
-		"checkpoint:x,async": "checkpoint:20",
-		"checkpoint":         "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
+		"checkpoint:x,async": "checkpoint:20", "checkpoint:Auto": "or checkpoint:auto", "resend:auto,async": "nothing follows resend:auto",
+		"chain:2,every:auto": "chain:2,every:100", "checkpoint:auto:5": "or checkpoint:auto", "auto": "choose",
+		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
 		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
 	} {
 		_, err := perdure.ParseRecovery(s)
@@ -142,7 +149,7 @@ func TestNextCut(t *testing.T) {
 			t.Errorf("%s: the first cut after clock %d is %d, want %d", r, c.clock, got, c.want)
 		}
 	}
-	for s, want := range map[string]perdure.Clock{"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6} {
+	for s, want := range map[string]perdure.Clock{"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6, "checkpoint:auto": -1, "resend:auto": -1, "chain:2,checkpoint:auto,async": -1} {
 		r, err := perdure.ParseRecovery(s)
 		if got := r.NextCut(5); err != nil || got != want {
 			t.Errorf("%s: the first cut after clock 5 is %d, want %d (%v)", s, got, want, err)

@@ -19,7 +19,7 @@ func TestAge(t *testing.T) {
 		{3, 7, 5, 5},
 		{7, -1, 5, 0},
 	} {
-		if got := Age(c.now, c.basis, c.lag); got != c.want {
+		if got := (Origin{Basis: c.basis, Lag: c.lag}).Age(c.now); got != c.want {
 			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis, c.lag, got, c.want)
 		}
 	}
@@ -44,8 +44,31 @@ func TestScale(t *testing.T) {
 		{perdure.ScalePaper, 13, 4, 0.1},
 		{perdure.ScalePaper, 1 << 40, 1 << 20, 0.1},
 	} {
-		if got := Scale(c.how, c.age, c.slots); got != c.want {
+		if got := Scale(c.how, Origin{Basis: 3}, 3+c.age, c.slots); got != c.want {
 			t.Errorf("%s: an update of age %d among %d slots is multiplied with %v, want %v", c.how, c.age, c.slots, got, c.want)
+		}
+	}
+}
+
+// The mean is taken of what slots did alone, whatever its age, and of steps from the
+// same rows as if each were the mean of them all.
+func TestScaleAverage(t *testing.T) {
+	for _, c := range []struct {
+		o     Origin
+		slots int
+		want  float32
+	}{
+		{Origin{}, 4, 1},
+		{Origin{Lag: 9}, 4, 1},
+		{Origin{Alone: true}, 4, 0.25},
+		{Origin{Alone: true}, 1, 1},
+		{Origin{Alone: true}, 0, 1},
+		{Origin{Alone: true, Lag: 9}, 1, 0.1},
+		{Origin{Alone: true, Lag: 1}, 4, 0.125},
+		{Origin{Alone: true, Lag: 1, Basis: -1}, 4, 0.125},
+	} {
+		if got := Scale(perdure.ScaleAverage, c.o, 1000, c.slots); got != c.want {
+			t.Errorf("an update from %+v among %d slots is multiplied with %v, want %v", c.o, c.slots, got, c.want)
 		}
 	}
 }

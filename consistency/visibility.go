@@ -51,11 +51,12 @@ func NewVisibility(applied []perdure.Clock, seq uint64) *Visibility {
 	return v
 }
 
-// Grow makes room for the slots of a longer applied vector, as of state seq. They
-// read nothing yet.
+// Grow makes room for the slots of a longer applied vector, as of state seq. Nobody
+// speaks for them yet. What they have cached of a former life of the shard, which may
+// have begun anew from before they joined, is not known until they open it.
 func (v *Visibility) Grow(applied []perdure.Clock, seq uint64) {
 	for i := len(v.slots); i < len(applied); i++ {
-		v.slots = append(v.slots, viewer{empty: true, inactive: true, unseen: []mark{{seq, applied[i]}}})
+		v.slots = append(v.slots, viewer{inactive: true, unseen: []mark{{seq, applied[i]}}})
 	}
 }
 

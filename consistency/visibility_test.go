@@ -307,3 +307,25 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// A slot that the shard learns of late, since it began anew from before the slot joined,
+// may still read what it had cached of the shard's former life.
+func TestVisibilityOfLateSlots(t *testing.T) {
+	t.Parallel()
+	v := NewVisibility([]perdure.Clock{0}, 5)
+	v.Opened(0)
+	v.Grow([]perdure.Clock{0, 0}, 5)
+	v.Applied(0, 0, 6)
+	if got := v.Seen(0); got != 1 {
+		t.Errorf("nobody speaks for slot 1: %d clocks of slot 0 are seen, want 1", got)
+	}
+	v.SetActive(1, true)
+	v.Applied(0, 1, 7)
+	if got := v.Seen(0); got != 1 {
+		t.Errorf("slot 1 has not opened the shard: %d clocks of slot 0 are seen, want 1", got)
+	}
+	v.Opened(1)
+	if got := v.Seen(0); got != 2 {
+		t.Errorf("slot 1 has opened the shard, and reads nothing from its cache: %d clocks of slot 0 are seen, want 2", got)
+	}
+}

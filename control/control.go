@@ -77,6 +77,8 @@ type Status struct {
 	Recovery        perdure.Recovery
 	NoReplace       bool   // a dead server's place stays empty
 	Coordinator     string // the address at which processes join the job
+	// Saving is how often a checkpoint is made where the job chooses that; nil: it does not.
+	Saving *perdure.Saving
 }
 
 // Process is one process of the job.
@@ -90,6 +92,9 @@ type Process struct {
 	Resources   perdure.Resources // zero: not known
 	Draining    bool              // a server that is to end, and hands over what it holds
 	Span        perdure.Span      // of a slot: when it takes part
+	KeptBytes   int64             // of a worker: of updates that it keeps until they are in a checkpoint
+	// Outage is what a worker goes on without; nil: nothing is out, or it waits.
+	Outage *perdure.WorkerOutage
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

@@ -31,6 +31,9 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 		NoReplace:       s.NoReplace,
 		Coordinator:     s.Coordinator,
 	}
+	if a := s.Saving; a != nil {
+		p.Saving = &controlv1.Saving{IntervalSeconds: a.Interval, Why: a.Why, Failures: a.Failures, RanSeconds: a.Ran}
+	}
 	for _, x := range s.Processes {
 		p.Processes = append(p.Processes, &controlv1.Process{
 			Role:        x.Role,
@@ -44,9 +47,33 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			Draining:    x.Draining,
 			From:        int64(x.Span.From),
 			Until:       int64(x.Span.Until),
+			KeptBytes:   x.KeptBytes,
+			Outage:      outageToProto(x.Outage),
 		})
 	}
 	return p
+}
+
+func outageToProto(o *perdure.WorkerOutage) *controlv1.Outage {
+	if o == nil {
+		return nil
+	}
+	p := &controlv1.Outage{Seconds: o.Seconds, QueuedBytes: o.Bytes}
+	for _, s := range o.Shards {
+		p.Shards = append(p.Shards, int32(s))
+	}
+	return p
+}
+
+func outageFromProto(p *controlv1.Outage) *perdure.WorkerOutage {
+	if p == nil {
+		return nil
+	}
+	o := &perdure.WorkerOutage{Seconds: p.Seconds, Bytes: p.QueuedBytes}
+	for _, s := range p.Shards {
+		o.Shards = append(o.Shards, perdure.ShardID(s))
+	}
+	return o
 }
 
 func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
@@ -68,6 +95,9 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 		NoReplace:       p.NoReplace,
 		Coordinator:     p.Coordinator,
 	}
+	if a := p.Saving; a != nil {
+		s.Saving = &perdure.Saving{Interval: a.IntervalSeconds, Why: a.Why, Failures: a.Failures, Ran: a.RanSeconds}
+	}
 	if p.Recovery != "" {
 		if s.Recovery, err = perdure.ParseRecovery(p.Recovery); err != nil {
 			return Status{}, fmt.Errorf("control: the coordinator's recovery strategy: %w", err)
@@ -84,6 +114,8 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 			Resources:   perdure.Resources{Goroutines: int(x.Goroutines), HeapBytes: x.HeapBytes},
 			Draining:    x.Draining,
 			Span:        perdure.Span{From: perdure.Clock(x.From), Until: perdure.Clock(x.Until)},
+			KeptBytes:   x.KeptBytes,
+			Outage:      outageFromProto(x.Outage),
 		})
 	}
 	return s, nil

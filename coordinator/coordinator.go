@@ -140,6 +140,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		c.core.Weaken()
 	}
 	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
+	c.core.TickSeconds(cfg.Tick.Seconds())
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {
 			return nil, err

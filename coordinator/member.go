@@ -328,6 +328,9 @@ func (c *Coordinator) progress(always bool) {
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}
+	if saving := facts.Saving; facts.Job.Recovery.Auto {
+		p.Saving = &saving
+	}
 	if always || p.Complete {
 		for i := range facts.Servers {
 			p.Places = append(p.Places, place(wire.RoleServer, i, c.core.Condition(membership.Server, i)))

@@ -24,11 +24,13 @@ type cluster struct {
 	underway []Publish // not answered yet
 	losing   bool      // the coordinator dies before it saves the next facts
 
-	founded uint64       // the revision that placed the shards, or with which the generation began
-	atCuts  bool         // workers save their state for cuts only
-	zones   int          // servers are in zone index mod zones
-	careful bool         // no more dies at once than the job stands
-	excused map[int]bool // shards that were dropped by order
+	founded uint64 // the revision that placed the shards, or with which the generation began
+	atCuts  bool   // workers save their state for cuts only
+	zones   int    // servers are in zone index mod zones
+	// saveSeconds is how long each shard's part of a checkpoint took.
+	saveSeconds float64
+	careful     bool         // no more dies at once than the job stands
+	excused     map[int]bool // shards that were dropped by order
 
 	forServers, forWorkers audience // what was told
 

@@ -23,7 +23,15 @@ func SaveInterval(save, mtbf float64) (interval float64, why string) {
 	case save > mtbf*youngUpTo:
 		interval, by = interval*(1+math.Sqrt(ratio)/3+ratio/9)-save, "Daly"
 	}
-	return max(interval, save), fmt.Sprintf("%s: a save takes %.3g s, and something fails every %.3g s", by, save, mtbf)
+	return max(interval, save), fmt.Sprintf("%s: a save takes %s, and something fails every %s", by, seconds(save), seconds(mtbf))
+}
+
+// seconds writes a time for people.
+func seconds(s float64) string {
+	if s < 100 {
+		return fmt.Sprintf("%.3g s", s)
+	}
+	return fmt.Sprintf("%.0f s", s)
 }
 
 // youngUpTo is up to which part of the time between failures a save is short beside it:

@@ -16,7 +16,7 @@ func TestSaveInterval(t *testing.T) {
 		save, mtbf, want float64
 		why              string
 	}{
-		{1, 20_000, 200, "Young: a save takes 1 s, and something fails every 2e+04 s"},
+		{1, 20_000, 200, "Young: a save takes 1 s, and something fails every 20000 s"},
 		// sqrt(2·2·100) = 20, times (1 + 0.1/3 + 0.01/9), less 2
 		{2, 100, 18.688888888, "Daly: "},
 		{10, 4, 10, "longer than twice"},

@@ -44,6 +44,8 @@ type Facts struct {
 	Cutting bool          `json:"cutting,omitempty"`  // the slots pause so that a cut can be named
 	CutTold perdure.Clock `json:"cut_told,omitempty"` // the View.Named that all shards have heard of
 
+	Saving perdure.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
+
 	// PastClocks counts the clocks of slots' spans before their present ones.
 	PastClocks int64 `json:"past_clocks,omitempty"`
 
@@ -80,7 +82,7 @@ const (
 
 // Event is something worth telling people.
 type Event struct {
-	Kind   string // placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved, draining, drained, trouble, cut, checkpoint, end, complete, failed
+	Kind   string // placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved, draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
 	Target string // "server:0"
 	Text   string
 }
@@ -151,7 +153,17 @@ type Core struct {
 	durableAt  uint64                   // the first revision with the newest cut, as far as this core knows
 	weakened   bool                     // see Weaken
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
-	out        Ready
+
+	// Where the interval between checkpoints is chosen: see saveByTime.
+	tickSeconds float64
+	save        float64       // how long a checkpoint takes, in seconds; 0: not known
+	ranAt       int64         // the tick at which facts.Saving.Ran was right
+	cutAt       int64         // the tick at which a cut was named last
+	paceAt      int64         // a tick, and the clock that slots stood at then; 0: none
+	paceClock   perdure.Clock // from then on none was done again
+
+	out      Ready
+	logWaits logWaits
 
 	course     course // of the view that was told last
 	forServers news
@@ -173,7 +185,7 @@ func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, len(facts.Slots)),
-		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true,
+		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, tickSeconds: usualTick,
 		index: index{
 			away: map[int]struct{}{}, healing: map[Kind]*set{Server: {}, Worker: {}}, clocks: tally{count: map[perdure.Clock]int{}},
 			fencing: make([]set, len(facts.View.Shards)), based: make([]cursor, len(facts.View.Shards)),

@@ -50,6 +50,8 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverResend, Every: 2},
 			{Kind: perdure.RecoverResend, Every: 5},
 			{Kind: perdure.RecoverResend, Every: 100},
+			{Kind: perdure.RecoverResend, Auto: true},
+			{Kind: perdure.RecoverCheckpoint, Auto: true},
 			{Kind: perdure.RecoverChain, Replicas: 2},
 			{Kind: perdure.RecoverChain, Replicas: 3},
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},

@@ -123,6 +123,7 @@ func (c *Core) replaceLost(lost []int) {
 		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
 	case restored:
 		c.event("restored", "", "%d shards are restored from clock %d; workers send again what came after", len(lost), v.Durable)
+		c.tookBack()
 	case unkept >= 0:
 		c.rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since clock %d", len(lost), unkept, v.Durable)
 	case c.facts.Job.Recovery.Logged():
@@ -159,6 +160,7 @@ func (c *Core) rollBack(why string, args ...any) {
 	c.publishing = -1
 	c.dirty = true
 	c.event("rollback", "", why+"; all roll back to clock %d (generation %d)", append(args, v.Cut, v.Generation)...)
+	c.tookBack()
 }
 
 // shardStatus returns what the head of a shard's chain says of its present life,
@@ -247,6 +249,7 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 		v.Durable = cut
 		c.dirty, c.durableAt = true, c.coming()
 		c.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
+		c.measureSave()
 	}
 	c.reconcile()
 	return counts

@@ -343,7 +343,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 	}
 	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.Roster(), sh.named
 	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
-	st.Whole = sh.mended
+	st.Whole, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
 			st.Fences = append(st.Fences, perdure.Fence{
@@ -359,11 +359,13 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
 	least := sh.in.MinClock()
 	next := c.job.Recovery.NextCut(least)
-	if next > 0 && sh.cut < v.End && least <= v.End && v.End < next { // it may stand at the end already
-		next = v.End
+	if !c.job.Recovery.Saves() {
+		return next
 	}
-	if sh.named > sh.cut && sh.named >= least && sh.named < next {
-		return sh.named
+	for _, at := range []perdure.Clock{v.End, sh.named} { // it may stand there already
+		if sh.cut < at && least <= at && (at < next || next < 0) {
+			next = at
+		}
 	}
 	return next
 }

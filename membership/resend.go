@@ -43,7 +43,14 @@ func (c *Core) outlives(slot int) (needed bool) {
 	for _, s := range c.mending.sorted() {
 		needed = needed || !c.whole(s)
 	}
-	return needed && !c.twoStep() && !c.weakened // under two-step clocks the decision about its last clock finds out
+	return needed && !c.repeats() && !c.weakened
+}
+
+// repeats reports whether what a dead process had done is done again with the same
+// result: all that is read is a function of the clock. What has been read of that, and
+// then was lost with all shards that had it, nobody has to take back.
+func (c *Core) repeats() bool {
+	return c.twoStep() && !slices.ContainsFunc(c.facts.View.Tables, func(t perdure.TableSpec) bool { return !t.Consistency.TwoStep() })
 }
 
 // made notes, when it is known, up to which clock there are updates of a slot's former
@@ -80,7 +87,7 @@ func (c *Core) noteMending(shard int) {
 // wantCut has the slots pause for a cut to be named, if one is asked for.
 func (c *Core) wantCut() {
 	v := &c.facts.View
-	if !c.resends() || c.facts.Cutting || len(c.calling.list) == 0 || !c.placed() || v.Named > v.Durable && !c.missed() {
+	if !c.resends() && !c.facts.Job.Recovery.Auto || c.facts.Cutting || len(c.calling.list) == 0 || !c.placed() || v.Named > v.Durable && !c.missed() {
 		return
 	}
 	at, asked := c.calls()
@@ -152,10 +159,11 @@ func (c *Core) nameCut(working perdure.Clock) {
 		working += 2 // the clock before a cut is one that nobody has begun: its program is to save there
 	}
 	at, asked := c.calls()
+	asked = asked || c.facts.Job.Recovery.Auto
 	if at = c.cutFrom(max(at, working)); !asked || at <= c.facts.View.Durable {
 		return
 	}
-	c.facts.View.Named = at
+	c.facts.View.Named, c.cutAt = at, c.tick
 	c.event("cut", "", "a checkpoint of clock %d is asked for", at)
 }
 

@@ -36,7 +36,8 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptCluster makes what "new [slots=] [servers=] [shards=] [model=] [recovery=]
-// [clocks=] [patience=] [zones=] [noreplace] [atcuts]" asks for.
+// [clocks=] [patience=] [zones=] [noreplace] [atcuts] [mtbf=] [save=]" asks for, the last
+// two in seconds.
 func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
 	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
@@ -59,7 +60,12 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	suspend := 0
 	d.MaybeScanArgs(t, "suspend", &suspend)
 	job.SuspendMs = int64(suspend) * 100
+	mtbf, save := 0, 0
+	d.MaybeScanArgs(t, "mtbf", &mtbf)
+	d.MaybeScanArgs(t, "save", &save)
+	job.MTBF = float64(mtbf)
 	c := newCluster(job, int64(patience))
+	c.saveSeconds = float64(save)
 	c.atCuts = d.HasArg("atcuts")
 	d.MaybeScanArgs(t, "zones", &c.zones)
 	return c

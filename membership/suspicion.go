@@ -91,6 +91,8 @@ func (c *Core) Tick() {
 		}
 	}
 	c.suspendVacant()
+	c.saveByTime()
+	c.watchLog()
 	c.reconcile()
 }
 

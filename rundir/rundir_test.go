@@ -64,6 +64,7 @@ func full(t *testing.T, d *Dir) {
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
 		OnOutage:    perdure.OnOutage{Continue: true, Clocks: 300}, OutageRows: perdure.RowsFrozen, StaleScale: perdure.ScaleInverse,
 		Outage: &Outage{Clocks: 12, StaleRows: 120, QueuedBytes: 3_500_000, WaitedS: 0.25},
+		Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 		Seed:   7, Clocks: 100, WallSeconds: 12.5,
 		TableConsistency: map[string]perdure.Consistency{"b": {Kind: perdure.BSP}, "a": {Kind: perdure.VAP, Bound: 0.5}},
 		TimeSplit: &TimeSplit{

@@ -58,6 +58,9 @@ type Summary struct {
 	Usage  map[string]RoleUsage `json:"usage"`
 	Outage *Outage              `json:"outage"` // nil: workers wait in an outage
 
+	// How often a checkpoint was made at last; nil: the strategy says how often.
+	Saving *perdure.Saving `json:"saving"`
+
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
 }

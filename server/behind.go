@@ -44,6 +44,8 @@ type writing struct {
 	sh    *shard
 	seg   *checkpoint.Segment
 	rows  []*table.Snapshot // guarded by sh.mu, as what they are of
+	left  int64             // bytes of them that are not read yet
+	turn  bool              // it may read
 	room  []byte
 	began time.Time
 }
@@ -76,7 +78,7 @@ func (sh *shard) beginWriting(cut perdure.Clock) *writing {
 	}
 	for _, p := range sh.parts {
 		rows := p.SnapshotChanged(len(sh.kept) == 0)
-		w.rows = append(w.rows, rows)
+		w.rows, w.left = append(w.rows, rows), w.left+rows.Bytes()
 		w.seg.Tables = append(w.seg.Tables, checkpoint.TableRows{
 			Spec: p.Spec, First: int64(p.First),
 			Stream: &checkpoint.Stream{Rows: int64(rows.Rows()), Runs: rows.Runs(), Next: func() ([]byte, error) { return w.next(rows) }},
@@ -91,13 +93,42 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 	if sh.retired() || sh.s.ctx.Err() != nil {
 		return nil, errNotNeeded
 	}
+	if err := w.takeTurn(); err != nil {
+		return nil, err
+	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	piece, live := rows.Next(len(w.room), func(int) []byte { return w.room })
 	if live {
 		piece = w.room[:copy(w.room, piece)] // it may change before it is written
 	}
+	if w.left -= int64(len(piece)); w.left <= 0 {
+		w.endTurn()
+	}
 	return piece, nil
+}
+
+// takeTurn waits until no other shard of the server reads its rows in order to write
+// them: one of them alone keeps a disk busy, and several take that much more of the
+// processors from training at a time. They sync their files when they like.
+func (w *writing) takeTurn() error {
+	if w.turn {
+		return nil
+	}
+	select {
+	case w.sh.s.reading <- struct{}{}:
+		w.turn = true
+		return nil
+	case <-w.sh.s.ctx.Done():
+		return errNotNeeded
+	}
+}
+
+func (w *writing) endTurn() {
+	if w.turn {
+		w.turn = false
+		<-w.sh.s.reading
+	}
 }
 
 // write writes the segment, and says what it is to the coordinator. After an error its
@@ -105,6 +136,7 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 func (w *writing) write() (perdure.Segment, error) {
 	sh := w.sh
 	ref, err := checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, w.seg)
+	w.endTurn()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, rows := range w.rows {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -335,10 +334,10 @@ func (sh *shard) agree() {
 }
 
 // fromBefore reports whether slots may have rows cached of a former life of the
-// shard in this generation.
+// shard in this generation. One that is made of its log never knows that they have not.
 func (sh *shard) fromBefore() bool {
 	mine := &sh.view.Shards[sh.id]
-	return sh.renewed || mine.Lost || mine.Restored
+	return sh.renewed || mine.Lost || mine.Restored || sh.stream != nil
 }
 
 // propose appends what the view says, if this is the head, and reports whether the
@@ -351,7 +350,7 @@ func (sh *shard) propose() (news bool) {
 	head := sh.place.config.Head
 	if roster := sh.view.Roster; head && roster > max(p.roster, sh.intake.Roster()) {
 		p.roster = roster
-		sh.appendFact(wire.KindRoster, perdure.NoSlot, 0, perdure.Clock(roster), encoded(sh.view.Spans()))
+		sh.appendFact(wire.KindRoster, perdure.NoSlot, 0, perdure.Clock(roster), wire.JSON(sh.view.Spans()))
 		return true
 	}
 	if named := sh.view.Named; head && named > max(p.named, sh.named) {
@@ -375,7 +374,7 @@ func (sh *shard) propose() (news bool) {
 		return false
 	}
 	for ; p.tables < len(sh.view.Tables); p.tables++ {
-		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, perdure.Clock(p.tables), encoded(sh.view.Tables[p.tables]))
+		sh.appendFact(wire.KindAddTable, perdure.NoSlot, 0, perdure.Clock(p.tables), wire.JSON(sh.view.Tables[p.tables]))
 		news = true
 	}
 	if end := sh.view.End; end != p.end {
@@ -413,15 +412,6 @@ func (sh *shard) begin() {
 	}
 	sh.pumped = false
 	sh.s.notify()
-}
-
-// encoded returns an entry's payload.
-func encoded(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil { // it is plain data
-		panic(fmt.Sprintf("server: encode a %T: %v", v, err))
-	}
-	return b
 }
 
 // appendFact needs sh.mu.

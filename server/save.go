@@ -128,7 +128,7 @@ func (sh *shard) saved(seg perdure.Segment) {
 	if sh.retired() {
 		return // its successor saves it, too
 	}
-	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, seg.Cut, encoded(seg))
+	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, seg.Cut, wire.JSON(seg))
 	sh.carryOut()
 }
 

@@ -20,13 +20,15 @@ func (sh *shard) scale(u *consistency.Update, minClock perdure.Clock) {
 		b := wire.ReadBlocks(u.Parts[n-1])
 		for b.Next() {
 		}
-		sh.scaled.by = consistency.Scale(sh.job.StaleScale, consistency.Age(minClock, b.Basis, b.Lag), sh.intake.Slots(u.Clock))
+		sh.scaled.by = consistency.Scale(sh.job.StaleScale, consistency.Origin{Basis: b.Basis, Lag: b.Lag, Alone: b.Alone}, minClock, sh.intake.Slots(u.Clock))
 	}
 }
 
-// of returns deltas multiplied; they themselves stay as they are.
-func (s *scaled) of(deltas []float32) []float32 {
-	if s.by == 1 {
+// weakened returns a block's values as they are applied; they themselves stay as they
+// are.
+func (sh *shard) weakened(b *wire.Block) []float32 {
+	s, deltas := &sh.scaled, b.Values
+	if s.by == 1 || !sh.job.StaleScale.Weakens(sh.parts[b.Table].Spec.Rule) {
 		return deltas
 	}
 	s.deltas = append(s.deltas[:0], deltas...)

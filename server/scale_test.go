@@ -99,13 +99,19 @@ func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v 
 
 // An update that says nonsense about what it was computed from is refused.
 func TestBadBasis(t *testing.T) {
-	for _, bad := range []wire.Rows{{First: 1 << 63}, {IDs: []perdure.RowID{}}} {
+	const basis, alone = 0xFFFFFFFE, 0xFFFFFFFD
+	for _, bad := range []wire.Rows{
+		{Table: basis, First: 1 << 63},
+		{Table: basis, IDs: []perdure.RowID{}},
+		{Table: alone, First: 1},
+		{Table: alone, Count: 1},
+		{Table: alone, IDs: []perdure.RowID{}},
+	} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			inFleet(t, "asp", "none", 1, 1, func(f *fleet) {
 				f.chain(0)
 				f.table(dense())
 				w := f.works(0, 0)
-				bad.Table = 0xFFFFFFFE
 				w.say(wire.KindUpdate, 0, wire.AppendRows(add(1), &bad))
 				if c := f.works(0, 0).counts(); c.Staged != 0 {
 					t.Errorf("it counts %+v", c)

@@ -77,11 +77,13 @@ type Server struct {
 	addr    string
 	changed chan struct{}   // capacity 1: a status is worth sending
 	failed  chan error      // capacity 1: the server cannot go on
+	reading chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
 	ctx     context.Context // the server's life
 	wg      sync.WaitGroup  // all goroutines; new ones are started by running ones only
 
 	opening sync.Mutex    // guards updates until it is set
 	updates updatelog.Log // nil unless a shard has a stream
+	waits   updatelog.Waits
 
 	mu          sync.Mutex // guards what follows
 	job         *perdure.JobSpec
@@ -129,6 +131,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, addr: l.Addr(), index: cfg.Index,
 		changed:  make(chan struct{}, 1),
 		failed:   make(chan error, 1),
+		reading:  make(chan struct{}, 1),
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},
@@ -328,7 +331,7 @@ const busyPause = 5 * time.Millisecond
 
 // status needs s.mu. It is fresh unless some shard was at work.
 func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
-	st, fresh = perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining}, true
+	st, fresh = perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why()}, true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view)
 		st.Shards = append(st.Shards, says)

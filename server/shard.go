@@ -174,7 +174,7 @@ func (sh *shard) planCut() {
 	least := sh.intake.MinClock()
 	next := sh.job.Recovery.NextCut(least)
 	for _, at := range []perdure.Clock{sh.end, sh.named} {
-		if sh.cut < at && least <= at && at < next {
+		if sh.cut < at && least <= at && (at < next || next < 0) {
 			next = at
 		}
 	}
@@ -315,7 +315,7 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 	if !sh.fits(b, u) {
 		return
 	}
-	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.scaled.of(b.Values), u.Clock); err != nil {
+	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.weakened(b), u.Clock); err != nil {
 		sh.cannotApply(u, err)
 		return
 	}

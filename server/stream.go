@@ -37,6 +37,7 @@ type stream struct {
 	// Guarded by shard.mu.
 	resume updatelog.Position // of what is not in the state, the first may be there
 	level  bool               // all is that was in the stream when it was opened
+	newest uint64             // the position of the newest snapshot that there was then
 	life   perdure.Epoch      // the newest that has begun in the stream
 	facts  uint64             // of its facts, so many are in the state
 	begun  perdure.Epoch      // the newest whose Life this server was to append
@@ -93,9 +94,33 @@ func (sh *shard) joined() bool {
 // replay makes the shard of its newest snapshot and of what follows in its stream, and
 // goes on with whatever comes there. It runs in a goroutine of its own.
 func (sh *shard) replay(v *perdure.View) {
-	if err := sh.follows(v); err != nil && sh.stream.ctx.Err() == nil {
-		sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
+	err := sh.follows(v)
+	if err == nil || sh.stream.ctx.Err() != nil || errors.Is(err, updatelog.ErrTrimmed) && sh.s.reopens(sh) {
+		return
 	}
+	sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
+}
+
+// reopens has a shard made anew whose stream was cut before it had read what was cut off:
+// another server that held it, or holds it, has written a newer snapshot since. It
+// reports whether there is one.
+func (s *Server) reopens(sh *shard) bool {
+	files, err := checkpoint.Snapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id)
+	if err != nil || len(files) == 0 || files[0].Position <= sh.stream.newest {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shards[sh.id] != sh {
+		return true // it is not this server's any more
+	}
+	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", files[0].Position)
+	sh.retire()
+	delete(s.shards, sh.id)
+	if at, held := s.placeOf(s.view, sh.id); held {
+		s.opens(sh.id, at)
+	}
+	return true
 }
 
 func (sh *shard) follows(v *perdure.View) error {
@@ -117,10 +142,10 @@ func (sh *shard) follows(v *perdure.View) error {
 		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: what was in it is gone, or it is another one; "+
 			"give the job the log that it had", from, next)
 	case from < first:
-		return fmt.Errorf("the newest snapshot that can be used holds all before record %d, and the log begins at record %d: what lies between is gone; "+
-			"bring the newer snapshots back to %s, or begin the job again", from, first, s.cfg.SnapshotDir)
+		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, and the log begins at record %d; "+
+			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, s.cfg.SnapshotDir)
 	}
-	if !s.opens(sh, from) {
+	if !s.reads(sh, from) {
 		return nil
 	}
 	s.wg.Go(sh.appendFacts)
@@ -135,9 +160,9 @@ func (sh *shard) follows(v *perdure.View) error {
 	})
 }
 
-// opens lets a shard follow the present view that is to read its stream from a position,
+// reads lets a shard follow the present view that is to read its stream from a position,
 // if it is here still.
-func (s *Server) opens(sh *shard, from updatelog.Position) bool {
+func (s *Server) reads(sh *shard, from updatelog.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards[sh.id] != sh {
@@ -188,25 +213,28 @@ func (s *Server) onLogStatus(shard int, why error) {
 	s.mu.Lock()
 	sh := s.shards[perdure.ShardID(shard)]
 	s.mu.Unlock()
-	problem := ""
-	if why != nil {
-		problem = why.Error()
+	switch news := s.waits.Note(shard, why); {
+	case news && why != nil:
 		s.cfg.Log.Warn("waiting for the update log", "shard", shard, "why", why)
+	case news:
+		s.cfg.Log.Info("the update log takes what waited", "shard", shard)
 	}
+	s.notify()
 	if sh != nil {
-		sh.trouble(problem)
 		sh.makeLogRoom(errors.Is(why, updatelog.ErrFull))
 	}
 }
 
 // loadSnapshot makes the shard what its newest snapshot says, or, where there is none, what it is
-// before its first record. It returns where
-// to read from.
+// before its first record. It returns where to read from.
 func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err error) {
 	s := sh.s
 	files, err := checkpoint.Snapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id)
 	if err != nil {
 		return 0, err
+	}
+	if len(files) > 0 {
+		sh.stream.newest = files[0].Position
 	}
 	for i, file := range files {
 		in := &incoming{sh: sh}
@@ -257,7 +285,7 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: begin the job again", e.Position, err)
 	}
 	sh.stream.resume = e.Resume
-	sh.stream.saves.bytes += int64(len(e.Payload))
+	sh.stream.saves.count(sh.job.ID, &e)
 	sh.carryOut()
 	sh.savePicture()
 	return nil

@@ -13,9 +13,10 @@ import (
 // saves are the snapshots of a shard that are written, so that not all of its stream need
 // be read again, nor kept.
 type saves struct {
-	bytes   int64 // read from the stream since the newest was begun
-	between int64 // read before that, and after the one before it
-	size    int64 // of its rows
+	bytes   int64              // read from the stream since the newest was begun, as it counts them
+	at      updatelog.Position // of the last record that was read
+	between int64              // read before that, and after the one before it
+	size    int64              // of its rows
 	writing bool
 	files   []checkpoint.SnapshotFile // the newest first
 	full    bool                      // the log takes nothing until it is cut
@@ -40,6 +41,16 @@ const (
 
 // logPart is a part of what the log takes at most of a shard; 0: there is no bound.
 func (sh *shard) logPart() int64 { return sh.s.cfg.LogBytes / int64(sh.job.Shards) / logParts }
+
+// count counts what an entry takes in the stream. Small ones take much less than the
+// records that they are in, by which the stream is bounded.
+func (sv *saves) count(job string, e *updatelog.Entry) {
+	sv.bytes += int64(len(e.Payload))
+	if e.Position > sv.at && sv.at > 0 {
+		sv.bytes += int64(e.Position-sv.at) * int64(updatelog.Overhead(job))
+	}
+	sv.at = e.Position
+}
 
 // savePicture has a snapshot written, in a goroutine of its own, if enough was read since
 // the last: as much as the shard's part of what is asked for, and as it is to write, but

@@ -54,22 +54,30 @@ func (s *Server) take(v perdure.View) {
 		}
 		used[at.succ], used[at.join], used[at.next] = true, true, true
 		if sh == nil {
-			sh = newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
-			s.shards[id] = sh
-			switch {
-			case sh.stream != nil:
-				s.wg.Go(func() { sh.replay(&v) })
-			case at.config.Joining:
-				sh.log = chain.NewJoiner(entryBytes, window(s.job))
-			default:
-				s.wg.Go(func() { s.restore(sh, &v) })
-			}
+			s.opens(id, at)
+			continue
 		}
 		s.bring(sh, at)
 	}
 	s.dropPeers(used)
 	s.leaveIfFree()
 	s.notify()
+}
+
+// opens begins a shard that the present view gives to this server. It needs s.mu.
+func (s *Server) opens(id perdure.ShardID, at place) {
+	v := s.view
+	sh := newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
+	s.shards[id] = sh
+	switch {
+	case sh.stream != nil:
+		s.wg.Go(func() { sh.replay(v) })
+	case at.config.Joining:
+		sh.log = chain.NewJoiner(entryBytes, window(s.job))
+	default:
+		s.wg.Go(func() { s.restore(sh, v) })
+	}
+	s.bring(sh, at)
 }
 
 // leaveIfFree ends a server that is to end, once the view gives it nothing to hold. It

@@ -100,6 +100,15 @@ type Cluster struct {
 	working map[string]int
 }
 
+// tick is how often the coordinator looks at the time: more often than usual where cuts
+// are named then, since jobs are short.
+func (c *Cluster) tick() time.Duration {
+	if c.o.Job.Recovery.Auto {
+		return 10 * time.Millisecond
+	}
+	return 0
+}
+
 // process is one life of one host.
 type process struct {
 	host, name string
@@ -284,7 +293,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 	first := begin(c.o.Job, c.o.Plan)
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: l, Registry: tapped{r, c.onSaved}, Begin: &first, Disk: fs, CheckpointDir: "checkpoint", Log: log,
-		WeakenedRollBack: c.o.WeakenedRollBack,
+		WeakenedRollBack: c.o.WeakenedRollBack, Tick: c.tick(),
 	})
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,12 +28,14 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options), what func(c
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		h := sim.NewHistory(job, false, job.Slots, nil)
-		h.Pace = 20 * time.Millisecond
-		o := sim.Options{Seed: 1, Job: job, Program: h.Program, Saved: h.Saved, SnapshotBytes: snapshot}
+		o := sim.Options{Seed: 1, Job: job, SnapshotBytes: snapshot}
 		if weaken != nil {
 			weaken(&o)
 		}
+		job = o.Job
+		h := sim.NewHistory(job, false, job.Slots, nil)
+		h.Pace = 20 * time.Millisecond
+		o.Program, o.Saved = h.Program, h.Saved
 		c := sim.Start(ctx, o)
 		go func() {
 			select {
@@ -70,7 +74,7 @@ func TestUnusableLog(t *testing.T) {
 			for _, name := range names {
 				_ = c.Disk().Remove("snapshots/" + name)
 			}
-		}, nil, []string{"what lies between is gone", "bring the newer snapshots back"}},
+		}, nil, []string{"are gone", "bring the newer snapshots back"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := logged(t, test.snapshot, nil, func(_ context.Context, c *sim.Cluster, job perdure.JobSpec) {
@@ -135,6 +139,47 @@ func TestFullLog(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A job whose workers go on while its only server is away for long fills the log up: then
+// they wait, which is said, and when there is a server again all that they had in hand goes
+// on, in order, and none of it is missing.
+func TestBacklog(t *testing.T) {
+	var said bytes.Buffer
+	err := logged(t, 1<<20, func(o *sim.Options) {
+		o.Job.Consistency = perdure.Consistency{Kind: perdure.ASP}
+		o.Job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1000}
+		o.LogBytes = 2 * int64(o.Job.Shards) << 10
+		o.Log = slog.New(slog.NewTextHandler(&said, nil))
+	}, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) { c.Kill("server:0", 20*time.Second) })
+	if err != nil {
+		t.Errorf("%v\n%s", err, &said)
+	}
+	for _, text := range []string{"updates wait for the update log", "the log is full", "updates go to the update log again"} {
+		if !strings.Contains(said.String(), text) {
+			t.Errorf("nobody says that %s", text)
+		}
+	}
+}
+
+// Once a server is back, its shards are written on, and the log is cut behind that.
+func TestSavesOn(t *testing.T) {
+	err := logged(t, 1<<10, nil, func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+		l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
+		if err != nil {
+			panic(err)
+		}
+		defer l.Close()
+		c.Kill("server:0", 10*time.Millisecond)
+		before, _, _ := l.Extent(ctx, 0)
+		<-time.After(150 * time.Millisecond)
+		if after, _, err := l.Extent(ctx, 0); after <= before || err != nil {
+			t.Errorf("the log began at record %d, and begins at %d: %v", before, after, err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -62,9 +63,9 @@ type scenario struct {
 }
 
 func (s scenario) String() string {
-	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, parent %t, replaces %t, %v between clocks; "+
+	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, a failure every %.3gs, parent %t, replaces %t, %v between clocks; "+
 		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
-		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.parent, !s.job.NoReplace, s.pace,
+		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent, !s.job.NoReplace, s.pace,
 		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
 }
 
@@ -78,7 +79,20 @@ func draw(seed uint64) (scenario, *rand.Rand) {
 		s.drains, s.joins = more.IntN(3), more.IntN(3)
 		s.drawPace(more)
 	}
+	s.drawAuto(seed)
 	return s, rng
+}
+
+// drawAuto has the interval between checkpoints chosen, of some seeds.
+func (s *scenario) drawAuto(seed uint64) {
+	if seed%11 != 5 && seed%11 != 10 {
+		return
+	}
+	more := rand.New(rand.NewPCG(seed, 11))
+	s.job.Recovery.Every, s.job.Recovery.Auto = 0, true
+	if s.job.MTBF = math.Pow(10, -3+4*more.Float64()); more.IntN(3) == 0 {
+		s.job.MTBF = 0
+	}
 }
 
 // drawJob makes what all scenarios begin with.
@@ -140,6 +154,7 @@ func drawSaved(seed uint64) (scenario, *rand.Rand) {
 	if more.IntN(2) == 0 {
 		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond))) // somebody dies while they are
 	}
+	s.drawAuto(seed)
 	return s, rng
 }
 
@@ -165,6 +180,7 @@ func drawResend(seed uint64) (scenario, *rand.Rand) {
 		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts = 0, 0, 0, 0, 0, 0, 0
 		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one is left; who is only silent is waited for
 	}
+	s.drawAuto(seed)
 	return s, rng
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -157,6 +158,13 @@ func (j *Job) AddFault(f Fault) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.schedule.pending = append(j.schedule.pending, f)
+}
+
+// Pending returns the planned faults that have not happened.
+func (j *Job) Pending() []Fault {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.schedule.pending)
 }
 
 // Since returns how long ago the first clock began; 0 if it has not.
@@ -340,20 +348,29 @@ var ErrStopAsked = errors.New("supervisor: stopped as asked")
 // onExit is told of every process that ends, and decides about its successor.
 func (j *Job) onExit(e Exit) Restart {
 	again, left := j.successor(e)
-	if left && j.cfg.Watch.Event != nil {
-		target := targetName(place{e.Role, e.Index})
-		j.cfg.Watch.Event(wire.Event{
-			Kind: "left", Target: target, Clock: j.minClock(), UnixNs: e.At.UnixNano(),
-			Text: fmt.Sprintf("%s %s, and is not replaced", target, e.How),
-		})
+	target := targetName(place{e.Role, e.Index})
+	switch {
+	case left:
+		j.say("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.How))
+	case e.Role == RoleLog && again != Never:
+		j.say("detected", target, e.At, fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.How))
+		go j.awaitLog() // until it listens, or the job ends
 	}
 	return again
 }
 
-func (j *Job) minClock() perdure.Clock {
+// say tells who watches of something that the coordinator knows nothing of.
+func (j *Job) say(kind, target string, at time.Time, text string) {
+	if j.cfg.Watch.Event == nil {
+		return
+	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.clock.Clock
+	e := wire.Event{
+		Kind: kind, Target: target, Clock: j.clock.Clock, UnixNs: at.UnixNano(), Text: text,
+		UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+	}
+	j.mu.Unlock()
+	j.cfg.Watch.Event(e)
 }
 
 // leavePause is how long a process is waited for that came after one whose slot may
@@ -380,9 +397,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 			j.timeline.detected(target, e.At)
 		}
 	}
-	if e.Role == RoleLog {
-		go j.awaitLog() // until it listens, or the job ends
-	} else {
+	if e.Role != RoleLog {
 		j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
 	}
 	switch {
@@ -411,6 +426,7 @@ func (j *Job) awaitLog() {
 				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
 			})
 			j.mu.Unlock()
+			j.say("serving", string(RoleLog), time.Now(), "log serves again")
 			return
 		}
 		select {

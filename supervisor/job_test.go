@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -125,5 +126,24 @@ func TestFailed(t *testing.T) {
 	}
 	if err := j.why; !errors.Is(err, ErrFailed) || !strings.HasSuffix(err.Error(), ": no replica of shard 3 is left") {
 		t.Errorf("the job ends with %v", err)
+	}
+}
+
+// TestLogDies: people are told when the log's process dies, and when it listens again.
+func TestLogDies(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
+	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: RoleLog}}, place{RoleLog, 0}))
+	for _, want := range []wire.Event{
+		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
+		{Kind: "serving", Target: "log", Text: "log serves again"},
+	} {
+		got := j.event()
+		if got.UnixNs = 0; got != want {
+			t.Errorf("told %+v; want %+v", got, want)
+		}
 	}
 }

@@ -97,6 +97,7 @@ type Progress struct {
 	UpdatesLost  int64              `json:"updates_lost"`
 	ClocksRedone int64              `json:"clocks_redone"`
 	Places       []PlaceProgress    `json:"places"`
+	Saving       *perdure.Saving    `json:"saving,omitempty"` // where the interval between checkpoints is chosen
 }
 
 // PlaceProgress is one server's or worker's part of a Progress.
@@ -134,11 +135,16 @@ type Exited struct {
 
 // Control makes a control frame of the given kind with v as its JSON payload.
 func Control(kind Kind, v any) Frame {
+	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: JSON(v)}
+}
+
+// JSON encodes a control type, or what else is plain data, as payloads have it.
+func JSON(v any) []byte {
 	b, err := json.Marshal(v)
-	if err != nil { // every control type is plain data
+	if err != nil { // it is plain data
 		panic(fmt.Sprintf("wire: encode %T: %v", v, err))
 	}
-	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: b}
+	return b
 }
 
 // ParseControl reads a control frame's JSON payload into v.

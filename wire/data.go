@@ -12,7 +12,7 @@ import (
 // Rows of a table are named in one of two ways: a run of consecutive rows, or a
 // list of row ids.
 //
-//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis)
+//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis; 0xFFFFFFFD: it was made alone)
 //	 4      4     mode: 0 run, 1 list
 //	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
 //	16      8     run: the first row (basis: the clock); list: 0
@@ -31,6 +31,9 @@ const stateTable = perdure.TableID(math.MaxUint32)
 
 // basisTable marks the block that says what an update was computed from.
 const basisTable = stateTable - 1
+
+// aloneTable marks the block that says that an update was made while its shard was out.
+const aloneTable = stateTable - 2
 
 // NoBasis is the Basis of an update that does not say what it was computed from.
 const NoBasis = perdure.Clock(-1)
@@ -148,6 +151,10 @@ func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
 	return AppendRows(dst, &Rows{Table: basisTable, First: perdure.RowID(basis), Count: int(lag)})
 }
 
+// AppendAloneBlock appends that an update was computed from rows of its shard that were
+// read while the shard was out. It is in the last part of the update, if in any.
+func AppendAloneBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: aloneTable}) }
+
 // pad8 keeps what follows aligned to 8 bytes from the payload's start.
 func pad8(dst []byte) []byte {
 	for len(dst)%8 != 0 {
@@ -169,6 +176,7 @@ type Blocks struct {
 	State []byte        // what the slot wants saved; nil: nothing so far
 	Basis perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
 	Lag   perdure.Clock // how many of the slot's own clocks did not show in the rows
+	Alone bool          // these were read while the shard was out
 	rest  []byte
 	size  int
 	err   error
@@ -195,6 +203,11 @@ func (b *Blocks) Next() bool {
 			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
 			if b.IDs != nil || b.Basis < 0 {
 				b.err = fmt.Errorf("%w: an update computed from rows of MinClock %d", ErrPayload, b.Basis)
+			}
+			continue
+		case b.Table == aloneTable:
+			if b.Alone, b.rest = true, src; b.IDs != nil || b.First != 0 || b.Count != 0 {
+				b.err = fmt.Errorf("%w: an update made alone, of rows", ErrPayload)
 			}
 			continue
 		case b.Table != stateTable:

@@ -65,6 +65,14 @@ func parseBasis(f *Frame) any {
 	return [2]perdure.Clock{b.Basis, b.Lag}
 }
 
+func parseAlone(f *Frame) any {
+	b := ReadBlocks(f.Payload)
+	if b.Next() || b.Err() != nil {
+		return b.Err()
+	}
+	return b.Alone
+}
+
 func parseBlocks(f *Frame) any {
 	var u blocks
 	state, err := readAll(f.Payload, func(b *Block) error {
@@ -168,6 +176,7 @@ func controlSamples() []sample {
 		}}),
 		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
 			Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+			KeptBytes: 4096, Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{1, 4}, Seconds: 2.5, Bytes: 512},
 			Counters: perdure.WorkerCounters{
 				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
@@ -181,6 +190,7 @@ func controlSamples() []sample {
 		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
+			Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61, Problem: "disk full",
 				Worker: &perdure.WorkerCounters{UpdatesSent: 1}, Span: perdure.Span{From: 30, Until: 90}, Awaited: true,
@@ -221,6 +231,7 @@ func dataSamples() []sample {
 		data("rows", KindRows, 0, answer, Answer{state, values}, parseAnswer),
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
 		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
+		data("update-alone", KindUpdate, 0, AppendAloneBlock(nil), true, parseAlone),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
 		data("tick", KindTick, 0, nil, "", raw),
 		data("ack", KindAck, 0, AppendCounts(nil, counts), counts, parseCounts),

@@ -51,7 +51,7 @@ func TestFramesRoundTrip(t *testing.T) {
 }
 
 func drawRows(t *rapid.T) Rows {
-	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-2).Draw(t, "table"))}
+	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-3).Draw(t, "table"))}
 	if rapid.Bool().Draw(t, "run") {
 		r.First, r.Count = perdure.RowID(rapid.Uint64().Draw(t, "first")), rapid.IntRange(0, MaxPayload*8).Draw(t, "count")
 		return r
@@ -96,6 +96,10 @@ func TestBlocksRoundTrip(t *testing.T) {
 		if basis != NoBasis {
 			payload = AppendBasisBlock(payload, basis, 3)
 		}
+		alone := rapid.Bool().Draw(t, "alone")
+		if alone {
+			payload = AppendAloneBlock(payload)
+		}
 		if rapid.Bool().Draw(t, "has state") {
 			state = rapid.SliceOfN(rapid.Byte(), 0, 30).Draw(t, "state")
 			payload = AppendStateBlock(payload, state)
@@ -118,6 +122,9 @@ func TestBlocksRoundTrip(t *testing.T) {
 		}
 		if b.Basis != basis || basis != NoBasis && b.Lag != 3 {
 			t.Fatalf("it was computed from rows of MinClock %d, want %d", b.Basis, basis)
+		}
+		if b.Alone != alone {
+			t.Fatalf("it was made alone: %v, want %v", b.Alone, alone)
 		}
 	})
 }
@@ -220,6 +227,10 @@ func TestTruncatedPayloads(t *testing.T) {
 					t.Errorf("%s cut to %d says %+v", s.name, n, got)
 				}
 			case string:
+			case bool: // likewise: no block is no word
+				if got {
+					t.Errorf("%s cut to %d says %+v", s.name, n, got)
+				}
 			case [2]perdure.Clock: // no block is no word
 				if n > 0 {
 					t.Errorf("%s cut to %d says %+v", s.name, n, got)

@@ -39,6 +39,9 @@ type reading struct {
 	applied   []perdure.Clock // nil: nothing is known yet, but it was asked for
 	fetchedAt perdure.Clock
 	renewal   uint64 // the request that will replace it; 0: none
+	// 1 + the first own clock whose update does not show in the row, since its shard was
+	// out; 0: all show, as they must in what is read while the shard is there.
+	lacks perdure.Clock
 
 	// Not nil: the row was fetched ahead and not read yet, and own updates are not on
 	// top. Once it is read they are, and this is its reading.
@@ -246,6 +249,27 @@ func (c *cache) forget() {
 	c.vain = c.vain[:0]
 }
 
+// retire notes that own updates of a clock and later ones do not show in rows that lack
+// none yet: they are not read any more, unless their shard is out again before they were
+// read anew. None of them is taken for pushed.
+func (c *cache) retire(since perdure.Clock) {
+	var had, has *reading
+	for at, r := range c.read {
+		if r == nil || r.now == nil && (r.applied == nil || r.lacks > 0) {
+			continue
+		}
+		if r != had {
+			had, has = r, new(reading)
+			if *has = *r; r.now != nil {
+				*has = *r.now
+			}
+			has.lacks = since + 1
+		}
+		c.read[at] = has
+	}
+	clear(c.pushed)
+}
+
 // Forget empties the table's cache: what is read next comes from the servers, as
 // new as they have it, even where the consistency model would be content with
 // less.
@@ -270,7 +294,7 @@ func (t *Table) forget() {
 // clock.
 func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
 	r := p.cache.reading(at)
-	if !r.known() {
+	if !r.known() || r.lacks > 0 {
 		return false
 	}
 	if t.c.exact {

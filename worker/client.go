@@ -121,7 +121,9 @@ type Client struct {
 	built       bool            // this clock's updates exist: a call of Clock was interrupted
 	settled     perdure.Clock   // at which Settle was called last; -1: never
 	updates     updatelog.Log   // nil: updates go to servers
+	logWaits    updatelog.Waits
 	outages     outages
+	weak        []float32     // what own updates are weakened to: see Table.weakened
 	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
 	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
 	based       bool          // they are of this clock
@@ -533,6 +535,7 @@ func (c *Client) trim() {
 func (c *Client) status() perdure.WorkerStatus {
 	st := perdure.WorkerStatus{
 		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now()),
+		KeptBytes: c.retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
 	}
 	if c.rolled {
 		st.Clock = c.view.Begin(c.slot)

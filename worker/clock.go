@@ -165,7 +165,7 @@ func (c *Client) buildUpdates() error {
 			b.state(c.state)
 		}
 		if c.basis >= 0 && c.job.Scales(c.view.Tables) {
-			b.basis(c.basis, c.clock-c.shown)
+			c.tellOrigin(sh, &b)
 		}
 		b.flush()
 		if err := b.check(); err != nil {

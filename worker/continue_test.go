@@ -34,9 +34,14 @@ func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test fun
 // counters returns what a slot's process says of itself, once it has said it anew.
 func (c *chained) counters(slot perdure.Slot) perdure.WorkerCounters {
 	<-time.After(time.Second)
+	return c.said(slot).Counters
+}
+
+// said returns a worker's newest status.
+func (c *chained) said(slot perdure.Slot) perdure.WorkerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.status[slot].Counters
+	return c.status[slot]
 }
 
 // all reads all rows, of which each shard's must have one value.
@@ -114,12 +119,18 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 	if said.OutageClocks == 0 || said.StaleRows < rows/2 || said.QueuedBytes == 0 {
 		c.Errorf("it says of the outage only %+v", said)
 	}
+	if now := c.said(0).Outage; now == nil || !slices.Equal(now.Shards, []perdure.ShardID{0}) || now.Seconds < 0.5 || now.Bytes == 0 {
+		c.Errorf("while shard 0 is out it says %+v", now)
+	}
 	c.net.Heal("worker:0", "server:0")
 	if err := <-waits; err != nil {
 		c.Fatal(err)
 	}
 	c.read(table, float32(last+1))
 	after := c.counters(0)
+	if now := c.said(0).Outage; now != nil {
+		c.Errorf("when it is back it says %+v", now)
+	}
 	if after.OutageNs < int64(time.Second) || after.StaleRows != said.StaleRows {
 		c.Errorf("it says that it waited for %v, and read %d rows that were stale, before %d", time.Duration(after.OutageNs), after.StaleRows, said.StaleRows)
 	}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -56,9 +55,10 @@ func (c *Client) openLog(ctx context.Context) error {
 
 // onLogStatus is told when the log takes nothing, and when it does again.
 func (c *Client) onLogStatus(shard int, why error) {
-	if why != nil {
+	switch news := c.logWaits.Note(shard, why); {
+	case news && why != nil:
 		c.cfg.Log.Warn("updates wait for the update log", "shard", shard, "why", why)
-	} else {
+	case news:
 		c.cfg.Log.Info("updates go to the update log again", "shard", shard)
 	}
 }
@@ -67,12 +67,8 @@ func (c *Client) onLogStatus(shard int, why error) {
 // c.mu.
 func (c *Client) appendUpdate(sh *shardLink, u *update, first int) {
 	for ; sh.stream.tables < len(c.view.Tables); sh.stream.tables++ { // who reads the stream must know them
-		spec, err := json.Marshal(c.view.Tables[sh.stream.tables])
-		if err != nil { // it is plain data
-			panic(fmt.Sprintf("worker: encode a table: %v", err))
-		}
 		f := c.shardFrame(sh, wire.KindAddTable)
-		f.Clock, f.Payload = perdure.Clock(sh.stream.tables), spec
+		f.Clock, f.Payload = perdure.Clock(sh.stream.tables), wire.JSON(c.view.Tables[sh.stream.tables])
 		c.appendFrame(sh, f, nil)
 	}
 	for _, f := range c.addUpdate(sh, u, first, nil) {

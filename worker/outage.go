@@ -15,6 +15,13 @@ const (
 	// slowest is how many bytes of updates a server is expected to apply in a second at
 	// least: one that has more to do is not out because it takes longer.
 	slowest = 32 << 20
+	// A shard whose connections are whole is not out before it has been silent for as
+	// many times Config.OutAfter, and in addition for as many times as long as its
+	// answers take at present: who is slow, on a machine that is busy, is not away.
+	silences = 4
+	// An answer that took longer than so many times Config.OutAfter says nothing of how
+	// long the next will take: the shard was away.
+	mostUsual = 10
 	// updateCost is what an update that is queued takes beside its bytes, about.
 	updateCost = 512
 )
@@ -22,22 +29,41 @@ const (
 // outages is what a client knows of the shards that are out, where it is to go on
 // without them.
 type outages struct {
-	shards int       // so many are out now
-	begin  time.Time // since when some are, or were last
-	end    time.Time // until when; of use while none is
+	shards int                // so many are out now
+	begin  time.Time          // since when some are, or were last
+	end    time.Time          // until when; of use while none is
+	whole  context.CancelFunc // of the context that ends when one is out
 }
 
 // outage is one shard's part of it.
 type outage struct {
 	out    bool
 	quiet  time.Time     // since when the shard owes an answer; zero: it owes none
+	usual  time.Duration // so long it took to answer, lately
 	stuck  bool          // some who wait for the shard have not been told that it is out
+	alone  bool          // the present clock read rows of the shard while it was out
 	hidden bool          // own updates do not show in its cached rows
 	since  perdure.Clock // likewise: those of this clock and later ones
 }
 
 // continues reports whether this client goes on while a shard is out.
 func (c *Client) continues() bool { return c.job.OnOutage.Continue && c.slot >= 0 }
+
+// Whole returns a context that ends with ctx, and as soon as this client goes on without
+// some shard: it is for what nobody needs in an outage, and what would wait for its end,
+// such as a reading of the newest rows. Its end must be called. Of several only the
+// newest ends early.
+func (c *Client) Whole(ctx context.Context) (whole context.Context, end context.CancelFunc) {
+	whole, end = context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.outages.shards > 0 {
+		end()
+	} else {
+		c.outages.whole = end
+	}
+	return whole, end
+}
 
 // watch looks which shards are out, while the client lives.
 func (c *Client) watch(ctx context.Context) {
@@ -57,13 +83,9 @@ func (c *Client) watch(ctx context.Context) {
 	}
 }
 
-// observe decides whether a shard is out: it has owed an answer for Config.OutAfter,
-// and as much longer as it may take to apply what it was sent. It needs c.mu.
+// observe decides whether a shard is out: it has owed an answer for longer than is
+// to be expected of one that is there. It needs c.mu.
 func (c *Client) observe(sh *shardLink, now time.Time) {
-	patience := c.cfg.OutAfter
-	if sh.open && sh.headOpen {
-		patience += time.Duration(float64(sh.keptBytes+sh.shownBytes) / slowest * float64(time.Second))
-	}
 	switch {
 	case sh.out && sh.stuck:
 		c.release(sh)
@@ -71,8 +93,37 @@ func (c *Client) observe(sh *shardLink, now time.Time) {
 		c.answers(sh)
 	case sh.quiet.IsZero():
 		sh.quiet = now
-	case !sh.out && now.Sub(sh.quiet) >= patience:
+	case !sh.out && now.Sub(sh.quiet) >= c.patience(sh):
 		c.isOut(sh)
+	}
+}
+
+// patience is how long a shard may owe an answer until it is out: Config.OutAfter if its
+// server is gone, or does not have it ready; else, where nothing but its silence speaks
+// for that, several times as long, and as much longer as others of its answers took, and
+// as it may take its server to apply what it was sent. It needs c.mu.
+func (c *Client) patience(sh *shardLink) time.Duration {
+	if !sh.open || !sh.headOpen {
+		return c.cfg.OutAfter
+	}
+	owed := int64(0)
+	for _, other := range c.shards {
+		if other.head == sh.head || other.reader == sh.reader {
+			owed += other.keptBytes + other.shownBytes
+		}
+	}
+	return silences*(c.cfg.OutAfter+sh.usual) + time.Duration(float64(owed)/slowest*float64(time.Second))
+}
+
+// learns notes how long a shard took to answer that was there throughout: at once if
+// it was longer than usual, little by little if shorter. It needs c.mu.
+func (c *Client) learns(sh *shardLink) {
+	took := time.Duration(0) // less than it takes to notice that it owes an answer
+	if !sh.quiet.IsZero() {
+		took = time.Since(sh.quiet)
+	}
+	if sh.open && sh.headOpen && took <= mostUsual*c.cfg.OutAfter {
+		sh.usual = max(took, sh.usual-(sh.usual-took)/8)
 	}
 }
 
@@ -86,6 +137,9 @@ func (c *Client) owes(sh *shardLink) bool {
 	for _, u := range sh.kept {
 		if u.clock < sh.counts.Applied {
 			continue
+		}
+		if c.logs() && !u.logged {
+			return false // the log does
 		}
 		cut := c.job.Recovery.NextCut(sh.minClock - 1)
 		if named := c.view.Named; named > 0 && named >= sh.minClock && (cut < 0 || named < cut) {
@@ -111,7 +165,7 @@ func (c *Client) answers(sh *shardLink) {
 		sh.hidden = false
 		for _, t := range c.tables {
 			if t != nil {
-				t.parts[sh.id].cache.forget()
+				t.parts[sh.id].cache.retire(sh.since)
 			}
 		}
 	}
@@ -124,6 +178,9 @@ func (c *Client) isOut(sh *shardLink) {
 	sh.out = true
 	if c.outages.shards++; c.outages.shards == 1 {
 		c.outages.begin = time.Now()
+	}
+	if end := c.outages.whole; end != nil {
+		end()
 	}
 	c.cfg.Log.Warn("a shard is out; going on without it", "shard", sh.id)
 	c.release(sh)
@@ -185,15 +242,47 @@ func (c *Client) keep(sh *shardLink, n int64) {
 }
 
 // reads notes what is read, and the present clock's update computed from.
-func (c *Client) reads(s *sight) {
+func (t *Table) reads(s *sight) {
+	c, sh := t.c, t.c.shards[s.shard]
 	shown := c.clock
-	if sh := c.shards[s.shard]; s.stale && sh.hidden {
+	switch {
+	case s.r.lacks > 0:
+		shown = s.r.lacks - 1
+	case s.stale && t.spec.Rule.KeepsState(): // own updates never show
+		shown = min(shown, consistency.Count(s.r.applied, c.slot))
+	case s.stale && sh.hidden:
 		shown = sh.since
 	}
 	if !c.based {
 		c.basis, c.shown, c.based = s.r.minClock, shown, true
+		for _, other := range c.shards {
+			other.alone = false
+		}
 	}
 	c.basis, c.shown = min(c.basis, s.r.minClock), min(c.shown, shown)
+	sh.alone = sh.alone || s.stale
+}
+
+// tellOrigin puts into an update what it was computed from.
+func (c *Client) tellOrigin(sh *shardLink, b *partBuilder) {
+	o := consistency.Origin{Basis: c.basis, Lag: c.clock - c.shown, Alone: sh.alone}
+	b.origin(o)
+	if o.Alone && c.job.StaleScale == perdure.ScaleAverage { // other scales follow from what others do
+		b.u.weight = consistency.Scale(c.job.StaleScale, o, 0, consistency.SlotsOf(c.spans, c.clock))
+	}
+}
+
+// weakened returns deltas of an own update as servers apply them, as far as that is
+// known here; they themselves stay as they are. It needs c.mu.
+func (t *Table) weakened(u *update, deltas []float32) []float32 {
+	if u.weight == 1 || !t.c.job.StaleScale.Weakens(t.spec.Rule) {
+		return deltas
+	}
+	t.c.weak = append(t.c.weak[:0], deltas...)
+	for i := range t.c.weak {
+		t.c.weak[i] *= u.weight
+	}
+	return t.c.weak
 }
 
 // mayKeep reports whether more updates may be kept: fewer bytes than the window wait
@@ -221,6 +310,20 @@ func (c *Client) queuedBytes() (n int64) {
 		}
 	}
 	return n
+}
+
+// outageNow describes the present outage, nil if there is none. It needs c.mu.
+func (c *Client) outageNow(now time.Time) *perdure.WorkerOutage {
+	if c.outages.shards == 0 {
+		return nil
+	}
+	o := &perdure.WorkerOutage{Seconds: now.Sub(c.outages.begin).Seconds(), Bytes: c.queuedBytes()}
+	for _, sh := range c.shards {
+		if sh.out {
+			o.Shards = append(o.Shards, sh.id)
+		}
+	}
+	return o
 }
 
 // waited counts the time since begin, in which a call waited, as far as a shard was

@@ -40,12 +40,12 @@ func (t *Table) overlayBlock(u *update, block int, rows *wire.Rows, values []flo
 		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
 		if from <= to {
 			i, j, n := int(from-rows.First)*dim, int(from-b.First)*dim, int(to-from+1)*dim
-			table.Apply(t.spec.Rule, dim, values[i:i+n], b.Values[j:j+n], u.clock)
+			table.Apply(t.spec.Rule, dim, values[i:i+n], t.weakened(u, b.Values[j:j+n]), u.clock)
 		}
 		return
 	}
 	apply := func(i, j int) {
-		table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim], u.clock)
+		table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], t.weakened(u, b.Values[j*dim:(j+1)*dim]), u.clock)
 	}
 	if rows.Count < len(b.IDs) {
 		index := u.index(block)
@@ -77,7 +77,7 @@ func (t *Table) overlayNewest(p *part, u *update, rows *wire.Rows, values []floa
 			delta = u.newest(t.id, row, dim)
 		}
 		if delta != nil {
-			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, u.clock)
+			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], t.weakened(u, delta), u.clock)
 		}
 	}
 }

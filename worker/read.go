@@ -353,7 +353,7 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		return nil
 	}
 	for _, s := range seen {
-		c.reads(&s)
+		t.reads(&s)
 		missing := int64(0)
 		for i := range c.view.Slots {
 			slot, span := perdure.Slot(i), &c.view.Slots[i].Span

@@ -203,6 +203,7 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 		return err
 	}
 	if counts.Applied > sh.counts.Applied {
+		c.learns(sh)
 		c.answers(sh)
 	}
 	sh.counts = perdure.Counts{

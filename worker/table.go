@@ -413,7 +413,7 @@ func (t *Table) show(p *part, at, run int, delta []float32) {
 	dim := t.spec.Dim
 	for j := 0; j < run; {
 		r, k := p.cache.reading(at+j), p.cache.same(at+j, at+run)-at
-		if r.known() && r.cooked == nil && r.applied[t.c.slot] <= t.c.clock {
+		if r.known() && r.cooked == nil && r.lacks == 0 && r.applied[t.c.slot] <= t.c.clock {
 			table.Apply(t.spec.Rule, dim, p.cache.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
 		}
 		j = k

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -20,6 +21,9 @@ type update struct {
 	ticked bool // staged on all shards: to be applied whatever happens
 	held   bool // it may not be sent yet: vap
 	logged bool // the update log has all of it
+	// What servers will multiply its deltas with, as far as it is known here: 1, but
+	// where the shard was out. (See perdure.ScaleAverage.)
+	weight float32
 	prompt bool // the program will most likely wait for it: Settle
 	// Rows are in it more than once: the last delta of a row has the earlier ones in
 	// it, and is the one that the server applies.
@@ -105,7 +109,7 @@ func (c *Client) newUpdate(sh *shardLink) *update {
 		u = new(update)
 	}
 	*u = update{
-		clock: c.clock, open: true,
+		clock: c.clock, open: true, weight: 1,
 		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0], taken: u.taken[:0], rooms: u.rooms[:0],
 	}
 	return u
@@ -179,9 +183,12 @@ func (b *partBuilder) state(state []byte) {
 	b.u.arena = wire.AppendStateBlock(b.u.arena, state)
 }
 
-func (b *partBuilder) basis(basis, lag perdure.Clock) {
-	b.fit(wire.HeaderBytes)
-	b.u.arena = wire.AppendBasisBlock(b.u.arena, basis, lag)
+func (b *partBuilder) origin(o consistency.Origin) {
+	b.fit(2 * wire.HeaderBytes)
+	b.u.arena = wire.AppendBasisBlock(b.u.arena, o.Basis, o.Lag)
+	if o.Alone {
+		b.u.arena = wire.AppendAloneBlock(b.u.arena)
+	}
 }
 
 // fit ends the payload if n more bytes would be too many.

@@ -40,9 +40,10 @@ type (
 type Info struct {
 	Name string
 	Line string // one line for people
-	// Good choices where the user makes none: the batch (0: it has no batches), the
+	// Good choices where the user makes none: how long to train, the batch (0: it has no batches), the
 	// rate for each rule it can be trained with (0: as fits the data), its factors
 	// (zero: it has none) and its data ("": those inside the binary).
+	Clocks  int64 // to train for
 	Batch   int
 	Rates   map[perdure.RuleKind]float64
 	Factors Factors
@@ -61,6 +62,7 @@ var entries = []entry{
 		Info{
 			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): small, convex, quick",
 			Batch: softmax.DefaultBatch, Rates: softmax.Rates, Measures: []string{"accuracy", "loss"},
+			Clocks: 300,
 		},
 		softmax.Open,
 	},
@@ -68,13 +70,14 @@ var entries = []entry{
 		Info{
 			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not convex, long clocks",
 			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
+			Clocks: 2000,
 		},
 		cnn.Open,
 	},
 	{
 		Info{
 			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
-			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"},
+			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"}, Clocks: 300,
 		},
 		mf.Open,
 	},

@@ -21,7 +21,7 @@ import (
 // what a failure costs under them.
 type benchRecoveryCmd struct {
 	Recovery    []string `help:"Recovery strategy; may be given again (default none, checkpoint:20, resend:20, chain:2, chain:3, stateless)." placeholder:"STRATEGY" sep:"none"`
-	Fault       []string `help:"What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator (default all that the strategy has)." placeholder:"KIND"`
+	Fault       []string `help:"What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator; kill-log, of stateless (default all that the strategy has)." placeholder:"KIND"`
 	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and while it does not; no --recovery) (default train, push and faults)." placeholder:"WHAT"`
 	Rounds      int      `help:"Rounds of each measurement (default ${default})." default:"10" placeholder:"N"`
 	MB          int      `name:"mb" help:"faults: a model of so many MB, beside softmax's small one (default ${default})." default:"0" placeholder:"N"`
@@ -48,29 +48,39 @@ var (
 		{name: "kill-server", kind: supervisor.FaultKill},
 		{name: "freeze", kind: supervisor.FaultFreeze},
 		{name: "cut", kind: supervisor.FaultCut},
-		{name: "kill-coordinator", kind: supervisor.FaultKill, coordinator: true},
+		{name: "kill-coordinator", kind: supervisor.FaultKill, role: wire.RoleCoordinator},
+		{name: "kill-log", kind: supervisor.FaultKill, role: supervisor.RoleLog},
 		{name: "drain", kind: supervisor.FaultTerm},
 	}
 )
 
 // benchFault is one kind of failure.
 type benchFault struct {
-	name        string
-	kind        supervisor.FaultKind
-	coordinator bool
-	copies      int // it takes a chain of so many replicas
+	name   string
+	kind   supervisor.FaultKind
+	role   wire.Role // of which there is one process; "": a server
+	copies int       // it takes a chain of so many replicas
 	// of names the replica that fails; nil: any server, in whatever chains.
 	of func(*perdure.ShardView) perdure.Holder
 }
 
 // applies reports whether a strategy has what fails.
-func (f *benchFault) applies(r perdure.Recovery) bool { return r.Copies() >= f.copies }
+func (f *benchFault) applies(r perdure.Recovery) bool {
+	return r.Copies() >= f.copies && (f.role != supervisor.RoleLog || r.Logged())
+}
+
+// needs says what it takes, for people.
+func (f *benchFault) needs() string {
+	if f.role == supervisor.RoleLog {
+		return "an update log; add --recovery stateless"
+	}
+	return fmt.Sprintf("a chain of %d replicas; add --recovery chain:%d", f.copies, f.copies)
+}
 
 // victim chooses whom the fault hits: of draws of [0, n) it makes one. affected
 // are the shards that have that replica.
 func (f *benchFault) victim(v *perdure.View, servers int, draw func(n int) int) (t supervisor.Target, affected []perdure.ShardID) {
-	if f.coordinator {
-		t.Role = wire.RoleCoordinator
+	if t.Role = f.role; f.role != "" {
 		for s := range v.Shards {
 			affected = append(affected, perdure.ShardID(s))
 		}
@@ -177,7 +187,7 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 	if len(b.Fault) > 0 && p.measures["faults"] {
 		for _, f := range faults {
 			if !slices.ContainsFunc(p.strategies, f.applies) {
-				return p, fmt.Errorf("%w: --fault %s needs a chain of %d replicas; add --recovery chain:%d", perdure.ErrUsage, f.name, f.copies, f.copies)
+				return p, fmt.Errorf("%w: --fault %s needs %s", perdure.ErrUsage, f.name, f.needs())
 			}
 		}
 	}

@@ -58,14 +58,18 @@ type recoveryResult struct {
 	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
 	CatchUpOfRaw         *float64 `json:"catch_up_of_raw"`
 
-	// Of a first checkpoint, of all MB: clocks in a second after the cut, of those before;
-	// the longest pause of training after it, and how long a copy of as much in memory
-	// takes; how fast it was written until it was durable, and how fast a plain file is
+	// Of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
+	// how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
+	// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was written until it was durable, and how fast a plain file is
 	// while the same job trains.
 	SaveTrainRatio    *float64 `json:"save_train_ratio"`
 	SaveTrainRatioMin *float64 `json:"save_train_ratio_min"`
 	SaveTrainRatioMax *float64 `json:"save_train_ratio_max"`
+	SaveLost          *float64 `json:"save_lost"`
+	SaveLostMin       *float64 `json:"save_lost_min"`
+	SaveLostMax       *float64 `json:"save_lost_max"`
 	SavePauseMs       *float64 `json:"save_pause_ms"`
+	SaveCalmMs        *float64 `json:"save_calm_ms"`
 	SaveCopyMs        *float64 `json:"save_copy_ms"`
 	SavePauseOfCopy   *float64 `json:"save_pause_of_copy"`
 	SaveMBPerS        *float64 `json:"save_mb_per_s"`
@@ -155,11 +159,10 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 		return o, err
 	}
 	target, affected := f.victim(&view, j.settings.Job.Servers, draw)
-	before, from := process(&status, target), time.Now()
+	over, from := j.overAfter(&status, target), time.Now()
 	j.job.AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
 	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *perdure.View) bool {
-		now := process(s, target)
-		return (now.PID != before.PID || now.Incarnation != before.Incarnation) && sound(s, v)
+		return over(s) && sound(s, v)
 	})
 	if err == nil {
 		err = pause(ctx, calm)
@@ -188,6 +191,27 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 	return o, err
 }
 
+// overAfter returns what says that a failure of a target is over, beside that the job is
+// sound: that it has another process, or, where no status speaks of it, that its parent
+// says so and every slot has ended a clock that it began since.
+func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
+	before, failures, clock := process(status, target), len(j.job.Timeline()), status.Clock
+	if target.Role == supervisor.RoleLog {
+		return func(s *control.Status) bool {
+			told := j.job.Timeline()
+			if len(told) == failures || told[len(told)-1].Serving == nil {
+				clock = s.Clock
+				return false
+			}
+			return s.Clock > clock+1
+		}
+	}
+	return func(s *control.Status) bool {
+		now := process(s, target)
+		return now.PID != before.PID || now.Incarnation != before.Incarnation
+	}
+}
+
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -210,7 +234,7 @@ func process(s *control.Status, t supervisor.Target) control.Process {
 
 // detected is how long it took until somebody noticed; below 0: nobody told.
 func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
-	if t.Role == wire.RoleCoordinator {
+	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
 		failures := j.job.Timeline() // its parent notices
 		if last := failures[len(failures)-1]; last.Detected != nil {
 			return *last.Detected

@@ -20,14 +20,18 @@ const (
 	saveMB      = 500  // unless --mb says something else
 	saveMBPerS  = 50.0 // 500 MB every 10 s: how long it is watched before and after the cut
 	saveLeast   = time.Second
+	saveTries   = 3 // of copying as much, and of writing it to a plain file: their median counts
 	rawPiece    = 1 << 20
+	saveAround  = time.Second // before the cut and after it is durable: how fast it trains then
 	saveWarming = 500 * time.Millisecond
 )
 
 // saving is what one round measured.
 type saving struct {
 	speed float64       // clocks in a second from the cut on, of those before it
-	pause time.Duration // the longest clock from the cut on, but for what a clock takes
+	lost  float64       // clocks that were not ended until it is durable, of those of the whole window
+	pause time.Duration // the longest clock from the cut until it is durable, but for what a clock takes
+	calm  time.Duration // likewise, in as much time before the cut
 	copy  time.Duration // that copying as much in memory takes
 	ofRaw float64       // how fast it was written, of a plain file
 	mbPerS,
@@ -42,7 +46,7 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		mb = saveMB
 	}
 	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
-	fmt.Printf("\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most); the longest pause, of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	fmt.Printf("\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
 	for _, async := range []bool{true, false} {
 		name := "checkpoint:C"
 		if async {
@@ -127,6 +131,9 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 		}
 	}
 	began, cut := j.reached(1), j.reached(every)
+	if cut.IsZero() {
+		return s, fmt.Errorf("a checkpoint was durable before all workers had ended clock %d, of which it was to be: nothing can be said of it", every)
+	}
 	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
 		return s, err
 	}
@@ -137,13 +144,31 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 	before := perSecond(laps, began, cut)
 	s.speed = perSecond(laps, cut, cut.Add(window)) / before
 	perClock := time.Duration(float64(j.s.Job.Slots) / before * float64(time.Second))
-	s.pause = max(0, longest(laps, cut, func(int) bool { return true })-perClock)
-	s.mbPerS = float64(mb) / durable.Sub(cut).Seconds()
-	if s.rawMBPerS, err = writeRaw(rawFile, mb); err != nil {
-		return s, err
+	took := durable.Sub(cut)
+	around := (perSecond(laps, cut.Add(-saveAround), cut) + perSecond(laps, durable, durable.Add(saveAround))) / 2
+	s.lost = (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()
+	s.pause = max(0, longestBegun(laps, cut, durable)-perClock)
+	s.calm = max(0, longestBegun(laps, cut.Add(-took), cut)-perClock)
+	s.mbPerS = float64(mb) / took.Seconds()
+	var copies []time.Duration
+	var raws []float64
+	for range saveTries {
+		raw, err := writeRaw(rawFile, mb)
+		if err != nil {
+			return s, err
+		}
+		raws, copies = append(raws, raw), append(copies, copyTime(mb))
 	}
-	s.ofRaw, s.copy = s.mbPerS/s.rawMBPerS, copyTime(mb)
+	s.rawMBPerS, s.copy = median(raws), median(copies)
+	s.ofRaw = s.mbPerS / s.rawMBPerS
 	return s, nil
+}
+
+// longestBegun returns the longest lap that began between two times, or was under way
+// then. What was before them is no part of it.
+func longestBegun(laps []lap, from, to time.Time) time.Duration {
+	begun := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
+	return longest(begun, from, func(int) bool { return true })
 }
 
 // reached returns when the last slot ended its n-th clock.
@@ -200,8 +225,11 @@ func (r *recoveryRun) saved(name string, mb int, rounds []saving) recoveryResult
 	speed := newSpread(each(func(s saving) float64 { return s.speed }))
 	res := recoveryResult{Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb}
 	res.SaveTrainRatio, res.SaveTrainRatioMin, res.SaveTrainRatioMax = &speed.median, &speed.least, &speed.most
+	lost := newSpread(each(func(s saving) float64 { return s.lost }))
+	res.SaveLost, res.SaveLostMin, res.SaveLostMax = &lost.median, &lost.least, &lost.most
 	middle := func(what func(s saving) float64) *float64 { m := median(each(what)); return &m }
 	res.SavePauseMs = middle(func(s saving) float64 { return milliseconds(s.pause) })
+	res.SaveCalmMs = middle(func(s saving) float64 { return milliseconds(s.calm) })
 	res.SaveCopyMs = middle(func(s saving) float64 { return milliseconds(s.copy) })
 	res.SavePauseOfCopy = middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) })
 	res.SaveMBPerS = middle(func(s saving) float64 { return s.mbPerS })
@@ -212,8 +240,9 @@ func (r *recoveryRun) saved(name string, mb int, rounds []saving) recoveryResult
 
 // saveLine prints what was measured of saving.
 func (r *recoveryResult) saveLine() string {
-	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  pause %.1f ms, %.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
-		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax, *r.SavePauseMs, *r.SavePauseOfCopy, *r.SaveCopyMs,
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), %.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
+		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax,
+		100**r.SaveLost, 100**r.SaveLostMin, 100**r.SaveLostMax, *r.SavePauseMs, *r.SaveCalmMs, *r.SavePauseOfCopy, *r.SaveCopyMs,
 		*r.SaveMBPerS, *r.SaveOfRaw, *r.SaveRawMBPerS), " ")
 }
 

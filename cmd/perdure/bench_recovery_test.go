@@ -81,6 +81,7 @@ func TestBenchVictims(t *testing.T) {
 		{"cut", 0, "server:0", all},
 		{"drain", 0, "server:0", all},
 		{"kill-coordinator", 0, "coordinator", all},
+		{"kill-log", 0, "log", all},
 	} {
 		at := slices.IndexFunc(benchFaults, func(f benchFault) bool { return f.name == c.fault })
 		target, affected := benchFaults[at].victim(&v, 3, func(int) int { return c.draw })
@@ -90,6 +91,7 @@ func TestBenchVictims(t *testing.T) {
 	}
 	for strategy, want := range map[string]string{
 		"none": "kill-server freeze cut kill-coordinator drain", "checkpoint:5": "kill-server freeze cut kill-coordinator drain",
+		"stateless":     "kill-server freeze cut kill-coordinator kill-log drain",
 		"chain:2":       "kill-head kill-tail kill-server freeze cut kill-coordinator drain",
 		"chain:3,async": "kill-head kill-middle kill-tail kill-server freeze cut kill-coordinator drain",
 	} {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure/rundir"
@@ -94,5 +96,14 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 	}
 	if len(s.ClockDifferential) == 0 || len(s.ReadLag) == 0 {
 		t.Error("the summary has no histograms")
+	}
+}
+
+// TestTooLate: of a fault that was planned for a time that the job did not see it says
+// so.
+func TestTooLate(t *testing.T) {
+	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out", filepath.Join(t.TempDir(), "run"))...)
+	if want := "did not happen   kill:server:0@3600s"; code != 0 || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, %s%s; want %q", code, stdout, stderr, want)
 	}
 }

@@ -49,6 +49,9 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.sizeLog(out); err != nil {
+		return nil, err
+	}
 	dir, err := rundir.Create(out)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
 	"github.com/perdure/perdure/supervisor"
 )
 
@@ -189,6 +190,36 @@ shards 5: nobody yet`
 	} {
 		if got := whole(&perdurelib.View{Shards: c.shards}, c.copies); got != c.whole {
 			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
+		}
+	}
+}
+
+// Status says of each worker what it keeps and goes on without, and of the job which
+// checkpoint there is.
+func TestHeldAndSaved(t *testing.T) {
+	for want, p := range map[string]control.Process{
+		"":                          {},
+		", keeps 3.4 MB of updates": {KeptBytes: 3_400_000},
+		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdurelib.WorkerOutage{Shards: []perdurelib.ShardID{0, 1, 5}, Seconds: 2.5, Bytes: 500_000}},
+	} {
+		if got := heldLine(&p); got != want {
+			t.Errorf("%+v: %q, want %q", p, got, want)
+		}
+	}
+	for _, c := range []struct {
+		recovery string
+		saving   *perdurelib.Saving
+		want     string
+	}{
+		{"chain:2", nil, ""},
+		{"resend:20", nil, "last checkpoint: clock 40"},
+		{"resend:auto", &perdurelib.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
+		{"checkpoint:auto", &perdurelib.Saving{Interval: 2.5, Why: "Young"}, "last checkpoint: clock 40; every 2.5 s, Young"},
+	} {
+		r, err := perdurelib.ParseRecovery(c.recovery)
+		must(t, err)
+		if got := savedLine(&control.Status{Recovery: r, Saving: c.saving}, 40); got != c.want {
+			t.Errorf("%s: %q, want %q", c.recovery, got, c.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/updatelog"
 )
@@ -19,7 +20,7 @@ import (
 // logFlags are about the update log of a job under stateless.
 type logFlags struct {
 	LogSync    string `name:"log-sync" help:"stateless: when an update counts as in the log: interval (the system has it, which syncs it every few seconds: it survives any process's death, but not the machine's) or always (it is on the disk) (default interval)." placeholder:"WHEN"`
-	LogMB      int    `name:"log-mb" help:"stateless: what the log takes on the disk at most, in MiB, over all shards; who would append more waits (default 4096, or 32 for each shard)." placeholder:"N"`
+	LogMB      int    `name:"log-mb" help:"stateless: what the log takes on the disk at most, in MiB, over all shards; who would append more waits (default 4096, or 32 for each shard; if the disk has less, three quarters of that)." placeholder:"N"`
 	SnapshotMB int    `name:"snapshot-mb" help:"stateless: write a snapshot of the shards, and cut the log, after so many MiB of updates (default 256)." placeholder:"N"`
 	NATS       string `name:"nats" help:"stateless: keep the log on that NATS cluster with JetStream, not in a process of this job's, for example nats://log.example:4222, or on one that perdure log serves (default none)." placeholder:"URL"`
 	NATSCreds  string `name:"nats-creds" help:"Credentials for --nats: a file as nsc makes it." placeholder:"FILE" type:"path"`
@@ -38,6 +39,8 @@ type logSettings struct {
 	CA         string         `json:"nats_ca,omitempty"`
 	Cert       string         `json:"nats_cert,omitempty"`
 	Key        string         `json:"nats_key,omitempty"`
+
+	chosen bool // by the user, how large it is
 }
 
 const (
@@ -47,26 +50,23 @@ const (
 )
 
 // log turns the flags into settings; nil for a job that has no log.
-func (f *logFlags) log(job *perdure.JobSpec) (*logSettings, error) {
+func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 	if !job.Recovery.Logged() {
-		if *f != (logFlags{}) {
-			return nil, fmt.Errorf("%w: --log-…, --snapshot-mb and --nats… are about the update log, which only --recovery stateless has; leave them out, or choose it", perdure.ErrUsage)
-		}
 		return nil, nil
 	}
-	least := leastLogMB * job.Shards
 	s := &logSettings{
-		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: cmp.Or(f.LogMB, max(defaultLogMB, least)),
+		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: cmp.Or(f.LogMB, max(defaultLogMB, leastLogMB*job.Shards)),
 		NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
+		chosen: f.LogMB > 0,
 	}
 	s.SnapshotMB = cmp.Or(f.SnapshotMB, min(defaultSnapshotMB, s.MB))
 	switch {
 	case s.Sync != updatelog.SyncInterval && s.Sync != updatelog.SyncAlways:
 		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, f.LogSync)
-	case s.MB < least:
-		return nil, fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, s.MB, job.Shards, least)
-	case s.SnapshotMB < 1 || s.SnapshotMB > s.MB:
-		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log", perdure.ErrUsage, s.SnapshotMB, s.MB)
+	case s.MB < s.least(job) || f.LogMB == 0 && f.given["log-mb"]:
+		return nil, fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, f.LogMB, job.Shards, s.least(job))
+	case s.SnapshotMB < 1 || s.SnapshotMB > s.MB || f.SnapshotMB == 0 && f.given["snapshot-mb"]:
+		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log", perdure.ErrUsage, f.SnapshotMB, s.MB)
 	case s.NATS == "" && (s.Creds != "" || s.CA != "" || s.Cert != "" || s.Key != ""):
 		return nil, fmt.Errorf("%w: credentials and certificates are for a log at --nats URL; leave them out, or name it", perdure.ErrUsage)
 	case s.NATS != "" && f.LogSync != "":
@@ -76,6 +76,33 @@ func (f *logFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 		return nil, fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, s.NATS)
 	}
 	return s, nil
+}
+
+// least is how small, in MiB, the log of a job may be.
+func (l *logSettings) least(job *perdure.JobSpec) int { return leastLogMB * job.Shards }
+
+func (l *logSettings) tooSmall(job *perdure.JobSpec) error {
+	return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards, l.least(job))
+}
+
+// fit sees that the disk on which the job's own log is to be kept has room for all that
+// the log may come to take. One whose size nobody chose takes three quarters of what is
+// free, where that is less.
+func (l *logSettings) fit(job *perdure.JobSpec, folder string) error {
+	if l.MB < l.least(job) {
+		return l.tooSmall(job)
+	}
+	bytes, known := disk.Free(folder)
+	free := int(bytes >> 20)
+	if !known || l.NATS != "" || l.MB <= free {
+		return nil
+	}
+	if some := free / 4 * 3; !l.chosen && some >= l.least(job) {
+		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
+		return nil
+	}
+	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, or a smaller log with --log-mb (%d at least)",
+		perdure.ErrUsage, l.MB, free, folder, l.least(job))
 }
 
 // bytes is the size of the log of one shard.
@@ -127,18 +154,25 @@ func (s *settings) snapshotDir(folder string) string {
 
 func snapshots(run string) string { return filepath.Join(run, "snapshots") }
 
-// placeLog says where the job's log is to be: at --nats, or a free port of this machine,
-// with a secret of its own, which its process finds in its folder.
-func (s *settings) placeLog(ctx context.Context, run string) error {
-	if s.Job.Log = ""; !s.Job.Recovery.Logged() {
+// sizeLog sees that there is room for the log of a run that will be in a folder.
+func (s *settings) sizeLog(run string) (err error) {
+	if !s.Job.Recovery.Logged() {
 		s.Log = nil
 		return nil
 	}
 	if s.Log == nil {
-		var err error
-		if s.Log, err = (&logFlags{}).log(&s.Job); err != nil {
+		if s.Log, err = (&jobFlags{}).log(&s.Job); err != nil {
 			return err
 		}
+	}
+	return s.Log.fit(&s.Job, run)
+}
+
+// placeLog says where the job's log is to be: at --nats, or a free port of this machine,
+// with a secret of its own, which its process finds in its folder.
+func (s *settings) placeLog(ctx context.Context, run string) error {
+	if s.Job.Log = ""; s.Log == nil {
+		return nil
 	}
 	if s.Log.NATS != "" {
 		s.Job.Log = s.Log.NATS
@@ -187,6 +221,37 @@ func (s *settings) tryLog(ctx context.Context) error {
 	return nil
 }
 
+// logLine says how full the update log is of the run in a folder of this machine, "" if it
+// has none.
+func logLine(ctx context.Context, run string) string {
+	s, err := readSettings(filepath.Join(run, "run.json"))
+	if err != nil || s.Log == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	kept, streams, err := s.logKept(ctx)
+	if err != nil {
+		return "update log: " + plain(err)
+	}
+	return fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.logBytes())/1e6, streams)
+}
+
+// logKept returns what the job's streams hold now.
+func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, err error) {
+	l := s.Log
+	i, err := updatelog.Inspect(ctx, s.Job.Log, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer i.Close()
+	all, err := i.Streams(ctx)
+	for _, one := range only(all, func(one updatelog.Stream) bool { return one.Job == s.Job.ID }) {
+		bytes, streams = bytes+one.Bytes, streams+1
+	}
+	return bytes, streams, err
+}
+
 // hasOwnLog reports whether a process of the job serves its log.
 func (s *settings) hasOwnLog() bool { return s.Log != nil && s.Log.NATS == "" }
 
@@ -201,7 +266,7 @@ func (s *settings) logAddr() string {
 
 // logCommand is the command line of the job's own log.
 func (s *settings) logCommand(exe, run string) []string {
-	return []string{exe, string(supervisor.RoleLog), "--dir", logFolder(run), "--listen", s.logAddr(), "--log-sync", string(s.Log.Sync)}
+	return []string{exe, string(supervisor.RoleLog), "--dir", logFolder(run), "--listen", s.logAddr(), "--log-sync", string(s.Log.Sync), "--log-mb", fmt.Sprint(s.Log.MB)}
 }
 
 // logUsed returns the bytes of the files of a job's own log; nil: it has none.

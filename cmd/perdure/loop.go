@@ -131,16 +131,11 @@ func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
 // end when its goal is reached.
 func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
-		generation := tr.c.Generation()
-		e, err := tr.judge.evaluate(ctx, &tr.s.Job)
+		reached, err := tr.evaluate(ctx, clock)
 		if err != nil {
 			return err
 		}
-		if tr.c.Generation() != generation {
-			return perdure.ErrRolledBack // it may be of either
-		}
-		tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE)})
-		if tr.s.Until.reached(e) {
+		if reached {
 			return tr.c.EndJob(ctx)
 		}
 	}
@@ -160,6 +155,24 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		tr.c.Report(wire.Report{Clock: clock, TrainLoss: finite(m.TrainLoss), TrainRMSE: finite(m.TrainRMSE)})
 	}
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
+}
+
+// evaluate reports how good the model is, and whether it is as good as is wanted.
+func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
+	generation := tr.c.Generation()
+	whole, end := tr.c.Whole(ctx)
+	defer end()
+	e, err := tr.judge.evaluate(whole, &tr.s.Job)
+	switch {
+	case err != nil && whole.Err() != nil && ctx.Err() == nil:
+		return false, nil // in an outage nobody has the newest rows; training goes on
+	case err != nil:
+		return false, err
+	case tr.c.Generation() != generation:
+		return false, perdure.ErrRolledBack // it may be of either
+	}
+	tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE)})
+	return tr.s.Until.reached(e), nil
 }
 
 // finite returns nil for what JSON cannot say.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -61,7 +62,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	l, err := transport.TCP{}.ListenFile(os.NewFile(framesFD, "coordinator"))
 	if err != nil {
-		return err
+		return fmt.Errorf("a run's coordinator is started, and started again, by perdure train or perdure up, which listen for it: %w", err)
 	}
 	web, err := net.FileListener(os.NewFile(controlFD, "control"))
 	if err != nil {
@@ -127,7 +128,9 @@ func (c *serverCmd) Run(ctx context.Context) error {
 		return c.needsFolder("its servers keep checkpoints there")
 	}
 	paceGC(s.Job.Servers)
-	shareCores(s.Job.Servers)
+	if shareCores(s.Job.Servers); s.Job.Recovery.Logged() {
+		useCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+	}
 	faults, err := s.network(wire.RoleServer, c.Index)
 	if err != nil {
 		return err
@@ -176,11 +179,17 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if c.OutageMB < 0 || c.OutageMB > maxOutageMB {
 		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, maxOutageMB)
 	}
+	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
+		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out", perdure.ErrUsage)
+	}
 	if err := c.needsFolder("what its workers train is in its run.json"); err != nil {
 		return err
 	}
 	paceGC(s.Job.Slots)
 	shareCores(s.Job.Slots)
+	if s.Job.OnOutage.Continue {
+		giveWay()
+	}
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
@@ -251,7 +260,7 @@ func plain(err error) string {
 	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused, updatelog.ErrDamaged} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
-	return text
+	return strings.ReplaceAll(text, "updatelog: ", "")
 }
 
 // readSettings reads a run.json.

@@ -71,6 +71,32 @@ func TestSavedChainResumed(t *testing.T) {
 	}
 }
 
+// TestAuto: where the interval between checkpoints is chosen, it is said why, and the
+// model is the undisturbed one, whoever dies, and wherever the cuts were.
+func TestAuto(t *testing.T) {
+	for _, recovery := range []string{"checkpoint:auto", "checkpoint:auto,async", "resend:auto"} {
+		t.Run(recovery, func(t *testing.T) {
+			s, dir := trained(t, small("--recovery", recovery, "--mtbf", "500ms", "--compute-ms", "20",
+				"--fault", "kill:server:0@clock:30", "--fault", "kill:coordinator@clock:40", "--fault", "kill:server:1@clock:48")...)
+			if *s.ModelSHA256 != one(t) || *s.UpdatesLost != 0 {
+				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, one(t), logs(dir))
+			}
+			checkFailures(t, s, 3)
+			checkCounts(t, s)
+			events := eventsOf(t, dir)
+			if n := strings.Count(events, "is asked for"); n < 3 || strings.Contains(events, "all roll back to clock 0 ") {
+				t.Errorf("%d checkpoints asked for in more than a second; the events are\n%s", n, events)
+			}
+			if a := s.Saving; a == nil || a.Interval <= 0 || !strings.Contains(a.Why, "something fails every 0.5 s (given)") || !strings.Contains(events, a.Why) {
+				t.Errorf("the summary says %+v of the interval; the events are\n%s", a, events)
+			}
+			if a := s.Saving; a.Failures != 2 {
+				t.Errorf("%d failures counted; two servers were killed", a.Failures)
+			}
+		})
+	}
+}
+
 // TestLastReplica: without checkpoints the death of a shard's last server ends the job,
 // with one line that says what to do; a job without chains has nothing to say.
 func TestLastReplica(t *testing.T) {
@@ -86,4 +112,10 @@ func TestLastReplica(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNothingSaved: a run whose strategy keeps no checkpoints cannot go on.
+func TestNothingSaved(t *testing.T) {
+	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
+	wantOut(t, 2, []string{"train", "--resume", dir}, dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
 }

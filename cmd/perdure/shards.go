@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
 )
 
 // shardLines says who holds the shards of a view, those with the same chain in one
@@ -70,4 +71,33 @@ func whole(v *perdure.View, copies int) bool {
 	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s perdure.ShardView) bool {
 		return s.Replicas() != max(1, copies) || s.Joining != nil
 	})
+}
+
+// heldLine says what a worker has of updates that are not safe yet, and goes on without.
+func heldLine(p *control.Process) (text string) {
+	if p.KeptBytes > 0 {
+		text = fmt.Sprintf(", keeps %.1f MB of updates", float64(p.KeptBytes)/1e6)
+	}
+	if o := p.Outage; o != nil {
+		out := make([]int, len(o.Shards))
+		for i, s := range o.Shards {
+			out[i] = int(s)
+		}
+		text += fmt.Sprintf(", shards %s out for %.1f s, %.1f MB queued", ranges(out), o.Seconds, float64(o.Bytes)/1e6)
+	}
+	return text
+}
+
+// savedLine says which checkpoint there is, and how often one is made; "" for a job that
+// keeps none.
+func savedLine(s *control.Status, durable perdure.Clock) string {
+	switch {
+	case !s.Recovery.Saves():
+		return ""
+	case s.Saving == nil:
+		return fmt.Sprintf("last checkpoint: clock %d", durable)
+	case s.Saving.Interval == 0:
+		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
+	}
+	return fmt.Sprintf("last checkpoint: clock %d; every %.3g s, %s", durable, s.Saving.Interval, s.Saving.Why)
 }

@@ -26,7 +26,7 @@ var (
 	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy; 1 with -short")
 	stormSeed       = flag.Uint64("storm.seed", 0, "seed of the first; 0: from the clock")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
-	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20;stateless", "recovery strategies, with semicolons between")
+	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;resend:auto;chain:2;chain:3;chain:2,checkpoint:20;stateless", "recovery strategies, with semicolons between")
 	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
 )
 

@@ -55,7 +55,7 @@ type logPlace struct {
 }
 
 // logPatience is how long a log may take to answer somebody who looks into it.
-const logPatience = 10 * time.Second
+const logPatience = 5 * time.Second
 
 // open opens the log and lists its streams.
 func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {

@@ -41,6 +41,15 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 2, []string{"log", "dump", run, "--shard", "7"}, "no shard 7")
 	wantOut(t, 2, []string{"log", "ls"}, "which log?")
 	wantOut(t, 1, []string{"log", "ls", t.TempDir()}, "no log in")
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o666))
+	wantOut(t, 1, []string{"log", "ls", file}, "perdure: "+file+" is a file; name the folder of a log, or of a run that has one\n")
+	secret, at, _ := strings.Cut(s.URL(), "@")
+	wantOut(t, 1, []string{"log", "ls", "--nats", "nats://other@" + at}, "perdure: the log at nats://"+at+" does not take these credentials\n")
+	elsewhere := []string{"train", "--clocks", "3", "--recovery", "stateless", "--out", filepath.Join(t.TempDir(), "run"), "--nats"}
+	wantOut(t, 1, append(elsewhere, "nats://other@"+at), "perdure: the log at nats://"+at+" does not take these credentials\n")
+	elsewhere[6] = filepath.Join(t.TempDir(), "run")
+	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"), "perdure: the log at nats://"+at+" has no room for stream", "MiB; give that log more room, or the job a smaller one (--log-mb)\n")
 	must(t, s.Close())
 	look()
 
@@ -61,7 +70,8 @@ func TestLogLook(t *testing.T) {
 	if changed != 1 {
 		t.Fatalf("the entry was in %d files", changed)
 	}
-	wantOut(t, 1, []string{"log", "verify", run}, "perdure-first-1")
+	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: whole\n", "job first shard 1: whole for 1 records\n",
+		"perdure: record 2 of stream perdure-first-1 (shard 1) is damaged: ", "what follows cannot be replayed: bring a copy of the log back, or begin the job again\n")
 }
 
 // wantOut runs a command line and looks for texts in what it prints.
@@ -129,4 +139,21 @@ func TestLogKilled(t *testing.T) {
 	if err != enough {
 		t.Error(err)
 	}
+}
+
+// TestLogOfRun: a run under stateless says how full its log is, and that its log died and
+// is back; it is refused to be resumed, and a log that is too small for it is, too.
+func TestLogOfRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100", "--clocks", "1000000", "--workers", "2",
+		"--fault", "kill:log@clock:5", "--out", dir)
+	wantOut(t, 0, []string{"status", "--run", dir}, "update log: ", " MB of at most 104.9, in 2 streams\n")
+	wantOut(t, 0, []string{"stop", "--run", dir})
+	end()
+	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"}, "perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; begin anew with --from ")
+	file := filepath.Join(dir, "run.json")
+	b, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"mb": 100`, `"mb": 1`, 1)), 0o666))
+	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"}, "perdure: --log-mb 1; a log of 2 shards needs at least 64\n")
 }

@@ -240,6 +240,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 	if seed%2 == 0 && strategy.MayContinue() == nil { // workers go on while a shard is out
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
+		job.StaleScale = perdure.ScaleAverage // as train has it: sums stay whole
 	}
 	j, ended := startPrograms(t, settings{Faults: faults, Job: job}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

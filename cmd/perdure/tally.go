@@ -249,7 +249,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 		sum.BeyondBound = &w.BeyondBound
 	}
 	sum.Usage = j.roleUsage(j.job.Group().Usage())
-	sum.Outage = outageOf(job, &w)
+	sum.Outage, sum.Saving = outageOf(job, &w), j.progress.Saving
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
 		sum.ModelSHA256 = &m.sha256

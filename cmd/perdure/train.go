@@ -61,16 +61,17 @@ type jobFlags struct {
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
 	Shards      int      `help:"Parts that every table is split into, over the servers (default ${default})." default:"16" placeholder:"N"`
 	Consistency string   `help:"How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for one table, and a model alone for all others, for example ssp:2,b=bsp; up cannot check the names, since your programs create the tables (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), resend:C (its shards go back to the last checkpoint, one every C clocks, and the workers send again what came after; resend alone: resend:20), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, from which any server makes the rows again) (default ${default})." default:"resend:20" placeholder:"STRATEGY"`
-	OnOutage    string   `help:"What a worker does while no live server answers for a shard: wait, continue or continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up to CLOCKS clocks, 300 where no number is given, and queue what the shard is to get; nothing is lost). continue does not go with bsp, nor with recovery none and checkpoint:C (default ${default})." default:"wait" placeholder:"POLICY"`
-	OutageRows  string   `help:"With --on-outage continue: frozen (rows of a shard that is out stay as they were) or apply (what the worker itself adds to them shows) (default ${default})." default:"frozen" placeholder:"HOW"`
-	OutageMB    int      `name:"outage-mb" help:"With --on-outage continue: most updates that each worker queues for shards that are out, in MiB; beyond that it waits (default ${default})." default:"1024" placeholder:"N"`
-	StaleScale  string   `help:"How servers weaken updates computed from old rows: none, inverse (1/(1+age), age being how many clocks all slots have done since) or paper (a tenth once more than 50 updates came between). Nothing under bsp, where nothing is old (default ${default})." default:"none" placeholder:"HOW"`
+	Recovery    string   `help:"What happens when a server dies: none (its rows begin again), resend:C (its shards go back to the last checkpoint, one every C clocks, and the workers send again what came after; resend alone: resend:20), checkpoint:C (all roll back to the last checkpoint, one every C clocks), checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, from which any server makes the rows again). auto for C has the job choose how often (default ${default})." default:"resend:20" placeholder:"STRATEGY"`
+	MTBF        string   `name:"mtbf" help:"With checkpoint:auto or resend:auto: the time between two failures, for example 6h, which with the time that a checkpoint takes gives how often one is made (default as observed; an hour while nothing has failed)." placeholder:"TIME"`
+	OnOutage    string   `help:"What a worker does while no live server answers for a shard: wait, continue or continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up to CLOCKS clocks, 1000 where no number is given, and queue what the shard is to get; nothing is lost). continue does not go with bsp, nor with recovery none and checkpoint:C (default ${default})." default:"wait" placeholder:"POLICY"`
+	OutageRows  string   `help:"With --on-outage continue: frozen (rows of a shard that is out stay as they were) or apply (what the worker itself adds to them shows) (default ${default})." default:"apply" placeholder:"HOW"`
+	OutageMB    int      `name:"outage-mb" help:"With --on-outage continue: most updates that each worker queues for shards that are out, in MiB; beyond that it waits (default ${default})." default:"2048" placeholder:"N"`
+	StaleScale  string   `help:"How servers weaken updates computed from old rows: none, inverse (1/(1+age), age being how many clocks all slots have done since), paper (a tenth once more than 50 updates came between) or average (only those made while the shard was out: 1/workers, so that their mean is taken; sums, as tables of the rule add are, stay whole). Nothing under bsp, where nothing is old (default average with --on-outage continue, else none)." placeholder:"HOW"`
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
 	Zone        []string `help:"The zone of server I, a failure domain such as a rack: copies of a shard are kept in different ones where possible; may be given again (default none)." placeholder:"I=NAME" sep:"none"`
 	Zones       []string `help:"The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a (default none)." placeholder:"NAME"`
 	Suspend     string   `name:"suspend-after" help:"Go on without a worker that no process has been there for so long; it takes part again when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)." placeholder:"TIME"`
-	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default})." default:"300" placeholder:"N"`
+	Clocks      int64    `help:"Clocks to run: iterations of every worker (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of all that is drawn at random (default ${default})." default:"1" placeholder:"N"`
 	Fault       []string `help:"A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, log, shards:PART. WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' (default none)." placeholder:"FAULT" sep:"none"`
 	Delay       string   `help:"Every message between the job's processes leaves so much later, drawn anew for each, for example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves." placeholder:"TIME[±TIME]"`
@@ -78,6 +79,8 @@ type jobFlags struct {
 	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Out         string   `help:"The run's folder, empty or new (default runs/NAME-TIME)." placeholder:"DIR" type:"path"`
 	logFlags
+
+	given map[string]bool // the flags on the command line
 }
 
 type trainCmd struct {
@@ -94,7 +97,7 @@ type trainCmd struct {
 	EvalEvery  string   `help:"Clocks between two evaluations on the test set by worker 0, or a time, for example 2s, between two by this command, which take no worker's time; 0: only at the end (default ${default})." default:"10" placeholder:"N|TIME"`
 	ComputeMs  int      `help:"Let every worker's clock compute for at least so many milliseconds; what is left is slept, and takes no core (default ${default})." default:"0" placeholder:"N"`
 	CacheMB    int      `name:"cache-mb" help:"Rows that each worker keeps at most, in MiB; what it does not keep it reads again (default ${default})." default:"256" placeholder:"N"`
-	RetainMB   int      `name:"retain-mb" help:"With resend:C, updates that each worker keeps at most until they are in a checkpoint, in MiB; when half of that is used a checkpoint is made before its time (default ${default})." default:"512" placeholder:"N"`
+	RetainMB   int      `name:"retain-mb" help:"With resend, updates that each worker keeps at most until they are in a checkpoint, in MiB; when half of that is used a checkpoint is made before its time (default ${default})." default:"512" placeholder:"N"`
 	Data       string   `help:"Folder or file of a data set, or synthetic:F; see perdure data (default the workload's own)." placeholder:"PATH"`
 	Rank       *int     `help:"mf: values in each user's and each item's row (default the workload's)." placeholder:"N"`
 	L2         *float64 `name:"l2" help:"mf: weight of the rows' squares in the loss, for each rating (default the workload's)." placeholder:"X"`
@@ -102,26 +105,22 @@ type trainCmd struct {
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
 	FinalReLU  bool     `name:"final-relu" help:"cnn: a last ReLU on the scores, as the authors of the network have it."`
 	Scale      []string `help:"So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; may be given again, with later clocks (default none)." placeholder:"SCALE" sep:"none"`
-	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
-
-	given map[string]bool // the flags on the command line
 }
 
 // taken are the flags that go with --resume and --from; the run's own settings
 // hold for all else.
 var taken = map[string][]string{
-	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "until", "eval-every", "listen", "delay", "bandwidth"},
+	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "delay", "bandwidth"},
 	"from":   {"from", "out", "quiet", "fault", "listen", "delay", "bandwidth"},
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
-	t.given = map[string]bool{}
-	for _, p := range k.Path {
-		if p.Flag != nil {
-			t.given[p.Flag.Name] = true
-		}
+	t.given = given(k)
+	if info, err := workload.Find(t.Workload); err == nil && !t.given["clocks"] {
+		t.Clocks = info.Clocks
 	}
 	s, err := t.settings()
 	if err != nil {
@@ -143,6 +142,10 @@ func (t *trainCmd) settings() (settings, error) {
 	case t.Resume != "":
 		return t.resumed()
 	}
+	info, err := workload.Find(t.Workload)
+	if err != nil {
+		return settings{}, err
+	}
 	job, err := t.job(t.Workload)
 	if err != nil {
 		return settings{}, err
@@ -152,10 +155,6 @@ func (t *trainCmd) settings() (settings, error) {
 		return settings{}, err
 	}
 	updates, err := t.log(&job)
-	if err != nil {
-		return settings{}, err
-	}
-	info, err := workload.Find(t.Workload)
 	if err != nil {
 		return settings{}, err
 	}
@@ -273,10 +272,16 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
 		return job, err
 	}
+	if job.MTBF, err = f.mtbf(); err != nil {
+		return job, err
+	}
 	if err := f.outage(&job); err != nil {
 		return job, err
 	}
 	if job.SuspendMs, err = suspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
+		return job, err
+	}
+	if err := f.refuseIdle(&job); err != nil {
 		return job, err
 	}
 	return job, job.Validate()
@@ -287,10 +292,11 @@ func (f *jobFlags) outage(job *perdure.JobSpec) (err error) {
 	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(f.OnOutage, "wait")); err != nil || !job.OnOutage.Continue {
 		return err
 	}
-	if f.OutageMB < 0 || f.OutageMB > maxOutageMB {
+	if f.OutageMB < 0 || f.OutageMB > maxOutageMB || f.OutageMB == 0 && f.given["outage-mb"] {
 		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, f.OutageMB, maxOutageMB)
 	}
 	job.OutageRows, job.OutageBytes = perdure.OutageRows(f.OutageRows), int64(f.OutageMB)<<20
+	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)
 	return nil
 }
 
@@ -450,6 +456,15 @@ func (t *trainCmd) resumed() (settings, error) {
 	if err != nil {
 		return s, err
 	}
+	anew := "begin anew with --from " + filepath.Join(t.Resume, "run.json")
+	if s.Job.Recovery.Logged() {
+		return s, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
+			perdure.ErrUsage, t.Resume, anew)
+	}
+	if !s.Job.Recovery.Saves() {
+		return s, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or chain:2,checkpoint:C, say, whose runs can be resumed",
+			perdure.ErrUsage, t.Resume, s.Job.Recovery, anew)
+	}
 	m, err := checkpoint.Latest(disk.OS(), filepath.Join(t.Resume, "checkpoint"))
 	if err != nil {
 		return s, err
@@ -470,6 +485,15 @@ func (t *trainCmd) resumed() (settings, error) {
 			return s, err
 		}
 		if s.Log, err = t.log(&s.Job); err != nil {
+			return s, err
+		}
+		s.Job.MTBF = 0
+	}
+	if t.given["mtbf"] {
+		if s.Job.MTBF, err = t.mtbf(); err != nil {
+			return s, err
+		}
+		if err := t.refuseIdle(&s.Job); err != nil {
 			return s, err
 		}
 	}

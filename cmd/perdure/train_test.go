@@ -69,7 +69,7 @@ func TestComputeTime(t *testing.T) {
 	}
 	for name, more := range map[string]*trainCmd{
 		"from":   {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
-		"resume": {Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 30}, given: map[string]bool{"clocks": true}},
+		"resume": {Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 30, given: map[string]bool{"clocks": true}}},
 	} {
 		again, err := more.settings()
 		must(t, err)

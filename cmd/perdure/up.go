@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/control"
 	"github.com/perdure/perdure/coordinator"
@@ -26,7 +28,8 @@ type upCmd struct {
 	jobFlags
 }
 
-func (u *upCmd) Run(ctx context.Context) error {
+func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
+	u.given = given(k)
 	job, err := u.job(ownWorkload)
 	if err != nil {
 		return err
@@ -163,9 +166,15 @@ func (c *statusCmd) Run(ctx context.Context) error {
 			condition = "draining"
 		}
 		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
-			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span))
+			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p))
+	}
+	if line := savedLine(&s, v.Durable); line != "" {
+		fmt.Println("  " + line)
 	}
 	for _, line := range shardLines(&v) {
+		fmt.Println("  " + line)
+	}
+	if line := logLine(ctx, s.RunDir); line != "" {
 		fmt.Println("  " + line)
 	}
 	return nil
@@ -216,6 +225,9 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
 		}
+		if saving := f.Saving; f.Job.Recovery.Auto {
+			s.Saving = &saving
+		}
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
 		})
@@ -232,7 +244,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 					p.Span = f.View.Slots[i].Span
 				}
 				if d.Worker != nil {
-					p.Resources = d.Worker.Resources
+					p.Resources, p.KeptBytes, p.Outage = d.Worker.Resources, d.Worker.KeptBytes, d.Worker.Outage
 					s.BytesPushed += d.Worker.Counters.BytesPushed
 					s.BytesPulled += d.Worker.Counters.BytesPulled
 				}

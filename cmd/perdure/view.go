@@ -58,7 +58,7 @@ func (v *plainView) begin(j *localJob) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true,
 }
 
 func (v *plainView) event(j *localJob, e wire.Event) {
@@ -157,6 +157,12 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 	}
 	if o := s.Outage; o != nil {
 		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
+	}
+	if s := s.Saving; s != nil && s.Interval > 0 {
+		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %.3g s at last; %s", s.Interval, s.Why)})
+	}
+	for _, f := range j.job.Pending() {
+		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
 	}
 	for _, r := range rows {
 		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])

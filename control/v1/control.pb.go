@@ -81,6 +81,7 @@ type StatusResponse struct {
 	Recovery        string                 `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`                     // the strategy as on the command line: none, checkpoint:20, chain:3, …
 	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"` // a dead server's place stays empty
 	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`               // the address at which processes join the job
+	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                         // absent: the strategy says how often a checkpoint is made, or makes none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -241,6 +242,13 @@ func (x *StatusResponse) GetCoordinator() string {
 	return ""
 }
 
+func (x *StatusResponse) GetSaving() *Saving {
+	if x != nil {
+		return x.Saving
+	}
+	return nil
+}
+
 // Process is one process of the job.
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -248,13 +256,15 @@ type Process struct {
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the server's number or the worker's slot
 	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`     // 0: inside the coordinator's process
 	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                           // starting, live, suspect, dead, or, of a slot, left
-	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                          // worker: its clock; server: MinClock of its shards
-	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                // 0: not known
-	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"` // of objects that live, or that are not collected yet; 0: not known
-	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                    // a server that is to end, and hands over what it holds
-	From          int64                  `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`                           // of a slot: the clock from which it takes part
-	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                         // of a slot: the clock from which it does not any more; 0: no end
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                            // starting, live, suspect, dead, or, of a slot, left
+	Clock         int64                  `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`                           // worker: its clock; server: MinClock of its shards
+	Goroutines    int32                  `protobuf:"varint,7,opt,name=goroutines,proto3" json:"goroutines,omitempty"`                 // 0: not known
+	HeapBytes     int64                  `protobuf:"varint,8,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"`  // of objects that live, or that are not collected yet; 0: not known
+	Draining      bool                   `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`                     // a server that is to end, and hands over what it holds
+	From          int64                  `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`                            // of a slot: the clock from which it takes part
+	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                          // of a slot: the clock from which it does not any more; 0: no end
+	KeptBytes     int64                  `protobuf:"varint,12,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"` // of a worker: of updates that it keeps until they are in a checkpoint
+	Outage        *Outage                `protobuf:"bytes,13,opt,name=outage,proto3" json:"outage,omitempty"`                         // of a worker that goes on without some shards; absent: there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -366,6 +376,150 @@ func (x *Process) GetUntil() int64 {
 	return 0
 }
 
+func (x *Process) GetKeptBytes() int64 {
+	if x != nil {
+		return x.KeptBytes
+	}
+	return 0
+}
+
+func (x *Process) GetOutage() *Outage {
+	if x != nil {
+		return x.Outage
+	}
+	return nil
+}
+
+// Saving is how often a checkpoint is made where the job chooses that itself.
+type Saving struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	IntervalSeconds float64                `protobuf:"fixed64,1,opt,name=interval_seconds,json=intervalSeconds,proto3" json:"interval_seconds,omitempty"` // 0: not chosen yet
+	Why             string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`                                                  // in words
+	Failures        int64                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`                                       // after which rows were taken from a checkpoint
+	RanSeconds      float64                `protobuf:"fixed64,4,opt,name=ran_seconds,json=ranSeconds,proto3" json:"ran_seconds,omitempty"`                // how long the job had been going on when it was chosen
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Saving) Reset() {
+	*x = Saving{}
+	mi := &file_control_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Saving) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Saving) ProtoMessage() {}
+
+func (x *Saving) ProtoReflect() protoreflect.Message {
+	mi := &file_control_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Saving.ProtoReflect.Descriptor instead.
+func (*Saving) Descriptor() ([]byte, []int) {
+	return file_control_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Saving) GetIntervalSeconds() float64 {
+	if x != nil {
+		return x.IntervalSeconds
+	}
+	return 0
+}
+
+func (x *Saving) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Saving) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Saving) GetRanSeconds() float64 {
+	if x != nil {
+		return x.RanSeconds
+	}
+	return 0
+}
+
+// Outage says what a worker goes on without.
+type Outage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shards        []int32                `protobuf:"varint,1,rep,packed,name=shards,proto3" json:"shards,omitempty"`                       // that are out for it
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`                           // since some are
+	QueuedBytes   int64                  `protobuf:"varint,3,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"` // of updates that are queued for them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outage) Reset() {
+	*x = Outage{}
+	mi := &file_control_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outage) ProtoMessage() {}
+
+func (x *Outage) ProtoReflect() protoreflect.Message {
+	mi := &file_control_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outage.ProtoReflect.Descriptor instead.
+func (*Outage) Descriptor() ([]byte, []int) {
+	return file_control_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Outage) GetShards() []int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *Outage) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Outage) GetQueuedBytes() int64 {
+	if x != nil {
+		return x.QueuedBytes
+	}
+	return 0
+}
+
 type ViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -374,7 +528,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[3]
+	mi := &file_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +540,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[3]
+	mi := &file_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +553,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 type ViewResponse struct {
@@ -422,7 +576,7 @@ type ViewResponse struct {
 
 func (x *ViewResponse) Reset() {
 	*x = ViewResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[4]
+	mi := &file_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +588,7 @@ func (x *ViewResponse) String() string {
 func (*ViewResponse) ProtoMessage() {}
 
 func (x *ViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[4]
+	mi := &file_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +601,7 @@ func (x *ViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewResponse.ProtoReflect.Descriptor instead.
 func (*ViewResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ViewResponse) GetRevision() uint64 {
@@ -553,7 +707,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_control_v1_control_proto_msgTypes[5]
+	mi := &file_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +719,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[5]
+	mi := &file_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +732,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Table) GetName() string {
@@ -669,7 +823,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_control_v1_control_proto_msgTypes[6]
+	mi := &file_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +835,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[6]
+	mi := &file_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +848,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Rule) GetKind() string {
@@ -813,7 +967,7 @@ type Init struct {
 
 func (x *Init) Reset() {
 	*x = Init{}
-	mi := &file_control_v1_control_proto_msgTypes[7]
+	mi := &file_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +979,7 @@ func (x *Init) String() string {
 func (*Init) ProtoMessage() {}
 
 func (x *Init) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[7]
+	mi := &file_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +992,7 @@ func (x *Init) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Init.ProtoReflect.Descriptor instead.
 func (*Init) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Init) GetKind() string {
@@ -876,7 +1030,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_control_v1_control_proto_msgTypes[8]
+	mi := &file_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1042,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[8]
+	mi := &file_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1055,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Shard) GetServer() int32 {
@@ -994,7 +1148,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_control_v1_control_proto_msgTypes[9]
+	mi := &file_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1160,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[9]
+	mi := &file_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1173,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Holder) GetServer() int32 {
@@ -1066,7 +1220,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_control_v1_control_proto_msgTypes[10]
+	mi := &file_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1232,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[10]
+	mi := &file_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1245,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Slot) GetIncarnation() uint32 {
@@ -1152,7 +1306,7 @@ type FaultRequest struct {
 
 func (x *FaultRequest) Reset() {
 	*x = FaultRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[11]
+	mi := &file_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1318,7 @@ func (x *FaultRequest) String() string {
 func (*FaultRequest) ProtoMessage() {}
 
 func (x *FaultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[11]
+	mi := &file_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1331,7 @@ func (x *FaultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultRequest.ProtoReflect.Descriptor instead.
 func (*FaultRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FaultRequest) GetSpec() string {
@@ -1196,7 +1350,7 @@ type FaultResponse struct {
 
 func (x *FaultResponse) Reset() {
 	*x = FaultResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[12]
+	mi := &file_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1362,7 @@ func (x *FaultResponse) String() string {
 func (*FaultResponse) ProtoMessage() {}
 
 func (x *FaultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[12]
+	mi := &file_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1375,7 @@ func (x *FaultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultResponse.ProtoReflect.Descriptor instead.
 func (*FaultResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FaultResponse) GetAccepted() string {
@@ -1242,7 +1396,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1408,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[13]
+	mi := &file_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1421,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1300,7 +1454,7 @@ type ScaleResponse struct {
 
 func (x *ScaleResponse) Reset() {
 	*x = ScaleResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[14]
+	mi := &file_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1466,7 @@ func (x *ScaleResponse) String() string {
 func (*ScaleResponse) ProtoMessage() {}
 
 func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[14]
+	mi := &file_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1479,7 @@ func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleResponse.ProtoReflect.Descriptor instead.
 func (*ScaleResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScaleResponse) GetAccepted() string {
@@ -1343,7 +1497,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_control_v1_control_proto_msgTypes[15]
+	mi := &file_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1509,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[15]
+	mi := &file_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1522,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 type StopResponse struct {
@@ -1379,7 +1533,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_control_v1_control_proto_msgTypes[16]
+	mi := &file_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1545,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_v1_control_proto_msgTypes[16]
+	mi := &file_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1558,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_control_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 var File_control_v1_control_proto protoreflect.FileDescriptor
@@ -1412,7 +1566,7 @@ var File_control_v1_control_proto protoreflect.FileDescriptor
 const file_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x18control/v1/control.proto\x12\x12perdure.control.v1\"\x0f\n" +
-	"\rStatusRequest\"\xd1\x04\n" +
+	"\rStatusRequest\"\x85\x05\n" +
 	"\x0eStatusResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x17\n" +
@@ -1436,9 +1590,10 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\brecovery\x18\x10 \x01(\tR\brecovery\x12\x1d\n" +
 	"\n" +
 	"no_replace\x18\x11 \x01(\bR\tnoReplace\x12 \n" +
-	"\vcoordinator\x18\x12 \x01(\tR\vcoordinatorB\a\n" +
+	"\vcoordinator\x18\x12 \x01(\tR\vcoordinator\x122\n" +
+	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06savingB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\x98\x02\n" +
+	"\t_accuracy\"\xeb\x02\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -1454,7 +1609,20 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\bdraining\x18\t \x01(\bR\bdraining\x12\x12\n" +
 	"\x04from\x18\n" +
 	" \x01(\x03R\x04from\x12\x14\n" +
-	"\x05until\x18\v \x01(\x03R\x05until\"\r\n" +
+	"\x05until\x18\v \x01(\x03R\x05until\x12\x1d\n" +
+	"\n" +
+	"kept_bytes\x18\f \x01(\x03R\tkeptBytes\x122\n" +
+	"\x06outage\x18\r \x01(\v2\x1a.perdure.control.v1.OutageR\x06outage\"\x82\x01\n" +
+	"\x06Saving\x12)\n" +
+	"\x10interval_seconds\x18\x01 \x01(\x01R\x0fintervalSeconds\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x1a\n" +
+	"\bfailures\x18\x03 \x01(\x03R\bfailures\x12\x1f\n" +
+	"\vran_seconds\x18\x04 \x01(\x01R\n" +
+	"ranSeconds\"]\n" +
+	"\x06Outage\x12\x16\n" +
+	"\x06shards\x18\x01 \x03(\x05R\x06shards\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12!\n" +
+	"\fqueued_bytes\x18\x03 \x01(\x03R\vqueuedBytes\"\r\n" +
 	"\vViewRequest\"\xf6\x02\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
@@ -1561,50 +1729,54 @@ func file_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_control_v1_control_proto_rawDescData
 }
 
-var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
 	(*Process)(nil),        // 2: perdure.control.v1.Process
-	(*ViewRequest)(nil),    // 3: perdure.control.v1.ViewRequest
-	(*ViewResponse)(nil),   // 4: perdure.control.v1.ViewResponse
-	(*Table)(nil),          // 5: perdure.control.v1.Table
-	(*Rule)(nil),           // 6: perdure.control.v1.Rule
-	(*Init)(nil),           // 7: perdure.control.v1.Init
-	(*Shard)(nil),          // 8: perdure.control.v1.Shard
-	(*Holder)(nil),         // 9: perdure.control.v1.Holder
-	(*Slot)(nil),           // 10: perdure.control.v1.Slot
-	(*FaultRequest)(nil),   // 11: perdure.control.v1.FaultRequest
-	(*FaultResponse)(nil),  // 12: perdure.control.v1.FaultResponse
-	(*ScaleRequest)(nil),   // 13: perdure.control.v1.ScaleRequest
-	(*ScaleResponse)(nil),  // 14: perdure.control.v1.ScaleResponse
-	(*StopRequest)(nil),    // 15: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 16: perdure.control.v1.StopResponse
+	(*Saving)(nil),         // 3: perdure.control.v1.Saving
+	(*Outage)(nil),         // 4: perdure.control.v1.Outage
+	(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
+	(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
+	(*Table)(nil),          // 7: perdure.control.v1.Table
+	(*Rule)(nil),           // 8: perdure.control.v1.Rule
+	(*Init)(nil),           // 9: perdure.control.v1.Init
+	(*Shard)(nil),          // 10: perdure.control.v1.Shard
+	(*Holder)(nil),         // 11: perdure.control.v1.Holder
+	(*Slot)(nil),           // 12: perdure.control.v1.Slot
+	(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
+	(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
+	(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
+	(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
+	(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
 }
 var file_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
-	5,  // 1: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
-	8,  // 2: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
-	10, // 3: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
-	6,  // 4: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
-	7,  // 5: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
-	9,  // 6: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	9,  // 7: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
-	0,  // 8: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	3,  // 9: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	11, // 10: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	13, // 11: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
-	15, // 12: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 13: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	4,  // 14: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	12, // 15: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	14, // 16: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
-	16, // 17: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	3,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
+	4,  // 2: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
+	7,  // 3: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
+	10, // 4: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
+	12, // 5: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
+	8,  // 6: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
+	9,  // 7: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
+	11, // 8: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
+	11, // 9: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	0,  // 10: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	5,  // 11: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	13, // 12: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	15, // 13: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	17, // 14: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 15: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	6,  // 16: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	14, // 17: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	16, // 18: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	18, // 19: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_control_v1_control_proto_init() }
@@ -1619,7 +1791,7 @@ func file_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_v1_control_proto_rawDesc), len(file_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure"
+)
+
+// given returns the names of the flags on the command line.
+func given(k *kong.Context) map[string]bool {
+	names := map[string]bool{}
+	for _, p := range k.Path {
+		if p.Flag != nil {
+			names[p.Flag.Name] = true
+		}
+	}
+	return names
+}
+
+// onlyWith are flags that a job has use for under some choices only. Given without
+// them they would be ignored.
+var onlyWith = []struct {
+	flags []string
+	used  func(job *perdure.JobSpec) bool
+	says  string
+}{
+	{
+		[]string{"outage-mb", "outage-rows"},
+		func(job *perdure.JobSpec) bool { return job.OnOutage.Continue },
+		"is for jobs that go on in an outage; leave it out, or add --on-outage continue",
+	},
+	{
+		[]string{"stale-scale"},
+		func(job *perdure.JobSpec) bool {
+			return !job.TwoStep(nil) || job.StaleScale == "" || job.StaleScale == perdure.ScaleNone
+		},
+		"is about updates from old rows, and under bsp there are none; leave it out, or choose another --consistency for all tables",
+	},
+	{
+		[]string{"retain-mb"},
+		func(job *perdure.JobSpec) bool { return job.Recovery.Resends() },
+		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it out, or choose it",
+	},
+	{
+		[]string{"mtbf"},
+		func(job *perdure.JobSpec) bool { return job.Recovery.Auto },
+		"is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto and chain:N,checkpoint:auto do; leave it out, or choose one",
+	},
+	{
+		[]string{"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key"},
+		func(job *perdure.JobSpec) bool { return job.Recovery.Logged() },
+		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
+	},
+}
+
+// refuseIdle refuses flags that were given and would be ignored.
+func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
+	for _, rule := range onlyWith {
+		i := slices.IndexFunc(rule.flags, func(name string) bool { return f.given[name] })
+		if i >= 0 && !rule.used(job) {
+			return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, rule.flags[i], rule.says)
+		}
+	}
+	return nil
+}
+
+// mtbf reads --mtbf, in seconds; 0: it is not given.
+func (f *jobFlags) mtbf() (float64, error) {
+	if f.MTBF == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(f.MTBF)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h", perdure.ErrUsage, f.MTBF)
+	}
+	return d.Seconds(), nil
+}

@@ -1,0 +1,60 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// People are told once that updates wait for the log, however many processes wait, and
+// once that they go on; not of a moment, nor by what a dead process has said.
+func TestLogWaits(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 2, Servers: 2, Shards: 2,
+		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+	}, patience)
+	var told []string
+	pass := func(ticks int, waiting ...int) {
+		for range ticks {
+			for i := range c.core.slots {
+				o := &c.core.slots[i]
+				st := perdure.WorkerStatus{}
+				if slices.Contains(waiting, i) {
+					st.Log = "it is full"
+				}
+				o.worker = &st
+			}
+			c.core.watchLog()
+			c.core.tick++
+		}
+		for _, e := range c.core.out.Events {
+			if e.Target == "log" {
+				told = append(told, e.Kind+" "+e.Text)
+			}
+		}
+		c.core.out.Events = nil
+	}
+	want := func(texts ...string) {
+		t.Helper()
+		if !slices.Equal(told, texts) {
+			t.Fatalf("told %q; want %q", told, texts)
+		}
+	}
+	c.core.tick = 1
+	for i := range c.core.slots {
+		c.core.slots[i].connected = true
+	}
+	pass(logPatience, 0)
+	pass(1)
+	pass(logPatience, 0, 1)
+	want()
+	pass(1, 0, 1)
+	begun := "trouble updates wait, and go on by themselves when they can: it is full"
+	want(begun)
+	pass(logPatience, 1)
+	want(begun)
+	c.core.slots[1].connected = false
+	pass(5, 1)
+	want(begun, "serving updates go to the log again")
+}
