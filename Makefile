@@ -60,7 +60,7 @@ check-static: $(TOOLS)/staticcheck
 # testing.Short.
 .PHONY: check-test
 check-test: $(TOOLS)/gotestsum
-	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race -short -vet=off -timeout 10m $(PACKAGES)
+	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race -short -vet=off -timeout 14m $(PACKAGES)
 
 .PHONY: storm
 storm: ## kill, freeze and cut off real processes at random, STORMS=50 jobs for each of STRATEGIES='checkpoint:10;checkpoint:20,async;resend:20;chain:2;chain:3;chain:2,checkpoint:20': the same model, and the same sums
