@@ -73,6 +73,7 @@ func (sh *shard) renew(n shardName) {
 	sh.stopWaiting(func(*waitingGet) bool { return true })
 	clear(sh.acks)
 	clear(sh.prompt)
+	clear(sh.spoke) // who is new may have rows cached of lives that this server did not hear of
 	sh.out = sh.newPushes()
 	if sh.renewed = true; sh.intake != nil {
 		sh.makeSubs(true)

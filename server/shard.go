@@ -57,7 +57,7 @@ type shard struct {
 	dirty    []bool                // by slot: its counts have changed since they were acknowledged
 	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
 	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
-	spoke    []perdure.Incarnation // by slot: the newest process of which the view told, or that opened the shard
+	spoke    []perdure.Incarnation // by slot: the newest process of which the view told in this life, or that opened the shard
 	opened   []perdure.Incarnation // by slot: the newest process that opened it to read
 	out      pushes
 	pumped   bool         // what may be applied was, since it is ready
