@@ -297,9 +297,9 @@ func (c *Coordinator) tellView(d *perdure.ViewDelta, concerned func(m *member) b
 	}
 }
 
-// A document that cannot be saved (a full disk) is tried again so many times
-// before the coordinator gives up. Nothing goes on without it: what is not
-// recorded has not been decided.
+// A document that cannot be saved is tried again so many times before the coordinator
+// gives up; on a full disk until there is room. Nothing goes on without it: what is
+// not recorded has not been decided.
 const (
 	saveTries = 10
 	savePause = time.Second
@@ -316,7 +316,7 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 			c.revision = revision
 			return nil
 		}
-		if errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || try == saveTries || ctx.Err() != nil {
+		if errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || try >= saveTries && !disk.Full(err) || ctx.Err() != nil {
 			return fmt.Errorf("coordinator: %w", err)
 		}
 		if try == 1 {

@@ -2,12 +2,14 @@ package disk
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"regexp"
 	"sync/atomic"
+	"syscall"
 )
 
 // temporaries counts the temporary names of this process, so that two writers
@@ -15,6 +17,12 @@ import (
 var temporaries atomic.Uint64
 
 var temporaryName = regexp.MustCompile(`^\.(.+)\.[0-9]+-[0-9]+\.tmp$`)
+
+// Full reports whether an error says that there was no room on a disk: it may be tried
+// again once somebody has made some.
+func Full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // TemporaryOf returns the name of the file that a temporary file of WriteFile
 // was to become. It is false for any other name.

@@ -11,7 +11,8 @@
 //
 // Whole files are replaced atomically. Lines and rows are appended by one write
 // each, so that a run which is killed leaves whole ones; they are durable after
-// Close. A Dir is safe for concurrent use.
+// Close. Those that find the disk full wait in memory for the next one, or for Close:
+// a run goes on without room for them. A Dir is safe for concurrent use.
 package rundir
 
 import (
@@ -23,6 +24,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -44,9 +46,18 @@ type Dir struct {
 	path string
 
 	mu     sync.Mutex // guards the files: one line at a time
-	events *os.File
-	series *os.File
+	events lines
+	series lines
 }
+
+// lines is a file that lines are appended to.
+type lines struct {
+	*os.File
+	waiting []byte // what the disk had no room for
+}
+
+// mostWaiting is how many bytes of lines wait for room, in each file.
+const mostWaiting = 16 << 20
 
 // Create makes the folder of a new run. It refuses a folder that holds anything
 // (perdure.ErrUsage), so that no run's files are ever mixed with another's.
@@ -61,13 +72,13 @@ func Create(path string) (*Dir, error) {
 		}
 	}
 	var err error
-	if d.events, err = create(path, eventsFile); err != nil {
+	if d.events.File, err = create(path, eventsFile); err != nil {
 		return nil, err
 	}
-	if d.series, err = create(path, seriesFile); err != nil {
+	if d.series.File, err = create(path, seriesFile); err != nil {
 		return nil, errors.Join(err, d.events.Close())
 	}
-	if err := d.append(d.series, []byte(seriesHeader+"\n")); err != nil {
+	if err := d.append(&d.series, []byte(seriesHeader+"\n")); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -159,17 +170,32 @@ func (d *Dir) Event(e Event) error {
 	if err != nil {
 		return fmt.Errorf("rundir: encode %s event: %w", e.Kind, err)
 	}
-	return d.append(d.events, append(b, '\n'))
+	return d.append(&d.events, append(b, '\n'))
 }
 
-// append writes one line by one write.
-func (d *Dir) append(f *os.File, line []byte) error {
+// append writes one line by one write, or keeps it while the disk is full.
+func (d *Dir) append(l *lines, line []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := f.Write(line); err != nil {
+	l.waiting = append(l.waiting, line...)
+	if err := l.write(); err != nil && (!disk.Full(err) || len(l.waiting) > mostWaiting) {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil
+}
+
+// write writes what waits, or as much as there is room for.
+func (l *lines) write() error {
+	n, err := l.Write(l.waiting)
+	l.waiting = slices.Delete(l.waiting, 0, max(n, 0))
+	return err
+}
+
+// Waits reports whether the disk had no room for the newest lines.
+func (d *Dir) Waits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.events.waiting)+len(d.series.waiting) > 0
 }
 
 // Close makes all that was appended durable and closes the files. Later appends
@@ -178,8 +204,8 @@ func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var first error
-	for _, f := range []*os.File{d.events, d.series} {
-		for _, do := range []func() error{f.Sync, f.Close} {
+	for _, l := range []*lines{&d.events, &d.series} {
+		for _, do := range []func() error{l.write, l.Sync, l.Close} {
 			if err := do(); err != nil && first == nil {
 				first = fmt.Errorf("rundir: %w", err)
 			}

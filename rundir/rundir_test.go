@@ -9,8 +9,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -240,22 +242,63 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(d.WriteRun(1), os.ErrNotExist) || !errors.Is(d.WriteSummary(Summary{}), os.ErrNotExist) {
 		t.Error("a run without a folder was written to")
 	}
+}
 
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
+// TestFullDisk keeps lines while there is no room for them, in their order.
+func TestFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
 	}
+	open := func() *os.File {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		must(t, err)
+		t.Cleanup(func() { full.Close() })
+		return full
+	}
+	d := create1(t)
+	room := d.events.File
+	d.events.File = open()
+	must(t, d.Event(Event{Kind: "first"}))
+	must(t, d.Event(Event{Kind: "second"}))
+	if !d.Waits() {
+		t.Error("nothing waits on a full disk")
+	}
+	d.events.File = room
+	must(t, d.Event(Event{Kind: "third"}))
+	if d.Waits() {
+		t.Error("lines wait that there is room for")
+	}
+	d.events.File = open()
+	must(t, d.Event(Event{Kind: "fourth"}))
+	d.events.File = room
+	must(t, d.Close())
+	b, err := os.ReadFile(filepath.Join(d.Path(), eventsFile))
+	must(t, err)
+	var kinds []string
+	for line := range strings.Lines(string(b)) {
+		var e Event
+		must(t, json.Unmarshal([]byte(line), &e))
+		kinds = append(kinds, e.Kind)
+	}
+	if want := []string{"first", "second", "third", "fourth"}; !slices.Equal(kinds, want) {
+		t.Errorf("the events %q, want %q", kinds, want)
+	}
+
 	d = create1(t)
 	must(t, d.events.Close())
-	d.events = full
-	if d.Event(Event{}) == nil {
-		t.Error("an event on a full disk is no error")
-	}
-	if d.Close() == nil {
-		t.Error("Close hides that syncing failed")
+	d.events.File = open()
+	must(t, d.Event(Event{}))
+	if err := d.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Close on a full disk says %v", err)
 	}
 	if !errors.Is(d.series.Close(), os.ErrClosed) {
 		t.Error("Close leaves a file open behind an error")
+	}
+	d = create1(t)
+	defer d.Close()
+	d.events.File, d.events.waiting = open(), make([]byte, mostWaiting)
+	if err := d.Event(Event{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("what may wait is full, too, and it is said: %v", err)
 	}
 }
 

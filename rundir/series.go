@@ -41,7 +41,7 @@ type SeriesPoint struct {
 }
 
 // Point appends a row to series.csv.
-func (d *Dir) Point(p SeriesPoint) error { return d.append(d.series, []byte(p.row()+"\n")) }
+func (d *Dir) Point(p SeriesPoint) error { return d.append(&d.series, []byte(p.row()+"\n")) }
 
 func (p SeriesPoint) row() string {
 	cells := []string{cell(&p.Seconds), strconv.FormatInt(int64(p.Clock), 10)}

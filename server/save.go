@@ -1,13 +1,12 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
 	"github.com/perdure/perdure/wire"
@@ -23,7 +22,7 @@ const (
 // insist does something with a disk until it succeeds or the shard, or the server, is
 // not needed any more. It says so while it fails.
 func (sh *shard) insist(failing string, f func() error) (err error) {
-	for try := 1; (try <= saveTries || errors.Is(err, syscall.ENOSPC)) && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
+	for try := 1; (try <= saveTries || disk.Full(err)) && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
 		if err = f(); err == nil {
 			return nil
 		}

@@ -328,6 +328,20 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
+// TestFullLog starts a process though there is no room for a line in its log.
+func TestFullLog(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full here")
+	}
+	g := newTestGroup(t, 0)
+	spec := childSpec("end", wire.RoleServer, 0)
+	spec.LogPath = "/dev/full"
+	must(t, g.Start(spec))
+	if e := g.exit(); e.How != "ended with code 0" {
+		t.Errorf("exit %+v", e)
+	}
+}
+
 // TestStop lets processes end by themselves, frozen ones too.
 func TestStop(t *testing.T) {
 	g := newTestGroup(t, time.Hour)

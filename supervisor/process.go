@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/disk"
 )
 
 // start starts the place's process; group.mu is held.
@@ -47,7 +49,7 @@ func (k *keeper) openLog() (*os.File, error) {
 		return nil, err
 	}
 	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1, time.Now().UTC().Format(time.RFC3339Nano))
-	if err == nil {
+	if err == nil || disk.Full(err) { // what a process has to log must not keep it from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)
 	}
 	if err != nil {

@@ -61,12 +61,13 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	}
 	m.sha256 = safetensors.Hash(tensors)
 	path := filepath.Join(j.dir.Path(), "model.safetensors")
-	err = disk.WriteFile(disk.OS(), path, func(out io.Writer) error {
-		buf := bufio.NewWriterSize(out, 1<<20)
-		meta := map[string]string{"format": "pt", "clock": fmt.Sprint(m.clock), "workload": j.s.Job.Workload}
-		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
+	return m, j.insist(ctx, "the model", func() error {
+		return disk.WriteFile(disk.OS(), path, func(out io.Writer) error {
+			buf := bufio.NewWriterSize(out, 1<<20)
+			meta := map[string]string{"format": "pt", "clock": fmt.Sprint(m.clock), "workload": j.s.Job.Workload}
+			return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
+		})
 	})
-	return m, err
 }
 
 // tensorsOf reads a whole table: of a sparse one, the rows that it stores.

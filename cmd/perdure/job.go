@@ -241,7 +241,7 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 		sum = j.summary(&e.m)
 		j.job.End(errExported)
 		<-ended
-		if err := j.dir.WriteSummary(sum); err != nil {
+		if err := j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
 		v.end(j, sum)

@@ -2,12 +2,15 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
@@ -16,23 +19,24 @@ import (
 // tally is what a run's parent knows of it: the newest word of every process,
 // also of those that have died, and what programs reported.
 type tally struct {
-	mu         sync.Mutex // guards what follows
-	started    time.Time
-	progress   wire.Progress
-	whole      bool                  // the job was complete once
-	updatesIn  int64                 // as of then; later a shard's chain may be changing, and not say
-	workers    map[string]workerWord // by process
-	trainLoss  *float64
-	testLoss   *float64
-	testAcc    *float64
-	trainRMSE  *float64
-	testRMSE   *float64
-	evalled    bool // a test result has come since the last point of the series
-	last       point
-	peak       map[wire.Role]int64 // resident bytes at the highest sample
-	lastEvent  string
-	clocksRate float64
-	mbRate     float64
+	mu          sync.Mutex // guards what follows
+	started     time.Time
+	progress    wire.Progress
+	whole       bool                  // the job was complete once
+	updatesIn   int64                 // as of then; later a shard's chain may be changing, and not say
+	workers     map[string]workerWord // by process
+	trainLoss   *float64
+	testLoss    *float64
+	testAcc     *float64
+	trainRMSE   *float64
+	testRMSE    *float64
+	evalled     bool // a test result has come since the last point of the series
+	last        point
+	peak        map[wire.Role]int64 // resident bytes at the highest sample
+	lastEvent   string
+	recordWaits bool // the run's folder has no room for it
+	clocksRate  float64
+	mbRate      float64
 }
 
 // workerWord is the newest word of one worker process.
@@ -127,12 +131,51 @@ func (j *localJob) onProgress(p wire.Progress) {
 }
 
 // keep notes a failure to write to the run's folder, and ends the job: a run
-// that leaves no record is worth nothing.
+// that leaves no record is worth nothing. On a full disk it goes on; that is told.
 func (j *localJob) keep(err error) {
 	if err != nil {
 		j.job.End(err)
+		return
+	}
+	waits := j.dir.Waits()
+	j.mu.Lock()
+	was := j.recordWaits
+	j.recordWaits = waits
+	j.mu.Unlock()
+	switch {
+	case waits && !was:
+		j.tell("the disk of " + j.dir.Path() + " is full: what is to be recorded there waits; make room")
+	case was && !waits:
+		j.tell("there is room in " + j.dir.Path() + " again: what waited is recorded")
 	}
 }
+
+// tell shows a line of this command's own.
+func (j *localJob) tell(text string) {
+	j.view.event(j, wire.Event{Kind: "trouble", Clock: j.clock(), Text: text})
+}
+
+// insist writes something into the run's folder; while the disk is full it says so,
+// and tries again.
+func (j *localJob) insist(ctx context.Context, what string, write func() error) error {
+	err := write()
+	if !disk.Full(err) {
+		return err
+	}
+	j.tell(fmt.Sprintf("cannot write %s (%v); trying until there is room", what, err))
+	for disk.Full(err) {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(insistPause):
+		}
+		err = write()
+	}
+	return err
+}
+
+// insistPause is the time between two tries to write to a full disk.
+const insistPause = time.Second
 
 // totals sums the counters of all workers, living and dead. It needs j.mu.
 func (t *tally) totals() (w perdure.WorkerCounters) {
