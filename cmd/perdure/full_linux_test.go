@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFullFolder fills the disk that a job's whole folder is on, and has a server, the
+// coordinator and a worker killed before there is room again: the job waits, and its
+// model is the undisturbed one.
+func TestFullFolder(t *testing.T) {
+	where := t.TempDir()
+	if err := unix.Mount("tmpfs", where, "tmpfs", 0, "size=32m"); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(where, unix.MNT_DETACH)) })
+	dir, filler := filepath.Join(where, "run"), filepath.Join(where, "filler")
+	args := slices.DeleteFunc(small("--recovery", "resend:10", "--compute-ms", "50", "--out", dir,
+		"--fault", "kill:server:0@2s", "--fault", "kill:worker:1@2.2s", "--fault", "kill:coordinator@2.5s"),
+		func(arg string) bool { return arg == "--quiet" })
+	cmd, _, stderr := command(t, args...)
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	said, filled := "", false
+	for lines := bufio.NewScanner(out); lines.Scan(); said += lines.Text() + "\n" {
+		switch line := lines.Text(); {
+		case !filled && trains.MatchString(line):
+			filled = true
+			must(t, fill(filler))
+		case strings.Contains(line, "fault: kill:coordinator"):
+			must(t, os.Remove(filler))
+		}
+	}
+	if code := exitCode(t, cmd.Wait()); code != 0 {
+		t.Fatalf("exit code %d\n%s%s%s", code, said, stderr, logs(dir))
+	}
+	checkRaces(t, dir)
+	s := summary(t, dir)
+	if *s.ModelSHA256 != one(t) || !strings.Contains(said, "cannot go on, and tries again") {
+		t.Errorf("model %s, want %s\n%s", *s.ModelSHA256, one(t), said)
+	}
+	checkFailures(t, s, 3)
+}
+
+// trains matches a line that says how far a job is that has begun.
+var trains = regexp.MustCompile(`clock +[1-9][0-9]* of `)
+
+// fill leaves no room on a file's disk.
+func fill(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		if _, err = f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block = block[:len(block)/2]
+			err = nil
+		} else if err != nil {
+			block = nil
+		}
+	}
+	return errors.Join(err, f.Close())
+}
