@@ -70,6 +70,8 @@ var mistakes = []struct {
 	{"train --recovery chain:2,every:auto", 2, `interval "auto" in "chain:2,every:auto" is not a whole number`},
 	{"train --recovery stateless --shards 4 --log-mb 130 --snapshot-mb 131", 2, "--snapshot-mb 131; choose 1 to 130"},
 	{"train --recovery stateless --log-mb 3", 2, "a log of 16 shards needs at least 512"},
+	{"train --recovery stateless --nats nats://127.0.0.1:1 --log-mb 17592186045416", 2, "--log-mb 17592186045416; choose at most 1073741824"},
+	{"log --dir nothing --log-mb 17592186045416", 2, "--log-mb 17592186045416; choose 1 to 1073741824"},
 	{"train --recovery stateless --log-mb 1000000000", 2, "the update log may take 1000000000 MiB, and [0-9]+ are free for .*; make room, choose another --out, or a smaller log with --log-mb .512 at least."},
 	{"train --recovery stateless --log-sync never", 2, "choose interval or always"},
 	{"train --recovery stateless --snapshot-mb 5000", 2, "choose 1 to 4096"},
