@@ -59,6 +59,7 @@ var mistakes = []struct {
 	{"train --consistency asp --on-outage continue --outage-mb 0", 2, "--outage-mb 0; choose 1 to 4096"},
 	{"train --stale-scale inverse", 2, "--stale-scale is about updates from old rows, and under bsp there are none"},
 	{"train --consistency asp --stale-scale half", 2, `scale of stale updates "half"; choose none, inverse, paper or average`},
+	{"train --consistency asp --stale-scale average", 2, "--stale-scale average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue"},
 	{"train --recovery checkpoint:5 --retain-mb 5", 2, "as only --recovery resend:C has them do"},
 	{"train --retain-mb 0", 2, "--retain-mb 0; choose 1 to"},
 	{"train --mtbf 1h", 2, "--mtbf is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto"},

@@ -41,6 +41,13 @@ var onlyWith = []struct {
 		"is about updates from old rows, and under bsp there are none; leave it out, or choose another --consistency for all tables",
 	},
 	{
+		[]string{"stale-scale"},
+		func(job *perdure.JobSpec) bool {
+			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
+		},
+		"average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue",
+	},
+	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Resends() },
 		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it out, or choose it",
