@@ -66,6 +66,7 @@ var mistakes = []struct {
 	{"up --recovery checkpoint:5 --mtbf 1h", 2, "--mtbf is what the interval"},
 	{"train --recovery resend:auto --mtbf 0s", 2, `--mtbf "0s"; write the time between two failures, above 0, for example 6h`},
 	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the time`},
+	{"train --recovery resend:auto --mtbf=", 2, `--mtbf ""; write the time`},
 	{"train --recovery resend:auto --mtbf daily", 2, `--mtbf "daily"; write the time`},
 	{"train --recovery checkpoint:automatic", 2, `not a whole number ≥ 1; write for example checkpoint:20, or checkpoint:auto`},
 	{"train --recovery chain:2,every:auto", 2, `interval "auto" in "chain:2,every:auto" is not a whole number`},

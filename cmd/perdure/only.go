@@ -77,7 +77,7 @@ func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
 
 // mtbf reads --mtbf, in seconds; 0: it is not given.
 func (f *jobFlags) mtbf() (float64, error) {
-	if f.MTBF == "" {
+	if f.MTBF == "" && !f.given["mtbf"] {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(f.MTBF)
@@ -85,4 +85,19 @@ func (f *jobFlags) mtbf() (float64, error) {
 		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h", perdure.ErrUsage, f.MTBF)
 	}
 	return d.Seconds(), nil
+}
+
+// takeMTBF lets --mtbf replace what an earlier run was told, which holds as far as the
+// strategy has use for it.
+func (f *jobFlags) takeMTBF(job *perdure.JobSpec) (err error) {
+	if !job.Recovery.Auto {
+		job.MTBF = 0
+	}
+	if !f.given["mtbf"] {
+		return nil
+	}
+	if job.MTBF, err = f.mtbf(); err != nil {
+		return err
+	}
+	return f.refuseIdle(job)
 }
