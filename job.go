@@ -36,7 +36,8 @@ type JobSpec struct {
 	NoReplace bool `json:"no_replace,omitempty"`
 
 	// OnOutage is what workers do while a shard is out, OutageRows what they read then
-	// ("": frozen), and OutageBytes how much of updates each queues (0: 1 GiB).
+	// ("": frozen), and OutageBytes how much of updates each queues (0:
+	// DefaultOutageBytes).
 	OnOutage    OnOutage   `json:"on_outage,omitzero"`
 	OutageRows  OutageRows `json:"outage_rows,omitempty"`
 	OutageBytes int64      `json:"outage_bytes,omitempty"`

@@ -90,7 +90,7 @@ func (c *Core) chooseInterval() {
 	switch {
 	case mtbf > 0:
 	case s.Failures > 0:
-		mtbf, known = s.Ran/float64(s.Failures), fmt.Sprintf("observed: %d in %s", s.Failures, seconds(s.Ran))
+		mtbf, known = s.Ran/float64(s.Failures), fmt.Sprintf("observed: %d in %s", s.Failures, Seconds(s.Ran))
 	case s.Ran > calmMTBF:
 		mtbf, known = s.Ran, "nothing has failed yet"
 	default:
@@ -106,5 +106,5 @@ func (c *Core) chooseInterval() {
 		clock := float64(c.tick-c.paceAt) * c.tickSeconds / float64(done-c.paceClock)
 		about = fmt.Sprintf(", now about %d clocks", SaveClocks(interval, clock))
 	}
-	c.event("interval", "", "checkpoints every %s%s; %s", seconds(interval), about, s.Why)
+	c.event("interval", "", "checkpoints every %s%s; %s", Seconds(interval), about, s.Why)
 }

@@ -23,11 +23,11 @@ func SaveInterval(save, mtbf float64) (interval float64, why string) {
 	case save > mtbf*youngUpTo:
 		interval, by = interval*(1+math.Sqrt(ratio)/3+ratio/9)-save, "Daly"
 	}
-	return max(interval, save), fmt.Sprintf("%s: a save takes %s, and something fails every %s", by, seconds(save), seconds(mtbf))
+	return max(interval, save), fmt.Sprintf("%s: a save takes %s, and something fails every %s", by, Seconds(save), Seconds(mtbf))
 }
 
-// seconds writes a time for people.
-func seconds(s float64) string {
+// Seconds writes a time for people.
+func Seconds(s float64) string {
 	if s < 100 {
 		return fmt.Sprintf("%.3g s", s)
 	}

@@ -256,3 +256,17 @@ func TestAllAtOnce(t *testing.T) {
 		must(t, <-failed)
 	}
 }
+
+// TestUnwritable: a look at a log's health that says nothing of its streams is no reason to
+// close them. That one of them cannot be written is: [TestDiskFull].
+func TestUnwritable(t *testing.T) {
+	s := newServerWorld(t, SyncInterval).server
+	if h := s.nats.Healthz(&server.HealthzOptions{}); unwritable(h) {
+		t.Errorf("a log that is whole cannot be written: %+v", h)
+	}
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+	if h := s.nats.Healthz(&server.HealthzOptions{}); h.Error == "" || unwritable(h) {
+		t.Errorf("of a log that takes no connections it is said: %+v", h)
+	}
+}

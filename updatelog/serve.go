@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -246,7 +247,14 @@ func (s *Server) Run(ctx context.Context) error {
 
 // failed reports whether there are streams that cannot be written, or none at all.
 func (s *Server) failed() bool {
-	return !s.nats.JetStreamEnabled() || s.nats.Healthz(&server.HealthzOptions{}).Error != ""
+	return !s.nats.JetStreamEnabled() || unwritable(s.nats.Healthz(&server.HealthzOptions{}))
+}
+
+// unwritable reports whether a look at a server's health has found a stream that it cannot
+// write. A look at which the process stood still for a millisecond finds something else: that the
+// server takes no connections, which is not so.
+func unwritable(h *server.HealthStatus) bool {
+	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
 }
 
 // hasRoom reports whether the disk has room enough to go on, as far as is known.

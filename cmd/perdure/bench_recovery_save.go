@@ -148,7 +148,7 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 	around := (perSecond(laps, cut.Add(-saveAround), cut) + perSecond(laps, durable, durable.Add(saveAround))) / 2
 	s.lost = (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()
 	s.pause = max(0, longestBegun(laps, cut, durable)-perClock)
-	s.calm = max(0, longestBegun(laps, cut.Add(-took), cut)-perClock)
+	s.calm = max(0, longestEnded(laps, cut.Add(-took), cut)-perClock)
 	s.mbPerS = float64(mb) / took.Seconds()
 	var copies []time.Duration
 	var raws []float64
@@ -169,6 +169,13 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 func longestBegun(laps []lap, from, to time.Time) time.Duration {
 	begun := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
 	return longest(begun, from, func(int) bool { return true })
+}
+
+// longestEnded returns the longest lap that ended between two times. What was before them
+// is no part of it, and what was under way after them is none.
+func longestEnded(laps []lap, from, to time.Time) time.Duration {
+	ended := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.to.After(to) })
+	return longest(ended, from, func(int) bool { return true })
 }
 
 // reached returns when the last slot ended its n-th clock.

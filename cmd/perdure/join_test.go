@@ -215,6 +215,7 @@ func TestHeldAndSaved(t *testing.T) {
 		{"resend:20", nil, "last checkpoint: clock 40"},
 		{"resend:auto", &perdurelib.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
 		{"checkpoint:auto", &perdurelib.Saving{Interval: 2.5, Why: "Young"}, "last checkpoint: clock 40; every 2.5 s, Young"},
+		{"checkpoint:auto", &perdurelib.Saving{Interval: 12345.6, Why: "Young"}, "last checkpoint: clock 40; every 12346 s, Young"},
 	} {
 		r, err := perdurelib.ParseRecovery(c.recovery)
 		must(t, err)

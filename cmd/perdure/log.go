@@ -45,7 +45,8 @@ type logSettings struct {
 
 const (
 	defaultLogMB      = 4096
-	leastLogMB        = 32 // for each shard: what is on its way together must fit
+	leastLogMB        = 32      // for each shard: what is on its way together must fit
+	mostLogMB         = 1 << 30 // a PiB
 	defaultSnapshotMB = 256
 )
 
@@ -55,16 +56,20 @@ func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 		return nil, nil
 	}
 	s := &logSettings{
-		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: cmp.Or(f.LogMB, max(defaultLogMB, leastLogMB*job.Shards)),
+		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: f.LogMB,
 		NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
-		chosen: f.LogMB > 0,
+		chosen: f.LogMB != 0 || f.given["log-mb"],
+	}
+	if !s.chosen {
+		s.MB = max(defaultLogMB, s.least(job))
+	}
+	if err := s.checkSize(job); err != nil {
+		return nil, err
 	}
 	s.SnapshotMB = cmp.Or(f.SnapshotMB, min(defaultSnapshotMB, s.MB))
 	switch {
 	case s.Sync != updatelog.SyncInterval && s.Sync != updatelog.SyncAlways:
 		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, f.LogSync)
-	case s.MB < s.least(job) || f.LogMB == 0 && f.given["log-mb"]:
-		return nil, fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, f.LogMB, job.Shards, s.least(job))
 	case s.SnapshotMB < 1 || s.SnapshotMB > s.MB || f.SnapshotMB == 0 && f.given["snapshot-mb"]:
 		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log", perdure.ErrUsage, f.SnapshotMB, s.MB)
 	case s.NATS == "" && (s.Creds != "" || s.CA != "" || s.Cert != "" || s.Key != ""):
@@ -81,16 +86,23 @@ func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 // least is how small, in MiB, the log of a job may be.
 func (l *logSettings) least(job *perdure.JobSpec) int { return leastLogMB * job.Shards }
 
-func (l *logSettings) tooSmall(job *perdure.JobSpec) error {
-	return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards, l.least(job))
+// checkSize refuses a size that no log of the job can have.
+func (l *logSettings) checkSize(job *perdure.JobSpec) error {
+	switch {
+	case l.MB < l.least(job):
+		return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards, l.least(job))
+	case l.MB > mostLogMB:
+		return fmt.Errorf("%w: --log-mb %d; choose at most %d", perdure.ErrUsage, l.MB, mostLogMB)
+	}
+	return nil
 }
 
 // fit sees that the disk on which the job's own log is to be kept has room for all that
 // the log may come to take. One whose size nobody chose takes three quarters of what is
 // free, where that is less.
 func (l *logSettings) fit(job *perdure.JobSpec, folder string) error {
-	if l.MB < l.least(job) {
-		return l.tooSmall(job)
+	if err := l.checkSize(job); err != nil {
+		return err
 	}
 	bytes, known := disk.Free(folder)
 	free := int(bytes >> 20)

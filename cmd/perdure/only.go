@@ -41,6 +41,13 @@ var onlyWith = []struct {
 		"is about updates from old rows, and under bsp there are none; leave it out, or choose another --consistency for all tables",
 	},
 	{
+		[]string{"stale-scale"},
+		func(job *perdure.JobSpec) bool {
+			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
+		},
+		"average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue",
+	},
+	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Resends() },
 		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it out, or choose it",
@@ -70,7 +77,7 @@ func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
 
 // mtbf reads --mtbf, in seconds; 0: it is not given.
 func (f *jobFlags) mtbf() (float64, error) {
-	if f.MTBF == "" {
+	if f.MTBF == "" && !f.given["mtbf"] {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(f.MTBF)
@@ -78,4 +85,19 @@ func (f *jobFlags) mtbf() (float64, error) {
 		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h", perdure.ErrUsage, f.MTBF)
 	}
 	return d.Seconds(), nil
+}
+
+// takeMTBF lets --mtbf replace what an earlier run was told, which holds as far as the
+// strategy has use for it.
+func (f *jobFlags) takeMTBF(job *perdure.JobSpec) (err error) {
+	if !job.Recovery.Auto {
+		job.MTBF = 0
+	}
+	if !f.given["mtbf"] {
+		return nil
+	}
+	if job.MTBF, err = f.mtbf(); err != nil {
+		return err
+	}
+	return f.refuseIdle(job)
 }

@@ -119,3 +119,17 @@ func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
 	wantOut(t, 2, []string{"train", "--resume", dir}, dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
 }
+
+// TestResumedMTBF: who goes on under another strategy that chooses how often to save keeps the
+// time between failures that it was told; another strategy has no use for it.
+func TestResumedMTBF(t *testing.T) {
+	_, dir := trained(t, small("--recovery", "checkpoint:auto", "--mtbf", "6h", "--clocks", "5")...)
+	for recovery, want := range map[string]float64{"resend:auto": 6 * 3600, "resend:20": 0} {
+		cmd := trainCmd{Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 9, Recovery: recovery, given: map[string]bool{"clocks": true, "recovery": true}}}
+		s, err := cmd.settings()
+		must(t, err)
+		if s.Job.MTBF != want {
+			t.Errorf("%s: something is to fail every %v s, want %v", recovery, s.Job.MTBF, want)
+		}
+	}
+}

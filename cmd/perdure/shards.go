@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/membership"
 )
 
 // shardLines says who holds the shards of a view, those with the same chain in one
@@ -99,5 +100,5 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %.3g s, %s", durable, s.Saving.Interval, s.Saving.Why)
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.Seconds(s.Saving.Interval), s.Saving.Why)
 }

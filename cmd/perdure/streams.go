@@ -31,8 +31,8 @@ type logServeCmd struct {
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
-	if c.MB < 0 {
-		return fmt.Errorf("%w: --log-mb %d; choose 1 or more", perdure.ErrUsage, c.MB)
+	if c.MB < 0 || c.MB > mostLogMB {
+		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, mostLogMB)
 	}
 	paceGC(1)
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{

@@ -487,15 +487,9 @@ func (t *trainCmd) resumed() (settings, error) {
 		if s.Log, err = t.log(&s.Job); err != nil {
 			return s, err
 		}
-		s.Job.MTBF = 0
 	}
-	if t.given["mtbf"] {
-		if s.Job.MTBF, err = t.mtbf(); err != nil {
-			return s, err
-		}
-		if err := t.refuseIdle(&s.Job); err != nil {
-			return s, err
-		}
+	if err := t.takeMTBF(&s.Job); err != nil {
+		return s, err
 	}
 	if t.given["eval-every"] {
 		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/wire"
 )
@@ -159,7 +160,7 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
 	}
 	if s := s.Saving; s != nil && s.Interval > 0 {
-		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %.3g s at last; %s", s.Interval, s.Why)})
+		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why)})
 	}
 	for _, f := range j.job.Pending() {
 		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
