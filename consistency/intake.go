@@ -19,10 +19,12 @@ type Weakened struct {
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 }
 
-// Update is one slot's update of one clock, as far as the shard has received it.
+// Update is one slot's update of one clock, or of several that follow one another, as far
+// as the shard has received it.
 type Update struct {
 	Slot        perdure.Slot
-	Clock       perdure.Clock
+	Clock       perdure.Clock // the first
+	Clocks      perdure.Clock // how many
 	Incarnation perdure.Incarnation
 	Parts       [][]byte // the payloads, in order; nil where not received yet
 	Lost        bool     // its content is gone for good; it only counts
@@ -39,6 +41,7 @@ type Update struct {
 type Part struct {
 	Slot        perdure.Slot
 	Clock       perdure.Clock
+	Clocks      int // that the update is of, from Clock on; 0: one
 	Incarnation perdure.Incarnation
 	Index, Of   int  // Of 0: how many there are is not known yet; the last says it
 	Ticked      bool // the sender has already decided to tick the update
@@ -55,13 +58,17 @@ const (
 	Duplicate                // counted already, or beyond the job's end: ignored
 	Fenced                   // from an older incarnation: refused
 	Gap                      // something before it is missing: the sender must resend
+	Torn                     // only a part of its clocks could be applied, so none is: no sender keeps the rules and sends this
 )
 
 // Intake puts one shard's updates in order and says which to apply next.
 //
 // Invariants:
 //   - a slot's pending updates have the clocks applied, applied+1, … without gap,
-//     and all but the last are complete (two-step: ticked);
+//     each as many as it has, and all but the last are complete (two-step: ticked);
+//   - an update is applied whole or not at all, also one of several clocks: what has some
+//     of its clocks already, or may have only some of them, refuses it. Under two-step
+//     clocks each is of one clock;
 //   - two-step: all counts are equal, or one round of ticks is being given out in
 //     slot order;
 //   - no update of a clock ≥ the next cut is applied before PassCut;
@@ -171,28 +178,60 @@ func (in *Intake) Offer(p Part) Verdict {
 	if in.beyond(p.Slot, p.Clock) {
 		return Duplicate
 	}
-	at := int(p.Clock - in.applied[p.Slot])
-	if at < 0 {
+	if p.until() <= in.applied[p.Slot] {
 		if in.weak.ExactlyOnce && p.Of == 1 {
-			in.again = append(in.again, &Update{Slot: p.Slot, Clock: p.Clock, Parts: [][]byte{p.Payload}})
+			in.again = append(in.again, &Update{Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Parts: [][]byte{p.Payload}})
 			return Kept
 		}
 		return Duplicate
 	}
-	if at > len(s.pending) || p.Of > 0 && p.Index >= p.Of {
-		return Gap
+	if in.tears(&p) {
+		return Torn
 	}
-	if at == len(s.pending) {
-		if at > 0 && !s.pending[at-1].done(in.twoStep) {
-			return Gap
-		}
-		s.pending = append(s.pending, in.newUpdate(p.Slot, p.Clock))
+	u, verdict := in.find(s, &p)
+	if u == nil {
+		return verdict
 	}
-	u := s.pending[at]
 	before := u.bytes
-	verdict := in.put(u, p)
+	verdict = in.put(u, p)
 	s.bytes += u.bytes - before
 	return verdict
+}
+
+func (p *Part) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.Clocks)) }
+
+// tears reports whether an update is of several clocks of which only some could be
+// applied, or applied together. What is pending is not looked at.
+func (in *Intake) tears(p *Part) bool {
+	last := p.until() - 1
+	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.beyond(p.Slot, last) || in.Holds(last) && !in.Holds(p.Clock)
+}
+
+// find returns the pending update that a part belongs to, which may be a new one, or what
+// is to be said of the part where there is none.
+func (in *Intake) find(s *slotIntake, p *Part) (*Update, Verdict) {
+	if p.Of > 0 && p.Index >= p.Of {
+		return nil, Gap
+	}
+	next := in.applied[p.Slot]
+	for _, u := range s.pending {
+		if next = u.until(); p.Clock >= next {
+			continue
+		}
+		switch {
+		case p.Clock == u.Clock && (p.until() == next || !u.complete() && u.Incarnation != p.Incarnation):
+			return u, Kept
+		case u.complete() && p.until() <= next:
+			return nil, Duplicate
+		}
+		return nil, Torn
+	}
+	if n := len(s.pending); p.Clock > next || n > 0 && !s.pending[n-1].done(in.twoStep) {
+		return nil, Gap
+	}
+	u := in.newUpdate(p.Slot, p.Clock, p.until()-p.Clock)
+	s.pending = append(s.pending, u)
+	return u, Kept
 }
 
 // beyond reports whether an update can never count: it is of a clock after the job's
@@ -202,14 +241,14 @@ func (in *Intake) beyond(slot perdure.Slot, clock perdure.Clock) bool {
 	return in.end > 0 && clock >= in.end || until > 0 && clock >= until
 }
 
-func (in *Intake) newUpdate(slot perdure.Slot, clock perdure.Clock) *Update {
+func (in *Intake) newUpdate(slot perdure.Slot, clock, clocks perdure.Clock) *Update {
 	n := len(in.free)
 	if n == 0 {
-		return &Update{Slot: slot, Clock: clock}
+		return &Update{Slot: slot, Clock: clock, Clocks: clocks}
 	}
 	u := in.free[n-1]
 	in.free = in.free[:n-1]
-	*u = Update{Slot: slot, Clock: clock, Parts: u.Parts[:0]}
+	*u = Update{Slot: slot, Clock: clock, Clocks: clocks, Parts: u.Parts[:0]}
 	return u
 }
 
@@ -234,7 +273,7 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 	}
 	if u.Incarnation != p.Incarnation || !u.fits(p) {
 		// Parts of different incarnations never combine: the newer begins afresh.
-		*u = Update{Slot: p.Slot, Clock: p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
+		*u = Update{Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
 		clear(u.Parts[:cap(u.Parts)])
 	}
 	u.of, u.Repeats = max(u.of, p.Of), u.Repeats || p.Repeats
@@ -263,6 +302,12 @@ func (u *Update) fits(p Part) bool {
 	}
 	return u.of == 0 || p.Index < u.of
 }
+
+// until returns the clock after its last.
+func (u *Update) until() perdure.Clock { return u.Clock + u.Clocks }
+
+// Last returns the last clock that the update is of.
+func (u *Update) Last() perdure.Clock { return u.until() - 1 }
 
 func (u *Update) complete() bool { return u.Lost || u.of > 0 && u.received == u.of }
 
@@ -323,7 +368,7 @@ func (in *Intake) Next() *Update {
 	u := s.pending[0]
 	s.pending = slices.Delete(s.pending, 0, 1)
 	s.bytes -= u.bytes
-	in.applied[turn]++
+	in.applied[turn] = u.until()
 	return u
 }
 
@@ -342,12 +387,12 @@ func (in *Intake) Counts(slot perdure.Slot) perdure.Counts {
 	c := perdure.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
 	for _, u := range in.slots[slot].pending {
 		if u.ticked && c.Ticked == c.Staged {
-			c.Ticked++
+			c.Ticked = u.until()
 		}
 		if !u.complete() {
 			break
 		}
-		c.Staged++
+		c.Staged = u.until()
 	}
 	return c
 }
@@ -410,7 +455,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 		u.ticked = true
 	}
 	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
-		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Incarnation: incarnation, Lost: true, ticked: true})
+		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Clocks: 1, Incarnation: incarnation, Lost: true, ticked: true})
 	}
 }
 
@@ -424,11 +469,13 @@ func (in *Intake) Raise(base []perdure.Clock) {
 
 func (in *Intake) raise(slot int, least perdure.Clock) {
 	s := &in.slots[slot]
-	gone := int(least - in.applied[slot])
-	if gone <= 0 {
+	if least <= in.applied[slot] {
 		return
 	}
-	s.pending = slices.Delete(s.pending, 0, min(gone, len(s.pending)))
+	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool { return u.Clock < least })
+	if len(s.pending) > 0 && s.pending[0].Clock > least {
+		s.pending = nil // what was before it is lost in the middle
+	}
 	s.count()
 	in.applied[slot] = least
 }

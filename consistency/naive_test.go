@@ -39,12 +39,14 @@ const (
 type effect struct {
 	slot    perdure.Slot
 	clock   perdure.Clock
+	clocks  perdure.Clock // that the update is of
 	content string
 }
 
 // version is what is known of one update.
 type version struct {
 	incarnation perdure.Incarnation
+	clocks      perdure.Clock
 	parts       []string // "" where missing
 	said        bool     // some part said that it is ticked
 	ticked      bool
@@ -55,7 +57,7 @@ func (v *version) whole() bool {
 	return v != nil && !slices.Contains(v.parts, "")
 }
 
-// version reads the whole log for one update; nil: nothing of it counts.
+// version reads the whole log for the update that begins at a clock; nil: nothing of it counts.
 func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 	var v *version
 	for _, e := range m.log {
@@ -69,7 +71,7 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 				continue
 			}
 			if v == nil || !v.whole() && v.incarnation != e.part.Incarnation {
-				v = &version{incarnation: e.part.Incarnation, parts: make([]string, m.parts)}
+				v = &version{incarnation: e.part.Incarnation, clocks: e.part.until() - clock, parts: make([]string, m.parts)}
 			}
 			if !v.whole() {
 				v.parts[e.part.Index] = string(e.part.Payload)
@@ -90,7 +92,7 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 				continue
 			}
 			if v == nil {
-				v = &version{lost: true}
+				v = &version{clocks: 1, lost: true}
 			}
 			v.ticked = true
 		}
@@ -113,15 +115,34 @@ func (m *naive) judge(p Part) Verdict {
 	switch {
 	case p.Incarnation < m.fence(p.Slot):
 		return Fenced
-	case m.end > 0 && p.Clock >= m.end, p.Clock < m.counts[p.Slot]:
+	case m.end > 0 && p.Clock >= m.end, p.until() <= m.counts[p.Slot]:
 		return Duplicate
+	case p.Clock < m.counts[p.Slot]:
+		return Torn
 	}
-	for c := m.counts[p.Slot]; c < p.Clock; c++ {
-		if before := m.version(p.Slot, c); !before.whole() || !before.ticked {
+	last := p.until() - 1
+	if many := last > p.Clock; many && (m.twoStep || m.end > 0 && last >= m.end || m.cut > p.Clock && m.cut <= last) {
+		return Torn
+	}
+	for c := m.counts[p.Slot]; c < p.Clock; {
+		before := m.version(p.Slot, c)
+		switch within := before != nil && c+before.clocks > p.Clock; {
+		case within && before.whole() && p.until() <= c+before.clocks:
+			return Duplicate
+		case within:
+			return Torn
+		case !before.whole() || !before.ticked:
 			return Gap
 		}
+		c += before.clocks
 	}
 	v := m.version(p.Slot, p.Clock)
+	if v != nil && (v.whole() || v.incarnation == p.Incarnation) && p.until() != p.Clock+v.clocks {
+		if v.whole() && p.until() < p.Clock+v.clocks {
+			return Duplicate
+		}
+		return Torn
+	}
 	m.log = append(m.log, entry{kind: partEntry, part: p})
 	switch {
 	case v.whole() && (v.ticked || !p.Ticked):
@@ -168,12 +189,12 @@ func (m *naive) apply() {
 			return
 		}
 		v := m.version(perdure.Slot(next), m.counts[next])
-		e := effect{slot: perdure.Slot(next), clock: m.counts[next], content: strings.Join(v.parts, "+")}
+		e := effect{slot: perdure.Slot(next), clock: m.counts[next], clocks: v.clocks, content: strings.Join(v.parts, "+")}
 		if v.lost {
 			e.content = "lost"
 		}
 		m.applied = append(m.applied, e)
-		m.counts[next]++
+		m.counts[next] += v.clocks
 	}
 }
 
@@ -181,10 +202,10 @@ func (m *naive) apply() {
 func (m *naive) howFar(slot perdure.Slot) perdure.Counts {
 	n := perdure.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {
+		n.Staged += v.clocks
 		if v.ticked {
-			n.Ticked++
+			n.Ticked = n.Staged
 		}
-		n.Staged++
 	}
 	return n
 }

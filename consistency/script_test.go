@@ -54,11 +54,13 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 	d.MaybeScanArgs(t, "inc", &inc)
 	d.MaybeScanArgs(t, "start", &start)
 	d.MaybeScanArgs(t, "at", &at)
+	clocks := 0 // that an offer is of
+	d.MaybeScanArgs(t, "clocks", &clocks)
 	s, c, i := perdure.Slot(slot), perdure.Clock(clock), perdure.Incarnation(inc)
 	var out strings.Builder
 	switch d.Cmd {
 	case "offer":
-		p := Part{Slot: s, Clock: c, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"), Payload: []byte(fmt.Sprintf("i%d", inc))}
+		p := Part{Slot: s, Clock: c, Clocks: clocks, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"), Payload: []byte(fmt.Sprintf("i%d", inc))}
 		if arg, ok := d.Arg("part"); ok { // part=(0,2): the first of two
 			arg.Scan(t, 0, &p.Index)
 			arg.Scan(t, 1, &p.Of)
@@ -94,12 +96,20 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 		d.Fatalf(t, "unknown command %q", d.Cmd)
 	}
 	for u := in.Next(); u != nil; u = in.Next() {
-		fmt.Fprintf(&out, "apply slot %d clock %d: %s\n", u.Slot, u.Clock, content(u))
+		fmt.Fprintf(&out, "apply slot %d %s: %s\n", u.Slot, clocksOf(u), content(u))
 	}
 	if in.AtCut() {
 		fmt.Fprintf(&out, "at cut %d\n", in.cut)
 	}
 	return out.String()
+}
+
+// clocksOf names the clocks that an update is of.
+func clocksOf(u *Update) string {
+	if u.Clocks > 1 {
+		return fmt.Sprintf("clocks %d to %d", u.Clock, u.Last())
+	}
+	return fmt.Sprintf("clock %d", u.Clock)
 }
 
 // content names what an applied update is made of.
@@ -128,7 +138,7 @@ func describe(in *Intake) string {
 		}
 		for _, u := range in.Pending(perdure.Slot(i)) {
 			if !u.complete() {
-				fmt.Fprintf(&out, ", has %d of %d parts of clock %d", u.received, u.of, u.Clock)
+				fmt.Fprintf(&out, ", has %d of %d parts of %s", u.received, u.of, clocksOf(u))
 			}
 		}
 		out.WriteString("\n")
@@ -139,6 +149,6 @@ func describe(in *Intake) string {
 
 // String is for messages of tests.
 func (v Verdict) String() string {
-	names := []string{"kept", "duplicate", "fenced", "gap"}
-	return names[slices.Index([]Verdict{Kept, Duplicate, Fenced, Gap}, v)]
+	names := []string{"kept", "duplicate", "fenced", "gap", "torn"}
+	return names[slices.Index([]Verdict{Kept, Duplicate, Fenced, Gap, Torn}, v)]
 }

@@ -29,6 +29,7 @@ type SlotState struct {
 // UpdateState is an update that is not applied yet, as far as it was received.
 type UpdateState struct {
 	Clock       perdure.Clock       `json:"clock"`
+	Clocks      perdure.Clock       `json:"clocks,omitempty"` // that it is of, from Clock on; absent: one
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Of          int                 `json:"of"`
 	Tick        bool                `json:"tick"`
@@ -47,7 +48,10 @@ func (in *Intake) State() State {
 		out := SlotState{Incarnation: s.incarnation, Carried: s.carried}
 		for _, u := range s.pending {
 			us := UpdateState{
-				Clock: u.Clock, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked, Lost: u.Lost, Repeats: u.Repeats,
+				Clock: u.Clock, Clocks: u.Clocks, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked, Lost: u.Lost, Repeats: u.Repeats,
+			}
+			if us.Clocks == 1 {
+				us.Clocks = 0
 			}
 			for _, p := range u.Parts {
 				us.Parts = append(us.Parts, bytes.Clone(p))
@@ -72,7 +76,7 @@ func Restore(st *State, weak Weakened) *Intake {
 		for j := range from.Pending {
 			us := &from.Pending[j]
 			u := &Update{
-				Slot: perdure.Slot(i), Clock: us.Clock, Incarnation: us.Incarnation, Parts: us.Parts,
+				Slot: perdure.Slot(i), Clock: us.Clock, Clocks: max(1, us.Clocks), Incarnation: us.Incarnation, Parts: us.Parts,
 				Lost: us.Lost, Repeats: us.Repeats, of: us.Of, tick: us.Tick, ticked: us.Ticked,
 			}
 			for _, p := range u.Parts {

@@ -18,6 +18,8 @@ type storm struct {
 	Parts   int           // of every update
 	Streams bool          // parts are sent before it is known how many there are
 	Every   perdure.Clock // between two cuts; 0: no cuts
+	Merges  bool          // an update may be of several clocks
+	Liars   bool          // who sends again may do so in other pieces
 	Deeds   []deed
 }
 
@@ -35,6 +37,7 @@ const (
 	deliver                 // a message arrives, whichever
 	double                  // a message arrives and stays under way
 	resend                  // a process sends again all that it keeps
+	lie                     // a process sends what no worker sends
 	die                     // a slot's process dies, and its incarnation is fenced
 	decide                  // its fate is decided, and its successor begins
 	advance                 // the shard has been copied at its cut
@@ -44,7 +47,7 @@ const (
 
 func storms(parts int) *rapid.Generator[storm] {
 	deeds := rapid.Custom(func(t *rapid.T) deed {
-		kinds := []deedKind{send, send, send, tick, tick, deliver, deliver, deliver, deliver, deliver, double, double, resend, die, decide, decide, advance, advance, end}
+		kinds := []deedKind{send, send, send, tick, tick, deliver, deliver, deliver, deliver, deliver, double, double, resend, lie, die, decide, decide, advance, advance, end}
 		return deed{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"), rapid.IntRange(0, 99).Draw(t, "b")}
 	})
 	return rapid.Custom(func(t *rapid.T) storm {
@@ -54,6 +57,8 @@ func storms(parts int) *rapid.Generator[storm] {
 			Parts:   rapid.IntRange(1, parts).Draw(t, "parts"),
 			Streams: rapid.Bool().Draw(t, "streams"),
 			Every:   perdure.Clock(rapid.IntRange(0, 3).Draw(t, "every")),
+			Merges:  rapid.Bool().Draw(t, "merges"),
+			Liars:   rapid.Bool().Draw(t, "liars"),
 			Deeds:   rapid.SliceOfN(deeds, 40, 200).Draw(t, "deeds"),
 		}
 	})
@@ -71,8 +76,12 @@ type process struct {
 	silent      bool          // dead, its successor not begun
 	clock       perdure.Clock // to be sent next
 	ticked      perdure.Clock // clocks < ticked are decided to be ticked
-	first       perdure.Clock // the first that it sends itself
+	merges      perdure.Clock // of clocks below it others of the slot have sent something
+	sent        []piece       // what it has sent
 }
+
+// piece is what an update is of: clocks from ≤ clock < until.
+type piece struct{ from, until perdure.Clock }
 
 // course is a storm under way: an intake and the naive one beside it.
 type course struct {
@@ -109,8 +118,10 @@ func (c *course) do(d deed) error {
 	switch d.Kind {
 	case send:
 		if !p.silent && (!c.TwoStep || p.clock == p.ticked) {
-			c.sendParts(slot, p.clock)
-			p.clock++
+			until := c.choose(slot, d.B)
+			c.sendParts(slot, piece{p.clock, until})
+			p.sent = append(p.sent, piece{p.clock, until})
+			p.clock = until
 		}
 	case tick:
 		if c.TwoStep && !p.silent && p.ticked < p.clock && c.in.Counts(perdure.Slot(slot)).Staged > p.ticked {
@@ -129,6 +140,8 @@ func (c *course) do(d deed) error {
 		return c.arrive(m)
 	case resend:
 		c.resend(slot)
+	case lie:
+		c.lie(slot, d.B)
 	case die:
 		c.die(slot)
 	case decide:
@@ -141,24 +154,44 @@ func (c *course) do(d deed) error {
 	case end:
 		if c.naive.end == 0 && d.B < 10 {
 			c.naive.end = max(slices.Max(c.naive.counts), 1) + perdure.Clock(d.B)
+			for i := range c.procs {
+				if c.Merges { // it is between two updates of everybody
+					c.naive.end = max(c.naive.end, c.procs[i].clock)
+				}
+			}
 			c.in.SetEnd(c.naive.end)
 		}
 	}
 	return c.compare()
 }
 
+// choose returns the clock after the last of a slot's next update. One of several clocks
+// is of none that an earlier process of the slot may have sent, nor of any on both sides
+// of a cut or of the end.
+func (c *course) choose(slot, choice int) perdure.Clock {
+	p := &c.procs[slot]
+	until := p.clock + 1
+	for ; c.Merges && !c.TwoStep && p.clock >= p.merges && choice%4 > 0; choice-- {
+		if c.Every > 0 && until%c.Every == 0 || until == c.naive.end {
+			break
+		}
+		until++
+	}
+	return until
+}
+
 // sendParts puts an update's parts on their way. Its content is its own: that of
 // another incarnation differs.
-func (c *course) sendParts(slot int, clock perdure.Clock) {
-	p := &c.procs[slot]
+func (c *course) sendParts(slot int, of piece) {
+	p, clock := &c.procs[slot], of.from
 	for i := range c.Parts {
-		of := c.Parts
+		n := c.Parts
 		if c.Streams && clock == p.clock && i < c.Parts-1 {
-			of = 0
+			n = 0
 		}
 		payload := fmt.Sprintf("s%dc%di%dp%d", slot, clock, p.incarnation, i)
 		c.way = append(c.way, message{part: Part{
-			Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation, Index: i, Of: of,
+			Slot: perdure.Slot(slot), Clock: clock, Clocks: int(of.until - clock), Incarnation: p.incarnation, Index: i, Of: n,
 			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
 		}})
 	}
@@ -166,11 +199,22 @@ func (c *course) sendParts(slot int, clock perdure.Clock) {
 
 func (c *course) resend(slot int) {
 	p := &c.procs[slot]
-	for clock := max(p.first, c.in.Applied()[slot]); clock < p.clock && !p.silent; clock++ {
-		c.sendParts(slot, clock)
-		if clock < p.ticked {
-			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: clock, Incarnation: p.incarnation}})
+	for _, of := range p.sent {
+		if of.until <= c.in.Applied()[slot] || p.silent {
+			continue
 		}
+		c.sendParts(slot, of)
+		if of.from < p.ticked {
+			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation}})
+		}
+	}
+}
+
+// lie sends clocks in pieces that no worker sends them in.
+func (c *course) lie(slot, choice int) {
+	p := &c.procs[slot]
+	if from := p.clock - perdure.Clock(choice%5); c.Liars && !p.silent && from >= 0 {
+		c.sendParts(slot, piece{from, from + 1 + perdure.Clock(choice%3)})
 	}
 }
 
@@ -218,13 +262,13 @@ func (c *course) decide(slot, choice int) {
 	}
 	c.in.Decide(s, p.incarnation, start)
 	c.naive.log = append(c.naive.log, entry{kind: decideEntry, part: Part{Slot: s, Incarnation: p.incarnation}, start: start})
-	p.silent, p.first, p.clock, p.ticked = false, start, start, start
+	p.silent, p.clock, p.ticked, p.merges = false, start, start, n.Staged
 }
 
 // compare drains the intake and holds its whole state against the naive one's.
 func (c *course) compare() error {
 	for u := c.in.Next(); u != nil; u = c.in.Next() {
-		c.seen = append(c.seen, effect{slot: u.Slot, clock: u.Clock, content: content(u)})
+		c.seen = append(c.seen, effect{slot: u.Slot, clock: u.Clock, clocks: u.Clocks, content: content(u)})
 	}
 	c.naive.apply()
 	if !slices.Equal(c.seen, c.naive.applied) {
@@ -256,6 +300,11 @@ func (c *course) calm() error {
 	if c.naive.end > 0 {
 		goal = min(goal, c.naive.end)
 	}
+	for slot := range c.procs {
+		if c.Liars { // what it has sent may fit together no more
+			c.die(slot)
+		}
+	}
 	for round := 0; slices.Min(c.in.Applied()) < goal; round++ {
 		if round > 100 {
 			return fmt.Errorf("stuck at %v, goal %d: %s", c.in.Applied(), goal, describe(c.in))
@@ -278,7 +327,7 @@ func (c *course) calm() error {
 		if e.clock != next[e.slot] {
 			return fmt.Errorf("slot %d: clock %d applied, want %d", e.slot, e.clock, next[e.slot])
 		}
-		next[e.slot]++
+		next[e.slot] += e.clocks
 	}
 	return nil
 }

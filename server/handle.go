@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/chain"
 	"github.com/perdure/perdure/placement"
 	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -26,7 +28,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 		return err
 	}
 	h := wire.Header{
-		Kind: f.Kind, Flags: f.Flags, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id,
+		Kind: f.Kind, Flags: f.Flags, Generation: sh.name.generation, Clock: f.Clock, Clocks: f.Clocks, Shard: sh.id,
 		Slot: c.slot, Incarnation: c.incarnation, Part: f.Part, Parts: f.Parts,
 	}
 	e := entry{f: wire.Frame{Header: h, Body: f.Body}, from: c}
@@ -126,13 +128,30 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if c.slot < 0 {
 		return fmt.Errorf("an observer cannot update")
 	}
-	if f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
+	if f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
 	if n := sh.intake.PendingBytes(c.slot) + sh.inLog(c.slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
 		return sh.tooMuch(c, f, n)
 	}
 	return sh.checkBlocks(f.Body)
+}
+
+// refuseTorn ends the connection of whoever has sent an update only a part of which could
+// be applied. The other replicas ignore it, as this one does. In an update log it is there
+// for good. It needs sh.mu.
+func (sh *shard) refuseTorn(g *chain.Given[entry]) {
+	f, c := &g.Entry.f, g.Entry.from
+	why := fmt.Sprintf("an update of slot %d is of the clocks %d to %d, of which shard %d may take some and not the others (it has applied those before %d): it takes none",
+		f.Slot, f.Clock, f.Until()-1, sh.id, sh.intake.Applied()[f.Slot])
+	switch {
+	case c != nil:
+		sh.s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", c.tc.Peer(), "err", why)
+		_ = transport.Refuse(c.tc, wire.Refusal{Reason: why}) // it is being closed anyway
+		go c.tc.Close()                                       // it may take a moment
+	case sh.stream != nil:
+		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: begin the job again", ErrLog, sh.id, why))
+	}
 }
 
 // checkBlocks needs sh.mu.

@@ -178,7 +178,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 		sh.keepOrder(f.Slot, f.Clock)
 		body := sh.owned(g)
 		verdict := sh.intake.Offer(consistency.Part{
-			Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation,
+			Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
 			Index: int(f.Part), Of: int(f.Parts), Payload: body,
 			Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
 		})
@@ -186,7 +186,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 			sh.s.buffers.keep(body)
 		}
 		if f.Flags&wire.FlagPrompt != 0 {
-			sh.prompt[f.Slot] = max(sh.prompt[f.Slot], f.Clock+1)
+			sh.prompt[f.Slot] = max(sh.prompt[f.Slot], f.Until())
 		}
 		sh.logs(f, -1)
 		return sh.took(g, verdict) && sh.heavy(f.Slot)
@@ -226,6 +226,9 @@ func (sh *shard) took(g *chain.Given[entry], verdict consistency.Verdict) bool {
 		return false
 	case consistency.Fenced:
 		return false // its connection is being closed
+	case consistency.Torn:
+		sh.refuseTorn(g)
+		return false
 	}
 	if f := &g.Entry.f; f.Kind == wire.KindUpdate {
 		sh.dirty[f.Slot] = true

@@ -285,10 +285,10 @@ func (sh *shard) apply(u *consistency.Update) {
 		rows.each(func(b *wire.Block) { sh.applyBlock(b, u) })
 	}
 	if !u.Lost {
-		sh.seq++
+		sh.seq += uint64(u.Clocks)
 	}
 	if sh.out.seen != nil {
-		sh.out.seen.Applied(u.Slot, u.Clock, sh.seq)
+		sh.out.seen.Applied(u.Slot, u.Last(), sh.seq)
 	}
 	sh.dirty[u.Slot] = true
 	sh.large = sh.large || size >= wire.PromptBytes
@@ -315,7 +315,7 @@ func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
 	if !sh.fits(b, u) {
 		return
 	}
-	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.weakened(b), u.Clock); err != nil {
+	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.weakened(b), u.Last()); err != nil {
 		sh.cannotApply(u, err)
 		return
 	}

@@ -92,7 +92,7 @@ func (u *untold) told() { u.held, u.bytes, u.awaited = false, 0, false }
 func (u *untold) note(e entry, end perdure.Clock) {
 	u.bytes += entryBytes(e)
 	ofClock := e.f.Kind == wire.KindUpdate || e.f.Kind == wire.KindTick
-	u.awaited = u.awaited || !ofClock || end > 0 && e.f.Clock >= end-1
+	u.awaited = u.awaited || !ofClock || end > 0 && e.f.Until() >= end
 }
 
 // holdsBack reports whether the word of what is committed goes to the predecessor

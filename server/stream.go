@@ -319,7 +319,7 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 
 // takeUpdate needs sh.mu.
 func (sh *shard) takeUpdate(f *wire.Frame) error {
-	if n := len(sh.intake.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Parts > 0 && f.Part >= f.Parts {
+	if n := len(sh.intake.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock, f.Part, f.Parts)
 	}
 	e := entry{f: wire.Frame{Header: f.Header}}
@@ -340,7 +340,7 @@ func (sh *shard) takeUpdate(f *wire.Frame) error {
 // counted reports whether an update will be ignored, since it has been applied. It needs
 // sh.mu.
 func (sh *shard) counted(f *wire.Frame) bool {
-	return f.Clock < sh.intake.Applied()[f.Slot] && !sh.s.cfg.Weakened.ExactlyOnce
+	return f.Until() <= sh.intake.Applied()[f.Slot] && !sh.s.cfg.Weakened.ExactlyOnce
 }
 
 // appendFacts appends to the stream what is in the queue, one after the other.

@@ -65,6 +65,7 @@ type Options struct {
 	WeakenedGenerations bool
 	WeakenedRetention   bool // workers keep nothing that is applied
 	WeakenedRollBack    bool // nobody rolls back for want of what the dead had kept
+	WeakenedMerging     bool // workers merge updates across cuts, and with those of others
 }
 
 // outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
@@ -79,7 +80,8 @@ type Cluster struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
-	died atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
+	merged atomic.Int64 // frames of updates of several clocks
+	died   atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
 
 	mu     sync.Mutex // guards what follows
 	logs   *updatelog.Memory
@@ -306,13 +308,14 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
+		Network: countedNet{network, c}, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
 		OpenLog:             c.openLog(ctx),
 		OutAfter:            outAfter,
 		RetainBytes:         c.o.Retain,
 		WeakenedGenerations: c.o.WeakenedGenerations,
 		WeakenedBound:       c.o.Weakened.Bound,
 		WeakenedRetention:   c.o.WeakenedRetention,
+		WeakenedMerging:     c.o.WeakenedMerging,
 	})
 	if err == nil {
 		defer w.Close()

@@ -15,7 +15,7 @@ func (c *Cluster) openLog(life context.Context) func(context.Context, string, up
 		if err == nil {
 			context.AfterFunc(life, func() { _ = l.Close() })
 		}
-		return l, err
+		return countedLog{l, c}, err
 	}
 }
 

@@ -66,6 +66,9 @@ func TestUnusableLog(t *testing.T) {
 		{"another log, behind the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
 		}, nil, []string{"the snapshot holds all before record", "give the job the log that it had"}},
+		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+			put(context.Background(), c, job, wire.Header{Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000, Parts: 1})
+		}, nil, []string{"of the clocks 1 to 1000", "it takes none", "begin the job again"}},
 		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
 		}, nil, []string{"the log has lost some, or is another one"}},
@@ -186,14 +189,19 @@ func TestSavesOn(t *testing.T) {
 // late appends what a head of the first epoch says, after the second has begun: that the
 // job ends at a clock that is over.
 func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+	c.Kill("server:0", time.Millisecond)
+	<-time.After(100 * time.Millisecond)
+	put(ctx, c, job, wire.Header{Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12, Slot: perdure.NoSlot})
+}
+
+// put appends an entry to shard 0's stream.
+func put(ctx context.Context, c *sim.Cluster, job perdure.JobSpec, h wire.Header) {
 	l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		panic(err)
 	}
 	defer l.Close()
-	c.Kill("server:0", time.Millisecond)
-	<-time.After(100 * time.Millisecond)
-	f := wire.Frame{Header: wire.Header{Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12, Slot: perdure.NoSlot}}
+	f := wire.Frame{Header: h}
 	done := make(chan error, 1)
 	if err := l.Append(ctx, 0, [][]byte{wire.Append(nil, &f)}, func(_ updatelog.Position, err error) { done <- err }); err != nil {
 		panic(err)

@@ -56,6 +56,7 @@ type scenario struct {
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
 	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
 	relaxed     *int          // counts reads that were relaxed
+	merged      *int64        // likewise updates of several clocks that were sent
 	aways       int           // times at which the update log does not answer
 	slow        time.Duration // the most that the update log takes for a record
 	snapshot    int64         // bytes of it after which shards are written
@@ -300,6 +301,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		if s.relaxed != nil {
 			*s.relaxed += h.Relaxed()
+			*s.merged += f.c.Merged()
 		}
 	})
 	return err

@@ -198,22 +198,39 @@ func TestOutages(t *testing.T) {
 	})
 }
 
+// The same where workers send a shard again what it has lost.
+func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
+
 // The same where updates are in a log.
 func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
 
 func runOutages(t *testing.T, draw drawing) {
-	relaxed := 0
+	relaxed, merged := 0, int64(0)
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := drawOutages(draw)(seed)
+		s.relaxed, s.merged = &relaxed, &merged
+		return s, rng
+	})
+	if (relaxed == 0 || merged == 0) && *oneSeed == 0 {
+		t.Errorf("%d reads were relaxed, and %d merged updates sent", relaxed, merged)
+	}
+}
+
+// drawOutages draws jobs that go on while a shard is out.
+func drawOutages(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
 		s.job.Consistency, _ = perdure.ParseConsistency([]string{"ssp:1", "asp", "essp:1", "essp:0", "vap:60"}[seed/2%5])
-		s.job.TableConsistency, s.relaxed = nil, &relaxed
+		s.job.TableConsistency = nil
 		s.job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1 + perdure.Clock(seed%7)}
 		s.job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/10%2]
 		return s, rng
-	})
-	if relaxed == 0 && *oneSeed == 0 {
-		t.Error("no read was relaxed")
 	}
+}
+
+// What is merged must be taken whole: across a cut it cannot be, and is refused.
+func TestMergingControl(t *testing.T) {
+	mustNotice(t, drawOutages(drawResend), func(o *sim.Options) { o.WeakenedMerging = true })
 }
 
 // Splits do no harm.
@@ -235,7 +252,7 @@ func mustNotice(t *testing.T, draw drawing, weaken func(*sim.Options)) {
 	for seed := uint64(1); seed <= most; seed++ {
 		s, rng := draw(seed)
 		var v *sim.Violation
-		if err := run(t, seed, s, rng, weaken); errors.As(err, &v) || errors.Is(err, perdure.ErrUnkept) || errors.Is(err, context.DeadlineExceeded) {
+		if err := run(t, seed, s, rng, weaken); errors.As(err, &v) || errors.Is(err, perdure.ErrUnkept) || errors.Is(err, perdure.ErrRefused) || errors.Is(err, context.DeadlineExceeded) {
 			t.Logf("seed %d: %v", seed, err)
 			return
 		}

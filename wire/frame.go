@@ -15,14 +15,15 @@
 //	16      8     generation
 //	24      8     epoch of the shard
 //	32      8     clock
-//	40      8     request: echoed in the answer
+//	40      6     request: echoed in the answer
+//	46      2     clocks n that the update is of, from its clock on (0: one)
 //	48      4     slot (-1: none)
 //	52      4     incarnation of the slot
 //	56      4     shard (-1: none)
 //	60      2     part i of the update, from 0
 //	62      2     parts n of the update (0: not known yet, more follow)
 //
-// Invariant: for every frame f, Decode(Encode(f)) gives f, and every single
+// Invariant: for every frame f with Request ≤ MaxRequest, Decode(Encode(f)) gives f, and every single
 // flipped bit of the encoding is refused.
 package wire
 
@@ -53,6 +54,8 @@ const (
 	// bytes with their headers: what a server keeps for it. A single update, and
 	// what a worker has on the way before it, may each have half of that.
 	MaxUpdate = 8 << 30
+	// MaxRequest bounds a frame's request.
+	MaxRequest = 1<<48 - 1
 )
 
 const magic = "PRDR"
@@ -83,7 +86,7 @@ const (
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload
 	KindGet    Kind = 18 // worker → server: rows wanted; header clock is the MinClock needed
 	KindRows   Kind = 19 // server → worker: Rows payload; header clock is the content's MinClock
-	KindUpdate Kind = 20 // worker → server: one part of an update; Blocks payload; FlagTicked on a resend
+	KindUpdate Kind = 20 // worker → server: one part of an update, of all clocks < Until from clock on; Blocks payload; FlagTicked on a resend
 	KindTick   Kind = 21 // worker → server: the staged update of this clock is to be applied; no payload
 	KindAck    Kind = 22 // server → worker: Counts payload
 	KindLoad   Kind = 23 // worker → server: the slot's saved state is wanted; header clock is the clock to work on
@@ -143,12 +146,17 @@ type Header struct {
 	Generation  perdure.Generation
 	Epoch       perdure.Epoch
 	Clock       perdure.Clock
-	Request     uint64
+	Request     uint64 // ≤ MaxRequest
+	Clocks      uint16 // of an update: how many it is of; 0: one
 	Slot        perdure.Slot
 	Incarnation perdure.Incarnation
 	Shard       perdure.ShardID
 	Part, Parts uint16
 }
+
+// Until returns the clock after the last that an update is of: its clocks are Clock and
+// those that follow, below Until.
+func (h *Header) Until() perdure.Clock { return h.Clock + perdure.Clock(max(1, h.Clocks)) }
 
 // Frame is one message.
 type Frame struct {
@@ -204,6 +212,7 @@ func PutHeader(dst []byte, f *Frame) {
 	le.PutUint64(h[24:], uint64(f.Epoch))
 	le.PutUint64(h[32:], uint64(f.Clock))
 	le.PutUint64(h[40:], f.Request)
+	le.PutUint16(h[46:], f.Clocks)
 	le.PutUint32(h[48:], uint32(f.Slot))
 	le.PutUint32(h[52:], uint32(f.Incarnation))
 	le.PutUint32(h[56:], uint32(f.Shard))
@@ -238,7 +247,8 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 		Generation:  perdure.Generation(le.Uint64(h[16:])),
 		Epoch:       perdure.Epoch(le.Uint64(h[24:])),
 		Clock:       perdure.Clock(le.Uint64(h[32:])),
-		Request:     le.Uint64(h[40:]),
+		Request:     le.Uint64(h[40:]) & MaxRequest,
+		Clocks:      le.Uint16(h[46:]),
 		Slot:        perdure.Slot(le.Uint32(h[48:])),
 		Incarnation: perdure.Incarnation(le.Uint32(h[52:])),
 		Shard:       perdure.ShardID(le.Uint32(h[56:])),

@@ -45,6 +45,12 @@ func data(name string, kind Kind, flags uint16, payload []byte, want any, parse 
 	return sample{name, Frame{Header: h, Payload: payload}, want, parse}
 }
 
+// clocks makes an update one of several clocks.
+func clocks(s sample, n uint16) sample {
+	s.frame.Clocks = n
+	return s
+}
+
 // entry is a log entry whose payload is as of a control frame.
 func entry(name string, kind Kind, v any) sample {
 	c := control(name, kind, v)
@@ -233,6 +239,7 @@ func dataSamples() []sample {
 		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
 		data("update-alone", KindUpdate, 0, AppendAloneBlock(nil), true, parseAlone),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
+		clocks(data("update-clocks", KindUpdate, 0, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks), 16),
 		data("tick", KindTick, 0, nil, "", raw),
 		data("ack", KindAck, 0, AppendCounts(nil, counts), counts, parseCounts),
 		data("load", KindLoad, 0, nil, "", raw),

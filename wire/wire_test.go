@@ -20,7 +20,7 @@ func drawHeader(t *rapid.T) Header {
 	return Header{
 		Kind: Kind(rapid.Byte().Draw(t, "kind")), Flags: rapid.Uint16().Draw(t, "flags"),
 		Generation: perdure.Generation(rapid.Uint64().Draw(t, "generation")), Epoch: perdure.Epoch(rapid.Uint64().Draw(t, "epoch")),
-		Clock: perdure.Clock(rapid.Int64().Draw(t, "clock")), Request: rapid.Uint64().Draw(t, "request"),
+		Clock: perdure.Clock(rapid.Int64().Draw(t, "clock")), Request: rapid.Uint64Max(MaxRequest).Draw(t, "request"), Clocks: rapid.Uint16().Draw(t, "clocks"),
 		Slot: perdure.Slot(rapid.Int32().Draw(t, "slot")), Incarnation: perdure.Incarnation(rapid.Uint32().Draw(t, "incarnation")),
 		Shard: perdure.ShardID(rapid.Int32().Draw(t, "shard")), Part: rapid.Uint16().Draw(t, "part"), Parts: rapid.Uint16().Draw(t, "parts"),
 	}

@@ -385,10 +385,10 @@ func (r *replica) apply(s *chainServer, end int) {
 			r.intake.Tick(f.Slot, f.Incarnation, f.Clock)
 		} else {
 			if f.Flags&wire.FlagPrompt != 0 {
-				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Clock+1)
+				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Until())
 			}
 			r.intake.Offer(consistency.Part{
-				Slot: f.Slot, Clock: f.Clock, Incarnation: f.Incarnation, Index: int(f.Part), Of: int(f.Parts),
+				Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation, Index: int(f.Part), Of: int(f.Parts),
 				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0, Payload: f.Payload,
 			})
 		}
@@ -396,7 +396,7 @@ func (r *replica) apply(s *chainServer, end int) {
 			r.owed[f.Slot] = time.Now().Add(chainAck)
 		}
 		for u := r.intake.Next(); u != nil; u = r.intake.Next() {
-			r.seq++
+			r.seq += uint64(u.Clocks)
 			for _, payload := range u.Parts {
 				for b := wire.ReadBlocks(payload); b.Next(); {
 					if err := r.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
@@ -413,7 +413,7 @@ func (r *replica) staged(slot perdure.Slot) perdure.Clock {
 	n := r.intake.Applied()[slot]
 	for i := range r.log {
 		if f := &r.log[i]; f.Kind == wire.KindUpdate && f.Slot == slot && f.Parts > 0 {
-			n = max(n, f.Clock+1)
+			n = max(n, f.Until())
 		}
 	}
 	return n

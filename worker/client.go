@@ -59,6 +59,7 @@ type Config struct {
 	WeakenedGenerations bool // takes what other generations and epochs say
 	WeakenedBound       bool // sends under vap whatever is in transit
 	WeakenedRetention   bool // keeps no update that is applied
+	WeakenedMerging     bool // merges updates across cuts, and with those of earlier processes of the slot
 }
 
 const (
@@ -81,6 +82,7 @@ type Client struct {
 
 	mu          sync.Mutex      // guards all that follows
 	waiting     []chan struct{} // of those who wait; capacity 1
+	waitsSince  time.Time       // somebody does
 	freeWaits   []chan struct{} // to be used again
 	err         error           // why the client cannot go on, if it cannot
 	job         perdure.JobSpec
@@ -292,6 +294,9 @@ func (c *Client) newWait() (woken chan struct{}) {
 		woken, c.freeWaits = c.freeWaits[n-1], c.freeWaits[:n-1]
 	} else {
 		woken = make(chan struct{}, 1)
+	}
+	if len(c.waiting) == 0 {
+		c.waitsSince = time.Now()
 	}
 	c.waiting = append(c.waiting, woken)
 	return woken

@@ -203,7 +203,11 @@ func (c *Client) buildUpdates() error {
 // c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		c.sendParts(sh, sh.kept[len(sh.kept)-1])
+		if c.merge(sh); c.holds(sh, sh.kept[len(sh.kept)-1]) {
+			c.hold(sh)
+		} else {
+			c.sendParts(sh)
+		}
 		if sh.open {
 			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
 		}
@@ -252,21 +256,27 @@ func (t *Table) send(p *part, loans bool) error {
 		return nil // else Clock will say what becomes of it
 	}
 	sh := c.shards[p.shard]
+	held := c.holdsParts(sh)
+	if held && len(d.loans) == 0 {
+		return nil
+	}
 	b := c.builder(sh)
 	p.encode(&b, t, loans)
 	b.flush()
 	if err := b.check(); err != nil {
 		return err
 	}
-	c.sendParts(sh, b.u)
+	if !held {
+		c.sendParts(sh)
+	}
 	return nil
 }
 
-// sendParts sends those parts of an update that have not left, if they may go now. It
-// needs c.mu.
-func (c *Client) sendParts(sh *shardLink, u *update) {
+// sendParts sends those parts of a shard's updates that have not left, if they may go
+// now. It needs c.mu.
+func (c *Client) sendParts(sh *shardLink) {
 	if c.logs() {
-		c.appendUpdate(sh, u, u.sent)
+		c.appendTo(sh, len(sh.kept))
 		return
 	}
 	c.feed(sh)
@@ -300,6 +310,7 @@ func (c *Client) Settle(ctx context.Context) error {
 				sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
 			}
 		}
+		c.letAllGo()
 		c.flush()
 	}
 	return c.wait(ctx, func() (bool, error) { return c.allApplied(), c.usable() })
@@ -374,6 +385,7 @@ func (c *Client) Finish(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finished = true
+	c.letAllGo()
 	c.notify()
 	c.stats.over = time.Now()
 	defer func() { c.finished = false }()

@@ -196,7 +196,9 @@ func TestLoggedIsQueued(t *testing.T) {
 	}
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		w := c.dial("worker:0", 0)
-		table := c.table(w, func(spec *perdure.TableSpec) { spec.Dim = 300 })
+		table := c.table(w, func(spec *perdure.TableSpec) { // whose updates are not merged
+			spec.Dim, spec.Rule = 300, perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Schedule: perdure.ScheduleSqrt}
+		})
 		step := func() error {
 			if err := table.IncRun(0, make([]float32, rows*300)); err != nil {
 				return err

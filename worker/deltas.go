@@ -257,10 +257,13 @@ func (p *part) encodeSpans(b *partBuilder, t *Table) {
 	list()
 }
 
+// listRows is how many rows that are named one by one go into one block.
+func listRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim+8)) }
+
 // encodeList makes blocks of rows that are named one by one.
 func (p *part) encodeList(b *partBuilder, t *Table, ids []perdure.RowID, values []float32) {
 	dim := p.deltas.dim
-	most := max(1, (wire.PartBytes-64)/(4*dim+8))
+	most := listRows(dim)
 	for len(ids) > 0 {
 		n := min(most, len(ids))
 		b.block(wire.Block{Rows: wire.Rows{Table: t.id, Count: n, IDs: ids[:n:n]}, Values: values[:n*dim]})

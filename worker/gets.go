@@ -491,7 +491,7 @@ func (t *Table) pending(sh *shardLink, r *reading) bool {
 		return false
 	}
 	contained := r.applied[c.slot]
-	if n := len(sh.kept); n > 0 && sh.kept[n-1].clock >= contained {
+	if n := len(sh.kept); n > 0 && sh.kept[n-1].until() > contained {
 		return true
 	}
 	return t.parts[sh.id].deltas.n > 0 && contained <= c.clock

@@ -19,6 +19,7 @@ func (c *Client) Leave() error {
 	if c.coordinator == nil || c.cfg.Observer {
 		return transport.ErrClosed
 	}
+	c.letAllGo()
 	return c.coordinator.Send(wire.Control(wire.KindExited, wire.Exited{
 		Role: wire.RoleWorker, Index: int(c.slot), PID: c.cfg.PID, How: "it left",
 	}))

@@ -103,7 +103,7 @@ func (c *Client) appended(sh *shardLink, u *update, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sh.stream.clocks = u.clock + 1
+	sh.stream.clocks = u.until()
 	if slices.Contains(sh.kept, u) {
 		u.logged = true
 		c.keep(sh, -u.bytes)

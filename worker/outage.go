@@ -44,6 +44,8 @@ type outage struct {
 	alone  bool          // the present clock read rows of the shard while it was out
 	hidden bool          // own updates do not show in its cached rows
 	since  perdure.Clock // likewise: those of this clock and later ones
+	// Since when updates are held back from the update log; zero: none is.
+	heldSince time.Time
 }
 
 // continues reports whether this client goes on while a shard is out.
@@ -78,6 +80,7 @@ func (c *Client) watch(ctx context.Context) {
 			for _, sh := range c.shards {
 				c.observe(sh, now)
 			}
+			c.letOldGo(now)
 			c.mu.Unlock()
 		}
 	}
@@ -135,7 +138,7 @@ func (c *Client) owes(sh *shardLink) bool {
 		return true
 	}
 	for _, u := range sh.kept {
-		if u.clock < sh.counts.Applied {
+		if u.until() <= sh.counts.Applied {
 			continue
 		}
 		if c.logs() && !u.logged {
@@ -170,6 +173,7 @@ func (c *Client) answers(sh *shardLink) {
 		}
 	}
 	c.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", len(sh.kept))
+	c.letGo(sh)
 	c.broadcast()
 }
 

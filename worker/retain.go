@@ -19,7 +19,7 @@ func (c *Client) retains() bool { return c.job.Recovery.Resends() && !c.cfg.Weak
 func (c *Client) dropSafe(sh *shardLink) {
 	for ; sh.acked < len(sh.kept); sh.acked++ {
 		u := sh.kept[sh.acked]
-		if u.clock >= sh.counts.Seen || u.open || u.held || c.logs() && !u.logged {
+		if u.until() > sh.counts.Seen || u.open || u.held || c.logs() && !u.logged {
 			break
 		}
 		c.forgetBytes(sh, u)
@@ -64,12 +64,16 @@ func (c *Client) hasRoom() bool {
 }
 
 // from returns the updates of clocks from the given one on that are kept. Those of a
-// shard have clocks that follow one another.
+// shard have clocks that follow one another, and what a shard counts, what is cut and
+// where the job ends is never between two clocks of one.
 func (sh *shardLink) from(clock perdure.Clock) []*update {
-	if len(sh.kept) == 0 || clock <= sh.kept[0].clock {
-		return sh.kept
-	}
-	return sh.kept[min(int64(clock-sh.kept[0].clock), int64(len(sh.kept))):]
+	at, _ := slices.BinarySearchFunc(sh.kept, clock, func(u *update, clock perdure.Clock) int {
+		if u.until() <= clock {
+			return -1
+		}
+		return 1
+	})
+	return sh.kept[at:]
 }
 
 // resend makes ready to leave what the shard's head has not got, by its counts. It
@@ -125,6 +129,6 @@ func (c *Client) feed(sh *shardLink) {
 		if u.open {
 			return
 		}
-		sh.fed = u.clock + 1
+		sh.fed = u.until()
 	}
 }

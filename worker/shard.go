@@ -250,7 +250,7 @@ func (sh *shardLink) lastEnded() *update {
 // askAgain asks the replica that is read from for what is wanted of it. It needs
 // c.mu.
 func (c *Client) askAgain(sh *shardLink) {
-	if u := sh.lastEnded(); u != nil && u.prompt && u.clock >= sh.counts.Applied {
+	if u := sh.lastEnded(); u != nil && u.prompt && u.until() > sh.counts.Applied {
 		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh)) // what was asked of another is forgotten
 	}
 	for _, g := range c.gets {

@@ -11,7 +11,8 @@ import (
 
 // update is one of this slot's updates to one shard, kept until it is safe.
 type update struct {
-	clock  perdure.Clock
+	clock  perdure.Clock // the first that it is of
+	clocks perdure.Clock // how many
 	parts  []piece
 	blocks []wire.Block // what is in them
 	bytes  int64
@@ -28,6 +29,13 @@ type update struct {
 	// Rows are in it more than once: the last delta of a row has the earlier ones in
 	// it, and is the one that the server applies.
 	repeats bool
+	state   []byte             // what is to be saved with it; nil: nothing
+	origin  consistency.Origin // what it was computed from, if told
+	told    bool
+
+	most     float32                 // see peak
+	measured bool                    // it is known
+	grown    map[perdure.TableID]int // by table: the block that grows
 
 	arena   []byte          // what the parts' heads lie in
 	ids     []perdure.RowID // what the ids of runs that became lists lie in
@@ -44,6 +52,9 @@ type taken struct {
 	from *deltas
 	memory
 }
+
+// until returns the clock after the last that the update is of.
+func (u *update) until() perdure.Clock { return u.clock + u.clocks }
 
 // index returns where the rows of a block are in it.
 func (u *update) index(block int) map[perdure.RowID]int32 {
@@ -109,7 +120,7 @@ func (c *Client) newUpdate(sh *shardLink) *update {
 		u = new(update)
 	}
 	*u = update{
-		clock: c.clock, open: true, weight: 1,
+		clock: c.clock, clocks: 1, open: true, weight: 1,
 		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0], taken: u.taken[:0], rooms: u.rooms[:0],
 	}
 	return u
@@ -180,11 +191,13 @@ func (b *partBuilder) block(block wire.Block) {
 
 func (b *partBuilder) state(state []byte) {
 	b.fit(len(state))
+	b.u.state = state
 	b.u.arena = wire.AppendStateBlock(b.u.arena, state)
 }
 
 func (b *partBuilder) origin(o consistency.Origin) {
 	b.fit(2 * wire.HeaderBytes)
+	b.u.origin, b.u.told = o, true
 	b.u.arena = wire.AppendBasisBlock(b.u.arena, o.Basis, o.Lag)
 	if o.Alone {
 		b.u.arena = wire.AppendAloneBlock(b.u.arena)
@@ -223,6 +236,9 @@ func (c *Client) addUpdate(sh *shardLink, u *update, first int, frames []wire.Fr
 	for i, p := range u.parts[first:] {
 		f := c.shardFrame(sh, wire.KindUpdate)
 		f.Clock, f.Part, f.Payload, f.Body = u.clock, uint16(first+i), p.head, p.body
+		if u.clocks > 1 {
+			f.Clocks = uint16(u.clocks)
+		}
 		if !u.open {
 			f.Parts = uint16(len(u.parts))
 		}

@@ -187,8 +187,12 @@ func describe(entry []byte) string {
 		if !ok {
 			name = fmt.Sprintf("message %d", f.Kind)
 		}
-		parts = append(parts, fmt.Sprintf("%s slot %d incarnation %d clock %d part %d/%d generation %d, %d bytes",
-			name, f.Slot, f.Incarnation, f.Clock, f.Part+1, max(f.Parts, 1), f.Generation, f.PayloadBytes()))
+		clocks := fmt.Sprintf("clock %d", f.Clock)
+		if f.Clocks > 1 {
+			clocks = fmt.Sprintf("clocks %d to %d", f.Clock, f.Until()-1)
+		}
+		parts = append(parts, fmt.Sprintf("%s slot %d incarnation %d %s part %d/%d generation %d, %d bytes",
+			name, f.Slot, f.Incarnation, clocks, f.Part+1, max(f.Parts, 1), f.Generation, f.PayloadBytes()))
 	}
 	if len(parts) == 0 {
 		return "0 bytes"
