@@ -187,9 +187,6 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	paceGC(s.Job.Slots)
 	shareCores(s.Job.Slots)
-	if s.Job.OnOutage.Continue {
-		giveWay()
-	}
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
