@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 5
+	Version = 6
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
