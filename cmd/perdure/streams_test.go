@@ -23,6 +23,7 @@ func TestLogLook(t *testing.T) {
 	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
 	must(t, err)
 	frame := wire.Append(nil, &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: 17, Incarnation: 1, Generation: 2}})
+	frame = wire.Append(frame, &wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: 3, Clock: 18, Clocks: 16, Incarnation: 1, Generation: 2, Parts: 2}})
 	for _, e := range [][]byte{frame, []byte("something else to be found in the file")} {
 		done := make(chan error, 1)
 		must(t, l.Append(t.Context(), 1, [][]byte{e}, func(_ updatelog.Position, err error) { done <- err }))
@@ -32,7 +33,7 @@ func TestLogLook(t *testing.T) {
 	look := func() {
 		t.Helper()
 		wantOut(t, 0, []string{"log", "ls", run}, "first", "    1          1          2          2")
-		wantOut(t, 0, []string{"log", "dump", run, "--shard", "1"}, "1 20", "tick slot 3 incarnation 1 clock 17 part 1/1 generation 2, 0 bytes; resume from 2", "38 bytes; resume from 3")
+		wantOut(t, 0, []string{"log", "dump", run, "--shard", "1"}, "1 20", "tick slot 3 incarnation 1 clock 17 part 1/1 generation 2, 0 bytes; update slot 3 incarnation 1 clocks 18 to 33 part 1/2 generation 2, 0 bytes; resume from 2", "38 bytes; resume from 3")
 		wantOut(t, 0, []string{"log", "verify", dir}, "job first shard 0: 0 records", "job first shard 1: 2 records, 2 entries")
 	}
 	look()
