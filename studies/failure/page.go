@@ -185,8 +185,12 @@ func (p *page) tables() map[string][][]string {
 		for _, q := range r.Accuracy {
 			accuracy = append(accuracy, of(q.Seconds, q.Value))
 		}
+		due := 0.
 		for _, q := range r.Gradients {
-			gradients = append(gradients, of(q.Seconds, q.Value))
+			if q.Seconds >= due { // as often as there is an accuracy
+				gradients = append(gradients, of(q.Seconds, q.Value))
+				due = q.Seconds + p.Study.scaled(p.Study.Eval).Seconds()
+			}
 		}
 		for i, o := range r.Outages {
 			serving := math.NaN()
