@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -210,8 +209,6 @@ func (c *Cluster) over(p *process, err error) {
 		c.Kill(p.host, 0)
 	case errors.Is(err, perdure.ErrFenced):
 		c.Kill(p.host, 0)
-	case errors.Is(err, syscall.ENOSPC) && p.role == wire.RoleCoordinator:
-		c.Kill(p.host, 100*time.Millisecond)
 	case errors.Is(err, perdure.ErrStopped) && draining:
 		c.Kill(p.host, pause) // it has handed over
 	case err != nil && !errors.Is(err, perdure.ErrStopped):
