@@ -109,8 +109,8 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 }
 
 // takeTurn waits until no other shard of the server reads its rows in order to write
-// them: one of them alone keeps a disk busy, and several take that much more of the
-// processors from training at a time. They sync their files when they like.
+// them, so that they take less of the processors from training at a time. They sync their
+// files when they like.
 func (w *writing) takeTurn() error {
 	if w.turn {
 		return nil
