@@ -301,6 +301,8 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		if s.relaxed != nil {
 			*s.relaxed += h.Relaxed()
+		}
+		if s.merged != nil {
 			*s.merged += f.c.Merged()
 		}
 	})

@@ -74,3 +74,10 @@ func (c *Client) Keeps() (n int) {
 	}
 	return n
 }
+
+// Named returns the cut that was named last, 0 if none was.
+func (c *Client) Named() perdure.Clock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view.Named
+}

@@ -12,7 +12,8 @@ import (
 
 // What waits for a shard that is out is merged: the update of a clock that ends is added
 // to the one before it, which then is of both clocks, as long as none of them has left. So
-// a long outage costs little memory, and little time when it is over. A sum is the same
+// a long outage costs little memory, and little time when it is over. What is applied and
+// retained until it is in a checkpoint is merged too, once it is much. A sum is the same
 // update only where rules add, at a constant rate, and nobody needs the clocks one by one.
 
 const (
@@ -22,6 +23,8 @@ const (
 	mostHeld = 16
 	// mostMerged is how many of any other.
 	mostMerged = math.MaxUint16
+	// condensePart is which part of what may be retained is retained as it was sent.
+	condensePart = 3
 	// holdsFor is for how many times Config.OutAfter the log waits for it: others, to whom
 	// the shard is there, may wait for these clocks.
 	holdsFor = 10
@@ -69,22 +72,61 @@ func (c *Client) merge(sh *shardLink) {
 		return
 	}
 	into, u := sh.kept[n-2], sh.kept[n-1]
-	if !into.waits() || !u.waits() || into.repeats || u.repeats || into.clocks+u.clocks > mostMerged {
+	before := into.bytes
+	if !into.waits() || !u.waits() || !c.cfg.WeakenedMerging && into.clock < sh.own() || !c.sumUp(into, u) {
 		return
 	}
-	if !c.cfg.WeakenedMerging && (into.clock < sh.own() || c.atCut(u.clock)) {
-		return
-	}
-	s := c.newSum(into, u)
-	cost, before := u.bytes+updateCost, into.bytes
-	if 3*s.bytes > 2*cost || !s.fits() {
-		return
-	}
-	s.add()
 	c.keep(sh, into.bytes-before-u.bytes)
 	sh.kept[n-1] = nil
 	sh.kept = sh.kept[:n-1]
 	sh.recycle(u)
+}
+
+// condense merges neighbours among a shard's updates that are applied, and retained until
+// they are in a checkpoint, where much is retained. The older is of no more clocks than the
+// newer, and it is done again when a quarter has been added: so each clock is added to
+// others a few times at most, however many there are. It needs c.mu.
+func (c *Client) condense(sh *shardLink) {
+	if sh.condensed = min(sh.condensed, sh.retained); !c.retains() || c.retained <= c.cfg.RetainBytes/condensePart || 4*sh.retained <= 5*sh.condensed || !c.merges() {
+		return
+	}
+	n := 0
+	for _, u := range sh.kept[:sh.acked] {
+		if n > 0 && c.condenses(sh, sh.kept[n-1], u) {
+			sh.recycle(u)
+			continue
+		}
+		sh.kept[n] = u
+		n++
+	}
+	sh.kept = slices.Delete(sh.kept, n, sh.acked)
+	sh.acked, sh.condensed = n, sh.retained
+}
+
+// condenses adds a retained update to the one before it, if it may be. Neither may still be
+// queued to be sent somewhere. It needs c.mu.
+func (c *Client) condenses(sh *shardLink, into, u *update) bool {
+	before := into.bytes
+	if into.again || u.again || into.clocks > u.clocks || !c.cfg.WeakenedMerging && into.clock < sh.inherited || !c.sumUp(into, u) {
+		return false
+	}
+	into.sent = len(into.parts)
+	c.retain(sh, into.bytes-before-u.bytes)
+	return true
+}
+
+// sumUp adds an update to the one before it, unless a cut is between them, their sum is not
+// the same to those who get it, or too little is saved. It needs c.mu.
+func (c *Client) sumUp(into, u *update) bool {
+	if into.repeats || u.repeats || into.clocks+u.clocks > mostMerged || !c.cfg.WeakenedMerging && c.atCut(u.clock) {
+		return false
+	}
+	s := c.newSum(into, u)
+	if 3*s.bytes > 2*(u.bytes+updateCost) || !s.fits() {
+		return false
+	}
+	s.add()
+	return true
 }
 
 // sum is an update to be added to another one.

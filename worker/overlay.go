@@ -11,6 +11,9 @@ import (
 func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
 	c, contained := t.c, r.applied[t.c.slot]
 	for _, u := range sh.from(contained) {
+		if u.clock < contained {
+			continue // it was merged when all of it was applied; other strategies keep none of it
+		}
 		if u.repeats {
 			t.overlayNewest(p, u, rows, values)
 			continue

@@ -23,7 +23,7 @@ func (c *Client) dropSafe(sh *shardLink) {
 			break
 		}
 		c.forgetBytes(sh, u)
-		c.retained += u.bytes
+		c.retain(sh, u.bytes)
 	}
 	safe := sh.acked
 	if c.retains() {
@@ -31,11 +31,19 @@ func (c *Client) dropSafe(sh *shardLink) {
 	}
 	sh.most = max(sh.most, len(sh.kept))
 	for _, u := range sh.kept[:safe] {
-		c.retained -= u.bytes
+		c.retain(sh, -u.bytes)
 		sh.recycle(u)
 	}
 	sh.kept, sh.acked = slices.Delete(sh.kept, 0, safe), sh.acked-safe
+	c.condense(sh)
 	c.noteRoom()
+}
+
+// retain counts n more bytes of updates that are applied, and kept until they are in a
+// checkpoint. It needs c.mu.
+func (c *Client) retain(sh *shardLink, n int64) {
+	c.retained += n
+	sh.retained += n
 }
 
 // forgetFrom forgets the updates of clocks from the given one on, none of which was

@@ -28,6 +28,8 @@ type shardLink struct {
 	outage
 	keptBytes  int64          // of those that are whole and were not acknowledged yet
 	shownBytes int64          // of those that are in the update log, and are kept to be shown
+	retained   int64          // of those that are applied, and kept until they are in a checkpoint
+	condensed  int64          // that were when they were merged last, or fewer
 	acked      int            // so many of them, the first, were acknowledged once
 	most       int            // so many were kept at once, lately
 	fed        perdure.Clock  // those of clocks below have been sent to this head

@@ -64,7 +64,8 @@ func (c *Client) rollBack() {
 		begin = c.view.Begin(c.slot)
 	}
 	for _, sh := range c.shards {
-		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.shownBytes, sh.acked = nil, false, 0, false, 0, 0, 0
+		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.shownBytes = nil, false, 0, false, 0, 0
+		sh.acked, sh.retained, sh.condensed = 0, 0, 0
 		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
 	}
 	c.keptBytes, c.retained, c.crowded = 0, 0, false
