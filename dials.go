@@ -172,9 +172,6 @@ const (
 	RecoverStateless  RecoveryKind = "stateless"
 )
 
-// DefaultInterval is the C of resend alone, in clocks.
-const DefaultInterval Clock = 20
-
 // Resends reports whether workers keep their updates until they are in a checkpoint, so
 // that only the shards that a server's death takes away go back to it.
 func (r Recovery) Resends() bool { return r.Kind == RecoverResend }
@@ -213,7 +210,7 @@ func (r Recovery) NextCut(c Clock) Clock {
 }
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
-// "resend" (C = DefaultInterval), "chain:N" (N ≥ 2 replicas), "chain:N,async",
+// "resend" (which is resend:auto), "chain:N" (N ≥ 2 replicas), "chain:N,async",
 // "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and
 // ",async" after it; or "stateless".
 func ParseRecovery(s string) (Recovery, error) {
@@ -228,7 +225,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverResend && more:
 		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
-		r.Every = DefaultInterval
+		r.Auto = true
 		return r, nil
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		if err := r.parseInterval(arg); err != nil {

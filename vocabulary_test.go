@@ -3,7 +3,6 @@ package perdure_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -132,10 +131,10 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// Resend alone is written with the interval that it stands for.
+// Resend alone is written as what it stands for.
 func TestResendAlone(t *testing.T) {
 	r, err := perdure.ParseRecovery("resend")
-	if want := fmt.Sprintf("resend:%d", perdure.DefaultInterval); err != nil || r.String() != want || !r.Resends() {
+	if want := "resend:auto"; err != nil || r.String() != want || !r.Resends() {
 		t.Errorf("resend is read as %s, %v; want %s", r, err, want)
 	}
 }

@@ -62,7 +62,7 @@ var mistakes = []struct {
 	{"train --consistency asp --stale-scale average", 2, "--stale-scale average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue"},
 	{"train --recovery checkpoint:5 --retain-mb 5", 2, "as only --recovery resend:C has them do"},
 	{"train --retain-mb 0", 2, "--retain-mb 0; choose 1 to"},
-	{"train --mtbf 1h", 2, "--mtbf is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto"},
+	{"train --recovery resend:20 --mtbf 1h", 2, "--mtbf is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto"},
 	{"up --recovery checkpoint:5 --mtbf 1h", 2, "--mtbf is what the interval"},
 	{"train --recovery resend:auto --mtbf 0s", 2, `--mtbf "0s"; write the time between two failures, above 0, for example 6h`},
 	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the time`},
