@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
@@ -22,7 +24,7 @@ import (
 type benchRecoveryCmd struct {
 	Recovery    []string `help:"Recovery strategy; may be given again (default none, checkpoint:20, resend:20, chain:2, chain:3, stateless)." placeholder:"STRATEGY" sep:"none"`
 	Fault       []string `help:"What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator; kill-log, of stateless (default all that the strategy has)." placeholder:"KIND"`
-	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and while it does not; no --recovery) (default train, push and faults)." placeholder:"WHAT"`
+	Measure     []string `help:"What to measure: train (speed of training, of that under none), push (speed of pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and while it does not; no --recovery), replay (how fast --mb, or 500, MB of updates are read from the log again when a server of stateless is killed; one server and one worker unless --servers says otherwise; no --recovery) (default train, push and faults)." placeholder:"WHAT"`
 	Rounds      int      `help:"Rounds of each measurement (default ${default})." default:"10" placeholder:"N"`
 	MB          int      `name:"mb" help:"faults: a model of so many MB, beside softmax's small one (default ${default})." default:"0" placeholder:"N"`
 	Snapshot    bool     `help:"faults: also how fast a server that joins a chain copies its shards, and how fast they are read meanwhile; it takes --mb to be worth something."`
@@ -35,12 +37,15 @@ type benchRecoveryCmd struct {
 	Clocks      int64    `help:"train: clocks of each job (default ${default})." default:"300" placeholder:"N"`
 	Seed        uint64   `help:"Seed of which servers fail (default ${default})." default:"1" placeholder:"N"`
 	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+
+	given map[string]bool // flags
 }
 
 // What can be chosen, and is measured where nothing is chosen.
 var (
 	benchRecoveries = []string{"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless"}
-	benchMeasures   = []string{"train", "push", "faults", "save"}
+	benchMeasures   = []string{"train", "push", "faults", "save", "replay"}
+	benchOnDemand   = []string{"save", "replay"} // these take minutes, and a disk
 	benchFaults     = []benchFault{
 		{name: "kill-head", kind: supervisor.FaultKill, copies: 2, of: func(s *perdure.ShardView) perdure.Holder { return s.Holder }},
 		{name: "kill-middle", kind: supervisor.FaultKill, copies: 3, of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) }},
@@ -110,8 +115,9 @@ type recoveryPlan struct {
 	measures   map[string]bool
 }
 
-func (b *benchRecoveryCmd) Run(ctx context.Context) error {
+func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 	paceGC(1) // as worker processes do
+	b.given = given(k)
 	plan, err := b.plan()
 	if err != nil {
 		return err
@@ -129,7 +135,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"train", run.trainRatios}, {"push", run.pushRatios}, {"faults", run.allFaults}, {"save", run.allSaves}} {
+	}{{"train", run.trainRatios}, {"push", run.pushRatios}, {"faults", run.allFaults}, {"save", run.allSaves}, {"replay", run.allReplays}} {
 		if !plan.measures[step.name] {
 			continue
 		}
@@ -167,11 +173,15 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 	}
 	p.measures = map[string]bool{}
 	for _, m := range measures {
-		p.measures[m] = len(b.Measure) > 0 || m != "save" // which takes minutes, and a disk
+		p.measures[m] = len(b.Measure) > 0 || !slices.Contains(benchOnDemand, m)
 	}
 	given := b.Recovery
-	if len(given) == 0 {
+	switch {
+	case len(given) > 0:
+	case p.measures["train"] || p.measures["push"] || p.measures["faults"]:
 		given = benchRecoveries
+	case p.measures["save"]:
+		given = []string{string(perdure.RecoverNone)} // to look at the other flags with
 	}
 	for _, text := range given {
 		flags := b.job(text)
@@ -181,6 +191,11 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 		}
 		if !slices.Contains(p.strategies, job.Recovery) {
 			p.strategies = append(p.strategies, job.Recovery)
+		}
+	}
+	if p.measures["replay"] {
+		if err := b.checkReplay(os.TempDir()); err != nil {
+			return p, err
 		}
 	}
 	p.faults = faults
@@ -216,12 +231,16 @@ type recoveryRun struct {
 	push     map[perdure.Recovery]spread
 	faulty   []recoveryResult
 	saves    []recoveryResult
+	replays  []recoveryResult
 }
 
 // header says what is measured, on what.
 func (r *recoveryRun) header() string {
 	var s strings.Builder
 	fmt.Fprintln(&s, machineLine())
+	if maps.Equal(r.measures, map[string]bool{"replay": true}) {
+		return s.String() // whose job is another one
+	}
 	model := "softmax"
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)

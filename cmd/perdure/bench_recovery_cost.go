@@ -139,6 +139,17 @@ func (r *recoveryRun) pushAgainstNone(ctx context.Context, strategy perdure.Reco
 	return speeds, nil
 }
 
+// pushedBlock is what is pushed.
+func pushedBlock() benchSize {
+	return benchSizes[slices.IndexFunc(benchSizes, func(s benchSize) bool { return s.name == pushBlock })]
+}
+
+// pushBed is a table of such a block, and one connection over which it is pushed.
+func pushBed(shards int) bed {
+	m := measurement{op: "push", rule: perdure.RuleAdd, size: pushedBlock(), conns: 1, socket: "tcp", shards: shards}
+	return bed{conns: m.conns, shards: m.shards, socket: m.socket, lines: []measurement{m}}
+}
+
 // pusher is a job that blocks are pushed to.
 type pusher struct {
 	job   *benchJob
@@ -148,9 +159,9 @@ type pusher struct {
 
 // startPusher starts a job and warms it up.
 func (r *recoveryRun) startPusher(ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery) (p *pusher, err error) {
-	size := benchSizes[slices.IndexFunc(benchSizes, func(s benchSize) bool { return s.name == pushBlock })]
-	m := measurement{op: "push", rule: perdure.RuleAdd, size: size, conns: 1, socket: "tcp", shards: max(benchLargeShards, r.Servers)}
-	bed := bed{conns: m.conns, shards: m.shards, socket: m.socket, servers: r.Servers, recovery: strategy.String(), lines: []measurement{m}}
+	bed := pushBed(max(benchLargeShards, r.Servers))
+	bed.servers, bed.recovery = r.Servers, strategy.String()
+	m := bed.lines[0]
 	r.jobs++
 	job, err := startBenchJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed)
 	if err != nil {
@@ -189,10 +200,10 @@ func (r *recoveryRun) blank(strategy perdure.Recovery) recoveryResult {
 
 // results are all lines; a strategy whose failures were not measured has one.
 func (r *recoveryRun) results() []recoveryResult {
+	results := slices.Concat(r.faulty, r.saves, r.replays)
 	if r.measures["faults"] {
-		return append(r.faulty, r.saves...)
+		return results
 	}
-	results := slices.Clone(r.saves)
 	if !r.measures["train"] && !r.measures["push"] {
 		return results
 	}

@@ -75,6 +75,22 @@ type recoveryResult struct {
 	SaveMBPerS        *float64 `json:"save_mb_per_s"`
 	SaveRawMBPerS     *float64 `json:"save_raw_mb_per_s"`
 	SaveOfRaw         *float64 `json:"save_of_raw"`
+
+	// Of a killed server's shards under stateless: until all serve again with so many MB of
+	// updates to read, and with none; how fast these were read in the time between the two
+	// (null: in some round there was none), and how fast they are by who throws them away.
+	ReplayServingMs    *float64 `json:"replay_serving_ms"`
+	ReplayServingMsMin *float64 `json:"replay_serving_ms_min"`
+	ReplayServingMsMax *float64 `json:"replay_serving_ms_max"`
+	ReplayEmptyMs      *float64 `json:"replay_empty_ms"`
+	ReplayEmptyMsMin   *float64 `json:"replay_empty_ms_min"`
+	ReplayEmptyMsMax   *float64 `json:"replay_empty_ms_max"`
+	ReplayMB           *float64 `json:"replay_mb"`
+	ReplayMBPerS       *float64 `json:"replay_mb_per_s"`
+	ReplayMBPerSMin    *float64 `json:"replay_mb_per_s_min"`
+	ReplayMBPerSMax    *float64 `json:"replay_mb_per_s_max"`
+	ReplayBareMBPerS   *float64 `json:"replay_bare_mb_per_s"`
+	ReplayOfBare       *float64 `json:"replay_of_bare"`
 }
 
 // calm is how long a job is watched before a failure, and after it is over.

@@ -116,19 +116,29 @@ func (v *eventView) progress(*localJob)            {}
 func (v *eventView) end(*localJob, rundir.Summary) {}
 func (v *eventView) close()                        {}
 
-// startRecoveryJob starts a job, trains and reads. Its end by itself, and whatever
-// goes wrong, cancels with why.
-func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string, mb int) (j *recoveryJob, err error) {
+// openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
+// why.
+func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string) (j *recoveryJob, err error) {
 	watch := &eventView{}
 	local, err := startJob(ctx, s, out, false, watch)
 	if local == nil || local.job == nil {
 		return nil, err
 	}
-	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web), watch: watch, cancel: cancel, ballast: ballastTable(mb)}
+	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web), watch: watch, cancel: cancel}
 	j.running.Go(func() { cancel(local.job.Run()) })
 	if err != nil {
 		return nil, errors.Join(err, j.close())
 	}
+	return j, nil
+}
+
+// startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
+func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string, mb int) (*recoveryJob, error) {
+	j, err := openRecoveryJob(ctx, cancel, s, out)
+	if err != nil {
+		return nil, err
+	}
+	j.ballast = ballastTable(mb)
 	for slot := range s.Job.Slots {
 		j.goOn(func() error { return j.train(ctx, perdure.Slot(slot)) })
 	}

@@ -96,25 +96,38 @@ func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window 
 	return s, err
 }
 
-// withJob runs a job for as long as f takes.
+// withJob trains in a job for as long as f takes.
 func (r *recoveryRun) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error)) (v float64, err error) {
 	set, err := r.settings(strategy)
 	if err != nil {
 		return 0, err
 	}
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
+		return startRecoveryJob(ctx, cancel, set, out, mb)
+	}
+	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) (err error) {
+		v, err = f(ctx, j)
+		return err
+	})
+	return v, err
+}
+
+// inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
+// long as f takes.
+func (r *recoveryRun) inJob(ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error), f func(context.Context, *recoveryJob) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
-	j, err := startRecoveryJob(ctx, cancel, set, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), mb)
+	j, err := start(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	v, err = f(ctx, j)
+	err = f(ctx, j)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err = context.Cause(ctx) // of the job, rather than what came of it
 	}
 	err = errors.Join(err, j.close())
-	return v, errors.Join(err, os.RemoveAll(j.dir.Path()))
+	return errors.Join(err, os.RemoveAll(j.dir.Path()))
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
