@@ -175,10 +175,12 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 	for _, m := range measures {
 		p.measures[m] = len(b.Measure) > 0 || !slices.Contains(benchOnDemand, m)
 	}
-	given := b.Recovery
+	given, compares := b.Recovery, p.measures["train"] || p.measures["push"] || p.measures["faults"]
 	switch {
+	case len(given) > 0 && !compares:
+		return p, fmt.Errorf("%w: --recovery %s: --measure %s is of one strategy alone; leave out --recovery, or measure train, push or faults too", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
 	case len(given) > 0:
-	case p.measures["train"] || p.measures["push"] || p.measures["faults"]:
+	case compares:
 		given = benchRecoveries
 	case p.measures["save"]:
 		given = []string{string(perdure.RecoverNone)} // to look at the other flags with

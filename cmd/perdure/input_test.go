@@ -201,6 +201,8 @@ var mistakes = []struct {
 	{"bench recovery --measure replay --servers 7", 2, `7 servers for 6 shards`},
 	{"bench recovery --measure replay --shards 0", 2, `0 shards; choose`},
 	{"bench recovery --measure replay --mb -1", 2, `--mb`},
+	{"bench recovery --measure replay --recovery stateless", 2, `--recovery stateless: --measure replay is of one strategy alone; leave out --recovery`},
+	{"bench recovery --measure save,replay --recovery chain:2", 2, `--measure save,replay is of one strategy alone`},
 	{"bench recovery --rounds 0", 2, `0 rounds; choose`},
 	{"bench recovery --mb -1", 2, `--mb`},
 	{"bench recovery --mb 100001", 2, `--mb 100001; choose 0 to 100000`},
