@@ -53,7 +53,9 @@ type lane struct {
 	failed error // nothing more goes
 	closed bool
 
-	group uint64 // the last group's number; the goroutine's own
+	// The goroutine's own:
+	group uint64   // the last group's number
+	last  Position // and its position, once it was durable
 }
 
 // pending is an entry on its way.
@@ -165,9 +167,12 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
 			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
+		if err == nil && at <= n.last {
+			err = lostEnd(l.Job, shard, at)
+		}
 		switch {
 		case err == nil:
-			if waiting {
+			if n.last = at; waiting {
 				l.Status(shard, nil)
 			}
 			return at, nil
