@@ -59,6 +59,8 @@ const (
 	codeNoResources  jetstream.ErrorCode = 10023
 	codeNoStorage    jetstream.ErrorCode = 10047
 	codeAccountLimit jetstream.ErrorCode = 10002
+
+	codeReplicas jetstream.ErrorCode = 10074 // more than one, of a server that is alone
 )
 
 // client is a store on JetStream.
@@ -303,7 +305,7 @@ func (c *client) refusal(err error, stream string) error {
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
 	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
 		return fmt.Errorf("%w: stream %s: %s", ErrFull, stream, answer.Description)
-	case errors.As(err, &answer) && answer.Code < 500:
+	case errors.As(err, &answer) && (answer.Code < 500 || answer.ErrorCode == codeReplicas):
 		return fmt.Errorf("%w: stream %s: %s", ErrRefused, stream, answer.Description)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
