@@ -31,6 +31,7 @@ const (
 	boundParts = 4       // nor more than such a part of what a stream takes
 	firstPause = 20 * time.Millisecond
 	longPause  = time.Second
+	lateAnswer = time.Second
 )
 
 // log is a Log over any store.
@@ -163,7 +164,9 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		n.group++
 		records := encode(Header{Job: l.Job, Shard: shard, Producer: l.producer, Group: n.group}, entries)
 		begun := time.Now()
+		answered := l.unanswered(shard)
 		at, err := l.store.publish(l.ctx, shard, records)
+		waiting = answered() || waiting
 		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
 			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
@@ -186,6 +189,28 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		if sleep(l.ctx, pause) != nil {
 			return 0, ErrClosed
 		}
+	}
+}
+
+// unanswered tells, once what was sent has gone for long without an answer, that it waits:
+// a log that stands still breaks no connection. The function that it returns ends that,
+// and reports whether it was told.
+func (l *log) unanswered(shard int) (answered func() bool) {
+	var mu sync.Mutex
+	told, over := false, false
+	t := time.AfterFunc(lateAnswer, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if told = !over; told {
+			l.Status(shard, fmt.Errorf("%w: nothing for %v", ErrAway, lateAnswer))
+		}
+	})
+	return func() bool {
+		t.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return told
 	}
 }
 
