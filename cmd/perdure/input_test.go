@@ -344,8 +344,11 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := kept(r); got != want {
+		if got := kept(r, true); got != want {
 			t.Errorf("%s: %q", strategy, got)
 		}
+	}
+	if got := kept(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
+		t.Errorf("of a run whose log is elsewhere: %q", got)
 	}
 }
