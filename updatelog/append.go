@@ -31,6 +31,7 @@ const (
 	boundParts = 4       // nor more than such a part of what a stream takes
 	firstPause = 20 * time.Millisecond
 	longPause  = time.Second
+	lateAnswer = time.Second
 )
 
 // log is a Log over any store.
@@ -53,7 +54,9 @@ type lane struct {
 	failed error // nothing more goes
 	closed bool
 
-	group uint64 // the last group's number; the goroutine's own
+	// The goroutine's own:
+	group uint64   // the last group's number
+	last  Position // and its position, once it was durable
 }
 
 // pending is an entry on its way.
@@ -161,13 +164,18 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		n.group++
 		records := encode(Header{Job: l.Job, Shard: shard, Producer: l.producer, Group: n.group}, entries)
 		begun := time.Now()
+		answered := l.unanswered(shard)
 		at, err := l.store.publish(l.ctx, shard, records)
+		waiting = answered() || waiting
 		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
 			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
+		if err == nil && at <= n.last {
+			err = lostEnd(l.Job, shard, at)
+		}
 		switch {
 		case err == nil:
-			if waiting {
+			if n.last = at; waiting {
 				l.Status(shard, nil)
 			}
 			return at, nil
@@ -181,6 +189,28 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		if sleep(l.ctx, pause) != nil {
 			return 0, ErrClosed
 		}
+	}
+}
+
+// unanswered tells, once what was sent has gone for long without an answer, that it waits:
+// a log that stands still breaks no connection. The function that it returns ends that,
+// and reports whether it was told.
+func (l *log) unanswered(shard int) (answered func() bool) {
+	var mu sync.Mutex
+	told, over := false, false
+	t := time.AfterFunc(lateAnswer, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if told = !over; told {
+			l.Status(shard, fmt.Errorf("%w: nothing for %v", ErrAway, lateAnswer))
+		}
+	})
+	return func() bool {
+		t.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return told
 	}
 }
 

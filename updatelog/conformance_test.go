@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +32,9 @@ type world interface {
 	put(t testing.TB, shard int, record []byte)
 	// restart ends the log and starts it again, with during in between.
 	restart(t testing.TB, during func())
+	// loseEnd loses shard 1's records from a position on, in which a text begins, while
+	// the log is ended.
+	loseEnd(t testing.TB, from Position, text string)
 	// limit bounds each stream, for those who open the log later.
 	limit(bytes int)
 }
@@ -54,6 +59,8 @@ func (w memoryWorld) restart(_ testing.TB, during func()) {
 	during()
 	w.SetAway(false)
 }
+
+func (w memoryWorld) loseEnd(_ testing.TB, from Position, _ string) { w.LoseEnd(job, 1, from) }
 
 func (w memoryWorld) limit(bytes int) { w.SetLimit(bytes) }
 
@@ -98,6 +105,24 @@ func (w *serverWorld) restart(t testing.TB, during func()) {
 	must(t, err)
 }
 
+func (w *serverWorld) loseEnd(t testing.TB, _ Position, text string) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "jetstream", "$G", "streams", streamName(job, 1), "msgs", "*"))
+	cut := 0
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		must(t, err)
+		if filepath.Base(file) == "index.db" { // written when the server ends, not when its machine fails
+			must(t, os.Remove(file))
+		} else if at := bytes.Index(b, []byte(text)); at >= 0 {
+			cut++
+			must(t, os.Truncate(file, int64(at)))
+		}
+	}
+	if cut != 1 {
+		t.Fatalf("%d of %d files have the text", cut, len(files))
+	}
+}
+
 func (w *serverWorld) limit(bytes int) { w.most = int64(bytes) }
 
 func TestConformance(t *testing.T) {
@@ -113,6 +138,7 @@ func TestConformance(t *testing.T) {
 		"follow":               testFollow,
 		"caught up":            testCaughtUp,
 		"restart":              testRestart,
+		"lost end":             testLostEnd,
 		"damage":               testDamage,
 		"newer":                testNewer,
 		"full":                 testFull,
@@ -501,6 +527,35 @@ func testRestart(t *testing.T, w world) {
 	cancel()
 	<-ended
 	wantTexts(t, l, Oldest, "before w0 w1 w2 w3 w4")
+}
+
+// testLostEnd: a log that comes back without the last that was there is none to go on with.
+// Who has read further would never see what takes the places of what is gone.
+func testLostEnd(t *testing.T, w world) {
+	for name, after := range map[string]int{"nothing comes": 0, "as much comes again": 4} {
+		l, other := open1(t, w), open1(t, w)
+		first := put1(t, l, "before")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got, ended := make(chan string, 99), make(chan error, 1)
+		go func() {
+			ended <- l.Read(ctx, 1, first, func(e Entry) error { got <- string(e.Payload); return nil }, nil)
+		}()
+		from := put1(t, l, "lost "+name)
+		for s := ""; s != "last "+name; s = <-got {
+			if s == "" {
+				put1(t, l, "last "+name)
+			}
+		}
+		w.restart(t, func() { w.loseEnd(t, from, "lost "+name) })
+		for i := range after {
+			put1(t, other, fmt.Sprint(name, i))
+		}
+		wantError(t, name+": reading on", <-ended, ErrDamaged, "it was there")
+		if after == 0 {
+			wantError(t, name+": appending", (<-start(t, l, "next")).err, ErrDamaged, "begin the job again")
+		}
+	}
 }
 
 func testDamage(t *testing.T, w world) {

@@ -34,10 +34,13 @@ type Record struct {
 	Entries  []Entry // that are whole by this record
 }
 
-// Inspector looks into a log and changes nothing.
+// Inspector looks into a log. Of one that nobody serves it starts the server, which cuts off
+// what it finds damaged, as it does for a job: that is told.
 type Inspector struct {
 	c     *client
 	close func() error
+	cut   map[string]error // by stream, what was cut off
+	has   []Stream         // that there are folders of
 }
 
 // Inspect opens the log at a URL as it is. Of o the credentials count.
@@ -56,6 +59,7 @@ func InspectFolder(ctx context.Context, dir string) (*Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
+	before, unread := readBlocks(dir)
 	s, err := Serve(dir, ServeOptions{private: true})
 	if errors.Is(err, ErrRunning) {
 		return Inspect(ctx, url, DialOptions{})
@@ -63,11 +67,15 @@ func InspectFolder(ctx context.Context, dir string) (*Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
+	if unread != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrRefused, unread), s.Close())
+	}
+	cut := before.cutOff()
 	c, err := connect(ctx, url, DialOptions{}, nats.InProcessServer(s.nats))
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Inspector{c: c, close: func() error { return errors.Join(c.close(), s.Close()) }}, nil
+	return &Inspector{c: c, cut: cut, has: folders(dir), close: func() error { return errors.Join(c.close(), s.Close()) }}, nil
 }
 
 // Close lets go of the log.
@@ -92,13 +100,22 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	if err := list.Err(); err != nil {
 		return nil, i.c.refusal(err, "list")
 	}
+	for _, s := range i.has {
+		if !slices.ContainsFunc(streams, func(other Stream) bool { return other.Name == s.Name }) {
+			i.cut[s.Name] = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; bring a copy of the log back, or begin the job again", ErrDamaged, s.Name, s.Shard)
+			streams = append(streams, s)
+		}
+	}
 	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Shard, b.Shard)) })
 	return streams, nil
 }
 
 // Records shows the records that a stream has now, in order, and what entries
-// they make. It ends at the first that is damaged, with a DamageError.
+// they make. It ends at the first that is damaged, with an error that wraps ErrDamaged.
 func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) error) error {
+	if err := i.cut[s.Name]; err != nil && s.Version == 0 { // it could not be opened
+		return err
+	}
 	o := i.c.o
 	o.Options, o.ReadOnly = Options{Job: s.Job, Shards: s.Shard + 1}, true
 	c := &client{o: o, url: i.c.url, nc: i.c.nc, js: i.c.js, streams: make([]jetstream.Stream, s.Shard+1)}
@@ -123,7 +140,7 @@ func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) err
 		return show(Record{Header: h, Position: at, Stored: stored, Bytes: len(b), Entries: entries})
 	}, func() { over = true; cancel() })
 	if over && errors.Is(err, context.Canceled) {
-		return nil
+		return i.cut[s.Name]
 	}
 	return err
 }

@@ -59,6 +59,8 @@ const (
 	codeNoResources  jetstream.ErrorCode = 10023
 	codeNoStorage    jetstream.ErrorCode = 10047
 	codeAccountLimit jetstream.ErrorCode = 10002
+
+	codeReplicas jetstream.ErrorCode = 10074 // more than one, of a server that is alone
 )
 
 // client is a store on JetStream.
@@ -303,7 +305,7 @@ func (c *client) refusal(err error, stream string) error {
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)
 	case errors.As(err, &answer) && noRoom(answer.ErrorCode):
 		return fmt.Errorf("%w: stream %s: %s", ErrFull, stream, answer.Description)
-	case errors.As(err, &answer) && answer.Code < 500:
+	case errors.As(err, &answer) && (answer.Code < 500 || answer.ErrorCode == codeReplicas):
 		return fmt.Errorf("%w: stream %s: %s", ErrRefused, stream, answer.Description)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
@@ -460,140 +462,9 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 	})
 }
 
-func (c *client) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error, atEnd func()) error {
-	_, end, err := c.extent(ctx, shard)
-	if err != nil {
-		return err
-	}
-	r := &reading{client: c, shard: shard, next: from, end: end, deliver: deliver, atEnd: sync.OnceFunc(atEnd)}
-	for {
-		err := r.run(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case r.failed != nil:
-			return r.failed
-		case c.nc.IsClosed():
-			return ErrClosed
-		case lasting(err):
-			return err
-		}
-		if err := sleep(ctx, firstPause); err != nil {
-			return err
-		}
-	}
-}
-
 func (c *client) bound() int { return int(c.o.MaxBytes) }
 
 func (c *client) close() error {
 	c.nc.Close()
-	return nil
-}
-
-// reading is one Read of a shard's records, over as many consumers as it takes.
-type reading struct {
-	*client
-	shard   int
-	next    Position
-	end     Position // when the reading began
-	deliver func(Position, time.Time, []byte) error
-	atEnd   func()
-	failed  error // why it is over
-}
-
-// run reads until something fails.
-func (r *reading) run(ctx context.Context) error {
-	if r.next >= r.end {
-		r.atEnd()
-	}
-	one, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	consumer, err := r.js.OrderedConsumer(one, streamName(r.o.Job, r.shard), jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(r.next), MaxResetAttempts: 1,
-	})
-	if err != nil {
-		return r.refusal(err, streamName(r.o.Job, r.shard))
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mostAhead, ahead(r.o.Shards)))
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	for {
-		m, err := r.one(ctx, messages)
-		switch {
-		case err != nil:
-			return err
-		case m == nil:
-			r.failed = r.lost(ctx)
-		default:
-			r.failed = r.take(ctx, m)
-		}
-		if r.failed != nil {
-			return r.failed
-		}
-	}
-}
-
-// ahead is how many bytes a reader of one of so many shards asks for at once. All of them
-// come over one connection, which a server cuts that has too much to send on it, or whose
-// answer to a ping is stuck behind that: and then all is sent again.
-func ahead(shards int) int { return max(leastAhead, readAhead/shards) }
-
-// one waits for the next message; nil when none comes though there should be one.
-func (r *reading) one(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	if r.next >= r.end {
-		return messages.Next(jetstream.NextContext(ctx))
-	}
-	soon, cancel := context.WithTimeout(ctx, overdue)
-	defer cancel()
-	m, err := messages.Next(jetstream.NextContext(soon))
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, nil
-	}
-	return m, err
-}
-
-// lost returns what is wrong if the next record is not there: the server passes
-// over what it finds damaged.
-func (r *reading) lost(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	_, err := r.streams[r.shard].GetMsg(soon, uint64(r.next))
-	if !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it comes yet, or the log is away
-	}
-	if first, _, err := r.extent(ctx, r.shard); err != nil || r.next < first {
-		return r.trimmed(first)
-	}
-	return &DamageError{Stream: streamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
-}
-
-// trimmed says that what is to be read is gone.
-func (r *reading) trimmed(first Position) error {
-	return fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, r.shard, r.next, first)
-}
-
-// take delivers one message.
-func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
-	meta, err := m.Metadata()
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	at := Position(meta.Sequence.Stream)
-	if at > r.next { // trimmed, or damaged
-		if first, _, err := r.extent(ctx, r.shard); err != nil {
-			return err
-		} else if r.next < first {
-			return r.trimmed(first)
-		}
-	}
-	if err := r.deliver(at, meta.Timestamp, m.Data()); err != nil {
-		return err
-	}
-	if r.next = at + 1; r.next >= r.end {
-		r.atEnd()
-	}
 	return nil
 }

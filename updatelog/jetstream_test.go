@@ -270,3 +270,68 @@ func TestUnwritable(t *testing.T) {
 		t.Errorf("of a log that takes no connections it is said: %+v", h)
 	}
 }
+
+// TestInspectKilled: what a server cuts off as it starts, since it finds it damaged, is told;
+// half a record that was being written when it was killed is none.
+func TestInspectKilled(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	l := open1(t, w)
+	for _, text := range []string{"first", "second", "third"} {
+		put1(t, l, text)
+	}
+	w.restart(t, func() { testInspectKilled(t, w.dir) })
+}
+
+func testInspectKilled(t *testing.T, log string) {
+	t.Run("meta.inf", func(t *testing.T) {
+		dir := t.TempDir()
+		must(t, os.CopyFS(dir, os.DirFS(log)))
+		must(t, os.Truncate(filepath.Join(dir, streamsFolder, streamName(job, 1), "meta.inf"), 100))
+		i, err := InspectFolder(t.Context(), dir)
+		must(t, err)
+		defer i.Close()
+		streams, err := i.Streams(t.Context())
+		must(t, err)
+		if len(streams) != 2 || streams[1].Shard != 1 {
+			t.Fatalf("streams %+v", streams)
+		}
+		err = i.Records(t.Context(), streams[1], func(Record) error { return nil })
+		wantError(t, "what a stream is", err, ErrDamaged, "stream "+streamName(job, 1)+" (shard 1) cannot be opened")
+	})
+	msgs := filepath.Join(log, streamsFolder, streamName(job, 1), "msgs")
+	must(t, os.Remove(filepath.Join(msgs, "index.db"))) // it is written when the server ends in order
+	for name, c := range map[string]struct {
+		spoil   func(b []byte) []byte
+		records int
+		whole   bool
+	}{
+		"untouched":         {func(b []byte) []byte { return b }, 3, true},
+		"half a record":     {func(b []byte) []byte { return append(b, b[:60]...) }, 3, true},
+		"cut in the third":  {func(b []byte) []byte { return b[:len(b)-2] }, 2, true}, // the same, as far as anybody knows
+		"the first flipped": {func(b []byte) []byte { b[strings.Index(string(b), "first")]++; return b }, 0, false},
+		"second flipped":    {func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }, 1, false},
+		"the third flipped": {func(b []byte) []byte { b[strings.Index(string(b), "third")]++; return b }, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.CopyFS(dir, os.DirFS(log)))
+			file := filepath.Join(dir, streamsFolder, streamName(job, 1), "msgs", "1.blk")
+			b, err := os.ReadFile(file)
+			must(t, err)
+			must(t, os.WriteFile(file, c.spoil(b), 0o600))
+			i, err := InspectFolder(t.Context(), dir)
+			must(t, err)
+			defer i.Close()
+			streams, err := i.Streams(t.Context())
+			must(t, err)
+			records := 0
+			err = i.Records(t.Context(), streams[1], func(Record) error { records++; return nil })
+			if records != c.records || c.whole != (err == nil) {
+				t.Errorf("%d records, and %v", records, err)
+			}
+			if !c.whole {
+				wantError(t, "damage", err, ErrDamaged, "1.blk is damaged after ")
+			}
+		})
+	}
+}

@@ -27,6 +27,8 @@ type memoryStream struct {
 	first   Position
 	records []memoryRecord
 	bytes   int
+	losses  int      // how often it lost its end,
+	lost    Position // and from where on, the last time
 }
 
 type memoryRecord struct {
@@ -75,6 +77,18 @@ func (m *Memory) Alter(job string, shard int, at Position, change func(record []
 		r := &s.records[at-s.first]
 		r.bytes = slices.Clone(r.bytes) // readers keep what they were given
 		change(r.bytes)
+	})
+}
+
+// LoseEnd forgets the records of a shard from a position on, as when the machine fails
+// before they are on the disk.
+func (m *Memory) LoseEnd(job string, shard int, from Position) {
+	m.set(func() {
+		s := m.stream(job, shard)
+		for _, r := range s.records[from-s.first:] {
+			s.bytes -= len(r.bytes)
+		}
+		s.records, s.losses, s.lost = s.records[:from-s.first], s.losses+1, from
 	})
 }
 
@@ -218,12 +232,13 @@ func (c *memoryClient) read(ctx context.Context, shard int, from Position, deliv
 	if err != nil {
 		return err
 	}
+	losses := c.losses(shard)
 	for {
 		if from >= end && atEnd != nil {
 			atEnd()
 			atEnd = nil
 		}
-		r, err := c.wait(ctx, shard, from)
+		r, err := c.wait(ctx, shard, from, losses)
 		if err != nil {
 			return err
 		}
@@ -234,8 +249,15 @@ func (c *memoryClient) read(ctx context.Context, shard int, from Position, deliv
 	}
 }
 
-// wait returns the record at a position once there is one.
-func (c *memoryClient) wait(ctx context.Context, shard int, at Position) (memoryRecord, error) {
+func (c *memoryClient) losses(shard int) int {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	return c.m.stream(c.job, shard).losses
+}
+
+// wait returns the record at a position once there is one. The stream had lost its end so
+// often when somebody began to read it.
+func (c *memoryClient) wait(ctx context.Context, shard int, at Position, losses int) (memoryRecord, error) {
 	for {
 		if err := c.m.there(ctx); err != nil {
 			return memoryRecord{}, err
@@ -245,6 +267,9 @@ func (c *memoryClient) wait(ctx context.Context, shard int, at Position) (memory
 		case at < s.first:
 			defer c.m.mu.Unlock()
 			return memoryRecord{}, fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, shard, at, s.first)
+		case s.losses != losses && at > s.lost:
+			defer c.m.mu.Unlock()
+			return memoryRecord{}, lostEnd(c.job, shard, s.lost)
 		case at < s.next():
 			defer c.m.mu.Unlock()
 			return s.records[at-s.first], nil

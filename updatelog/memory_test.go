@@ -2,7 +2,9 @@ package updatelog
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +161,32 @@ func TestWaits(t *testing.T) {
 		must(t, (<-b).err)
 		if got := w.Why(); news != 2 || got != "" {
 			t.Errorf("told %d times: %q", news, got)
+		}
+	})
+}
+
+// TestLateAnswer: who appends to a log that is there, and does not answer, is told so after
+// a second, and when it answers.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		var told []string
+		var mu sync.Mutex
+		l, err := m.Open(Options{Job: job, Shards: 2, Status: func(shard int, why error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, fmt.Sprint(shard, " ", why))
+		}})
+		must(t, err)
+		defer l.Close()
+		for _, takes := range []time.Duration{900 * time.Millisecond, 10 * time.Second, 0} {
+			m.SetDelay(func(int) time.Duration { return takes })
+			put1(t, l, "a")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if got := strings.Join(told, "; "); got != "1 "+ErrAway.Error()+": nothing for 1s; 1 <nil>" {
+			t.Errorf("told is %q", got)
 		}
 	})
 }

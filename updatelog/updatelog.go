@@ -147,6 +147,15 @@ func (e *DamageError) Error() string {
 // Unwrap makes errors.Is(err, ErrDamaged) true.
 func (e *DamageError) Unwrap() error { return ErrDamaged }
 
+// lostEnd is what is wrong with a stream that has lost records from a position on which
+// somebody has read, or was told that they are there.
+func lostEnd(job string, shard int, from Position) error {
+	return &DamageError{
+		Stream: streamName(job, shard), Shard: shard, Position: from,
+		Reason: "it was there, and is gone, or is another one (the log's machine failed before it was on the disk, say)",
+	}
+}
+
 // check fills in what Options leaves open.
 func (o *Options) check() error {
 	if !isJob(o.Job) {

@@ -126,18 +126,23 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 
 // A program that saves its state in each clock goes on from it wherever its process
 // dies; one that saves it for checkpoints only takes all back to the last, if it says
-// so. If it does not, the model is another: the test can tell.
+// so. If it does not, the model is another: the test can tell. Strategies without
+// checkpoints have the former only.
 func TestProgramsState(t *testing.T) {
-	for _, recovery := range []string{"checkpoint:5", "chain:2,checkpoint:5"} {
+	for _, recovery := range []string{"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5", "chain:2", "stateless"} {
 		for _, model := range []string{"bsp", "ssp:2", "asp"} {
 			t.Run(model+","+recovery, func(t *testing.T) {
-				if !walks(t, model, recovery, true, true, 3) {
+				r, err := perdure.ParseRecovery(recovery)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Saves() && !walks(t, model, recovery, true, true, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved for checkpoints", *seed)
 				}
 				if model == "bsp" && !walks(t, model, recovery, false, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved in each clock", *seed)
 				}
-				if walks(t, model, recovery, true, false, 3) {
+				if r.Saves() && walks(t, model, recovery, true, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is the same though states were lost", *seed)
 				}
 			})

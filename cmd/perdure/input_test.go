@@ -79,6 +79,19 @@ var mistakes = []struct {
 	{"train --recovery stateless --snapshot-mb 5000", 2, "choose 1 to 4096"},
 	{"train --recovery stateless --nats-creds x", 2, "for a log at --nats URL"},
 	{"train --recovery stateless --nats here", 2, "write nats://HOST:PORT"},
+	{"train --recovery stateless --nats=", 2, "write nats://HOST:PORT"},
+	{"train --recovery stateless --nats http://a:1", 2, "write nats://HOST:PORT"},
+	{"train --recovery stateless --nats nats://a:1 --nats-key a", 2, "belong together"},
+	{"train --recovery stateless --nats nats://a:1 --nats-cert a", 2, "belong together"},
+	{"log ls --nats nats://a:1 --nats-cert a", 2, "belong together"},
+	{"train --recovery stateless --nats nats://a:1 --nats-replicas 0", 2, "--nats-replicas 0; choose 1 to 5"},
+	{"train --recovery stateless --nats nats://a:1 --nats-replicas 6", 2, "--nats-replicas 6; choose 1 to 5"},
+	{"train --recovery stateless --nats-replicas 3", 2, "for a log at --nats URL"},
+	{"train --consistency asp --on-outage=", 2, "--on-outage is empty"},
+	{"train --consistency asp --on-outage continue --outage-rows=", 2, "--outage-rows is empty"},
+	{"train --consistency asp --stale-scale=", 2, "--stale-scale is empty"},
+	{"train --recovery stateless --log-sync=", 2, "--log-sync is empty"},
+	{"up --nats-replicas 3", 2, "--nats-replicas is about the update log"},
 	{"train --fault kill:log@clock:1", 2, "this job has no log process"},
 	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can be killed, terminated or frozen"},
 	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
@@ -336,8 +349,11 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := kept(r); got != want {
+		if got := kept(r, true); got != want {
 			t.Errorf("%s: %q", strategy, got)
 		}
+	}
+	if got := kept(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
+		t.Errorf("of a run whose log is elsewhere: %q", got)
 	}
 }

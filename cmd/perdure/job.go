@@ -61,8 +61,8 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 			return nil, err
 		}
 	}
-	if err := s.placeLog(ctx, out); err != nil {
-		return nil, err
+	if err := s.placeLog(ctx, out); err != nil { // the folder has nothing yet, and may be asked for again
+		return nil, errors.Join(err, dir.Close(), os.RemoveAll(out))
 	}
 	if err := dir.WriteRun(s); err != nil {
 		return nil, err

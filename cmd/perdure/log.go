@@ -27,6 +27,8 @@ type logFlags struct {
 	NATSCA     string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
 	NATSCert   string `name:"nats-cert" help:"This job's own certificate for --nats." placeholder:"FILE" type:"path"`
 	NATSKey    string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
+
+	NATSReplicas int `name:"nats-replicas" help:"On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1)." placeholder:"N"`
 }
 
 // logSettings are what they ask for, in run.json.
@@ -39,6 +41,7 @@ type logSettings struct {
 	CA         string         `json:"nats_ca,omitempty"`
 	Cert       string         `json:"nats_cert,omitempty"`
 	Key        string         `json:"nats_key,omitempty"`
+	Replicas   int            `json:"nats_replicas,omitempty"`
 
 	chosen bool // by the user, how large it is
 }
@@ -48,6 +51,7 @@ const (
 	leastLogMB        = 32      // for each shard: what is on its way together must fit
 	mostLogMB         = 1 << 30 // a PiB
 	defaultSnapshotMB = 256
+	mostReplicas      = 5 // that a NATS cluster keeps
 )
 
 // log turns the flags into settings; nil for a job that has no log.
@@ -57,7 +61,7 @@ func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 	}
 	s := &logSettings{
 		Sync: updatelog.Sync(cmp.Or(f.LogSync, string(updatelog.SyncInterval))), MB: f.LogMB,
-		NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey,
+		NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
 		chosen: f.LogMB != 0 || f.given["log-mb"],
 	}
 	if !s.chosen {
@@ -72,15 +76,32 @@ func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
 		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, f.LogSync)
 	case s.SnapshotMB < 1 || s.SnapshotMB > s.MB || f.SnapshotMB == 0 && f.given["snapshot-mb"]:
 		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log", perdure.ErrUsage, f.SnapshotMB, s.MB)
-	case s.NATS == "" && (s.Creds != "" || s.CA != "" || s.Cert != "" || s.Key != ""):
-		return nil, fmt.Errorf("%w: credentials and certificates are for a log at --nats URL; leave them out, or name it", perdure.ErrUsage)
-	case s.NATS != "" && f.LogSync != "":
-		return nil, fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured", perdure.ErrUsage)
 	}
-	if u, err := url.Parse(s.NATS); err != nil || s.NATS != "" && u.Host == "" {
-		return nil, fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, s.NATS)
+	return s, s.checkPlace(f)
+}
+
+// checkPlace refuses what is said of a log elsewhere if that cannot be.
+func (l *logSettings) checkPlace(f *jobFlags) error {
+	u, err := url.Parse(l.NATS)
+	switch {
+	case (f.given["nats"] || l.NATS != "") && (err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls"):
+		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, l.NATS)
+	case l.NATS == "" && (l.Creds != "" || l.CA != "" || l.Cert != "" || l.Key != "" || l.Replicas != 0):
+		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, or name it", perdure.ErrUsage)
+	case l.NATS != "" && f.LogSync != "":
+		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured", perdure.ErrUsage)
+	case l.Replicas < 0 || l.Replicas > mostReplicas || l.Replicas == 0 && f.given["nats-replicas"]:
+		return fmt.Errorf("%w: --nats-replicas %d; choose 1 to %d", perdure.ErrUsage, l.Replicas, mostReplicas)
 	}
-	return s, nil
+	return checkPair(l.Cert, l.Key)
+}
+
+// checkPair refuses half of a certificate.
+func checkPair(cert, key string) error {
+	if (cert == "") != (key == "") {
+		return fmt.Errorf("%w: --nats-cert and --nats-key belong together; give both, or neither", perdure.ErrUsage)
+	}
+	return nil
 }
 
 // least is how small, in MiB, the log of a job may be.
@@ -149,7 +170,7 @@ func (s *settings) openLogThere(ctx context.Context, addr string, o updatelog.Op
 
 func (s *settings) dialLog(ctx context.Context, addr string, d updatelog.DialOptions) (updatelog.Log, error) {
 	if l := s.Log; l != nil {
-		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key
+		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key, l.Replicas
 	}
 	return updatelog.Dial(ctx, addr, d)
 }

@@ -58,14 +58,22 @@ var onlyWith = []struct {
 		"is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto and chain:N,checkpoint:auto do; leave it out, or choose one",
 	},
 	{
-		[]string{"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key"},
+		[]string{"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-replicas"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Logged() },
 		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
 	},
 }
 
-// refuseIdle refuses flags that were given and would be ignored.
+// refuseIdle refuses flags that were given and would be ignored: without another one, or
+// since they are empty.
 func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
+	for _, flag := range []struct{ name, value string }{
+		{"on-outage", f.OnOutage}, {"outage-rows", f.OutageRows}, {"stale-scale", f.StaleScale}, {"log-sync", f.LogSync},
+	} {
+		if flag.value == "" && f.given[flag.name] {
+			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)
+		}
+	}
 	for _, rule := range onlyWith {
 		i := slices.IndexFunc(rule.flags, func(name string) bool { return f.given[name] })
 		if i >= 0 && !rule.used(job) {

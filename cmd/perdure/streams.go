@@ -51,6 +51,8 @@ type logPlace struct {
 	NATS  string `name:"nats" help:"The log at that address instead, for example nats://log.example:4222." placeholder:"URL"`
 	Creds string `name:"nats-creds" help:"Credentials for --nats: a file as nsc makes it." placeholder:"FILE" type:"path"`
 	CA    string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
+	Cert  string `name:"nats-cert" help:"Your own certificate for --nats." placeholder:"FILE" type:"path"`
+	Key   string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
 	Job   string `help:"Only this job's streams (default all)." placeholder:"ID"`
 }
 
@@ -61,11 +63,14 @@ const logPatience = 5 * time.Second
 func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
 	ctx, cancel := context.WithTimeout(ctx, logPatience)
 	defer cancel()
+	if err := checkPair(p.Cert, p.Key); err != nil {
+		return nil, nil, err
+	}
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
 		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write --nats URL", perdure.ErrUsage)
 	case p.NATS != "":
-		i, err = updatelog.Inspect(ctx, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA})
+		i, err = updatelog.Inspect(ctx, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key})
 	default:
 		dir := p.Dir
 		if _, err := os.Stat(filepath.Join(dir, "log")); err == nil {

@@ -108,11 +108,14 @@ func status(j *localJob) string {
 	return line
 }
 
-// kept names the folders in which what a strategy goes on from is kept.
-func kept(r perdure.Recovery) string {
+// kept names the folders in which what a strategy goes on from is kept, with a log of the
+// run's own or one elsewhere.
+func kept(r perdure.Recovery, ownLog bool) string {
 	switch {
-	case r.Logged():
+	case r.Logged() && ownLog:
 		return ", log/, snapshots/"
+	case r.Logged():
+		return ", snapshots/"
 	case r.Saves():
 		return ", checkpoint/"
 	}
@@ -151,7 +154,7 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		{"pushed, pulled", fmt.Sprintf("%.1f MB, %.1f MB", float64(*s.BytesPushed)/1e6, float64(*s.BytesPulled)/1e6)},
 		{"time", timeLine(s.TimeSplit)},
 		{"model sha256", *s.ModelSHA256},
-		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/" + kept(j.s.Job.Recovery)},
+		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/" + kept(j.s.Job.Recovery, j.s.hasOwnLog())},
 	}
 	if s.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
