@@ -64,7 +64,7 @@ func (g *group) Gap(i int) study.Spread {
 	return g.over(func(r *result) float64 { return r.gap(r.Outages[i]) })
 }
 
-// CPU, Memory, Written and Stored are of all roles together: s, and 10⁶ bytes.
+// CPU, Memory, Network and Stored are of all roles together: s, and 10⁶ bytes.
 func (g *group) CPU() study.Spread {
 	return g.over(func(r *result) float64 { return r.total(func(u role) float64 { return u.CPU }) })
 }
@@ -73,8 +73,8 @@ func (g *group) Memory() study.Spread {
 	return g.over(func(r *result) float64 { return r.total(func(u role) float64 { return u.Peak }) })
 }
 
-func (g *group) Written() study.Spread {
-	return g.over(func(r *result) float64 { return r.total(func(u role) float64 { return orNaN(u.Written) }) })
+func (g *group) Network() study.Spread {
+	return g.over(func(r *result) float64 { return r.total(role.network) })
 }
 
 func (g *group) Stored() study.Spread {

@@ -106,7 +106,7 @@ func (p *page) Chains() bool {
 type usage struct {
 	*group
 	Role                         string
-	CPU, Memory, Written, Stored string
+	CPU, Memory, Network, Stored string
 }
 
 // Usage says what each role used, with failures.
@@ -171,7 +171,7 @@ func (p *page) tables() map[string][][]string {
 	runs := head(append([]string{"version", "failed", "accuracy", "gradients", "gradients_in_model", "gradients_lost", "clocks_redone", "bytes_pushed", "bytes_pulled"}, goalNames(p.Study.Goals)...)...)
 	accuracy, gradients := head("seconds", "accuracy"), head("seconds", "gradients")
 	outages := head("outage", "from_seconds", "to_seconds", "serving_after_seconds", "accuracy_before", "accuracy_next", "accuracy_back", "longest_gap_seconds")
-	costs := head("role", "cpu_seconds", "peak_mb", "written_mb", "stored_mb")
+	costs := head("role", "cpu_seconds", "peak_mb", "written_mb", "stored_mb", "network_mb")
 	for _, r := range p.Results {
 		of := func(values ...any) []string {
 			policy := map[bool]string{true: "continue", false: "wait"}[r.Continue]
@@ -202,7 +202,7 @@ func (p *page) tables() map[string][][]string {
 		}
 		for _, name := range roleNames {
 			if u, has := r.Roles[name]; has {
-				costs = append(costs, of(name, u.CPU, u.Peak, u.Written, u.Stored))
+				costs = append(costs, of(name, u.CPU, u.Peak, u.Written, u.Stored, finite(u.network())))
 			}
 		}
 	}

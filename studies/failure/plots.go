@@ -284,14 +284,14 @@ type cost struct {
 var costs = []cost{
 	{"processor, s", func(u role) float64 { return u.CPU }},
 	{"memory, MB", func(u role) float64 { return u.Peak }},
-	{"written, MB", func(u role) float64 { return orNaN(u.Written) }},
+	{"network, MB", role.network},
 	{"stored, MB", func(u role) float64 { return orNaN(u.Stored) }},
 }
 
 // plotCosts draws stacked bars: what the roles used without failures.
 func (p *page) plotCosts(file string) error {
 	title := "What it costs while nothing fails"
-	subtitle := "processor time, memory at its peak, bytes written to connections and files, and bytes of files brought to storage: medians of trials"
+	subtitle := "processor time, memory at its peak, bytes sent over connections, and bytes of files brought to storage: medians of trials"
 	var columns []column
 	for _, k := range costs {
 		most := 0.

@@ -28,6 +28,10 @@ type role struct {
 	Stored  *float64 `json:"mb_stored"`
 }
 
+// network returns about how many bytes went over connections, in 10⁶: what was handed to
+// the system by writes, but for what of it were files that went to storage.
+func (u role) network() float64 { return max(0, orNaN(u.Written)-orNaN(u.Stored)) }
+
 // outage is a time without a server, in s since the first clock began.
 type outage struct{ From, To float64 }
 
