@@ -190,7 +190,8 @@ func drawSplit(draw drawing) drawing {
 	}
 }
 
-// The same where workers keep so much that they merge it, and shards are restored.
+// The same where workers keep so much for checkpoints that take long that they merge it,
+// and shards are restored.
 func TestRetains(t *testing.T) { runMerging(t, drawRetains, nil) }
 
 // drawRetains draws jobs of resending in which what is retained is soon much.
@@ -201,6 +202,9 @@ func drawRetains(seed uint64) (scenario, *rand.Rand) {
 	s.job.TableConsistency = nil
 	s.job.Recovery.Auto, s.job.MTBF, s.job.Recovery.Every = false, 0, perdure.Clock(4+more.IntN(12))
 	s.retain = 1000 + more.Int64N(20_000)
+	if more.IntN(3) > 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+	}
 	return s, rng
 }
 

@@ -42,6 +42,7 @@ type cluster struct {
 	wg        sync.WaitGroup
 	lives     atomic.Int64
 	processes map[string]*process
+	unwritten chan struct{}                                            // servers create no file before it is closed; nil: they may
 	landing   atomic.Int64                                             // how long a server takes to write what it pushes, in nanoseconds
 	around    func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
 }
@@ -110,7 +111,7 @@ func (c *cluster) start(host string) {
 			}
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
-				Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				Disk: lateFS{c.disk, c.unwritten}, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 				SnapshotDir: "snapshots", OpenLog: c.openLog,
 			})
 		}
@@ -137,6 +138,19 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	return coordinator.Run(ctx, coordinator.Config{
 		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"),
 	})
+}
+
+// lateFS is a disk on which no file is created before a channel is closed, if there is one.
+type lateFS struct {
+	disk.FS
+	from <-chan struct{}
+}
+
+func (f lateFS) Create(name string) (disk.File, error) {
+	if f.from != nil {
+		<-f.from
+	}
+	return f.FS.Create(name)
 }
 
 // openLog opens the update log that all processes share.

@@ -13,7 +13,7 @@ import (
 // What waits for a shard that is out is merged: the update of a clock that ends is added
 // to the one before it, which then is of both clocks, as long as none of them has left. So
 // a long outage costs little memory, and little time when it is over. What is applied and
-// retained until it is in a checkpoint is merged too, once it is much. A sum is the same
+// retained until it is in a checkpoint is merged too, where that takes long. A sum is the same
 // update only where rules add, at a constant rate, and nobody needs the clocks one by one.
 
 const (
@@ -23,8 +23,6 @@ const (
 	mostHeld = 16
 	// mostMerged is how many of any other.
 	mostMerged = math.MaxUint16
-	// condensePart is which part of what may be retained is retained as it was sent.
-	condensePart = 3
 	// holdsFor is for how many times Config.OutAfter the log waits for it: others, to whom
 	// the shard is there, may wait for these clocks.
 	holdsFor = 10
@@ -83,11 +81,12 @@ func (c *Client) merge(sh *shardLink) {
 }
 
 // condense merges neighbours among a shard's updates that are applied, and retained until
-// they are in a checkpoint, where much is retained. The older is of no more clocks than the
-// newer, and it is done again when a quarter has been added: so each clock is added to
-// others a few times at most, however many there are. It needs c.mu.
+// they are in a checkpoint, where three quarters of what may be are: a cut was asked for at
+// half, and takes long (it costs less than this where it does not). The older is of no more
+// clocks than the newer, and it is done again when a quarter has been added: so each clock
+// is added to others a few times at most, however many there are. It needs c.mu.
 func (c *Client) condense(sh *shardLink) {
-	if sh.condensed = min(sh.condensed, sh.retained); !c.retains() || c.retained <= c.cfg.RetainBytes/condensePart || 4*sh.retained <= 5*sh.condensed || !c.merges() {
+	if sh.condensed = min(sh.condensed, sh.retained); !c.retains() || c.retained <= c.cfg.RetainBytes-c.cfg.RetainBytes/4 || 4*sh.retained <= 5*sh.condensed || !c.merges() {
 		return
 	}
 	n := 0

@@ -10,7 +10,8 @@ import (
 // An update is kept until it is safe. Under most strategies it is when it is applied (of
 // vap: when all can see it). Where workers send a restored shard again what it lacks, it
 // is when it is in a checkpoint: what is applied is retained until then, within a bound,
-// and a cut is asked for before the bound is reached.
+// and a cut is asked for before the bound is reached. Where that takes long, what may be
+// is merged.
 
 // retains reports whether updates are kept until they are in a checkpoint.
 func (c *Client) retains() bool { return c.job.Recovery.Resends() && !c.cfg.WeakenedRetention }

@@ -1,7 +1,10 @@
 package worker_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,51 +12,63 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What is applied, and kept until it is in a checkpoint, is merged once it is a part of what
-// may be kept: very many clocks take the memory of a few, no cut is asked for before its time,
-// and a restored shard that gets them again has each of them once.
+// What is applied, and kept until it is in a checkpoint, is merged where that takes long: any
+// number of clocks take the memory of a few, no Clock waits, and a restored shard that gets
+// them again has each of them once. Where clocks are needed one by one, Clock waits for the
+// checkpoint.
 func TestCondenses(t *testing.T) {
 	const last, retain = 400, 20_000
 	for model, condensed := range map[string]bool{"asp": true, "essp:3": true, "bsp": false, "vap:9000": false} {
 		t.Run(model, func(t *testing.T) {
 			inCluster(t, model, "resend:1000", 1, 1000, func(c *cluster) {
+				written := make(chan struct{})
+				end := sync.OnceFunc(func() { close(written) })
+				defer end()
+				restart := func() {
+					for i := range c.job.Servers {
+						c.kill(fmt.Sprint("server:", i))
+						c.start(fmt.Sprint("server:", i))
+					}
+				}
+				c.unwritten = written
+				restart()
 				w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.RetainBytes = retain })
 				table := c.table(w)
-				most, cut := int64(0), false
 				for clock := range perdure.Clock(last) {
 					if v := c.get(table); v != float32(clock) {
-						t.Fatalf("at clock %d the rows are %v", clock, v)
+						c.Fatalf("at clock %d the rows are %v", clock, v)
 					}
 					c.inc(table, 1)
-					c.clock(w, clock+1)
-					c.pass(time.Millisecond)
-					counted, kept := w.Held()
-					if counted != kept {
-						t.Fatalf("clock %d: %v bytes are counted, and %v kept", clock, counted, kept)
+					if now, err := w.Clock(c.within(5 * time.Second)); now != clock+1 {
+						if condensed || !errors.Is(err, context.DeadlineExceeded) {
+							c.Fatalf("clock %d ends as %d: %v", clock, now, err)
+						}
+						return // it waits for a checkpoint
 					}
-					most, cut = max(most, counted[1]), cut || w.Named() > 0
+					c.pass(time.Millisecond)
+					if counted, kept := w.Held(); counted != kept || counted[1] > retain+1000 {
+						c.Fatalf("clock %d: %v bytes are counted, and %v kept; %d may be, and one clock more", clock, counted, kept, retain)
+					}
 				}
-				if condensed != (most < retain/2) || condensed == cut {
-					t.Errorf("it kept %d bytes of %d, in %d updates; was a cut asked for: %v", most, retain, w.Keeps(), cut)
+				if n := w.Keeps(); !condensed || n < 4 || n > last || w.Named() == 0 {
+					c.Errorf("it has not waited, and keeps %d updates of %d clocks; the last cut is that of clock %d", n, last, w.Named())
 				}
-				if !condensed {
-					return
+				c.unwritten = nil
+				for i := range c.job.Servers { // while none has written anything
+					c.processes[fmt.Sprint("server:", i)].killed.Store(true)
+					c.net.Kill(fmt.Sprint("server:", i))
+					c.processes[fmt.Sprint("server:", i)].cancel()
 				}
-				if n := w.Keeps(); n < 4 || n > last {
-					t.Errorf("it keeps %d updates of %d clocks", n, last)
-				}
-				for i := range c.job.Servers {
-					c.kill(fmt.Sprint("server:", i))
-					c.start(fmt.Sprint("server:", i))
-				}
+				end()
+				restart()
 				c.inc(table, 1)
 				c.clock(w, last+1)
 				if err := w.Settle(c.ctx); err != nil {
-					t.Fatal(err)
+					c.Fatal(err)
 				}
 				table.Forget()
 				if v := c.get(table); v != last+1 {
-					t.Errorf("in the end the rows are %v, want %d", v, last+1)
+					c.Errorf("in the end the rows are %v, want %d", v, last+1)
 				}
 			})
 		})
