@@ -3,11 +3,14 @@ package updatelog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +55,27 @@ func TestDialRefuses(t *testing.T) {
 	small := runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), MaxPayload: 1000})
 	wantError(t, "small messages", dial(small, DialOptions{}), ErrRefused, "max_payload")
 	wantError(t, "nothing to look into", dial(good, DialOptions{ReadOnly: true}), ErrRefused, "no stream")
+}
+
+// TestTransient: whatever becomes of a connection to a log that is killed meanwhile, the
+// next one may succeed; who is at a wrong address hears that at once.
+func TestTransient(t *testing.T) {
+	system := func(op string, errno syscall.Errno) error {
+		return fmt.Errorf("nats: %w", &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(op, errno)})
+	}
+	for _, err := range []error{
+		nats.ErrNoServers, nats.ErrTimeout, io.EOF, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+		system("connect", syscall.ECONNREFUSED), system("read", syscall.ECONNRESET), system("write", syscall.EPIPE),
+	} {
+		if !transient(err) {
+			t.Errorf("%v is taken for a lasting error", err)
+		}
+	}
+	for _, err := range []error{nats.ErrAuthorization, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}} {
+		if transient(err) {
+			t.Errorf("%v is waited for", err)
+		}
+	}
 }
 
 // runPlain runs another NATS server.
