@@ -13,6 +13,23 @@ type ServerStatus struct {
 	Resources Resources `json:"resources"`
 }
 
+// Unread returns how many records of the update log the rows of its shards lack; nil: that
+// is not known of some shard, or there is none.
+func (s *ServerStatus) Unread() *int64 {
+	var n *int64
+	for i := range s.Shards {
+		u := s.Shards[i].Unread
+		if u == nil {
+			return nil
+		}
+		if n == nil {
+			n = new(int64)
+		}
+		*n += *u
+	}
+	return n
+}
+
 // ShardStatus is one shard's part of a ServerStatus: of the replica that the
 // server holds.
 type ShardStatus struct {
@@ -51,6 +68,9 @@ type ShardStatus struct {
 	// written, until it was durable, and how large it is; 0: it has written none.
 	SaveSeconds float64 `json:"save_seconds,omitempty"`
 	SaveBytes   int64   `json:"save_bytes,omitempty"`
+	// Unread is how many records of the shard's stream of the update log its rows lack; nil:
+	// it has none, or it was not to be found out lately how long it is.
+	Unread *int64 `json:"unread,omitempty"`
 	// Problem says what keeps the shard from going on, "" if nothing does.
 	Problem string `json:"problem,omitempty"`
 }

@@ -93,6 +93,9 @@ type Process struct {
 	Draining    bool              // a server that is to end, and hands over what it holds
 	Span        perdure.Span      // of a slot: when it takes part
 	KeptBytes   int64             // of a worker: of updates that it keeps until they are in a checkpoint
+	// Unread is how many records of the update log the rows of a server's shards lack; nil:
+	// there is no such log, or it is not known.
+	Unread *int64
 	// Outage is what a worker goes on without; nil: nothing is out, or it waits.
 	Outage *perdure.WorkerOutage
 }

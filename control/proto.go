@@ -49,6 +49,7 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			Until:       int64(x.Span.Until),
 			KeptBytes:   x.KeptBytes,
 			Outage:      outageToProto(x.Outage),
+			Unread:      x.Unread,
 		})
 	}
 	return p
@@ -116,6 +117,7 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 			Span:        perdure.Span{From: perdure.Clock(x.From), Until: perdure.Clock(x.Until)},
 			KeptBytes:   x.KeptBytes,
 			Outage:      outageFromProto(x.Outage),
+			Unread:      x.Unread,
 		})
 	}
 	return s, nil

@@ -506,6 +506,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
 		Joined:   sh.joined(),
 		Segments: slices.Clone(sh.segments), Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
+		Unread: sh.unread(),
 	}
 	if !sh.ready {
 		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {

@@ -45,6 +45,7 @@ type stream struct {
 	queue  []wire.Frame       // of these, those that the log does not have
 	wake   chan struct{}      // capacity 1: there is something in the queue
 	saves  saves
+	unread unread
 }
 
 func newStream(ctx context.Context) *stream {
@@ -149,6 +150,7 @@ func (sh *shard) follows(v *perdure.View) error {
 		return nil
 	}
 	s.wg.Go(sh.appendFacts)
+	s.wg.Go(sh.askLength)
 	s.cfg.Log.Info("reading the update log", "shard", sh.id, "from", from, "to", next, "loaded_in", time.Since(begin))
 	return updates.Read(st.ctx, int(sh.id), from, sh.takeEntry, func(resume updatelog.Position) {
 		sh.caughtUp(resume)
@@ -169,7 +171,7 @@ func (s *Server) reads(sh *shard, from updatelog.Position) bool {
 		return false
 	}
 	sh.mu.Lock()
-	sh.stream.resume = from
+	sh.stream.resume, sh.stream.unread.taken = from, from-1
 	sh.mu.Unlock()
 	if at, held := s.placeOf(s.view, sh.id); held {
 		s.bring(sh, at)
@@ -183,6 +185,7 @@ func (sh *shard) caughtUp(resume updatelog.Position) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	st := sh.stream
+	st.unread.taken = max(st.unread.taken, resume-1)
 	if st.resume = max(st.resume, resume); !st.level {
 		st.level = true
 		sh.s.notify()
@@ -284,7 +287,7 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 	if err != nil {
 		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: begin the job again", e.Position, err)
 	}
-	sh.stream.resume = e.Resume
+	sh.stream.resume, sh.stream.unread.taken = e.Resume, e.Position
 	sh.stream.saves.count(sh.job.ID, &e)
 	sh.carryOut()
 	sh.savePicture()

@@ -113,12 +113,13 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 
 // handshake says hello and waits for the answer.
 func handshake(c Conn, hello wire.Hello, f *wire.Frame) error {
-	timer := time.AfterFunc(linkHandshake, func() { c.Close() })
-	defer timer.Stop()
-	if err := c.Send(wire.Control(wire.KindHello, hello)); err != nil {
-		return err
-	}
-	if err := c.Recv(f); err != nil {
+	err := talkWithin(c, linkHandshake, func() error {
+		if err := c.Send(wire.Control(wire.KindHello, hello)); err != nil {
+			return err
+		}
+		return c.Recv(f)
+	})
+	if err != nil {
 		return err
 	}
 	switch f.Kind {
@@ -128,6 +129,16 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame) error {
 		return refusal(f)
 	}
 	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
+}
+
+// talkWithin closes a connection on which talk takes longer than the given time.
+func talkWithin(c Conn, patience time.Duration, talk func() error) error {
+	timer := time.AfterFunc(patience, func() { c.Close() })
+	err := talk()
+	if !timer.Stop() && errors.Is(err, ErrClosed) {
+		return fmt.Errorf("transport: %s has said nothing for %v", c.Peer(), patience)
+	}
+	return err
 }
 
 // refusal turns the peer's reason into an error.
@@ -151,10 +162,8 @@ func refusal(f *wire.Frame) error {
 // Greet waits for the Hello of a connection that was accepted, for at most the
 // given time: a peer that says nothing is not kept.
 func Greet(c Conn, patience time.Duration) (hello wire.Hello, err error) {
-	timer := time.AfterFunc(patience, func() { c.Close() })
-	defer timer.Stop()
 	var f wire.Frame
-	if err := c.Recv(&f); err != nil {
+	if err := talkWithin(c, patience, func() error { return c.Recv(&f) }); err != nil {
 		return hello, err
 	}
 	if f.Kind != wire.KindHello {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -176,7 +177,7 @@ func (c *client) opened() {
 // the connection breaks.
 func transient(err error) bool {
 	var timeout interface{ Timeout() bool }
-	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrConnectionClosed) ||
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, syscall.EPIPE) ||
 		errors.As(err, &timeout) && timeout.Timeout() || strings.Contains(err.Error(), "connection re") || strings.Contains(err.Error(), "EOF")
 }
 

@@ -3,11 +3,14 @@ package updatelog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +55,27 @@ func TestDialRefuses(t *testing.T) {
 	small := runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), MaxPayload: 1000})
 	wantError(t, "small messages", dial(small, DialOptions{}), ErrRefused, "max_payload")
 	wantError(t, "nothing to look into", dial(good, DialOptions{ReadOnly: true}), ErrRefused, "no stream")
+}
+
+// TestTransient: whatever becomes of a connection to a log that is killed meanwhile, the
+// next one may succeed; who is at a wrong address hears that at once.
+func TestTransient(t *testing.T) {
+	system := func(op string, errno syscall.Errno) error {
+		return fmt.Errorf("nats: %w", &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(op, errno)})
+	}
+	for _, err := range []error{
+		nats.ErrNoServers, nats.ErrTimeout, io.EOF, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+		system("connect", syscall.ECONNREFUSED), system("read", syscall.ECONNRESET), system("write", syscall.EPIPE),
+	} {
+		if !transient(err) {
+			t.Errorf("%v is taken for a lasting error", err)
+		}
+	}
+	for _, err := range []error{nats.ErrAuthorization, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}} {
+		if transient(err) {
+			t.Errorf("%v is waited for", err)
+		}
+	}
 }
 
 // runPlain runs another NATS server.
@@ -104,7 +128,7 @@ func TestServeRefuses(t *testing.T) {
 	wantError(t, "a folder that is served", err, ErrRunning, w.dir)
 	_, at, _ := strings.Cut(w.server.URL(), "@")
 	_, err = Serve(t.TempDir(), ServeOptions{Listen: at})
-	wantError(t, "an address that is taken", err, ErrRefused, at)
+	wantError(t, "an address that is taken", err, ErrRefused, "cannot listen at "+at+": listen tcp")
 	for _, bad := range []string{"x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"} {
 		_, err = Serve(t.TempDir(), ServeOptions{Listen: bad})
 		wantError(t, "no address", err, ErrRefused, bad)
@@ -115,6 +139,13 @@ func TestServeRefuses(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o666))
 	_, err = Serve(file, ServeOptions{})
 	wantError(t, "a file", err, ErrRefused, "file")
+	odd, begin := t.TempDir(), time.Now()
+	must(t, os.WriteFile(filepath.Join(odd, "jetstream"), nil, 0o666))
+	_, err = Serve(odd, ServeOptions{})
+	wantError(t, "a folder that cannot be used", err, ErrRefused, "does not start: Can't start JetStream")
+	if took := time.Since(begin); took > startLimit/2 {
+		t.Errorf("a log that gave up at once was waited for: %v", took)
+	}
 	_, err = ReadURL(t.TempDir())
 	wantError(t, "no log", err, ErrRefused, "no log")
 }
@@ -133,6 +164,16 @@ func TestSameAddress(t *testing.T) {
 	info, err := os.Stat(filepath.Join(w.dir, urlFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
+	}
+	var taken net.Listener
+	w.restart(t, func() {
+		_, at, _ := strings.Cut(before, "@")
+		taken, err = net.Listen("tcp", at)
+		must(t, err)
+	})
+	defer taken.Close()
+	if after := w.server.URL(); after == before {
+		t.Errorf("the log is at %s, which another process has", after)
 	}
 }
 

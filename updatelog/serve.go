@@ -122,7 +122,7 @@ func (s *Server) start() error {
 		return err
 	}
 	n, err := s.listen(host, port, token)
-	if errors.Is(err, errInUse) && s.anyPort() {
+	if errors.Is(err, errListen) && s.anyPort() {
 		n, err = s.listen(host, server.RANDOM_PORT, token)
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Server) start() error {
 
 func (s *Server) anyPort() bool { return strings.HasSuffix(s.o.Listen, ":0") }
 
-var errInUse = errors.New("address in use")
+var errListen = errors.New("cannot listen")
 
 // address is where to listen, and the secret.
 func (s *Server) address() (host string, port int, token string, err error) {
@@ -198,13 +198,6 @@ func ReadURL(dir string) (string, error) {
 }
 
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
-	if port > 0 && !s.o.private { // the server itself would end the process
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if err != nil {
-			return nil, fmt.Errorf("%w: cannot listen at %s: %w (%w)", ErrRefused, s.o.Listen, errInUse, err)
-		}
-		_ = l.Close()
-	}
 	n, err := server.NewServer(&server.Options{
 		ServerName: serverName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
 		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
@@ -216,14 +209,21 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	}
 	s.watch = &watched{log: s.o.Log}
 	n.SetLoggerV2(s.watch, false, false, false)
-	n.Start()
-	if !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
+	n.Start() // where it gives up, it says so before it returns, and would never be ready
+	if s.watch.gaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
 		n.WaitForShutdown()
+		if text, taken := strings.CutPrefix(s.watch.last(), cannotListen); taken {
+			at, why, _ := strings.Cut(text, ", ")
+			return nil, fmt.Errorf("%w: %w at %s: %s", ErrRefused, errListen, at, strings.Trim(why, `"`))
+		}
 		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.last())
 	}
 	return n, nil
 }
+
+// cannotListen is how a NATS server begins to say that it cannot listen.
+const cannotListen = "Error listening on port: "
 
 // URL is how to reach the log, its secret included.
 func (s *Server) URL() string { return s.url }

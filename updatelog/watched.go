@@ -11,8 +11,9 @@ import (
 type watched struct {
 	log *slog.Logger // nil: nobody listens
 
-	mu    sync.Mutex // guards wrong
+	mu    sync.Mutex // guards what follows
 	wrong string
+	fatal bool
 }
 
 func (w *watched) last() string {
@@ -55,5 +56,17 @@ func (w *watched) Errorf(format string, args ...any) {
 	}
 }
 
-// Fatalf implements server.Logger; the server ends itself.
-func (w *watched) Fatalf(format string, args ...any) { w.Errorf(format, args...) }
+// Fatalf implements server.Logger: the server gives up. What NATS has for this ends the
+// process.
+func (w *watched) Fatalf(format string, args ...any) {
+	w.Errorf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fatal = true
+}
+
+func (w *watched) gaveUp() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fatal
+}

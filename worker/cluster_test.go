@@ -41,6 +41,8 @@ type cluster struct {
 	log       *slog.Logger
 	wg        sync.WaitGroup
 	lives     atomic.Int64
+	leader    atomic.Pointer[coordinator.Coordinator]
+	slow      func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
 	processes map[string]*process
 	unwritten chan struct{}                                            // servers create no file before it is closed; nil: they may
 	landing   atomic.Int64                                             // how long a server takes to write what it pushes, in nanoseconds
@@ -112,7 +114,7 @@ func (c *cluster) start(host string) {
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: lateFS{c.disk, c.unwritten}, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
-				SnapshotDir: "snapshots", OpenLog: c.openLog,
+				SnapshotDir: "snapshots", OpenLog: c.openServersLog,
 			})
 		}
 	}
@@ -135,9 +137,14 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	}
 	defer r.Close()
 	begin := membership.Begin(c.job, 1, 0, nil)
-	return coordinator.Run(ctx, coordinator.Config{
+	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"),
 	})
+	if err != nil {
+		return err
+	}
+	c.leader.Store(co)
+	return co.Run(ctx)
 }
 
 // lateFS is a disk on which no file is created before a channel is closed, if there is one.
@@ -156,6 +163,14 @@ func (f lateFS) Create(name string) (disk.File, error) {
 // openLog opens the update log that all processes share.
 func (c *cluster) openLog(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
 	return c.logs.Open(o)
+}
+
+func (c *cluster) openServersLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+	l, err := c.openLog(ctx, addr, o)
+	if err == nil && c.slow != nil {
+		l = c.slow(l)
+	}
+	return l, err
 }
 
 // kill ends a host's process; nothing it still sends arrives.

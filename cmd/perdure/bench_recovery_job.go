@@ -155,8 +155,8 @@ func (j *recoveryJob) goOn(f func() error) {
 	})
 }
 
+// close ends the job in order, so that its processes end by themselves; and with it ctx.
 func (j *recoveryJob) close() error {
-	j.cancel(nil)
 	j.job.End(errExported)
 	j.running.Wait()
 	return j.localJob.close()
@@ -177,7 +177,7 @@ func ballastTable(mb int) perdure.TableSpec {
 
 // train works in a slot until ctx ends, through roll-backs.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Slot: slot, Process: processName()})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Slot: slot, Process: processName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName()})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 }
 
 const (
-	// benchPatience is how long a job may take to be whole again.
+	// benchPatience is how long a job may take to begin, and to be whole again.
 	benchPatience = 3 * time.Minute
 	lookEvery     = 10 * time.Millisecond
 	lookPatience  = time.Second // for one answer of the coordinator

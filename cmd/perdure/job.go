@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -32,6 +33,7 @@ type localJob struct {
 	addr string // the coordinator's
 	web  string // the control API's
 	view view
+	held []io.Closer // addresses that outlive the processes that listen there
 	tally
 
 	complete chan struct{} // closed when nothing is left to do but to export
@@ -61,7 +63,8 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 			return nil, err
 		}
 	}
-	if err := s.placeLog(ctx, out); err != nil { // the folder has nothing yet, and may be asked for again
+	logPort, err := s.placeLog(ctx, out)
+	if err != nil { // the folder has nothing yet, and may be asked for again
 		return nil, errors.Join(err, dir.Close(), os.RemoveAll(out))
 	}
 	if err := dir.WriteRun(s); err != nil {
@@ -75,7 +78,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
-	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{})}
+	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{}), held: []io.Closer{frames.file, web.file, logPort}}
 	j.tally.init()
 	if err := os.WriteFile(filepath.Join(out, "control"), []byte(j.web+"\n"), 0o666); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
@@ -257,12 +260,15 @@ func (j *localJob) interrupted() error {
 	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery resend:C, checkpoint:C or chain:N,checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
 }
 
-// close ends the processes and the folder's files.
+// close ends the processes, and lets go of their addresses and of the folder's files.
 func (j *localJob) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	j.job.End(errExported) // does nothing if it has ended
 	err := j.job.Group().Stop(ctx)
+	for _, h := range j.held {
+		err = errors.Join(err, h.Close())
+	}
 	j.view.close()
 	return errors.Join(err, j.dir.Close())
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -14,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/updatelog"
 )
 
@@ -202,35 +205,34 @@ func (s *settings) sizeLog(run string) (err error) {
 }
 
 // placeLog says where the job's log is to be: at --nats, or a free port of this machine,
-// with a secret of its own, which its process finds in its folder.
-func (s *settings) placeLog(ctx context.Context, run string) error {
+// with a secret of its own, which its process finds in its folder. Until hold is closed,
+// nobody else is given the port: not the job's servers, which take any while the log's
+// process starts, nor others while it is dead.
+func (s *settings) placeLog(ctx context.Context, run string) (hold io.Closer, err error) {
 	if s.Job.Log = ""; s.Log == nil {
-		return nil
+		return io.NopCloser(nil), nil
 	}
 	if s.Log.NATS != "" {
 		s.Job.Log = s.Log.NATS
-		return s.tryLog(ctx)
+		return io.NopCloser(nil), s.tryLog(ctx)
 	}
 	host, _, err := net.SplitHostPort(cmp.Or(s.Listen, localAny))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	addr, hold, err := transport.Reserve(host)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, unwrapSyscall(err))
+		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, unwrapSyscall(err))
 	}
-	u := url.URL{Scheme: "nats", User: url.User(rand.Text()), Host: l.Addr().String()}
-	if err := l.Close(); err != nil {
-		return err
-	}
+	u := url.URL{Scheme: "nats", User: url.User(rand.Text()), Host: addr}
 	s.Job.Log = u.String()
-	if err := os.MkdirAll(logFolder(run), 0o777); err != nil {
-		return fmt.Errorf("run folder: %w", err)
+	if err = os.MkdirAll(logFolder(run), 0o777); err == nil {
+		err = os.WriteFile(filepath.Join(logFolder(run), "url"), []byte(s.Job.Log+"\n"), 0o600)
 	}
-	if err := os.WriteFile(filepath.Join(logFolder(run), "url"), []byte(s.Job.Log+"\n"), 0o600); err != nil {
-		return fmt.Errorf("run folder: %w", err)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())
 	}
-	return nil
+	return hold, nil
 }
 
 // tryLog refuses a log elsewhere that cannot be used, before anything is started.

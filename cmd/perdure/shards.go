@@ -89,6 +89,14 @@ func heldLine(p *control.Process) (text string) {
 	return text
 }
 
+// unreadLine says how far a server is behind the update log, "" where that is not known.
+func unreadLine(records *int64) string {
+	if records == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %d records of the update log to read", *records)
+}
+
 // savedLine says which checkpoint there is, and how often one is made; "" for a job that
 // keeps none.
 func savedLine(s *control.Status, durable perdure.Clock) string {

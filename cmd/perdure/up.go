@@ -166,7 +166,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 			condition = "draining"
 		}
 		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
-			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p))
+			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
 	}
 	if line := savedLine(&s, v.Durable); line != "" {
 		fmt.Println("  " + line)
@@ -239,6 +239,9 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				}
 				if d.Server != nil {
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
+					if p.State == control.ProcessLive { // else it is not heard of
+						p.Unread = d.Server.Unread()
+					}
 				}
 				if k == membership.Worker {
 					p.Span = f.View.Slots[i].Span

@@ -265,6 +265,7 @@ type Process struct {
 	Until         int64                  `protobuf:"varint,11,opt,name=until,proto3" json:"until,omitempty"`                          // of a slot: the clock from which it does not any more; 0: no end
 	KeptBytes     int64                  `protobuf:"varint,12,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"` // of a worker: of updates that it keeps until they are in a checkpoint
 	Outage        *Outage                `protobuf:"bytes,13,opt,name=outage,proto3" json:"outage,omitempty"`                         // of a worker that goes on without some shards; absent: there is none
+	Unread        *int64                 `protobuf:"varint,14,opt,name=unread,proto3,oneof" json:"unread,omitempty"`                  // of a server: records of the update log that its shards' rows lack; absent: there is no such log, or it is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +389,13 @@ func (x *Process) GetOutage() *Outage {
 		return x.Outage
 	}
 	return nil
+}
+
+func (x *Process) GetUnread() int64 {
+	if x != nil && x.Unread != nil {
+		return *x.Unread
+	}
+	return 0
 }
 
 // Saving is how often a checkpoint is made where the job chooses that itself.
@@ -1593,7 +1601,7 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\vcoordinator\x18\x12 \x01(\tR\vcoordinator\x122\n" +
 	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06savingB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\xeb\x02\n" +
+	"\t_accuracy\"\x93\x03\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -1612,7 +1620,9 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\x05until\x18\v \x01(\x03R\x05until\x12\x1d\n" +
 	"\n" +
 	"kept_bytes\x18\f \x01(\x03R\tkeptBytes\x122\n" +
-	"\x06outage\x18\r \x01(\v2\x1a.perdure.control.v1.OutageR\x06outage\"\x82\x01\n" +
+	"\x06outage\x18\r \x01(\v2\x1a.perdure.control.v1.OutageR\x06outage\x12\x1b\n" +
+	"\x06unread\x18\x0e \x01(\x03H\x00R\x06unread\x88\x01\x01B\t\n" +
+	"\a_unread\"\x82\x01\n" +
 	"\x06Saving\x12)\n" +
 	"\x10interval_seconds\x18\x01 \x01(\x01R\x0fintervalSeconds\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x1a\n" +
@@ -1785,6 +1795,7 @@ func file_control_v1_control_proto_init() {
 		return
 	}
 	file_control_v1_control_proto_msgTypes[1].OneofWrappers = []any{}
+	file_control_v1_control_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
