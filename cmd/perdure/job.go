@@ -34,6 +34,7 @@ type localJob struct {
 	view view
 	tally
 
+	safe     bool          // its model is: nothing needs its log any more
 	complete chan struct{} // closed when nothing is left to do but to export
 	once     sync.Once
 }
@@ -244,6 +245,7 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 		if err := j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
+		j.safe = true
 		v.end(j, sum)
 		return sum, nil
 	}
@@ -263,6 +265,7 @@ func (j *localJob) close() error {
 	defer cancel()
 	j.job.End(errExported) // does nothing if it has ended
 	err := j.job.Group().Stop(ctx)
+	j.leaveLog()
 	j.view.close()
 	return errors.Join(err, j.dir.Close())
 }
