@@ -71,6 +71,7 @@ type client struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	streams []jetstream.Stream // by shard
+	made    []string           // the names of those that were not there
 
 	mu     sync.Mutex   // guards what follows
 	full   map[int]bool // shards of which the last group found no room
@@ -242,9 +243,7 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 	err = c.ask(ctx, func(ctx context.Context) error {
 		s, err = c.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && !c.o.ReadOnly {
-			if s, err = c.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				s, err = c.js.Stream(ctx, want.Name) // another was faster
-			}
+			s, err = c.make(ctx, want)
 		}
 		return c.unpromised(c.refusal(err, want.Name), want, &refused)
 	})
@@ -260,6 +259,19 @@ func (c *client) open(ctx context.Context, shard int) (s jetstream.Stream, err e
 		s, err = c.js.UpdateStream(ctx, have)
 		return c.unpromised(c.refusal(err, want.Name), want, &refused)
 	})
+	return s, err
+}
+
+// make makes a stream that is not there.
+func (c *client) make(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := c.js.CreateStream(ctx, want)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return c.js.Stream(ctx, want.Name) // another was faster
+	}
+	var answer *jetstream.APIError
+	if !errors.As(err, &answer) { // without an answer it may be made
+		c.made = append(c.made, want.Name)
+	}
 	return s, err
 }
 

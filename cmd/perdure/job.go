@@ -36,6 +36,7 @@ type localJob struct {
 	held []io.Closer // addresses that outlive the processes that listen there
 	tally
 
+	safe     bool          // its model is: nothing needs its log any more
 	complete chan struct{} // closed when nothing is left to do but to export
 	once     sync.Once
 }
@@ -247,6 +248,7 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 		if err := j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
+		j.safe = true
 		v.end(j, sum)
 		return sum, nil
 	}
@@ -266,6 +268,7 @@ func (j *localJob) close() error {
 	defer cancel()
 	j.job.End(errExported) // does nothing if it has ended
 	err := j.job.Group().Stop(ctx)
+	j.leaveLog()
 	for _, h := range j.held {
 		err = errors.Join(err, h.Close())
 	}

@@ -163,19 +163,23 @@ func (s *settings) logBytes() int64 {
 // openLog opens a job's update log, as the run's settings say, for a server, which makes
 // it.
 func (s *settings) openLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-	return s.dialLog(ctx, addr, updatelog.DialOptions{Options: o})
+	return updatelog.Dial(ctx, addr, s.logOptions(o))
 }
 
 // openLogThere opens it for a worker.
 func (s *settings) openLogThere(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-	return s.dialLog(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true})
+	d := s.logOptions(o)
+	d.ReadOnly = true
+	return updatelog.Dial(ctx, addr, d)
 }
 
-func (s *settings) dialLog(ctx context.Context, addr string, d updatelog.DialOptions) (updatelog.Log, error) {
+// logOptions are how the run's settings say that its log is to be reached, and what it is like.
+func (s *settings) logOptions(o updatelog.Options) updatelog.DialOptions {
+	d := updatelog.DialOptions{Options: o}
 	if l := s.Log; l != nil {
 		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key, l.Replicas
 	}
-	return updatelog.Dial(ctx, addr, d)
+	return d
 }
 
 func logFolder(run string) string { return filepath.Join(run, "log") }
@@ -235,25 +239,12 @@ func (s *settings) placeLog(ctx context.Context, run string) (hold io.Closer, er
 	return hold, nil
 }
 
-// tryLog refuses a log elsewhere that cannot be used, before anything is started.
+// tryLog makes the job's streams in a log elsewhere, before anything is started; it refuses
+// one that cannot be used, and leaves nothing behind there.
 func (s *settings) tryLog(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, logPatience)
 	defer cancel()
-	l, err := s.openLog(ctx, s.Job.Log, updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	for shard := range s.Job.Shards {
-		first, next, err := l.Extent(ctx, shard)
-		if err != nil {
-			return err
-		}
-		if first != next || next != 1 {
-			return fmt.Errorf("%w: the log at %s has updates of this job already; a run begins with an empty one", perdure.ErrUsage, s.Job.Log)
-		}
-	}
-	return nil
+	return updatelog.Create(ctx, s.Job.Log, s.logOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}))
 }
 
 // logLine says how full the update log is of the run in a folder of this machine, "" if it
@@ -274,8 +265,7 @@ func logLine(ctx context.Context, run string) string {
 
 // logKept returns what the job's streams hold now.
 func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, err error) {
-	l := s.Log
-	i, err := updatelog.Inspect(ctx, s.Job.Log, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+	i, err := s.inspectLog(ctx)
 	if err != nil {
 		return 0, 0, err
 	}

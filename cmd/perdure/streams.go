@@ -20,6 +20,7 @@ type logCmds struct {
 	Ls     logLsCmd     `cmd:"" help:"List the streams of a log: one for each shard of a job."`
 	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
 	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
+	Rm     logRmCmd     `cmd:"" help:"Remove the streams of a job that has ended, which it cannot go on without, so that others have their room. The log must be served."`
 }
 
 // logServeCmd is the log as a process of its own, for jobs on many machines.
@@ -53,7 +54,7 @@ type logPlace struct {
 	CA    string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
 	Cert  string `name:"nats-cert" help:"Your own certificate for --nats." placeholder:"FILE" type:"path"`
 	Key   string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
-	Job   string `help:"Only this job's streams (default all)." placeholder:"ID"`
+	Job   string `help:"Only this job's streams (default all; of rm: the run's whose folder is named)." placeholder:"ID"`
 }
 
 // logPatience is how long a log may take to answer somebody who looks into it.

@@ -84,6 +84,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		case <-ctx.Done():
 		}
 		fmt.Printf("done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
+		j.safe = true
 		return j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(j.summary(nil)) })
 	}
 }

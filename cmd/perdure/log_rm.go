@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/updatelog"
+)
+
+type logRmCmd struct {
+	logPlace
+	Force bool `help:"Even if the job seems to run; it cannot go on then."`
+}
+
+// restPatience is for how long nobody may have used the streams of a job that has ended.
+const restPatience = 10 * time.Second
+
+// Run removes the streams of one job.
+func (c *logRmCmd) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	i, err := c.openServed(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.remove(ctx, i), i.Close())
+}
+
+// openServed opens the log, of which somebody must serve it, and finds out which job is meant.
+func (c *logRmCmd) openServed(ctx context.Context) (*updatelog.Inspector, error) {
+	switch err := checkPair(c.Cert, c.Key); {
+	case err != nil:
+		return nil, err
+	case (c.Dir == "") == (c.NATS == ""):
+		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write --nats URL", perdure.ErrUsage)
+	case c.NATS != "":
+		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{Credentials: c.Creds, CA: c.CA, Cert: c.Cert, Key: c.Key})
+	}
+	s, err := readSettings(filepath.Join(c.Dir, "run.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.openFolder(ctx)
+	case err != nil:
+		return nil, err
+	case s.Log == nil:
+		return nil, fmt.Errorf("%w: the run in %s has no update log; only those under stateless have", perdure.ErrUsage, c.Dir)
+	case c.Job != "" && c.Job != s.Job.ID:
+		return nil, fmt.Errorf("%w: %s is the folder of job %s, not of %s; leave --job out, or say with --nats where that job's log is", perdure.ErrUsage, c.Dir, s.Job.ID, c.Job)
+	}
+	c.Job = s.Job.ID
+	if err := c.ended(ctx); err != nil {
+		return nil, err
+	}
+	if s.hasOwnLog() {
+		return c.openFolder(ctx)
+	}
+	return s.inspectLog(ctx)
+}
+
+// ended refuses to take the log from a run whose coordinator answers.
+func (c *logRmCmd) ended(ctx context.Context) error {
+	run := target{Run: c.Dir}
+	client, err := run.client()
+	if err != nil || c.Force {
+		return nil // it never began, or that does not matter
+	}
+	ctx, cancel := context.WithTimeout(ctx, logPatience/4)
+	defer cancel()
+	if status, err := client.Status(ctx); err != nil || status.Job != c.Job {
+		return nil // whoever is alive without it uses the streams
+	}
+	return fmt.Errorf("job %s still runs, and cannot go on without its log; end it with perdure stop --run %s, or write --force", c.Job, c.Dir)
+}
+
+// openFolder opens the log of a folder through the process that serves it.
+func (c *logRmCmd) openFolder(ctx context.Context) (*updatelog.Inspector, error) {
+	dir, alone := c.Dir, false
+	if _, err := os.Stat(logFolder(dir)); err == nil {
+		dir, alone = logFolder(dir), true
+	}
+	url, err := updatelog.ReadURL(dir)
+	if err != nil {
+		return nil, err
+	}
+	soon, cancel := context.WithTimeout(ctx, logPatience/4) // it is on this machine
+	defer cancel()
+	i, err := updatelog.Inspect(soon, url, updatelog.DialOptions{})
+	switch {
+	case !errors.Is(err, updatelog.ErrAway):
+		return i, err
+	case alone:
+		return nil, fmt.Errorf("nobody serves the log in %s, which is of that run alone; delete that folder", dir)
+	}
+	return nil, fmt.Errorf("nobody serves the log in %s; start perdure log --dir %s, and then remove the job's streams", dir, dir)
+}
+
+// remove removes the job's streams unless it seems to run.
+func (c *logRmCmd) remove(ctx context.Context, i *updatelog.Inspector) error {
+	all, err := i.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	streams := only(all, func(s updatelog.Stream) bool { return s.Job == c.Job })
+	switch {
+	case len(all) == 0:
+		return errors.New("there are no streams of any job in this log")
+	case c.Job == "":
+		return fmt.Errorf("%w: which job? write --job ID; there are %s", perdure.ErrUsage, jobs(all))
+	case len(streams) == 0:
+		return fmt.Errorf("there are no streams of %s in this log; there are those of %s", c.Job, jobs(all))
+	}
+	if !c.Force {
+		how, err := i.InUse(ctx, streams, restPatience)
+		if err != nil {
+			return err
+		}
+		if how != "" {
+			return fmt.Errorf("job %s seems to run, and cannot go on without its log: %s; end it, and wait %s, or write --force", c.Job, how, restPatience)
+		}
+	}
+	removed, err := i.Remove(ctx, streams)
+	if err != nil && removed.Streams == 0 {
+		return err
+	}
+	fmt.Println(removedLine(c.Job, len(streams), removed))
+	return err
+}
+
+// removedLine says what was removed of a job's streams, and what that means.
+func removedLine(job string, of int, r updatelog.Removed) string {
+	room := ""
+	if r.Promised > 0 {
+		room = fmt.Sprintf("; %d MiB of the log, which it might have come to take, are free for others", r.Promised>>20)
+	}
+	return fmt.Sprintf("removed %d of %d streams of job %s with %.1f MB of updates%s; if it was not done, it cannot go on", r.Streams, of, job, float64(r.Bytes)/1e6, room)
+}
+
+// jobs lists the jobs that have streams.
+func jobs(streams []updatelog.Stream) string {
+	var ids []string
+	for _, s := range streams {
+		ids = append(ids, s.Job)
+	}
+	slices.Sort(ids)
+	return strings.Join(slices.Compact(ids), ", ")
+}
+
+// inspectLog looks into the log that the run's settings name.
+func (s *settings) inspectLog(ctx context.Context) (*updatelog.Inspector, error) {
+	l := s.Log
+	return updatelog.Inspect(ctx, s.Job.Log, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+}
+
+// leaveLog removes, once the job's processes have ended, the streams that it has in a log
+// elsewhere: nothing needs them any more if its model is safe. Else somebody may want to see
+// them, and is told.
+func (j *localJob) leaveLog() {
+	if j.s.Log == nil || j.s.hasOwnLog() {
+		return
+	}
+	rm := "perdure log rm " + j.dir.Path()
+	if !j.safe {
+		j.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
+	} else if err := j.s.removeLog(); err != nil {
+		j.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain(err), rm))
+	}
+}
+
+// removeLog removes the streams of a job of which no process is left.
+func (s *settings) removeLog() error {
+	ctx, cancel := context.WithTimeout(context.Background(), logPatience)
+	defer cancel()
+	i, err := s.inspectLog(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := i.Streams(ctx)
+	if err == nil {
+		_, err = i.Remove(ctx, only(all, func(one updatelog.Stream) bool { return one.Job == s.Job.ID }))
+	}
+	return errors.Join(err, i.Close())
+}
