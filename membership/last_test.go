@@ -46,6 +46,24 @@ func come(t *testing.T, c *Core, server int, process string, want Verdict) {
 	}
 }
 
+// Whoever ends once all may go is not told of as dead.
+func TestEndsWhenDone(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		c := New(threeServers(t, chain2), 15)
+		come(t, c, 0, process(0), Granted)
+		if done {
+			c.Finish()
+		}
+		c.Ready()
+		c.Gone(Worker, 0, 0, "ended with code 0")
+		c.Gone(Server, 0, 0, "ended with code 0")
+		told := slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "detected" })
+		if told == done {
+			t.Errorf("processes end, all may go: %v; are they told of as dead: %v", done, told)
+		}
+	}
+}
+
 // A coordinator that has come back does not know who lives: a server's place is not
 // given away while its process may have the last rows of a shard.
 func TestPlaceOfLast(t *testing.T) {

@@ -317,11 +317,8 @@ func (c *Core) noticed(k Kind, index int, how string) {
 		return
 	}
 	o.gone, o.connected = true, false
-	if k == Server && p.Draining && p.Left {
+	if told := p.Left && p.Draining; c.facts.View.Done || k == Server && told || k == Worker && c.facts.View.Slots[index].Left {
 		return // it was told that it may end
-	}
-	if k == Worker && c.facts.View.Slots[index].Left {
-		return
 	}
 	c.healing[k].add(index)
 	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
