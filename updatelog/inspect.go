@@ -160,6 +160,10 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	return streams, nil
 }
 
+// mostListed bounds the shards of a job of which one is said to be gone: a name that nobody
+// gave, of a folder, say, may have any number.
+const mostListed = 1 << 12
+
 // gaps returns the streams that are not there though there are some of the job's later
 // shards: they are made in order.
 func gaps(streams []Stream) (gone []Stream) {
@@ -171,7 +175,7 @@ func gaps(streams []Stream) (gone []Stream) {
 		shards[s.Job][s.Shard] = true
 	}
 	for job, has := range shards {
-		for shard := range slices.Max(slices.Collect(maps.Keys(has))) {
+		for shard := range min(slices.Max(slices.Collect(maps.Keys(has))), mostListed) {
 			if !has[shard] {
 				gone = append(gone, Gone(job, shard))
 			}

@@ -126,18 +126,21 @@ func TestInspectTwice(t *testing.T) {
 		damage func(t *testing.T, dir string)
 		want   string
 	}{
-		"killed":                       {killed, func(*testing.T, string) {}, whole},
-		"closed":                       {closed, func(*testing.T, string) {}, whole},
-		"killed, half a record":        {killed, spoil(half, one, "msgs", "1.blk"), whole},
-		"killed, a record flipped":     {killed, spoil(flip, one, "msgs", "1.blk"), "1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one + "/msgs/1.blk is damaged after "},
-		"closed, a record flipped":     {closed, spoil(flip, one, "msgs", "1.blk"), "record 2 of stream " + one + " (shard 1) is damaged: "},
-		"killed, the file gone":        {killed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
-		"closed, the file gone":        {closed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
-		"closed, the file empty":       {closed, spoil(empty, one, "msgs", "1.blk"), "stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;"},
-		"closed, the end gone":         {closed, spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;"},
-		"closed, the index gone":       {closed, remove(one, "msgs", "index.db"), whole},
-		"closed, the index damaged":    {closed, spoil(func(b []byte) []byte { b[9]++; return b }, one, "msgs", "index.db"), whole},
-		"killed, the folder gone":      {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
+		"killed":                    {killed, func(*testing.T, string) {}, whole},
+		"closed":                    {closed, func(*testing.T, string) {}, whole},
+		"killed, half a record":     {killed, spoil(half, one, "msgs", "1.blk"), whole},
+		"killed, a record flipped":  {killed, spoil(flip, one, "msgs", "1.blk"), "1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one + "/msgs/1.blk is damaged after "},
+		"closed, a record flipped":  {closed, spoil(flip, one, "msgs", "1.blk"), "record 2 of stream " + one + " (shard 1) is damaged: "},
+		"killed, the file gone":     {killed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
+		"closed, the file gone":     {closed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
+		"closed, the file empty":    {closed, spoil(empty, one, "msgs", "1.blk"), "stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;"},
+		"closed, the end gone":      {closed, spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;"},
+		"closed, the index gone":    {closed, remove(one, "msgs", "index.db"), whole},
+		"closed, the index damaged": {closed, spoil(func(b []byte) []byte { b[9]++; return b }, one, "msgs", "index.db"), whole},
+		"killed, the folder gone":   {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
+		"a folder of any number": {killed, func(t *testing.T, dir string) {
+			must(t, os.Mkdir(filepath.Join(dir, streamsFolder, "perdure-x-999999999999"), 0o700))
+		}, "shard 999999999999: 1 to 1, "},
 		"closed, the folder gone":      {closed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
 		"closed, the records gone":     {closed, remove(one, "msgs"), "stream " + one + ": there is no file of records in DIR/"},
 		"killed, what it is cut short": {killed, spoil(func(b []byte) []byte { return b[:100] }, one, "meta.inf"), "stream " + one + " (shard 1) cannot be opened"},
