@@ -39,6 +39,25 @@ func lockFile(path, holder string) (Lock, error) {
 	return flock{f, path}, nil
 }
 
+// Share holds the lock of the file at path off everybody who wants it alone, together with
+// others who do so, and writes nothing. It gives a LockedError at once while somebody has
+// the lock, and fs.ErrNotExist where nobody ever had it. It is the operating system's.
+func Share(path string) (Lock, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = &LockedError{Path: path, Holder: holderOf(f)}
+		} else {
+			err = fmt.Errorf("disk: lock %s: %w", path, err)
+		}
+		return nil, both(err, f.Close())
+	}
+	return flock{f, path}, nil
+}
+
 // name writes the holder's line into a lock file. It is for people only, so a full
 // disk must not keep the lock from its next holder; the line goes over the older
 // one, which needs no room. Where it cannot be written, nobody is named.

@@ -4,6 +4,7 @@ package disk
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -42,6 +43,33 @@ func TestHolderOfALock(t *testing.T) {
 			t.Errorf("with %q in the file a second lock gives %v", content, err)
 		}
 	}
+	must(t, held.Close())
+}
+
+// Who shares a lock keeps out who wants it alone, and is kept out by them; nothing is written.
+func TestShare(t *testing.T) {
+	name := path.Join(t.TempDir(), "lock")
+	if _, err := Share(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a lock that nobody ever had is shared: %v", err)
+	}
+	held, err := OS().(Locker).Lock(name, "me")
+	must(t, err)
+	if _, err := Share(name); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), `"me"`) {
+		t.Errorf("a lock that somebody has is shared: %v", err)
+	}
+	must(t, held.Close())
+	one, err := Share(name)
+	must(t, err)
+	two, err := Share(name)
+	must(t, err)
+	must(t, one.Close())
+	if _, err := OS().(Locker).Lock(name, "you"); !errors.Is(err, ErrLocked) {
+		t.Errorf("a lock that is shared is somebody's: %v", err)
+	}
+	wantFile(t, OS(), name, "me\n")
+	must(t, two.Close())
+	held, err = OS().(Locker).Lock(name, "you")
+	must(t, err)
 	must(t, held.Close())
 }
 

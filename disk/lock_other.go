@@ -9,3 +9,6 @@ func (noLock) Close() error { return nil }
 
 // lockFile locks nothing: this system has no flock.
 func lockFile(path, holder string) (Lock, error) { return noLock{}, nil }
+
+// Share shares nothing: this system has no flock.
+func Share(path string) (Lock, error) { return noLock{}, nil }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -106,4 +107,21 @@ func TestNoRoom(t *testing.T) {
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("it is not one line: %v", err)
 	}
+}
+
+// TestInspectNoRoom: where there is no room for a log's copy, nobody looks into it, and is
+// told how much it takes, and where.
+func TestInspectNoRoom(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	put1(t, open1(t, w), pattern(0, 2<<20))
+	w.restart(t, func() {
+		small := smallDisk(t, "17m")
+		t.Setenv("TMPDIR", small)
+		_, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		wantError(t, "a small disk", err, ErrRefused, "a copy of it is made, which takes 18 MiB, and "+small+" has no room for that; make room, or choose another folder with TMPDIR")
+		t.Setenv("TMPDIR", smallDisk(t, "19m"))
+		i, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		must(t, err)
+		must(t, i.Close())
+	})
 }

@@ -130,6 +130,7 @@ func (s *Server) start() error {
 	}
 	s.nats = n
 	if s.o.private {
+		s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: host}).String()
 		return nil
 	}
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
@@ -194,7 +195,18 @@ func ReadURL(dir string) (string, error) {
 	if !bytes.HasSuffix(b, []byte("\n")) {
 		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
 	}
-	return strings.TrimSpace(string(b)), nil
+	line := strings.TrimSpace(string(b))
+	if u, err := url.Parse(line); err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+		return "", noAddress(dir)
+	}
+	return line, nil
+}
+
+// noAddress says what is wrong with a log's file that is to have its address. What is there
+// may be secret.
+func noAddress(dir string) error {
+	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 (a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
+		ErrRefused, filepath.Join(dir, urlFile))
 }
 
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {

@@ -17,7 +17,7 @@ import (
 
 type logCmds struct {
 	Serve  logServeCmd  `cmd:"" default:"withargs" help:"Serve update logs from a folder (the default)."`
-	Ls     logLsCmd     `cmd:"" help:"List the streams of a log: one for each shard of a job."`
+	Ls     logLsCmd     `cmd:"" help:"List the streams of a log: one for each shard of a job; say what is damaged, as far as that shows."`
 	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
 	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
 	Rm     logRmCmd     `cmd:"" help:"Remove the streams of a job that has ended, which it cannot go on without, so that others have their room. The log must be served."`
@@ -60,38 +60,51 @@ type logPlace struct {
 // logPatience is how long a log may take to answer somebody who looks into it.
 const logPatience = 5 * time.Second
 
-// open opens the log and lists its streams.
+// open opens the log and lists its streams, and those that should be there.
 func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
-	ctx, cancel := context.WithTimeout(ctx, logPatience)
-	defer cancel()
 	if err := checkPair(p.Cert, p.Key); err != nil {
 		return nil, nil, err
 	}
+	var known *knownLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
 		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write --nats URL", perdure.ErrUsage)
 	case p.NATS != "":
-		i, err = updatelog.Inspect(ctx, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key})
+		soon, cancel := context.WithTimeout(ctx, logPatience)
+		defer cancel()
+		i, err = updatelog.Inspect(soon, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key})
 	default:
 		dir := p.Dir
-		if _, err := os.Stat(filepath.Join(dir, "log")); err == nil {
-			dir = filepath.Join(dir, "log")
+		if _, err := os.Stat(logFolder(dir)); err == nil {
+			dir = logFolder(dir)
+			if known, err = knowLog(p.Dir); err != nil {
+				return nil, nil, err
+			}
 		}
-		i, err = updatelog.InspectFolder(ctx, dir)
+		i, err = updatelog.InspectFolder(ctx, dir, logPatience)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if streams, err = i.Streams(ctx); err == nil && p.Job != "" {
-		streams = only(streams, func(s updatelog.Stream) bool { return s.Job == p.Job })
-	}
-	if err == nil && len(streams) == 0 {
-		err = fmt.Errorf("there are no streams of %s in this log", cmp.Or(p.Job, "any job"))
-	}
-	if err != nil {
+	if streams, err = p.streams(ctx, i, known); err != nil {
 		return nil, nil, errors.Join(err, i.Close())
 	}
 	return i, streams, nil
+}
+
+// streams lists a log's streams that are asked for.
+func (p *logPlace) streams(ctx context.Context, i *updatelog.Inspector, known *knownLog) ([]updatelog.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	all, err := i.Streams(ctx)
+	if err == nil && known != nil {
+		all, err = known.check(all)
+	}
+	some := only(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
+	if err == nil && len(some) == 0 {
+		err = fmt.Errorf("there are no streams of %s in this log", cmp.Or(p.Job, "any job"))
+	}
+	return some, err
 }
 
 func only(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
@@ -111,10 +124,15 @@ func (c *logLsCmd) Run(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("%-32s %5s %10s %10s %10s %10s\n", "job", "shard", "first", "last", "records", "MB")
+	var damaged error
 	for _, s := range streams {
-		fmt.Printf("%-32s %5d %10s %10s %10d %10.1f\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6)
+		note := ""
+		if s.Damage != nil {
+			note, damaged = "  damaged", cmp.Or(damaged, s.Damage)
+		}
+		fmt.Printf("%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
 	}
-	return i.Close()
+	return errors.Join(damaged, i.Close())
 }
 
 // position is a position in a stream; "-" where it has no record.
@@ -129,10 +147,13 @@ type logDumpCmd struct {
 	logPlace
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
 	From  updatelog.Position `help:"The first position to show (default the first there is)." placeholder:"N"`
-	Most  int                `name:"most" help:"How many records to show (default all)." placeholder:"N"`
+	Most  *int               `name:"most" help:"How many records to show, 1 or more (default all)." placeholder:"N"`
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {
+	if c.Most != nil && *c.Most < 1 {
+		return fmt.Errorf("%w: --most %d; choose 1 or more, or leave it out to see all", perdure.ErrUsage, *c.Most)
+	}
 	i, streams, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -157,7 +178,7 @@ func (c *logDumpCmd) dump(ctx context.Context, i *updatelog.Inspector, s updatel
 		if r.Position < c.From {
 			return nil
 		}
-		if c.Most > 0 && shown == c.Most {
+		if c.Most != nil && shown == *c.Most {
 			return errEnoughShown
 		}
 		shown++

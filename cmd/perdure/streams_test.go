@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 )
@@ -148,12 +150,146 @@ func TestLogOfRun(t *testing.T) {
 	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100", "--clocks", "1000000", "--workers", "2",
 		"--fault", "kill:log@clock:5", "--out", dir)
 	wantOut(t, 0, []string{"status", "--run", dir}, "update log: ", " MB of at most 104.9, in 2 streams\n")
+	wantOut(t, 0, []string{"log", "ls", dir}, "    0          1 ", "    1          1 ")
 	wantOut(t, 0, []string{"stop", "--run", dir})
 	end()
+	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")
 	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"}, "perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; begin anew with --from ")
 	file := filepath.Join(dir, "run.json")
 	b, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"mb": 100`, `"mb": 1`, 1)), 0o666))
 	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"}, "perdure: --log-mb 1; a log of 2 shards needs at least 64\n")
+}
+
+// runWithLog makes the folder of a run of two shards that has snapshots, and a log, which is
+// served.
+func runWithLog(t *testing.T) (whole string) {
+	t.Helper()
+	whole = t.TempDir()
+	s, err := updatelog.Serve(logFolder(whole), updatelog.ServeOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	about := settings{Log: &logSettings{MB: 64}}
+	about.Job = perdure.JobSpec{ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless}}
+	b, err := json.Marshal(about)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(whole, "run.json"), b, 0o666))
+	wantOut(t, 1, []string{"log", "verify", whole}, "job first shard 1: whole for 0 records\nperdure: stream perdure-first-0: it is gone, with all of its records; ")
+	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	must(t, err)
+	for range 3 {
+		for shard := range 2 {
+			done := make(chan error, 1)
+			must(t, l.Append(t.Context(), shard, [][]byte{[]byte("text")}, func(_ updatelog.Position, err error) { done <- err }))
+			must(t, <-done)
+		}
+	}
+	must(t, l.Trim(t.Context(), 0, 2))
+	must(t, l.Close())
+	must(t, os.Mkdir(snapshots(whole), 0o777))
+	for _, name := range []string{"s00000-p00000000000000000002-g000000-e000001", "s00000-p00000000000000000004-g000000-e000001", "s00001-p00000000000000000003-g000000-e000001"} {
+		must(t, os.WriteFile(filepath.Join(snapshots(whole), name+".snapshot"), nil, 0o666))
+	}
+	return whole
+}
+
+// soundStreams are in what ls prints of its log while it is whole.
+var soundStreams = []string{"    0          2          3          2        0.0\n", "    1          1          3          3        0.0\n"}
+
+// lacking are the ways in which the log comes to lack what that run's folder tells of, and
+// what is said of it.
+var lacking = map[string]struct {
+	damage func(dir string) error
+	want   string
+}{
+	"whole":                {func(string) error { return nil }, ""},
+	"the last stream gone": {func(dir string) error { return os.RemoveAll(logStream(dir, 1)) }, "stream perdure-first-1: it is gone, with all of its records; "},
+	"no log at all":        {func(dir string) error { return os.RemoveAll(filepath.Join(logFolder(dir), "jetstream")) }, "stream perdure-first-0: it is gone, with all of its records; "},
+	"its file empty": {
+		func(dir string) error { return os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0) },
+		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot holds all before record 3, and the stream ends before record 1; ",
+	},
+	"that, and no snapshots": {
+		func(dir string) error {
+			return errors.Join(os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0), os.Remove(filepath.Join(snapshots(dir), "s00001-p00000000000000000003-g000000-e000001.snapshot")))
+		},
+		"stream perdure-first-1: it is empty, and those of other shards are not; ",
+	},
+	"the newest snapshot older": {
+		func(dir string) error {
+			at := filepath.Join(snapshots(dir), "s00000-p0000000000000000000")
+			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"), os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
+		},
+		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, holds all before record 1, and the stream begins with record 2; ",
+	},
+	"no snapshots": {func(dir string) error { return os.RemoveAll(snapshots(dir)) }, "stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; "},
+}
+
+func logStream(run string, shard int) string {
+	return filepath.Join(logFolder(run), "jetstream/$G/streams", fmt.Sprintf("perdure-first-%d", shard))
+}
+
+// TestLogOfRunLooked looks into the log of a run that has snapshots, whose process was killed:
+// what its streams lack that the run's folder tells of is damage, and the folder stays as it is.
+func TestLogOfRunLooked(t *testing.T) {
+	whole := runWithLog(t)
+	wantOut(t, 0, []string{"log", "ls", whole}, soundStreams...) // while it is served
+	for name, c := range lacking {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.CopyFS(dir, os.DirFS(whole)))
+			must(t, c.damage(dir))
+			code, verdict := 1, []string{"  damaged\n", "perdure: " + c.want + "what was there cannot be replayed: bring a copy of the log back, or begin the job again\n"}
+			if c.want == "" {
+				code, verdict = 0, soundStreams
+			}
+			before := t.TempDir()
+			must(t, os.CopyFS(before, os.DirFS(dir)))
+			for range 2 {
+				wantOut(t, code, []string{"log", "ls", dir}, verdict...)
+				wantOut(t, code, []string{"log", "verify", dir}, verdict[1:][:code]...)
+			}
+			sameFiles(t, before, dir)
+		})
+	}
+}
+
+// TestLogDumpMost shows no more records than asked for, and refuses to show none.
+func TestLogDumpMost(t *testing.T) {
+	whole := runWithLog(t)
+	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"}, "perdure: --most -1; choose 1 or more, or leave it out to see all\n")
+	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"}, "perdure: --most 0; choose 1 or more")
+	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out, "producer") != 1 {
+		t.Errorf("of one record is shown:\n%s", out)
+	}
+	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
+	wantOut(t, 2, []string{"log", "ls", whole}, "run.json is no run's settings: ", "; to look into the log without it, name its folder "+logFolder(whole)+"\n")
+	wantOut(t, 0, []string{"log", "ls", logFolder(whole)}, soundStreams...)
+}
+
+// sameFiles compares what two folders hold.
+func sameFiles(t *testing.T, one, other string) {
+	t.Helper()
+	files := 0
+	for _, dir := range []string{one, other} {
+		must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			name, err := filepath.Rel(dir, path)
+			must(t, err)
+			a, err := os.ReadFile(filepath.Join(one, name))
+			must(t, err)
+			b, err := os.ReadFile(filepath.Join(other, name))
+			must(t, err)
+			if files++; string(a) != string(b) {
+				t.Errorf("%s has changed", name)
+			}
+			return nil
+		}))
+	}
+	if files == 0 {
+		t.Error("there are no files")
+	}
 }

@@ -1,0 +1,245 @@
+package updatelog
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// content returns what a folder's files hold, and are like, by name.
+func content(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		must(t, err)
+		files[path] = fmt.Sprint(info.Mode())
+		if d.Type().IsRegular() {
+			b, err := os.ReadFile(path)
+			must(t, err)
+			files[path] += fmt.Sprintf(" %v %x", info.ModTime(), sha256.Sum256(b))
+		}
+		return nil
+	}))
+	return files
+}
+
+// account is what a look into a log finds: a line for each stream, and its damage.
+func account(t *testing.T, dir string) string {
+	t.Helper()
+	i, err := InspectFolder(t.Context(), dir, time.Minute)
+	must(t, err)
+	streams, err := i.Streams(t.Context())
+	must(t, err)
+	var b strings.Builder
+	for _, s := range streams {
+		records := 0
+		err := i.Records(t.Context(), s, func(Record) error { records++; return nil })
+		if (err != nil || s.Damage != nil) && !errors.Is(err, ErrDamaged) || err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("shard %d: %v and %v", s.Shard, s.Damage, err)
+		}
+		fmt.Fprintf(&b, "shard %d: %d to %d, %d of %d records: %v; %v\n", s.Shard, s.First, s.Next, records, s.Records, s.Damage, err)
+	}
+	must(t, i.Close())
+	return b.String()
+}
+
+// wantAccount looks into a log twice: it finds the same, and nothing is changed, nor left in
+// the temporary folder.
+func wantAccount(t *testing.T, dir string, parts ...string) {
+	t.Helper()
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	before := content(t, dir)
+	first := account(t, dir)
+	for _, part := range parts {
+		if !strings.Contains(first, part) {
+			t.Errorf("without %q:\n%s", part, first)
+		}
+	}
+	if second := account(t, dir); second != first {
+		t.Errorf("first:\n%s\nthen:\n%s", first, second)
+	}
+	after := content(t, dir)
+	for path := range before {
+		if before[path] != after[path] {
+			t.Errorf("%s was %q, and is %q", path, before[path], after[path])
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("there were %d files and folders, and are %d", len(before), len(after))
+	}
+	if left := content(t, temporary); len(left) != 1 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// spoil changes the bytes of a file.
+func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		file := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		b, err := os.ReadFile(file)
+		must(t, err)
+		must(t, os.WriteFile(file, change(b), 0o600))
+	}
+}
+
+// remove removes a file, or a folder with all in it.
+func remove(name ...string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		_, err := os.Stat(path)
+		must(t, err)
+		must(t, os.RemoveAll(path))
+	}
+}
+
+func empty([]byte) []byte { return nil }
+
+// TestInspectTwice looks into logs that nobody serves, of which some were killed, and some
+// were damaged: what is told is the same every time, and nothing changes.
+func TestInspectTwice(t *testing.T) {
+	const whole = "shard 0: 1 to 1, 0 of 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 of 3 records: <nil>; <nil>\n"
+	w := newServerWorld(t, SyncInterval)
+	l := open1(t, w)
+	for _, text := range []string{"first", "second", "third"} {
+		put1(t, l, text)
+	}
+	killed, closed := t.TempDir(), t.TempDir()
+	must(t, os.CopyFS(killed, os.DirFS(w.dir)))
+	w.restart(t, func() { must(t, os.CopyFS(closed, os.DirFS(w.dir))) })
+	flip := func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }
+	half := func(b []byte) []byte { return append(b, b[:60]...) }
+	zero, one := streamName(job, 0), streamName(job, 1)
+	for name, c := range map[string]struct {
+		from   string
+		damage func(t *testing.T, dir string)
+		want   string
+	}{
+		"killed":                    {killed, func(*testing.T, string) {}, whole},
+		"closed":                    {closed, func(*testing.T, string) {}, whole},
+		"killed, half a record":     {killed, spoil(half, one, "msgs", "1.blk"), whole},
+		"killed, a record flipped":  {killed, spoil(flip, one, "msgs", "1.blk"), "1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one + "/msgs/1.blk is damaged after "},
+		"closed, a record flipped":  {closed, spoil(flip, one, "msgs", "1.blk"), "record 2 of stream " + one + " (shard 1) is damaged: "},
+		"killed, the file gone":     {killed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
+		"closed, the file gone":     {closed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
+		"closed, the file empty":    {closed, spoil(empty, one, "msgs", "1.blk"), "stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;"},
+		"closed, the end gone":      {closed, spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;"},
+		"closed, the index gone":    {closed, remove(one, "msgs", "index.db"), whole},
+		"closed, the index damaged": {closed, spoil(func(b []byte) []byte { b[9]++; return b }, one, "msgs", "index.db"), whole},
+		"killed, the folder gone":   {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
+		"a folder of any number": {killed, func(t *testing.T, dir string) {
+			must(t, os.Mkdir(filepath.Join(dir, streamsFolder, "perdure-x-999999999999"), 0o700))
+		}, "shard 999999999999: 1 to 1, "},
+		"closed, the folder gone":      {closed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
+		"closed, the records gone":     {closed, remove(one, "msgs"), "stream " + one + ": there is no file of records in DIR/"},
+		"killed, what it is cut short": {killed, spoil(func(b []byte) []byte { return b[:100] }, one, "meta.inf"), "stream " + one + " (shard 1) cannot be opened"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.CopyFS(dir, os.DirFS(c.from)))
+			c.damage(t, dir)
+			wantAccount(t, dir, strings.ReplaceAll(c.want, "DIR", dir))
+		})
+	}
+}
+
+// TestInspectFiles looks into a log of several files, of which the first is emptied or
+// removed, and into one that was trimmed, which is no damage.
+func TestInspectFiles(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	l := open1(t, w)
+	for i := range 3 {
+		put1(t, l, pattern(i, 8<<20))
+	}
+	copied := func() string {
+		dir := t.TempDir()
+		must(t, os.CopyFS(dir, os.DirFS(w.dir)))
+		return dir
+	}
+	dir, msgs := copied(), filepath.Join(streamName(job, 1), "msgs")
+	files, _ := filepath.Glob(filepath.Join(dir, streamsFolder, msgs, "*.blk"))
+	if len(files) < 3 {
+		t.Fatalf("the stream is in %v", files)
+	}
+	spoil(empty, msgs, "1.blk")(t, dir)
+	wantAccount(t, dir, msgs+"/1.blk is empty;")
+	dir = copied()
+	spoil(empty, msgs, "2.blk")(t, dir)
+	wantAccount(t, dir, "is missing; what follows cannot be replayed")
+	dir = copied()
+	remove(msgs, "2.blk")(t, dir)
+	wantAccount(t, dir, "is missing; what follows cannot be replayed")
+
+	_, next, err := l.Extent(t.Context(), 1)
+	must(t, err)
+	for _, to := range []Position{2, next / 2, next - 1, next} {
+		must(t, l.Trim(t.Context(), 1, to))
+		want := fmt.Sprintf("shard 1: %d to %d, %d of %d records: <nil>; <nil>\n", to, next, next-to, next-to)
+		wantAccount(t, copied(), want)
+		w.restart(t, func() { wantAccount(t, copied(), want) })
+		wantAccount(t, copied(), want)
+	}
+}
+
+// TestInspectAddress: a log whose file with its address is empty or rubbish says so, and one
+// that is served and has none yet that it is starting.
+func TestInspectAddress(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	put1(t, open1(t, w), "a")
+	file := filepath.Join(w.dir, urlFile)
+	right, err := os.ReadFile(file)
+	must(t, err)
+	look := func(url string) error {
+		must(t, os.WriteFile(file, []byte(url), 0o600))
+		i, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		if err == nil {
+			must(t, i.Close())
+		}
+		return err
+	}
+	for _, bad := range []string{"\n", "rubbish\n", "\x00\x00\x00\n", "http://127.0.0.1:1\n", "nats://\n", "nats://%zz@x\n"} {
+		wantError(t, fmt.Sprintf("%q of a log that is served", bad), look(bad), ErrRefused, file+" has no address of a log; write one there")
+	}
+	wantError(t, "a log that starts", look(""), ErrAway, "is just starting; should it stay so, bring the address back in its file url")
+	must(t, look(string(right)))
+	w.restart(t, func() {
+		for _, bad := range []string{"", "nats://x@127.0.0.1:1", "\n", "rubbish\n"} {
+			wantError(t, fmt.Sprintf("%q of a log that nobody serves", bad), look(bad), ErrRefused, file+" has no address of a log; write one there")
+		}
+		must(t, look("nats://any@127.0.0.1:1\n"))
+		must(t, look(string(right)))
+	})
+}
+
+// TestInspectCopy: a copy that cannot be made is refused in one line, and nothing of it is
+// left.
+func TestInspectCopy(t *testing.T) {
+	w := newServerWorld(t, SyncInterval)
+	put1(t, open1(t, w), "a")
+	w.restart(t, func() {
+		t.Setenv("TMPDIR", filepath.Join(w.dir, "nowhere"))
+		_, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		wantError(t, "no temporary folder", err, ErrRefused, "choose another folder with TMPDIR")
+		temporary := t.TempDir()
+		t.Setenv("TMPDIR", temporary)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := InspectFolder(ctx, w.dir, time.Minute); !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up gets %v", err)
+		}
+		if left := content(t, temporary); len(left) != 1 {
+			t.Errorf("files are left: %v", left)
+		}
+	})
+}
