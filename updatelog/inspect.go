@@ -52,6 +52,9 @@ func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error)
 	return &Inspector{c: c, close: c.close}, nil
 }
 
+// URL is where the log is, without secrets.
+func (i *Inspector) URL() string { return i.c.url }
+
 // InspectFolder opens the log of a folder: through the process that serves it, or
 // in this process while none does.
 func InspectFolder(ctx context.Context, dir string) (*Inspector, error) {
