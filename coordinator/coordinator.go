@@ -79,11 +79,12 @@ type Coordinator struct {
 }
 
 // Latest is what this coordinator, since it began, last heard of the training
-// itself.
+// itself, and of the log.
 type Latest struct {
-	TrainLoss, TestAccuracy *float64 // nil: not heard
-	ClocksPerSecond         float64  // over the last second or so
-	Event                   string   // in words
+	TrainLoss, TestAccuracy *float64            // nil: not heard
+	ClocksPerSecond         float64             // over the last second or so
+	Event                   string              // in words
+	Log                     *wire.PlaceProgress // of the job's own log process, as the supervisor sees it; nil: not heard
 }
 
 // member is a connection that was admitted, or that waits for its slot.

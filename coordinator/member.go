@@ -305,6 +305,11 @@ func (c *Coordinator) order(o wire.Order) {
 		if _, err := fmt.Sscanf(o.Spec, "%g %d", &share, &seed); err == nil {
 			c.drop(share, seed)
 		}
+	case "log":
+		log := wire.PlaceProgress{PID: o.PID}
+		if _, err := fmt.Sscanf(o.Spec, "%s %d", &log.State, &log.Incarnation); err == nil {
+			c.latest.Log = &log
+		}
 	case "pass": // a fault for one of the members' own fault layers
 		o.Kind = "fault"
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {

@@ -208,12 +208,19 @@ func (g *Group) KillPID(pid int) error {
 
 // PID returns the number of the process at a place, 0 if it has none now.
 func (g *Group) PID(role wire.Role, index int) int {
+	pid, _ := g.life(place{role, index})
+	return pid
+}
+
+// life returns the number of the process at a place, 0 if it has none now, and how many
+// the place has had.
+func (g *Group) life(p place) (pid, began int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if k := g.places[place{role, index}]; k != nil {
-		return k.pid()
+	if k := g.places[p]; k != nil {
+		return k.pid(), k.began
 	}
-	return 0
+	return 0, 0
 }
 
 // Stop ends all processes: SIGTERM, and SIGKILL for those that are left when

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +63,10 @@ type Job struct {
 	until    map[place]perdure.Clock // of slots that leave: from when they do not take part
 	left     map[place]bool          // of slots that have: no process comes after the last
 	timeline timeline
+	logState string     // see tellLog
+	logTold  wire.Order // what the coordinator was last told of the log
+
+	logRound time.Duration // see watchLog; tests hurry it
 }
 
 // maxUnsent bounds what is kept for a coordinator that is away.
@@ -78,7 +81,7 @@ const exitFenced = 3
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
-	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}}
+	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}, logState: logWaiting, logRound: logRound}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
 	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
@@ -105,6 +108,7 @@ func (j *Job) Run() error {
 			j.fatal(err)
 		}
 	})
+	wg.Go(j.watchLog)
 	wg.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -200,6 +204,10 @@ func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	j.unsent = nil
 	for _, f := range unsent {
 		j.send(f)
+	}
+	if j.cfg.LogAddr != "" {
+		j.logTold = j.logOrder()
+		j.send(wire.Control(wire.KindOrder, j.logTold))
 	}
 	j.timeline.serving(wire.Event{
 		Target: string(wire.RoleCoordinator), UnixNs: time.Now().UnixNano(),
@@ -354,6 +362,7 @@ func (j *Job) onExit(e Exit) Restart {
 		j.say("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.How))
 	case e.Role == RoleLog && again != Never:
 		j.say("detected", target, e.At, fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.How))
+		j.tellLog(logDead)
 		go j.awaitLog() // until it listens, or the job ends
 	}
 	return again
@@ -410,30 +419,6 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 		return Never, true
 	}
 	return Restart(pause), false
-}
-
-// logLook is how often it is looked whether the log is back.
-const logLook = 10 * time.Millisecond
-
-// awaitLog waits for the next log process to listen.
-func (j *Job) awaitLog() {
-	dialer := net.Dialer{Timeout: time.Second}
-	for j.ctx.Err() == nil {
-		if c, err := dialer.DialContext(j.ctx, "tcp", j.cfg.LogAddr); err == nil {
-			_ = c.Close() // it was only to be seen that it answers
-			j.mu.Lock()
-			j.timeline.serving(wire.Event{
-				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
-			})
-			j.mu.Unlock()
-			j.say("serving", string(RoleLog), time.Now(), "log serves again")
-			return
-		}
-		select {
-		case <-time.After(logLook):
-		case <-j.ctx.Done():
-		}
-	}
 }
 
 // reason says why a process ended: its last word, or, where that could not be

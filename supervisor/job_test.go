@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -144,6 +146,137 @@ func TestLogDies(t *testing.T) {
 		got := j.event()
 		if got.UnixNs = 0; got != want {
 			t.Errorf("told %+v; want %+v", got, want)
+		}
+	}
+}
+
+// TestLogSilent: a log process that listens, and says nothing to whoever connects, is
+// killed, and people are told; the next one, which greets, is left alone. The
+// coordinator is told of both, and of how it stands when it comes.
+func TestLogSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
+	j.logRound = 50 * time.Millisecond
+	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	first := j.group.PID(RoleLog, 0)
+	told := ordersConn{orders: make(chan wire.Order, 64)}
+	j.up(told, nil)
+	watched := make(chan struct{})
+	go func() { defer close(watched); j.watchLog() }()
+	for _, want := range []wire.Event{
+		{Kind: "suspected", Target: "log", Text: "log has been silent for too long; it is killed and replaced"},
+		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
+		{Kind: "serving", Target: "log", Text: "log serves again"},
+	} {
+		got := j.event()
+		if got.Kind == "suspected" {
+			go greetAll(l)
+		}
+		if got.UnixNs = 0; got != want {
+			t.Errorf("told %+v; want %+v", got, want)
+		}
+	}
+	begun, silent, second := told.await(t, "waiting 1"), told.await(t, "silent 1"), told.await(t, "alive 2")
+	if begun != first || silent != first || second == first || second == 0 {
+		t.Errorf("process %d is silent; the coordinator is told of %d, %d and %d", first, begun, silent, second)
+	}
+	j.fatal(nil)
+	<-watched
+}
+
+// ordersConn is a connection that keeps the orders it is given.
+type ordersConn struct {
+	transport.Conn
+	orders chan wire.Order
+}
+
+func (c ordersConn) Send(frames ...wire.Frame) error {
+	for _, f := range frames {
+		var o wire.Order
+		if f.Kind == wire.KindOrder && wire.ParseControl(&f, &o) == nil {
+			c.orders <- o
+		}
+	}
+	return nil
+}
+
+// await waits until the log is said to be so, and returns its process.
+func (c ordersConn) await(t *testing.T, how string) (pid int) {
+	t.Helper()
+	for {
+		select {
+		case o := <-c.orders:
+			if o.Kind == "log" && o.Spec == how {
+				return o.PID
+			}
+		case <-time.After(patience):
+			t.Fatalf("nobody says that the log is %s", how)
+		}
+	}
+}
+
+// greetAll says a word to whoever connects, until the listener is closed.
+func greetAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write([]byte("INFO\r\n")) // to one that has left, perhaps
+		_ = c.Close()
+	}
+}
+
+// TestCallLog: a log is silent if it takes connections, or does not even refuse them,
+// and does not say a word; one that does not listen only waits.
+func TestCallLog(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
+	j.logRound = time.Millisecond
+	if got := j.callLog(); got != logSilent {
+		t.Errorf("of one that says nothing: %s", got)
+	}
+	j.logRound = patience
+	go greetAll(l)
+	if got := j.callLog(); got != logAlive {
+		t.Errorf("of one that greets: %s", got)
+	}
+	must(t, l.Close())
+	if got := j.callLog(); got != logWaiting {
+		t.Errorf("of one that does not listen: %s", got)
+	}
+}
+
+// TestLogWatch: only rounds of silence of one process, one after the other, count; and
+// it is killed once.
+func TestLogWatch(t *testing.T) {
+	type round struct {
+		pid    int
+		silent bool
+	}
+	silent := func(pid, times int) []round { return slices.Repeat([]round{{pid, true}}, times) }
+	for name, c := range map[string]struct {
+		rounds []round
+		kills  []int // in which rounds
+	}{
+		"silent":          {silent(1, 3*logRounds), []int{logRounds - 1}},
+		"heard in time":   {slices.Concat(silent(1, logRounds-1), []round{{1, false}}, silent(1, logRounds-1)), nil},
+		"replaced before": {slices.Concat(silent(1, logRounds-1), silent(2, logRounds-1)), nil},
+		"both silent":     {slices.Concat(silent(1, logRounds), silent(2, logRounds)), []int{logRounds - 1, 2*logRounds - 1}},
+		"nobody there":    {slices.Concat(silent(0, 2*logRounds), silent(1, logRounds-1)), nil},
+	} {
+		var w logWatch
+		var kills []int
+		for i, r := range c.rounds {
+			if w.note(r.pid, r.silent) {
+				kills = append(kills, i)
+			}
+		}
+		if !slices.Equal(kills, c.kills) {
+			t.Errorf("%s: killed in rounds %d, want %d", name, kills, c.kills)
 		}
 	}
 }

@@ -60,6 +60,9 @@ func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error)
 	return &Inspector{c: c, close: c.close, lost: map[string]error{}}, nil
 }
 
+// URL is where the log is, without secrets.
+func (i *Inspector) URL() string { return i.c.url }
+
 // InspectFolder opens the log of a folder: through the process that serves it, which is given
 // so much time to answer, or in this process while none does. It copies the log then: to
 // start the server would change what is there.

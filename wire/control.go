@@ -119,7 +119,7 @@ type PlaceProgress struct {
 
 // Order asks a process to do something.
 type Order struct {
-	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "finish", "drop", "pass" to the coordinator
+	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "finish", "drop", "pass", and "log" (note how the log's process is) to the coordinator
 	Target string `json:"target,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Spec   string `json:"spec,omitempty"`

@@ -247,8 +247,8 @@ func (s *settings) tryLog(ctx context.Context) error {
 	return updatelog.Create(ctx, s.Job.Log, s.logOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}))
 }
 
-// logLine says how full the update log is of the run in a folder of this machine, "" if it
-// has none.
+// logLine says how full the update log is of the run in a folder of this machine, and where
+// if no process of the job serves it; "" if it has none.
 func logLine(ctx context.Context, run string) string {
 	s, err := readSettings(filepath.Join(run, "run.json"))
 	if err != nil || s.Log == nil {
@@ -256,25 +256,29 @@ func logLine(ctx context.Context, run string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, logPatience)
 	defer cancel()
-	kept, streams, err := s.logKept(ctx)
+	kept, streams, where, err := s.logKept(ctx)
 	if err != nil {
 		return "update log: " + plain(err)
 	}
-	return fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.logBytes())/1e6, streams)
+	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.logBytes())/1e6, streams)
+	if !s.hasOwnLog() {
+		line += ", at " + where
+	}
+	return line
 }
 
-// logKept returns what the job's streams hold now.
-func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, err error) {
+// logKept returns what the job's streams hold now, and where that is.
+func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, where string, err error) {
 	i, err := s.inspectLog(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	defer i.Close()
 	all, err := i.Streams(ctx)
 	for _, one := range only(all, func(one updatelog.Stream) bool { return one.Job == s.Job.ID }) {
 		bytes, streams = bytes+one.Bytes, streams+1
 	}
-	return bytes, streams, err
+	return bytes, streams, i.URL(), err
 }
 
 // hasOwnLog reports whether a process of the job serves its log.

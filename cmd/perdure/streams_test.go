@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,11 @@ func TestLogLook(t *testing.T) {
 	elsewhere := []string{"train", "--clocks", "3", "--recovery", "stateless", "--out", filepath.Join(t.TempDir(), "run"), "--nats"}
 	wantOut(t, 1, append(elsewhere, "nats://other@"+at), "perdure: the log at nats://"+at+" does not take these credentials\n")
 	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"), "perdure: the log at nats://"+at+" has no room for stream", "MiB; give that log more room, or the job a smaller one (--log-mb)\n")
+	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
+	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
+	if got, want := logLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+at; !strings.HasSuffix(got, want) {
+		t.Errorf("a status says %q, not %q", got, want)
+	}
 	must(t, s.Close())
 	look()
 
@@ -143,14 +149,41 @@ func TestLogKilled(t *testing.T) {
 	}
 }
 
+// TestLogFrozen: a log process that is frozen for a moment goes on; one that is frozen for
+// good is found silent, killed and replaced. Neither changes the model.
+func TestLogFrozen(t *testing.T) {
+	for fault, replaced := range map[string]int{"freeze:log@clock:20+300ms": 0, "freeze:log@clock:20": 1} {
+		s, dir := trained(t, small("--recovery", "stateless", "--fault", fault)...)
+		if got, want := *s.ModelSHA256, one(t); got != want {
+			t.Errorf("%s: model %s, want %s\n%s", fault, got, want, logs(dir))
+		}
+		events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+		must(t, err)
+		for _, words := range []string{"log has been silent for too long; it is killed and replaced", "log is dead: killed by SIGKILL", "log serves again"} {
+			if n := strings.Count(string(events), words); n != replaced {
+				t.Errorf("%s: %d times it is said that %s, want %d\n%s", fault, n, words, replaced, events)
+			}
+		}
+		if replaced > 0 {
+			checkFailures(t, s, 1)
+		}
+	}
+}
+
 // TestLogOfRun: a run under stateless says how full its log is, and that its log died and
-// is back; it is refused to be resumed, and a log that is too small for it is, too.
+// is back; its process is listed; it is refused to be resumed, and a log that is too small for it is, too.
 func TestLogOfRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100", "--clocks", "1000000", "--workers", "2",
 		"--fault", "kill:log@clock:5", "--out", dir)
 	wantOut(t, 0, []string{"status", "--run", dir}, "update log: ", " MB of at most 104.9, in 2 streams\n")
 	wantOut(t, 0, []string{"log", "ls", dir}, "    0          1 ", "    1          1 ")
+	second, out := regexp.MustCompile(`\n  log +pid [1-9]\d* +incarnation 2   live\n`), ""
+	for deadline := time.Now().Add(patience); !second.MatchString(out); _, out, _ = invoke(t, "status", "--run", dir) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log's second process is not listed:\n%s", out)
+		}
+	}
 	wantOut(t, 0, []string{"stop", "--run", dir})
 	end()
 	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")

@@ -159,12 +159,16 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	fmt.Printf("\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
 	for _, p := range s.Processes {
 		name := p.Role
-		if p.Role != string(wire.RoleCoordinator) {
+		if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {
 			name = fmt.Sprintf("%s:%d", p.Role, p.Index)
 		}
 		condition := string(p.State)
 		if p.Draining {
 			condition = "draining"
+		}
+		if p.Role == string(supervisor.RoleLog) {
+			fmt.Printf("  %-12s pid %-8d incarnation %-3d %s\n", name, p.PID, p.Incarnation, condition)
+			continue
 		}
 		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
 			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
@@ -232,6 +236,11 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
 		})
+		if log := latest.Log; log != nil {
+			s.Processes = append(s.Processes, control.Process{
+				Role: string(supervisor.RoleLog), PID: log.PID, Incarnation: log.Incarnation, State: processState(log.State),
+			})
+		}
 		add := func(role wire.Role, k membership.Kind, n int) {
 			for i := range n {
 				d := core.Condition(k, i)
