@@ -27,9 +27,12 @@ type Watcher struct {
 type JobConfig struct {
 	Network     transport.Network
 	Coordinator string // its address
-	Faults      []Fault
-	Seed        uint64 // of what faults draw
-	NoReplace   bool   // servers that end are not started again
+	// Control is where the coordinator's process answers HTTP requests, of whatever path,
+	// though its disk may not; "": nobody looks whether it is silent.
+	Control   string
+	Faults    []Fault
+	Seed      uint64 // of what faults draw
+	NoReplace bool   // servers that end are not started again
 	// Worker says what runs in a slot that joins the job while it runs; nil: nobody here
 	// starts its processes.
 	Worker func(slot int) Spec
@@ -66,7 +69,7 @@ type Job struct {
 	logState string     // see tellLog
 	logTold  wire.Order // what the coordinator was last told of the log
 
-	logRound time.Duration // see watchLog; tests hurry it
+	callRound time.Duration // see watch; tests hurry it
 }
 
 // maxUnsent bounds what is kept for a coordinator that is away.
@@ -81,7 +84,7 @@ const exitFenced = 3
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
-	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}, logState: logWaiting, logRound: logRound}
+	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}, logState: placeWaiting, callRound: callRound}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
 	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
@@ -108,7 +111,9 @@ func (j *Job) Run() error {
 			j.fatal(err)
 		}
 	})
-	wg.Go(j.watchLog)
+	for _, w := range j.watches() {
+		wg.Go(func() { j.watch(w) })
+	}
 	wg.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -362,7 +367,7 @@ func (j *Job) onExit(e Exit) Restart {
 		j.say("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.How))
 	case e.Role == RoleLog && again != Never:
 		j.say("detected", target, e.At, fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.How))
-		j.tellLog(logDead)
+		j.tellLog(placeDead)
 		go j.awaitLog() // until it listens, or the job ends
 	}
 	return again

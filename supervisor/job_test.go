@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -158,13 +159,13 @@ func TestLogSilent(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
-	j.logRound = 50 * time.Millisecond
+	j.callRound = 50 * time.Millisecond
 	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
 	first := j.group.PID(RoleLog, 0)
 	told := ordersConn{orders: make(chan wire.Order, 64)}
 	j.up(told, nil)
 	watched := make(chan struct{})
-	go func() { defer close(watched); j.watchLog() }()
+	go func() { defer close(watched); j.watch(j.watches()[0]) }()
 	for _, want := range []wire.Event{
 		{Kind: "suspected", Target: "log", Text: "log has been silent for too long; it is killed and replaced"},
 		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
@@ -181,6 +182,48 @@ func TestLogSilent(t *testing.T) {
 	begun, silent, second := told.await(t, "waiting 1"), told.await(t, "silent 1"), told.await(t, "alive 2")
 	if begun != first || silent != first || second == first || second == 0 {
 		t.Errorf("process %d is silent; the coordinator is told of %d, %d and %d", first, begun, silent, second)
+	}
+	j.fatal(nil)
+	<-watched
+}
+
+// TestCoordinatorSilent: the same of a coordinator whose socket is held while it stands
+// still. Its next process, which answers whatever it is asked, is not killed.
+func TestCoordinatorSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{Control: l.Addr().String()})
+	j.callRound = 50 * time.Millisecond
+	must(t, j.group.Start(Spec{Role: wire.RoleCoordinator, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	first := j.group.PID(wire.RoleCoordinator, 0)
+	w, states := j.watches()[0], make(chan string, 64)
+	w.tell = func(state string) { states <- state }
+	watched := make(chan struct{})
+	go func() { defer close(watched); j.watch(w) }()
+	want := wire.Event{Kind: "suspected", Target: "coordinator", Text: "coordinator has been silent for too long; it is killed and replaced"}
+	got := j.event()
+	if got.UnixNs = 0; got != want {
+		t.Errorf("told %+v; want %+v", got, want)
+	}
+	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // until l is closed
+	second := func() bool { pid := j.group.PID(wire.RoleCoordinator, 0); return pid != first && pid != 0 }
+	var calls []string
+	for len(calls) == 0 || calls[len(calls)-1] != placeAlive || !second() {
+		select {
+		case state := <-states:
+			calls = append(calls, state)
+		case <-time.After(patience):
+			t.Fatalf("the calls found %q", calls)
+		}
+	}
+	for _, state := range calls[:silentRounds] {
+		if state != placeSilent {
+			t.Errorf("the calls found %q", calls)
+		}
+	}
+	if f := j.Timeline(); len(f) != 1 || f[0].Target != "coordinator" || f[0].Detected == nil {
+		t.Errorf("failures: %+v", f)
 	}
 	j.fatal(nil)
 	<-watched
@@ -229,30 +272,40 @@ func greetAll(l net.Listener) {
 	}
 }
 
-// TestCallLog: a log is silent if it takes connections, or does not even refuse them,
-// and does not say a word; one that does not listen only waits.
-func TestCallLog(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
-	j.logRound = time.Millisecond
-	if got := j.callLog(); got != logSilent {
-		t.Errorf("of one that says nothing: %s", got)
-	}
-	j.logRound = patience
-	go greetAll(l)
-	if got := j.callLog(); got != logAlive {
-		t.Errorf("of one that greets: %s", got)
-	}
-	must(t, l.Close())
-	if got := j.callLog(); got != logWaiting {
-		t.Errorf("of one that does not listen: %s", got)
+// TestCall: a process is silent if it takes connections, or does not even refuse them, and
+// does not say a word, greeting or answer; one that does not listen only waits.
+func TestCall(t *testing.T) {
+	for role, answer := range map[wire.Role]func(net.Listener){
+		RoleLog:              greetAll,
+		wire.RoleCoordinator: func(l net.Listener) { _ = http.Serve(l, http.NotFoundHandler()) },
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		cfg := JobConfig{Control: l.Addr().String()}
+		if role == RoleLog {
+			cfg = JobConfig{LogAddr: l.Addr().String()}
+		}
+		j := newTestJob(t, cfg)
+		w := j.watches()[0]
+		j.callRound = time.Millisecond
+		if got := j.call(w); got != placeSilent || w.role != role {
+			t.Errorf("of a %s that says nothing: %s is %s", role, w.role, got)
+		}
+		j.callRound = patience
+		go answer(l)
+		if got := j.call(w); got != placeAlive {
+			t.Errorf("of a %s that answers: %s", role, got)
+		}
+		must(t, l.Close())
+		if got := j.call(w); got != placeWaiting {
+			t.Errorf("of a %s that does not listen: %s", role, got)
+		}
 	}
 }
 
-// TestLogWatch: only rounds of silence of one process, one after the other, count; and
+// TestSilence: only rounds of silence of one process, one after the other, count; and
 // it is killed once.
-func TestLogWatch(t *testing.T) {
+func TestSilence(t *testing.T) {
 	type round struct {
 		pid    int
 		silent bool
@@ -262,13 +315,13 @@ func TestLogWatch(t *testing.T) {
 		rounds []round
 		kills  []int // in which rounds
 	}{
-		"silent":          {silent(1, 3*logRounds), []int{logRounds - 1}},
-		"heard in time":   {slices.Concat(silent(1, logRounds-1), []round{{1, false}}, silent(1, logRounds-1)), nil},
-		"replaced before": {slices.Concat(silent(1, logRounds-1), silent(2, logRounds-1)), nil},
-		"both silent":     {slices.Concat(silent(1, logRounds), silent(2, logRounds)), []int{logRounds - 1, 2*logRounds - 1}},
-		"nobody there":    {slices.Concat(silent(0, 2*logRounds), silent(1, logRounds-1)), nil},
+		"silent":          {silent(1, 3*silentRounds), []int{silentRounds - 1}},
+		"heard in time":   {slices.Concat(silent(1, silentRounds-1), []round{{1, false}}, silent(1, silentRounds-1)), nil},
+		"replaced before": {slices.Concat(silent(1, silentRounds-1), silent(2, silentRounds-1)), nil},
+		"both silent":     {slices.Concat(silent(1, silentRounds), silent(2, silentRounds)), []int{silentRounds - 1, 2*silentRounds - 1}},
+		"nobody there":    {slices.Concat(silent(0, 2*silentRounds), silent(1, silentRounds-1)), nil},
 	} {
-		var w logWatch
+		var w silence
 		var kills []int
 		for i, r := range c.rounds {
 			if w.note(r.pid, r.silent) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +43,42 @@ func TestFaultKinds(t *testing.T) {
 				t.Errorf("the summary does not say when it was noticed and over: %+v", f)
 			}
 		})
+	}
+}
+
+// TestFrozen: a coordinator, and a log process, that is frozen for a moment goes on; one
+// that is frozen for good is found silent, killed and replaced. Neither changes the model.
+func TestFrozen(t *testing.T) {
+	want := one(t)
+	frozen := func(t *testing.T, fault, recovery string, replaced int, words ...string) {
+		t.Parallel() // with those that wait, too
+		s, dir := trained(t, small("--recovery", recovery, "--fault", fault)...)
+		if got := *s.ModelSHA256; got != want {
+			t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
+		}
+		events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+		must(t, err)
+		for _, w := range words {
+			if n := strings.Count(string(events), w); n != replaced {
+				t.Errorf("%d times it is said that %s, want %d\n%s", n, w, replaced, events)
+			}
+		}
+		if replaced > 0 {
+			checkFailures(t, s, 1)
+		}
+	}
+	for target, c := range map[string]struct {
+		recovery string
+		words    []string
+	}{
+		"coordinator": {"resend:10", nil},
+		"log":         {"stateless", []string{"log is dead: killed by SIGKILL", "log serves again"}},
+	} {
+		words := append(c.words, target+" has been silent for too long; it is killed and replaced")
+		t.Run(target+" for a moment", func(t *testing.T) {
+			frozen(t, "freeze:"+target+"@clock:20+300ms", c.recovery, 0, words...)
+		})
+		t.Run(target+" for good", func(t *testing.T) { frozen(t, "freeze:"+target+"@clock:20", c.recovery, 1, words...) })
 	}
 }
 

@@ -95,7 +95,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 		}
 	}
 	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
-		Network: network, Coordinator: j.addr, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Control: j.web, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, LogAddr: s.logAddr(),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})

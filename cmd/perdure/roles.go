@@ -52,6 +52,26 @@ type coordinatorCmd struct {
 }
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
+	web, err := net.FileListener(os.NewFile(controlFD, "control"))
+	if err != nil {
+		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
+	}
+	api := &lateAPI{there: make(chan struct{})}
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = srv.Serve(web) }() // ends with the process
+	defer func() {                     // who asked to stop hears that it was done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // the process ends anyway
+	}()
+	return c.coordinate(ctx, api)
+}
+
+// errNoParent is what a coordinator says that somebody has started by hand.
+var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, which listen for it")
+
+// coordinate is the coordinator itself, which may wait for its disk.
+func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI) error {
 	s, err := readSettings(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err
@@ -62,11 +82,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	l, err := transport.TCP{}.ListenFile(os.NewFile(framesFD, "coordinator"))
 	if err != nil {
-		return fmt.Errorf("a run's coordinator is started, and started again, by perdure train or perdure up, which listen for it: %w", err)
-	}
-	web, err := net.FileListener(os.NewFile(controlFD, "control"))
-	if err != nil {
-		return fmt.Errorf("inherited control socket: %w", err)
+		return fmt.Errorf("%w: %w", errNoParent, err)
 	}
 	reg, err := registry.OpenFile(disk.OS(), filepath.Join(c.Folder, "registry", "facts"))
 	if err != nil {
@@ -84,14 +100,34 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = srv.Serve(web) }() // ends with the process
-	defer func() {                     // who asked to stop hears that it was done
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = srv.Shutdown(ctx) // the process ends anyway
-	}()
+	api.serve(control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}))
 	return quiet(co.Run(ctx))
+}
+
+// lateAPI is a control API that comes once the disk has been read. Who asks for it waits;
+// anything else is answered at once, so that it can be seen that the process is not
+// frozen, whatever its disk does.
+type lateAPI struct {
+	there   chan struct{} // closed when there is a handler
+	handler http.Handler
+}
+
+// serve is called once.
+func (a *lateAPI) serve(h http.Handler) {
+	a.handler = h
+	close(a.there)
+}
+
+func (a *lateAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, control.Path) {
+		http.NotFound(w, r)
+		return
+	}
+	select {
+	case <-a.there:
+		a.handler.ServeHTTP(w, r)
+	case <-r.Context().Done():
+	}
 }
 
 // quiet makes the end by a signal no error.

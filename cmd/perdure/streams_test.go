@@ -149,27 +149,6 @@ func TestLogKilled(t *testing.T) {
 	}
 }
 
-// TestLogFrozen: a log process that is frozen for a moment goes on; one that is frozen for
-// good is found silent, killed and replaced. Neither changes the model.
-func TestLogFrozen(t *testing.T) {
-	for fault, replaced := range map[string]int{"freeze:log@clock:20+300ms": 0, "freeze:log@clock:20": 1} {
-		s, dir := trained(t, small("--recovery", "stateless", "--fault", fault)...)
-		if got, want := *s.ModelSHA256, one(t); got != want {
-			t.Errorf("%s: model %s, want %s\n%s", fault, got, want, logs(dir))
-		}
-		events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
-		must(t, err)
-		for _, words := range []string{"log has been silent for too long; it is killed and replaced", "log is dead: killed by SIGKILL", "log serves again"} {
-			if n := strings.Count(string(events), words); n != replaced {
-				t.Errorf("%s: %d times it is said that %s, want %d\n%s", fault, n, words, replaced, events)
-			}
-		}
-		if replaced > 0 {
-			checkFailures(t, s, 1)
-		}
-	}
-}
-
 // TestLogOfRun: a run under stateless says how full its log is, and that its log died and
 // is back; its process is listed; it is refused to be resumed, and a log that is too small for it is, too.
 func TestLogOfRun(t *testing.T) {
