@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -177,14 +176,17 @@ func parseKind(s string) (FaultKind, float64, error) {
 		}
 		factor, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validFactor(factor) {
-			return "", 0, fmt.Errorf("factor %q is not a number above 1; write for example %s*3:worker:0@12.5s", arg, kind)
+			return "", 0, fmt.Errorf("factor %q is not a number above 1 and at most 10000; write for example %s*3:worker:0@12.5s", arg, kind)
 		}
 		return kind, factor, nil
 	}
 	return "", 0, fmt.Errorf("unknown kind %q; choose kill, term, freeze, cut, slow*FACTOR or jitter*FACTOR, for example kill:server:0@12.5s", s)
 }
 
-func validFactor(x float64) bool { return x > 1 && !math.IsInf(x, 1) }
+// mostFactor is as slow as a process can be made: it is alive then, and stands still.
+const mostFactor = 10_000
+
+func validFactor(x float64) bool { return x > 1 && x <= mostFactor }
 
 func parseTarget(s string) (Target, error) {
 	name, arg, hasArg := strings.Cut(s, ":")

@@ -81,6 +81,8 @@ var mistakes = []struct {
 	{"train --recovery stateless --nats here", 2, "write nats://HOST:PORT"},
 	{"train --recovery stateless --nats=", 2, "write nats://HOST:PORT"},
 	{"train --recovery stateless --nats http://a:1", 2, "write nats://HOST:PORT"},
+	{"train --recovery stateless --nats http://me:secret@a:1", 2, "--nats http://a:1; write nats://HOST:PORT"},
+	{"train --recovery stateless --nats me:secret@a:1", 2, "--nats a:1; write nats://HOST:PORT"},
 	{"train --recovery stateless --nats nats://a:1 --nats-key a", 2, "belong together"},
 	{"train --recovery stateless --nats nats://a:1 --nats-cert a", 2, "belong together"},
 	{"log ls --nats nats://a:1 --nats-cert a", 2, "belong together"},
