@@ -2,10 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"syscall"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/membership"
@@ -26,31 +23,12 @@ func (m *member) reads() bool {
 	return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver
 }
 
-// acceptPause is how long a coordinator that has too many files open waits for some to
-// be closed.
-const acceptPause = 100 * time.Millisecond
-
 // accept takes connections until the listener is closed. A coordinator that can take
 // none any more ends: its next process may.
 func (c *Coordinator) accept(ctx context.Context) {
-	for {
-		conn, err := c.cfg.Listener.Accept()
-		switch {
-		case err == nil:
-			c.wg.Go(func() { c.serve(ctx, conn) })
-			continue
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
-			c.cfg.Log.Warn("cannot take connections now", "err", err)
-		default:
-			c.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(acceptPause): // others may have gone
-		}
+	err := transport.AcceptAll(ctx, c.cfg.Listener, c.cfg.Log, func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
+	if err != nil {
+		c.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
 	}
 }
 

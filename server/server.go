@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -60,10 +59,6 @@ type Config struct {
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool // messages of other generations and epochs are taken
 }
-
-// acceptPause is how long a server that has too many files open waits for some
-// to be closed.
-const acceptPause = 100 * time.Millisecond
 
 const defaultHeartbeat = 100 * time.Millisecond
 
@@ -342,23 +337,9 @@ func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
 
 // accept takes connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l transport.Listener) {
-	for {
-		c, err := l.Accept()
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			s.cfg.Log.Warn("cannot take connections now", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(acceptPause):
-				continue // others may have gone
-			}
-		}
-		if err != nil {
-			if ctx.Err() == nil {
-				s.fail(fmt.Errorf("server: accept: %w", err))
-			}
-			return
-		}
-		s.wg.Go(func() { s.serve(c) })
+	err := transport.AcceptAll(ctx, l, s.cfg.Log, func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
+	if err != nil {
+		s.fail(fmt.Errorf("server: accept: %w", err))
 	}
 }
 
