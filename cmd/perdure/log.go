@@ -276,7 +276,7 @@ func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, wher
 	}
 	defer i.Close()
 	all, err := i.Streams(ctx)
-	for _, one := range only(all, func(one updatelog.Stream) bool { return one.Job == s.Job.ID }) {
+	for _, one := range streamsOf(all, s.Job.ID) {
 		bytes, streams = bytes+one.Bytes, streams+1
 	}
 	return bytes, streams, i.URL(), err

@@ -108,7 +108,7 @@ func (c *logRmCmd) remove(ctx context.Context, i *updatelog.Inspector) error {
 	if err != nil {
 		return err
 	}
-	streams := only(all, func(s updatelog.Stream) bool { return s.Job == c.Job })
+	streams := streamsOf(all, c.Job)
 	switch {
 	case len(all) == 0:
 		return errors.New("there are no streams of any job in this log")
@@ -184,7 +184,7 @@ func (s *settings) removeLog() error {
 	}
 	all, err := i.Streams(ctx)
 	if err == nil {
-		_, err = i.Remove(ctx, only(all, func(one updatelog.Stream) bool { return one.Job == s.Job.ID }))
+		_, err = i.Remove(ctx, streamsOf(all, s.Job.ID))
 	}
 	return errors.Join(err, i.Close())
 }

@@ -107,6 +107,11 @@ func (p *logPlace) streams(ctx context.Context, i *updatelog.Inspector, known *k
 	return some, err
 }
 
+// streamsOf returns those of a job.
+func streamsOf(streams []updatelog.Stream, job string) []updatelog.Stream {
+	return only(streams, func(s updatelog.Stream) bool { return s.Job == job })
+}
+
 func only(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
 	for _, s := range streams {
 		if wanted(s) {
