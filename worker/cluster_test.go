@@ -106,6 +106,7 @@ func (c *cluster) start(host string) {
 	run, name := c.coordinate, fmt.Sprintf("%s#%d", host, c.lives.Add(1))
 	var index int
 	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
+		files := lateFS{c.disk, c.unwritten} // as it is now: the test may change it
 		run = func(ctx context.Context) error {
 			net := c.net.Host(host)
 			if c.around != nil {
@@ -113,7 +114,7 @@ func (c *cluster) start(host string) {
 			}
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
-				Disk: lateFS{c.disk, c.unwritten}, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				Disk: files, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 				SnapshotDir: "snapshots", OpenLog: c.openServersLog,
 			})
 		}
