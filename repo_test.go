@@ -369,7 +369,7 @@ func readRepository(root fs.FS) (files []source, err error) {
 			return err
 		case d.IsDir() && p != "." && slices.Contains(ignoredFolders, d.Name()):
 			return fs.SkipDir
-		case !d.Type().IsRegular():
+		case !d.Type().IsRegular() || p == ".git": // in a second working tree it is a file
 			return nil
 		}
 		text, err := fs.ReadFile(root, p)
