@@ -15,6 +15,14 @@ var (
 	// ErrStopped is returned when the job was stopped, or had ended before.
 	ErrStopped = errors.New("perdure: the job is over")
 
+	// ErrDone is the ErrStopped of who comes when everything is done.
+	ErrDone error = doneError{}
+
+	// ErrLost is returned by a worker's calls when no process of the job has been heard
+	// for long. The process must end: the job may be gone, and if it is not, another
+	// process may have its slot.
+	ErrLost = errors.New("perdure: lost sight of the job")
+
 	// ErrRefused wraps every reason for which a peer turns a connection down for
 	// good: retrying with the same parameters cannot succeed.
 	ErrRefused = errors.New("perdure: refused")
@@ -39,3 +47,9 @@ var (
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )
+
+type doneError struct{}
+
+func (doneError) Error() string { return "perdure: the job is done" }
+
+func (doneError) Is(target error) bool { return target == ErrStopped }

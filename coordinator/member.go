@@ -57,6 +57,12 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		if err = conn.Recv(&f); err != nil {
 			break
 		}
+		if f.Kind == wire.KindEcho { // at once, whatever the loop waits for
+			if err = conn.TrySend(wire.Frame{Header: f.Header}); err != nil {
+				break
+			}
+			continue
+		}
 		act, parseErr := c.parse(m, &f)
 		if parseErr != nil {
 			err = parseErr
@@ -126,7 +132,7 @@ func (c *Coordinator) join(m *member) bool {
 		c.refuse(m, wire.Refusal{Again: true, Reason: taken})
 		return false
 	case membership.Over:
-		c.refuse(m, wire.Refusal{Over: true, Reason: "the job is done"})
+		c.refuse(m, wire.Refusal{Over: true, Done: true, Reason: "the job is done"})
 		return false
 	case membership.Departed:
 		c.refuse(m, wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)})

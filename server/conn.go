@@ -271,6 +271,9 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	case f.Kind == wire.KindOpen && !c.server, f.Kind == wire.KindFollow && c.server:
 		s.open(c, f)
 		return nil
+	case f.Kind == wire.KindEcho:
+		c.send(wire.Frame{Header: f.Header})
+		return nil
 	}
 	sh := s.shard(f)
 	if sh == nil && f.Kind == wire.KindSnapshot {

@@ -150,6 +150,9 @@ func refusal(f *wire.Frame) error {
 	if r.Again {
 		return fmt.Errorf("transport: not now: %s", r.Reason)
 	}
+	if r.Done {
+		return perdure.ErrDone
+	}
 	if r.Over {
 		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
 	}

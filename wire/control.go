@@ -45,6 +45,7 @@ type Refusal struct {
 	Reason string `json:"reason"`
 	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
 	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
+	Done   bool   `json:"done,omitempty"`   // likewise, since all of it is done
 	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
 }
 

@@ -117,6 +117,9 @@ const (
 	// KindLife is of an update log only: an epoch has begun, and what is of an earlier
 	// one's head counts no more; no payload.
 	KindLife Kind = 45
+	// KindEcho is worker or observer → coordinator or server: are you there? It comes back
+	// as it is; no payload.
+	KindEcho Kind = 46
 )
 
 // Flags of a frame.

@@ -147,7 +147,7 @@ func controlSamples() []sample {
 	return []sample{
 		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
-		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Again: true}),
+		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardView{{
@@ -247,6 +247,7 @@ func dataSamples() []sample {
 		data("state-none", KindState, FlagNone, nil, "", raw),
 		data("moved", KindMoved, 0, nil, "", raw),
 		data("sync", KindSync, 0, nil, "", raw),
+		data("echo", KindEcho, 0, nil, "", raw),
 		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
 		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]), Push{Answer{state, values[:3]}, list}, parsePush),
 		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}}, parsePush),

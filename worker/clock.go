@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -390,6 +391,9 @@ func (c *Client) Finish(ctx context.Context) error {
 	c.stats.over = time.Now()
 	defer func() { c.finished = false }()
 	err := c.wait(ctx, func() (bool, error) { return c.view.Done || c.view.Slots[c.slot].Left, c.usable() })
+	if errors.Is(err, perdure.ErrDone) {
+		return nil // it was away when the others were told
+	}
 	if err != nil {
 		c.stats.over = time.Time{} // it goes on
 	}

@@ -366,7 +366,7 @@ func TestFinish(t *testing.T) {
 				if got := c.observer(4); got != 8 {
 					t.Errorf("the model is %v, want 8", got)
 				}
-				if _, err := c.tryDial("late", 0); !errors.Is(err, perdure.ErrStopped) {
+				if _, err := c.tryDial("late", 0); !errors.Is(err, perdure.ErrDone) || !errors.Is(err, perdure.ErrStopped) {
 					t.Errorf("a process that came late was told: %v", err)
 				}
 			})

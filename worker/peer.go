@@ -42,6 +42,7 @@ func (c *Client) peer(to route) *peer {
 		Network: c.cfg.Network, Addr: to.addr, Hello: c.hello,
 		Place: func(f *wire.Frame, n int) []byte { return c.place(p, f, n) },
 		Up: func(conn transport.Conn, _ *wire.Frame) {
+			c.heard.note()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			p.conn = conn
@@ -52,6 +53,7 @@ func (c *Client) peer(to route) *peer {
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
+			c.heard.note()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.fromServer(p, f)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -200,14 +201,18 @@ func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
 
 type workerCmd struct {
 	joinFlags
-	Slot     int `hidden:"" help:"The slot to take." default:"-1"`
-	OutageMB int `name:"outage-mb" help:"Most updates that this worker queues for shards that are out, in MiB, where the job goes on without them; 0: as the job says (default ${default})." default:"0" placeholder:"N"`
+	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
+	LostAfter time.Duration `help:"End when no process of the job has been heard for so long; 0s: never (default ${default})." default:"1m" placeholder:"TIME"`
+	OutageMB  int           `name:"outage-mb" help:"Most updates that this worker queues for shards that are out, in MiB, where the job goes on without them; 0: as the job says (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
+	if c.LostAfter < 0 {
+		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
+	}
 	s, err := c.find(ctx)
 	if err != nil {
-		return err
+		return c.unlessDone(err)
 	}
 	if s.Job.Workload == ownWorkload {
 		return errOwnWorkers
@@ -238,11 +243,11 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, Grow: c.Join != "", OpenLog: s.openLogThere,
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Join != "", OpenLog: s.openLogThere,
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
-		return quiet(err)
+		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
 	if c.Join != "" {
@@ -257,6 +262,21 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
 	}
 	return quiet(err)
+}
+
+// unlessDone returns nil, and says so, where err is that the job is done, or that nobody
+// answers while the run's folder has how it ended.
+func (c *workerCmd) unlessDone(err error) error {
+	over := errors.Is(err, perdure.ErrDone)
+	if !over && c.joinFlags.Run != "" && !errors.Is(err, perdure.ErrUsage) {
+		_, missing := os.Stat(filepath.Join(c.joinFlags.Run, "summary.json"))
+		over = missing == nil
+	}
+	if !over {
+		return err
+	}
+	fmt.Println("the job is done: there is nothing to work on any more")
+	return nil
 }
 
 // applyFault makes this process's own network, or its computing, fail as asked:

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
+)
+
+// Config is what a Client needs.
+type Config struct {
+	Network     transport.Network
+	Coordinator string       // its address
+	Slot        perdure.Slot // the slot to take; -1: any that is free
+	Grow        bool         // where none is free, the job is to have one slot more
+	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
+	Observer    bool         // takes no slot: reads only, at the clock set by At
+	Process     string       // unique to this process; "": a name is drawn
+	PID         int
+	Log         *slog.Logger
+	RetainBytes int64         // updates that are in no checkpoint yet, where they are kept until then, beyond this make Clock wait; 0: 512 MiB
+	WindowBytes int64         // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
+	CacheBytes  int           // bounds the cached rows; 0: 256 MiB
+	Connections int           // to each server, over which its shards are spread; 0: 1
+	Heartbeat   time.Duration // between two statuses; 0: 100 ms
+	Patience    time.Duration // how long Dial looks for the coordinator; 0: 10 s
+	OutageBytes int64         // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
+	OutAfter    time.Duration // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
+	// LostAfter is how long no process of the job may be heard, once it has been joined,
+	// before calls fail with perdure.ErrLost; 0: 60 s, NeverLost: for ever. Time in which
+	// this process itself does not run does not count.
+	LostAfter time.Duration
+	OnOrder   func(wire.Order) // called with orders to this process, such as faults; may be nil
+	// OpenLog opens the job's update log at an address, where it has one; nil: without
+	// credentials. It is called once, by Dial.
+	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+
+	// For negative controls in tests only.
+	WeakenedGenerations bool // takes what other generations and epochs say
+	WeakenedBound       bool // sends under vap whatever is in transit
+	WeakenedRetention   bool // keeps no update that is applied
+	WeakenedMerging     bool // merges updates across cuts, and with those of earlier processes of the slot
+}
+
+const (
+	defaultRetainBytes = 512 << 20
+	defaultWindowBytes = 64 << 20
+	defaultCacheBytes  = 256 << 20
+	defaultHeartbeat   = 100 * time.Millisecond
+	defaultPatience    = 10 * time.Second
+	defaultLostAfter   = time.Minute
+	maxReports         = 1024
+	mostSpare          = 64 << 20         // bytes of updates that are safe, kept to be used again
+	trimEvery          = 10 * time.Second // what has lain spare for so long is let go
+)
+
+// NeverLost is a Config.LostAfter of who waits for the job for ever.
+const NeverLost time.Duration = -1
+
+// complete puts the defaults in for what is not said.
+func (cfg *Config) complete() {
+	if cfg.Process == "" {
+		cfg.Process = rand.Text()
+	}
+	if cfg.WindowBytes == 0 {
+		cfg.WindowBytes = defaultWindowBytes
+	}
+	if cfg.RetainBytes == 0 {
+		cfg.RetainBytes = defaultRetainBytes
+	}
+	cfg.WindowBytes = min(cfg.WindowBytes, wire.MaxUpdate/2)
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	if cfg.LostAfter == 0 {
+		cfg.LostAfter = defaultLostAfter
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	if cfg.OutAfter == 0 {
+		cfg.OutAfter = defaultOutAfter
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = 1
+	}
+}

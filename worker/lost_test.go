@@ -1,0 +1,81 @@
+package worker_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+)
+
+// A worker that hears no process of its job for long gives up, whatever it waits for; it
+// does not while one of them is there, idle though all may be.
+func TestLostSightOfTheJob(t *testing.T) {
+	const patience = 6 * time.Second
+	for _, model := range []string{"bsp", "asp"} {
+		t.Run(model, func(t *testing.T) {
+			inCluster(t, model, "none", 2, 2, func(c *cluster) {
+				short := func(cfg *worker.Config) { cfg.LostAfter = patience }
+				w := c.dial("worker:0", 0, short)
+				late := c.dial("worker:1", 1, short) // works on nothing: the other waits for it
+				never := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer, cfg.LostAfter = true, worker.NeverLost })
+				table, others := c.table(w), c.table(late)
+				c.clock(w, 1)
+				waits := go1(func() error { // under bsp already in Get
+					if err := table.GetRun(c.ctx, 0, make([]float32, rows*dim)); err != nil {
+						return err
+					}
+					if _, err := w.Clock(c.ctx); err != nil {
+						return err
+					}
+					return w.Finish(c.ctx)
+				})
+				idle := func(d time.Duration, who string) {
+					t.Helper()
+					if c.pass(d); len(waits) > 0 {
+						t.Fatalf("%s: a call ended: %v", who, <-waits)
+					}
+				}
+				idle(3*patience/2, "all are there")
+				c.kill("server:0")
+				c.kill("server:1")
+				idle(3*patience/2, "the coordinator is there")
+				c.start("server:1")
+				c.start("server:0")
+				c.pass(2 * time.Second)
+				c.kill("coordinator")
+				c.kill("server:0")
+				idle(3*patience/2, "a server is there")
+				if err := table.Inc(0, make([]float32, dim)); err != nil {
+					t.Fatal(err)
+				}
+
+				begin := time.Now()
+				c.kill("server:1")
+				err := <-waits
+				if took := time.Since(begin); !errors.Is(err, perdure.ErrLost) || took < patience*3/4 || took > patience*5/4 {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if !strings.Contains(fmt.Sprint(err), "coordinator at "+coordinatorAddr+" nor any of its 2 servers has been heard, since 2") {
+					t.Errorf("the error does not say what was lost: %v", err)
+				}
+				c.pass(patience / 2)
+				_, clockErr := late.Clock(c.ctx)
+				_, tableErr := late.Table(c.ctx, perdure.TableSpec{Name: "u", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+				getErr := others.GetRun(c.ctx, 0, make([]float32, rows*dim))
+				for call, err := range map[string]error{"Clock": clockErr, "Table": tableErr, "Get": getErr, "Finish": late.Finish(c.ctx)} {
+					if !errors.Is(err, perdure.ErrLost) {
+						t.Errorf("%s: %v", call, err)
+					}
+				}
+				c.pass(2 * patience)
+				if err := never.Settle(c.within(time.Second)); err != nil {
+					t.Errorf("a client that waits for ever: %v", err)
+				}
+			})
+		})
+	}
+}
