@@ -38,6 +38,38 @@ func TestEveryLossHasItsBase(t *testing.T) {
 	})
 }
 
+// The head of a lost shard is ready only when every member has what the shard begins with:
+// from then on nobody tells the next head.
+func TestEveryMemberHasTheBase(t *testing.T) {
+	inFleet(t, "asp", "none", 1, 2, func(f *fleet) {
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+			f.setChain(sv, 0, 1) // as while the shard moves
+			sv.Lost = true
+		})
+		f.table(dense())
+		f.pass(time.Second)
+		f.net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{7} })
+		f.pass(100 * time.Millisecond)
+		if st := f.shard(0); st.Ready {
+			t.Errorf("the head is ready, and nobody knows whether the other has the base: %+v", st)
+		}
+		f.net.Heal(host(1), host(0))
+		f.pass(3 * time.Second)
+		if st := f.shard(0); !st.Ready || st.MinClock != 7 {
+			t.Fatalf("the head does not begin with its base: %+v", st)
+		}
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+			f.setChain(sv, 1)
+			sv.Lost, sv.Base = false, nil
+		})
+		f.pass(time.Second)
+		if st := f.shard(1); !st.Ready || st.MinClock != 7 {
+			t.Errorf("the next head does not begin with the base: %+v", st)
+		}
+	})
+}
+
 // What a predecessor sends that no head can have sent ends its connection, or the server,
 // with a line that says so, and never with a panic.
 func TestEntriesThatNoHeadSends(t *testing.T) {

@@ -54,7 +54,7 @@ type proposals struct {
 	tables          int
 	end             perdure.Clock
 	fenced, decided []perdure.Incarnation // by slot
-	base            bool
+	base, based     bool                  // what a lost shard begins with: appended; applied, so that all members have it
 }
 
 // opening is an Open that is to be answered once all is applied that was received
@@ -283,6 +283,7 @@ func (sh *shard) takeFact(f *wire.Frame) {
 			return
 		}
 		sh.raise(func() { sh.intake.Raise(a.Applied) })
+		sh.proposed.based = sh.proposed.base
 	case wire.KindRoster:
 		var spans []perdure.Span
 		if sh.parsed(f, &spans) {
@@ -363,9 +364,11 @@ func (sh *shard) propose() (news bool) {
 		return true
 	}
 	if !sh.ready {
-		if head && mine.Lost && !p.base {
-			if mine.Base == nil {
-				return false // the live slots have not told yet what they were acknowledged
+		if head && mine.Lost && !p.based {
+			if mine.Base == nil || p.base {
+				// The live slots have not told yet what they were acknowledged, or a member does
+				// not have it yet: once the head is ready, the view no longer tells the next one.
+				return false
 			}
 			p.base = true
 			state := wire.State{Applied: mine.Base}

@@ -96,7 +96,7 @@ var found = map[string][]uint64{
 	"TestChains":           {142, 274, 599, 938, 3684, 4941, 9458, 30107, 80132, 203804},
 	"TestSeeds":            {167, 21751},
 	"TestRosters":          {29, 63, 97, 111, 161, 238, 646, 80081, 231205},
-	"TestLossy":            {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260},
+	"TestLossy":            {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260, 640780},
 	"TestSplits":           {21783, 32308},
 	"TestSaved":            {165, 207, 342},
 	"TestResends":          {111, 117, 133, 145, 442, 400942}, // 400942: a worker that a restored shard waits for dies, and a table beside bsp is vap
