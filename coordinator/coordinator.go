@@ -74,15 +74,15 @@ type Coordinator struct {
 	completed  bool
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
-	rated      time.Time // when latest.ClocksPerSecond was computed
-	ratedAt    perdure.Clock
+	began      time.Time
+	speed      membership.Rate
 }
 
 // Latest is what this coordinator, since it began, last heard of the training
 // itself, and of the log.
 type Latest struct {
 	TrainLoss, TestAccuracy *float64            // nil: not heard
-	ClocksPerSecond         float64             // over the last second or so
+	ClocksPerSecond         float64             // over the last seconds; see membership.Rate
 	Event                   string              // in words
 	Log                     *wire.PlaceProgress // of the job's own log process, as the supervisor sees it; nil: not heard
 }
@@ -135,7 +135,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
-		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1,
+		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
 	}
 	if cfg.WeakenedRollBack {
 		c.core.Weaken()
@@ -191,17 +191,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// rate computes the clocks per second, about once a second.
+// rate computes the clocks per second. The first begins some time after this process.
 func (c *Coordinator) rate(now time.Time) {
-	dt := now.Sub(c.rated).Seconds()
-	if dt < 1 {
-		return
+	at := now.Sub(c.began).Seconds()
+	if clock := c.core.MinClock(); clock > 0 {
+		c.speed.Note(at, clock)
 	}
-	clock := c.core.MinClock()
-	if !c.rated.IsZero() {
-		c.latest.ClocksPerSecond = max(0, float64(clock-c.ratedAt)/dt)
-	}
-	c.rated, c.ratedAt = now, clock
+	c.latest.ClocksPerSecond, _ = c.speed.PerSecond(at)
 }
 
 // do runs f in the loop.

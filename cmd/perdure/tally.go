@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
@@ -35,7 +36,7 @@ type tally struct {
 	peak        map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent   string
 	recordWaits bool // the run's folder has no room for it
-	clocksRate  float64
+	speed       membership.Rate
 	mbRate      float64
 }
 
@@ -48,7 +49,6 @@ type workerWord struct {
 // point is what rates are computed from.
 type point struct {
 	at             time.Time
-	clock          perdure.Clock
 	samples        int64
 	pushed, pulled int64
 	spent          spent
@@ -58,6 +58,15 @@ type point struct {
 // seriesEvery is the time between two rows of series.csv, unless there is a
 // test result to write.
 const seriesEvery = 500 * time.Millisecond
+
+// leastRated is the least time, in seconds, of what is told as a rate of what workers
+// count: they say it ten times a second.
+const leastRated = 0.4
+
+// clocksPerSecond returns how fast the job is, once that is known. It needs j.mu.
+func (t *tally) clocksPerSecond() (v float64, known bool) {
+	return t.speed.PerSecond(time.Since(t.started).Seconds())
+}
 
 func (t *tally) init() {
 	t.started = time.Now()
@@ -119,6 +128,9 @@ func (j *localJob) onProgress(p wire.Progress) {
 	}
 	j.progress = p
 	j.progress.Places = places
+	if p.Clock > 0 {
+		j.speed.Note(time.Since(j.started).Seconds(), p.Clock)
+	}
 	due := time.Since(j.last.at) >= seriesEvery
 	j.mu.Unlock()
 	if due {
@@ -211,21 +223,23 @@ func (j *localJob) point(clock perdure.Clock) {
 		j.peak[role] = max(j.peak[role], u.RSS)
 	}
 	w := j.totals()
-	now := point{at: time.Now(), clock: clock, samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
+	now := point{at: time.Now(), samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
 	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE}
 	if j.evalled {
 		p.TestLoss, p.TestAccuracy, p.TestRMSE, j.evalled = j.testLoss, j.testAcc, j.testRMSE, false
 	}
-	if dt := now.at.Sub(j.last.at).Seconds(); dt >= 0.1 {
+	if v, known := j.clocksPerSecond(); known {
+		p.ClocksPerSecond = &v
+	}
+	if dt := now.at.Sub(j.last.at).Seconds(); dt >= leastRated {
 		rate := func(a, b int64, scale float64) *float64 {
 			v := max(0, float64(a-b)/scale/dt)
 			return &v
 		}
-		p.ClocksPerSecond = rate(int64(clock), int64(j.last.clock), 1)
 		p.SamplesPerSecond = rate(now.samples, j.last.samples, 1)
 		p.MBPushedPerSecond = rate(now.pushed, j.last.pushed, 1e6)
 		p.MBPulledPerSecond = rate(now.pulled, j.last.pulled, 1e6)
-		j.clocksRate, j.mbRate = *p.ClocksPerSecond, *p.MBPushedPerSecond+*p.MBPulledPerSecond
+		j.mbRate = *p.MBPushedPerSecond + *p.MBPulledPerSecond
 		cpu := func(r wire.Role) *float64 {
 			v := max(0, (usage[r].CPU-j.last.usage[r].CPU).Seconds()/dt)
 			return &v

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -61,6 +64,59 @@ func TestSummaryStands(t *testing.T) {
 	if after := *sum.ClocksRedone + *sum.UpdatesApplied + int64(*sum.TrainLoss); before != 3 || after != before {
 		t.Errorf("the summary's figures sum to %d, then to %d, want 3", before, after)
 	}
+}
+
+// TestSpeed: the speed that a run tells and records is that of the last seconds, however
+// many rows there are of one clock, and while clocks wait for an evaluation.
+func TestSpeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := tallied(t, perdure.JobSpec{Clocks: 5000})
+		defer func() { must(t, errors.Join(j.dir.Close(), j.job.Group().Stop(context.Background()))) }()
+		for clock := range perdure.Clock(400) {
+			time.Sleep(4 * time.Millisecond)
+			j.onProgress(wire.Progress{Clock: clock, End: 5000})
+			if clock%100 == 0 && clock > 0 { // while it goes on the others wait
+				j.point(clock)
+				time.Sleep(120 * time.Millisecond)
+				j.onReport(wire.Report{Clock: clock, TestLoss: new(1.0)})
+			}
+			if line := status(j); clock > 10 && (!strings.Contains(line, " clocks/s") || strings.Contains(line, " 0 clocks/s") || !strings.HasSuffix(line, "s left")) {
+				t.Fatalf("clock %d: %s", clock, line)
+			}
+		}
+		rows := seriesColumn(t, j.dir.Path(), "clocks_per_second")
+		for _, cell := range rows {
+			if v, err := strconv.ParseFloat(cell, 64); err != nil || v < 150 || v > 260 {
+				t.Errorf("clocks per second: %q; 180 to 250 were done", rows)
+				break
+			}
+		}
+		if len(rows) < 6 {
+			t.Errorf("%d rows", len(rows))
+		}
+		time.Sleep(time.Minute)
+		if line := status(j); !strings.Contains(line, "  0.") {
+			t.Errorf("after a minute without a clock: %s", line)
+		}
+	})
+}
+
+// seriesColumn returns the cells of a column of a run's series.csv.
+func seriesColumn(t *testing.T, run, name string) (cells []string) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(run, "series.csv"))
+	must(t, err)
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	must(t, err)
+	at := slices.Index(rows[0], name)
+	if at < 0 {
+		t.Fatalf("no column %s", name)
+	}
+	for _, row := range rows[1:] {
+		cells = append(cells, row[at])
+	}
+	return cells
 }
 
 // TestMeasures: what worker processes count is summed over all of them, by slot

@@ -149,7 +149,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"
 	}
-	fmt.Printf("recovery %s%s; to be joined at %s\n%.0f clocks/s", s.Recovery, replaced, s.Coordinator, s.ClocksPerSecond)
+	fmt.Printf("recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator, clocksPerSecond(s.ClocksPerSecond))
 	if s.Loss != nil {
 		fmt.Printf(", loss %.4f", *s.Loss)
 	}

@@ -98,14 +98,33 @@ func status(j *localJob) string {
 	if j.testRMSE != nil {
 		line += fmt.Sprintf("  test rmse %.4f", *j.testRMSE)
 	}
-	line += fmt.Sprintf("  %.0f clocks/s  %.1f MB/s", j.clocksRate, j.mbRate)
+	speed, known := j.clocksPerSecond()
+	if known {
+		line += "  " + clocksPerSecond(speed)
+	}
+	line += fmt.Sprintf("  %.1f MB/s", j.mbRate)
 	if w := j.totals(); w.OutageClocks > 0 {
 		line += fmt.Sprintf("  %d clocks in outages", w.OutageClocks)
 	}
-	if j.clocksRate > 0 && end > p.Clock {
-		line += fmt.Sprintf("  %s left", (time.Duration(float64(end-p.Clock)/j.clocksRate*1000) * time.Millisecond).Round(time.Second))
+	if left := float64(end-p.Clock) / speed; known && left > 0 && left < mostLeft {
+		line += fmt.Sprintf("  %s left", time.Duration(left*float64(time.Second)).Round(time.Second))
 	}
 	return line
+}
+
+// mostLeft is the longest time left that is told, in seconds: a hundred days.
+const mostLeft = 100 * 86400
+
+// clocksPerSecond says a speed; a slow one with more digits.
+func clocksPerSecond(v float64) string {
+	digits := 0
+	if v < 10 {
+		digits = 1
+	}
+	if v < 1 {
+		digits = 2
+	}
+	return fmt.Sprintf("%.*f clocks/s", digits, v)
 }
 
 // kept names the folders in which what a strategy goes on from is kept, with a log of the
