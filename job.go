@@ -55,6 +55,9 @@ type JobSpec struct {
 	// AwaitExport keeps a completed job alive until its parent says that the model
 	// has been exported.
 	AwaitExport bool `json:"await_export,omitempty"`
+
+	// Seal is of what the model depends on; of a job of an older version it is empty.
+	Seal Seal `json:"seal,omitzero"`
 }
 
 // Validate reports what is wrong with the job, if anything.
@@ -73,6 +76,9 @@ func (j JobSpec) Validate() error {
 	}
 	if j.Clocks < 0 {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
+	}
+	if err := j.Seal.Validate(); err != nil {
+		return err
 	}
 	if err := j.validateModels(); err != nil {
 		return err

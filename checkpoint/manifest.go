@@ -15,9 +15,9 @@ import (
 )
 
 // ManifestVersion is the version of the manifest format written here.
-const ManifestVersion = 3
+const ManifestVersion = 4
 
-// Version 2 had no segments that follow others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
+// Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
 // are. Both are read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:

@@ -17,7 +17,13 @@ import (
 )
 
 func testJob() perdure.JobSpec {
+	seal, err := perdure.NewSeal(map[string]any{"job": map[string]any{"workload": "softmax", "seed": 7, "stale_scale": ""}, "data": "sha256:ab", "params": map[string]any{"Rate": 0.05}})
+	if err != nil {
+		panic(err)
+	}
 	return perdure.JobSpec{
+		Seal: seal,
+
 		ID: "job-1", Workload: "softmax", Seed: 7, Slots: 3, Servers: 2, Shards: 2, Clocks: 100,
 		Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
@@ -98,10 +104,10 @@ func TestManifestGolden(t *testing.T) {
 	m := published(t, fsys, 2, 40)
 	b, err := fsys.ReadFile("ckpt/g000002-c0000000040.manifest")
 	must(t, err)
-	golden(t, "testdata/manifest-3.golden", b)
+	golden(t, "testdata/manifest-4.golden", b)
 	got, err := Latest(fsys, "ckpt")
 	must(t, err)
-	m.Version = 3
+	m.Version = 4
 	if fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("published %+v, read %+v", m, got)
 	}
@@ -270,7 +276,7 @@ func TestSegmentsOfOneShape(t *testing.T) {
 
 // Checkpoints that an earlier Perdure wrote are read still.
 func TestOlderManifests(t *testing.T) {
-	for version := 1; version <= 2; version++ {
+	for version := 1; version < ManifestVersion; version++ {
 		fsys := newFolder(t)
 		m := published(t, fsys, 2, 40)
 		old, err := os.ReadFile(fmt.Sprintf("testdata/manifest-%d.golden", version))

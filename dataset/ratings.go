@@ -16,6 +16,8 @@ type Ratings struct {
 	Mean        float64 // of the training ratings
 	Deviation   float64 // their standard deviation; 1 where all are the same
 	Train, Test RatingSplit
+
+	synthetic bool // a function of its name
 }
 
 // RatingSplit is one part of a set, a rating a place of its columns, in order of

@@ -55,7 +55,7 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	mean := netflixRatings * factor / float64(users)
 	total := int(netflixRatings * factor)
 	r := &Ratings{
-		Name: fmt.Sprintf("synthetic ratings, %v of Netflix's size", factor), Users: users, Items: items,
+		Name: fmt.Sprintf("synthetic ratings, %v of Netflix's size", factor), Users: users, Items: items, synthetic: true,
 		Train: RatingSplit{make([]int32, 0, total), make([]int32, 0, total), make([]float32, 0, total)},
 	}
 	for user := range users {

@@ -15,9 +15,11 @@ type FS interface {
 	MkdirAll(path string) error
 	// Create makes or truncates a file for writing.
 	Create(path string) (File, error)
-	// ReadFile returns a file's content; a missing file gives fs.ErrNotExist.
+	// ReadFile returns a file's content; a missing file gives fs.ErrNotExist. What is no
+	// regular file, and one of more than 1 GiB, is ErrCorrupt.
 	ReadFile(path string) ([]byte, error)
-	// Open opens a file for reading; a missing file gives fs.ErrNotExist.
+	// Open opens a file for reading; a missing file gives fs.ErrNotExist, and what is no
+	// regular file ErrCorrupt.
 	Open(path string) (io.ReadCloser, error)
 	// List returns the names in a folder, sorted; a missing folder is empty.
 	List(path string) ([]string, error)

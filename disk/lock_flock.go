@@ -43,7 +43,7 @@ func lockFile(path, holder string) (Lock, error) {
 // others who do so, and writes nothing. It gives a LockedError at once while somebody has
 // the lock, and fs.ErrNotExist where nobody ever had it. It is the operating system's.
 func Share(path string) (Lock, error) {
-	f, err := os.Open(path)
+	f, err := OpenRegular(path)
 	if err != nil {
 		return nil, wrap(err)
 	}

@@ -98,13 +98,17 @@ func (osFS) createStream(path string) (File, error) {
 	return &stream{f: f}, nil
 }
 
+// mostRead is how large a file may be that is read as a whole: a registry or a manifest
+// of the largest job has a tenth of it.
+const mostRead = 1 << 30
+
 func (osFS) ReadFile(path string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.FromSlash(path))
+	b, err := ReadRegular(filepath.FromSlash(path), mostRead)
 	return b, wrap(err)
 }
 
 func (osFS) Open(path string) (io.ReadCloser, error) {
-	f, err := os.Open(filepath.FromSlash(path))
+	f, err := OpenRegular(filepath.FromSlash(path))
 	if err != nil {
 		return nil, wrap(err)
 	}

@@ -8,6 +8,7 @@
 //	summary.json   how it ended; written once, as a whole
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
+//	lock           locked by the run's parent while the run goes on
 //
 // Whole files are replaced atomically. Lines and rows are appended by one write
 // each, so that a run which is killed leaves whole ones; they are durable after
@@ -16,7 +17,6 @@
 package rundir
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +44,7 @@ const (
 // Dir is an open run's folder.
 type Dir struct {
 	path string
+	lock disk.Lock // that the run goes on; nil where there are no locks
 
 	mu     sync.Mutex // guards the files: one line at a time
 	events lines
@@ -66,6 +67,9 @@ func Create(path string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{path: path}
+	if err := d.hold(); err != nil {
+		return nil, refused(path, err)
+	}
 	for _, sub := range []string{logsDir, checkpointDir} {
 		if err := os.Mkdir(filepath.Join(path, sub), 0o777); err != nil {
 			return nil, refused(path, err)
@@ -204,6 +208,9 @@ func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var first error
+	if d.lock != nil {
+		defer func() { _ = d.lock.Close() }() // it ends with the process anyway
+	}
 	for _, l := range []*lines{&d.events, &d.series} {
 		for _, do := range []func() error{l.write, l.Sync, l.Close} {
 			if err := do(); err != nil && first == nil {
@@ -212,30 +219,4 @@ func (d *Dir) Close() error {
 		}
 	}
 	return first
-}
-
-// ReadRun reads the run.json of the run's folder at path into run. What is
-// wrong with the folder is told as perdure.ErrUsage.
-func ReadRun(path string, run any) error {
-	name := filepath.Join(path, runFile)
-	b, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, path)
-		}
-		return fmt.Errorf("%w: %s is not a run's folder: it has no %s", perdure.ErrUsage, path, runFile)
-	case err != nil:
-		var at *fs.PathError
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return fmt.Errorf("%w: cannot read %s: %w", perdure.ErrUsage, name, err)
-	case len(bytes.TrimSpace(b)) == 0:
-		return fmt.Errorf("%w: %s is empty", perdure.ErrUsage, name)
-	}
-	if err := json.Unmarshal(b, run); err != nil {
-		return fmt.Errorf("%w: %s is damaged: %w", perdure.ErrUsage, name, err)
-	}
-	return nil
 }

@@ -301,29 +301,3 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("what may wait is full, too, and it is said: %v", err)
 	}
 }
-
-// TestReadRun reads back what was written, and says what is wrong otherwise.
-func TestReadRun(t *testing.T) {
-	type run struct {
-		Seed uint64 `json:"seed"`
-	}
-	d := create1(t)
-	defer d.Close()
-	var got run
-	isUsage(t, ReadRun(d.Path(), &got), "has no run.json")
-	isUsage(t, ReadRun(d.Path()+"x", &got), "there is no folder")
-	must(t, d.WriteRun(run{Seed: 1}))
-	must(t, d.WriteRun(run{Seed: math.MaxUint64}))
-	must(t, ReadRun(d.Path(), &got))
-	if got.Seed != math.MaxUint64 {
-		t.Errorf("read %+v", got)
-	}
-	name := filepath.Join(d.Path(), runFile)
-	for content, want := range map[string]string{"": "is empty", `{"seed":`: "is damaged", `{"seed":"x"}`: "is damaged"} {
-		must(t, os.WriteFile(name, []byte(content), 0o666))
-		isUsage(t, ReadRun(d.Path(), &got), want)
-	}
-	must(t, os.Remove(name))
-	must(t, os.Mkdir(name, 0o777))
-	isUsage(t, ReadRun(d.Path(), &got), "is a directory")
-}

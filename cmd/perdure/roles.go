@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -250,6 +249,9 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
+	if err := s.sameJob(filepath.Join(c.joinFlags.Run, "run.json"), w, client.Job()); err != nil {
+		return err
+	}
 	if c.Join != "" {
 		fmt.Printf("worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
@@ -314,17 +316,4 @@ func plain(err error) string {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
 	return strings.ReplaceAll(text, "updatelog: ", "")
-}
-
-// readSettings reads a run.json.
-func readSettings(path string) (s settings, err error) {
-	s.CacheMB, s.RetainMB = defaultCacheMB, defaultRetainMB // of runs that do not say
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return s, fmt.Errorf("%s is no run's settings: %w", path, unwrapSyscall(err))
-	}
-	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("%s is no run's settings: %w", path, err)
-	}
-	return s, nil
 }

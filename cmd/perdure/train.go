@@ -315,6 +315,14 @@ func (t *trainCmd) takeDistance(s *settings) {
 // check completes the settings and refuses what cannot be run, before anything
 // is started or written.
 func (s *settings) check() error {
+	if err := s.checkFlags(); err != nil {
+		return err
+	}
+	return s.open()
+}
+
+// checkFlags is check without the workload and its data.
+func (s *settings) checkFlags() error {
 	if err := s.Job.Validate(); err != nil {
 		return err
 	}
@@ -338,26 +346,6 @@ func (s *settings) check() error {
 		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
-	most := s.Params
-	if _, most.Slots = s.slots(); most.Slots > s.Params.Slots { // there must be data for all
-		if _, err := workload.New(s.Job.Workload, most); err != nil {
-			return err
-		}
-	}
-	w, err := workload.New(s.Job.Workload, s.Params)
-	if err != nil {
-		return err
-	}
-	s.Params.Rule.Rate = w.Describe().Rate // which it may have chosen
-	if err := fitModels(&s.Job, w.Tables()); err != nil {
-		return err
-	}
-	for _, t := range w.Tables() {
-		t.Consistency = s.Job.ConsistencyOf(t.Name)
-		if err := t.Validate(s.Job.Shards); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -443,8 +431,18 @@ func (t *trainCmd) again() (settings, error) {
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
 	}
-	err = s.check() // which completes them
-	return s, err
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	return s, s.openOf(t.From)
+}
+
+// openOf is open for the settings of a run.json, which is to blame for what is wrong.
+func (s *settings) openOf(path string) error {
+	if err := s.open(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // resumed makes the settings of a run that goes on from another's checkpoint.
@@ -452,24 +450,8 @@ func (t *trainCmd) resumed() (settings, error) {
 	if err := t.onlyTaken("resume"); err != nil {
 		return settings{}, err
 	}
-	s, err := readSettings(filepath.Join(t.Resume, "run.json"))
+	s, m, err := readEarlier(t.Resume)
 	if err != nil {
-		return s, err
-	}
-	anew := "begin anew with --from " + filepath.Join(t.Resume, "run.json")
-	if s.Job.Recovery.Logged() {
-		return s, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
-			perdure.ErrUsage, t.Resume, anew)
-	}
-	if !s.Job.Recovery.Saves() {
-		return s, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or chain:2,checkpoint:C, say, whose runs can be resumed",
-			perdure.ErrUsage, t.Resume, s.Job.Recovery, anew)
-	}
-	m, err := checkpoint.Latest(disk.OS(), filepath.Join(t.Resume, "checkpoint"))
-	if err != nil {
-		return s, err
-	}
-	if err := m.CheckJob(s.Job.ID); err != nil {
 		return s, err
 	}
 	s.Version, s.Faults = version, t.Fault
@@ -504,12 +486,18 @@ func (t *trainCmd) resumed() (settings, error) {
 	if s.Job.Clocks <= m.Cut {
 		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, t.Resume, m.Cut)
 	}
-	if err := checkpoint.Verify(disk.OS(), filepath.Join(t.Resume, "checkpoint"), m); err != nil {
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = t.Resume, m.Generation, m.Cut, m.Tables, m.Slots
+	if err := s.checkFlags(); err != nil {
 		return s, err
 	}
-	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = t.Resume, m.Generation, m.Cut, m.Tables, m.Slots
-	err = s.check() // which completes them
-	return s, err
+	file := filepath.Join(t.Resume, "run.json")
+	if err := s.openOf(file); err != nil {
+		return s, err
+	}
+	if err := s.checkSeal(file, &m); err != nil {
+		return s, err
+	}
+	return s, checkpoint.Verify(disk.OS(), filepath.Join(t.Resume, "checkpoint"), m)
 }
 
 func newJobID() string {

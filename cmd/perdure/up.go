@@ -51,6 +51,9 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
+	if s.Job.Seal, err = s.seal(nil, ""); err != nil {
+		return err
+	}
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}

@@ -128,6 +128,9 @@ func (w *program) Describe() contract.Description {
 	}
 }
 
+// Digest implements contract.Workload.
+func (w *program) Digest() string { return w.model.data.Digest() }
+
 // Tables implements contract.Workload.
 func (w *program) Tables() []perdure.TableSpec { return slices.Clone(w.specs) }
 

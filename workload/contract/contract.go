@@ -130,6 +130,8 @@ type Description struct {
 type Workload interface {
 	// Describe says what the workload works on.
 	Describe() Description
+	// Digest tells what it works on apart from other data of the same name: the data set's.
+	Digest() string
 	// Tables lists the tables that the job must have. They have no consistency
 	// model: that is the job's to choose.
 	Tables() []perdure.TableSpec

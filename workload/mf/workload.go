@@ -94,6 +94,9 @@ func (p *program) Describe() contract.Description {
 	}
 }
 
+// Digest implements contract.Workload.
+func (p *program) Digest() string { return p.data.Digest() }
+
 // mostRate is a good rate for one worker, on all sets that were tried.
 const mostRate = 0.05
 

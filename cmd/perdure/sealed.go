@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/workload"
+)
+
+// The names of sealed settings begin so, as the keys of run.json do where there are some.
+const (
+	sealJob    = "job"
+	sealParams = "params"
+	sealTables = "tables"
+	sealData   = "data"
+)
+
+// sealedJob is what of a job its model depends on. How many workers take part later, what
+// becomes of failures and where the job ends may be otherwise when it goes on.
+func sealedJob(job *perdure.JobSpec) map[string]any {
+	scale := job.StaleScale
+	if scale == perdure.ScaleNone {
+		scale = ""
+	}
+	return map[string]any{
+		"workload": job.Workload, "seed": job.Seed, "slots": job.Slots, "shards": job.Shards,
+		"consistency": job.Consistency, "table_consistency": job.TableConsistency, "stale_scale": scale,
+	}
+}
+
+// sealedTables are the tables by name: their rules and models are in them.
+func sealedTables(list []perdure.TableSpec) map[string]any {
+	byName := map[string]any{}
+	for _, t := range list {
+		byName[t.Name] = t
+	}
+	return byName
+}
+
+// seal seals the settings that make the model: of programs of the user's own what the job
+// knows of them, and else also what is trained, on which data. w is nil for the former.
+func (s *settings) seal(w workload.Workload, data string) (perdure.Seal, error) {
+	values := map[string]any{sealJob: sealedJob(&s.Job)}
+	if w != nil {
+		p := s.Params
+		p.Seed, p.Slots, p.Data = 0, 0, "" // they are the job's; and wherever the data are
+		values[sealParams], values[sealTables], values[sealData] = p, sealedTables(s.tables(w)), data
+	}
+	return perdure.NewSeal(values)
+}
+
+// sealOf returns the seal of the job that made a checkpoint. A version that sealed nothing
+// told of the job and the tables only: whole says that nothing is missing.
+func sealOf(m *checkpoint.Manifest) (seal perdure.Seal, whole bool, err error) {
+	if m.Job.Seal.Sealed() {
+		return m.Job.Seal, true, nil
+	}
+	values := map[string]any{sealJob: sealedJob(&m.Job)}
+	if m.Job.Workload != ownWorkload {
+		values[sealTables] = sealedTables(m.Tables)
+	}
+	seal, err = perdure.NewSeal(values)
+	return seal, false, err
+}
+
+// checkSeal refuses settings, of the run.json at path, that would go on from a checkpoint
+// to another model than the one that it is of.
+func (s *settings) checkSeal(path string, m *checkpoint.Manifest) error {
+	was, whole, err := sealOf(m)
+	if err != nil {
+		return err
+	}
+	now := s.Job.Seal
+	if !whole {
+		now = now.Without(func(name string) bool {
+			part, _, _ := strings.Cut(name, ".")
+			return part != sealJob && part != sealTables
+		})
+	}
+	return sameSeal(path, &now, "the checkpoint was made", &was)
+}
+
+// sameSeal says which setting of a run.json is another one than it was.
+func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) error {
+	name, mine, others := now.Differs(was)
+	switch {
+	case name == "":
+		return nil
+	case name == sealData:
+		return fmt.Errorf("%w: the data of %s are not those with which %s: their digest is %s, and was %s; bring them back", perdure.ErrUsage, path, since, mine, others)
+	}
+	return fmt.Errorf("%w: %s says %s %s, and %s with %s; put it back: another one makes another model", perdure.ErrUsage, path, name, mine, since, others)
+}
+
+// readEarlier reads what a run of that folder is to go on from: its settings and its newest
+// checkpoint. It refuses a run that is alive, and settings that no run can have; whether they
+// are those of the checkpoint says checkSeal, once they are complete.
+func readEarlier(folder string) (s settings, m checkpoint.Manifest, err error) {
+	if err := refuseAlive(folder); err != nil {
+		return s, m, err
+	}
+	if s, err = readSettings(filepath.Join(folder, "run.json")); err != nil {
+		return s, m, err
+	}
+	anew := "begin anew with --from " + filepath.Join(folder, "run.json")
+	if s.Job.Recovery.Logged() {
+		return s, m, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
+			perdure.ErrUsage, folder, anew)
+	}
+	if !s.Job.Recovery.Saves() {
+		return s, m, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or chain:2,checkpoint:C, say, whose runs can be resumed",
+			perdure.ErrUsage, folder, s.Job.Recovery, anew)
+	}
+	if m, err = checkpoint.Latest(disk.OS(), filepath.Join(folder, "checkpoint")); err != nil {
+		return s, m, err
+	}
+	return s, m, m.CheckJob(s.Job.ID)
+}
+
+// refuseAlive refuses the folder of a run that goes on, in a process that it names.
+func refuseAlive(folder string) error {
+	holder, err := rundir.Alive(folder)
+	if errors.Is(err, rundir.ErrAlive) {
+		return fmt.Errorf("%w: the run in %s goes on, in %s; end it first, with perdure stop --run %s", perdure.ErrUsage, folder, holder, folder)
+	}
+	return err
+}
+
+// sameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
+// since the job began, say. The data are not read again: who began the job has.
+func (s *settings) sameJob(path string, w workload.Workload, job perdure.JobSpec) error {
+	if !job.Seal.Sealed() {
+		return nil
+	}
+	now, err := s.seal(w, "")
+	if err != nil {
+		return err
+	}
+	was := job.Seal.Without(func(name string) bool { return name == sealData })
+	return sameSeal(path, &now, "the job began", &was)
+}

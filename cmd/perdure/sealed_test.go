@@ -1,0 +1,205 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
+)
+
+// edited is a run.json and what becomes of it when what matches is replaced: pattern, by,
+// pattern, by, …
+func edited(t *testing.T, text []byte, replace ...string) []byte {
+	t.Helper()
+	for i := 0; i < len(replace); i += 2 {
+		changed := regexp.MustCompile(replace[i]).ReplaceAll(text, []byte(replace[i+1]))
+		if string(changed) == string(text) {
+			t.Fatalf("no %s in %s", replace[i], text)
+		}
+		text = changed
+	}
+	return text
+}
+
+// clocks are the flags of a trainCmd with --clocks.
+func clocks(n int64) jobFlags { return jobFlags{Clocks: n, given: map[string]bool{"clocks": true}} }
+
+// TestSealedSettings: a run goes on with the settings that made its checkpoint, or not at
+// all: one line names run.json, the setting, and what it was.
+func TestSealedSettings(t *testing.T) {
+	_, dir := trained(t, small("--clocks", "20")...)
+	file := filepath.Join(dir, "run.json")
+	text, err := os.ReadFile(file)
+	must(t, err)
+	resume := func(changed []byte) error {
+		must(t, os.WriteFile(file, changed, 0o666))
+		_, err := (&trainCmd{Resume: dir, Workload: "softmax", jobFlags: clocks(30)}).settings()
+		return err
+	}
+	same, other := filepath.Join(t.TempDir(), "same"), filepath.Join(t.TempDir(), "other")
+	for _, folder := range []string{same, other} {
+		must(t, os.CopyFS(folder, os.DirFS(pictures)))
+	}
+	labels := filepath.Join(other, "t10k-labels-idx1-ubyte")
+	b, err := os.ReadFile(labels)
+	must(t, err)
+	b[8] = (b[8] + 1) % 10
+	must(t, os.WriteFile(labels, b, 0o666))
+
+	cases := []struct {
+		change  []string
+		want    string // "": it may be so
+		unknown bool   // to a checkpoint of a version that sealed nothing
+	}{
+		{[]string{`"version": "`, `"version": "other `}, ``, false},
+		{[]string{`"servers": 2`, `"servers": 3`}, ``, false},
+		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``, false},
+		{[]string{`"Seed": 7`, `"Seed": 0`}, `params: Seed is 0, and job.seed 7`, false},
+		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, and the checkpoint was made with 7`, false},
+		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, and the checkpoint was made with 3`, false},
+		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, and the checkpoint was made with 6`, false},
+		{[]string{`"consistency": "bsp"`, `"consistency": "asp"`}, `job.consistency "asp", and the checkpoint was made with "bsp"`, false},
+		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`, false},
+		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, and the checkpoint was made with 8`, true},
+		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, and the checkpoint was made with 0.05`, false},
+		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`, false},
+		{[]string{`"Sparse": false`, `"Sparse": true`}, `params.Sparse true, and the checkpoint was made with none|tables`, false},
+		{[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`}, `the data of .* are not those with which the checkpoint was made`, true},
+		{[]string{`"Data": "[^"]*"`, `"Data": ""`}, `the data of`, true},
+	}
+	for _, older := range []bool{false, true} {
+		if older {
+			folder := filepath.Join(dir, "checkpoint")
+			m, err := checkpoint.Latest(disk.OS(), folder)
+			must(t, err)
+			m.Job.Seal = perdure.Seal{}
+			must(t, checkpoint.Publish(disk.OS(), folder, m))
+		}
+		for _, c := range cases {
+			err := resume(edited(t, text, c.change...))
+			if c.want == "" || older && c.unknown {
+				if err != nil {
+					t.Errorf("%v, an older checkpoint: %t: %v", c.change, older, err)
+				}
+				continue
+			}
+			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, an older checkpoint: %t: %v; want one line with %s and %s", c.change, older, err, c.want, file)
+			}
+		}
+	}
+}
+
+// TestOddRunJSON: a run.json that no run has written is refused at once, in a line with its
+// name and the key's, by --from and --resume alike.
+func TestOddRunJSON(t *testing.T) {
+	_, dir := trained(t, small("--clocks", "20")...)
+	file := filepath.Join(dir, "run.json")
+	text, err := os.ReadFile(file)
+	must(t, err)
+	for _, c := range []struct{ pattern, by, want string }{
+		{`"cut": 0`, `"cut": -1`, `cut is -1; it must be 0 to`},
+		{`"cut": 0`, `"cut": 5`, `resumed: it is not there, but generation, cut`},
+		{`"generation": 0`, `"generation": 18446744073709551615`, `generation is 9223372036854775807; it must be`},
+		{`"eval_every": 0`, `"eval_every": -1`, `eval_every is -1; it must be 0 to`},
+		{`"eval_every": 0`, `"eval_every": 0, "eval_ms": -5`, `eval_ms is -5`},
+		{`"eval_every": 0`, `"eval_every": 0, "eval_every": 5`, `the key eval_every is there twice`},
+		{`"eval_every"`, `"evalEvery"`, `the key evalEvery is not known`},
+		{`"eval_every": 0`, `"eval_every": "often"`, `eval_every cannot be string`},
+		{`"Batch": 8`, `"Batch": 8, "batch": 9`, `the key params.batch is not known; write Batch`},
+		{`"Batch": 8`, `"Batch": -8`, `batch of -8 examples`},
+		{`"retain_mb": \d+`, `"retain_mb": -5`, `retain_mb is -5`},
+		{`"retain_mb": \d+`, `"retain_mb": 512, "compute_ms": 100000`, `compute_ms is 100000; it must be 0 to 60000`},
+		{`"clocks": 20`, `"clocks": 0`, `job.clocks is 0`},
+		{`"servers": 2`, `"servers": 2147483647`, `job: 2147483647 servers`},
+		{`"shards": 6`, `"shards": -6`, `job: -6 shards`},
+		{`"slots": 3`, `"slots": 2147483647`, `job: 2147483647 workers`},
+		{`"recovery": "checkpoint:10"`, `"recovery": "hope"`, `job.recovery: unknown recovery strategy "hope"`},
+		{`"faults": null`, `"faults": ["kill:server:7@1s"]`, `faults: .*there is no server:7`},
+		{`"until": {}`, `"until": {"metric": "accuracy", "value": 7}`, `until: .*accuracy:7`},
+		{`"until": {}`, `"until": {"metric": "time", "value": -7}`, `until: value is -7`},
+		{`"until": {}`, `"until": {}, "delay": "soon"`, `delay, bandwidth: .*"soon"`},
+		{`"until": {}`, `"until": {}, "scale": ["many"]`, `scale: .*"many"`},
+		{`"until": {}`, `"until": {}, "zones": ["a/b"]`, `zones: "a/b"`},
+		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal of its settings is broken`},
+	} {
+		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
+		for how, cmd := range map[string]*trainCmd{"from": {From: file, Workload: "softmax"}, "resume": {Resume: dir, Workload: "softmax", jobFlags: clocks(30)}} {
+			_, err := cmd.settings()
+			if err == nil {
+				t.Errorf("--%s with %s was taken", how, c.by)
+				continue
+			}
+			line := plain(err)
+			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) || strings.Contains(line, "\n") {
+				t.Errorf("--%s with %s: %s; want one line with %s and %s", how, c.by, line, file, c.want)
+			}
+		}
+	}
+}
+
+// awaitCheckpoint waits until the run in a folder has one.
+func awaitCheckpoint(t *testing.T, dir string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for t.Context().Err() == nil {
+		if _, err := checkpoint.Latest(disk.OS(), filepath.Join(dir, "checkpoint")); err == nil {
+			return
+		}
+		<-tick.C
+	}
+}
+
+// TestResumeAlive: a run that goes on is not gone on with, and the line says in which
+// process it does.
+func TestResumeAlive(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd, _, _ := command(t, small("--clocks", "1000000", "--out", dir)...)
+	must(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	awaitCheckpoint(t, dir)
+	code, _, stderr := invoke(t, "train", "--resume", dir)
+	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(cmd.Process.Pid) + ` since`); code != 2 || !want.MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d and %q; want 2 and one line with %s", code, stderr, want)
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	if _, err := (&trainCmd{Resume: dir, Workload: "softmax"}).settings(); err != nil {
+		t.Errorf("once it is dead: %v", err)
+	}
+}
+
+// TestChangedRunJSON: a worker that comes into a job is not taken in by a run.json that was
+// changed meanwhile.
+func TestChangedRunJSON(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd, _, stderr := command(t, small("--clocks", "1000000", "--out", dir)...)
+	must(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	file := filepath.Join(dir, "run.json")
+	awaitCheckpoint(t, dir)
+	text, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, edited(t, text, `"Batch": 8`, `"Batch": 9`), 0o666))
+	code, _, errs := invoke(t, "fault", "kill:worker:1@0s", "--run", dir)
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	if code := exitCode(t, cmd.Wait()); code == 0 || !strings.Contains(stderr.String(), "says params.Batch 9, and the job began with 8") {
+		t.Errorf("exit code %d and %q", code, stderr)
+	}
+}

@@ -1,0 +1,130 @@
+package perdure
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Seal is what a job's model depends on: the settings by name, and their hash. A run that
+// goes on from a checkpoint must have the same ones.
+type Seal struct {
+	SHA256 string `json:"sha256"`
+	// Settings are JSON values by name. One that is false, 0 or empty is left out, so that
+	// a later version may have more of them.
+	Settings map[string]string `json:"settings"`
+}
+
+// NewSeal seals values by name, each as JSON has it: an object's fields are settings of
+// their own, with a dot between the names, and so are the items of an array, by number.
+func NewSeal(values map[string]any) (Seal, error) {
+	s := Seal{Settings: map[string]string{}}
+	for name, v := range values {
+		text, err := plainJSON(v)
+		if err != nil {
+			return s, fmt.Errorf("setting %s: %w", name, err)
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		var tree any
+		if err := d.Decode(&tree); err != nil {
+			return s, fmt.Errorf("setting %s: %w", name, err)
+		}
+		if err := s.add(name, tree); err != nil {
+			return s, err
+		}
+	}
+	s.SHA256 = s.sum()
+	return s, nil
+}
+
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+func (s *Seal) add(name string, v any) error {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, item := range v {
+			if err := s.add(name+"."+key, item); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		for i, item := range v {
+			if err := s.add(name+"."+strconv.Itoa(i), item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	text, err := plainJSON(v)
+	if err == nil && !slices.Contains([]string{"null", "false", "0", `""`}, string(text)) {
+		s.Settings[name] = string(text)
+	}
+	return err
+}
+
+// sum is the hash, in hexadecimal: SHA-256 over a line for each setting, in ascending order
+// of the names' bytes: the name, "=", the value, a line end.
+func (s *Seal) sum() string {
+	h := sha256.New() // its Write never fails
+	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
+		fmt.Fprintf(h, "%s=%s\n", name, s.Settings[name])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Sealed reports whether there is a seal: jobs of older versions have none.
+func (s *Seal) Sealed() bool { return s.SHA256 != "" || len(s.Settings) > 0 }
+
+// Validate reports a seal that was broken.
+func (s *Seal) Validate() error {
+	if got := s.sum(); s.Sealed() && got != s.SHA256 {
+		return fmt.Errorf("the seal of its settings is broken: it says %.16s…, they give %.16s…", s.SHA256, got)
+	}
+	return nil
+}
+
+// Without returns the seal of all settings but those for which leave is true.
+func (s *Seal) Without(leave func(name string) bool) Seal {
+	t := Seal{Settings: maps.Clone(s.Settings)}
+	maps.DeleteFunc(t.Settings, func(name, _ string) bool { return leave(name) })
+	t.SHA256 = t.sum()
+	return t
+}
+
+// Differs returns the name of the first setting that another seal has otherwise, and both
+// values; "" as a name where they are the same. A setting that one of them lacks is "none".
+func (s *Seal) Differs(other *Seal) (name, mine, others string) {
+	if s.SHA256 == other.SHA256 {
+		return "", "", ""
+	}
+	names := slices.Concat(slices.Collect(maps.Keys(s.Settings)), slices.Collect(maps.Keys(other.Settings)))
+	slices.Sort(names)
+	for _, n := range names {
+		a, inMine := s.Settings[n]
+		b, inOthers := other.Settings[n]
+		if a == b && inMine == inOthers {
+			continue
+		}
+		if !inMine {
+			a = "none"
+		}
+		if !inOthers {
+			b = "none"
+		}
+		return n, a, b
+	}
+	return "settings", s.SHA256, other.SHA256
+}
