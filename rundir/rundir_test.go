@@ -66,6 +66,7 @@ func full(t *testing.T, d *Dir) {
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
 		OnOutage:    perdure.OnOutage{Continue: true, Clocks: 300}, OutageRows: perdure.RowsFrozen, StaleScale: perdure.ScaleInverse,
 		Outage: &Outage{Clocks: 12, StaleRows: 120, QueuedBytes: 3_500_000, WaitedS: 0.25},
+		Goal:   &Goal{Metric: "accuracy", Value: 0.9, Clock: 98, Seconds: 11.5, Met: new(0.91), Final: new(0.9)},
 		Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 		Seed:   7, Clocks: 100, WallSeconds: 12.5,
 		TableConsistency: map[string]perdure.Consistency{"b": {Kind: perdure.BSP}, "a": {Kind: perdure.VAP, Bound: 0.5}},

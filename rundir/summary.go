@@ -58,11 +58,24 @@ type Summary struct {
 	Usage  map[string]RoleUsage `json:"usage"`
 	Outage *Outage              `json:"outage"` // nil: workers wait in an outage
 
+	Goal *Goal `json:"goal"` // that was reached; nil: none was asked for, or it was not
+
 	// How often a checkpoint was made at last; nil: the strategy says how often.
 	Saving *perdure.Saving `json:"saving"`
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
+}
+
+// Goal is what a run was to reach, and how it did. The model that is exported has in it,
+// too, what was done until all had stopped.
+type Goal struct {
+	Metric  string        `json:"metric"` // accuracy, loss or rmse, on the test set
+	Value   float64       `json:"value"`  // that was wanted
+	Clock   perdure.Clock `json:"met_at_clock"`
+	Seconds float64       `json:"met_at_seconds"` // since the first clock began
+	Met     *float64      `json:"met_with"`
+	Final   *float64      `json:"final"` // of the exported model
 }
 
 // TimeSplit is what the workers' time went to: computing, waiting because the

@@ -149,8 +149,14 @@ func TestUntil(t *testing.T) {
 	if calm.Clocks != killed.Clocks || *calm.ModelSHA256 != *killed.ModelSHA256 {
 		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256, killed.Clocks, *killed.ModelSHA256)
 	}
+	if g := calm.Goal; g == nil || g.Metric != "accuracy" || g.Value != 0.6 || g.Clock != calm.Clocks || *g.Met != *calm.TestAccuracy || *g.Final != *g.Met || *g.Met < 0.6 {
+		t.Errorf("the goal was reached with %+v; the model of clock %d has accuracy %g", g, calm.Clocks, *calm.TestAccuracy)
+	}
 	for _, model := range []string{"ssp:2", "asp"} {
 		s, _ := trained(t, small(append(goal, "--consistency", model, "--fault", "kill:server:0@clock:7")...)...)
+		if g := s.Goal; g == nil || *g.Met < 0.6 || *g.Final != *s.TestAccuracy || g.Clock > s.Clocks {
+			t.Errorf("%s: the goal was reached with %+v; the model of clock %d has accuracy %g", model, g, s.Clocks, *s.TestAccuracy)
+		}
 		if s.Clocks >= 1000 || *s.UpdatesLost != 0 {
 			t.Errorf("%s ended at clock %d; its model lacks %d updates (below 0: it has too many)", model, s.Clocks, *s.UpdatesLost)
 		}

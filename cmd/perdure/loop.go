@@ -136,11 +136,14 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 			return err
 		}
 		if reached {
-			return tr.c.EndJob(ctx)
+			tr.p.enough.Store(true)
 		}
 	}
 	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
-		return tr.c.EndJob(ctx)
+		if err := tr.c.EndJob(ctx); err != nil || clock >= tr.c.End() {
+			return err
+		}
+		// Others are ahead: all stop where the first of them stands.
 	}
 	begin := time.Now()
 	tr.t.waited = 0

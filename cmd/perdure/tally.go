@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/workload"
 )
 
 // tally is what a run's parent knows of it: the newest word of every process,
@@ -31,6 +33,7 @@ type tally struct {
 	testAcc     *float64
 	trainRMSE   *float64
 	testRMSE    *float64
+	met         met
 	evalled     bool // a test result has come since the last point of the series
 	last        point
 	peak        map[wire.Role]int64 // resident bytes at the highest sample
@@ -102,11 +105,21 @@ func (j *localJob) onReport(r wire.Report) {
 	evaluated := r.TestAccuracy != nil || r.TestLoss != nil || r.TestRMSE != nil
 	if evaluated {
 		j.testLoss, j.testAcc, j.testRMSE, j.evalled = r.TestLoss, r.TestAccuracy, r.TestRMSE, true
+		e := workload.Eval{Loss: known(r.TestLoss), Accuracy: known(r.TestAccuracy), RMSE: known(r.TestRMSE)}
+		j.met.meets(j.s.Until, e, met{at: j.job.Since(), clock: r.Clock, generation: r.Generation})
 	}
 	j.mu.Unlock()
 	if evaluated {
 		j.point(max(r.Clock, 0))
 	}
+}
+
+// known undoes finite.
+func known(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }
 
 func (j *localJob) onProgress(p wire.Progress) {
@@ -309,7 +322,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	sum.Outage, sum.Saving = outageOf(job, &w), j.progress.Saving
 	if m != nil {
 		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
-		sum.ModelSHA256 = &m.sha256
+		sum.ModelSHA256, sum.Goal = &m.sha256, j.met.goalMet(j.s.Until, m.eval)
 	}
 	ms := func(d *time.Duration) *float64 {
 		if d == nil {

@@ -113,6 +113,7 @@ func (j *localJob) judged(e workload.Eval, at time.Duration, clock perdure.Clock
 	}
 	j.mu.Lock()
 	j.testLoss, j.testAcc, j.testRMSE = p.TestLoss, p.TestAccuracy, p.TestRMSE
+	j.met.meets(j.s.Until, e, met{at: at, clock: clock, generation: j.progress.Generation})
 	j.mu.Unlock()
 	j.keep(j.dir.Point(p))
 	if j.s.Until.reached(e) {

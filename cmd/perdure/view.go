@@ -175,6 +175,9 @@ func (v *plainView) end(j *localJob, s rundir.Summary) {
 		{"model sha256", *s.ModelSHA256},
 		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/" + kept(j.s.Job.Recovery, j.s.hasOwnLog())},
 	}
+	if line, differs := goalLine(&s); differs {
+		rows = append(rows, line)
+	}
 	if s.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
 	}
