@@ -71,6 +71,7 @@ type Coordinator struct {
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
 	ended      error // why the loop ends, once it does
+	bye        farewell
 	completed  bool
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
@@ -135,6 +136,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
+		bye:     farewell{met: map[string]struct{}{}},
 		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
 	}
 	if cfg.WeakenedRollBack {
@@ -177,6 +179,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			return fmt.Errorf("coordinator: %w", registry.ErrLost)
 		case f := <-c.inbox:
 			f()
+		case <-c.bye.late:
+			c.ending(true)
 		case <-tick.C:
 			c.core.Tick()
 			c.rate(time.Now())
@@ -185,6 +189,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		if err := c.carryOut(ctx); err != nil {
 			return err
 		}
+		c.ending(false)
 		if c.ended != nil {
 			return c.ended
 		}
@@ -256,7 +261,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.tell(e)
 	}
 	if r.Facts != nil && r.Facts.Failed != "" {
-		c.farewell(failed(r.Facts.Failed))
+		c.dismiss(failed(r.Facts.Failed))
 	}
 	for _, k := range r.Kills {
 		if c.supervisor != nil {

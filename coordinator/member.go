@@ -76,8 +76,13 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 // admit decides on a newcomer.
 func (c *Coordinator) admit(m *member) bool {
 	facts := c.core.Facts()
+	c.bye.met[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
 		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)})
+		return false
+	}
+	if c.bye.why != nil && m.hello.Role != wire.RoleSupervisor {
+		c.refuse(m, *c.bye.why)
 		return false
 	}
 	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
@@ -280,9 +285,10 @@ func (c *Coordinator) order(o wire.Order) {
 	switch o.Kind {
 	case "finish":
 		c.core.Finish()
+	case "close":
+		c.core.Close()
 	case "end":
-		c.farewell(wire.Refusal{Over: true, Reason: "the job was ended: " + o.Spec})
-		c.ended = perdure.ErrStopped
+		c.end(o.Spec)
 	case "drop":
 		var share float64
 		var seed uint64
@@ -316,15 +322,6 @@ func failed(why string) wire.Refusal {
 	return wire.Refusal{Over: true, Reason: "the job has failed: " + why}
 }
 
-// farewell ends the connections to all but the supervisor.
-func (c *Coordinator) farewell(r wire.Refusal) {
-	for m := range c.members {
-		if m != c.supervisor {
-			c.refuse(m, r)
-		}
-	}
-}
-
 // progress tells the supervisor how the job is.
 func (c *Coordinator) progress(always bool) {
 	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
@@ -334,7 +331,7 @@ func (c *Coordinator) progress(always bool) {
 	facts := c.core.Facts()
 	p := wire.Progress{
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
-		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Serving: c.core.Serving(),
+		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done, Closed: c.core.Closed(), Serving: c.core.Serving(),
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}

@@ -44,7 +44,7 @@ func (c *Core) tookBack() {
 // saveByTime asks for a cut when it is time for one. It is called at every tick.
 func (c *Core) saveByTime() {
 	v := &c.facts.View
-	if !c.facts.Job.Recovery.Auto || v.Pause || c.facts.Cutting || v.Named > v.Durable && !c.missed() || !c.placed() || !c.Serving() {
+	if !c.facts.Job.Recovery.Auto || c.facts.Closing != nil || v.Pause || c.facts.Cutting || v.Named > v.Durable && !c.missed() || !c.placed() || !c.Serving() {
 		return // or there could be none until the job goes on
 	}
 	working, _ := c.stand()

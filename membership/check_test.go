@@ -295,6 +295,17 @@ func (c *cluster) checkNamed(before, after *Facts) {
 				c.fail("cut %d is named, and slot %d works on clock %d", a.Named, i, w.clock)
 			}
 		}
+		for i, sv := range a.Shards {
+			sh := c.servers[sv.Server].shards[i]
+			if sh == nil || sh.in == nil || sh.epoch != sv.Epoch || sh.generation != a.Generation {
+				continue
+			}
+			for slot, n := range sh.in.Applied() {
+				if sl := &a.Slots[slot]; !sl.Left && n > a.Named && n > sl.From {
+					c.fail("cut %d is named, and shard %d has %d clocks of slot %d", a.Named, i, n, slot)
+				}
+			}
+		}
 	}
 	if after.CutTold <= before.CutTold {
 		return

@@ -43,11 +43,16 @@ type Facts struct {
 
 	Cutting bool          `json:"cutting,omitempty"`  // the slots pause so that a cut can be named
 	CutTold perdure.Clock `json:"cut_told,omitempty"` // the View.Named that all shards have heard of
+	Closing *Closing      `json:"closing,omitempty"`  // the job is to end, and a last checkpoint is wanted
 
 	Saving perdure.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
 
 	// PastClocks counts the clocks of slots' spans before their present ones.
 	PastClocks int64 `json:"past_clocks,omitempty"`
+
+	// Contained is how many updates the rows had when the job was complete, once it is
+	// done: who held them may go then.
+	Contained int64 `json:"contained,omitempty"`
 
 	// Failed says why the job can not go on, in one line; "" while it can.
 	Failed string `json:"failed,omitempty"`
@@ -68,7 +73,10 @@ type Place struct {
 	// Unkept, of a slot where workers keep their updates until they are in a checkpoint:
 	// of the clocks below it there may be updates that no process keeps any more.
 	Unkept perdure.Clock `json:"unkept,omitempty"`
-	Any    bool          `json:"any,omitempty"` // a server that asked for any place: nobody starts its next process in this one
+	// Made, of a slot: of the clocks below it some shard may have updates that its former
+	// processes made.
+	Made perdure.Clock `json:"made,omitempty"`
+	Any  bool          `json:"any,omitempty"` // a server that asked for any place: nobody starts its next process in this one
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -148,6 +156,7 @@ type Core struct {
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
 	complete   bool
+	contained  int64                    // how many updates the rows had when the job was complete last
 	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
 	pausedAt   uint64                   // the first revision that asks for a pause
 	durableAt  uint64                   // the first revision with the newest cut, as far as this core knows
@@ -412,10 +421,11 @@ func (c *Core) endAt(clock perdure.Clock) {
 // Finish says that what the job left behind is safe: everybody may go.
 func (c *Core) Finish() {
 	if !c.facts.View.Done {
-		c.facts.View.Done, c.dirty = true, true
+		c.facts.View.Done, c.facts.Contained, c.dirty = true, c.contained, true
 	}
 }
 
 // Complete reports whether every slot has finished its last clock and every
-// update is applied (and, where checkpoints are kept, saved).
-func (c *Core) Complete() bool { return c.complete }
+// update is applied (and, where checkpoints are kept, saved). What is done was: a core
+// that has not seen it knows it from the facts.
+func (c *Core) Complete() bool { return c.complete || c.facts.View.Done }

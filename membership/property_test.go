@@ -29,12 +29,12 @@ type deed struct {
 var deedWeights = map[string]int{
 	"work": 20, "send": 20, "follow": 16, "report": 16, "start": 8, "rejoin": 4, "answer": 4, "refuse": 1,
 	"kill": 3, "tick": 3, "restart": 1, "lose": 1, "drop": 1, "end": 1, "ghost": 2,
-	"flow": 12, "drain": 1, "more": 1, "scale": 6,
+	"flow": 12, "drain": 1, "more": 1, "scale": 6, "close": 1,
 }
 
 func storms() *rapid.Generator[storm] {
 	var kinds []string
-	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale"} {
+	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale", "close"} {
 		for range deedWeights[k] {
 			kinds = append(kinds, k)
 		}
@@ -165,6 +165,9 @@ func (c *cluster) do(d deed) {
 		c.flush()
 	case "scale":
 		c.scale(d)
+	case "close":
+		c.core.Close()
+		c.flush()
 	case "end":
 		if w := c.workers[slot]; w.granted && w.up {
 			c.core.EndAfter(w.clock)
@@ -300,6 +303,9 @@ func (c *cluster) calm() error {
 		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil && !c.core.isEarly(i) {
 			c.fail("worker %d is %s", i, cond.State)
 		}
+	}
+	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() && (c.saved.View.End == 0 || c.saved.Closing.Cut < c.saved.View.End) {
+		c.fail("its last checkpoint, %+v, is not made; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(), c.saved.View.Durable)
 	}
 	if c.saved.View.End > 0 {
 		c.wellness(20)

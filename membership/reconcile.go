@@ -334,13 +334,21 @@ func (c *Core) checkComplete() {
 	}
 	c.complete = true
 	if !was {
+		c.contained = c.updatesIn()
 		c.event("complete", "", "every slot has finished clock %d", v.End)
 	}
 }
 
 // UpdatesIn returns how many updates the rows of all shards contain, by their
-// newest word.
-func (c *Core) UpdatesIn() (n int64) {
+// newest word; once the job is done, those that they had then, whoever has gone since.
+func (c *Core) UpdatesIn() int64 {
+	if n := c.facts.Contained; c.facts.View.Done && n > 0 {
+		return n
+	}
+	return c.updatesIn()
+}
+
+func (c *Core) updatesIn() (n int64) {
 	for i := range c.facts.View.Shards {
 		if st := c.shardStatus(i); st != nil {
 			n += int64(st.Seq)

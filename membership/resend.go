@@ -56,11 +56,14 @@ func (c *Core) repeats() bool {
 // made notes, when it is known, up to which clock there are updates of a slot's former
 // processes.
 func (c *Core) made(slot int, upTo perdure.Clock) {
+	p, first := &c.facts.Slots[slot], c.facts.View.Slots[slot].From // below it there are none of this term's
+	if first < upTo && p.Made < upTo {
+		p.Made, c.dirty = upTo, true
+	}
 	if !c.resends() {
 		return
 	}
-	first := c.facts.View.Slots[slot].From // below it there are none of this term's
-	if p := &c.facts.Slots[slot]; p.Unkept == unknown || first < upTo && p.Unkept < upTo {
+	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
 		p.Unkept, c.dirty = upTo, true
 	}
 	c.calling.add(slot)
@@ -87,7 +90,14 @@ func (c *Core) noteMending(shard int) {
 // wantCut has the slots pause for a cut to be named, if one is asked for.
 func (c *Core) wantCut() {
 	v := &c.facts.View
-	if !c.resends() && !c.facts.Job.Recovery.Auto || c.facts.Cutting || len(c.calling.list) == 0 || !c.placed() || v.Named > v.Durable && !c.missed() {
+	if c.facts.Cutting || !c.placed() || v.Named > v.Durable && !c.missed() {
+		return
+	}
+	if c.closes() {
+		c.facts.Cutting, c.dirty = true, true
+		return
+	}
+	if !c.resends() && !c.facts.Job.Recovery.Auto || len(c.calling.list) == 0 {
 		return
 	}
 	at, asked := c.calls()
@@ -155,14 +165,23 @@ func (c *Core) callsFor(slot int) (at perdure.Clock, asks bool) {
 // nameCut names a cut, all slots standing at the given clock or before it.
 func (c *Core) nameCut(working perdure.Clock) {
 	c.facts.Cutting, c.dirty = false, true
+	stood := working
 	if slices.ContainsFunc(c.facts.Slots, func(p Place) bool { return p.AtCuts }) {
 		working += 2 // the clock before a cut is one that nobody has begun: its program is to save there
 	}
 	at, asked := c.calls()
+	if c.closes() {
+		if max(at, stood) <= c.facts.View.Durable {
+			c.nameLast(c.facts.View.Durable) // nothing was done since
+			return
+		}
+		asked = true
+	}
 	asked = asked || c.facts.Job.Recovery.Auto
 	if at = c.cutFrom(max(at, working)); !asked || at <= c.facts.View.Durable {
 		return
 	}
+	c.nameLast(at)
 	c.facts.View.Named, c.cutAt = at, c.tick
 	c.event("cut", "", "a checkpoint of clock %d is asked for", at)
 }
@@ -179,8 +198,11 @@ func (c *Core) cutTold() bool {
 // has kept is of clocks that are all done again.
 func (c *Core) forgetCuts() {
 	c.facts.Cutting, c.facts.View.Named, c.facts.CutTold = false, 0, 0
+	if c.facts.Closing != nil {
+		c.facts.Closing = &Closing{} // its cut is forgotten too
+	}
 	for i := range c.facts.Slots {
-		c.facts.Slots[i].Unkept = 0
+		c.facts.Slots[i].Unkept, c.facts.Slots[i].Made = 0, 0
 	}
 	c.calling.clear()
 	for _, s := range c.mending.sorted() {

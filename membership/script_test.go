@@ -201,6 +201,9 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 	case "end":
 		c.core.EndAfter(perdure.Clock(o.at))
 		c.flush()
+	case "close":
+		c.core.Close()
+		c.flush()
 	case "finish":
 		c.core.Finish()
 		c.flush()

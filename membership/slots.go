@@ -184,11 +184,11 @@ func (c *Core) stands(slot int) (at perdure.Clock, surely bool) {
 	case sl.Left || c.isEarly(slot):
 		return -1, true
 	case c.facts.Slots[slot].Process == "" && (sl.Settled || sl.Incarnation == 0):
-		return max(sl.Start, v.Begin(perdure.Slot(slot))), true // nobody is there: whoever comes hears of it first
+		return max(sl.Start, c.facts.Slots[slot].Made, v.Begin(perdure.Slot(slot))), true // nobody is there: whoever comes hears of it first
 	case w == nil || o.gone || !sl.Settled || w.Generation != v.Generation || w.Revision < c.pausedAt:
 		return max(o.lastClock, sl.Start, v.Begin(perdure.Slot(slot))), false
 	default:
-		return max(w.Clock, sl.Start), true // its first words may come before it knows where it begins
+		return max(w.Clock, sl.Start, c.facts.Slots[slot].Made), true // its first words may come before it knows where it begins
 	}
 }
 

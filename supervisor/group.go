@@ -1,12 +1,14 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +27,8 @@ type Spec struct {
 	// Files become the process's descriptors 3, 4, … They stay the caller's, who
 	// keeps them open: a listener given so outlives the process that serves it.
 	Files []*os.File
+	// Grace is how long Stop lets the process end by itself; 0: Options.Grace.
+	Grace time.Duration
 }
 
 // Exit is the end of a process, or a start that failed.
@@ -37,6 +41,7 @@ type Exit struct {
 	How      string // all of the above in words
 	LastLine string // of its log, or where a Go panic began: why it ended
 	At       time.Time
+	Lived    time.Duration // since it was started; 0: it could not be
 }
 
 // Restart is how long to wait before a place's next process is started; below 0
@@ -224,7 +229,7 @@ func (g *Group) life(p place) (pid, began int) {
 }
 
 // Stop ends all processes: SIGTERM, and SIGKILL for those that are left when
-// the grace is over or ctx ends. It returns when all have ended and their exits
+// their grace is over or ctx ends. It returns when all have ended and their exits
 // have been told, or with the places of those that even SIGKILL does not end.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
@@ -241,10 +246,16 @@ func (g *Group) Stop(ctx context.Context) error {
 		g.keepers.Wait()
 		close(ended)
 	}()
+	longest := time.Duration(0)
+	for _, grace := range g.graces() {
+		longest = max(longest, grace)
+		timer := time.AfterFunc(grace, func() { g.signalSome(os.Kill, func(k *keeper) bool { return k.grace() <= grace }) })
+		defer timer.Stop()
+	}
 	select {
 	case <-ended:
 	case <-ctx.Done():
-	case <-time.After(g.opts.Grace):
+	case <-time.After(longest):
 	}
 	g.signalAll(os.Kill)
 	select {
@@ -260,12 +271,28 @@ func (g *Group) Stop(ctx context.Context) error {
 	return err
 }
 
-func (g *Group) signalAll(sig os.Signal) {
+func (g *Group) signalAll(sig os.Signal) { g.signalSome(sig, func(*keeper) bool { return true }) }
+
+func (g *Group) signalSome(sig os.Signal, which func(*keeper) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, k := range g.places {
-		_ = k.signal(sig) // it has ended: all the better
+		if which(k) {
+			_ = k.signal(sig) // it has ended: all the better
+		}
 	}
+}
+
+// graces lists how long processes may take to end by themselves, each time once.
+func (g *Group) graces() (all []time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, k := range g.places {
+		if !slices.Contains(all, k.grace()) {
+			all = append(all, k.grace())
+		}
+	}
+	return all
 }
 
 func (g *Group) left() string {
@@ -285,10 +312,14 @@ type keeper struct {
 	place place
 
 	cmd      *exec.Cmd // nil: no process now; guarded by group.mu
+	born     time.Time // when the present process began; guarded by group.mu
 	began    int       // how many processes the place has had; guarded by group.mu
 	logStart int64     // where the process's part of the log begins
 	used     Usage     // by the present process, when last looked; guarded by group.mu
 }
+
+// grace is how long the place's process may take to end by itself.
+func (k *keeper) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opts.Grace) }
 
 // run tells of exits and starts the place's next processes, until there is to
 // be none.

@@ -212,7 +212,10 @@ func TestExits(t *testing.T) {
 		if pid != 0 && got.PID != pid || got.PID == 0 {
 			t.Errorf("%s: exit of process %d, not %d", c.mode, got.PID, pid)
 		}
-		c.want.Role, c.want.Index, c.want.PID, c.want.At = wire.RoleWorker, i, got.PID, got.At
+		if got.Lived <= 0 || got.Lived > patience {
+			t.Errorf("%s: it has lived for %v", c.mode, got.Lived)
+		}
+		c.want.Role, c.want.Index, c.want.PID, c.want.At, c.want.Lived = wire.RoleWorker, i, got.PID, got.At, got.Lived
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.mode, got, c.want)
 		}

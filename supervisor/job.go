@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,10 @@ type JobConfig struct {
 	LogAddr string
 	Watch   Watcher
 	Log     *slog.Logger
-	Grace   time.Duration // see Options
+	Grace   time.Duration // see Options; 0: 150 ms, since they are told before
+	// LastCheckpoint is how long a job that is ended early (Stop) may take for its last
+	// checkpoint; 0: none is made.
+	LastCheckpoint time.Duration
 }
 
 // Job runs a local job's processes: it starts and watches them, replaces those
@@ -65,6 +69,8 @@ type Job struct {
 	over     bool                    // processes may end as they like
 	until    map[place]perdure.Clock // of slots that leave: from when they do not take part
 	left     map[place]bool          // of slots that have: no process comes after the last
+	restarts map[place]*backoff
+	closing  closing
 	timeline timeline
 	logState string     // see tellLog
 	logTold  wire.Order // what the coordinator was last told of the log
@@ -84,10 +90,13 @@ const exitFenced = 3
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
-	j := &Job{cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{}, logState: placeWaiting, callRound: callRound}
+	j := &Job{
+		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{},
+		restarts: map[place]*backoff{}, logState: placeWaiting, callRound: callRound,
+	}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
-	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cfg.Grace})
+	j.group, err = NewGroup(Options{OnExit: j.onExit, Grace: cmp.Or(cfg.Grace, overGrace)})
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +139,6 @@ func (j *Job) Run() error {
 	wg.Wait()
 	return context.Cause(j.ctx)
 }
-
-// lastWord is how long the coordinator may take to tell everybody that the job
-// ends.
-const lastWord = 300 * time.Millisecond
 
 // End ends the job: the coordinator tells the workers, among them those that
 // nobody here has started, and ends; then Run returns err.
@@ -210,6 +215,7 @@ func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	for _, f := range unsent {
 		j.send(f)
 	}
+	j.remind()
 	if j.cfg.LogAddr != "" {
 		j.logTold = j.logOrder()
 		j.send(wire.Control(wire.KindOrder, j.logTold))
@@ -289,6 +295,8 @@ func (j *Job) event(e wire.Event) {
 
 func (j *Job) progress(p wire.Progress) {
 	j.mu.Lock()
+	j.over = j.over || p.Done
+	j.closed(&p)
 	if p.Serving && !j.began {
 		j.begun, j.began = time.Now(), true
 	}
@@ -347,7 +355,7 @@ func (j *Job) order(o wire.Order) error {
 		}
 		j.AddFault(f)
 	case "stop":
-		j.End(ErrStopAsked)
+		j.Stop(ErrStopAsked)
 	}
 	return nil
 }
@@ -397,8 +405,11 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p := place{e.Role, e.Index}
-	pause := j.away[p]
+	pause, planned := j.away[p]
 	delete(j.away, p)
+	if !planned {
+		pause = j.restart(p, e)
+	}
 	target := targetName(p)
 	if e.Code == 0 && (j.left[p] || j.until[p] > 0) {
 		if pause = max(pause, leavePause); j.left[p] {
@@ -424,6 +435,15 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 		return Never, true
 	}
 	return Restart(pause), false
+}
+
+// restart returns how long a place stays empty after a process that nobody here has
+// ended on purpose. It needs j.mu.
+func (j *Job) restart(p place, e Exit) time.Duration {
+	if j.restarts[p] == nil {
+		j.restarts[p] = &backoff{}
+	}
+	return j.restarts[p].next(e.Lived)
 }
 
 // reason says why a process ended: its last word, or, where that could not be

@@ -117,6 +117,34 @@ func (j *testJob) awaitEmpty(index int) error {
 	return errors.New("the place stays taken")
 }
 
+// TestEndsAtOnce: of processes that end as soon as they begin the first is replaced at
+// once, and each later one after a longer pause.
+func TestEndsAtOnce(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	begun := time.Now()
+	must(t, j.group.Start(Spec{Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"}, Files: []*os.File{os.Stdout}}))
+	for _, n := j.group.life(place{wire.RoleServer, 0}); n < 4; _, n = j.group.life(place{wire.RoleServer, 0}) {
+		if time.Since(begun) > patience {
+			t.Fatalf("only %d processes have begun", n)
+		}
+	}
+	if took := time.Since(begun); took < 3*leastPause { // 0, 100 and 200 ms
+		t.Errorf("four processes have begun within %v", took)
+	}
+}
+
+// TestDone: once the coordinator says that the job is done, nobody is replaced.
+func TestDone(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	said := j.start(0, "graceful")
+	if !said.Scan() || said.Text() != "ready" {
+		t.Fatal("the server does not begin")
+	}
+	j.progress(wire.Progress{Complete: true, Done: true})
+	must(t, j.group.Kill(wire.RoleServer, 0))
+	must(t, j.awaitEmpty(0))
+}
+
 // TestFailed: a job that its coordinator gives up ends with the coordinator's
 // words.
 func TestFailed(t *testing.T) {

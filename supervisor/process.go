@@ -35,7 +35,7 @@ func (k *keeper) start() (err error) {
 	if err := k.group.onThread(cmd.Start); err != nil {
 		return err
 	}
-	k.cmd, k.used = cmd, Usage{}
+	k.cmd, k.used, k.born = cmd, Usage{}, time.Now()
 	k.began++
 	return nil
 }
@@ -68,6 +68,7 @@ func (k *keeper) wait() Exit {
 	e := Exit{Role: k.spec.Role, Index: k.spec.Index, PID: cmd.Process.Pid, Code: -1, At: time.Now()}
 
 	g.mu.Lock()
+	e.Lived = e.At.Sub(k.born)
 	k.cmd = nil
 	if s := cmd.ProcessState; s != nil {
 		k.used.CPU = s.UserTime() + s.SystemTime()

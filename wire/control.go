@@ -92,6 +92,8 @@ type Progress struct {
 	End          perdure.Clock      `json:"end"`
 	Durable      perdure.Clock      `json:"durable"`
 	Complete     bool               `json:"complete"`    // nothing is left to do but to export the model
+	Done         bool               `json:"done"`        // not even that: nobody is to come any more
+	Closed       bool               `json:"closed"`      // the job is to end early, and the last checkpoint that there can be is durable
 	Serving      bool               `json:"serving"`     // every shard serves and every slot works
 	UpdatesIn    int64              `json:"updates_in"`  // that the rows contain now
 	UpdatesDue   int64              `json:"updates_due"` // that the rows are to contain at the end, none lost
@@ -120,7 +122,7 @@ type PlaceProgress struct {
 
 // Order asks a process to do something.
 type Order struct {
-	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "finish", "drop", "pass", and "log" (note how the log's process is) to the coordinator
+	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "close" (make a last checkpoint: the job is to end), "end", "finish", "drop", "pass", and "log" (note how the log's process is) to the coordinator
 	Target string `json:"target,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Spec   string `json:"spec,omitempty"`

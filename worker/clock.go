@@ -390,9 +390,10 @@ func (c *Client) Finish(ctx context.Context) error {
 	c.notify()
 	c.stats.over = time.Now()
 	defer func() { c.finished = false }()
-	err := c.wait(ctx, func() (bool, error) { return c.view.Done || c.view.Slots[c.slot].Left, c.usable() })
-	if errors.Is(err, perdure.ErrDone) {
-		return nil // it was away when the others were told
+	over := func() bool { return c.view.Done || c.view.Slots[c.slot].Left }
+	err := c.wait(ctx, func() (bool, error) { return over(), c.usable() })
+	if over() || errors.Is(err, perdure.ErrDone) {
+		return nil // whatever became of the connections since; or it was away when the others were told
 	}
 	if err != nil {
 		c.stats.over = time.Time{} // it goes on

@@ -57,27 +57,33 @@ func begin(t testing.TB, pattern string, args ...string) (cmd *exec.Cmd, match [
 	}
 }
 
-// TestInterrupt: Ctrl-C ends a run in order and says how to go on; --resume goes
-// on from the last checkpoint and makes the model of a run that was left alone.
+// TestInterrupt: Ctrl-C ends a run in order, with a checkpoint of where it stands, and
+// says how to go on; --resume goes on from there, or from the last one before a kill,
+// and makes the model of a run that was left alone.
 func TestInterrupt(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
+	for _, c := range []struct {
+		recovery string
+		kill     bool
+	}{{"checkpoint:10", true}, {"checkpoint:100000", false}, {"resend:auto", false}, {"chain:2,checkpoint:100000", false}} {
+		t.Run(fmt.Sprintf("%s,kill=%t", c.recovery, c.kill), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			cmd, _, end := begin(t, "fault: slow", endless(dir)...)
-			if kill {
+			cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", c.recovery, "--grace", "1h")...)
+			if c.kill {
 				must(t, cmd.Process.Kill())
 			} else {
 				must(t, cmd.Process.Signal(os.Interrupt))
 			}
 			code, stderr := end()
-			if kill && code != -1 || !kill && code != exitSignal {
+			cut := newestCut(t, dir)
+			if c.kill && code != -1 || !c.kill && code != exitSignal {
 				t.Errorf("exit code %d", code)
 			}
-			if !kill && (!strings.Contains(stderr, "--resume "+dir) || strings.Count(stderr, "\n") != 1) {
-				t.Errorf("%q does not say in one line how to go on", stderr)
+			want := fmt.Sprintf("; resuming starts at clock %d: perdure train --resume %s\n", cut, dir)
+			if !c.kill && (cut < 30 || !strings.HasPrefix(stderr, "perdure: interrupted at clock ") || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1) {
+				t.Errorf("the newest checkpoint is of clock %d, and the run says how to go on: %q", cut, stderr)
 			}
 
-			clocks := strconv.Itoa(newestCut(t, dir) + 7)
+			clocks := strconv.Itoa(cut + 7)
 			code, _, stderr = invoke(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3", "--out", dir+"2")
 			if code != 0 {
 				t.Fatalf("resume: exit code %d: %s%s", code, stderr, logs(dir+"2"))
@@ -87,6 +93,42 @@ func TestInterrupt(t *testing.T) {
 				t.Errorf("resumed to %s, a run left alone gives %s", *got.ModelSHA256, *whole.ModelSHA256)
 			}
 		})
+	}
+}
+
+// TestInterruptFrozen: while a worker stands still there can be no checkpoint of where
+// the others are. A run that is ended then ends when its --grace is over, or at once when
+// it is asked again, and goes on from the checkpoint before.
+func TestInterruptFrozen(t *testing.T) {
+	for _, grace := range []string{"200ms", "1h"} {
+		dir := filepath.Join(t.TempDir(), "run")
+		cmd, _, end := begin(t, "fault: freeze", append(endless(dir), "--fault", "freeze:worker:1@clock:30", "--recovery", "checkpoint:10", "--grace", grace)...)
+		if code, out, errs := invoke(t, "stop", "--run", dir); code != 0 {
+			t.Fatalf("stop: exit code %d: %s%s", code, out, errs)
+		}
+		if grace == "1h" {
+			must(t, cmd.Process.Signal(os.Interrupt))
+		}
+		code, stderr := end()
+		cut := newestCut(t, dir)
+		want := fmt.Sprintf("; no last checkpoint was made in %s; resuming starts at clock %d: perdure train --resume %s\n", map[string]string{"1h": "1h0m0s"}[grace]+strings.TrimSuffix(grace, "1h"), cut, dir)
+		if code != exitSignal || cut%10 != 0 || !strings.HasPrefix(stderr, "perdure: stopped at clock ") || !strings.HasSuffix(stderr, want) {
+			t.Errorf("--grace %s: exit code %d, newest checkpoint of clock %d: %q", grace, code, cut, stderr)
+		}
+	}
+}
+
+// TestNotResumable: where nothing is kept that a later run could go on from, it says so.
+func TestNotResumable(t *testing.T) {
+	for recovery, want := range map[string]string{
+		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed", "stateless": "cannot be resumed yet",
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", recovery)...)
+		must(t, cmd.Process.Signal(os.Interrupt))
+		if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "a run under "+recovery+" "+want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
+		}
 	}
 }
 

@@ -19,9 +19,6 @@ import (
 	"github.com/perdure/perdure/wire"
 )
 
-// errInterrupted is why a run ended early on the user's word.
-var errInterrupted = errors.New("interrupted")
-
 // errExported ends a run whose model is safe.
 var errExported = errors.New("the model is exported")
 
@@ -94,9 +91,9 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 			return j.spec(exe, out, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator", j.addr)
 		}
 	}
-	j.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
+	j.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
 		Network: network, Coordinator: j.addr, Control: j.web, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
-		Worker: worker, LogAddr: s.logAddr(),
+		Worker: worker, LogAddr: s.logAddr(), LastCheckpoint: s.lastCheckpoint(),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {
@@ -150,7 +147,7 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 		return err
 	}
 	if j.s.hasOwnLog() {
-		spec := supervisor.Spec{Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog))}
+		spec := supervisor.Spec{Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)), Grace: logGrace}
 		if err := j.job.Group().Start(spec); err != nil {
 			return err
 		}
@@ -194,9 +191,12 @@ func (j *localJob) spec(exe, out string, role wire.Role, index int, files []*os.
 	}
 }
 
-// runJob runs a training job to its end and returns its summary.
+// runJob runs a training job to its end and returns its summary. When ctx ends it ends
+// the job in order, and makes a last checkpoint; told twice, it does not wait for that.
 func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Summary, err error) {
 	s.Job.AwaitExport = true
+	hard, cancel := untilToldTwice(ctx)
+	defer cancel()
 	j, err := startJob(ctx, s, out, true, v)
 	if j == nil || j.job == nil {
 		return sum, err
@@ -208,9 +208,10 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 	v.begin(j)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
+	defer j.heed(ctx, hard)()
 	defer j.byTime(ctx)()
 
-	exportCtx, cancel := context.WithCancel(ctx)
+	exportCtx, cancel := context.WithCancel(hard)
 	defer cancel()
 	type exported struct {
 		m   model
@@ -226,40 +227,24 @@ func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Sum
 		}
 	}()
 	select {
-	case <-ctx.Done():
-		j.job.End(errInterrupted)
-		<-ended
-		return sum, j.interrupted()
 	case err := <-ended:
-		if errors.Is(err, supervisor.ErrStopAsked) {
-			return sum, j.interrupted()
-		}
-		return sum, err
+		return sum, j.stopped(err)
 	case e := <-done:
 		if e.err != nil {
 			j.job.End(e.err)
-			<-ended
-			return sum, e.err
+			return sum, j.stopped(<-ended)
 		}
 		j.job.Over()
 		sum = j.summary(&e.m)
 		j.job.End(errExported)
 		<-ended
-		if err := j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(sum) }); err != nil {
+		if err := j.insist(hard, "summary.json", func() error { return j.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
 		j.safe = true
 		v.end(j, sum)
 		return sum, nil
 	}
-}
-
-// interrupted says how to go on after an early end.
-func (j *localJob) interrupted() error {
-	if j.s.Job.Recovery.Saves() {
-		return fmt.Errorf("%w at clock %d; go on with: perdure train --resume %s --clocks %d", errInterrupted, j.clock(), j.dir.Path(), j.s.Job.Clocks)
-	}
-	return fmt.Errorf("%w at clock %d; without checkpoints (--recovery resend:C, checkpoint:C or chain:N,checkpoint:C) there is nothing to go on from", errInterrupted, j.clock())
 }
 
 // close ends the processes, and lets go of their addresses and of the folder's files.

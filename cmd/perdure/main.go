@@ -85,10 +85,10 @@ func run(args []string) int {
 // report prints an error as one line and returns its exit code.
 func report(ctx context.Context, err error) int {
 	switch {
-	case errors.Is(err, errInterrupted) || ctx.Err() != nil && errors.Is(err, context.Canceled):
-		if errors.Is(err, errInterrupted) {
-			fmt.Fprintln(os.Stderr, "perdure:", err)
-		}
+	case errors.Is(err, errInterrupted) || errors.Is(err, errStopped):
+		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", overwrite(os.Stderr), err)
+		return exitSignal
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitSignal
 	case errors.Is(err, perdure.ErrFenced):
 		fmt.Fprintln(os.Stderr, "perdure:", err)

@@ -45,7 +45,8 @@ type settings struct {
 	distance
 	Log *logSettings `json:"log,omitempty"` // of a job that has an update log
 
-	Listen string `json:"-"` // the coordinator's address, of this machine only
+	Listen string        `json:"-"` // the coordinator's address, of this machine only
+	Grace  time.Duration `json:"-"` // how long a last checkpoint may take when the run is ended early; 0: none is made
 
 	// Where the run goes on from: the checkpoint that was copied into its folder.
 	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
@@ -77,6 +78,7 @@ type jobFlags struct {
 	Delay       string   `help:"Every message between the job's processes leaves so much later, drawn anew for each, for example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves." placeholder:"TIME[±TIME]"`
 	Bandwidth   string   `help:"Each of the job's processes sends at most so many bytes per second on each connection, for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can)." placeholder:"BYTES"`
 	Listen      string   `help:"Where workers reach this machine: the coordinator's address, whose host the servers use too; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Grace       string   `help:"When the job is ended early, by Ctrl-C, SIGTERM or perdure stop: how long the last checkpoint, which is made then where the strategy keeps any, may take; 0s: none is made. Ctrl-C again ends the job at once (default ${default})." default:"10s" placeholder:"TIME"`
 	Out         string   `help:"The run's folder, empty or new (default runs/NAME-TIME)." placeholder:"DIR" type:"path"`
 	logFlags
 
@@ -105,16 +107,16 @@ type trainCmd struct {
 	WholeUsers bool     `help:"mf: a clock goes through all ratings of some users, in turn, not through ratings drawn at random."`
 	FinalReLU  bool     `name:"final-relu" help:"cnn: a last ReLU on the scores, as the authors of the network have it."`
 	Scale      []string `help:"So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; may be given again, with later clocks (default none)." placeholder:"SCALE" sep:"none"`
-	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
-	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
+	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
+	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --grace, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
 }
 
 // taken are the flags that go with --resume and --from; the run's own settings
 // hold for all else.
 var taken = map[string][]string{
-	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "delay", "bandwidth"},
-	"from":   {"from", "out", "quiet", "fault", "listen", "delay", "bandwidth"},
+	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "grace", "delay", "bandwidth"},
+	"from":   {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
@@ -128,6 +130,9 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
+	}
+	if s.Grace, err = t.parseGrace(); err != nil {
+		return err
 	}
 	s.Listen = t.Listen
 	_, err = runJob(ctx, s, t.Out, newView(os.Stdout, t.Quiet))

@@ -43,6 +43,9 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	s := settings{Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
+	if s.Grace, err = u.parseGrace(); err != nil {
+		return err
+	}
 	faults, err := s.faults()
 	if err != nil {
 		return err
@@ -58,6 +61,8 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
 	v := newView(os.Stdout, false)
+	hard, cancel := untilToldTwice(ctx)
+	defer cancel()
 	j, err := startJob(ctx, s, u.Out, false, v)
 	if j == nil || j.job == nil {
 		return err
@@ -70,25 +75,21 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	fmt.Printf("the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s\n", j.addr, job.Slots, j.addr)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
+	defer j.heed(ctx, hard)()
 	select {
-	case <-ctx.Done():
-		j.job.End(errInterrupted)
-		<-ended
-		return j.interrupted()
 	case err := <-ended:
-		if errors.Is(err, supervisor.ErrStopAsked) {
+		if err = j.stopped(err); errors.Is(err, errStopped) {
+			fmt.Println(err)
 			return nil
 		}
 		return err
 	case <-j.complete:
-		// The workers are told by the coordinator; let them hear it.
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
+		sum := j.summary(nil)
+		j.job.End(errExported) // once the workers have heard that all are done
+		<-ended
 		fmt.Printf("done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
 		j.safe = true
-		return j.insist(ctx, "summary.json", func() error { return j.dir.WriteSummary(j.summary(nil)) })
+		return j.insist(hard, "summary.json", func() error { return j.dir.WriteSummary(sum) })
 	}
 }
 

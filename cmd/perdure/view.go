@@ -59,7 +59,7 @@ func (v *plainView) begin(j *localJob) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true, "closing": true,
 }
 
 func (v *plainView) event(j *localJob, e wire.Event) {
@@ -256,9 +256,17 @@ func (v *panel) close() {
 
 func (v *panel) erase() {
 	if v.lines > 0 {
-		fmt.Fprintf(v.out, "\x1b[%dA\x1b[J", v.lines)
+		fmt.Fprintf(v.out, "\r\x1b[%dA\x1b[J", v.lines) // the terminal may have shown ^C
 		v.lines = 0
 	}
+}
+
+// overwrite begins a line: on a terminal over the ^C that it shows.
+func overwrite(out *os.File) string {
+	if term.IsTerminal(int(out.Fd())) {
+		return "\r"
+	}
+	return ""
 }
 
 func (v *panel) draw(j *localJob) {

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+)
+
+// TestKilledWhenDone: a server that is killed when every worker has finished takes
+// nothing away, and nobody is started in its place.
+func TestKilledWhenDone(t *testing.T) {
+	for _, recovery := range []string{"checkpoint:10", "resend:10", "chain:2", "stateless"} {
+		t.Run(recovery, func(t *testing.T) {
+			r, err := perdure.ParseRecovery(recovery)
+			must(t, err)
+			s := settings{Job: perdure.JobSpec{
+				Slots: 2, Servers: 3, Shards: 6, Clocks: 20, Seed: 5, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: r,
+			}}
+			j, ended := startPrograms(t, s, "sums")
+			select {
+			case <-j.complete:
+			case err := <-ended:
+				t.Fatal(err)
+			}
+			must(t, j.job.Group().Kill(wire.RoleServer, 0))
+			look := time.NewTicker(time.Millisecond)
+			defer look.Stop()
+			for dead := false; !dead; <-look.C { // until the coordinator knows
+				j.mu.Lock()
+				for _, p := range j.progress.Places {
+					dead = dead || p.Role == wire.RoleServer && p.Index == 0 && p.State == "dead"
+				}
+				j.mu.Unlock()
+			}
+			sum := j.summary(nil)
+			if want := int64(20 * 2 * 6); *sum.UpdatesApplied != want || *sum.UpdatesLost != 0 {
+				t.Errorf("%d updates applied and %d lost, want %d and 0", *sum.UpdatesApplied, *sum.UpdatesLost, want)
+			}
+			log, err := os.ReadFile(filepath.Join(j.dir.Path(), "logs", "server-0.log"))
+			must(t, err)
+			if n := strings.Count(string(log), "=== server:0: process "); n != 1 {
+				t.Errorf("server:0 has had %d processes", n)
+			}
+		})
+	}
+}

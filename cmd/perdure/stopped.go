@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/supervisor"
+)
+
+// This file has how a run ends before its last clock, because somebody says so.
+
+// errInterrupted is why a run ended early on a signal, errStopped on perdure stop.
+var (
+	errInterrupted = errors.New("interrupted")
+	errStopped     = errors.New("stopped")
+)
+
+// logGrace is how long the process of a log of the run's own may take to close it in
+// order, so that it can be seen later whether it is whole.
+const logGrace = 5 * time.Second
+
+// parseGrace reads --grace.
+func (f *jobFlags) parseGrace() (time.Duration, error) {
+	if f.Grace == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(f.Grace)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to make none", perdure.ErrUsage, f.Grace)
+	}
+	return d, nil
+}
+
+// lastCheckpoint is how long the job may take for a last checkpoint when it is ended
+// early; 0: it makes none.
+func (s *settings) lastCheckpoint() time.Duration {
+	if s.Job.Recovery.Saves() {
+		return s.Grace
+	}
+	return 0
+}
+
+// heed ends the job in order when ctx ends, and at once when hard does.
+func (j *localJob) heed(ctx, hard context.Context) (stop func()) {
+	first := context.AfterFunc(ctx, func() { j.job.Stop(errInterrupted) })
+	second := context.AfterFunc(hard, func() { j.job.End(errInterrupted) })
+	return func() {
+		first()
+		second()
+	}
+}
+
+// stopped says how to go on, where a job has ended early on somebody's word; else it
+// returns why it has ended.
+func (j *localJob) stopped(why error) error {
+	switch {
+	case errors.Is(why, supervisor.ErrStopAsked):
+		why = errStopped
+	case !errors.Is(why, errInterrupted):
+		return why
+	}
+	j.mu.Lock()
+	p := j.progress
+	j.mu.Unlock()
+	command, anew := "train", fmt.Sprintf("begin again with --from %s/run.json", j.dir.Path())
+	if j.s.Job.Workload == ownWorkload {
+		command = "up"
+	}
+	at := fmt.Errorf("%w at clock %d", why, p.Clock)
+	switch r := j.s.Job.Recovery; {
+	case r.Logged():
+		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, r, anew)
+	case !r.Saves():
+		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s, with --recovery resend or checkpoint:C, say, to be able to", at, r, anew)
+	case p.Durable == 0:
+		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
+	case p.End > 0 && p.Durable >= p.End:
+		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: perdure %s --resume %s --clocks %d", at, p.Durable, command, j.dir.Path(), p.End+1)
+	case j.s.Grace > 0 && !p.Closed:
+		at = fmt.Errorf("%w; no last checkpoint was made in %v", at, j.s.Grace)
+	}
+	return fmt.Errorf("%w; resuming starts at clock %d: perdure %s --resume %s", at, p.Durable, command, j.dir.Path())
+}
