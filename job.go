@@ -28,7 +28,7 @@ type JobSpec struct {
 	Log string `json:"log,omitempty"`
 
 	// MTBF is how long it is between two failures on average, in seconds, where the
-	// interval between checkpoints is chosen by it; 0: as is observed.
+	// interval between checkpoints is chosen by it; 0: as is to be expected after what was seen.
 	MTBF float64 `json:"mtbf_s,omitempty"`
 
 	// NoReplace says that a dead server's place stays empty: the survivors take over

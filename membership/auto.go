@@ -14,9 +14,6 @@ const (
 	firstSaved = 2
 	// leastSave is how long a checkpoint takes at least, in seconds, as far as is believed.
 	leastSave = 1e-3
-	// calmMTBF is assumed between two failures, in seconds, while there was none and the
-	// job has not been going on for longer.
-	calmMTBF = 3600.0
 	// muchOff is by which factor the interval differs from the best one before it is
 	// changed: it costs a twelfth more than the best one until then.
 	muchOff = 1.5
@@ -90,14 +87,17 @@ func (c *Core) chooseInterval() {
 	switch {
 	case mtbf > 0:
 	case s.Failures > 0:
-		mtbf, known = s.Ran/float64(s.Failures), fmt.Sprintf("observed: %d in %s", s.Failures, Seconds(s.Ran))
-	case s.Ran > calmMTBF:
-		mtbf, known = s.Ran, "nothing has failed yet"
+		mtbf, known = ExpectedMTBF(s.Failures, s.Ran), fmt.Sprintf("assumed 1 in %s, seen %d in %s", Seconds(priorMTBF), s.Failures, Seconds(s.Ran))
 	default:
-		mtbf, known = calmMTBF, "assumed, nothing has failed yet"
+		mtbf, known = ExpectedMTBF(0, s.Ran), "assumed, nothing has failed yet"
 	}
 	interval, why := SaveInterval(c.save, mtbf)
-	if interval == 0 || s.Interval > 0 && interval < s.Interval*muchOff && s.Interval < interval*muchOff {
+	switch much := s.Interval == 0 || interval >= s.Interval*muchOff || s.Interval >= interval*muchOff; {
+	case interval == 0:
+		return
+	case !much && s.Interval < leastInterval*c.save:
+		interval = s.Interval * muchOff // too much is saved; and saves vary
+	case !much:
 		return
 	}
 	s.Interval, s.Why = interval, why+" ("+known+")"
