@@ -44,6 +44,10 @@ var (
 	// hand: the whole view is needed.
 	ErrViewGap = errors.New("perdure: a change of the view does not fit")
 
+	// ErrStatusGap is returned for a status that tells what has changed since one that
+	// was not heard: the connection is broken, and all is told on the next.
+	ErrStatusGap = errors.New("perdure: a status does not fit")
+
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )

@@ -13,23 +13,6 @@ type ServerStatus struct {
 	Resources Resources `json:"resources"`
 }
 
-// Unread returns how many records of the update log the rows of its shards lack; nil: that
-// is not known of some shard, or there is none.
-func (s *ServerStatus) Unread() *int64 {
-	var n *int64
-	for i := range s.Shards {
-		u := s.Shards[i].Unread
-		if u == nil {
-			return nil
-		}
-		if n == nil {
-			n = new(int64)
-		}
-		*n += *u
-	}
-	return n
-}
-
 // ShardStatus is one shard's part of a ServerStatus: of the replica that the
 // server holds.
 type ShardStatus struct {

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -62,9 +63,11 @@ type Coordinator struct {
 
 	// The loop's own.
 	core       *membership.Core
+	attention  attention
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	members    map[*member]struct{}
+	seated     map[seat]*member     // the newest of each place
 	waiting    map[*member]struct{} // of them: those who wait for their place to be recorded, and their slot to be settled
 	asked      bool                 // somebody has asked for a place, and waits for an answer
 	supervisor *member
@@ -94,6 +97,8 @@ type member struct {
 	hello   wire.Hello
 	index   int
 	waiting bool // as Coordinator.waiting has it
+	hearing
+	unread atomic.Int32 // frames that have come and that the loop has not read
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -137,7 +142,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		cfg: cfg, inbox: make(chan func(), inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		bye:     farewell{met: map[string]struct{}{}},
-		members: map[*member]struct{}{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
+		members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
+		attention: attention{every: cfg.Tick},
 	}
 	if cfg.WeakenedRollBack {
 		c.core.Weaken()
@@ -179,11 +185,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			return fmt.Errorf("coordinator: %w", registry.ErrLost)
 		case f := <-c.inbox:
 			f()
+			c.attention.reads(len(c.inbox))
 		case <-c.bye.late:
 			c.ending(true)
 		case <-tick.C:
-			c.core.Tick()
-			c.rate(time.Now())
+			now := time.Now()
+			c.tick(now)
+			c.rate(now)
 			c.progress(true)
 		}
 		if err := c.carryOut(ctx); err != nil {

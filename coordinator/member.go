@@ -18,6 +18,11 @@ func (m *member) send(f wire.Frame) {
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
+// place reports whether a member has a place in the job.
+func (m *member) place() bool {
+	return m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker
+}
+
 // reads reports whether a member is a client of the servers.
 func (m *member) reads() bool {
 	return m.hello.Role == wire.RoleWorker || m.hello.Role == wire.RoleObserver
@@ -68,7 +73,11 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			err = parseErr
 			break
 		}
-		c.do(ctx, act)
+		m.unread.Add(1)
+		c.do(ctx, func() {
+			m.unread.Add(-1)
+			act()
+		})
 	}
 	c.do(ctx, func() { c.leave(m, err) })
 }
@@ -129,6 +138,7 @@ func (c *Coordinator) join(m *member) bool {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
 		m.waiting, c.asked = true, true
 		c.members[m], c.waiting[m] = struct{}{}, struct{}{}
+		c.seated[seat{k, index}] = m
 	case membership.Taken:
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
@@ -205,7 +215,8 @@ func (c *Coordinator) leave(m *member, err error) {
 	if c.supervisor == m {
 		c.supervisor = nil
 	}
-	if m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker {
+	if at := (seat{m.kind(), m.index}); m.place() && c.seated[at] == m { // else it has come again
+		delete(c.seated, at)
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
 	}
 }
@@ -214,11 +225,19 @@ func (c *Coordinator) leave(m *member, err error) {
 func (c *Coordinator) parse(m *member, f *wire.Frame) (func(), error) {
 	switch f.Kind {
 	case wire.KindStatus:
-		var st wire.Status
-		if err := wire.ParseControl(f, &st); err != nil {
+		var d perdure.ServerDelta
+		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
 			return nil, err
 		}
-		return func() { c.status(m, st) }, nil
+		return func() { c.serverSays(m, &d) }, nil
+	case wire.KindWorkerStatus:
+		var d perdure.WorkerDelta
+		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
+			return nil, err
+		}
+		m.worker.Take(&d)
+		st := m.worker
+		return func() { c.workerSays(m, st) }, nil
 	case wire.KindTable:
 		var spec perdure.TableSpec
 		if err := wire.ParseControl(f, &spec); err != nil {
@@ -249,18 +268,6 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (func(), error) {
 		return func() { c.order(o) }, nil
 	}
 	return nil, fmt.Errorf("unexpected frame of kind %d", f.Kind)
-}
-
-func (c *Coordinator) status(m *member, st wire.Status) {
-	if m.waiting {
-		return
-	}
-	switch {
-	case st.Server != nil && m.hello.Role == wire.RoleServer:
-		c.core.ServerStatus(m.index, m.hello.Process, *st.Server)
-	case st.Worker != nil && m.hello.Role == wire.RoleWorker:
-		c.core.WorkerStatus(m.index, m.hello.Process, *st.Worker)
-	}
 }
 
 func (c *Coordinator) report(r wire.Report) {

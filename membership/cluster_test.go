@@ -30,6 +30,7 @@ type cluster struct {
 	// saveSeconds is how long each shard's part of a checkpoint took.
 	saveSeconds float64
 	careful     bool         // no more dies at once than the job stands
+	sparing     bool         // servers tell their counts at a slower pace
 	excused     map[int]bool // shards that were dropped by order
 
 	forServers, forWorkers audience // what was told
@@ -73,6 +74,7 @@ type fakeProcess struct {
 
 type fakeServer struct {
 	fakeProcess
+	said     perdure.ServerTeller // on its connection
 	draining bool
 	shards   map[int]*fakeShard
 }
@@ -258,6 +260,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 	}
 	p.connected = true
 	if k == Server {
+		c.servers[index].said = perdure.ServerTeller{}
 		p.incarnation = incarnation
 	}
 	c.grant()
@@ -413,7 +416,7 @@ func (c *cluster) report(k Kind, index int) {
 		st.Shards = append(st.Shards, c.status(s, i, sh))
 	}
 	c.haunt(ghost{kind: k, index: index, name: p.name, server: st})
-	c.core.ServerStatus(index, p.name, st)
+	c.core.say(index, p.name, &s.said, &st, !c.sparing || c.core.tick%4 == 0)
 	c.flush()
 }
 

@@ -107,31 +107,26 @@ func (c *Core) highestApplied(slot int) (most perdure.Clock, known bool) {
 		if c.unbased.has(i) {
 			return true // it knows nothing itself
 		}
-		f := c.fence(i, slot)
-		if f != nil {
+		f, told := c.fence(i, slot)
+		if told {
 			most = max(most, f.Counts.Applied)
 		}
-		return f != nil
+		return told
 	})
 	return most, known
 }
 
 func (c *Core) twoStep() bool { return c.facts.Job.TwoStep(c.facts.View.Tables) }
 
-// fence returns a shard's word on a slot's newest incarnation; nil unless it
-// serves and has fenced the older ones.
-func (c *Core) fence(shard, slot int) *perdure.Fence {
+// fence returns a shard's word on a slot's newest incarnation, if it serves and has
+// fenced the older ones.
+func (c *Core) fence(shard, slot int) (f perdure.Fence, told bool) {
 	st := c.shardStatus(shard)
 	if st == nil || !st.Ready {
-		return nil
+		return f, false
 	}
-	at := slices.IndexFunc(st.Fences, func(f perdure.Fence) bool {
-		return f.Slot == perdure.Slot(slot) && f.Incarnation == c.facts.View.Slots[slot].Incarnation
-	})
-	if at < 0 {
-		return nil
-	}
-	return &st.Fences[at]
+	f, told = st.Fence(perdure.Slot(slot))
+	return f, told && f.Incarnation == c.facts.View.Slots[slot].Incarnation
 }
 
 // fences returns every shard's fence of a slot; nil unless all have theirs, and good
@@ -139,13 +134,13 @@ func (c *Core) fence(shard, slot int) *perdure.Fence {
 func (c *Core) fences(slot int, good func(f *perdure.Fence) bool) []perdure.Fence {
 	n, at := len(c.facts.View.Shards), &c.slots[slot].fenced
 	c.fencing[*at%cursor(n)].remove(slot)
-	if !at.all(n, func(i int) bool { f := c.fence(i, slot); return f != nil && good(f) }) {
+	if !at.all(n, func(i int) bool { f, told := c.fence(i, slot); return told && good(&f) }) {
 		c.fencing[*at].add(slot)
 		return nil
 	}
 	fences := make([]perdure.Fence, n)
 	for i := range fences {
-		fences[i] = *c.fence(i, slot)
+		fences[i], _ = c.fence(i, slot)
 	}
 	return fences
 }
@@ -231,5 +226,5 @@ func (c *Core) settle(slot int) {
 	next := c.facts.View.Slots[slot]
 	next.Settled = true
 	c.changeSlot(slot, next)
-	c.slots[slot].heardTick = c.tick // its process speaks from now on
+	c.slots[slot].heardTick = c.listened // its process speaks from now on
 }

@@ -71,7 +71,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick, o.back = true, false, false, false, false, c.tick, 0
+	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick, o.back, o.broken = true, false, false, false, false, c.listened, 0, false
 	if k == Server {
 		c.settleIn(index, n.Zone)
 		c.lookAt(index)
@@ -120,7 +120,7 @@ func (c *Core) free(k Kind, process string) int {
 		if vacant < 0 && c.isFree(k, i) {
 			vacant = i
 		}
-		if lost < 0 && k == Worker && !o.connected && c.tick-o.heardTick > c.patience/3 {
+		if lost < 0 && k == Worker && !o.connected && c.listened-o.heardTick > c.patience/3 {
 			lost = i
 		}
 	}
@@ -172,7 +172,7 @@ func (c *Core) take(k Kind, index int, process string) {
 	} else if p.Process != "" || p.Incarnation == 0 {
 		c.vacate(index)
 	}
-	*o = observed{lastClock: o.lastClock, fenced: o.fenced}
+	*o = observed{lastClock: o.lastClock, fenced: o.fenced, strikes: o.strikes, starting: true}
 	p.Process, p.Draining, p.Left, p.Any = process, false, false, false
 	c.dirty = true
 }

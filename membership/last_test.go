@@ -105,6 +105,7 @@ func TestPlaceOfSilent(t *testing.T) {
 		c := New(threeServers(t, recovery), 15)
 		for i := range 3 {
 			come(t, c, i, process(i), Granted)
+			c.ServerStatus(i, process(i), perdure.ServerStatus{})
 		}
 		come(t, c, 2, "another", Taken)
 		for range 40 {
@@ -135,6 +136,7 @@ func TestLateWord(t *testing.T) {
 	c := New(threeServers(t, chain2), 15)
 	for i := range 3 {
 		come(t, c, i, process(i), Granted)
+		c.ServerStatus(i, process(i), perdure.ServerStatus{})
 	}
 	for range 100 {
 		c.Tick()

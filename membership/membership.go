@@ -129,15 +129,17 @@ type Ready struct {
 // observed is what is known of a place's process without being recorded.
 type observed struct {
 	connected bool
-	heardTick int64
+	broken    bool  // its connection broke, and it has not come back
+	starting  bool  // it has said nothing of itself since it was given its place
+	heardTick int64 // when it was heard last, in Core.listened
+	strikes   backOff
 	gone      bool  // it is dead
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	suspect   bool  // it was silent for too long
 	killed    bool  // it is to be, as a suspect
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	pulse     pulse
-	server    *perdure.ServerStatus
-	at        map[perdure.ShardID]int // of server.Shards
+	server    *perdure.ServerWord
 	worker    *perdure.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
 	fenced    cursor        // of the slot: over the shards' fences
@@ -149,7 +151,9 @@ type Core struct {
 	facts      Facts
 	dirty      bool
 	tick       int64
-	heardTick  int64 // when anybody was heard last
+	listened   int64 // ticks in which the shell was listening: silence is counted in these
+	heardTick  int64 // when anybody was heard last, in listened
+	doubtful   int64 // since when the core suspects itself, in listened; 0: it does not
 	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
 	grace      int64 // ticks after which a slot is suspended that nobody speaks for; 0: never
 	servers    []observed
@@ -359,7 +363,7 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		return
 	}
 	if p, o := c.place(k, index); p.Process == process {
-		o.connected = false
+		o.connected, o.broken = false, true
 		if k == Server {
 			c.unjudged.add(index)
 		}

@@ -82,6 +82,7 @@ func storms() *rapid.Generator[storm] {
 func (s storm) run() error {
 	c := newCluster(s.Job, 4)
 	c.zones, c.careful = s.Zones, s.Careful && s.Job.Recovery.Copies() > 1
+	c.sparing = len(s.Deeds)%2 == 1
 	c.wellness(1) // a job that has begun
 	for i, d := range s.Deeds {
 		if c.do(d); c.wrong != nil {
@@ -281,6 +282,9 @@ func (c *cluster) deserted() bool {
 func (c *cluster) calm() error {
 	for _, s := range c.servers {
 		s.draining = s.draining && c.core.placed()
+	}
+	if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
+		c.wellness(int(mostStarting * c.patience)) // it may have been silent from the beginning
 	}
 	c.wellness(30)
 	if !c.careful && c.wrong == nil && (c.saved.Failed != "" || c.awaits()) {

@@ -165,7 +165,7 @@ func (c *Core) rollBack(why string, args ...any) {
 
 // shardStatus returns what the head of a shard's chain says of its present life,
 // or nil if it has not said anything yet.
-func (c *Core) shardStatus(shard int) *perdure.ShardStatus {
+func (c *Core) shardStatus(shard int) *perdure.ShardWord {
 	sv := &c.facts.View.Shards[shard]
 	if sv.Server < 0 {
 		return nil
@@ -175,18 +175,14 @@ func (c *Core) shardStatus(shard int) *perdure.ShardStatus {
 
 // statusOf returns what a holder says of its replica of a shard in the shard's
 // present epoch, or nil if it has not said anything yet.
-func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardStatus {
+func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardWord {
 	c.looks.shards++
 	o := &c.servers[h.Server]
 	if o.server == nil || o.gone || c.facts.Servers[h.Server].Incarnation != h.Incarnation {
 		return nil
 	}
-	at, told := o.at[perdure.ShardID(shard)]
-	if !told {
-		return nil
-	}
-	st := &o.server.Shards[at]
-	if st.Epoch != c.facts.View.Shards[shard].Epoch || st.Generation != c.facts.View.Generation {
+	st := o.server.Shards[perdure.ShardID(shard)]
+	if st == nil || st.Epoch != c.facts.View.Shards[shard].Epoch || st.Generation != c.facts.View.Generation {
 		return nil
 	}
 	return st
@@ -376,7 +372,7 @@ type Condition struct {
 	State   string // waiting, alive, silent, dead, left
 	Clock   perdure.Clock
 	Problem string
-	Server  *perdure.ServerStatus
+	Server  *perdure.ServerWord // nil: it has said nothing yet
 	Worker  *perdure.WorkerStatus
 }
 
@@ -397,13 +393,7 @@ func (c *Core) Condition(k Kind, index int) Condition {
 		d.State = "waiting"
 	}
 	if k == Server && o.server != nil {
-		d.Clock = -1
-		for _, sh := range o.server.Shards {
-			if d.Clock < 0 || sh.MinClock < d.Clock {
-				d.Clock = sh.MinClock
-			}
-		}
-		d.Problem = problem(o.server)
+		d.Clock, d.Problem = o.server.MinClock(), o.server.Problem()
 	}
 	return d
 }

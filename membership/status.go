@@ -6,14 +6,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// ServerStatus takes what a server says of itself.
-func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) {
+// ServerSays takes what a server says of itself. False: it lacks what it was told
+// before, and is to be told all.
+func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fits bool) {
 	p, o := c.place(Server, index)
 	if p.Process != process {
-		return
+		return true
 	}
-	before := problem(o.server)
 	c.heard(o)
+	if o.server == nil {
+		if d.Seq != 1 {
+			return false
+		}
+		o.server = &perdure.ServerWord{}
+	}
+	o.starting = false
+	before := o.server.Problem()
 	news := o.suspect || o.back > 0 && c.tick > o.back
 	switch {
 	case o.suspect:
@@ -23,56 +31,46 @@ func (c *Core) ServerStatus(index int, process string, st perdure.ServerStatus) 
 		o.back = 0
 		c.lookAt(index)
 	}
-	if st.Draining && !p.Draining {
+	if d.Draining && !p.Draining {
 		p.Draining, c.dirty = true, true
 		c.leaving.add(index)
 		c.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
 		c.lookAt(index)
 		news = true
 	}
-	news = c.compare(o, &st) || news
-	if now := problem(&st); now != "" && before == "" {
+	o.server.Take(d, func(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta) {
+		news = c.compare(s, before, now) || news
+	})
+	if now := o.server.Problem(); now != "" && before == "" {
 		c.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
 	}
 	if news {
 		c.reconcile()
 	}
+	return true
 }
 
 // heard notes a sign of life.
 func (c *Core) heard(o *observed) {
 	c.hears()
 	if o.server != nil || o.worker != nil {
-		o.pulse.heard(c.tick-o.heardTick, c.patience)
+		o.pulse.heard(c.listened-o.heardTick, c.patience)
 	}
-	o.heardTick = c.tick
+	o.heardTick = c.listened
 }
 
-// compare replaces a server's status by a newer one, has the shards looked at of
-// which it says what may change their chains, and reports whether it says anything
-// that may matter at all. What it costs depends on the status alone.
-func (c *Core) compare(o *observed, st *perdure.ServerStatus) (news bool) {
-	at := make(map[perdure.ShardID]int, len(st.Shards))
-	for i := range st.Shards {
-		sh := &st.Shards[i]
-		at[sh.Shard] = i
-		j, told := o.at[sh.Shard]
-		if !told || stirs(&o.server.Shards[j], sh) {
-			c.heardOf(sh.Shard)
-			news = true
-		} else if c.counts(&o.server.Shards[j], sh) {
-			c.wake(sh.Shard)
-			news = true
-		}
+// compare has a shard looked at of which a server says what may change its chain, and
+// reports whether it says anything that may matter at all.
+func (c *Core) compare(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta) (news bool) {
+	switch {
+	case before == nil || now == nil || stirs(&before.ShardStatus, &now.ShardStatus):
+		c.heardOf(s)
+	case c.counts(before, now):
+		c.wake(s)
+	default:
+		return false
 	}
-	for s := range o.at {
-		if _, still := at[s]; !still {
-			c.heardOf(s)
-			news = true
-		}
-	}
-	o.server, o.at = st, at
-	return news
+	return true
 }
 
 // heardOf has a shard looked at of which a server speaks.
@@ -102,27 +100,14 @@ func stirs(before, now *perdure.ShardStatus) bool {
 
 // counts reports whether a replica says something that may matter to slots, cuts or
 // the job's end.
-func (c *Core) counts(before, now *perdure.ShardStatus) bool {
+func (c *Core) counts(before *perdure.ShardWord, now *perdure.ShardDelta) bool {
 	end := c.facts.View.End
-	return !slices.Equal(before.Fences, now.Fences) || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
+	return len(now.Fences) > 0 || len(now.Unfenced) > 0 || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock || before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
 }
 
 // sameSegment reports whether two segments of a shard are one.
 func sameSegment(a, b perdure.Segment) bool { return a.File == b.File && a.CRC == b.CRC }
-
-// problem returns what keeps a server's shards from going on, "" if nothing does.
-func problem(st *perdure.ServerStatus) string {
-	if st == nil {
-		return ""
-	}
-	for _, sh := range st.Shards {
-		if sh.Problem != "" {
-			return sh.Problem
-		}
-	}
-	return ""
-}
 
 // WorkerStatus takes what a worker says of itself.
 func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
@@ -135,7 +120,7 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 			c.calling.add(slot)
 			news = news || before == nil || !before.Crowded || before.Revision < c.durableAt
 		}
-		o.worker, o.suspect, o.killed = &st, false, false
+		o.worker, o.suspect, o.killed, o.starting = &st, false, false, false
 		if st.Generation == c.facts.View.Generation {
 			c.setClock(slot, st.Clock)
 		}

@@ -26,6 +26,7 @@ func (c *cluster) checkTouched() {
 		whole.clocks.move(-1, whole.counted(i))
 		whole.slots[i].fenced, whole.slots[i].highest = 0, 0
 	}
+	whole.listened, whole.doubtful = k.listened, k.doubtful
 	whole.tick, whole.heardTick, whole.pausedAt, whole.durableAt = k.tick, k.heardTick, k.pausedAt, k.durableAt
 	whole.publishing, whole.complete, whole.dropped = k.publishing, k.complete, k.dropped
 	whole.lost, whole.dirty = maps.Clone(k.lost), k.dirty

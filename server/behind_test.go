@@ -78,7 +78,7 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 // Training goes on while a cut is written, up to the next one.
 func TestSavedBehind(t *testing.T) {
 	inSlowFleet(t, "checkpoint:2,async", []int{0}, func(f *fleet, may chan struct{}) {
-		if st := f.shard(0); st.MinClock != 4 || len(st.Segments) > 0 || st.Problem != "" {
+		if st := f.counted(0); st.MinClock != 4 || len(st.Segments) > 0 || st.Problem != "" {
 			t.Errorf("while cut 2 is being written: %+v", st)
 		}
 		close(may)
@@ -168,7 +168,7 @@ func TestFullDiskBehind(t *testing.T) {
 			}
 		}
 		f.pass(time.Minute)
-		if st := f.shard(0); st.MinClock != 4 || len(st.Segments) > 0 {
+		if st := f.counted(0); st.MinClock != 4 || len(st.Segments) > 0 {
 			t.Errorf("at the second cut that nobody can write: %+v", st)
 		}
 		full.Limit(0)

@@ -109,15 +109,17 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	}
 	f.told[key] = c
 	f.mu.Unlock()
+	var word perdure.ServerWord
 	for {
 		var got wire.Frame
-		var st wire.Status
+		var d perdure.ServerDelta
 		if c.Recv(&got) != nil {
 			return
 		}
-		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &st) == nil && st.Server != nil {
+		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &d) == nil {
+			word.Take(&d, func(perdure.ShardID, *perdure.ShardWord, *perdure.ShardDelta) {})
 			f.mu.Lock()
-			f.status[hello.Index] = *st.Server
+			f.status[hello.Index] = word.Status()
 			f.mu.Unlock()
 		}
 	}
@@ -219,6 +221,12 @@ func (f *fleet) shard(i int) (st perdure.ShardStatus) {
 		return all[0]
 	}
 	return st
+}
+
+// counted is shard once the server has said its counts anew.
+func (f *fleet) counted(i int) perdure.ShardStatus {
+	f.pass(1200 * time.Millisecond)
+	return f.shard(i)
 }
 
 // end ends the servers, and returns what each held, as the bytes of a segment.

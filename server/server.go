@@ -270,8 +270,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
-	var c transport.Conn
-	var st perdure.ServerStatus // while somebody is at work for long, what was said last
+	var w word
 	for {
 		select {
 		case <-ctx.Done():
@@ -283,18 +282,8 @@ func (s *Server) heartbeat(ctx context.Context) {
 			s.tickChains()
 		case <-s.changed:
 		}
-		fresh := s.mu.TryLock()
-		if fresh {
-			c = s.coordinator
-			st, fresh = s.status()
-			s.mu.Unlock()
-		}
-		if !fresh {
+		if fresh := w.say(s); !fresh {
 			time.AfterFunc(busyPause, s.notify)
-		}
-		st.Resources = perdure.ReadResources()
-		if c != nil {
-			_ = c.Send(wire.Control(wire.KindStatus, wire.Status{Server: &st})) // a broken link says it itself
 		}
 	}
 }
@@ -319,20 +308,6 @@ func (s *Server) drain(ctx context.Context) {
 		s.mu.Unlock()
 		s.notify()
 	}
-}
-
-// busyPause is when a status that was in part an old one is made anew.
-const busyPause = 5 * time.Millisecond
-
-// status needs s.mu. It is fresh unless some shard was at work.
-func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
-	st, fresh = perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why()}, true
-	for _, sh := range s.shards {
-		says, now := sh.status(s.view)
-		st.Shards = append(st.Shards, says)
-		fresh = fresh && now
-	}
-	return st, fresh
 }
 
 // accept takes connections until the listener is closed.

@@ -49,14 +49,6 @@ type Refusal struct {
 	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
 }
 
-// Status is what a process tells the coordinator of itself: on every change
-// that matters, and at every heartbeat. It carries whole facts, never steps, so
-// that one Status makes up for any number of lost ones.
-type Status struct {
-	Server *perdure.ServerStatus `json:"server,omitempty"`
-	Worker *perdure.WorkerStatus `json:"worker,omitempty"`
-}
-
 // Report is what a training program measured.
 type Report struct {
 	Slot         perdure.Slot       `json:"slot"`
@@ -136,9 +128,15 @@ type Exited struct {
 	How   string `json:"how"`
 }
 
-// Control makes a control frame of the given kind with v as its JSON payload.
+// Control makes a control frame of the given kind with v as its payload: a pointer to a
+// view, a status or a change of one, written in varints, for these are told to all or by
+// all; or anything else that is plain data, in JSON.
 func Control(kind Kind, v any) Frame {
-	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: JSON(v)}
+	var c coder
+	if !coded(&c, v) {
+		c.b = JSON(v)
+	}
+	return Frame{Header: Header{Kind: kind, Slot: perdure.NoSlot, Shard: -1}, Payload: c.b}
 }
 
 // JSON encodes a control type, or what else is plain data, as payloads have it.
@@ -150,8 +148,15 @@ func JSON(v any) []byte {
 	return b
 }
 
-// ParseControl reads a control frame's JSON payload into v.
+// ParseControl reads a control frame's payload into v, which is zero.
 func ParseControl(f *Frame, v any) error {
+	c := coder{b: f.Payload, reading: true}
+	if coded(&c, v) {
+		if err := c.done(); err != nil {
+			return fmt.Errorf("frame of kind %d: %w", f.Kind, err)
+		}
+		return nil
+	}
 	if err := json.Unmarshal(f.Payload, v); err != nil {
 		return fmt.Errorf("%w: frame of kind %d: %v", ErrPayload, f.Kind, err)
 	}

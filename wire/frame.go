@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (5)
+//	 4      1     version of this format (7)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 6
+	Version = 7
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -63,14 +63,14 @@ const magic = "PRDR"
 // Kind says what a frame means.
 type Kind uint8
 
-// The kinds of frames. Payloads of control frames are JSON; those of data
-// frames are described with their codecs.
+// The kinds of frames. Payloads of control frames are as Control has it; those of
+// data frames are described with their codecs.
 const (
 	KindHello   Kind = 1  // control, first frame of every connection: Hello
 	KindWelcome Kind = 2  // control, answer to Hello: Welcome
 	KindRefuse  Kind = 3  // control, last frame before the connection is closed: Refusal
 	KindView    Kind = 4  // control, coordinator → all, after Welcome: perdure.View
-	KindStatus  Kind = 5  // control, server, worker or supervisor → coordinator: Status
+	KindStatus  Kind = 5  // control, server → coordinator: perdure.ServerDelta
 	KindTable   Kind = 6  // control, worker → coordinator: perdure.TableSpec to create or attach; answered in the next view
 	KindReport  Kind = 7  // control, worker → coordinator → supervisor: Report
 	KindEvent   Kind = 8  // control, coordinator → supervisor: Event
@@ -81,6 +81,8 @@ const (
 	// KindViewDelta is control, coordinator → server, worker or observer, after View:
 	// perdure.ViewDelta. Whom it does not fit breaks the connection, and is welcomed anew.
 	KindViewDelta Kind = 12
+	// KindWorkerStatus is control, worker → coordinator: perdure.WorkerDelta.
+	KindWorkerStatus Kind = 13
 
 	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); clock is how many clocks the slot has ended; no payload
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload

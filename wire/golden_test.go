@@ -170,18 +170,19 @@ func controlSamples() []sample {
 			}}},
 			Roster: 2,
 		}),
-		control("status-server", KindStatus, Status{Server: &perdure.ServerStatus{
-			Revision: 9,
-			Shards: []perdure.ShardStatus{{
+		control("status-server", KindStatus, perdure.ServerDelta{
+			Seq: 2, Revision: 9, Draining: true, Log: "it is full", Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
+			Shards: []perdure.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: perdure.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70, Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
 				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
-				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}},
-			}},
-			Draining:  true,
-			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
-		}}),
-		control("status-worker", KindStatus, Status{Worker: &perdure.WorkerStatus{
-			Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180, Base: []perdure.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}}}},
+				Yielded:  true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
+			}}, {ShardStatus: perdure.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
+			Gone: []perdure.ShardID{2},
+		}),
+		control("status-server-same", KindStatus, perdure.ServerDelta{Seq: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
+		control("status-worker", KindWorkerStatus, perdure.WorkerDelta{Seq: 1, HasAcked: true, HasOutage: true, HasCounters: true, WorkerStatus: perdure.WorkerStatus{
+			Log: "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
 			KeptBytes: 4096, Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{1, 4}, Seconds: 2.5, Bytes: 512},
 			Counters: perdure.WorkerCounters{
 				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
@@ -382,7 +383,7 @@ func TestGolden(t *testing.T) {
 		})
 	}
 	for k := KindHello; k <= KindIDs; k++ {
-		if known := k <= KindViewDelta || k >= KindOpen; known && !kinds[k] {
+		if known := k <= KindWorkerStatus || k >= KindOpen; known && !kinds[k] {
 			t.Errorf("kind %d has no golden file", k)
 		}
 	}

@@ -196,13 +196,14 @@ func (c *chained) coordinate(conn *chainConn) {
 	c.told = append(c.told, conn)
 	_ = conn.Send(wire.Control(wire.KindView, c.view))
 	c.mu.Unlock()
+	var st perdure.WorkerStatus
 	for {
 		var f wire.Frame
 		if conn.Recv(&f) != nil {
 			return
 		}
 		var spec perdure.TableSpec
-		var st wire.Status
+		var said perdure.WorkerDelta
 		switch {
 		case f.Kind == wire.KindTable && wire.ParseControl(&f, &spec) == nil:
 			c.setView(func(v *perdure.View) {
@@ -210,9 +211,10 @@ func (c *chained) coordinate(conn *chainConn) {
 					v.Tables = append(v.Tables, spec)
 				}
 			})
-		case f.Kind == wire.KindStatus && wire.ParseControl(&f, &st) == nil:
+		case f.Kind == wire.KindWorkerStatus && wire.ParseControl(&f, &said) == nil:
+			st.Take(&said)
 			c.mu.Lock()
-			c.status[perdure.Slot(conn.hello.Index)] = *st.Worker
+			c.status[perdure.Slot(conn.hello.Index)] = st
 			c.mu.Unlock()
 		}
 	}

@@ -394,12 +394,6 @@ func (c *Client) notify() {
 	}
 }
 
-// said is a status, and who is to be told.
-type said struct {
-	perdure.WorkerStatus
-	to transport.Conn
-}
-
 // heartbeat tells the coordinator how this worker is: at once when something
 // that it waits for has changed, and regularly. While a call waits for a slow
 // network it says again what it said last.
@@ -408,7 +402,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 	defer tick.Stop()
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
-	var st said
+	var w word
 	fresh := make(chan said, 1)
 	asked, again := false, false
 	ask := func() {
@@ -432,24 +426,16 @@ func (c *Client) heartbeat(ctx context.Context) {
 				ask()
 				continue
 			}
-		case st = <-fresh:
+		case w.said = <-fresh:
 			if asked = false; again {
 				again = false
 				ask()
 			}
 		}
-		st.Resources = perdure.ReadResources()
-		if st.to != nil && !c.cfg.Observer {
-			_ = st.to.Send(wire.Control(wire.KindStatus, wire.Status{Worker: &st.WorkerStatus})) // a broken link says it itself
+		if !c.cfg.Observer {
+			w.say(time.Now())
 		}
 	}
-}
-
-// says returns the status of this moment.
-func (c *Client) says() said {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return said{c.status(), c.coordinator}
 }
 
 // trim lets go of memory that updates needed in a burst, and no more.
@@ -469,24 +455,6 @@ func (c *Client) trim() {
 		sh.free = sh.free[:min(len(sh.free), mostFreeUpdates)]
 		sh.most = len(sh.kept)
 	}
-}
-
-// status needs c.mu.
-func (c *Client) status() perdure.WorkerStatus {
-	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now()),
-		KeptBytes: c.retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
-	}
-	if c.rolled {
-		st.Clock = c.view.Begin(c.slot)
-	}
-	st.Finished = c.finished && c.allApplied()
-	for i := range c.view.Shards {
-		if sv := &c.view.Shards[i]; sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].counts.Applied})
-		}
-	}
-	return st
 }
 
 // allApplied reports whether every update that can still count is applied. It

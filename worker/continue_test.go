@@ -33,7 +33,7 @@ func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test fun
 
 // counters returns what a slot's process says of itself, once it has said it anew.
 func (c *chained) counters(slot perdure.Slot) perdure.WorkerCounters {
-	<-time.After(time.Second)
+	<-time.After(2 * time.Second)
 	return c.said(slot).Counters
 }
 

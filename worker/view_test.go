@@ -49,19 +49,24 @@ func (c *teller) follows(revision uint64) {
 	c.Helper()
 	for {
 		var f wire.Frame
-		var st wire.Status
 		if err := c.conn.Recv(&f); err != nil {
 			c.Fatalf("waiting for revision %d: %v", revision, err)
 		}
-		if err := wire.ParseControl(&f, &st); err != nil || f.Kind != wire.KindStatus {
+		var server perdure.ServerDelta
+		var worker perdure.WorkerDelta
+		var err error
+		switch f.Kind {
+		case wire.KindStatus:
+			err = wire.ParseControl(&f, &server)
+		case wire.KindWorkerStatus:
+			err = wire.ParseControl(&f, &worker)
+		default:
+			err = wire.ErrPayload
+		}
+		if err != nil {
 			c.Fatalf("a frame of kind %d: %v", f.Kind, err)
 		}
-		at := uint64(0)
-		if st.Server != nil {
-			at = st.Server.Revision
-		} else {
-			at = st.Worker.Revision
-		}
+		at := max(server.Revision, worker.Revision)
 		if at > revision {
 			c.Fatalf("it acts on revision %d, told of %d at most", at, revision)
 		}

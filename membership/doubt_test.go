@@ -1,0 +1,196 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// crowd is a job of so many servers and workers, in which all have said how they are,
+// every tick for a while.
+type crowd struct {
+	*testing.T
+	*Core
+	quiet map[string]bool // these say nothing
+}
+
+func newCrowd(t *testing.T, servers, workers int) *crowd {
+	f := Begin(perdure.JobSpec{
+		Slots: workers, Servers: servers, Shards: servers,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
+	}, 1, 0, nil)
+	for i := range f.Slots {
+		f.Slots[i] = Place{Process: target(Worker, i), PID: 1000 + i, Incarnation: 1}
+		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
+	}
+	c := &crowd{t, New(f, patience), map[string]bool{}}
+	for i := range servers {
+		c.Join(Server, i, Newcomer{Process: target(Server, i), PID: i + 1})
+	}
+	for i := range workers {
+		c.Join(Worker, i, Newcomer{Process: target(Worker, i), PID: 1000 + i})
+	}
+	c.ticks(30)
+	c.Ready()
+	return c
+}
+
+// speak has all who are not quiet say that they are there.
+func (c *crowd) speak() {
+	for i := range c.servers {
+		if p := c.facts.Servers[i].Process; !c.quiet[p] {
+			c.ServerStatus(i, p, perdure.ServerStatus{})
+		}
+	}
+	for i := range c.slots {
+		if p := c.facts.Slots[i].Process; !c.quiet[p] {
+			c.WorkerStatus(i, p, perdure.WorkerStatus{Generation: 1})
+		}
+	}
+}
+
+// ticks lets so many ticks pass, in which all speak who are not quiet; it returns how
+// many had passed when the first was to be killed, and who was.
+func (c *crowd) ticks(n int) (after int, killed []string) {
+	for i := range n {
+		c.speak()
+		c.Tick()
+		for _, k := range c.Ready().Kills {
+			if killed = append(killed, k.Process); after == 0 {
+				after = i + 1
+			}
+		}
+	}
+	return after, killed
+}
+
+// A loop that is late accuses nobody, however long nothing is heard.
+func TestLateLoop(t *testing.T) {
+	c := newCrowd(t, 3, 3)
+	c.quiet["server:0"], c.quiet["worker:1"] = true, true
+	for range 1000 {
+		c.LateTick()
+	}
+	if r := c.Ready(); len(r.Kills)+len(r.Events) > 0 {
+		t.Fatalf("a loop that was late kills %+v: %+v", r.Kills, r.Events)
+	}
+	if after, killed := c.ticks(60); len(killed) != 2 {
+		t.Errorf("once it listens it notices %v after %d ticks, want both that are silent", killed, after)
+	}
+}
+
+// What has come and was not read yet counts as heard.
+func TestUnread(t *testing.T) {
+	c := newCrowd(t, 3, 3)
+	for range 200 {
+		for i := range c.servers {
+			c.Heard(Server, i, target(Server, i))
+			c.Heard(Worker, i, target(Worker, i))
+		}
+		c.Tick()
+	}
+	if r := c.Ready(); len(r.Kills) > 0 {
+		t.Fatalf("whose messages wait is killed: %+v", r.Kills)
+	}
+}
+
+// Who was let in and has said nothing yet is waited for longer, but not for ever.
+func TestSlowStart(t *testing.T) {
+	c := newCrowd(t, 3, 3)
+	c.Gone(Server, 1, 2, "exited")
+	c.quiet["slow"] = true
+	c.Join(Server, 1, Newcomer{Process: "slow", PID: 77})
+	c.Gone(Worker, 2, 1002, "exited")
+	if after, killed := c.ticks(mostStarting*patience - 1); killed != nil {
+		t.Fatalf("%v killed after %d ticks, though just starting", killed, after)
+	}
+	if _, killed := c.ticks(2); fmt.Sprint(killed) != "[slow]" {
+		t.Errorf("killed: %v; want the one that has not started", killed)
+	}
+}
+
+// One that is silent among others that are not is suspected as soon as ever; where
+// several are, that are a share of all, the core suspects itself first, unless their
+// connections have broken; and then them.
+func TestSeveralSuspects(t *testing.T) {
+	for _, x := range []struct {
+		quiet  []string
+		broken bool
+		after  int
+	}{
+		{quiet: []string{"server:1"}, after: 10},
+		{quiet: []string{"worker:7"}, after: 10},
+		{quiet: []string{"server:1", "worker:7"}, after: 10}, // of 17
+		{quiet: []string{"server:1", "worker:6", "worker:7"}, after: 10 + patience},
+		{quiet: []string{"server:1", "server:2", "worker:6", "worker:7"}, after: 10 + patience},
+	} {
+		c := newCrowd(t, 5, 12)
+		for _, p := range x.quiet {
+			c.quiet[p] = true
+		}
+		after, killed := c.ticks(60)
+		if after < x.after-1 || after > x.after || len(killed) != len(x.quiet) {
+			t.Errorf("%v are quiet: %v killed after %d ticks, want all after %d", x.quiet, killed, after, x.after)
+		}
+	}
+	c := newCrowd(t, 5, 5)
+	for i := range 3 {
+		c.quiet[target(Server, i)] = true
+		c.Disconnected(Server, i, target(Server, i))
+	}
+	if after, killed := c.ticks(12); len(killed) != 3 {
+		t.Errorf("%v killed, the first after %d ticks, though the connections of three have broken", killed, after)
+	}
+}
+
+// Whoever is given up again and again, while the job comes no further, is waited for
+// longer each time, to a bound; once the job goes on, no longer than ever.
+func TestBackOff(t *testing.T) {
+	c := newCrowd(t, 3, 8)
+	last := 0
+	for round := range 8 {
+		c.quiet[c.facts.Slots[5].Process] = true
+		after, killed := c.ticks(mostBackOff*patience + 5)
+		if len(killed) != 1 || after < min(2*last, mostBackOff*patience-1) || after > mostBackOff*patience {
+			t.Fatalf("round %d: %v killed after %d ticks; before, one after %d", round, killed, after, last)
+		}
+		last = after
+		c.settleAgain(5, fmt.Sprintf("next:%d", round))
+	}
+	for i := range c.slots {
+		c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+	}
+	c.Ready()
+	for range 60 {
+		for i := range c.slots {
+			c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+		}
+		c.Tick()
+	}
+	c.quiet[c.facts.Slots[5].Process] = true
+	after := 0
+	for c.Tick(); len(c.Ready().Kills) == 0; c.Tick() {
+		if after++; after > 2*patience {
+			t.Fatal("not suspected, though the job has gone on since")
+		}
+		for i := range c.slots {
+			if i != 5 {
+				c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+			}
+		}
+		for i := range c.servers {
+			c.ServerStatus(i, target(Server, i), perdure.ServerStatus{})
+		}
+	}
+}
+
+// settleAgain has another process take a dead worker's slot, as if all shards had said
+// what that needs, and speak for a while.
+func (c *crowd) settleAgain(slot int, process string) {
+	c.Gone(Worker, slot, c.facts.Slots[slot].PID, "killed")
+	c.Join(Worker, slot, Newcomer{Process: process, PID: 2000})
+	c.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
+	c.slots[slot].heardTick = c.listened
+	c.ticks(40)
+}

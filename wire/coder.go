@@ -1,0 +1,197 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// coder goes over the fields of a message in their order, to write them or to read them:
+// one description of a message serves both. Whole numbers are varints, signed ones in
+// zigzag, as package encoding/binary has them; a text is its length and its bytes; a list
+// is its length and its items. After an error nothing more is read.
+type coder struct {
+	b       []byte // written so far, or left to be read
+	reading bool
+	err     error
+}
+
+func (c *coder) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("%w: "+format, append([]any{ErrPayload}, args...)...)
+	}
+	c.b = nil
+}
+
+// done returns the error of a message that was read, which must be all that there is.
+func (c *coder) done() error {
+	if c.err == nil && len(c.b) > 0 {
+		c.fail("%d bytes follow its end", len(c.b))
+	}
+	return c.err
+}
+
+func (c *coder) uvarint(v uint64) uint64 {
+	if !c.reading {
+		c.b = binary.AppendUvarint(c.b, v)
+		return v
+	}
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.fail("it ends within a number")
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+// count codes a number that is never below 0.
+func count[N ~uint32 | ~uint64](c *coder, v *N) {
+	x := c.uvarint(uint64(*v))
+	if *v = N(x); uint64(*v) != x {
+		c.fail("%d is too large a number", x)
+	}
+}
+
+// number codes a number of either sign.
+func number[N ~int | ~int32 | ~int64](c *coder, v *N) {
+	u := c.uvarint(uint64(*v)<<1 ^ uint64(int64(*v)>>63))
+	x := int64(u>>1) ^ -int64(u&1)
+	if *v = N(x); int64(*v) != x {
+		c.fail("%d is too large a number", x)
+	}
+}
+
+func (c *coder) float(v *float64) {
+	if !c.reading {
+		c.b = binary.LittleEndian.AppendUint64(c.b, math.Float64bits(*v))
+		return
+	}
+	if len(c.b) < 8 {
+		c.fail("it ends within a number")
+		return
+	}
+	*v, c.b = math.Float64frombits(binary.LittleEndian.Uint64(c.b)), c.b[8:]
+}
+
+// flags codes up to eight truths in a byte, the first in the lowest bit. One that says
+// nothing known is refused.
+func (c *coder) flags(v ...*bool) {
+	if !c.reading {
+		var f byte
+		for i, is := range v {
+			if *is {
+				f |= 1 << i
+			}
+		}
+		c.b = append(c.b, f)
+		return
+	}
+	if len(c.b) == 0 {
+		c.fail("it ends within its flags")
+		return
+	}
+	f := c.b[0]
+	c.b = c.b[1:]
+	if f>>len(v) != 0 {
+		c.fail("its flags are %#x", f)
+		return
+	}
+	for i, is := range v {
+		*is = f&(1<<i) != 0
+	}
+}
+
+func (c *coder) text(v *string) {
+	n := c.uvarint(uint64(len(*v)))
+	if !c.reading {
+		c.b = append(c.b, *v...)
+		return
+	}
+	if n > uint64(len(c.b)) {
+		c.fail("it ends within a text of %d bytes", n)
+		return
+	}
+	*v, c.b = string(c.b[:n]), c.b[n:]
+}
+
+// list codes a list; an empty one is read as nil.
+func list[T any](c *coder, v *[]T, each func(c *coder, item *T)) {
+	n := c.uvarint(uint64(len(*v)))
+	if !c.reading {
+		for i := range *v {
+			each(c, &(*v)[i])
+		}
+		return
+	}
+	if n > uint64(len(c.b)) { // an item has a byte at least
+		c.fail("it ends within a list of %d", n)
+		return
+	}
+	*v = nil
+	for range n {
+		var item T
+		each(c, &item)
+		if c.err != nil {
+			return
+		}
+		*v = append(*v, item)
+	}
+}
+
+// optional codes what may not be there.
+func optional[T any](c *coder, v **T, each func(c *coder, item *T)) {
+	there := *v != nil
+	if c.flags(&there); !there {
+		*v = nil
+		return
+	}
+	if c.reading {
+		*v = new(T)
+	}
+	each(c, *v)
+}
+
+// numbers codes a list of them.
+func numbers[N ~int | ~int32 | ~int64](c *coder, v *[]N) { list(c, v, number[N]) }
+
+// slot codes a slot that there can be.
+func (c *coder) slot(v *perdure.Slot) {
+	if number(c, v); *v < 0 || *v >= perdure.MaxSlots {
+		c.fail("there can be no slot %d", *v)
+	}
+}
+
+// shard codes a shard's number.
+func (c *coder) shard(v *perdure.ShardID) {
+	if number(c, v); *v < 0 {
+		c.fail("there can be no shard %d", *v)
+	}
+}
+
+// coded is how a control frame's payload is written that is not JSON, and read.
+func coded(c *coder, v any) (known bool) {
+	switch v := v.(type) {
+	case *perdure.View:
+		c.view(v)
+	case *perdure.ViewDelta:
+		c.viewDelta(v)
+	case *perdure.ServerDelta:
+		c.serverDelta(v)
+	case *perdure.WorkerDelta:
+		c.workerDelta(v)
+	case perdure.View: // to be written
+		c.view(&v)
+	case perdure.ViewDelta:
+		c.viewDelta(&v)
+	case perdure.ServerDelta:
+		c.serverDelta(&v)
+	case perdure.WorkerDelta:
+		c.workerDelta(&v)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+func (c *coder) resources(r *perdure.Resources) {
+	number(c, &r.Goroutines)
+	number(c, &r.HeapBytes)
+}
+
+func (c *coder) serverDelta(d *perdure.ServerDelta) {
+	count(c, &d.Seq)
+	c.flags(&d.Draining)
+	count(c, &d.Revision)
+	c.text(&d.Log)
+	c.resources(&d.Resources)
+	list(c, &d.Shards, (*coder).shardDelta)
+	list(c, &d.Gone, (*coder).shard)
+}
+
+func (c *coder) shardDelta(d *perdure.ShardDelta) {
+	saved, unread := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil
+	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.Whole, &saved, &unread)
+	c.shard(&d.Shard)
+	count(c, &d.Generation)
+	count(c, &d.Epoch)
+	count(c, &d.Since)
+	number(c, &d.MinClock)
+	count(c, &d.Seq)
+	count(c, &d.Roster)
+	number(c, &d.Named)
+	c.text(&d.Problem)
+	if saved {
+		c.float(&d.SaveSeconds)
+		number(c, &d.SaveBytes)
+	}
+	if unread {
+		if c.reading {
+			d.Unread = new(int64)
+		}
+		number(c, d.Unread)
+	}
+	numbers(c, &d.Applied)
+	list(c, &d.Fences, (*coder).fence)
+	list(c, &d.Unfenced, (*coder).slot)
+	list(c, &d.Segments, (*coder).segment)
+}
+
+func (c *coder) fence(f *perdure.Fence) {
+	c.flags(&f.Carried)
+	c.slot(&f.Slot)
+	count(c, &f.Incarnation)
+	number(c, &f.Counts.Staged)
+	number(c, &f.Counts.Ticked)
+	number(c, &f.Counts.Applied)
+}
+
+func (c *coder) segment(s *perdure.Segment) {
+	number(c, &s.Cut)
+	c.text(&s.File)
+	number(c, &s.Bytes)
+	count(c, &s.CRC)
+	count(c, &s.Seq)
+	list(c, &s.Base, func(c *coder, f *perdure.SegmentFile) {
+		c.text(&f.File)
+		number(c, &f.Bytes)
+		count(c, &f.CRC)
+	})
+}
+
+func (c *coder) workerDelta(d *perdure.WorkerDelta) {
+	count(c, &d.Seq)
+	c.flags(&d.Finished, &d.Crowded, &d.HasAcked, &d.HasOutage, &d.HasCounters)
+	count(c, &d.Revision)
+	count(c, &d.Generation)
+	number(c, &d.Clock)
+	number(c, &d.KeptBytes)
+	c.text(&d.Log)
+	c.resources(&d.Resources)
+	if d.HasAcked {
+		list(c, &d.Acked, func(c *coder, a *perdure.Acked) {
+			c.shard(&a.Shard)
+			count(c, &a.Epoch)
+			number(c, &a.Applied)
+		})
+	}
+	if d.HasOutage {
+		optional(c, &d.Outage, func(c *coder, o *perdure.WorkerOutage) {
+			list(c, &o.Shards, (*coder).shard)
+			c.float(&o.Seconds)
+			number(c, &o.Bytes)
+		})
+	}
+	if d.HasCounters {
+		c.counters(&d.Counters)
+	}
+}
+
+func (c *coder) counters(w *perdure.WorkerCounters) {
+	for _, n := range []*int64{
+		&w.UpdatesSent, &w.BytesPushed, &w.BytesPulled, &w.Samples, &w.BeyondBound, &w.OutageClocks, &w.StaleRows,
+		&w.QueuedBytes, &w.OutageNs, &w.StalenessNs, &w.CommNs, &w.ComputeNs,
+	} {
+		number(c, n)
+	}
+	for _, h := range []*map[int64]int64{&w.ClockDifferential, &w.ReadLag, &w.MissingUpdates} {
+		c.histogram(h)
+	}
+}
+
+// histogram codes counts by a number, in its order.
+func (c *coder) histogram(h *map[int64]int64) {
+	type bin struct{ of, n int64 }
+	var bins []bin
+	for _, of := range slices.Sorted(maps.Keys(*h)) {
+		bins = append(bins, bin{of, (*h)[of]})
+	}
+	list(c, &bins, func(c *coder, b *bin) {
+		number(c, &b.of)
+		number(c, &b.n)
+	})
+	if !c.reading || len(bins) == 0 {
+		return
+	}
+	*h = make(map[int64]int64, len(bins))
+	for _, b := range bins {
+		(*h)[b.of] = b.n
+	}
+}

@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+)
+
+func (c *coder) view(v *perdure.View) {
+	count(c, &v.Revision)
+	c.course(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done)
+	list(c, &v.Tables, (*coder).table)
+	list(c, &v.Shards, (*coder).shardView)
+	list(c, &v.Slots, (*coder).slotView)
+	count(c, &v.Roster)
+}
+
+func (c *coder) viewDelta(d *perdure.ViewDelta) {
+	count(c, &d.Base)
+	count(c, &d.Revision)
+	c.course(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done)
+	list(c, &d.Tables, (*coder).table)
+	list(c, &d.Shards, func(c *coder, s *perdure.ShardChange) {
+		c.shard(&s.Shard)
+		c.shardView(&s.ShardView)
+	})
+	list(c, &d.Slots, func(c *coder, s *perdure.SlotChange) {
+		c.slot(&s.Slot)
+		c.slotView(&s.SlotView)
+	})
+	count(c, &d.Roster)
+}
+
+// course codes what is of no one shard or slot.
+func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done *bool) {
+	c.flags(pause, done)
+	count(c, g)
+	number(c, cut)
+	number(c, end)
+	number(c, durable)
+	number(c, named)
+}
+
+// table codes a table's properties in JSON: there are few, and they are told once.
+func (c *coder) table(t *perdure.TableSpec) {
+	var text string
+	if !c.reading {
+		text = string(JSON(t))
+	}
+	if c.text(&text); c.reading && c.err == nil {
+		if err := json.Unmarshal([]byte(text), t); err != nil {
+			c.fail("a table: %v", err)
+		}
+	}
+}
+
+func (c *coder) holder(h *perdure.Holder) {
+	number(c, &h.Server)
+	count(c, &h.Incarnation)
+	c.text(&h.Addr)
+	count(c, &h.Since)
+}
+
+func (c *coder) shardView(s *perdure.ShardView) {
+	joined := s.Joining != nil
+	c.flags(&s.Lost, &s.Restored, &s.Yields, &joined)
+	c.holder(&s.Holder)
+	count(c, &s.Epoch)
+	list(c, &s.Followers, (*coder).holder)
+	if joined {
+		if c.reading {
+			s.Joining = &perdure.Holder{}
+		}
+		c.holder(s.Joining)
+	}
+	numbers(c, &s.Base)
+}
+
+func (c *coder) slotView(s *perdure.SlotView) {
+	c.flags(&s.Decided, &s.Settled, &s.Left)
+	count(c, &s.Incarnation)
+	number(c, &s.Start)
+	number(c, &s.From)
+	number(c, &s.Until)
+}

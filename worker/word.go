@@ -1,0 +1,70 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+)
+
+// countsEvery is how often the coordinator is told what is only counted.
+const countsEvery = time.Second
+
+// said is a status, and who is to be told.
+type said struct {
+	perdure.WorkerStatus
+	to transport.Conn
+}
+
+// word is what the coordinator is told of this worker: on each connection all, then what
+// has changed. It is the heartbeat's alone.
+type word struct {
+	said   // last
+	on     transport.Conn
+	told   perdure.WorkerTeller
+	counts time.Time // when what is only counted was told
+}
+
+// say tells the coordinator what is new.
+func (w *word) say(now time.Time) {
+	if w.to == nil {
+		return
+	}
+	if w.on != w.to {
+		w.on, w.told = w.to, perdure.WorkerTeller{}
+	}
+	st := w.WorkerStatus
+	st.Resources = perdure.ReadResources()
+	counts := st.Finished || now.Sub(w.counts) >= countsEvery
+	if counts {
+		w.counts = now
+	}
+	d := w.told.Delta(&st, counts)
+	_ = w.to.Send(wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
+}
+
+// says returns the status of this moment.
+func (c *Client) says() said {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return said{c.status(), c.coordinator}
+}
+
+// status needs c.mu.
+func (c *Client) status() perdure.WorkerStatus {
+	st := perdure.WorkerStatus{
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now()),
+		KeptBytes: c.retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
+	}
+	if c.rolled {
+		st.Clock = c.view.Begin(c.slot)
+	}
+	st.Finished = c.finished && c.allApplied()
+	for i := range c.view.Shards {
+		if sv := &c.view.Shards[i]; sv.Lost && sv.Base == nil {
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].counts.Applied})
+		}
+	}
+	return st
+}
