@@ -93,7 +93,7 @@ func (c Consistency) String() string {
 
 // ParseModels reads the models of a job's tables, with commas between: TABLE=MODEL
 // for one table, and at most one MODEL alone for all others, which is usual where
-// there is none. For example "ssp:2,b=bsp". tables is nil where none is named.
+// there is none. For example "ssp:2,items=bsp". tables is nil where none is named.
 func ParseModels(s string, usual Consistency) (others Consistency, tables map[string]Consistency, err error) {
 	alone := ""
 	for _, item := range strings.Split(s, ",") {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,6 +169,7 @@ var rules = map[string]rule{
 	"sleep":           eachGo(checkSleep),
 	"size":            eachGo(checkSize),
 	"private path":    checkPrivatePaths,
+	"page commands":   checkPageCommands,
 }
 
 // eachGo makes a rule of a check on one Go file that a person wrote.
@@ -340,6 +342,36 @@ func checkPrivatePaths(files []source) (found []string) {
 	return found
 }
 
+// pageCommand is a line of a page's block that shows a command of ours.
+var pageCommand = regexp.MustCompile(`^\s*(\$ |((bin/)?perdure|make|curl|go run) [a-z$-])`)
+
+// checkPageCommands asks every block of a page that shows commands to say, by the second
+// word behind its fence, whether a test runs them or parses them; "text" is for what only
+// looks like one.
+func checkPageCommands(files []source) (found []string) {
+	for _, s := range files {
+		if !strings.HasSuffix(s.path, ".md") {
+			continue
+		}
+		info, open, told := "", false, false
+		for i, line := range strings.Split(string(s.text), "\n") {
+			if rest, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
+				info, open, told = rest, !open, false
+				continue
+			}
+			if !open || told || !pageCommand.MatchString(line) {
+				continue
+			}
+			language, mark, _ := strings.Cut(info, " ")
+			marked := (language == "sh" || language == "console") && (mark == "run" || mark == "parse")
+			if told = !marked && info != "text" && info != "go"; told {
+				found = append(found, fmt.Sprintf("%s:%d: a block with commands begins with sh or console, and then run or parse; or text, if it shows none", s.path, i+1))
+			}
+		}
+	}
+	return found
+}
+
 // TestRepository holds the repository to its rules.
 func TestRepository(t *testing.T) {
 	files, err := readRepository(os.DirFS("."))
@@ -420,6 +452,15 @@ func importing(importPath string) string { return "package x\nimport _ " + strco
 func lines(n int) string { return strings.Repeat("\n", n) }
 
 var ruleCases = map[string][]ruleCase{
+	"page commands": {
+		{"a.md", "```\nperdure train\n```\n", "a.md:2: a block with commands begins"},
+		{"a.md", "```console\n$ ls\n```\n", "a.md:2: a block"},
+		{"a.md", "  ```sh look\n  make x\n  make y\n  ```\n", "a.md:2: a block"},
+		{"a.md", "```sh run\nbin/perdure train\n```\n", ""},
+		{"a.md", "```console parse\n$ perdure up\nx\n```\n", ""},
+		{"a.md", "```text\nperdure train\n```\nperdure train\n", ""},
+		{"a.md", "```\nperdure: it is full\n```\n", ""},
+	},
 	"layers": {
 		{"server/a.go", importing(module + "/wire"), ""},
 		{"control/a.go", importing(module + "/control/v1"), ""},

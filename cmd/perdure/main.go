@@ -64,12 +64,7 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
-	parser := kong.Must(&c,
-		kong.Name("perdure"),
-		kong.Description("A parameter server that trains through failure: kill any process at any moment, and training goes on."),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-	)
+	parser := newParser(ctx, &c)
 	kongcompletion.Register(parser)
 	k, err := parser.Parse(args)
 	if err != nil {
@@ -80,6 +75,16 @@ func run(args []string) int {
 		return report(ctx, err)
 	}
 	return 0
+}
+
+// newParser makes the parser of command lines.
+func newParser(ctx context.Context, c *cli) *kong.Kong {
+	return kong.Must(c,
+		kong.Name("perdure"),
+		kong.Description("A parameter server that trains through failure: kill any process at any moment, and training goes on."),
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
 }
 
 // report prints an error as one line and returns its exit code.

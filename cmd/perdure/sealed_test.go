@@ -61,7 +61,7 @@ func TestSealedSettings(t *testing.T) {
 		{[]string{`"version": "`, `"version": "other `}, ``, false},
 		{[]string{`"servers": 2`, `"servers": 3`}, ``, false},
 		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``, false},
-		{[]string{`"Seed": 7`, `"Seed": 0`}, `params: Seed is 0, and job.seed 7`, false},
+		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, and job.seed 7`, false},
 		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, and the checkpoint was made with 7`, false},
 		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, and the checkpoint was made with 3`, false},
 		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, and the checkpoint was made with 6`, false},

@@ -57,7 +57,7 @@ func (s *settings) odd() error {
 		check func() error
 	}{
 		{"job", s.Job.Validate},
-		{"params", s.oddParams},
+		{"", s.oddParams},
 		{"until", s.oddGoal},
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
@@ -66,8 +66,11 @@ func (s *settings) odd() error {
 		{"faults", func() error { _, err := s.faults(); return err }},
 		{"delay, bandwidth", func() error { _, err := s.model(); return err }},
 	} {
-		if err := part.check(); err != nil {
+		switch err := part.check(); {
+		case err != nil && part.key != "":
 			return fmt.Errorf("%s: %w", part.key, err)
+		case err != nil: // which names the key itself
+			return err
 		}
 	}
 	return nil
@@ -77,14 +80,14 @@ func (s *settings) odd() error {
 func (s *settings) oddParams() error {
 	switch {
 	case s.Params.Seed != s.Job.Seed:
-		return fmt.Errorf("Seed is %d, and job.seed %d; they are one", s.Params.Seed, s.Job.Seed)
+		return fmt.Errorf("params.Seed is %d, and job.seed %d; they are one", s.Params.Seed, s.Job.Seed)
 	case s.Params.Slots != s.Job.Slots:
-		return fmt.Errorf("Slots is %d, and job.slots %d; they are one", s.Params.Slots, s.Job.Slots)
+		return fmt.Errorf("params.Slots is %d, and job.slots %d; they are one", s.Params.Slots, s.Job.Slots)
 	case s.Job.Workload == ownWorkload:
 		return nil
 	}
 	if err := s.Params.Rule.Validate(); err != nil {
-		return fmt.Errorf("Rule: %w", err)
+		return fmt.Errorf("params.Rule: %w", err)
 	}
 	return nil
 }

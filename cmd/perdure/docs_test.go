@@ -1,0 +1,356 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/control"
+)
+
+// A block of a page that shows commands is marked by the second word behind its fence:
+//
+//	run    the test runs its commands, with the real program
+//	parse  their flags are parsed, and checked as far as that needs no file and no network
+//
+// In a block of "console" commands begin with "$ "; in one of "sh" every line is one.
+// That no block with commands is unmarked is a rule of the repository. In text, what is
+// set as code and begins with perdure or with -- is parsed, too, unless it has a
+// placeholder.
+
+// pages are the pages whose commands are checked, from here.
+func pages(t *testing.T) []string {
+	t.Helper()
+	list := []string{"../../README.md", "../../CHANGELOG.md"}
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/studies/*/*.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, more, err)
+		}
+		list = append(list, more...)
+	}
+	return list
+}
+
+// docLine is a line of commands that a page shows.
+type docLine struct {
+	page string
+	line int
+	text string
+}
+
+func (s docLine) String() string { return fmt.Sprintf("%s:%d: %s", filepath.Base(s.page), s.line, s.text) }
+
+// docBlock is one fenced block.
+type docBlock struct {
+	page, language, mark string
+	line                 int
+	lines                []string
+}
+
+// read returns a page's blocks, and its other lines, by number.
+func readPage(t *testing.T, page string) (blocks []docBlock, text map[int]string) {
+	t.Helper()
+	b, err := os.ReadFile(page)
+	must(t, err)
+	text = map[int]string{}
+	var open *docBlock
+	for i, line := range strings.Split(string(b), "\n") {
+		info, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case fence && open != nil:
+			blocks, open = append(blocks, *open), nil
+		case fence:
+			language, mark, _ := strings.Cut(info, " ")
+			open = &docBlock{page: page, language: language, mark: mark, line: i + 1}
+		case open != nil:
+			open.lines = append(open.lines, line)
+		default:
+			text[i+1] = line
+		}
+	}
+	return blocks, text
+}
+
+// commands returns a block's commands; lines that end with a backslash are one with the next.
+func (b *docBlock) commands() (list []docLine) {
+	joined, from := "", 0
+	for i, line := range b.lines {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if joined == "" {
+			if from = b.line + 1 + i; b.language == "console" && !ok {
+				continue // what the command before has printed
+			}
+		}
+		if before, more := strings.CutSuffix(command, "\\"); more {
+			joined += before
+			continue
+		}
+		if joined += command; strings.TrimSpace(joined) != "" {
+			list = append(list, docLine{b.page, from, joined})
+		}
+		joined = ""
+	}
+	return list
+}
+
+// TestDocsParse: every command that a page shows has flags that the program takes.
+func TestDocsParse(t *testing.T) {
+	list := pages(t)
+	for i := range list {
+		absolute, err := filepath.Abs(list[i])
+		must(t, err)
+		list[i] = absolute
+	}
+	makefile, err := os.ReadFile("../../Makefile")
+	must(t, err)
+	t.Chdir(t.TempDir()) // where there may be folders and files of the names on the pages
+	commands, inText := 0, 0
+	for _, page := range list {
+		blocks, text := readPage(t, page)
+		for _, b := range blocks {
+			if b.mark != "run" && b.mark != "parse" {
+				continue
+			}
+			for _, c := range b.commands() {
+				commands++
+				if err := parseShown(t, c.text, string(makefile)); err != nil {
+					t.Errorf("%v: %v", c, err)
+				}
+			}
+		}
+		for n, line := range text {
+			for _, code := range inlineCode.FindAllStringSubmatch(line, -1) {
+				if !isCommand.MatchString(code[1]) || placeholder.MatchString(code[1]) {
+					continue
+				}
+				inText++
+				if err := parseInText(t, code[1]); err != nil {
+					t.Errorf("%v: %v", docLine{page, n, code[1]}, err)
+				}
+			}
+		}
+	}
+	if commands < 25 || inText < 50 {
+		t.Errorf("%d commands in blocks and %d in text: the pages have more", commands, inText)
+	}
+}
+
+var (
+	inlineCode  = regexp.MustCompile("`([^`]+)`")
+	isCommand   = regexp.MustCompile(`^((bin/)?perdure [a-z-]|--[a-z])`)
+	placeholder = regexp.MustCompile(`…|[\[|/]|(^|[^A-Za-z0-9_-])[A-Z]+\b`)
+)
+
+// parseShown checks a command of a block.
+func parseShown(t *testing.T, line, makefile string) error {
+	args := words(line)
+	for len(args) > 0 && strings.Contains(args[0], "=") && !strings.HasPrefix(args[0], "-") {
+		args = args[1:] // of the environment
+	}
+	switch program, rest := filepath.Base(args[0]), args[1:]; program {
+	case "perdure":
+		return parsePerdure(t, rest, false)
+	case "make":
+		if len(rest) == 0 || !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(rest[0])+`:`).MatchString(makefile) {
+			return fmt.Errorf("the Makefile has no such goal")
+		}
+		return nil
+	case "curl":
+		if !regexp.MustCompile(regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Stop)$`).MatchString(line) {
+			return fmt.Errorf("there is no such method")
+		}
+		return nil
+	}
+	return fmt.Errorf("nobody knows how to check this: mark the block text, or teach this test")
+}
+
+// words splits a command line as a shell does, as far as pages need it.
+func words(line string) (list []string) {
+	word, quoted, any := strings.Builder{}, false, false
+	for _, r := range line + " " {
+		switch {
+		case r == '\'':
+			quoted, any = !quoted, true
+		case r == '#' && !quoted && !any:
+			return list
+		case r == ' ' && !quoted:
+			if any {
+				list = append(list, word.String())
+			}
+			word.Reset()
+			any = false
+		default:
+			word.WriteRune(r)
+			any = true
+		}
+	}
+	return list
+}
+
+// parsePerdure parses a command line, and checks what train and up have to say of their
+// flags before they begin.
+func parsePerdure(t *testing.T, args []string, inText bool) error {
+	for i, arg := range args[:max(0, len(args)-1)] { // these must be there to be named
+		switch next := args[i+1]; arg {
+		case "--resume", "--run":
+			must(t, os.MkdirAll(filepath.Clean("./"+next), 0o777))
+		case "--from":
+			must(t, os.MkdirAll(filepath.Dir(filepath.Clean("./"+next)), 0o777))
+			must(t, os.WriteFile(filepath.Clean("./"+next), nil, 0o666))
+		}
+	}
+	var c cli
+	parser := newParser(context.Background(), &c)
+	parser.Stdout, parser.Stderr = io.Discard, io.Discard
+	parser.Exit = func(int) { panic(asksForHelp{}) }
+	k, err := parsed(parser, args)
+	if err != nil || k == nil {
+		return err
+	}
+	switch command, _, _ := strings.Cut(k.Command(), " "); command {
+	case "train":
+		c.Train.given = given(k)
+		return checkTrain(&c.Train, inText)
+	case "up":
+		c.Up.given = given(k)
+		_, err = c.Up.job(ownWorkload)
+	}
+	return err
+}
+
+// checkTrain checks what train says of its flags, but for files that are not there. What is
+// in a text may be without what goes with it.
+func checkTrain(c *trainCmd, inText bool) error {
+	switch {
+	case c.Resume != "":
+		return c.onlyTaken("resume")
+	case c.From != "":
+		return c.onlyTaken("from")
+	case inText && !strings.Contains(c.Consistency, "="):
+		_, err := c.job(c.Workload)
+		return err
+	case c.Workload == "softmax":
+		c.Data = pictures
+	case !strings.HasPrefix(c.Data, "synthetic:"):
+		c.Data = ""
+	}
+	_, err := c.settings()
+	return err
+}
+
+type asksForHelp struct{}
+
+// parsed parses; it returns nothing for a command line that only asks for help.
+func parsed(parser *kong.Kong, args []string) (k *kong.Context, err error) {
+	defer func() {
+		if _, help := recover().(asksForHelp); help {
+			k, err = nil, nil
+		}
+	}()
+	return parser.Parse(args)
+}
+
+// parseInText checks what is set as code in a text: a command, or flags alone, which some
+// command must take. A name without its value is that of a command or a flag.
+func parseInText(t *testing.T, code string) error {
+	args := words(code)
+	if filepath.Base(args[0]) == "perdure" {
+		return unlessIncomplete(parsePerdure(t, args[1:], true))
+	}
+	var first error
+	for _, command := range takers {
+		if len(args) > 1 && args[0] == "--consistency" && strings.Contains(args[1], "=") && !strings.HasPrefix(command, "train") {
+			continue // which cannot know the tables
+		}
+		err := unlessIncomplete(parsePerdure(t, append(words(command), args...), true))
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// takers are commands that may take a flag that stands alone, with what it goes with.
+var takers = []string{
+	"train", "train mf", "train cnn", "up", "train --consistency asp --on-outage continue", "train --recovery stateless",
+	"train --recovery stateless --nats nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1", "log rm a",
+	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist", "version",
+}
+
+var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one of|: must be one of .* but got ""`)
+
+func unlessIncomplete(err error) error {
+	if err != nil && incomplete.MatchString(err.Error()) {
+		return nil
+	}
+	return err
+}
+
+// TestDocsRun runs the blocks that are marked so, each in a folder of its own, by a shell:
+// with the real program, and scaled down by one thing only, where a block trains softmax on
+// the embedded pictures: it gets a twentieth of them, since every process loads them all,
+// and smaller batches. Clocks and failures are those that the page shows.
+func TestDocsRun(t *testing.T) {
+	exe, err := os.Executable()
+	must(t, err)
+	ran := 0
+	for _, page := range pages(t) {
+		blocks, _ := readPage(t, page)
+		for _, b := range blocks {
+			if b.mark != "run" {
+				continue
+			}
+			ran++
+			t.Run(fmt.Sprintf("%s:%d", filepath.Base(page), b.line), func(t *testing.T) { runBlock(t, exe, &b) })
+		}
+	}
+	if ran < 4 {
+		t.Errorf("%d blocks are marked run", ran)
+	}
+}
+
+// smallerData is what a shell script of that name runs: this program, with the smaller data
+// where it trains on the usual ones.
+const smallerData = `#!/bin/sh
+export ` + asCommand + `=1 GORACE=atexit_sleep_ms=0
+case " $* " in
+*" --data "*|*" --resume "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
+" train "*) exec %q "$@" --data %q --batch 8 ;;
+esac
+exec %q "$@"
+`
+
+func runBlock(t *testing.T, exe string, b *docBlock) {
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	must(t, os.Mkdir(bin, 0o777))
+	must(t, os.WriteFile(filepath.Join(bin, "perdure"), fmt.Appendf(nil, smallerData, exe, pictures, exe), 0o777))
+	script := "set -e\n"
+	for _, c := range b.commands() {
+		script += c.text + "\n"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s\n%v\n%s", script, err, out)
+	}
+	runs, err := filepath.Glob(filepath.Join(dir, "*", "summary.json"))
+	must(t, err)
+	for _, s := range runs {
+		checkRaces(t, filepath.Dir(s))
+	}
+}
