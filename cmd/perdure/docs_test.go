@@ -47,7 +47,9 @@ type docLine struct {
 	text string
 }
 
-func (s docLine) String() string { return fmt.Sprintf("%s:%d: %s", filepath.Base(s.page), s.line, s.text) }
+func (s docLine) String() string {
+	return fmt.Sprintf("%s:%d: %s", filepath.Base(s.page), s.line, s.text)
+}
 
 // docBlock is one fenced block.
 type docBlock struct {

@@ -105,7 +105,7 @@ func readEarlier(folder string) (s settings, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
 	}
-	if s, err = readSettings(filepath.Join(folder, "run.json")); err != nil {
+	if s, err = readToRun(filepath.Join(folder, "run.json")); err != nil {
 		return s, m, err
 	}
 	anew := "begin anew with --from " + filepath.Join(folder, "run.json")

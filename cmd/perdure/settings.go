@@ -17,11 +17,17 @@ import (
 // retired are keys that older versions wrote into run.json, and that mean nothing any more.
 var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
 
-// readSettings reads a run.json, and refuses one that no run can have written. What is
-// wrong is told with the file's name and the key's.
+// readSettings reads the run.json of a run.
 func readSettings(path string) (s settings, err error) {
 	s.CacheMB, s.RetainMB = defaultCacheMB, defaultRetainMB // of runs that do not say
-	if err := rundir.ReadRun(path, &s, retired...); err != nil {
+	return s, rundir.ReadRun(path, &s, retired...)
+}
+
+// readToRun reads a run.json of which a new run is to be made, and refuses one that no run
+// can have written: people may have changed it. What is wrong is told with the file's name and
+// the key's.
+func readToRun(path string) (s settings, err error) {
+	if s, err = readSettings(path); err != nil {
 		return s, err
 	}
 	if err := s.odd(); err != nil {
@@ -61,7 +67,7 @@ func (s *settings) odd() error {
 		{"until", s.oddGoal},
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
-		{"log", s.oddLog},
+		{"", s.oddLog},
 		{"scale", func() error { _, err := s.begin(); return err }},
 		{"faults", func() error { _, err := s.faults(); return err }},
 		{"delay, bandwidth", func() error { _, err := s.model(); return err }},
@@ -145,15 +151,15 @@ func (s *settings) oddLog() error {
 		return nil
 	}
 	if err := l.checkSize(&s.Job); err != nil {
-		return fmt.Errorf("mb: %w", err)
+		return fmt.Errorf("log.mb: %w", err)
 	}
 	switch {
 	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB:
-		return fmt.Errorf("snapshot_mb is %d; it must be 1 to %d", l.SnapshotMB, l.MB)
+		return fmt.Errorf("log.snapshot_mb is %d; it must be 1 to %d", l.SnapshotMB, l.MB)
 	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
-		return fmt.Errorf("sync is %q; it must be interval or always", l.Sync)
+		return fmt.Errorf("log.sync is %q; it must be interval or always", l.Sync)
 	case l.Replicas < 0 || l.Replicas > mostReplicas:
-		return fmt.Errorf("nats_replicas is %d; it must be 0 to %d", l.Replicas, mostReplicas)
+		return fmt.Errorf("log.nats_replicas is %d; it must be 0 to %d", l.Replicas, mostReplicas)
 	}
 	return checkPair(l.Cert, l.Key)
 }

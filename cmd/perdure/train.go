@@ -424,7 +424,7 @@ func (t *trainCmd) again() (settings, error) {
 	if err := t.onlyTaken("from"); err != nil {
 		return settings{}, err
 	}
-	s, err := readSettings(t.From)
+	s, err := readToRun(t.From)
 	if err != nil {
 		return s, err
 	}
