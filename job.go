@@ -26,6 +26,8 @@ type JobSpec struct {
 
 	// Log is where the job's update log is, under the strategy stateless.
 	Log string `json:"log,omitempty"`
+	// LogSecret says that the log asks for the run's secret, as its token.
+	LogSecret bool `json:"log_secret,omitempty"`
 
 	// MTBF is how long it is between two failures on average, in seconds, where the
 	// interval between checkpoints is chosen by it; 0: as is to be expected after what was seen.
@@ -52,6 +54,9 @@ type JobSpec struct {
 	// Alarms are clocks whose beginning workers report at once, since somebody
 	// waits for them (a fault that is planned, say).
 	Alarms []Clock `json:"alarms,omitempty"`
+	// FixedEnd says that the job has no goal, and ends at Clocks: no worker may ask for
+	// another end.
+	FixedEnd bool `json:"fixed_end,omitempty"`
 	// AwaitExport keeps a completed job alive until its parent says that the model
 	// has been exported.
 	AwaitExport bool `json:"await_export,omitempty"`

@@ -18,17 +18,29 @@ type Client struct {
 }
 
 // NewClient returns a client of the coordinator at addr: "host:port", or a URL
-// that begins with http:// or https://. It connects when it is first used; each
+// that begins with http:// or https://. It shows the run's secret. It connects when it is first used; each
 // call ends with its context at the latest.
-func NewClient(addr string) *Client {
+func NewClient(addr string, secret perdure.Secret) *Client {
 	url := addr
 	if !strings.Contains(addr, "://") {
 		url = "http://" + addr
 	}
-	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url, connect.WithReadMaxBytes(maxResponseBytes))}
+	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url, connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
 }
 
 var _ Backend = (*Client)(nil)
+
+// showing shows the secret with each call.
+func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			if secret != "" {
+				r.Header().Set("Authorization", "Bearer "+secret.Reveal())
+			}
+			return next(ctx, r)
+		}
+	}
+}
 
 // Status implements Backend.
 func (c *Client) Status(ctx context.Context) (Status, error) {

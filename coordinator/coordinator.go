@@ -42,6 +42,7 @@ type Config struct {
 	// that, of one that is heard irregularly up to four times.
 	Patience time.Duration
 	OnOrder  func(wire.Order) // faults for this process itself; may be nil
+	Keys     wire.Keys        // what who connects must show
 
 	// For negative controls in tests only.
 	WeakenedRollBack bool // nobody rolls back for want of updates that nobody has kept
@@ -60,6 +61,8 @@ type Coordinator struct {
 	cfg   Config
 	inbox chan func()    // runs in the loop
 	wg    sync.WaitGroup // Run's goroutines
+	// onDisk says that the loop waits for its disk.
+	onDisk atomic.Bool
 
 	// The loop's own.
 	core       *membership.Core
@@ -320,6 +323,8 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
+	c.onDisk.Store(true)
+	defer c.onDisk.Store(false)
 	for try := 1; ; try++ {
 		revision, err := c.lease.Save(ctx, doc, c.revision)
 		if err == nil {
@@ -368,6 +373,8 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		if c.ended = c.carryOut(ctx); c.ended != nil {
 			return
 		}
+		c.onDisk.Store(true)
+		defer c.onDisk.Store(false)
 		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
 			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
 		}

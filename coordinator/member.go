@@ -41,11 +41,12 @@ func (c *Coordinator) accept(ctx context.Context) {
 func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	hello, err := transport.Greet(conn, greeting)
+	hello, err := transport.Greet(conn, greeting, c.cfg.Keys)
 	if err != nil {
 		c.cfg.Log.Warn("closed a connection that did not say who it is", "peer", conn.Peer(), "err", err)
 		return
 	}
+	hello.Process = hello.Name()
 	m := &member{conn: conn, hello: hello, index: hello.Index}
 	admitted := make(chan bool, 1)
 	c.do(ctx, func() { admitted <- c.admit(m) })
@@ -68,18 +69,25 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			}
 			continue
 		}
-		act, parseErr := c.parse(m, &f)
-		if parseErr != nil {
-			err = parseErr
+		var act func() error
+		if act, err = c.parse(m, &f); err != nil {
 			break
 		}
 		m.unread.Add(1)
 		c.do(ctx, func() {
 			m.unread.Add(-1)
-			act()
+			if err := act(); err != nil {
+				c.turnAway(m, err)
+			}
 		})
 	}
 	c.do(ctx, func() { c.leave(m, err) })
+}
+
+// turnAway ends the connection of a process that does not keep the rules, and tells it.
+func (c *Coordinator) turnAway(m *member, why error) {
+	c.refuse(m, wire.Refusal{Reason: why.Error()})
+	m.conn.Close() // its reader notices
 }
 
 // admit decides on a newcomer.
@@ -100,6 +108,12 @@ func (c *Coordinator) admit(m *member) bool {
 	}
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
+		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
+			c.refuse(m, wire.Refusal{Again: true, Reason: "the job has a supervisor already"})
+			return false
+		} else if s != nil {
+			c.forget(s) // its connection broke, and that was not noticed yet
+		}
 		c.supervisor = m
 		c.welcome(m, 0)
 		for _, f := range c.events {
@@ -136,6 +150,7 @@ func (c *Coordinator) join(m *member) bool {
 	m.index = index
 	switch verdict {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
+		c.forgetOther(m)
 		m.waiting, c.asked = true, true
 		c.members[m], c.waiting[m] = struct{}{}, struct{}{}
 		c.seated[seat{k, index}] = m
@@ -152,6 +167,9 @@ func (c *Coordinator) join(m *member) bool {
 	case membership.Departed:
 		c.refuse(m, wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)})
 		return false
+	case membership.Fixed:
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and where a table is bsp all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)})
+		return false
 	case membership.Refused:
 		most := len(facts.Slots)
 		if k == membership.Server {
@@ -161,6 +179,31 @@ func (c *Coordinator) join(m *member) bool {
 		return false
 	}
 	return true
+}
+
+// workers returns how many slots take part, as far as is known.
+func workers(f *membership.Facts) (n int) {
+	for i := range f.View.Slots {
+		if f.View.Slots[i].Until == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetOther forgets the connection that a process had before this one: it broke, and
+// that was not noticed yet.
+func (c *Coordinator) forgetOther(m *member) {
+	if o := c.seated[seat{m.kind(), m.index}]; o != nil && o != m && o.hello.Process == m.hello.Process {
+		c.forget(o)
+	}
+}
+
+// forget ends a connection in whose place another has come.
+func (c *Coordinator) forget(m *member) {
+	delete(c.members, m)
+	delete(c.waiting, m)
+	m.conn.Close() // its reader notices
 }
 
 // superseded reports whether a process that had a place has lost it.
@@ -184,7 +227,11 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	m.waiting = false
 	delete(c.waiting, m)
 	c.members[m] = struct{}{}
-	m.send(wire.Control(wire.KindWelcome, wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}))
+	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
+	if m.hello.Role == wire.RoleWorker {
+		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
+	}
+	m.send(wire.Control(wire.KindWelcome, w))
 	m.send(wire.Control(wire.KindView, &facts.View))
 	if m.reads() {
 		c.core.Shown()
@@ -221,15 +268,23 @@ func (c *Coordinator) leave(m *member, err error) {
 	}
 }
 
-// parse turns a frame into what the loop is to do about it.
-func (c *Coordinator) parse(m *member, f *wire.Frame) (func(), error) {
+// parse turns a frame into what the loop is to do about it. An error, of this or of that,
+// ends the connection.
+func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err error) {
+	if err := maySpeak(m.hello.Role, f.Kind); err != nil {
+		_ = transport.Refuse(m.conn, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
+		return nil, err
+	}
 	switch f.Kind {
 	case wire.KindStatus:
 		var d perdure.ServerDelta
 		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
 			return nil, err
 		}
-		return func() { c.serverSays(m, &d) }, nil
+		act = func() error {
+			c.serverSays(m, &d)
+			return nil
+		}
 	case wire.KindWorkerStatus:
 		var d perdure.WorkerDelta
 		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
@@ -237,46 +292,62 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (func(), error) {
 		}
 		m.worker.Take(&d)
 		st := m.worker
-		return func() { c.workerSays(m, st) }, nil
+		act = func() error { return c.workerSays(m, st) }
 	case wire.KindTable:
 		var spec perdure.TableSpec
-		if err := wire.ParseControl(f, &spec); err != nil {
-			return nil, err
-		}
-		return func() {
-			if err := c.core.AddTable(spec); err != nil {
-				c.refuse(m, wire.Refusal{Reason: err.Error()})
-			}
-		}, nil
+		act, err = func() error { return c.table(m, spec) }, wire.ParseControl(f, &spec)
 	case wire.KindReport:
 		var r wire.Report
-		if err := wire.ParseControl(f, &r); err != nil {
-			return nil, err
-		}
-		return func() { c.report(r) }, nil
+		act, err = func() error { return c.report(m, r) }, wire.ParseControl(f, &r)
 	case wire.KindExited:
 		var e wire.Exited
-		if err := wire.ParseControl(f, &e); err != nil {
-			return nil, err
-		}
-		return func() { c.core.Gone(membership.Kind(e.Role), e.Index, e.PID, e.How) }, nil
+		act, err = func() error { return c.exited(m, e) }, wire.ParseControl(f, &e)
 	case wire.KindOrder:
 		var o wire.Order
-		if err := wire.ParseControl(f, &o); err != nil {
-			return nil, err
-		}
-		return func() { c.order(o) }, nil
+		act, err = func() error {
+			c.order(o)
+			return nil
+		}, wire.ParseControl(f, &o)
 	}
-	return nil, fmt.Errorf("unexpected frame of kind %d", f.Kind)
+	return act, err
 }
 
-func (c *Coordinator) report(r wire.Report) {
+// mostWords is how much of what a process says in words is passed on, in bytes.
+const mostWords = 500
+
+// exited takes the word that a process has ended: its parent's, or, of a worker that
+// leaves, its own.
+func (c *Coordinator) exited(m *member, e wire.Exited) error {
+	if m.hello.Role == wire.RoleWorker && (e.Role != wire.RoleWorker || e.Index != m.index || e.PID != m.hello.PID) {
+		return fmt.Errorf("worker:%d says that process %d, %s:%d, has ended", m.index, e.PID, e.Role.Known(), e.Index)
+	}
+	c.core.Gone(membership.Kind(e.Role), e.Index, e.PID, e.How[:min(len(e.How), mostWords)])
+	return nil
+}
+
+// table creates a table as a worker asks.
+func (c *Coordinator) table(m *member, spec perdure.TableSpec) error {
+	if err := c.core.AddTable(spec); err != nil {
+		c.refuse(m, wire.Refusal{Reason: err.Error()})
+	}
+	return nil
+}
+
+func (c *Coordinator) report(m *member, r wire.Report) error {
+	if m.waiting {
+		return nil
+	}
+	if err := c.sensible(m, &r); err != nil {
+		return err
+	}
 	if r.Generation != c.core.Facts().View.Generation {
-		return // of a course of training that was abandoned
+		return nil // of a course of training that was abandoned
 	}
 	if r.EndAfter {
-		c.core.EndAfter(r.Clock)
-		return
+		if r.Clock >= c.core.MinClock() { // else it was kept for so long that all have gone beyond it
+			c.core.EndAfter(r.Clock)
+		}
+		return nil
 	}
 	if r.TestAccuracy != nil {
 		c.latest.TestAccuracy = r.TestAccuracy
@@ -285,6 +356,7 @@ func (c *Coordinator) report(r wire.Report) {
 		c.latest.TrainLoss = r.TrainLoss
 	}
 	c.toSupervisor(wire.Control(wire.KindReport, r))
+	return nil
 }
 
 // order does what the supervisor asks for.

@@ -49,8 +49,15 @@ func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
 	}
 }
 
-func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) {
-	if c.current(m, wire.RoleWorker) {
-		c.core.WorkerStatus(m.index, m.hello.Process, st)
+// workerSays takes a worker's status; an error is of one that no worker which keeps the rules
+// would send.
+func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) error {
+	if !c.current(m, wire.RoleWorker) {
+		return nil
 	}
+	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil {
+		return err
+	}
+	c.core.WorkerStatus(m.index, m.hello.Process, st)
+	return nil
 }

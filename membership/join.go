@@ -13,6 +13,7 @@ const (
 	Refused                 // there is no such place
 	Over                    // the job is done
 	Departed                // the slot has left the job
+	Fixed                   // there is no free slot, and a newcomer's word alone makes no more: all would wait for it
 )
 
 // Newcomer is a process that asks for a place.
@@ -41,6 +42,9 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		index = c.free(k, n.Process)
 	}
 	if index < 0 {
+		if k == Worker && n.Grow && c.twoStep() {
+			return -1, 0, Fixed
+		}
 		if k == Worker && n.Grow && c.facts.Change == nil {
 			_ = c.Scale(Change{Add: 1, Guest: true}) // it asks again
 		}

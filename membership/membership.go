@@ -342,7 +342,7 @@ func (c *Core) noticed(k Kind, index int, how string) {
 
 // Gone says that a place's process is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {
-	if index < 0 || index >= c.size(k) {
+	if k != Server && k != Worker || index < 0 || index >= c.size(k) {
 		return
 	}
 	p, _ := c.place(k, index)

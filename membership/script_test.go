@@ -354,5 +354,5 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 
 // String is for messages of tests.
 func (v Verdict) String() string {
-	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over", Departed: "departed"}[v]
+	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over", Departed: "departed", Fixed: "fixed"}[v]
 }

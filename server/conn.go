@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -25,6 +26,8 @@ type conn struct {
 	log         *slog.Logger
 	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
 	server      bool                            // from another server
+	index       int                             // that one's number
+	job         *perdure.JobSpec                // which never changes
 	box         outbox                          // of the goroutine that receives from it
 	taking      *incoming                       // that goroutine's, too: the snapshot that it brings
 
@@ -177,7 +180,7 @@ func name(f *wire.Header) shardName { return shardName{f.Generation, f.Epoch} }
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
 	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
-	hello, err := transport.Greet(tc, greeting)
+	hello, err := transport.Greet(tc, greeting, s.cfg.Keys)
 	if err != nil {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return
@@ -205,7 +208,7 @@ func (s *Server) serve(tc transport.Conn) {
 		if err != nil {
 			c.release()
 			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
-			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error()})
+			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Again: errors.Is(err, errRenamed)})
 			return
 		}
 	}
@@ -224,11 +227,13 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 	case hello.Role == wire.RoleObserver:
 		c.slot = perdure.NoSlot
 	case hello.Role == wire.RoleServer:
-		c.slot, c.server = perdure.NoSlot, true
+		c.slot, c.server, c.index = perdure.NoSlot, true, hello.Index
 	case hello.Role != wire.RoleWorker:
 		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
 		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, len(s.view.Slots))
+	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Admits(hello.Ticket):
+		r.Reason = fmt.Sprintf("the coordinator has not let this process speak for slot %d with incarnation %d", hello.Index, hello.Incarnation)
 	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
 		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots) // the peer tries again
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
@@ -239,6 +244,7 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		_ = transport.Refuse(c.tc, r) // it is being closed anyway
 		return fmt.Errorf("%s", r.Reason)
 	}
+	c.job = s.job
 	s.conns[c] = struct{}{}
 	return c.tc.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
 }
@@ -267,6 +273,9 @@ func (s *Server) shard(f *wire.Frame) *shard {
 
 // handle acts on one frame. An error ends the connection.
 func (s *Server) handle(c *conn, f *wire.Frame) error {
+	if err := c.speaks(f, c.job); err != nil {
+		return err
+	}
 	switch {
 	case f.Kind == wire.KindOpen && !c.server, f.Kind == wire.KindFollow && c.server:
 		s.open(c, f)

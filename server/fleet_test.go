@@ -92,7 +92,7 @@ func (f *fleet) accept(l transport.Listener, serve func(c transport.Conn, hello 
 			f.wg.Go(func() {
 				defer c.Close()
 				defer context.AfterFunc(f.ctx, func() { c.Close() })()
-				if hello, err := transport.Greet(c, time.Minute); err == nil {
+				if hello, err := transport.Greet(c, time.Minute, wire.Keys{}); err == nil {
 					serve(c, hello)
 				}
 			})

@@ -219,7 +219,7 @@ func bads() []bad {
 		{"an update that does not parse", as(same), frames(wire.KindUpdate, []byte("garbage"), nil), "malformed payload"},
 		{"NaN in an update", as(same), frames(wire.KindUpdate, nanUpdate(), nil), "NaN or Inf in an update: value 1 of row 0"},
 		{"a part beyond the last", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Part = 1 }), "part 1 of 1"},
-		{"a negative clock", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }), "update of clock -1"},
+		{"a negative clock", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }), "of clock -1; the job's clocks are 0 to"},
 		{"an observer's update", observer, frames(wire.KindUpdate, nil, nil), "an observer cannot update"},
 		{"an observer's tick", observer, frames(wire.KindTick, nil, nil), "an observer cannot tick"},
 		{"a read that does not parse", as(same), frames(wire.KindGet, []byte{1}, nil), "malformed payload"},
@@ -237,7 +237,18 @@ func bads() []bad {
 		{"a read that is too large", as(same), frames(wire.KindGet, get(manyRows(wire.MaxPayload/12)), func(h *wire.Header) { h.Clock = 0 }), "does not fit in 4194304 bytes"},
 		{"which rows a dense table stores", as(same), frames(wire.KindScan, get(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }), "nobody asks for the rows that it stores"},
 		{"an observer's wish for acknowledgements", observer, frames(wire.KindSync, nil, nil), "an observer has no updates"},
-		{"the state of a slot that is not", as(same), frames(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }), "saved state of slot 3"},
+		{"the state of a slot that is not", as(same), frames(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }), "in the name of slot 3, on a connection of slot 0"},
+		{"an update for another slot", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
+		{"an update of another incarnation", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Incarnation = 2 }), "earlier incarnation"},
+		{"an update from the future", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a tick from the future", as(same), frames(wire.KindTick, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a wish for acknowledgements from the future", as(same), frames(wire.KindSync, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a worker's fence of another slot", as(same), frames(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
+		{"a worker's fence", as(same), frames(wire.KindFence, nil, nil), "unexpected frame of kind 37"},
+		{"a worker's roster", as(same), frames(wire.KindRoster, []byte("[]"), nil), "unexpected frame of kind 43"},
+		{"a worker that would be followed", as(same), frames(wire.KindFollow, nil, nil), "unexpected frame of kind 32"},
+		{"a worker's snapshot", as(same), frames(wire.KindSnapshot, nil, nil), "unexpected frame of kind 35"},
+		{"an observer's wish for saved state", observer, frames(wire.KindLoad, nil, nil), "an observer has no saved state"},
 	}
 }
 

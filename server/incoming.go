@@ -81,7 +81,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 func (sh *shard) expected(c *conn, f *wire.Frame) (*incoming, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.log == nil || sh.retired() || sh.place.config.Head || sh.name != name(&f.Header) {
+	if sh.log == nil || sh.retired() || sh.place.config.Head || sh.name != name(&f.Header) || !sh.precededBy(c) {
 		return nil, errNotWanted
 	}
 	head := f.Flags&wire.FlagNone != 0

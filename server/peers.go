@@ -111,7 +111,7 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 	eager := s.job.Recovery.Eager()
 	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: eager && s.job.Recovery.Every > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
-		at.config.Joining, at.config.Joiner, at.since = true, sv.Joining.Since, sv.Joining.Since
+		at.config.Joining, at.config.Joiner, at.since, at.pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true
 	}
 	for i := range sv.Replicas() {
@@ -120,6 +120,9 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 			continue
 		}
 		at.since, at.config.Head, at.config.Tail = h.Since, i == 0, i == sv.Replicas()-1
+		if i > 0 {
+			at.pred = sv.Replica(i - 1)
+		}
 		if s.job.Recovery.Logged() {
 			return at, true // nobody follows anybody, but all the same stream
 		}

@@ -34,8 +34,9 @@ func window(job *perdure.JobSpec) int {
 type place struct {
 	config     chain.Config
 	since      uint64
-	succ, join *peer // nil: nobody
-	next       *peer // who joins and may be the successor soon: connected to now, since nobody waits for it yet
+	succ, join *peer          // nil: nobody
+	next       *peer          // who joins and may be the successor soon: connected to now, since nobody waits for it yet
+	pred       perdure.Holder // whom it follows, unless it is the head
 }
 
 // read reports whether rows of vap tables are read here: of no other replica is it
@@ -490,6 +491,10 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	defer sh.mu.Unlock()
 	if sh.log == nil || sh.retired() {
 		return false
+	}
+	if !sh.precededBy(c) {
+		sh.strange(c)
+		return true
 	}
 	sh.box = box
 	defer func() { sh.box = nil }()

@@ -49,6 +49,7 @@ type Config struct {
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
+	Keys          wire.Keys        // what it shows to others, and who connects to it must show
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
@@ -188,7 +189,7 @@ func (s *Server) hello() wire.Hello {
 	defer s.mu.Unlock()
 	h := wire.Hello{
 		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
-		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone,
+		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone, Secret: s.cfg.Keys.Servers,
 	}
 	if s.job != nil {
 		h.Job = s.job.ID

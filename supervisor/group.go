@@ -211,6 +211,18 @@ func (g *Group) KillPID(pid int) error {
 	return fmt.Errorf("%w: process %d", ErrNotRunning, pid)
 }
 
+// at returns the place of a process.
+func (g *Group) at(pid int) (p place, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for p, k := range g.places {
+		if k.pid() == pid && pid != 0 {
+			return p, true
+		}
+	}
+	return p, false
+}
+
 // PID returns the number of the process at a place, 0 if it has none now.
 func (g *Group) PID(role wire.Role, index int) int {
 	pid, _ := g.life(place{role, index})

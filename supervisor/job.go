@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,9 +28,10 @@ type Watcher struct {
 // JobConfig is what a Job needs.
 type JobConfig struct {
 	Network     transport.Network
-	Coordinator string // its address
-	// Control is where the coordinator's process answers HTTP requests, of whatever path,
-	// though its disk may not; "": nobody looks whether it is silent.
+	Coordinator string         // its address
+	Secret      perdure.Secret // what servers and the supervisor show
+	// Control is where the coordinator's process answers at control.AlivePath, though its
+	// disk may not; "": nobody looks whether it is silent.
 	Control   string
 	Faults    []Fault
 	Seed      uint64 // of what faults draw
@@ -109,10 +111,13 @@ func (j *Job) Group() *Group { return j.group }
 // Run keeps in touch with the coordinator and carries faults out until ctx or
 // the job ends, or a process fails; it returns why.
 func (j *Job) Run() error {
+	name := "supervisor-" + rand.Text() // of one job, the coordinator lets one in
 	link := transport.Link{
 		Network: j.cfg.Network, Addr: j.cfg.Coordinator,
-		Hello: func() wire.Hello { return wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"} },
-		Up:    j.up, Frame: j.frame, Down: j.down,
+		Hello: func() wire.Hello {
+			return wire.Hello{Role: wire.RoleSupervisor, Process: name, Secret: j.cfg.Secret}
+		},
+		Up: j.up, Frame: j.frame, Down: j.down,
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -345,6 +350,10 @@ func (j *Job) startWorker(slot int) {
 func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
 	case "kill":
+		if at, ok := j.group.at(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
+			j.cfg.Log.Error("a suspect calls itself by another's process number", "target", o.Target, "pid", o.PID, "of", at)
+			return nil
+		}
 		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {
 			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/perdure/perdure/control"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -30,8 +31,8 @@ type watched struct {
 // watches returns whom the job watches itself. Servers and workers are watched by the
 // coordinator.
 func (j *Job) watches() (all []watched) {
-	if j.cfg.Control != "" { // any answer will do
-		all = append(all, watched{role: wire.RoleCoordinator, addr: j.cfg.Control, call: "HEAD / HTTP/1.0\r\n\r\n"})
+	if j.cfg.Control != "" { // any answer will do: it comes when the loop has done something
+		all = append(all, watched{role: wire.RoleCoordinator, addr: j.cfg.Control, call: "HEAD " + control.AlivePath + " HTTP/1.0\r\n\r\n"})
 	}
 	if j.cfg.LogAddr != "" {
 		all = append(all, watched{role: RoleLog, addr: j.cfg.LogAddr, tell: j.tellLog})

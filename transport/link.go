@@ -163,17 +163,37 @@ func refusal(f *wire.Frame) error {
 }
 
 // Greet waits for the Hello of a connection that was accepted, for at most the
-// given time: a peer that says nothing is not kept.
-func Greet(c Conn, patience time.Duration) (hello wire.Hello, err error) {
+// given time: a peer that says nothing is not kept. One that does not show the run's
+// secret is told so and turned away, before anything else of its Hello is looked at.
+func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, err error) {
 	var f wire.Frame
-	if err := talkWithin(c, patience, func() error { return c.Recv(&f) }); err != nil {
+	short := func(_ *wire.Frame, n int) []byte {
+		if n > wire.MaxHello {
+			return tooLong[:n+1] // more than there is: refused before memory is taken for it
+		}
+		return nil
+	}
+	if err := talkWithin(c, patience, func() error { return c.RecvInto(&f, short) }); err != nil {
 		return hello, err
 	}
 	if f.Kind != wire.KindHello {
 		return hello, fmt.Errorf("transport: %s began with a frame of kind %d instead of a hello", c.Peer(), f.Kind)
 	}
-	return hello, wire.ParseControl(&f, &hello)
+	if err := wire.ParseControl(&f, &hello); err != nil {
+		return hello, err
+	}
+	err = keys.Check(&hello)
+	if err == nil {
+		err = hello.Validate()
+	}
+	if err != nil {
+		_ = Refuse(c, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
+	}
+	return hello, err
 }
+
+// tooLong is never read or written, so that it takes no memory.
+var tooLong [wire.MaxPayload + 1]byte
 
 // Refuse tells a peer why it is turned away, if it listens. The caller closes
 // the connection.

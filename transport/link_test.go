@@ -103,7 +103,7 @@ func say(c Conn, payloads ...string) {
 
 // welcome greets a link and says something.
 func welcome(c Conn, payloads ...string) {
-	if _, err := Greet(c, time.Second); err != nil {
+	if _, err := Greet(c, time.Second, wire.Keys{}); err != nil {
 		return
 	}
 	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // likewise
@@ -182,7 +182,7 @@ func TestLinkPlace(t *testing.T) {
 func TestLinkSaysHello(t *testing.T) {
 	var said []wire.Hello
 	serve := func(c Conn) {
-		h, err := Greet(c, time.Second)
+		h, err := Greet(c, time.Second, wire.Keys{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -271,7 +271,7 @@ func TestLinkRefused(t *testing.T) {
 				lives++
 				if late {
 					welcome(conn, "a")
-				} else if _, err := Greet(conn, time.Second); err != nil {
+				} else if _, err := Greet(conn, time.Second, wire.Keys{}); err != nil {
 					t.Error(err)
 				}
 				if err := Refuse(conn, c.refusal); err != nil {
@@ -399,7 +399,7 @@ func TestGreet(t *testing.T) {
 				}
 			}
 			start := time.Now()
-			hello, err := Greet(far, 3*time.Second)
+			hello, err := Greet(far, 3*time.Second, wire.Keys{})
 			if c.want == "" && (err != nil || hello.Role != wire.RoleWorker || hello.Index != -1) {
 				t.Errorf("%s: %+v, %v", what, hello, err)
 			}

@@ -202,6 +202,16 @@ func ReadURL(dir string) (string, error) {
 	return line, nil
 }
 
+// Authorized returns the address of a log with the token that it asks for.
+func Authorized(addr, token string) string {
+	u, err := url.Parse(addr)
+	if err != nil || token == "" {
+		return addr
+	}
+	u.User = url.User(token)
+	return u.String()
+}
+
 // noAddress says what is wrong with a log's file that is to have its address. What is there
 // may be secret.
 func noAddress(dir string) error {

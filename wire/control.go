@@ -31,6 +31,9 @@ type Hello struct {
 	Zone        string              `json:"zone,omitempty"`        // the failure domain that a server is in
 	AtCuts      bool                `json:"at_cuts,omitempty"`     // a worker that saves its state for checkpoints only
 	Grow        bool                `json:"grow,omitempty"`        // a worker that finds no free slot: the job is to have one more
+	Secret      perdure.Secret      `json:"secret,omitempty"`      // of the run, for this role
+	Nonce       perdure.Secret      `json:"nonce,omitempty"`       // of a worker: what it drew at its beginning
+	Ticket      perdure.Secret      `json:"ticket,omitempty"`      // of a worker: what the coordinator's Welcome gave it, for servers
 }
 
 // Welcome answers Hello.
@@ -38,6 +41,7 @@ type Welcome struct {
 	Job         perdure.JobSpec     `json:"job"`
 	Index       int                 `json:"index"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
+	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
 }
 
 // Refusal says why a connection is being closed for good.

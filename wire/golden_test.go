@@ -145,8 +145,8 @@ var sampleJob = perdure.JobSpec{
 
 func controlSamples() []sample {
 	return []sample{
-		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true}),
-		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2}),
+		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Secret: "00ff", Nonce: "n", Ticket: "11ee"}),
+		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee"}),
 		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},

@@ -172,7 +172,7 @@ func (c *chained) listen(host, addr string, serve func(conn *chainConn)) {
 			c.wg.Go(func() {
 				defer conn.Close()
 				defer context.AfterFunc(c.ctx, func() { conn.Close() })()
-				hello, err := transport.Greet(conn, time.Minute)
+				hello, err := transport.Greet(conn, time.Minute, wire.Keys{})
 				if err != nil {
 					return
 				}

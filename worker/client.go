@@ -31,7 +31,8 @@ import (
 
 // Client is one process's membership in a job. See the package comment.
 type Client struct {
-	cfg    Config
+	cfg Config
+	credentials
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	wake   chan struct{} // capacity 1: a status is worth sending
@@ -95,10 +96,14 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Network == nil || cfg.Coordinator == "" {
 		return nil, fmt.Errorf("%w: worker: Dial needs a Network and the Coordinator's address", perdure.ErrUsage)
 	}
+	credentials, err := cfg.credentials()
+	if err != nil {
+		return nil, err
+	}
 	cfg.complete()
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
-		cfg: cfg, cancel: cancel, wake: make(chan struct{}, 1),
+		cfg: cfg, credentials: credentials, cancel: cancel, wake: make(chan struct{}, 1),
 		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, basis: wire.NoBasis, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
 	}
 	c.stats.init()
@@ -278,6 +283,7 @@ func (c *Client) hello() wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
 		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow, AtCuts: c.cfg.SavesAtCuts,
+		Secret: c.secret, Nonce: c.nonce, Ticket: c.ticket,
 	}
 	if c.cfg.Observer {
 		h.Role = wire.RoleObserver
@@ -303,7 +309,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 			c.slot = perdure.Slot(w.Index)
 		}
 	}
-	c.incarnation, c.welcomed, c.coordinator = w.Incarnation, true, conn
+	c.incarnation, c.ticket, c.welcomed, c.coordinator = w.Incarnation, w.Ticket, true, conn
 	unsent := c.reports
 	c.reports = nil
 	if len(unsent) > 0 {

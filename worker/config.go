@@ -21,6 +21,11 @@ type Config struct {
 	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
 	Observer    bool         // takes no slot: reads only, at the clock set by At
 	Process     string       // unique to this process; "": a name is drawn
+	// SecretFile has the run's secret, which the coordinator and the servers ask for: perdure
+	// up prints its name, as PERDURE_SECRET_FILE. Secret is the secret itself, where the
+	// program has it already.
+	SecretFile  string
+	Secret      perdure.Secret
 	PID         int
 	Log         *slog.Logger
 	RetainBytes int64         // updates that are in no checkpoint yet, where they are kept until then, beyond this make Clock wait; 0: 512 MiB

@@ -19,6 +19,7 @@ func ExampleDial() {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network:     transport.TCP{},
 		Coordinator: os.Getenv("PERDURE_COORDINATOR"),
+		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
 		Slot:        perdure.NoSlot,
 		Process:     fmt.Sprintf("pid-%d", os.Getpid()),
 		PID:         os.Getpid(),

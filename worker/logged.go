@@ -40,7 +40,8 @@ func (c *Client) openLog(ctx context.Context) error {
 			return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true}) // servers have made it
 		}
 	}
-	updates, err := open(ctx, c.job.Log, updatelog.Options{
+	keys := wire.Keys{Job: c.secret}
+	updates, err := open(ctx, updatelog.Authorized(c.job.Log, keys.LogToken(&c.job)), updatelog.Options{
 		Job: c.job.ID, Shards: c.job.Shards, Status: c.onLogStatus,
 		Bound: math.MaxInt, // the window is the bound: Append, then, never waits
 	})

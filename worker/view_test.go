@@ -29,7 +29,7 @@ func (c *teller) welcome(v perdure.View) {
 	if c.conn, err = c.listener.Accept(); err != nil {
 		c.Fatal(err)
 	}
-	if _, err := transport.Greet(c.conn, time.Minute); err != nil {
+	if _, err := transport.Greet(c.conn, time.Minute, wire.Keys{}); err != nil {
 		c.Fatal(err)
 	}
 	job := perdure.JobSpec{ID: "job-1", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}

@@ -285,7 +285,7 @@ func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out stri
 		cancel(j.job.Run())
 	}()
 	if err == nil {
-		b.client, err = dialBench(ctx, j.addr, bed)
+		b.client, err = dialBench(ctx, j, bed)
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.close())

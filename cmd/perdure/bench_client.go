@@ -40,12 +40,12 @@ var unixWorks = sync.OnceValue(func() bool {
 type benchClient struct{ *worker.Client }
 
 // dialBench joins a job over the connections that the bed asks for.
-func dialBench(ctx context.Context, addr string, b *bed) (benchClient, error) {
+func dialBench(ctx context.Context, j *localJob, b *bed) (benchClient, error) {
 	network := transport.TCP{Socket: transport.SocketTCP}
 	if b.socket == "unix" {
 		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: addr, Slot: 0, Connections: b.conns})
+	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: j.addr, Secret: j.secrets.Job, Slot: 0, Connections: b.conns})
 	return benchClient{c}, err
 }
 

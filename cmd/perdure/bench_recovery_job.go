@@ -124,7 +124,7 @@ func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s sett
 	if local == nil || local.job == nil {
 		return nil, err
 	}
-	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web), watch: watch, cancel: cancel}
+	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web, local.secrets.Job), watch: watch, cancel: cancel}
 	j.running.Go(func() { cancel(local.job.Run()) })
 	if err != nil {
 		return nil, errors.Join(err, j.close())
@@ -177,7 +177,7 @@ func ballastTable(mb int) perdure.TableSpec {
 
 // train works in a slot until ctx ends, through roll-backs.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Slot: slot, Process: processName(), Patience: benchPatience})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Slot: slot, Process: processName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName(), Patience: benchPatience})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}

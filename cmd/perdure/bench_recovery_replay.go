@@ -159,7 +159,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		}
 	}()
 	bed := pushBed(j.settings.Job.Shards)
-	if p.worker, err = dialBench(ctx, j.addr, &bed); err != nil {
+	if p.worker, err = dialBench(ctx, j.localJob, &bed); err != nil {
 		return p, err
 	}
 	tables, err := (&benchRun{benchCmd: &benchCmd{}}).tables(ctx, p.worker, &bed)
@@ -167,7 +167,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.tableOf(&bed.lines[0])]
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Observer: true, Process: processName()})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName()})
 	if err != nil {
 		return p, err
 	}
@@ -293,7 +293,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	allCores()
 	job := &p.settings.Job
-	updates, err := p.s.openLogThere(ctx, p.s.Job.Log, updatelog.Options{Job: job.ID, Shards: job.Shards})
+	updates, err := p.s.openLogThere(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	dir = filepath.Join(b.TempDir(), "run")
 	cmd, match, end := begin(b, `coordinator is at (\S+):`,
 		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
-	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], Slot: 0, Process: processName()})
+	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secretFile), Slot: 0, Process: processName()})
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()

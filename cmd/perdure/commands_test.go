@@ -253,7 +253,7 @@ type counter struct {
 func (p *counter) run(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: p.coordinator, Slot: -1, Process: processName()})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: p.coordinator, SecretFile: filepath.Join(p.dir, secretFile), Slot: -1, Process: processName()})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 		return m, err
 	}
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: j.addr, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return m, err

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -24,13 +25,14 @@ var errExported = errors.New("the model is exported")
 
 // localJob is one run of a job on this machine, as its parent sees it.
 type localJob struct {
-	s    settings
-	dir  *rundir.Dir
-	job  *supervisor.Job
-	addr string // the coordinator's
-	web  string // the control API's
-	view view
-	held []io.Closer // addresses that outlive the processes that listen there
+	s       settings
+	dir     *rundir.Dir
+	job     *supervisor.Job
+	addr    string // the coordinator's
+	web     string // the control API's
+	view    view
+	secrets *runSecrets
+	held    []io.Closer // addresses that outlive the processes that listen there
 	tally
 
 	safe     bool          // its model is: nothing needs its log any more
@@ -56,12 +58,16 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := drawSecrets(out)
+	if err != nil {
+		return nil, err
+	}
 	if s.Resumed != "" {
 		if err := copyCheckpoint(filepath.Join(s.Resumed, "checkpoint"), dir.Checkpoint()); err != nil {
 			return nil, err
 		}
 	}
-	logPort, err := s.placeLog(ctx, out)
+	logPort, err := s.placeLog(ctx, out, secrets.Job)
 	if err != nil { // the folder has nothing yet, and may be asked for again
 		return nil, errors.Join(err, dir.Close(), os.RemoveAll(out))
 	}
@@ -76,7 +82,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
-	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{}), held: []io.Closer{frames.file, web.file, logPort}}
+	j = &localJob{s: s, dir: dir, addr: frames.addr, web: web.addr, view: v, complete: make(chan struct{}), secrets: secrets, held: []io.Closer{frames.file, web.file, logPort, secrets}}
 	j.tally.init()
 	if err := os.WriteFile(filepath.Join(out, "control"), []byte(j.web+"\n"), 0o666); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
@@ -92,7 +98,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 		}
 	}
 	j.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
-		Network: network, Coordinator: j.addr, Control: j.web, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: j.addr, Secret: secrets.Servers, Control: j.web, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, LogAddr: s.logAddr(), LastCheckpoint: s.lastCheckpoint(),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
@@ -187,14 +193,14 @@ func (j *localJob) spec(exe, out string, role wire.Role, index int, files []*os.
 	}
 	return supervisor.Spec{
 		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
-		LogPath: j.dir.LogFile(name), Files: files,
+		LogPath: j.dir.LogFile(name), Files: slices.Concat(files, j.secrets.inherits(role)),
 	}
 }
 
 // runJob runs a training job to its end and returns its summary. When ctx ends it ends
 // the job in order, and makes a last checkpoint; told twice, it does not wait for that.
 func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Summary, err error) {
-	s.Job.AwaitExport = true
+	s.Job.AwaitExport, s.Job.FixedEnd = true, s.Until.Metric == ""
 	hard, cancel := untilToldTwice(ctx)
 	defer cancel()
 	j, err := startJob(ctx, s, out, true, v)

@@ -16,9 +16,12 @@ import (
 // joinFlags are how a server or a worker finds its job: its parent says all of it,
 // and a person says --join.
 type joinFlags struct {
-	Join        string `help:"Join the running job at this address, which perdure status shows; the control API's, which the run's folder has in its file control, does too." placeholder:"HOST:PORT"`
+	Join string `help:"Join the running job at this address, which perdure status shows; the control API's, which the run's folder has in its file control, does too." placeholder:"HOST:PORT"`
+	secretFlag
 	Run         string `help:"The run's folder, or a copy of its run.json in one (default where the job says that it is)." placeholder:"DIR" type:"path"`
 	Coordinator string `hidden:"" help:"The coordinator's address, of a process that the run's parent starts."`
+
+	keys wire.Keys // that find has found
 }
 
 // joinPatience is how long a job may take to answer somebody who would join it.
@@ -26,14 +29,20 @@ const joinPatience = 5 * time.Second
 
 // find completes the flags, and returns the run's settings; of a job whose folder
 // is not here, only what the job itself tells.
-func (f *joinFlags) find(ctx context.Context) (s settings, err error) {
+func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
 	case f.Join != "":
+		if f.keys, err = f.read(f.Run, role); err != nil {
+			return s, err
+		}
 		return f.ask(ctx)
 	case f.Coordinator == "" || f.Run == "":
 		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows", perdure.ErrUsage)
+	}
+	if f.keys, err = inherited(role, firstFD); err != nil {
+		return s, err
 	}
 	return f.runSettings()
 }
@@ -48,10 +57,10 @@ func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
 	defer cancel()
 	folder := ""
 	f.Coordinator = f.Join
-	if status, err := control.NewClient(f.Join).Status(ctx); err == nil && status.Coordinator != "" {
+	if status, err := control.NewClient(f.Join, f.keys.Job).Status(ctx); err == nil && status.Coordinator != "" {
 		f.Coordinator, folder = status.Coordinator, status.RunDir
 	}
-	welcome, err := visit(ctx, f.Coordinator)
+	welcome, err := visit(ctx, f.Coordinator, f.keys.Job)
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, unwrapSyscall(err))
 	}
@@ -74,13 +83,13 @@ func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
 }
 
 // visit asks a coordinator which job it has.
-func visit(ctx context.Context, addr string) (w wire.Welcome, err error) {
+func visit(ctx context.Context, addr string, secret perdure.Secret) (w wire.Welcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	link := transport.Link{
 		Network: transport.TCP{}, Addr: addr,
 		Hello: func() wire.Hello {
-			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: processName()}
+			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: processName(), Secret: secret}
 		},
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)

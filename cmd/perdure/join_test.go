@@ -95,7 +95,7 @@ func TestWorkerJoins(t *testing.T) {
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
 	for i := range 2 {
-		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)))
+		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secretFile))
 		awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, worker.Process.Pid))
 		must(t, worker.Process.Signal(syscall.SIGTERM))
 		if code, out, errs := left(); code != 0 {
@@ -115,10 +115,12 @@ func TestJoinMistakes(t *testing.T) {
 	job, done := start(t, joinable(dir, "slow*2:worker:0@1h")...)
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)`)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
+	file := " --secret-file " + filepath.Join(dir, secretFile)
 	for args, want := range map[string]string{
-		"server --join " + coordinator:                     `folder is not on this machine, and its servers keep checkpoints there; .* --run`,
-		"worker --join " + coordinator:                     `folder is not on this machine, and what its workers train`,
-		"worker --join " + coordinator + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
+		"worker --join " + coordinator:                            `asks for its secret; .* --secret-file`,
+		"server --join " + coordinator + file:                     `folder is not on this machine, and its servers keep checkpoints there; .* --run`,
+		"worker --join " + coordinator + file:                     `folder is not on this machine, and what its workers train`,
+		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
 	} {
 		if code, out, errs := invoke(t, strings.Fields(args)...); code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)

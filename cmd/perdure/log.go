@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -210,11 +209,11 @@ func (s *settings) sizeLog(run string) (err error) {
 }
 
 // placeLog says where the job's log is to be: at --nats, or a free port of this machine,
-// with a secret of its own, which its process finds in its folder. Until hold is closed,
+// which asks for the run's secret, as its process finds it in its folder. Until hold is closed,
 // nobody else is given the port: not the job's servers, which take any while the log's
 // process starts, nor others while it is dead.
-func (s *settings) placeLog(ctx context.Context, run string) (hold io.Closer, err error) {
-	if s.Job.Log = ""; s.Log == nil {
+func (s *settings) placeLog(ctx context.Context, run string, secret perdure.Secret) (hold io.Closer, err error) {
+	if s.Job.Log, s.Job.LogSecret = "", false; s.Log == nil {
 		return io.NopCloser(nil), nil
 	}
 	if s.Log.NATS != "" {
@@ -229,10 +228,10 @@ func (s *settings) placeLog(ctx context.Context, run string) (hold io.Closer, er
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, unwrapSyscall(err))
 	}
-	u := url.URL{Scheme: "nats", User: url.User(rand.Text()), Host: addr}
-	s.Job.Log = u.String()
+	u := url.URL{Scheme: "nats", Host: addr}
+	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(logFolder(run), 0o777); err == nil {
-		err = os.WriteFile(filepath.Join(logFolder(run), "url"), []byte(s.Job.Log+"\n"), 0o600)
+		err = os.WriteFile(filepath.Join(logFolder(run), "url"), []byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())

@@ -14,9 +14,9 @@ import (
 func TestLogPort(t *testing.T) {
 	s := settings{Listen: localAny, Log: &logSettings{Sync: updatelog.SyncInterval}}
 	dir := t.TempDir()
-	hold, err := s.placeLog(t.Context(), dir)
+	hold, err := s.placeLog(t.Context(), dir, "token")
 	must(t, err)
-	if url, err := updatelog.ReadURL(logFolder(dir)); err != nil || url != s.Job.Log {
+	if url, err := updatelog.ReadURL(logFolder(dir)); err != nil || url != updatelog.Authorized(s.Job.Log, "token") {
 		t.Errorf("the log's process finds %q, %v; want %q", url, err, s.Job.Log)
 	}
 	alone := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {

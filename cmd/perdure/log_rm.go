@@ -155,8 +155,15 @@ func jobs(streams []updatelog.Stream) string {
 
 // inspectLog looks into the log that the run's settings name.
 func (s *settings) inspectLog(ctx context.Context) (*updatelog.Inspector, error) {
-	l := s.Log
-	return updatelog.Inspect(ctx, s.Job.Log, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+	l, addr := s.Log, s.Job.Log
+	if s.Job.LogSecret {
+		at, err := updatelog.ReadURL(logFolder(s.folder))
+		if err != nil {
+			return nil, err
+		}
+		addr = at
+	}
+	return updatelog.Inspect(ctx, addr, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
 }
 
 // leaveLog removes, once the job's processes have ended, the streams that it has in a log

@@ -59,7 +59,7 @@ func work(ctx context.Context, p program) error {
 	}
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: faults, Coordinator: flag.Arg(1), Slot: perdure.Slot(slot), Process: processName(), PID: os.Getpid(),
+		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"), Slot: perdure.Slot(slot), Process: processName(), PID: os.Getpid(),
 		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})
@@ -130,7 +130,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	for i := range s.Job.Slots {
 		must(t, j.job.Group().Start(supervisor.Spec{
 			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.addr, fmt.Sprint(s.Job.Seed)},
-			Env: []string{asProgram + "=" + name}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
+			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.secrets.path}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
 		}))
 	}
 	done := make(chan error, 1)

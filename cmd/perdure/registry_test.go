@@ -36,13 +36,18 @@ func runFolder(t testing.TB) string {
 type lone struct {
 	*exec.Cmd
 	control string // address
+	secret  perdurelib.Secret
 	stderr  *bytes.Buffer
 }
 
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	cmd, _, stderr := command(t, "coordinator", "--run", dir)
-	c := lone{cmd, "", stderr}
+	c := lone{Cmd: cmd, stderr: stderr}
+	secrets, err := drawSecrets(t.TempDir())
+	must(t, err)
+	defer secrets.Close()
+	c.secret = secrets.Job
 	for range 2 { // frames, control
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
@@ -53,6 +58,7 @@ func coordinate(t testing.TB, dir string) lone {
 		must(t, l.Close())
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, secrets.files...)
 	must(t, cmd.Start())
 	return c
 }
@@ -60,7 +66,7 @@ func coordinate(t testing.TB, dir string) lone {
 // serves waits until the coordinator answers.
 func (c lone) serves(t testing.TB) {
 	t.Helper()
-	s, err := control.NewClient(c.control).Status(t.Context())
+	s, err := control.NewClient(c.control, c.secret).Status(t.Context())
 	if err != nil || s.Processes[0].PID != c.Process.Pid {
 		t.Fatalf("it does not serve: %v, %s", err, c.stderr)
 	}
@@ -119,7 +125,7 @@ func TestManyCoordinators(t *testing.T) {
 		all[i] = coordinate(t, dir)
 	}
 	serving := slices.DeleteFunc(slices.Clone(all), func(c lone) bool {
-		_, err := control.NewClient(c.control).Status(t.Context())
+		_, err := control.NewClient(c.control, c.secret).Status(t.Context())
 		return err != nil
 	})
 	if len(serving) != 1 {

@@ -36,6 +36,8 @@ import (
 const (
 	framesFD  = 3
 	controlFD = 4
+	secretsFD = 5 // of other roles firstFD
+	firstFD   = 3
 )
 
 func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
@@ -56,22 +58,26 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
 	}
+	keys, err := inherited(wire.RoleCoordinator, secretsFD)
+	if err != nil {
+		return errors.Join(err, web.Close())
+	}
 	api := &lateAPI{there: make(chan struct{})}
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second}
+	srv := control.NewServer(control.Guard(api, keys.Job, web.Addr().String(), api.alive))
 	go func() { _ = srv.Serve(web) }() // ends with the process
 	defer func() {                     // who asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway
 	}()
-	return c.coordinate(ctx, api)
+	return c.coordinate(ctx, api, keys)
 }
 
 // errNoParent is what a coordinator says that somebody has started by hand.
 var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, which listen for it")
 
 // coordinate is the coordinator itself, which may wait for its disk.
-func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI) error {
+func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire.Keys) error {
 	s, err := readSettings(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err
@@ -95,34 +101,40 @@ func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI) error {
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
+		Log: roleLog(), Keys: keys, OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
 	}
-	api.serve(control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}))
+	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}))
 	return quiet(co.Run(ctx))
 }
 
-// lateAPI is a control API that comes once the disk has been read. Who asks for it waits;
-// anything else is answered at once, so that it can be seen that the process is not
-// frozen, whatever its disk does.
+// lateAPI is a control API that comes once the disk has been read. Who asks for it waits.
 type lateAPI struct {
 	there   chan struct{} // closed when there is a handler
 	handler http.Handler
+	co      *coordinator.Coordinator
+}
+
+// alive returns when the coordinator shows that it is: at once while its disk is read,
+// which takes as long as it takes.
+func (a *lateAPI) alive(ctx context.Context) error {
+	select {
+	case <-a.there:
+		return a.co.Alive(ctx)
+	default:
+		return nil
+	}
 }
 
 // serve is called once.
-func (a *lateAPI) serve(h http.Handler) {
-	a.handler = h
+func (a *lateAPI) serve(co *coordinator.Coordinator, h http.Handler) {
+	a.co, a.handler = co, h
 	close(a.there)
 }
 
 func (a *lateAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasPrefix(r.URL.Path, control.Path) {
-		http.NotFound(w, r)
-		return
-	}
 	select {
 	case <-a.there:
 		a.handler.ServeHTTP(w, r)
@@ -151,7 +163,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
 		}
 	}
-	s, err := c.find(ctx)
+	s, err := c.find(ctx, wire.RoleServer)
 	if err != nil {
 		return err
 	}
@@ -177,7 +189,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
 		OpenLog: s.openLog, LogBytes: s.logBytes(), SnapshotDir: s.snapshotDir(snaps), SnapshotBytes: s.snapshotBytes(),
-		OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
+		Keys: c.keys, OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
 	}))
 }
 
@@ -209,7 +221,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
 		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
-	s, err := c.find(ctx)
+	s, err := c.find(ctx, wire.RoleWorker)
 	if err != nil {
 		return c.unlessDone(err)
 	}
@@ -243,7 +255,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Join != "", OpenLog: s.openLogThere,
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
+		Secret: c.keys.Job, Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
 		return quiet(c.unlessDone(err))
@@ -256,7 +268,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		fmt.Printf("worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observe := func(ctx context.Context) (*worker.Client, error) {
-		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Log: roleLog()})
+		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Secret: c.keys.Job, Log: roleLog()})
 	}
 	err = train(ctx, client, w, s, p, observe)
 	farewell(client)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -20,6 +21,7 @@ var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "
 // readSettings reads the run.json of a run.
 func readSettings(path string) (s settings, err error) {
 	s.CacheMB, s.RetainMB = defaultCacheMB, defaultRetainMB // of runs that do not say
+	s.folder = filepath.Dir(path)
 	return s, rundir.ReadRun(path, &s, retired...)
 }
 

@@ -227,7 +227,7 @@ func TestSoak(t *testing.T) {
 	}}, "soak")
 	ctx, cancel := context.WithTimeout(t.Context(), *soakTime)
 	defer cancel()
-	uses, last := watch(ctx, control.NewClient(j.web), min(time.Second, *soakTime/100))
+	uses, last := watch(ctx, control.NewClient(j.web, j.secrets.Job), min(time.Second, *soakTime/100))
 	j.job.End(errInterrupted)
 	if err := <-ended; !errors.Is(err, errInterrupted) {
 		t.Fatalf("the job has ended: %v", err)

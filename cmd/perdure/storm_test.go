@@ -276,7 +276,7 @@ func (s *storm) begin(ctx context.Context, began <-chan *localJob) error {
 
 func (s *storm) rage(ctx context.Context, j *localJob) error {
 	s.hurt = map[perdure.Holder]time.Time{}
-	api := control.NewClient(j.web)
+	api := control.NewClient(j.web, j.secrets.Job)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for i, f := range s.faults {

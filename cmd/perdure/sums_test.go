@@ -253,7 +253,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 	case <-ctx.Done():
 		t.Fatal("the job does not end")
 	}
-	compareSums(ctx, t, j.addr, seed)
+	compareSums(ctx, t, j, seed)
 	j.job.Over()
 	j.job.End(errExported)
 	<-ended
@@ -261,8 +261,8 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 }
 
 // compareSums reads both tables as of the job's end.
-func compareSums(ctx context.Context, t *testing.T, coordinator string, seed uint64) {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: coordinator, Observer: true, Process: processName()})
+func compareSums(ctx context.Context, t *testing.T, j *localJob, seed uint64) {
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName()})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)

@@ -179,7 +179,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 		return err
 	}
 	if o.c, err = worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: o.j.addr, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+		Network: network, Coordinator: o.j.addr, Secret: o.j.secrets.Job, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil
 		return err

@@ -30,6 +30,8 @@ import (
 // settings are everything that a run was asked to be: run.json. The same
 // settings run it again (train --from).
 type settings struct {
+	folder string // where they were read; "": nowhere
+
 	Version   string          `json:"version"` // of Perdure
 	Job       perdure.JobSpec `json:"job"`
 	Params    workload.Params `json:"params"`

@@ -72,7 +72,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	v.begin(j)
-	fmt.Printf("the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s\n", j.addr, job.Slots, j.addr)
+	fmt.Printf("the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, job.Slots, j.addr, j.secrets.path)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
 	defer j.heed(ctx, hard)()
@@ -97,11 +97,13 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 type target struct {
 	Run     string `help:"The run's folder (default the newest in runs/)." placeholder:"DIR" type:"path"`
 	Address string `help:"The address of the control API, instead of --run." placeholder:"HOST:PORT"`
+	secretFlag
 }
 
 func (t *target) client() (*control.Client, error) {
 	if t.Address != "" {
-		return control.NewClient(t.Address), nil
+		k, err := t.read(t.Run, wire.RoleWorker)
+		return control.NewClient(t.Address, k.Job), err
 	}
 	if t.Run == "" {
 		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
@@ -115,7 +117,8 @@ func (t *target) client() (*control.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no run's folder: %w", t.Run, err)
 	}
-	return control.NewClient(strings.TrimSpace(string(b))), nil
+	k, err := t.readFor(t.Run)
+	return control.NewClient(strings.TrimSpace(string(b)), k.Job), err
 }
 
 // ended adds to a client's error what it most often means.
@@ -311,10 +314,11 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		err = f.Validate(core.Facts().Job.Servers, len(core.Facts().Slots), b.log)
+		refused = f.Validate(len(core.Facts().Servers), len(core.Facts().Slots), b.log)
 	})
-	if err != nil {
+	if err = errors.Join(err, refused); err != nil {
 		return "", err
 	}
 	if err := b.order(ctx, wire.Order{Kind: "fault", Spec: f.String()}); err != nil {

@@ -26,7 +26,10 @@ func train(ctx context.Context, addr string) error {
 	if addr == "" {
 		return errors.New("set PERDURE_COORDINATOR, or give the coordinator's HOST:PORT as the argument")
 	}
-	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr, Network: transport.TCP{}, Slot: perdure.NoSlot, PID: os.Getpid()})
+	w, err := worker.Dial(ctx, worker.Config{
+		Coordinator: addr, SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
+		Network: transport.TCP{}, Slot: perdure.NoSlot, PID: os.Getpid(),
+	})
 	if err != nil {
 		return err
 	}
