@@ -170,6 +170,7 @@ var rules = map[string]rule{
 	"size":            eachGo(checkSize),
 	"private path":    checkPrivatePaths,
 	"page commands":   checkPageCommands,
+	"standard output": eachGo(checkStdout),
 }
 
 // eachGo makes a rule of a check on one Go file that a person wrote.
@@ -342,6 +343,19 @@ func checkPrivatePaths(files []source) (found []string) {
 	return found
 }
 
+// checkStdout has commands print through what notices that their words are lost.
+func checkStdout(s source) (found []string) {
+	if s.folder() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
+		return nil
+	}
+	for n := range ast.Preorder(s.file) {
+		if s.refersTo(n, "fmt", "Print*") || s.refersTo(n, "os", "Stdout") {
+			found = append(found, fmt.Sprintf("%s:%d: a command prints to stdout, not to os.Stdout: see stdout.go", s.path, s.line(n.Pos())))
+		}
+	}
+	return found
+}
+
 // pageCommand is a line of a page's block that shows a command of ours.
 var pageCommand = regexp.MustCompile(`^\s*(\$ |((bin/)?perdure|make|curl|go run) [a-z$-])`)
 
@@ -452,6 +466,13 @@ func importing(importPath string) string { return "package x\nimport _ " + strco
 func lines(n int) string { return strings.Repeat("\n", n) }
 
 var ruleCases = map[string][]ruleCase{
+	"standard output": {
+		{"cmd/perdure/a.go", "package main\nimport \"fmt\"\nfunc f() { fmt.Println() }", "a.go:3: a command prints to stdout"},
+		{"cmd/perdure/a.go", "package main\nimport \"os\"\nvar f = os.Stdout", "a.go:3: a command prints to stdout"},
+		{"cmd/perdure/a.go", "package main\nimport (\"fmt\"; \"os\")\nfunc f() { fmt.Fprintln(os.Stderr) }", ""},
+		{"cmd/perdure/stdout.go", "package main\nimport \"os\"\nvar f = os.Stdout", ""},
+		{"examples/a.go", "package main\nimport \"os\"\nvar f = os.Stdout", ""},
+	},
 	"page commands": {
 		{"a.md", "```\nperdure train\n```\n", "a.md:2: a block with commands begins"},
 		{"a.md", "```console\n$ ls\n```\n", "a.md:2: a block"},

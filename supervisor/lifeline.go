@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync/atomic"
 )
 
 const (
@@ -16,6 +17,12 @@ const (
 	firstFile = 3
 )
 
+var hasParent atomic.Bool
+
+// HasParent reports whether a supervisor started this process, once DieWithParent was
+// called.
+func HasParent() bool { return hasParent.Load() }
+
 // DieWithParent makes this process end, as if by SIGKILL, when the supervisor
 // that started it is gone, on every system; on Linux the kernel sees to it too,
 // also for a frozen process. It does nothing in a process that no supervisor
@@ -25,6 +32,7 @@ func DieWithParent() error {
 	if !ok {
 		return nil
 	}
+	hasParent.Store(true)
 	// Whoever this process starts has another parent.
 	if err := os.Unsetenv(lifelineEnv); err != nil {
 		return fmt.Errorf("supervisor: %w", err)

@@ -97,7 +97,7 @@ func (b *benchCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer raw.close()
-	fmt.Print(b.header(skipped))
+	fmt.Fprint(stdout, b.header(skipped))
 	run := &benchRun{benchCmd: b, dir: dir, raw: raw}
 	for _, bed := range plan {
 		if err := run.measure(ctx, bed); err != nil {
@@ -275,7 +275,7 @@ func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out stri
 		return nil, err
 	}
 	s := settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
-	j, err := startJob(ctx, s, out, false, newView(os.Stdout, true))
+	j, err := startJob(ctx, s, out, false, newView(stdout, true))
 	if j == nil || j.job == nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (r *benchRun) measure(ctx context.Context, bed bed) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Println(res.line())
+		fmt.Fprintln(stdout, res.line())
 		r.results = append(r.results, res)
 	}
 	for _, t := range tables {

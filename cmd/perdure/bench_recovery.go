@@ -131,7 +131,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	run := &recoveryRun{benchRecoveryCmd: b, recoveryPlan: plan, dir: dir, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
-	fmt.Print(run.header())
+	fmt.Fprint(stdout, run.header())
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error

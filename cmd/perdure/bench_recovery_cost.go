@@ -24,7 +24,7 @@ var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 // trainRatios trains under each strategy and none in turn, in every round in
 // another order, and holds what one round gave against none of the same round.
 func (r *recoveryRun) trainRatios(ctx context.Context) error {
-	fmt.Printf("\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
+	fmt.Fprintf(stdout, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
 	speeds := map[perdure.Recovery][]float64{}
 	for round := range r.Rounds {
@@ -44,7 +44,7 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 	r.progress("")
 	r.train = ratios(speeds)
 	for _, strategy := range r.strategies {
-		fmt.Printf("%-21s  %10.0f samples/s  %s\n", strategy, median(speeds[strategy]), r.train[strategy])
+		fmt.Fprintf(stdout, "%-21s  %10.0f samples/s  %s\n", strategy, median(speeds[strategy]), r.train[strategy])
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ const (
 // pushRatios pushes blocks under each strategy beside none. Both jobs are there
 // all the time; one of them at a time is used.
 func (r *recoveryRun) pushRatios(ctx context.Context) error {
-	fmt.Printf("\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, median (least to most)\n", pushBlock)
+	fmt.Fprintf(stdout, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, median (least to most)\n", pushBlock)
 	r.push = map[perdure.Recovery]spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
@@ -89,7 +89,7 @@ func (r *recoveryRun) pushRatios(ctx context.Context) error {
 		}
 		r.progress("")
 		r.push[strategy] = ratios(speeds)[strategy]
-		fmt.Printf("%-21s  %10.3f GB/s       %s\n", strategy, median(speeds[strategy]), r.push[strategy])
+		fmt.Fprintf(stdout, "%-21s  %10.3f GB/s       %s\n", strategy, median(speeds[strategy]), r.push[strategy])
 	}
 	return nil
 }

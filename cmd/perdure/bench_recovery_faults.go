@@ -105,8 +105,8 @@ type outage struct {
 }
 
 func (r *recoveryRun) allFaults(ctx context.Context) error {
-	fmt.Printf("\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
-	fmt.Println(strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
+	fmt.Fprintf(stdout, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
+	fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
 	for _, strategy := range r.strategies {
 		for _, f := range r.faults {
 			if !f.applies(strategy) {
@@ -117,7 +117,7 @@ func (r *recoveryRun) allFaults(ctx context.Context) error {
 				return err
 			}
 			r.progress("")
-			fmt.Println(res.line())
+			fmt.Fprintln(stdout, res.line())
 			r.faulty = append(r.faulty, res)
 		}
 	}

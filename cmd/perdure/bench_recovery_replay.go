@@ -100,7 +100,7 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 --shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, of that of a reader which throws all away; median (least to most)\n",
+	fmt.Fprintf(stdout, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 --shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, of that of a reader which throws all away; median (least to most)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
 	var rounds []rereading
 	for i := range r.Rounds {
@@ -113,7 +113,7 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 	}
 	res := r.replayed(s.Job.Servers, rounds)
 	r.progress("")
-	fmt.Println(res.replayLine())
+	fmt.Fprintln(stdout, res.replayLine())
 	r.replays = append(r.replays, res)
 	return nil
 }

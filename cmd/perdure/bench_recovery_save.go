@@ -46,7 +46,7 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		mb = saveMB
 	}
 	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
-	fmt.Printf("\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	fmt.Fprintf(stdout, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
 	for _, async := range []bool{true, false} {
 		name := "checkpoint:C"
 		if async {
@@ -63,7 +63,7 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		}
 		res := r.saved(name, mb, rounds)
 		r.progress("")
-		fmt.Println(res.saveLine())
+		fmt.Fprintln(stdout, res.saveLine())
 		r.saves = append(r.saves, res)
 	}
 	return nil

@@ -83,7 +83,7 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	const columns = "%-8s  %-28s  %7s  %14s  %14s  %s\n"
-	fmt.Printf(columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
+	fmt.Fprintf(stdout, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
 	results := []workloadResult{}
 	for _, c := range contenders {
 		c.plain(perdure.Clock(c.clocks)) // warms up
@@ -92,7 +92,7 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf(columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
+			fmt.Fprintf(stdout, columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
 				fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax))
 			results = append(results, r)
 		}

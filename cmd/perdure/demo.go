@@ -27,12 +27,12 @@ func (d *demoCmd) Run(ctx context.Context) error {
 		}
 		d.Out = dir
 	}
-	fmt.Println(`Perdure trains one model twice, on this machine, with real processes:
+	fmt.Fprintln(stdout, `Perdure trains one model twice, on this machine, with real processes:
 4 workers, 3 parameter servers and a coordinator; 10,000 pictures of clothes.
 Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
-	fmt.Println()
+	fmt.Fprintln(stdout)
 	one := func(name string, faults []string) (rundir.Summary, error) {
-		fmt.Println("──", name)
+		fmt.Fprintln(stdout, "──", name)
 		t := trainCmd{
 			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: defaultCacheMB, RetainMB: defaultRetainMB,
 			jobFlags: jobFlags{
@@ -44,8 +44,8 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 			return rundir.Summary{}, err
 		}
 		s.Listen = t.Listen
-		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), newView(os.Stdout, false))
-		fmt.Println()
+		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), newView(stdout, false))
+		fmt.Fprintln(stdout)
 		return sum, err
 	}
 	calm, err := one("undisturbed", nil)
@@ -61,8 +61,8 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 
 // compare shows the two runs side by side.
 func compare(dir string, calm, storm rundir.Summary) error {
-	row := func(name, a, b string) { fmt.Printf("  %-28s %-20s %s\n", name, a, b) }
-	fmt.Println("── side by side")
+	row := func(name, a, b string) { fmt.Fprintf(stdout, "  %-28s %-20s %s\n", name, a, b) }
+	fmt.Fprintln(stdout, "── side by side")
 	row("", "undisturbed", "disturbed")
 	row("processes killed", fmt.Sprint(len(calm.Failures)), fmt.Sprint(len(storm.Failures)))
 	row("seconds", fmt.Sprintf("%.2f", calm.WallSeconds), fmt.Sprintf("%.2f", storm.WallSeconds))
@@ -70,7 +70,7 @@ func compare(dir string, calm, storm rundir.Summary) error {
 	row("updates lost", fmt.Sprint(*calm.UpdatesLost), fmt.Sprint(*storm.UpdatesLost))
 	row("test accuracy", fmt.Sprintf("%.4f", *calm.TestAccuracy), fmt.Sprintf("%.4f", *storm.TestAccuracy))
 	row("model (16 of 64 digits)", (*calm.ModelSHA256)[:16], (*storm.ModelSHA256)[:16])
-	fmt.Println()
+	fmt.Fprintln(stdout)
 	for _, f := range storm.Failures {
 		line := fmt.Sprintf("  clock %3d: %s of %s", f.AtClock, f.Kind, f.Target)
 		if f.DetectedAfterMs != nil {
@@ -79,12 +79,12 @@ func compare(dir string, calm, storm rundir.Summary) error {
 		if f.ServingAgainAfterMs != nil {
 			line += fmt.Sprintf(", works again after %.0f ms", *f.ServingAgainAfterMs)
 		}
-		fmt.Println(line)
+		fmt.Fprintln(stdout, line)
 	}
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
 		return fmt.Errorf("the two models differ, which must never happen; please report it with the folder %s", dir)
 	}
-	fmt.Println(`
+	fmt.Fprintln(stdout, `
 The two models are identical, to the last bit. Elsewhere, a killed parameter
 server hangs or crashes the job, or costs it work that nobody can tell from
 the result. Here it costs time, and nothing else.`)

@@ -13,7 +13,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/registry"
+	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
 )
 
 // A block of a page that shows commands is marked by the second word behind its fence:
@@ -354,5 +358,27 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 	must(t, err)
 	for _, s := range runs {
 		checkRaces(t, filepath.Dir(s))
+	}
+}
+
+// TestDocsVersions: the page about formats, and the comment on a frame's layout, name the
+// versions that are written.
+func TestDocsVersions(t *testing.T) {
+	formats, frame := "../../docs/FORMATS.md", "../../wire/frame.go"
+	for _, c := range []struct{ file, want string }{
+		{formats, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
+		{formats, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
+		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
+		{formats, fmt.Sprintf("\n## Checkpoint segment (versions 2 and %d)\n", checkpoint.SegmentVersion)},
+		{formats, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
+		{formats, fmt.Sprintf("\n## Shard snapshot (version %d)\n", checkpoint.SnapshotVersion)},
+		{formats, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
+		{formats, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
+	} {
+		b, err := os.ReadFile(c.file)
+		must(t, err)
+		if strings.Count(string(b), c.want) != 1 {
+			t.Errorf("%s does not have %q once", c.file, c.want)
+		}
 	}
 }

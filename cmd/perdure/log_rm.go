@@ -130,7 +130,7 @@ func (c *logRmCmd) remove(ctx context.Context, i *updatelog.Inspector) error {
 	if err != nil && removed.Streams == 0 {
 		return err
 	}
-	fmt.Println(removedLine(c.Job, len(streams), removed))
+	fmt.Fprintln(stdout, removedLine(c.Job, len(streams), removed))
 	return err
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,14 +68,27 @@ func run(args []string) int {
 	parser := newParser(ctx, &c)
 	kongcompletion.Register(parser)
 	k, err := parser.Parse(args)
+	if err != nil && stdout.lost() != nil { // of the help, which it would have printed
+		return finish(ctx, nil)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "perdure: %v (see perdure --help)\n", err)
 		return exitUsage
 	}
-	if err := k.Run(); err != nil {
-		return report(ctx, err)
+	return finish(ctx, k.Run())
+}
+
+// finish reports how a command ended, and returns the exit code. A process of a job prints
+// into its log, and goes on without room for it.
+func finish(ctx context.Context, err error) int {
+	code := 0
+	if err != nil {
+		code = report(ctx, err)
 	}
-	return 0
+	if lost := stdout.lost(); lost != nil && !supervisor.HasParent() {
+		code = cmp.Or(code, report(ctx, lost))
+	}
+	return code
 }
 
 // newParser makes the parser of command lines.
@@ -83,7 +97,8 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 		kong.Name("perdure"),
 		kong.Description("A parameter server that trains through failure: kill any process at any moment, and training goes on."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr),
+		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // after it has printed help
 	)
 }
 

@@ -116,7 +116,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := filepath.Join(t.TempDir(), "run")
-	j, err = startJob(context.WithoutCancel(t.Context()), s, dir, false, newView(os.Stdout, true))
+	j, err = startJob(context.WithoutCancel(t.Context()), s, dir, false, newView(stdout, true))
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.close())

@@ -46,7 +46,7 @@ func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
 func processName() string { return fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()) }
 
 func roleLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	return slog.New(slog.NewTextHandler(stdout.file, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
 type coordinatorCmd struct {
@@ -265,7 +265,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if c.Join != "" {
-		fmt.Printf("worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
+		fmt.Fprintf(stdout, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observe := func(ctx context.Context) (*worker.Client, error) {
 		return worker.Dial(ctx, worker.Config{Network: faults, Coordinator: c.Coordinator, Observer: true, Process: processName(), Secret: c.keys.Job, Log: roleLog()})
@@ -289,7 +289,7 @@ func (c *workerCmd) unlessDone(err error) error {
 	if !over {
 		return err
 	}
-	fmt.Println("the job is done: there is nothing to work on any more")
+	fmt.Fprintln(stdout, "the job is done: there is nothing to work on any more")
 	return nil
 }
 

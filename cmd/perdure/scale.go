@@ -55,7 +55,7 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 		return ended(err)
 	}
 	if accepted != "" {
-		fmt.Println(accepted)
+		fmt.Fprintln(stdout, accepted)
 		return nil
 	}
 	return awaitChange(ctx, client, before)
@@ -77,7 +77,7 @@ func awaitChange(ctx context.Context, client *control.Client, before perdure.Vie
 			return ended(err)
 		case err == nil && v.Roster > before.Roster:
 			for _, line := range changes(before.Slots, v.Slots) {
-				fmt.Println(line)
+				fmt.Fprintln(stdout, line)
 			}
 			return nil
 		case err == nil && !v.Pause:
@@ -204,7 +204,7 @@ func (s *settings) slots() (all, most int) {
 // farewell says why a worker ends whose slot has left.
 func farewell(w *worker.Client) {
 	if at, left := w.Left(); left {
-		fmt.Printf("worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
+		fmt.Fprintf(stdout, "worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 
 	"github.com/perdure/perdure"
@@ -16,7 +15,7 @@ type workloadsCmd struct{}
 
 func (workloadsCmd) Run() error {
 	for _, i := range workload.List() {
-		fmt.Printf("%-10s %s; defaults: %s\n", i.Name, i.Line, defaults(i))
+		fmt.Fprintf(stdout, "%-10s %s; defaults: %s\n", i.Name, i.Line, defaults(i))
 	}
 	return nil
 }
@@ -32,7 +31,7 @@ func defaults(i workload.Info) string {
 type versionCmd struct{}
 
 func (versionCmd) Run() error {
-	fmt.Printf("perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
 }
 
@@ -44,11 +43,11 @@ type dataCmd struct {
 type dataListCmd struct{}
 
 func (dataListCmd) Run() error {
-	fmt.Printf("%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
+	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
 	for _, s := range dataset.Sets() {
-		fmt.Printf("%-14s %s\n", s.Name, s.Line)
+		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Line)
 	}
-	fmt.Print(bring)
+	fmt.Fprint(stdout, bring)
 	return nil
 }
 
@@ -69,5 +68,5 @@ type dataFetchCmd struct {
 }
 
 func (c *dataFetchCmd) Run(ctx context.Context) error {
-	return dataset.Fetch(ctx, c.Name, c.Dir, os.Stdout)
+	return dataset.Fetch(ctx, c.Name, c.Dir, stdout)
 }

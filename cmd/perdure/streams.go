@@ -42,7 +42,7 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
+	fmt.Fprintf(stdout, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
 	return s.Run(ctx)
 }
 
@@ -128,14 +128,14 @@ func (c *logLsCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-32s %5s %10s %10s %10s %10s\n", "job", "shard", "first", "last", "records", "MB")
+	fmt.Fprintf(stdout, "%-32s %5s %10s %10s %10s %10s\n", "job", "shard", "first", "last", "records", "MB")
 	var damaged error
 	for _, s := range streams {
 		note := ""
 		if s.Damage != nil {
 			note, damaged = "  damaged", cmp.Or(damaged, s.Damage)
 		}
-		fmt.Printf("%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
+		fmt.Fprintf(stdout, "%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
 	}
 	return errors.Join(damaged, i.Close())
 }
@@ -187,9 +187,9 @@ func (c *logDumpCmd) dump(ctx context.Context, i *updatelog.Inspector, s updatel
 			return errEnoughShown
 		}
 		shown++
-		fmt.Printf("%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position, r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
+		fmt.Fprintf(stdout, "%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position, r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
 		for _, e := range r.Entries {
-			fmt.Printf("    %s; resume from %d\n", describe(e.Payload), e.Resume)
+			fmt.Fprintf(stdout, "    %s; resume from %d\n", describe(e.Payload), e.Resume)
 		}
 		return nil
 	})
@@ -250,9 +250,9 @@ func (c *logVerifyCmd) Run(ctx context.Context) error {
 			damaged = err
 		}
 		if err == nil {
-			fmt.Printf("job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records, entries, float64(size)/1e6)
+			fmt.Fprintf(stdout, "job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records, entries, float64(size)/1e6)
 		} else {
-			fmt.Printf("job %s shard %d: whole for %d records\n", s.Job, s.Shard, records)
+			fmt.Fprintf(stdout, "job %s shard %d: whole for %d records\n", s.Job, s.Shard, records)
 		}
 	}
 	return errors.Join(damaged, i.Close())

@@ -26,7 +26,7 @@ func tallied(t *testing.T, job perdure.JobSpec) *localJob {
 	t.Helper()
 	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
 	must(t, err)
-	j := &localJob{s: settings{Job: job}, dir: dir, view: newView(os.Stdout, true), complete: make(chan struct{})}
+	j := &localJob{s: settings{Job: job}, dir: dir, view: newView(stdout, true), complete: make(chan struct{})}
 	j.tally.init()
 	j.job, err = supervisor.NewJob(t.Context(), supervisor.JobConfig{})
 	must(t, err)

@@ -137,7 +137,7 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	s.Listen = t.Listen
-	_, err = runJob(ctx, s, t.Out, newView(os.Stdout, t.Quiet))
+	_, err = runJob(ctx, s, t.Out, newView(stdout, t.Quiet))
 	return err
 }
 

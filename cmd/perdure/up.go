@@ -60,7 +60,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
-	v := newView(os.Stdout, false)
+	v := newView(stdout, false)
 	hard, cancel := untilToldTwice(ctx)
 	defer cancel()
 	j, err := startJob(ctx, s, u.Out, false, v)
@@ -72,14 +72,14 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	v.begin(j)
-	fmt.Printf("the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, job.Slots, j.addr, j.secrets.path)
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, job.Slots, j.addr, j.secrets.path)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
 	defer j.heed(ctx, hard)()
 	select {
 	case err := <-ended:
 		if err = j.stopped(err); errors.Is(err, errStopped) {
-			fmt.Println(err)
+			fmt.Fprintln(stdout, err)
 			return nil
 		}
 		return err
@@ -87,7 +87,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		sum := j.summary(nil)
 		j.job.End(errExported) // once the workers have heard that all are done
 		<-ended
-		fmt.Printf("done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
+		fmt.Fprintf(stdout, "done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
 		j.safe = true
 		return j.insist(hard, "summary.json", func() error { return j.dir.WriteSummary(sum) })
 	}
@@ -151,19 +151,19 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return ended(err)
 	}
-	fmt.Printf("job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
+	fmt.Fprintf(stdout, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
 	replaced := ""
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"
 	}
-	fmt.Printf("recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator, clocksPerSecond(s.ClocksPerSecond))
+	fmt.Fprintf(stdout, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator, clocksPerSecond(s.ClocksPerSecond))
 	if s.Loss != nil {
-		fmt.Printf(", loss %.4f", *s.Loss)
+		fmt.Fprintf(stdout, ", loss %.4f", *s.Loss)
 	}
 	if s.Accuracy != nil {
-		fmt.Printf(", test accuracy %.4f", *s.Accuracy)
+		fmt.Fprintf(stdout, ", test accuracy %.4f", *s.Accuracy)
 	}
-	fmt.Printf("\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	fmt.Fprintf(stdout, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
 	for _, p := range s.Processes {
 		name := p.Role
 		if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {
@@ -174,20 +174,20 @@ func (c *statusCmd) Run(ctx context.Context) error {
 			condition = "draining"
 		}
 		if p.Role == string(supervisor.RoleLog) {
-			fmt.Printf("  %-12s pid %-8d incarnation %-3d %s\n", name, p.PID, p.Incarnation, condition)
+			fmt.Fprintf(stdout, "  %-12s pid %-8d incarnation %-3d %s\n", name, p.PID, p.Incarnation, condition)
 			continue
 		}
-		fmt.Printf("  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
+		fmt.Fprintf(stdout, "  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
 			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
 	}
 	if line := savedLine(&s, v.Durable); line != "" {
-		fmt.Println("  " + line)
+		fmt.Fprintln(stdout, "  " + line)
 	}
 	for _, line := range shardLines(&v) {
-		fmt.Println("  " + line)
+		fmt.Fprintln(stdout, "  " + line)
 	}
 	if line := logLine(ctx, s.RunDir); line != "" {
-		fmt.Println("  " + line)
+		fmt.Fprintln(stdout, "  " + line)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (c *faultCmd) Run(ctx context.Context) error {
 	}
 	accepted, err := client.Fault(ctx, c.Spec)
 	if err == nil {
-		fmt.Println(accepted)
+		fmt.Fprintln(stdout, accepted)
 	}
 	return ended(err)
 }

@@ -27,7 +27,7 @@ type view interface {
 }
 
 // newView picks the live panel on a terminal, plain lines elsewhere.
-func newView(out *os.File, quiet bool) view {
+func newView(out *printed, quiet bool) view {
 	p := &plainView{out: out, quiet: quiet}
 	if !quiet && term.IsTerminal(int(out.Fd())) {
 		return &panel{plainView: p, fd: int(out.Fd())}

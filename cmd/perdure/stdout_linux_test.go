@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestFullStdout: a command whose words find no room says so in one line, and does not end
+// with 0; what it was asked to do is done all the same.
+func TestFullStdout(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	out := filepath.Join(t.TempDir(), "run")
+	run := filepath.Join(t.TempDir(), "job")
+	job, _, _ := command(t, small("--clocks", "1000000", "--recovery", "stateless", "--out", run)...)
+	must(t, job.Start())
+	defer func() {
+		_ = job.Process.Kill()
+		_ = job.Wait()
+	}()
+	awaitStatus(t, run, `training, clock [1-9]`)
+	for _, args := range [][]string{
+		small("--clocks", "5", "--out", out),
+		{"version"},
+		{"workloads"},
+		{"data"},
+		{"completion", "-c", "bash"},
+		{"--help"},
+		{"train", "--help"},
+		{"status", "--run", run},
+		{"fault", "kill:worker:0@5000s", "--run", run},
+		{"scale", "3", "--run", run},
+		{"log", "ls", run},
+		{"log", "verify", run},
+		{"log", "dump", run, "--shard", "0", "--most", "1"},
+		{"up", "--workers", "1", "--clocks", "1", "--out", out + "2"},
+	} {
+		cmd, _, stderr := command(t, args...)
+		cmd.Stdout = full
+		must(t, cmd.Start())
+		if args[0] == "up" {
+			awaitStatus(t, out+"2", `starting`)
+			_, _, _ = invoke(t, "stop", "--run", out+"2")
+		}
+		code := exitCode(t, cmd.Wait())
+		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; what is printed there is not whole\n$`)
+		if code == 0 || !want.MatchString(stderr.String()) || strings.Count(stderr.String(), "cannot write") != 1 {
+			t.Errorf("perdure %s: exit code %d and %q", strings.Join(args, " "), code, stderr)
+		}
+	}
+	if s := summary(t, out); s.Clocks != 5 {
+		t.Errorf("the run did %d clocks", s.Clocks)
+	}
+}
