@@ -57,9 +57,9 @@ func full(t *testing.T, d *Dir) {
 		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0), MBCoordinator: new(6.5),
 		TimeCompute: new(0.5), TimeStaleness: new(0.375), TimeCommunication: new(0.125),
 		TrainRMSE: new(1.25), TestRMSE: new(1.5),
-		OutageClocks: new(12.0), StaleRows: new(120.0), OutageQueuedMB: new(3.5), OutageWaitedS: new(0.25),
+		OutageClocks: new(12.0), StaleRows: new(120.0), OutageQueuedMB: new(3.5), OutageWaitedS: new(0.25), Backlog: new(true),
 	}))
-	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1))}))
+	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1)), Backlog: new(false)}))
 	must(t, d.WriteSummary(Summary{
 		Workload: "softmax", Data: "digits", Workers: 2, Servers: 3, Shards: 8,
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},

@@ -13,7 +13,8 @@ const seriesHeader = "seconds,clock,train_loss,test_loss,test_accuracy," +
 	"cpu_server,cpu_worker,cpu_coordinator,mb_server,mb_worker,mb_coordinator," +
 	"time_compute,time_staleness,time_communication," +
 	"train_rmse,test_rmse," +
-	"outage_clocks,stale_rows,outage_queued_mb,outage_waited_s"
+	"outage_clocks,stale_rows,outage_queued_mb,outage_waited_s," +
+	"backlog"
 
 // SeriesPoint is what was measured at one time. What is not known is nil, and
 // its cell is empty; a diverged loss is written NaN or Inf.
@@ -38,6 +39,10 @@ type SeriesPoint struct {
 
 	// Of all workers since the start, as in Outage; nil where they wait in an outage.
 	OutageClocks, StaleRows, OutageQueuedMB, OutageWaitedS *float64
+
+	// Of an evaluation: the rows lacked updates that had been made, since a shard had come
+	// back and was still applying them. nil: the row is of none.
+	Backlog *bool
 }
 
 // Point appends a row to series.csv.
@@ -54,6 +59,14 @@ func (p SeriesPoint) row() string {
 		p.OutageClocks, p.StaleRows, p.OutageQueuedMB, p.OutageWaitedS,
 	} {
 		cells = append(cells, cell(v))
+	}
+	switch {
+	case p.Backlog == nil:
+		cells = append(cells, "")
+	case *p.Backlog:
+		cells = append(cells, "1")
+	default:
+		cells = append(cells, "0")
 	}
 	return strings.Join(cells, ",")
 }

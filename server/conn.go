@@ -280,7 +280,7 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	case f.Kind == wire.KindOpen && !c.server, f.Kind == wire.KindFollow && c.server:
 		s.open(c, f)
 		return nil
-	case f.Kind == wire.KindEcho:
+	case f.Kind == wire.KindEcho && f.Shard < 0:
 		c.send(wire.Frame{Header: f.Header})
 		return nil
 	}
@@ -304,6 +304,9 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return sh.tick(c, f)
 	case wire.KindSync:
 		return sh.sync(c, f)
+	case wire.KindEcho:
+		sh.echo(c, f)
+		return nil
 	case wire.KindLoad:
 		return sh.load(c, f)
 	case wire.KindDrop:

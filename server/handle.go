@@ -68,6 +68,7 @@ func (sh *shard) sync(c *conn, f *wire.Frame) error {
 	defer sh.mu.Unlock()
 	if sh.ready && !sh.retired() && sh.serves(c) {
 		sh.applyDue()
+		sh.arrears.tell(c.slot, f.Clock)
 		sh.prompt[c.slot] = max(sh.prompt[c.slot], f.Clock)
 		sh.acknowledge()
 	}

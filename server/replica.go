@@ -79,7 +79,7 @@ func (sh *shard) renew(n shardName) {
 	if sh.renewed = true; sh.intake != nil {
 		sh.makeSubs(true)
 	}
-	sh.pred, sh.untold, sh.mending = nil, untold{}, mending{}
+	sh.pred, sh.untold, sh.mending, sh.arrears = nil, untold{}, mending{}, arrears{}
 	sh.incoming = nil
 }
 
@@ -113,8 +113,12 @@ func (sh *shard) follow(v *perdure.View, at place) {
 func (sh *shard) followSlots() {
 	for i, sl := range sh.view.Slots[:min(len(sh.view.Slots), len(sh.spoke))] {
 		slot := perdure.Slot(i)
-		if was := sh.spoke[i]; sh.out.seen != nil && was > 0 && was < sl.Incarnation {
+		was := sh.spoke[i]
+		if sh.out.seen != nil && was > 0 && was < sl.Incarnation {
 			sh.out.seen.Opened(slot) // nobody reads what its former process had cached
+		}
+		if was < sl.Incarnation {
+			delete(sh.arrears, slot) // what its former process had queued does not come
 		}
 		sh.spoke[i] = max(sh.spoke[i], sl.Incarnation)
 		if c := sh.acks[i]; c != nil && c.incarnation < sl.Incarnation {

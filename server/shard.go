@@ -70,6 +70,7 @@ type shard struct {
 	end      perdure.Clock // the job's, as of the log
 	named    perdure.Clock // the cut that was named last, as of the log
 	mending  mending
+	arrears  arrears
 	problem  string
 
 	writing   perdure.Clock        // the cut that it has gone on after and that is not known to be saved; 0: none
@@ -421,6 +422,7 @@ func (sh *shard) subscribe(c *conn, writes bool, ended perdure.Clock) {
 		return
 	}
 	sh.mending.tell(c.slot, ended)
+	sh.arrears.tell(c.slot, ended)
 	o := opening{c: c, writes: writes}
 	if sh.log != nil {
 		o.pos = sh.log.End()

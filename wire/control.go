@@ -63,6 +63,8 @@ type Report struct {
 	TestAccuracy *float64           `json:"test_accuracy,omitempty"`
 	TrainRMSE    *float64           `json:"train_rmse,omitempty"`
 	TestRMSE     *float64           `json:"test_rmse,omitempty"`
+	// Backlog says that the rows that were judged lacked updates that had been made.
+	Backlog bool `json:"backlog,omitempty"`
 	// EndAfter asks the coordinator to end the job at the earliest clock after
 	// Clock that every slot can still meet: the goal is reached.
 	EndAfter bool `json:"end_after,omitempty"`

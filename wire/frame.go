@@ -120,7 +120,8 @@ const (
 	// one's head counts no more; no payload.
 	KindLife Kind = 45
 	// KindEcho is worker or observer → coordinator or server: are you there? It comes back
-	// as it is; no payload.
+	// as it is; no payload. One of a shard comes back if the shard is here in that life, with
+	// FlagBehind or without.
 	KindEcho Kind = 46
 )
 
@@ -142,6 +143,9 @@ const (
 	// FlagWrites says, of an Open, that only updates will be sent, and nothing is
 	// to be acknowledged here.
 	FlagWrites uint16 = 1 << 6
+	// FlagBehind says, of an Echo of a shard, that it is known to lack updates that have been
+	// made: it was away, and is still applying what came meanwhile.
+	FlagBehind uint16 = 1 << 7
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

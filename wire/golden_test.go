@@ -191,7 +191,7 @@ func controlSamples() []sample {
 			Resources: perdure.Resources{Goroutines: 18, HeapBytes: 8192},
 		}}),
 		control("table", KindTable, sampleTable),
-		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), EndAfter: true}),
+		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true, EndAfter: true}),
 		control("event", KindEvent, Event{Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000, Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),

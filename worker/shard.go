@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/wire"
@@ -26,6 +27,7 @@ type shardLink struct {
 	kept     []*update  // of clocks that follow one another
 	stream   streamLink // where the job has an update log
 	outage
+	rest       rest
 	keptBytes  int64          // of those that are whole and were not acknowledged yet
 	shownBytes int64          // of those that are in the update log, and are kept to be shown
 	retained   int64          // of those that are applied, and kept until they are in a checkpoint
@@ -152,6 +154,8 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 			}
 			c.answered(g, false)
 		}
+	case f.Kind == wire.KindEcho:
+		c.onEcho(sh, f)
 	case f.Kind == wire.KindIDs:
 		return c.onIDs(f)
 	case f.Kind == wire.KindPush:
@@ -174,6 +178,7 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	}
 	if reads {
 		sh.open = true
+		sh.rest.opened, sh.rest.opens = time.Now(), sh.rest.opens+1
 		sh.counts = counts
 		if !sh.met {
 			sh.met, sh.inherited = true, counts.Applied
@@ -188,6 +193,7 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 		c.resend(sh, counts)
 	}
 	if reads {
+		c.tellsEnded(sh)
 		c.askAgain(sh)
 	}
 	if sh.open && sh.headOpen {

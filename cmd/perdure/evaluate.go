@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/worker"
@@ -23,23 +24,55 @@ type evaluator struct {
 	t *clientTables
 }
 
-func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (workload.Eval, error) {
+// backlogPatience is how long an evaluation waits for shards that apply what came while they
+// were away.
+const backlogPatience = 2 * time.Second
+
+// judgement is an evaluation, and whether the rows lacked updates that had been made: some
+// shard had just come back.
+type judgement struct {
+	workload.Eval
+	backlog bool
+}
+
+// atRest judges the rows of a moment: once no shard is behind, or after backlogPatience, and
+// again if a shard was away in the middle of it.
+func atRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, error)) (v judgement, err error) {
+	for range 2 {
+		rest, err := c.AtRest(ctx, backlogPatience)
+		if err != nil {
+			return v, err
+		}
+		before := c.Opens()
+		c.At(0) // any rows, and none that were read before
+		if v.Eval, err = judge(); err != nil {
+			return v, err
+		}
+		there := c.Opens() == before
+		if v.backlog = !rest || !there; there {
+			break
+		}
+	}
+	return v, nil
+}
+
+func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (judgement, error) {
 	stale := slices.ContainsFunc(j.w.Tables(), func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
 	if !stale {
-		return j.w.Evaluate(ctx, j.own)
+		e, err := j.w.Evaluate(ctx, j.own)
+		return judgement{Eval: e}, err
 	}
 	if j.c == nil {
 		c, err := j.observe(ctx)
 		if err != nil {
-			return workload.Eval{}, err
+			return judgement{}, err
 		}
 		j.c = c
 		if j.t, err = openTables(ctx, c, j.w); err != nil {
-			return workload.Eval{}, err
+			return judgement{}, err
 		}
 	}
-	j.c.At(0) // any rows, and none that were read before
-	return j.w.Evaluate(ctx, j.t)
+	return atRest(ctx, j.c, func() (workload.Eval, error) { return j.w.Evaluate(ctx, j.t) })
 }
 
 func (j *evaluator) close() {

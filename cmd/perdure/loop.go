@@ -174,8 +174,8 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	case tr.c.Generation() != generation:
 		return false, perdure.ErrRolledBack // it may be of either
 	}
-	tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE)})
-	return tr.s.Until.reached(e), nil
+	tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE), Backlog: e.backlog})
+	return tr.s.Until.reached(e.Eval), nil
 }
 
 // finite returns nil for what JSON cannot say.

@@ -25,7 +25,8 @@ func TestOutlivesItsJob(t *testing.T) {
 	finished := make(chan error, 1)
 	for range 2 {
 		c, err := worker.Dial(ctx, worker.Config{
-			Network: transport.TCP{}, Coordinator: match[1], Slot: perdurelib.NoSlot, Process: processName(), LostAfter: 3 * time.Second,
+			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secretFile), Slot: perdurelib.NoSlot,
+			Process: processName(), LostAfter: 3 * time.Second,
 		})
 		must(t, err)
 		defer c.Close()

@@ -33,6 +33,7 @@ type tally struct {
 	testAcc     *float64
 	trainRMSE   *float64
 	testRMSE    *float64
+	backlog     bool // the rows of the last evaluation lacked some updates
 	met         met
 	evalled     bool // a test result has come since the last point of the series
 	last        point
@@ -104,7 +105,7 @@ func (j *localJob) onReport(r wire.Report) {
 	}
 	evaluated := r.TestAccuracy != nil || r.TestLoss != nil || r.TestRMSE != nil
 	if evaluated {
-		j.testLoss, j.testAcc, j.testRMSE, j.evalled = r.TestLoss, r.TestAccuracy, r.TestRMSE, true
+		j.testLoss, j.testAcc, j.testRMSE, j.backlog, j.evalled = r.TestLoss, r.TestAccuracy, r.TestRMSE, r.Backlog, true
 		e := workload.Eval{Loss: known(r.TestLoss), Accuracy: known(r.TestAccuracy), RMSE: known(r.TestRMSE)}
 		j.met.meets(j.s.Until, e, met{at: j.job.Since(), clock: r.Clock, generation: r.Generation})
 	}
@@ -239,7 +240,7 @@ func (j *localJob) point(clock perdure.Clock) {
 	now := point{at: time.Now(), samples: w.Samples, pushed: w.BytesPushed, pulled: w.BytesPulled, spent: j.spentInAll(), usage: usage}
 	p := rundir.SeriesPoint{Seconds: j.job.Since().Seconds(), Clock: clock, TrainLoss: j.trainLoss, TrainRMSE: j.trainRMSE}
 	if j.evalled {
-		p.TestLoss, p.TestAccuracy, p.TestRMSE, j.evalled = j.testLoss, j.testAcc, j.testRMSE, false
+		p.TestLoss, p.TestAccuracy, p.TestRMSE, p.Backlog, j.evalled = j.testLoss, j.testAcc, j.testRMSE, new(j.backlog), false
 	}
 	if v, known := j.clocksPerSecond(); known {
 		p.ClocksPerSecond = &v

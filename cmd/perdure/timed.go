@@ -107,16 +107,17 @@ func (j *localJob) judgeByTime(ctx context.Context) {
 }
 
 // judged notes an evaluation of the rows as of at, after the first clock began.
-func (j *localJob) judged(e workload.Eval, at time.Duration, clock perdure.Clock) {
+func (j *localJob) judged(e judgement, at time.Duration, clock perdure.Clock) {
 	p := rundir.SeriesPoint{
 		Seconds: at.Seconds(), Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE),
+		Backlog: new(e.backlog),
 	}
 	j.mu.Lock()
 	j.testLoss, j.testAcc, j.testRMSE = p.TestLoss, p.TestAccuracy, p.TestRMSE
-	j.met.meets(j.s.Until, e, met{at: at, clock: clock, generation: j.progress.Generation})
+	j.met.meets(j.s.Until, e.Eval, met{at: at, clock: clock, generation: j.progress.Generation})
 	j.mu.Unlock()
 	j.keep(j.dir.Point(p))
-	if j.s.Until.reached(e) {
+	if j.s.Until.reached(e.Eval) {
 		j.job.EndSoon()
 	}
 }
@@ -151,12 +152,11 @@ func (t *timedTables) note() { t.at, t.clock = t.j.job.Since(), t.j.tally.clock(
 
 // evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
 // or were of two courses of training.
-func (o *onlooker) evaluate(ctx context.Context) (e workload.Eval, ok bool) {
+func (o *onlooker) evaluate(ctx context.Context) (e judgement, ok bool) {
 	err := o.open(ctx)
 	if err == nil {
 		generation := o.c.Generation()
-		o.c.At(0) // any rows, and none that were read before
-		e, err = o.w.Evaluate(ctx, o.t)
+		e, err = atRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
 		ok = err == nil && o.c.Generation() == generation
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,6 +55,9 @@ func TestByTime(t *testing.T) {
 				must(t, err)
 				// A read may have been answered just before the server was killed, and a
 				// shard may serve just before the coordinator says so.
+				if backlog := row[slices.Index(rows[0], "backlog")]; (row[4] == "") != (backlog == "") || backlog != "" && backlog != "0" && backlog != "1" {
+					t.Errorf("at %.3f s an accuracy of %q, and a backlog of %q", at, row[4], backlog)
+				}
 				switch {
 				case row[4] == "":
 				case at > away.AtSeconds+margin && at < back-margin:

@@ -162,13 +162,15 @@ func (r *result) readSeries(in io.Reader, batch int) error {
 	if seconds < 0 || accuracy < 0 || rate < 0 {
 		return errors.New("no columns seconds, test_accuracy and samples_per_second")
 	}
+	backlog := column("backlog") // before there was one, nobody looked
 	samples, last := 0.0, 0.0
 	for _, row := range rows[1:] {
 		at, err := strconv.ParseFloat(row[seconds], 64)
 		if err != nil {
 			return err
 		}
-		if v, err := strconv.ParseFloat(row[accuracy], 64); err == nil && !math.IsNaN(v) {
+		// An evaluation whose rows lacked updates is of no state of the training.
+		if v, err := strconv.ParseFloat(row[accuracy], 64); err == nil && !math.IsNaN(v) && (backlog < 0 || row[backlog] != "1") {
 			r.Accuracy = append(r.Accuracy, point{at, v})
 		}
 		if v, err := strconv.ParseFloat(row[rate], 64); err == nil && batch > 0 {
