@@ -60,6 +60,9 @@ type JobSpec struct {
 	// AwaitExport keeps a completed job alive until its parent says that the model
 	// has been exported.
 	AwaitExport bool `json:"await_export,omitempty"`
+	// OwnWorkers says that workers are programs of the user's, which nobody here starts,
+	// kills or replaces.
+	OwnWorkers bool `json:"own_workers,omitempty"`
 
 	// Seal is of what the model depends on; of a job of an older version it is empty.
 	Seal Seal `json:"seal,omitzero"`

@@ -11,8 +11,12 @@ import (
 // coordinator may die meanwhile.
 func TestLastCut(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{
-		{Kind: perdure.RecoverCheckpoint, Every: 100}, {Kind: perdure.RecoverCheckpoint, Every: 100, Async: true}, {Kind: perdure.RecoverCheckpoint, Auto: true},
-		{Kind: perdure.RecoverResend, Every: 100}, {Kind: perdure.RecoverResend, Auto: true}, {Kind: perdure.RecoverChain, Replicas: 2, Every: 100, Checkpoints: true},
+		{Kind: perdure.RecoverCheckpoint, Every: 100},
+		{Kind: perdure.RecoverCheckpoint, Every: 100, Async: true},
+		{Kind: perdure.RecoverCheckpoint, Auto: true},
+		{Kind: perdure.RecoverResend, Every: 100},
+		{Kind: perdure.RecoverResend, Auto: true},
+		{Kind: perdure.RecoverChain, Replicas: 2, Every: 100, Checkpoints: true},
 	} {
 		for _, model := range []perdure.Consistency{{Kind: perdure.BSP}, {Kind: perdure.SSP, Staleness: 3}} {
 			c := newCluster(perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2, Recovery: recovery, Consistency: model}, 15)

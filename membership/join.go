@@ -65,7 +65,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 			return index, 0, Taken
 		}
 		c.take(k, index, n.Process)
-		p.Any = anyPlace && k == Server
+		p.Any = anyPlace
 	}
 	left := p.Left && p.Draining // the others come back when they come back
 	if p.AtCuts != n.AtCuts {

@@ -76,7 +76,7 @@ type Place struct {
 	// Made, of a slot: of the clocks below it some shard may have updates that its former
 	// processes made.
 	Made perdure.Clock `json:"made,omitempty"`
-	Any  bool          `json:"any,omitempty"` // a server that asked for any place: nobody starts its next process in this one
+	Any  bool          `json:"any,omitempty"` // it asked for any place: nobody starts its next process in this one
 }
 
 // Kind says whether a place is a server's or a worker's.

@@ -366,6 +366,17 @@ func (c *Core) Serving() bool {
 	return true
 }
 
+// WorkersHeard reports whether every worker that may live has said where it is, since this core
+// began: before that the job's clock may be higher than what is known of it.
+func (c *Core) WorkersHeard() bool {
+	for i := range c.slots {
+		if o := &c.slots[i]; c.facts.Slots[i].Process != "" && o.worker == nil && !o.gone && !c.facts.View.Slots[i].Left && !c.facts.View.Done {
+			return false
+		}
+	}
+	return true
+}
+
 // Condition describes a place for people.
 type Condition struct {
 	Place

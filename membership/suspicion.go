@@ -220,7 +220,7 @@ func (c *Core) suspect(k Kind, index int) {
 	if k == Server && c.irreplaceable() && c.last(index) {
 		c.event("suspected", target(k, index), "%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
 	} else {
-		c.event("suspected", target(k, index), "%s has been silent for too long; it is killed and replaced", target(k, index))
+		c.event("suspected", target(k, index), "%s has been silent for too long; %s", target(k, index), c.upshot(k, index))
 		c.kill(k, index)
 	}
 	if k == Server {

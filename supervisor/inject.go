@@ -121,6 +121,7 @@ type Failure struct {
 	at      time.Time
 	planned bool
 	died    bool
+	pid     int // of the process that died
 	before  wire.Progress
 }
 
@@ -146,11 +147,11 @@ func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
 // died notes an exit: of a planned fault, or a failure of its own.
 func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progress) {
 	if f := t.open(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
-		f.died = true
+		f.died, f.pid = true, e.PID
 		return
 	}
 	t.failures = append(t.failures, &Failure{
-		Kind: "death", Target: target, At: since, AtClock: int64(p.Clock), at: e.At, died: true, before: p,
+		Kind: "death", Target: target, At: since, AtClock: int64(p.Clock), at: e.At, died: true, pid: e.PID, before: p,
 	})
 }
 
@@ -167,6 +168,25 @@ func (t *timeline) serving(e wire.Event) {
 		d := time.Unix(0, e.UnixNs).Sub(f.at)
 		f.Serving = &d
 		f.UpdatesLost, f.ClocksRedone = e.UpdatesLost-f.before.UpdatesLost, e.ClocksRedone-f.before.ClocksRedone
+	}
+}
+
+// settled notes of processes that have died that others work in their places, where the
+// whole job serves: who coordinated then may have died before it could say so.
+func (t *timeline) settled(p *wire.Progress, now time.Time) {
+	if !p.Serving {
+		return
+	}
+	for _, d := range p.Places {
+		target := targetName(place{d.Role, d.Index})
+		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
+		if f == nil || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
+			continue
+		}
+		if f.Detected == nil {
+			t.detected(target, now)
+		}
+		t.serving(wire.Event{Target: target, UnixNs: now.UnixNano(), UpdatesLost: p.UpdatesLost, ClocksRedone: p.ClocksRedone})
 	}
 }
 

@@ -306,6 +306,7 @@ func (j *Job) progress(p wire.Progress) {
 		j.begun, j.began = time.Now(), true
 	}
 	j.clock = p
+	j.timeline.settled(&p, time.Now())
 	awaited := j.takePlaces(p.Places)
 	j.mu.Unlock()
 	for _, slot := range awaited {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,7 +27,7 @@ type Config struct {
 	// program has it already.
 	SecretFile  string
 	Secret      perdure.Secret
-	PID         int
+	PID         int // of the process, as people see it; 0: this one's
 	Log         *slog.Logger
 	RetainBytes int64         // updates that are in no checkpoint yet, where they are kept until then, beyond this make Clock wait; 0: 512 MiB
 	WindowBytes int64         // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
@@ -71,6 +72,9 @@ const NeverLost time.Duration = -1
 func (cfg *Config) complete() {
 	if cfg.Process == "" {
 		cfg.Process = rand.Text()
+	}
+	if cfg.PID == 0 {
+		cfg.PID = os.Getpid()
 	}
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes

@@ -246,6 +246,7 @@ func TestUp(t *testing.T) {
 // counter is a training program: every slot adds 1 to every row in every clock.
 type counter struct {
 	coordinator, dir string
+	calm             bool      // nothing is to fail
 	lossless         bool      // each row must be twice the clock whenever it is read
 	sums             []float32 // by shard, one row in each: what slot 0 reads at the end
 }
@@ -262,7 +263,7 @@ func (p *counter) run(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	rows, ones, failed := make([]float32, len(p.sums)), make([]float32, len(p.sums)), false
+	rows, ones, failed := make([]float32, len(p.sums)), make([]float32, len(p.sums)), p.calm
 	for i := range ones {
 		ones[i] = 1
 	}
@@ -322,8 +323,8 @@ func TestStop(t *testing.T) {
 	if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 || !strings.Contains(errs, "ended") {
-		t.Errorf("status of an ended run: exit code %d: %s", code, errs)
+	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 || !strings.Contains(errs, "has ended without a result") {
+		t.Errorf("status of a run that was stopped: exit code %d: %s", code, errs)
 	}
 }
 

@@ -238,9 +238,9 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 func checkTrain(c *trainCmd, inText bool) error {
 	switch {
 	case c.Resume != "":
-		return c.onlyTaken("resume")
+		return c.onlyTaken("--resume")
 	case c.From != "":
-		return c.onlyTaken("from")
+		return c.onlyTaken("--from")
 	case inText && !strings.Contains(c.Consistency, "="):
 		_, err := c.job(c.Workload)
 		return err

@@ -106,7 +106,7 @@ func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire
 	if err != nil {
 		return err
 	}
-	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr()}))
+	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr(), began: time.Now()}))
 	return quiet(co.Run(ctx))
 }
 

@@ -101,11 +101,14 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 // readEarlier reads what a run of that folder is to go on from: its settings and its newest
 // checkpoint. It refuses a run that is alive, and settings that no run can have; whether they
 // are those of the checkpoint says checkSeal, once they are complete.
-func readEarlier(folder string) (s settings, m checkpoint.Manifest, err error) {
+func readEarlier(folder string, own bool) (s settings, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
 	}
 	if s, err = readToRun(filepath.Join(folder, "run.json")); err != nil {
+		return s, m, err
+	}
+	if err := s.otherCommand(own, "--resume", folder); err != nil {
 		return s, m, err
 	}
 	anew := "begin anew with --from " + filepath.Join(folder, "run.json")

@@ -65,16 +65,17 @@ func (j *localJob) stopped(why error) error {
 	j.mu.Lock()
 	p := j.progress
 	j.mu.Unlock()
-	command, anew := "train", fmt.Sprintf("begin again with --from %s/run.json", j.dir.Path())
+	command := "train"
 	if j.s.Job.Workload == ownWorkload {
 		command = "up"
 	}
+	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, j.dir.Path())
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	switch r := j.s.Job.Recovery; {
 	case r.Logged():
 		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, r, anew)
 	case !r.Saves():
-		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s, with --recovery resend or checkpoint:C, say, to be able to", at, r, anew)
+		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery resend or checkpoint:C, say, can be resumed", at, r, anew)
 	case p.Durable == 0:
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,9 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
 	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/workload"
@@ -112,13 +109,6 @@ type trainCmd struct {
 	Resume     string   `help:"Go on from the last checkpoint of that run's folder, with its settings; --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, --out and --quiet may differ." placeholder:"DIR" type:"existingdir"`
 	From       string   `help:"Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, --grace, --out and --quiet may differ." placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
-}
-
-// taken are the flags that go with --resume and --from; the run's own settings
-// hold for all else.
-var taken = map[string][]string{
-	"resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "grace", "delay", "bandwidth"},
-	"from":   {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
@@ -264,14 +254,22 @@ func dataPath(path string) (string, error) {
 	return filepath.Abs(kong.ExpandPath(path))
 }
 
+// clocks reads --clocks.
+func (f *jobFlags) clocks() (perdure.Clock, error) {
+	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
+		return 0, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
+	}
+	return perdure.Clock(f.Clocks), nil
+}
+
 // job turns the common flags into a job.
 func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	job = perdure.JobSpec{
 		ID: newJobID(), Workload: name, Seed: f.Seed, Slots: f.Workers, Servers: f.Servers, Shards: f.Shards,
-		Clocks: perdure.Clock(f.Clocks), NoReplace: f.NoReplace, StaleScale: perdure.StaleScale(f.StaleScale),
+		NoReplace: f.NoReplace, StaleScale: perdure.StaleScale(f.StaleScale),
 	}
-	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
-		return job, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
+	if job.Clocks, err = f.clocks(); err != nil {
+		return job, err
 	}
 	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(f.Consistency, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		return job, err
@@ -310,12 +308,12 @@ func (f *jobFlags) outage(job *perdure.JobSpec) (err error) {
 func (f *jobFlags) distance() distance { return distance{Delay: f.Delay, Bandwidth: f.Bandwidth} }
 
 // takeDistance lets the flags that were given replace those of an earlier run.
-func (t *trainCmd) takeDistance(s *settings) {
-	if t.given["delay"] {
-		s.Delay = t.Delay
+func (f *jobFlags) takeDistance(s *settings) {
+	if f.given["delay"] {
+		s.Delay = f.Delay
 	}
-	if t.given["bandwidth"] {
-		s.Bandwidth = t.Bandwidth
+	if f.given["bandwidth"] {
+		s.Bandwidth = f.Bandwidth
 	}
 }
 
@@ -410,126 +408,43 @@ func (s *settings) faults() (faults []supervisor.Fault, err error) {
 
 // onlyTaken refuses flags that would be ignored beside --resume or --from.
 func (t *trainCmd) onlyTaken(with string) error {
-	for name := range t.given {
-		if !slices.Contains(taken[with], name) {
-			return fmt.Errorf("%w: --%s cannot be changed with --%s, which takes that run's; leave it out", perdure.ErrUsage, name, with)
-		}
+	if err := t.jobFlags.onlyTaken("train", with); err != nil {
+		return err
 	}
 	if len(t.given) > 0 && t.Workload != "softmax" {
-		return fmt.Errorf("%w: leave the workload out with --%s, which takes that run's", perdure.ErrUsage, with)
+		return fmt.Errorf("%w: leave the workload out with %s, which takes that run's", perdure.ErrUsage, with)
 	}
 	return nil
 }
 
 // again makes the settings of a run that repeats another.
 func (t *trainCmd) again() (settings, error) {
-	if err := t.onlyTaken("from"); err != nil {
+	if err := t.onlyTaken("--from"); err != nil {
 		return settings{}, err
 	}
-	s, err := readToRun(t.From)
-	if err != nil {
-		return s, err
-	}
-	if len(t.Fault) > 0 {
-		s.Faults = t.Fault
-	}
-	t.takeDistance(&s)
-	s.Version, s.Job.ID = version, newJobID()
-	if s.Resumed != "" {
-		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, t.From, s.Resumed)
-	}
-	if err := s.checkFlags(); err != nil {
-		return s, err
-	}
-	return s, s.openOf(t.From)
-}
-
-// openOf is open for the settings of a run.json, which is to blame for what is wrong.
-func (s *settings) openOf(path string) error {
-	if err := s.open(); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return t.repeat(t.From, false)
 }
 
 // resumed makes the settings of a run that goes on from another's checkpoint.
 func (t *trainCmd) resumed() (settings, error) {
-	if err := t.onlyTaken("resume"); err != nil {
+	if err := t.onlyTaken("--resume"); err != nil {
 		return settings{}, err
 	}
-	s, m, err := readEarlier(t.Resume)
-	if err != nil {
-		return s, err
-	}
-	s.Version, s.Faults = version, t.Fault
-	t.takeDistance(&s)
-	if t.given["clocks"] {
-		s.Job.Clocks = perdure.Clock(t.Clocks)
-	}
-	if t.given["servers"] {
-		s.Job.Servers = t.Servers
-	}
-	if t.given["recovery"] {
-		if s.Job.Recovery, err = perdure.ParseRecovery(t.Recovery); err != nil {
-			return s, err
+	return t.goOn(t.Resume, false, func(s *settings) (err error) {
+		if t.given["eval-every"] {
+			if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {
+				return err
+			}
 		}
-		if s.Log, err = t.log(&s.Job); err != nil {
-			return s, err
+		if t.given["until"] {
+			s.Until, err = parseGoal(t.Until, s.Job.Workload)
 		}
-	}
-	if err := t.takeMTBF(&s.Job); err != nil {
-		return s, err
-	}
-	if t.given["eval-every"] {
-		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {
-			return s, err
-		}
-	}
-	if t.given["until"] {
-		if s.Until, err = parseGoal(t.Until, s.Job.Workload); err != nil {
-			return s, err
-		}
-	}
-	if s.Job.Clocks <= m.Cut {
-		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, t.Resume, m.Cut)
-	}
-	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = t.Resume, m.Generation, m.Cut, m.Tables, m.Slots
-	if err := s.checkFlags(); err != nil {
-		return s, err
-	}
-	file := filepath.Join(t.Resume, "run.json")
-	if err := s.openOf(file); err != nil {
-		return s, err
-	}
-	if err := s.checkSeal(file, &m); err != nil {
-		return s, err
-	}
-	return s, checkpoint.Verify(disk.OS(), filepath.Join(t.Resume, "checkpoint"), m)
+		return err
+	})
 }
 
 func newJobID() string {
 	b := make([]byte, 8)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
-}
-
-// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
-func copyCheckpoint(from, to string) error {
-	names, err := os.ReadDir(from)
-	if err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	for _, n := range names {
-		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(from, n.Name()))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, n.Name()), b, 0o666)
-		}
-		if err != nil {
-			return fmt.Errorf("resume: %w", err)
-		}
-	}
-	return nil
 }

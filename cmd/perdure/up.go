@@ -26,37 +26,58 @@ const ownWorkload = "own"
 
 type upCmd struct {
 	jobFlags
+	Resume string `help:"Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, --servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace and --out may differ. Your programs begin at its clock." placeholder:"DIR" type:"existingdir"`
+	From   string `help:"Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, --listen, --grace and --out may differ." placeholder:"FILE" type:"existingfile"`
+}
+
+// settings turns the flags into what the run is to be, or says what is wrong.
+func (u *upCmd) settings() (s settings, err error) {
+	switch {
+	case u.From != "":
+		if err := u.onlyTaken("up", "--from"); err != nil {
+			return s, err
+		}
+		return u.repeat(u.From, true)
+	case u.Resume != "":
+		if err := u.onlyTaken("up", "--resume"); err != nil {
+			return s, err
+		}
+		return u.goOn(u.Resume, true, func(*settings) error { return nil })
+	}
+	job, err := u.job(ownWorkload)
+	if err != nil {
+		return s, err
+	}
+	zones, err := u.zones()
+	if err != nil {
+		return s, err
+	}
+	updates, err := u.log(&job)
+	if err != nil {
+		return s, err
+	}
+	s = settings{
+		Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, distance: u.distance(),
+		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB,
+	}
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	s.CacheMB, s.RetainMB = 0, 0 // its programs choose that themselves
+	s.Job.Seal, err = s.seal(nil, "")
+	return s, err
 }
 
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	u.given = given(k)
-	job, err := u.job(ownWorkload)
+	s, err := u.settings()
 	if err != nil {
 		return err
 	}
-	zones, err := u.zones()
-	if err != nil {
-		return err
-	}
-	updates, err := u.log(&job)
-	if err != nil {
-		return err
-	}
-	s := settings{Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Listen: u.Listen, distance: u.distance(), Params: workload.Params{Seed: u.Seed, Slots: u.Workers}}
 	if s.Grace, err = u.parseGrace(); err != nil {
 		return err
 	}
-	faults, err := s.faults()
-	if err != nil {
-		return err
-	}
-	if _, err := s.model(); err != nil {
-		return err
-	}
-	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
-	if s.Job.Seal, err = s.seal(nil, ""); err != nil {
-		return err
-	}
+	s.Listen, s.Job.OwnWorkers = u.Listen, true
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
@@ -72,7 +93,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	v.begin(j)
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, job.Slots, j.addr, j.secrets.path)
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.begins(), j.addr, j.secrets.path)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
 	defer j.heed(ctx, hard)()
@@ -145,7 +166,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return ended(err)
+		return c.printEnded(stdout, err)
 	}
 	v, err := client.View(ctx)
 	if err != nil {
@@ -225,9 +246,12 @@ type backend struct {
 	run  string
 	log  bool   // a process of the job serves its update log
 	addr string // where processes of the job connect
+
+	began time.Time // this process
 }
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
+	b.settle(ctx)
 	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
 		f := core.Facts()
 		s = control.Status{
@@ -275,6 +299,28 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 		add(wire.RoleWorker, membership.Worker, len(f.Slots))
 	})
 	return s, err
+}
+
+// settleFor is how long after its beginning a coordinator is asked again, before it is
+// taken by its word: it knows the clocks of workers only once they have come back.
+const settleFor = 2 * time.Second
+
+// settle waits until a coordinator that has just begun has heard of all workers.
+func (b *backend) settle(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, b.began.Add(settleFor))
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for heard := false; ; {
+		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil || heard {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
 }
 
 func state(core *membership.Core) control.State {

@@ -11,8 +11,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/rundir"
 	"github.com/perdure/perdure/wire"
 )
@@ -53,7 +51,7 @@ func (v *plainView) begin(j *localJob) {
 		what += " on " + data
 	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		what, job.Models(), job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed, j.dir.Path())
+		what, job.Models(), job.Recovery, j.s.begins(), job.Servers, job.Shards, job.Seed, j.dir.Path())
 }
 
 // shown lists the kinds of events that people want to see as they happen.
@@ -142,63 +140,8 @@ func kept(r perdure.Recovery, ownLog bool) string {
 }
 
 func (v *plainView) end(j *localJob, s rundir.Summary) {
-	value := func(p *float64, format string) string {
-		if p == nil {
-			return "not known"
-		}
-		return fmt.Sprintf(format, *p)
-	}
-	killed := ""
-	if n := len(s.Failures); n > 0 {
-		killed = fmt.Sprintf(" through %d faults", n)
-	}
-	if len(s.Failures) == 1 {
-		killed = " through a fault"
-	}
-	on := ""
-	if strings.HasPrefix(s.Data, dataset.SyntheticPrefix) {
-		on = " on synthetic data"
-	}
-	fmt.Fprintf(v.out, "\ndone: %d clocks in %.1f s%s%s\n", s.Clocks, s.WallSeconds, on, killed)
-	quality := [2]string{"test accuracy", value(s.TestAccuracy, "%.4f")}
-	if s.TestRMSE != nil {
-		quality = [2]string{"test rmse", value(s.TestRMSE, "%.4f")}
-	}
-	rows := [][2]string{
-		quality,
-		{"test loss", value(s.TestLoss, "%.4f")},
-		{"updates applied", fmt.Sprint(*s.UpdatesApplied)},
-		{"updates lost", fmt.Sprint(*s.UpdatesLost)},
-		{"clocks redone", fmt.Sprint(*s.ClocksRedone)},
-		{"pushed, pulled", fmt.Sprintf("%.1f MB, %.1f MB", float64(*s.BytesPushed)/1e6, float64(*s.BytesPulled)/1e6)},
-		{"time", timeLine(s.TimeSplit)},
-		{"model sha256", *s.ModelSHA256},
-		{"files", j.dir.Path() + ": model.safetensors, summary.json, series.csv, events.jsonl, run.json, logs/" + kept(j.s.Job.Recovery, j.s.hasOwnLog())},
-	}
-	if line, differs := goalLine(&s); differs {
-		rows = append(rows, line)
-	}
-	if s.BeyondBound != nil {
-		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *s.BeyondBound)})
-	}
-	if o := s.Outage; o != nil {
-		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
-	}
-	if s := s.Saving; s != nil && s.Interval > 0 {
-		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why)})
-	}
-	for _, f := range j.job.Pending() {
-		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
-	}
-	for _, r := range rows {
-		fmt.Fprintf(v.out, "  %-16s %s\n", r[0], r[1])
-	}
-	if !v.quiet && len(s.ClockDifferential) > 0 {
-		fmt.Fprintln(v.out, "  clock differential: the newest clock of each other worker in a row that was read, less the reader's")
-		for _, line := range bars(numbers(s.ClockDifferential)) {
-			fmt.Fprintln(v.out, "  "+line)
-		}
-	}
+	fmt.Fprintln(v.out)
+	result{Summary: s, dir: j.dir.Path(), missed: j.job.Pending(), brief: v.quiet}.print(v.out)
 }
 
 // timeLine says what the workers' time went to.

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/supervisor"
+)
+
+// result is how a run has ended, for people.
+type result struct {
+	rundir.Summary
+	dir    string
+	missed []supervisor.Fault // planned, and the run had ended before
+	brief  bool
+}
+
+func (r result) print(out io.Writer) {
+	killed := ""
+	if n := len(r.Failures); n > 0 {
+		killed = fmt.Sprintf(" through %d faults", n)
+	}
+	if len(r.Failures) == 1 {
+		killed = " through a fault"
+	}
+	on := ""
+	if strings.HasPrefix(r.Data, dataset.SyntheticPrefix) {
+		on = " on synthetic data"
+	}
+	fmt.Fprintf(out, "done: %d clocks in %.1f s%s%s\n", r.Clocks, r.WallSeconds, on, killed)
+	for _, row := range r.rows() {
+		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
+	}
+	if !r.brief && len(r.ClockDifferential) > 0 {
+		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less the reader's")
+		for _, line := range bars(numbers(r.ClockDifferential)) {
+			fmt.Fprintln(out, "  "+line)
+		}
+	}
+}
+
+// orUnknown formats what may not be known.
+func orUnknown[T any](p *T, format func(v T) string) string {
+	if p == nil {
+		return "not known"
+	}
+	return format(*p)
+}
+
+func count(n int64) string { return fmt.Sprint(n) }
+
+func (r *result) rows() [][2]string {
+	fine := func(v float64) string { return fmt.Sprintf("%.4f", v) }
+	megabytes := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+	quality, files := [2]string{"test accuracy", orUnknown(r.TestAccuracy, fine)}, "model.safetensors, "
+	if r.TestRMSE != nil {
+		quality = [2]string{"test rmse", orUnknown(r.TestRMSE, fine)}
+	}
+	if r.ModelSHA256 == nil {
+		files = ""
+	}
+	rows := [][2]string{
+		quality,
+		{"test loss", orUnknown(r.TestLoss, fine)},
+		{"updates applied", orUnknown(r.UpdatesApplied, count)},
+		{"updates lost", orUnknown(r.UpdatesLost, count)},
+		{"clocks redone", orUnknown(r.ClocksRedone, count)},
+		{"pushed, pulled", orUnknown(r.BytesPushed, megabytes) + ", " + orUnknown(r.BytesPulled, megabytes)},
+		{"time", timeLine(r.TimeSplit)},
+		{"model sha256", orUnknown(r.ModelSHA256, func(s string) string { return s })},
+		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" + kept(r.Recovery, r.LogBytes != nil)},
+	}
+	if line, differs := goalLine(&r.Summary); differs {
+		rows = append(rows, line)
+	}
+	if r.BeyondBound != nil {
+		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})
+	}
+	if o := r.Outage; o != nil {
+		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
+	}
+	if s := r.Saving; s != nil && s.Interval > 0 {
+		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why)})
+	}
+	for _, f := range r.missed {
+		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
+	}
+	return rows
+}
+
+// printEnded shows how the run has ended whose coordinator does not answer, as err says;
+// where that is not known it returns what is.
+func (t *target) printEnded(out io.Writer, err error) error {
+	if t.Run == "" || !errors.Is(err, control.ErrUnreachable) {
+		return ended(err)
+	}
+	holder, alive := rundir.Alive(t.Run)
+	if alive != nil {
+		if errors.Is(alive, rundir.ErrAlive) {
+			return fmt.Errorf("%w; the run goes on, in %s: its coordinator is just being replaced, or it is about to end: try again", err, holder)
+		}
+		return alive
+	}
+	s, bad := rundir.ReadSummary(t.Run)
+	switch {
+	case errors.Is(bad, fs.ErrNotExist):
+		return fmt.Errorf("the run in %s has ended without a result: it was stopped, or failed; its logs/ and events.jsonl say more", t.Run)
+	case bad != nil:
+		return bad
+	}
+	fmt.Fprintf(out, "%s has ended: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", t.Run, s.Workload, s.Consistency, s.Recovery, s.Workers, s.Servers, s.Shards, s.Seed)
+	result{Summary: s, dir: t.Run}.print(out)
+	return nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/checkpoint"
+	"github.com/perdure/perdure/disk"
+)
+
+// This file has how a run goes on from an earlier one's checkpoint, or repeats it.
+
+// taken are the flags that go with --resume and --from; the run's own settings
+// hold for all else.
+var taken = map[string][]string{
+	"train --resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "grace", "delay", "bandwidth"},
+	"train --from":   {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
+	"up --resume":    {"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "delay", "bandwidth"},
+	"up --from":      {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
+}
+
+// onlyTaken refuses flags that would be ignored beside --resume or --from.
+func (f *jobFlags) onlyTaken(command, with string) error {
+	for name := range f.given {
+		if !slices.Contains(taken[command+" "+with], name) {
+			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out", perdure.ErrUsage, name, with)
+		}
+	}
+	return nil
+}
+
+// otherCommand refuses a run of the other command: its workers are others.
+func (s *settings) otherCommand(own bool, with, path string) error {
+	switch {
+	case own && s.Job.Workload != ownWorkload:
+		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with, path)
+	case !own && s.Job.Workload == ownWorkload:
+		return fmt.Errorf("%w: %s is a run of perdure up, whose workers are programs of your own; use: perdure up %s %s", perdure.ErrUsage, path, with, path)
+	}
+	return nil
+}
+
+// repeat makes the settings of a run that repeats another: that of a run.json.
+func (f *jobFlags) repeat(file string, own bool) (settings, error) {
+	s, err := readToRun(file)
+	if err != nil {
+		return s, err
+	}
+	if err := s.otherCommand(own, "--from", file); err != nil {
+		return s, err
+	}
+	if len(f.Fault) > 0 {
+		s.Faults = f.Fault
+	}
+	f.takeDistance(&s)
+	s.Version, s.Job.ID = version, newJobID()
+	if s.Resumed != "" {
+		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, file, s.Resumed)
+	}
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	return s, s.openOf(file)
+}
+
+// openOf is open for the settings of a run.json, which is to blame for what is wrong.
+func (s *settings) openOf(path string) (err error) {
+	if s.Job.Workload == ownWorkload { // its tables come with its programs
+		s.Job.Seal, err = s.seal(nil, "")
+		return err
+	}
+	if err := s.open(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// goOn makes the settings of a run that goes on from the checkpoint of the one in a
+// folder; more lets flags of the command's own replace its settings.
+func (f *jobFlags) goOn(folder string, own bool, more func(s *settings) error) (settings, error) {
+	s, m, err := readEarlier(folder, own)
+	if err != nil {
+		return s, err
+	}
+	s.Version, s.Faults = version, f.Fault
+	f.takeDistance(&s)
+	if f.given["clocks"] {
+		if s.Job.Clocks, err = f.clocks(); err != nil {
+			return s, err
+		}
+	}
+	if f.given["servers"] {
+		s.Job.Servers = f.Servers
+	}
+	if f.given["recovery"] {
+		if s.Job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
+			return s, err
+		}
+		if s.Log, err = f.log(&s.Job); err != nil {
+			return s, err
+		}
+	}
+	if err := f.takeMTBF(&s.Job); err != nil {
+		return s, err
+	}
+	if err := more(&s); err != nil {
+		return s, err
+	}
+	if s.Job.Clocks <= m.Cut {
+		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, m.Cut)
+	}
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	file := filepath.Join(folder, "run.json")
+	if err := s.openOf(file); err != nil {
+		return s, err
+	}
+	if err := s.checkSeal(file, &m); err != nil {
+		return s, err
+	}
+	return s, checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m)
+}
+
+// begins returns how many workers take part when the run begins.
+func (s *settings) begins() (workers int) {
+	if len(s.Slots) == 0 {
+		return s.Job.Slots
+	}
+	for _, span := range s.Slots {
+		if span.Has(s.Cut) {
+			workers++
+		}
+	}
+	return workers
+}
+
+// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
+func copyCheckpoint(from, to string) error {
+	names, err := os.ReadDir(from)
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(from, n.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, n.Name()), b, 0o666)
+		}
+		if err != nil {
+			return fmt.Errorf("resume: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
+)
+
+// TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than
+// the one before it.
+func TestStatusOfNewCoordinator(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, _, end := begin(t, "fault: slow", endless(dir)...)
+	look := func() (clock, pid int) {
+		for {
+			code, out, errs := invoke(t, "status", "--run", dir)
+			m := regexp.MustCompile(`clock (\d+) of(?s:.*)coordinator  pid (\d+)`).FindStringSubmatch(out)
+			if code != 0 && strings.Contains(errs, "try again") {
+				continue // it is just being replaced
+			}
+			if m == nil {
+				t.Fatalf("status: exit code %d: %s%s", code, out, errs)
+			}
+			clock, _ = strconv.Atoi(m[1])
+			pid, _ = strconv.Atoi(m[2])
+			return clock, pid
+		}
+	}
+	for range 3 {
+		clock, pid := look()
+		invoke(t, "fault", "kill:coordinator@0s", "--run", dir) // who is to answer may be gone before it does
+		for {
+			now, next := look()
+			if now < clock {
+				t.Errorf("process %d told of clock %d, and process %d of clock %d", pid, clock, next, now)
+			}
+			if next != pid {
+				break
+			}
+		}
+	}
+	invoke(t, "stop", "--run", dir)
+	end()
+}
+
+// TestHeaderOfResumed: a run that goes on says how many workers there are from then on.
+func TestHeaderOfResumed(t *testing.T) {
+	for _, c := range []struct {
+		spans []perdure.Span
+		want  int
+	}{{nil, 3}, {[]perdure.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
+		s := settings{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
+		if got := s.begins(); got != c.want {
+			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)
+		}
+	}
+}
+
+// TestPanelCoversCtrlC: the terminal shows ^C where the panel ends; what comes next begins
+// at the line's beginning.
+func TestPanelCoversCtrlC(t *testing.T) {
+	var out bytes.Buffer
+	v := &panel{plainView: &plainView{out: &out}, lines: 3}
+	v.event(tallied(t, perdure.JobSpec{}), wire.Event{Kind: "closing", Text: "the job is to end"})
+	if !strings.HasPrefix(out.String(), "\r\x1b[3A\x1b[J") || !strings.Contains(out.String(), "the job is to end\n") {
+		t.Errorf("drawn: %q", out.String())
+	}
+}
