@@ -1,5 +1,7 @@
 package perdure
 
+import "maps"
+
 // ServerStatus is a server's Status.
 type ServerStatus struct {
 	Revision uint64        `json:"revision"` // of the view it acts on
@@ -164,4 +166,17 @@ type WorkerCounters struct {
 	StalenessNs int64 `json:"staleness_ns"`
 	CommNs      int64 `json:"comm_ns"`
 	ComputeNs   int64 `json:"compute_ns"`
+}
+
+// Equal reports whether the same was counted.
+func (w *WorkerCounters) Equal(o *WorkerCounters) bool {
+	return maps.Equal(w.ClockDifferential, o.ClockDifferential) && maps.Equal(w.ReadLag, o.ReadLag) && maps.Equal(w.MissingUpdates, o.MissingUpdates) &&
+		w.numbers() == o.numbers()
+}
+
+func (w *WorkerCounters) numbers() [12]int64 {
+	return [12]int64{
+		w.UpdatesSent, w.BytesPushed, w.BytesPulled, w.Samples, w.BeyondBound, w.OutageClocks, w.StaleRows, w.QueuedBytes,
+		w.OutageNs, w.StalenessNs, w.CommNs, w.ComputeNs,
+	}
 }

@@ -3,7 +3,6 @@ package perdure
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 )
 
@@ -284,7 +283,7 @@ func (t *WorkerTeller) Delta(st *WorkerStatus, counts bool) WorkerDelta {
 	first := t.seq == 1
 	d := WorkerDelta{Seq: t.seq, WorkerStatus: *st}
 	d.HasAcked = first || !slices.Equal(t.told.Acked, st.Acked)
-	d.HasCounters = first || counts && !reflect.DeepEqual(t.told.Counters, st.Counters)
+	d.HasCounters = first || counts && !t.told.Counters.Equal(&st.Counters)
 	d.HasOutage = first || (t.told.Outage == nil) != (st.Outage == nil) ||
 		st.Outage != nil && (counts || !slices.Equal(t.told.Outage.Shards, st.Outage.Shards))
 	told := *st

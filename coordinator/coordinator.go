@@ -74,6 +74,7 @@ type Coordinator struct {
 	waiting    map[*member]struct{} // of them: those who wait for their place to be recorded, and their slot to be settled
 	asked      bool                 // somebody has asked for a place, and waits for an answer
 	supervisor *member
+	reported   reports      // by it, so far
 	events     []wire.Frame // for the supervisor, not sent yet
 	progressed perdure.Clock
 	ended      error // why the loop ends, once it does

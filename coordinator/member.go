@@ -114,7 +114,7 @@ func (c *Coordinator) admit(m *member) bool {
 		} else if s != nil {
 			c.forget(s) // its connection broke, and that was not noticed yet
 		}
-		c.supervisor = m
+		c.supervisor, c.reported = m, nil
 		c.welcome(m, 0)
 		for _, f := range c.events {
 			m.send(f)
@@ -399,44 +399,4 @@ func (c *Coordinator) order(o wire.Order) {
 // whoever comes back.
 func failed(why string) wire.Refusal {
 	return wire.Refusal{Over: true, Reason: "the job has failed: " + why}
-}
-
-// progress tells the supervisor how the job is.
-func (c *Coordinator) progress(always bool) {
-	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
-	if c.supervisor == nil {
-		return
-	}
-	facts := c.core.Facts()
-	p := wire.Progress{
-		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
-		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done, Closed: c.core.Closed(), Serving: c.core.Serving(),
-		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
-		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
-	}
-	if saving := facts.Saving; facts.Job.Recovery.Auto {
-		p.Saving = &saving
-	}
-	if always || p.Complete {
-		for i := range facts.Servers {
-			p.Places = append(p.Places, place(wire.RoleServer, i, c.core.Condition(membership.Server, i)))
-		}
-		for i := range facts.Slots {
-			w := place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i))
-			w.Span, w.Awaited = facts.View.Slots[i].Span, c.core.Awaited(i)
-			p.Places = append(p.Places, w)
-		}
-	}
-	c.supervisor.send(wire.Control(wire.KindProgress, p))
-}
-
-func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress {
-	p := wire.PlaceProgress{
-		Role: role, Index: index, Process: d.Process, PID: d.PID, Incarnation: d.Incarnation,
-		State: d.State, Clock: d.Clock, Problem: d.Problem,
-	}
-	if d.Worker != nil {
-		p.Worker = &d.Worker.Counters
-	}
-	return p
 }

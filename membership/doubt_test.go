@@ -139,7 +139,7 @@ func TestSeveralSuspects(t *testing.T) {
 		c.quiet[target(Server, i)] = true
 		c.Disconnected(Server, i, target(Server, i))
 	}
-	if after, killed := c.ticks(12); len(killed) != 3 {
+	if after, killed := c.ticks(12); len(killed) != 3 || after > 10 {
 		t.Errorf("%v killed, the first after %d ticks, though the connections of three have broken", killed, after)
 	}
 }
@@ -193,4 +193,27 @@ func (c *crowd) settleAgain(slot int, process string) {
 	c.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
 	c.slots[slot].heardTick = c.listened
 	c.ticks(40)
+}
+
+// A worker that was told to wait has nothing to say. If its connection breaks then, it has
+// as long to come back as any that is starting.
+func TestWaitingBreaks(t *testing.T) {
+	c := newCrowd(t, 3, 3)
+	c.Gone(Worker, 2, 1002, "exited")
+	c.Join(Worker, 2, Newcomer{Process: "waits", PID: 77})
+	c.quiet["waits"] = true
+	for range 3 {
+		c.ticks(5 * patience)
+		c.Disconnected(Worker, 2, "waits")
+		if _, killed := c.ticks(2 * patience); killed != nil {
+			t.Fatalf("%v killed, which waited for its slot to be settled, and whose connection broke just now", killed)
+		}
+		if _, _, v := c.Join(Worker, 2, Newcomer{Process: "waits", PID: 77}); v != Wait {
+			t.Fatalf("verdict %d when it comes again", v)
+		}
+	}
+	c.Disconnected(Worker, 2, "waits")
+	if _, killed := c.ticks(mostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
+		t.Errorf("killed: %v; want the one that never came back", killed)
+	}
 }

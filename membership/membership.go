@@ -363,7 +363,7 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		return
 	}
 	if p, o := c.place(k, index); p.Process == process {
-		o.connected, o.broken = false, true
+		o.connected, o.broken, o.heardTick = false, true, c.listened // until now it may have had nothing to say
 		if k == Server {
 			c.unjudged.add(index)
 		}

@@ -74,7 +74,7 @@ func (b *backOff) stretch(silence, most int64, clock perdure.Clock) int64 {
 // allows returns the silence, in ticks, after which the process of a place is suspected.
 func (c *Core) allows(o *observed) int64 {
 	silence := o.pulse.allows(c.patience)
-	if o.starting && o.connected {
+	if o.starting {
 		silence = mostStarting * c.patience
 	}
 	return o.strikes.stretch(silence, mostBackOff*c.patience, c.MinClock())

@@ -65,6 +65,7 @@ type Job struct {
 	begun    time.Time // when the first clock began
 	began    bool
 	clock    wire.Progress
+	places   known
 	away     map[place]time.Duration // how long a place stays empty after its next exit
 	trouble  map[string]string       // by target: what it last could not do
 	why      error                   // the job ends because of it
@@ -214,7 +215,7 @@ func (j *Job) send(f wire.Frame) {
 func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.conn = c
+	j.conn, j.places = c, known{}
 	unsent := j.unsent
 	j.unsent = nil
 	for _, f := range unsent {
@@ -305,6 +306,7 @@ func (j *Job) progress(p wire.Progress) {
 	if p.Serving && !j.began {
 		j.begun, j.began = time.Now(), true
 	}
+	p.Places = j.places.take(p.Places)
 	j.clock = p
 	j.timeline.settled(&p, time.Now())
 	awaited := j.takePlaces(p.Places)
