@@ -295,7 +295,7 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 		act = func() error { return c.workerSays(m, st) }
 	case wire.KindTable:
 		var spec perdure.TableSpec
-		act, err = func() error { return c.table(m, spec) }, wire.ParseControl(f, &spec)
+		act, err = func() error { return c.table(spec) }, wire.ParseControl(f, &spec)
 	case wire.KindReport:
 		var r wire.Report
 		act, err = func() error { return c.report(m, r) }, wire.ParseControl(f, &r)
@@ -326,18 +326,15 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 }
 
 // table creates a table as a worker asks.
-func (c *Coordinator) table(m *member, spec perdure.TableSpec) error {
-	if err := c.core.AddTable(spec); err != nil {
-		c.refuse(m, wire.Refusal{Reason: err.Error()})
+func (c *Coordinator) table(spec perdure.TableSpec) error {
+	if err := c.fits(&spec); err != nil {
+		return err
 	}
-	return nil
+	return c.core.AddTable(spec)
 }
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
-	if m.waiting {
-		return nil
-	}
-	if err := c.sensible(m, &r); err != nil {
+	if err := c.sensible(m, &r); err != nil || m.waiting {
 		return err
 	}
 	if r.Generation != c.core.Facts().View.Generation {

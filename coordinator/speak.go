@@ -27,6 +27,26 @@ func maySpeak(role wire.Role, kind wire.Kind) error {
 	return fmt.Errorf("a %s may not send a frame of kind %d to the coordinator", role, kind)
 }
 
+// fits refuses a dense table that the servers cannot have room for.
+func (c *Coordinator) fits(spec *perdure.TableSpec) error {
+	facts := c.core.Facts()
+	left := c.cfg.TableBytes * int64(len(facts.Servers)) / int64(facts.Job.Recovery.Copies())
+	if c.cfg.TableBytes == 0 || spec.Sparse || spec.Validate(facts.Job.Shards) != nil { // then it is refused anyway
+		return nil
+	}
+	for i := range facts.View.Tables {
+		t := &facts.View.Tables[i]
+		if t.Name == spec.Name {
+			return nil // it is there
+		}
+		left -= t.Rows * int64(t.Dim) * 4
+	}
+	if bytes := spec.Rows * int64(spec.Dim) * 4; bytes > left {
+		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; there is room for %d", spec.Name, spec.Rows, spec.Dim, bytes>>20, max(0, left)>>20)
+	}
+	return nil
+}
+
 // sensible refuses a report that no worker which keeps the rules would send: of another
 // slot, of a clock that nobody can have come to, or of an end that the job may not have.
 func (c *Coordinator) sensible(m *member, r *wire.Report) error {

@@ -52,10 +52,7 @@ func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
 // workerSays takes a worker's status; an error is of one that no worker which keeps the rules
 // would send.
 func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) error {
-	if !c.current(m, wire.RoleWorker) {
-		return nil
-	}
-	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil {
+	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil || !c.current(m, wire.RoleWorker) {
 		return err
 	}
 	c.core.WorkerStatus(m.index, m.hello.Process, st)

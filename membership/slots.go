@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,9 @@ type Change struct {
 func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
 		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
+	}
+	if workers > perdure.MaxSlots {
+		return Change{}, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
 	}
 	var stay []perdure.Slot
 	for i := range f.View.Slots {
@@ -47,8 +51,12 @@ func (c *Core) Scale(ch Change) error {
 		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
 	case c.facts.Change != nil:
 		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
+	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots || len(ch.Again) > perdure.MaxSlots:
+		return fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add, len(ch.Leave), perdure.MaxSlots)
 	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
 		return nil
+	case ch.At > perdure.MaxClock:
+		return fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
 	case ch.At < 0 || v.End > 0 && ch.At >= v.End:
 		return fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, v.End)
 	}
@@ -85,15 +93,23 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 		}
 		sl.Until = at
 	}
+	vacant := 0 // those below it are not
 	for n := range len(ch.Again) + ch.Add {
-		i := slices.IndexFunc(v.Slots, func(s perdure.SlotView) bool { return s.Left && s.Until <= at })
+		i := vacant
 		if n < len(ch.Again) {
-			if i = int(ch.Again[n]); !v.Slots[i].Left {
+			if i = int(ch.Again[n]); i < 0 || i >= len(v.Slots) || !v.Slots[i].Left {
 				continue // somebody else has it already
 			}
+		} else {
+			for i < len(v.Slots) && !(v.Slots[i].Left && v.Slots[i].Until <= at) {
+				i++
+			}
+			vacant = i
 		}
-		if i < 0 {
-			i = len(v.Slots)
+		if i >= perdure.MaxSlots {
+			return nil, fmt.Errorf("%w: more slots than %d, which is the most that a job has, those that have left and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
+		}
+		if i == len(v.Slots) {
 			v.Slots, f.Slots = append(v.Slots, perdure.SlotView{}), append(f.Slots, Place{})
 		}
 		sl := &v.Slots[i]
@@ -110,9 +126,6 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 		*sl, f.Slots[i] = perdure.SlotView{Incarnation: p.Incarnation, Span: perdure.Span{From: at}}, p
 		joined = append(joined, i)
 	}
-	if len(v.Slots) > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: %d slots; a job has at most %d, those that have left and were not replaced included", perdure.ErrUsage, len(v.Slots), perdure.MaxSlots)
-	}
 	v.Roster++
 	return joined, someoneWorks(v.Spans(), at)
 }
@@ -120,14 +133,18 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 // someoneWorks reports from when on no slot would take part, if there is such a clock
 // from the given one on.
 func someoneWorks(spans []perdure.Span, at perdure.Clock) error {
-	for _, changed := range append([]perdure.Span{{Until: at}}, spans...) {
-		for _, c := range []perdure.Clock{changed.From, changed.Until} {
-			if c >= at && !slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) }) {
-				return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage, c)
-			}
+	sorted := slices.SortedFunc(slices.Values(spans), func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
+	until := at // all clocks below it have somebody
+	for _, s := range sorted {
+		if s.From > until {
+			break
 		}
+		if s.Until == 0 {
+			return nil
+		}
+		until = max(until, s.Until)
 	}
-	return nil
+	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage, until)
 }
 
 // Plan lets so many slots take part from a clock on, in a job that has not begun.

@@ -47,6 +47,9 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
+	if !loopback(frames.addr) {
+		fmt.Fprintf(os.Stderr, "perdure: others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a network that you trust\n", frames.addr)
+	}
 	web, err := listen(localAny)
 	if err != nil {
 		return nil, err
@@ -133,6 +136,13 @@ func listen(addr string) (s socket, err error) {
 	s.addr = l.Addr().String()
 	s.file, err = l.(*net.TCPListener).File()
 	return s, err
+}
+
+// loopback reports whether an address is one that only this machine reaches.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
 }
 
 // unwrapSyscall returns what the system said, without the words around it.

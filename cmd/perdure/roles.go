@@ -101,7 +101,7 @@ func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
-		Log: roleLog(), Keys: keys, OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
+		Log: roleLog(), Keys: keys, TableBytes: machineMemory(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err

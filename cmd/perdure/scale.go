@@ -114,7 +114,9 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
 		ch := membership.Change{Leave: s.Leave, At: s.At}
-		if s.Workers != 0 {
+		if s.Workers != 0 && len(s.Leave) > 0 {
+			refused = fmt.Errorf("%w: say how many workers are to take part, or which slots are not", perdure.ErrUsage)
+		} else if s.Workers != 0 {
 			ch, refused = core.Facts().Scaled(s.Workers, s.At)
 		}
 		if refused != nil {

@@ -1,0 +1,149 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// guardedJob serves a job's control API as a coordinator does, and returns its address.
+func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(Guard(NewHandler(job), "open sesame", l.Addr().String(), alive))
+	go func() { _ = s.Serve(l) }() // ends with the test
+	t.Cleanup(func() { _ = s.Close() })
+	return l.Addr().String()
+}
+
+func isAlive(context.Context) error { return nil }
+
+// TestGuard: a call needs the secret, and names this machine; it comes from no page of
+// another origin. What is refused has done nothing.
+func TestGuard(t *testing.T) {
+	var job fakeJob
+	addr := guardedJob(t, &job, isAlive)
+	_, port, _ := net.SplitHostPort(addr)
+	const bearer = "Bearer open sesame"
+	for _, c := range []struct {
+		host, origin, authorization string
+		says                        string // "": it is let in
+	}{
+		{addr, "", bearer, ""},
+		{"localhost:9", "", bearer, ""},
+		{"localhost", "", bearer, ""},
+		{"[::1]:" + port, "", bearer, ""},
+		{addr, "http://" + addr, bearer, ""},
+		{addr, "", "", "the secret is missing"},
+		{addr, "", "open sesame", "the secret is missing"},
+		{addr, "", "Bearer ", "the secret is missing"}, // the end of a header is trimmed
+		{addr, "", "Bearer open sesam", "the secret is not this run's"},
+		{addr, "", "Bearer open sesame!", "the secret is not this run's"},
+		{"evil.example", "", bearer, "by the address of its machine"},
+		{"evil.example:" + port, "", bearer, "by the address of its machine"},
+		{"localhost.evil.example", "", bearer, "by the address of its machine"},
+		{"10.1.2.3:" + port, "", bearer, "by the address of its machine"},
+		{addr, "http://evil.example", bearer, "no pages of other origins"},
+		{addr, "http://localhost:" + port, bearer, "no pages of other origins"},
+		{addr, "null", bearer, "no pages of other origins"},
+	} {
+		for _, kind := range []string{"application/json", "text/plain"} {
+			stops := job.stops
+			r, err := http.NewRequest(http.MethodPost, "http://"+addr+Path+"Stop", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = c.host
+			r.Header.Set("Content-Type", kind)
+			for name, value := range map[string]string{"Origin": c.origin, "Authorization": c.authorization} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			switch {
+			case c.says == "" && kind == "application/json" && (answer.StatusCode != http.StatusOK || job.stops != stops+1):
+				t.Errorf("%+v: %s %s", c, answer.Status, body)
+			case c.says != "" && (answer.StatusCode != http.StatusForbidden || !strings.Contains(string(body), c.says) || job.stops != stops || strings.Contains(string(body), "sesame")):
+				t.Errorf("%+v as %s: %s %s; stopped: %t", c, kind, answer.Status, body, job.stops != stops)
+			}
+		}
+	}
+	if _, err := NewClient(addr, "open sesame").Status(t.Context()); err != nil {
+		t.Errorf("a client with the secret: %v", err)
+	}
+	for _, secret := range []perdure.Secret{"", "guess"} {
+		_, err := NewClient(addr, secret).Status(t.Context())
+		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret is") {
+			t.Errorf("a client without the secret: %v", err)
+		}
+	}
+}
+
+// alive asks whether the job is alive, as its supervisor does.
+func alive(addr string) error {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err = io.WriteString(c, "HEAD "+AlivePath+" HTTP/1.0\r\n\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && !strings.Contains(line, " 200 ") {
+		err = fmt.Errorf("it says %q", line)
+	}
+	return err
+}
+
+// TestSlowCallers: those who hold more connections than anybody needs, and send next to
+// nothing, or garbage, or more than may be, keep neither the supervisor nor a call out.
+func TestSlowCallers(t *testing.T) {
+	addr := guardedJob(t, &fakeJob{}, isAlive)
+	begins := []string{
+		"", "P", "POST " + Path + "Stop HTTP/1.1\r\nHost: ", "POST " + Path + "Stop HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 1000000000000\r\n\r\n{",
+		"POST " + Path + "Scale HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Bearer open sesame\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"workers\":",
+		"\x00\xff\xff garbage \r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"POST " + Path + "Stop HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: " + addr + "\r\n\r\nffffffffffffffff\r\n",
+		"GET /?" + strings.Repeat("x", 2*maxHeaderBytes) + " HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes) + "\r\n\r\n",
+	}
+	for i := range 3 * maxConnections {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, begins[i%len(begins)]) // it may be closed already
+		if i%16 == 0 {
+			if err := alive(addr); err != nil {
+				t.Fatalf("beside %d slow callers: %v", i, err)
+			}
+		}
+	}
+	if err := alive(addr); err != nil {
+		t.Errorf("beside all of them: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := NewClient(addr, "open sesame").Status(ctx); err != nil {
+		t.Errorf("a call beside all of them: %v", err)
+	}
+}
