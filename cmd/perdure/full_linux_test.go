@@ -18,14 +18,30 @@ import (
 // coordinator and a worker killed before there is room again: the job waits, and its
 // model is the undisturbed one.
 func TestFullFolder(t *testing.T) {
-	where := t.TempDir()
-	if err := unix.Mount("tmpfs", where, "tmpfs", 0, "size=32m"); err != nil {
+	for _, recovery := range []string{"resend:10", "chain:2,checkpoint:10", "stateless"} {
+		t.Run(recovery, func(t *testing.T) {
+			if testing.Short() && recovery != "resend:10" {
+				t.Skip("one strategy is enough for now")
+			}
+			t.Parallel()
+			fillFolder(t, recovery)
+		})
+	}
+}
+
+func fillFolder(t *testing.T, recovery string) {
+	t.Helper()
+	where, size, more := t.TempDir(), "size=32m", []string(nil)
+	if recovery == "stateless" { // a log has a least size
+		size, more = "size=256m", []string{"--log-mb", "192"}
+	}
+	if err := unix.Mount("tmpfs", where, "tmpfs", 0, size); err != nil {
 		t.Skipf("a small file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(where, unix.MNT_DETACH)) })
 	dir, filler := filepath.Join(where, "run"), filepath.Join(where, "filler")
-	args := slices.DeleteFunc(small("--recovery", "resend:10", "--compute-ms", "50", "--out", dir,
-		"--fault", "kill:server:0@2s", "--fault", "kill:worker:1@2.2s", "--fault", "kill:coordinator@2.5s"),
+	args := slices.DeleteFunc(small(append(more, "--recovery", recovery, "--compute-ms", "50", "--out", dir,
+		"--fault", "kill:server:0@2s", "--fault", "kill:worker:1@2.2s", "--fault", "kill:coordinator@2.5s")...),
 		func(arg string) bool { return arg == "--quiet" })
 	cmd, _, stderr := command(t, args...)
 	cmd.Stdout = nil
