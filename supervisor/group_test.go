@@ -51,6 +51,14 @@ var childModes = map[string]func(say *os.File){
 		<-end
 		fmt.Fprintln(say, "bye")
 	},
+	"interrupted": func(say *os.File) {
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		fmt.Fprintln(say, "ready")
+		<-end
+		fmt.Fprintln(say, "bye")
+		os.Exit(exitSignal)
+	},
 	"echo": func(say *os.File) {
 		hear := bufio.NewScanner(os.NewFile(4, "hear"))
 		fmt.Fprintln(say, "ready")

@@ -88,8 +88,11 @@ const maxUnsent = 4096
 // by being killed: replacing it would not help.
 var ErrChild = errors.New("supervisor: a process of the job failed")
 
-// exitFenced is the code of a process that ended because its place was taken.
-const exitFenced = 3
+// Codes of processes that nothing is wrong with.
+const (
+	exitFenced = 3   // its place was taken
+	exitSignal = 130 // a signal told it to end, perhaps before it had begun its work
+)
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
@@ -440,7 +443,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	switch {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
-	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced:
+	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
 		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
 		return Never, false
 	case j.cfg.NoReplace && e.Role == wire.RoleServer:

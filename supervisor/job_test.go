@@ -64,11 +64,18 @@ func (j *testJob) event() wire.Event {
 	}
 }
 
-// TestServerLeaves: a server that was told to end and ends in order is no
-// failure; its next process is started, and begins its life as the first did.
+// TestServerLeaves: a server that was told to end is no failure, whether it ends in order
+// or says that a signal ended it before it had begun its work; its next process is
+// started, and begins its life as the first did.
 func TestServerLeaves(t *testing.T) {
+	for _, how := range []string{"graceful", "interrupted"} {
+		t.Run(how, func(t *testing.T) { leaves(t, how) })
+	}
+}
+
+func leaves(t *testing.T, how string) {
 	j := newTestJob(t, JobConfig{})
-	said := j.start(0, "graceful")
+	said := j.start(0, how)
 	for range 2 {
 		for said.Scan() && said.Text() != "ready" {
 		}
