@@ -14,6 +14,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 GO_FILES  = $(shell find . -name '*.go' -not -path './bin/*' -not -name '*.pb.go' -not -name '*.connect.go')
 STORMS   ?= 50
 STRATEGIES ?=
+STORM_SEED ?= 0
 FAULTS   ?= 10
 STORM_MS ?= 40
 TIME     ?= 10m
@@ -63,8 +64,8 @@ check-test: $(TOOLS)/gotestsum
 	$(TOOLS)/gotestsum --format pkgname-and-test-fails -- -race -short -vet=off -timeout 14m $(PACKAGES)
 
 .PHONY: storm
-storm: ## kill, freeze and cut off real processes at random, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some): the same model, and the same sums
-	$(GO) test ./cmd/perdure -run 'TestStorm|TestSums' -count 1 -v -timeout 0 -storm.runs=$(STORMS) $(if $(STRATEGIES),-storm.strategies='$(STRATEGIES)') -storm.faults=$(FAULTS) -storm.ms=$(STORM_MS)
+storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, and the same sums
+	$(GO) test ./cmd/perdure -run 'TestStorm|TestSums|TestSignal' -count 1 -v -timeout 0 -storm.runs=$(STORMS) -storm.seed=$(STORM_SEED) $(if $(STRATEGIES),-storm.strategies='$(STRATEGIES)') -storm.faults=$(FAULTS) -storm.ms=$(STORM_MS)
 
 .PHONY: soak
 soak: ## train for TIME=10m, and see that no process grows

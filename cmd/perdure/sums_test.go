@@ -27,6 +27,7 @@ const (
 
 var (
 	sumsDense  = perdure.TableSpec{Name: "dense", Rows: sumsRows, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	sumsCounts = perdure.TableSpec{Name: "counts", Rows: 2 * sumsSlots, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}} // of each slot's clocks; the rest stay 0
 	sumsSparse = perdure.TableSpec{Name: "sparse", Sparse: true, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 )
 
@@ -74,6 +75,8 @@ type sumsWorker struct {
 	c             *worker.Client
 	seed          uint64
 	dense, sparse *worker.Table
+	counts        *worker.Table
+	seen          []float32 // of counts, since the job rolled back last
 }
 
 func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper, error) {
@@ -82,12 +85,17 @@ func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper,
 		return nil, err
 	}
 	sparse, err := c.Table(ctx, sumsSparse)
-	return &sumsWorker{c: c, seed: seed, dense: dense, sparse: sparse}, err
+	if err != nil {
+		return nil, err
+	}
+	counts, err := c.Table(ctx, sumsCounts)
+	return &sumsWorker{c: c, seed: seed, dense: dense, sparse: sparse, counts: counts}, err
 }
 
 // resume checks what was saved: the sum of all increments up to some clock, not
 // older than the one before the present one.
 func (w *sumsWorker) resume(ctx context.Context) error {
+	w.seen = make([]float32, sumsSlots)
 	now := w.c.Now()
 	state, err := w.c.LoadState(ctx)
 	if err != nil || now == 0 && state == nil {
@@ -117,7 +125,33 @@ func (w *sumsWorker) sum(clock perdure.Clock) (sum float64) {
 	return sum
 }
 
+// count adds 1 to the slot's own row of the clocks, and judges what it reads: no row goes
+// back, and each has as many clocks as the model promises.
+func (w *sumsWorker) count(ctx context.Context, clock perdure.Clock) error {
+	got := make([]float32, 2*sumsSlots)
+	if err := w.counts.GetRun(ctx, 0, got); err != nil {
+		return err
+	}
+	job := w.c.Job()
+	for slot, n := range got[:sumsSlots] {
+		least := clock - job.Consistency.Staleness - job.OnOutage.Clocks
+		if own := slot == int(w.c.Slot()); own && (!job.OnOutage.Continue || job.OutageRows == perdure.RowsApply) {
+			least = clock
+		} else if own || job.Consistency.Kind == perdure.ASP {
+			least = 0
+		}
+		if n < float32(least) || n < w.seen[slot] || n > sumsClocks {
+			return fmt.Errorf("slot %d at clock %d reads that slot %d has done %v clocks; it has read %v, and %s promises %d", w.c.Slot(), clock, slot, n, w.seen[slot], job.Consistency, least)
+		}
+	}
+	w.seen = got
+	return w.counts.IncRun(perdure.RowID(w.c.Slot()), []float32{1})
+}
+
 func (w *sumsWorker) step(ctx context.Context, clock perdure.Clock) error {
+	if err := w.count(ctx, clock); err != nil {
+		return err
+	}
 	inc := drawIncrements(w.seed, w.c.Slot(), clock)
 	if inc.read {
 		if err := w.dense.GetRun(ctx, 0, make([]float32, sumsRows*sumsDense.Dim)); err != nil {
@@ -197,7 +231,7 @@ func sumsFaults(seed uint64) (recovery string, faults []string) {
 	return []string{"none", "checkpoint:7"}[rng.IntN(2)], faults
 }
 
-// TestStormSums: every acknowledged increment is in its table exactly once.
+// TestSums: every acknowledged increment is in its table exactly once.
 // go test -run TestSums -storm.runs=1 -storm.seed=S replays one.
 func TestSums(t *testing.T) {
 	seed, _ := stormSeeds(t)
@@ -207,7 +241,7 @@ func TestSums(t *testing.T) {
 			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery, strings.Join(faults, " --fault "))
 			strategy, err := perdure.ParseRecovery(recovery)
 			must(t, err)
-			j := sumUp(t, seed+i, strategy, faults, nil)
+			j := sumUp(t, seed+i, strategy, faults, func(context.Context, *localJob) error { return nil })
 			if struck := len(j.job.Timeline()); struck < len(faults) {
 				t.Errorf("%d faults struck, %d were planned", struck, len(faults))
 			}
@@ -224,18 +258,24 @@ func TestStormSums(t *testing.T) {
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
 				t.Setenv(paceEnv, fmt.Sprint(*stormMs*strategy.Copies()*stormClocks/sumsClocks)) // as long as the others
-				sumUp(t, seed+i, strategy, nil, faults)
+				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage)
 			})
 		}
 	}
 }
 
+// sumsModels are the models of the jobs, by their seeds.
+var sumsModels = []string{"asp", "ssp:2", "essp:2"}
+
 // sumUp takes one job through planned faults and a storm to its end, and compares
 // its tables.
-func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, strikes []strike) *localJob {
+func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, rage func(context.Context, *localJob) error) *localJob {
+	model, err := perdure.ParseConsistency(sumsModels[seed/3%uint64(len(sumsModels))])
+	must(t, err)
+	t.Logf("model %s", model)
 	job := perdure.JobSpec{
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: strategy,
+		Consistency: model, Recovery: strategy,
 	}
 	if seed%2 == 0 && strategy.MayContinue() == nil { // workers go on while a shard is out
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
@@ -245,18 +285,20 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 	j, ended := startPrograms(t, settings{Faults: faults, Job: job}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	must(t, (&storm{faults: strikes, strategy: strategy}).rage(ctx, j))
+	alive, over := context.WithCancelCause(ctx)
+	go func() { over(<-ended) }()
+	if err := rage(alive, j); err != nil {
+		t.Error(err)
+	}
 	select {
 	case <-j.complete:
-	case err := <-ended:
-		t.Fatalf("the job has ended: %v", err)
-	case <-ctx.Done():
-		t.Fatal("the job does not end")
+	case <-alive.Done():
+		t.Fatalf("the job has ended, or does not: %v", context.Cause(alive))
 	}
 	compareSums(ctx, t, j, seed)
 	j.job.Over()
 	j.job.End(errExported)
-	<-ended
+	<-alive.Done()
 	return j
 }
 
@@ -277,6 +319,13 @@ func compareSums(ctx context.Context, t *testing.T, j *localJob, seed uint64) {
 	stored := make([]float32, len(ids)*sumsSparse.Dim)
 	must(t, sparse.GetRows(ctx, ids, stored))
 
+	counts, err := c.Table(ctx, sumsCounts)
+	must(t, err)
+	done := make([]float32, 2*sumsSlots)
+	must(t, counts.GetRun(ctx, 0, done))
+	if want := slices.Repeat([]float32{sumsClocks}, sumsSlots); !slices.Equal(done[:sumsSlots], want) {
+		t.Fatalf("the slots have done %v clocks, want %v", done, want)
+	}
 	wantDense, wantSparse := sumsWant(seed)
 	for i, want := range wantDense {
 		if values[i] != want {

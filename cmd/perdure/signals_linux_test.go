@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/wire"
+)
+
+// A blow is a signal from outside, sent at a time of the wall clock to one process or to
+// two at once. Nobody of the job is told: the test finds the processes among its children,
+// as anybody on the machine could.
+type blow struct {
+	at     time.Duration // after the job began
+	on     []supervisor.Target
+	signal syscall.Signal
+	stands time.Duration // of SIGSTOP: until SIGCONT
+}
+
+func (b blow) String() string {
+	text := fmt.Sprintf("%v to", b.signal)
+	for _, t := range b.on {
+		text += " " + t.String()
+	}
+	if b.stands > 0 {
+		text += fmt.Sprintf(" for %v", b.stands)
+	}
+	return fmt.Sprintf("%v: %s", b.at, text)
+}
+
+// blows are a storm of them.
+type blows struct {
+	seed     uint64
+	strategy perdure.Recovery
+	list     []blow
+	hurt     storm // what is known of servers that were hit
+}
+
+// drawBlows draws a storm's blows. More than a chain can bear, where it keeps no
+// checkpoints, waits until it can.
+func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, within time.Duration) *blows {
+	rng := rand.New(rand.NewPCG(seed, 0x51673))
+	o := &blows{seed: seed, strategy: strategy, hurt: storm{strategy: strategy, hurt: map[perdure.Holder]time.Time{}}}
+	target := func() supervisor.Target {
+		switch n := rng.IntN(10); {
+		case n < 5:
+			return supervisor.Target{Role: wire.RoleServer, Index: rng.IntN(servers)}
+		case n < 8:
+			return supervisor.Target{Role: wire.RoleWorker, Index: rng.IntN(workers)}
+		case n == 9 && strategy.Logged():
+			return supervisor.Target{Role: supervisor.RoleLog}
+		}
+		return supervisor.Target{Role: wire.RoleCoordinator}
+	}
+	for range *stormFaults {
+		b := blow{at: time.Duration(rng.Int64N(int64(within))), signal: syscall.SIGKILL, on: []supervisor.Target{target()}}
+		switch rng.IntN(6) {
+		case 0, 1:
+			b.signal = syscall.SIGSTOP
+			b.stands = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, stands}[rng.IntN(3)]
+		case 2:
+			b.signal = syscall.SIGTERM
+		}
+		if other := target(); rng.IntN(3) == 0 && other != b.on[0] && !(strategy.Copies() == 2 && !strategy.Saves() && other.Role == b.on[0].Role) {
+			b.on = append(b.on, other)
+		}
+		o.list = append(o.list, b)
+	}
+	slices.SortStableFunc(o.list, func(a, b blow) int { return int(a.at - b.at) })
+	return o
+}
+
+// replay says how to run the storm again, as far as the clock on the wall allows.
+func (o *blows) replay() string {
+	var texts []string
+	for _, b := range o.list {
+		texts = append(texts, b.String())
+	}
+	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d -storm.ms=%d: %s",
+		o.seed, o.strategy, len(o.list), *stormMs, strings.Join(texts, ", "))
+}
+
+// rage strikes the job that begins until it is complete. It returns what was struck.
+func (o *blows) rage(ctx context.Context, j *localJob, log func(format string, args ...any)) {
+	began := time.Now()
+	var waking sync.WaitGroup
+	defer waking.Wait()
+	api := control.NewClient(j.web, j.secrets.Job)
+	for _, b := range o.list {
+		for next := time.After(b.at - time.Since(began)); ; {
+			select {
+			case <-next:
+			case <-ctx.Done():
+				return
+			case <-j.complete:
+				return
+			}
+			if o.may(ctx, api, b) {
+				break
+			}
+			next = time.After(lookEvery)
+		}
+		for _, t := range b.on {
+			p := child(t)
+			if p == nil {
+				log("%v: %s has no process just now", time.Since(began), t)
+				continue
+			}
+			log("%v: %v to %s, process %d, clock %d", time.Since(began), b.signal, t, p.Pid, j.clock())
+			_ = p.Signal(b.signal) // it may have ended just now
+			if b.stands > 0 {
+				waking.Go(func() {
+					select {
+					case <-time.After(b.stands):
+					case <-ctx.Done():
+					}
+					_ = p.Signal(syscall.SIGCONT) // or it was killed
+				})
+			}
+		}
+	}
+}
+
+// may reports whether a sound replica of every shard is left without those that a blow
+// is for; if so it is about to strike.
+func (o *blows) may(ctx context.Context, api *control.Client, b blow) bool {
+	var servers []int
+	for _, t := range b.on {
+		if t.Role == wire.RoleServer {
+			servers = append(servers, t.Index)
+		}
+	}
+	return o.hurt.mayAll(ctx, api, servers, b.stands)
+}
+
+// child finds the child of this process that has a place of the job; nil: it has none.
+func child(t supervisor.Target) *os.Process {
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		p, err := os.FindProcess(pid) // a handle: what is seen from now on is of this process, or of none
+		if err != nil {
+			continue
+		}
+		if parentOf(dir) == os.Getpid() && placeOf(dir) == t && p.Signal(syscall.Signal(0)) == nil {
+			return p
+		}
+		_ = p.Release() // it was only looked at
+	}
+	return nil
+}
+
+// parentOf returns the parent of a process, 0 if it has gone.
+func parentOf(dir string) int {
+	stat, _ := os.ReadFile(filepath.Join(dir, "stat")) // none: it has gone
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 || fields[0] == "Z" {
+		return 0
+	}
+	pid, _ := strconv.Atoi(fields[1])
+	return pid
+}
+
+// placeOf tells by the command line of a job's process what place it has.
+func placeOf(dir string) (t supervisor.Target) {
+	line, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // none: it has gone
+	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	if len(args) < 2 {
+		return t
+	}
+	t.Role = wire.Role(args[1])
+	if slot, err := strconv.Atoi(args[1]); err == nil { // a program of the tests
+		return supervisor.Target{Role: wire.RoleWorker, Index: slot}
+	}
+	for i, arg := range args[:len(args)-1] {
+		if arg == "--index" || arg == "--slot" {
+			t.Index, _ = strconv.Atoi(args[i+1]) // as the job wrote it
+		}
+	}
+	return t
+}
+
+// briefly are the strategies of storms from outside where little time is to be spent.
+var briefly = map[string]string{"TestSignals": "resend:20", "TestSignalSums": "checkpoint:20,async;chain:2;stateless"}
+
+// eachBlows runs storms from outside under the strategies of the flags.
+func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blows)) {
+	seed, strategies := stormSeeds(t)
+	for i, strategy := range strategies {
+		if testing.Short() && !slices.Contains(strings.Split(briefly[t.Name()], ";"), strategy.String()) {
+			continue
+		}
+		for n := range (stormJobs() + 1) / 2 {
+			seed := seed + n + uint64(i) // strategies have other models
+			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed), func(t *testing.T) {
+				within := time.Duration(*stormMs*strategy.Copies()*stormClocks) * time.Millisecond
+				o := drawBlows(seed, strategy, servers, workers, within)
+				t.Log(o.replay())
+				one(t, o)
+			})
+		}
+	}
+}
+
+// TestSignals: a bsp job under signals from outside ends with the model of its undisturbed
+// twin.
+func TestSignals(t *testing.T) {
+	eachBlows(t, stormServers, stormWorkers, func(t *testing.T, o *blows) {
+		stormThrough(t, o.seed, o.strategy, func(ctx context.Context, j *localJob) error {
+			o.rage(ctx, j, t.Logf)
+			return nil
+		})
+	})
+}
+
+// TestSignalSums: likewise under the other models, where every increment is in its table
+// exactly once.
+func TestSignalSums(t *testing.T) {
+	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
+		t.Setenv(paceEnv, fmt.Sprint(*stormMs*o.strategy.Copies()*stormClocks/sumsClocks))
+		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localJob) error {
+			o.rage(ctx, j, t.Logf)
+			return nil
+		})
+	})
+}
