@@ -1,12 +1,12 @@
 package membership
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/wire"
 )
 
 // scales are jobs of 1,000 servers, 10,000 workers and 8,000 chains of three, and of a
@@ -20,7 +20,10 @@ type scaled struct {
 	processes int   // so far
 	fenced    []int // slots whose predecessors all shards refuse
 
-	cost, messages, bytes int64 // of what was measured so far: time of the core in ns; of deltas
+	cost, coding     int64 // of what was measured so far, in ns: of the core; of writing and reading
+	messages, bytes  int64 // of views' deltas
+	words, wordBytes int64 // of servers
+	tellers          []perdure.ServerTeller
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
@@ -43,6 +46,7 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 		s.report(i)
 	}
 	s.Ready()
+	s.cost, s.coding, s.messages, s.bytes, s.words, s.wordBytes = 0, 0, 0, 0, 0, 0
 	if len(s.open.list) > 0 || !s.Serving() {
 		t.Fatalf("%d shards are not as they should be", len(s.open.list))
 	}
@@ -67,7 +71,8 @@ func (s *scaled) well(server int) (st perdure.ServerStatus) {
 }
 
 func (s *scaled) report(server int) {
-	s.ServerStatus(server, s.facts.Servers[server].Process, s.well(server))
+	st := s.well(server)
+	s.says(server, &st, true)
 }
 
 // measure does something to the core and counts what it costs, with what everybody is
@@ -87,12 +92,37 @@ func (s *scaled) told(d *perdure.ViewDelta, hear int) {
 	if d == nil {
 		return
 	}
-	b, err := json.Marshal(d)
-	if err != nil {
+	start := time.Now()
+	f := wire.Control(wire.KindViewDelta, d) // once for all
+	var got perdure.ViewDelta                // each
+	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
+	s.coding += time.Since(start).Nanoseconds()
 	s.messages += int64(hear)
-	s.bytes += int64(hear) * int64(len(b))
+	s.bytes += int64(hear) * int64(wire.HeaderBytes+f.PayloadBytes())
+}
+
+// says has a server say what is new of its status, over the wire.
+func (s *scaled) says(server int, st *perdure.ServerStatus, counts bool) {
+	for len(s.tellers) < len(s.servers) {
+		s.tellers = append(s.tellers, perdure.ServerTeller{})
+	}
+	start := time.Now()
+	d, _ := s.tellers[server].Delta(st, s.facts.View.End, counts)
+	f := wire.Control(wire.KindStatus, &d)
+	var got perdure.ServerDelta
+	if err := wire.ParseControl(&f, &got); err != nil {
+		s.Fatal(err)
+	}
+	s.coding += time.Since(start).Nanoseconds()
+	s.words++
+	s.wordBytes += int64(wire.HeaderBytes + f.PayloadBytes())
+	s.measure(func() {
+		if !s.ServerSays(server, s.facts.Servers[server].Process, &got) {
+			s.Fatal("a server's word does not fit")
+		}
+	})
 }
 
 // die has a server die, and returns how many replicas it held and whom to heal with.
@@ -113,13 +143,14 @@ func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 func (s *scaled) heal(victim int, near map[int]struct{}) {
 	for _, i := range sorted(near) {
 		if st := s.well(i); i != victim {
-			s.measure(func() { s.ServerStatus(i, s.facts.Servers[i].Process, st) })
+			s.says(i, &st, true)
 		}
 	}
 	s.processes++
 	s.measure(func() {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
+	s.tellers[victim] = perdure.ServerTeller{}
 	for round := 0; len(s.open.list) > 0; round++ {
 		report := map[int]struct{}{}
 		for _, shard := range s.open.list {
@@ -131,7 +162,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 		}
 		for _, i := range sorted(report) {
 			st := s.well(i)
-			s.measure(func() { s.ServerStatus(i, s.facts.Servers[i].Process, st) })
+			s.says(i, &st, true)
 		}
 		if round == 100 {
 			s.Fatalf("%d shards are never whole", len(s.open.list))
@@ -150,7 +181,7 @@ func (s *scaled) replace(slot int) {
 	for range 2 {
 		for i := range s.servers {
 			st := s.well(i)
-			s.measure(func() { s.ServerStatus(i, s.facts.Servers[i].Process, st) })
+			s.says(i, &st, true)
 		}
 	}
 	if !s.facts.View.Slots[slot].Settled {
@@ -169,12 +200,13 @@ func each(b *testing.B, run func(s *scaled, n int)) {
 	for _, job := range scales {
 		s := newScaled(b, job)
 		b.Run(fmt.Sprintf("servers=%d", job.Servers), func(b *testing.B) {
-			s.TB, s.cost, s.messages, s.bytes = b, 0, 0, 0
+			s.TB, s.cost, s.coding, s.messages, s.bytes = b, 0, 0, 0, 0
 			n := 0
 			for ; b.Loop(); n++ {
 				run(s, n)
 			}
 			b.ReportMetric(float64(s.cost)/float64(n), "core-ns/op")
+			b.ReportMetric(float64(s.coding)/float64(n), "coding-ns/op")
 			b.ReportMetric(float64(s.messages)/float64(n), "msgs/op")
 			b.ReportMetric(float64(s.bytes)/max(1, float64(s.messages)), "B/msg")
 		})
@@ -211,12 +243,32 @@ func BenchmarkWorkerDeath(b *testing.B) {
 	each(b, func(s *scaled, n int) { s.replace(n * 37 % len(s.slots)) })
 }
 
-// BenchmarkHeartbeat is a server's word that nothing has changed.
-func BenchmarkHeartbeat(b *testing.B) {
-	each(b, func(s *scaled, _ int) {
-		st := s.well(7)
-		s.measure(func() { s.ServerStatus(7, s.facts.Servers[7].Process, st) })
-	})
+// BenchmarkStatus is a server's word, of which so many facts are new: of each of so many
+// shards one fence. It is written, read, and taken by the core. "cores" is what all the
+// servers' words take, of one core, if each says so much ten times a second.
+func BenchmarkStatus(b *testing.B) {
+	for _, job := range []perdure.JobSpec{{Servers: 10, Slots: 50, Shards: 200}, {Servers: 100, Slots: 500, Shards: 2000}} {
+		s := newScaled(b, job)
+		for _, news := range []int{0, 1, 10, 60} {
+			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news), func(b *testing.B) {
+				s.TB = b
+				said := [2]perdure.ServerStatus{s.well(7), s.well(7)} // in turn
+				for i := range news {
+					said[1].Shards[i].Fences = []perdure.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
+				}
+				s.says(7, &said[1], true)
+				s.cost, s.coding, s.words, s.wordBytes = 0, 0, 0, 0
+				for n := 0; b.Loop(); n++ {
+					s.says(7, &said[n%2], false)
+				}
+				words := float64(s.words)
+				b.ReportMetric(float64(s.cost)/words, "core-ns/word")
+				b.ReportMetric(float64(s.coding)/words, "coding-ns/word")
+				b.ReportMetric(float64(s.wordBytes)/words, "B/word")
+				b.ReportMetric(float64(s.cost+s.coding)/words*float64(10*job.Servers)/1e9, "cores")
+			})
+		}
+	}
 }
 
 // BenchmarkWorkerHeartbeat is a worker's word that it is at its next clock.
