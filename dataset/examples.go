@@ -27,6 +27,14 @@ type Split struct {
 	Labels   []uint8   // N
 }
 
+// Bytes returns what the set takes in memory.
+func (e *Examples) Bytes() (n int64) {
+	for _, s := range []*Split{&e.Train, &e.Test} {
+		n += int64(len(s.Pixels) + 4*len(s.Features) + len(s.Labels))
+	}
+	return n
+}
+
 // Image returns the pixels of picture i.
 func (s *Split) Image(i int) []uint8 { return s.Pixels[i*s.Dim : (i+1)*s.Dim : (i+1)*s.Dim] }
 

@@ -84,7 +84,9 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 // loads faster, or with .gz.
 func findIDX(fsys fs.FS, dir, name string) (string, error) {
 	for _, candidate := range []string{name, name + ".gz"} {
-		if _, err := fs.Stat(fsys, candidate); err == nil {
+		if info, err := fs.Stat(fsys, candidate); err == nil && !info.Mode().IsRegular() {
+			return "", corrupt(filepath.Join(dir, candidate), "is not a regular file")
+		} else if err == nil {
 			return candidate, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", readError(filepath.Join(dir, candidate), "the file", err)

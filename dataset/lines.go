@@ -6,8 +6,9 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"strings"
+
+	"github.com/perdure/perdure/disk"
 )
 
 // blockBytes is how much of a file of lines is read at once, and so the most
@@ -18,7 +19,7 @@ const blockBytes = 1 << 18
 // does or its name says that it should, and gives it to parse in blocks of whole
 // lines, each ended by '\n'. A block is valid until parse returns.
 func readBlocks(path string, parse func(block []byte) error) error {
-	f, err := os.Open(path)
+	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return openError(path, err)
 	}

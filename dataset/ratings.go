@@ -30,6 +30,9 @@ type RatingSplit struct {
 // Len returns the number of ratings.
 func (s *RatingSplit) Len() int { return len(s.Value) }
 
+// Bytes returns what the set takes in memory.
+func (r *Ratings) Bytes() int64 { return 12 * int64(r.Train.Len()+r.Test.Len()) }
+
 func (s *RatingSplit) add(user, item int32, value float32) {
 	s.User = append(s.User, user)
 	s.Item = append(s.Item, item)

@@ -179,10 +179,13 @@ func (s *Server) address() (host string, port int, token string, err error) {
 	return host, port, token, nil
 }
 
+// mostURL bounds the file with a log's address, in bytes.
+const mostURL = 1 << 16
+
 // ReadURL reads the URL of the log that has its streams in a folder. The log need
 // not run.
 func ReadURL(dir string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(dir, urlFile))
+	b, err := disk.ReadRegular(filepath.Join(dir, urlFile), mostURL)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
 		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
 	}

@@ -43,6 +43,9 @@ type localJob struct {
 // startJob makes the run's folder and starts all processes. workers says
 // whether worker processes are among them.
 func startJob(ctx context.Context, s settings, out string, workers bool, v view) (j *localJob, err error) {
+	if err := s.findRoom(workers, v); err != nil {
+		return nil, err
+	}
 	frames, err := listen(s.Listen)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,13 +152,24 @@ func copyCheckpoint(from, to string) error {
 		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(from, n.Name()))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, n.Name()), b, 0o666)
-		}
+		err := copyFile(filepath.Join(from, n.Name()), filepath.Join(to, n.Name()))
 		if err != nil {
 			return fmt.Errorf("resume: %w", err)
 		}
 	}
 	return nil
+}
+
+func copyFile(from, to string) error {
+	r, err := disk.OpenRegular(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close() // only read
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
 }

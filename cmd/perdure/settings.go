@@ -179,7 +179,8 @@ func (s *settings) open() error {
 	if err != nil {
 		return err
 	}
-	s.Params.Rule.Rate = w.Describe().Rate // which it may have chosen
+	s.trained = w.Describe()
+	s.Params.Rule.Rate = s.trained.Rate // which it may have chosen
 	if err := fitModels(&s.Job, w.Tables()); err != nil {
 		return err
 	}

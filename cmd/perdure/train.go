@@ -44,6 +44,8 @@ type settings struct {
 	distance
 	Log *logSettings `json:"log,omitempty"` // of a job that has an update log
 
+	trained workload.Description // once the workload was opened
+
 	Listen string        `json:"-"` // the coordinator's address, of this machine only
 	Grace  time.Duration `json:"-"` // how long a last checkpoint may take when the run is ended early; 0: none is made
 

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/control"
 	"github.com/perdure/perdure/coordinator"
+	"github.com/perdure/perdure/disk"
 	"github.com/perdure/perdure/membership"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/wire"
@@ -121,6 +122,9 @@ type target struct {
 	secretFlag
 }
 
+// mostAddress bounds what is read of a file that has an address, in bytes.
+const mostAddress = 1 << 12
+
 func (t *target) client() (*control.Client, error) {
 	if t.Address != "" {
 		k, err := t.read(t.Run, wire.RoleWorker)
@@ -134,7 +138,7 @@ func (t *target) client() (*control.Client, error) {
 		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
 		t.Run = filepath.Dir(newest)
 	}
-	b, err := os.ReadFile(filepath.Join(t.Run, "control"))
+	b, err := disk.ReadRegular(filepath.Join(t.Run, "control"), mostAddress)
 	if err != nil {
 		return nil, fmt.Errorf("%s is no run's folder: %w", t.Run, err)
 	}

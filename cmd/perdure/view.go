@@ -17,6 +17,7 @@ import (
 
 // view shows a run to a person while it goes on.
 type view interface {
+	say(line string) // before the run begins
 	begin(j *localJob)
 	event(j *localJob, e wire.Event)
 	progress(j *localJob)
@@ -39,6 +40,12 @@ type plainView struct {
 	quiet bool
 	last  time.Time
 	mu    sync.Mutex // guards last and the panel's lines
+}
+
+func (v *plainView) say(line string) {
+	if !v.quiet {
+		fmt.Fprintln(v.out, line)
+	}
 }
 
 func (v *plainView) begin(j *localJob) {

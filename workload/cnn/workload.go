@@ -124,7 +124,7 @@ func (w *program) Describe() contract.Description {
 	}
 	data := w.model.data
 	return contract.Description{
-		Name: Name, Data: data.Name, Train: data.Train.N, Test: data.Test.N, Parameters: values, Rate: w.params.Rule.Rate,
+		Name: Name, Data: data.Name, Train: data.Train.N, Test: data.Test.N, Parameters: values, DataBytes: data.Bytes(), Rate: w.params.Rule.Rate,
 	}
 }
 

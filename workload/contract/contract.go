@@ -120,6 +120,7 @@ type Description struct {
 	Train      int    // examples to train on, over all slots
 	Test       int    // examples to evaluate on
 	Parameters int    // float32 values in all tables
+	DataBytes  int64  // that the data take in memory
 
 	Rate float64 // the learning rate at clock 0, also where the workload chose it
 }

@@ -90,7 +90,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 func (p *program) Describe() contract.Description {
 	return contract.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
-		Parameters: (p.data.Users + p.data.Items) * p.options.Rank, Rate: p.params.Rule.Rate,
+		Parameters: (p.data.Users + p.data.Items) * p.options.Rank, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
 	}
 }
 

@@ -80,6 +80,7 @@ func (p *program) Describe() contract.Description {
 		Train:      p.model.data.Train.N,
 		Test:       p.model.data.Test.N,
 		Parameters: len(p.weights),
+		DataBytes:  p.model.data.Bytes(),
 		Rate:       p.params.Rule.Rate,
 	}
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// What a process of a job takes in memory, as was measured with the three workloads: so much
+// by itself, and so many times what it works on, with copies, buffers and what the garbage
+// collector leaves.
+const (
+	workerBytes     = 32e6
+	workerPerData   = 2
+	workerPerModel  = 12
+	serverBytes     = 24e6
+	serverPerModel  = 4
+	manyProcesses   = 64 // from here on people are told what a job takes
+	surelyTooLittle = 0.75
+)
+
+// memory is about what the job's processes take together, in bytes. Of programs of the
+// user's own neither their number nor the model is known.
+func (s *settings) memory(workers bool) float64 {
+	model := 4 * float64(s.trained.Parameters)
+	all := float64(s.Job.Servers)*serverBytes + serverPerModel*model*float64(s.Job.Recovery.Copies())
+	if workers {
+		_, most := s.slots()
+		all += float64(most) * (workerBytes + workerPerData*float64(s.trained.DataBytes) + workerPerModel*model)
+	}
+	return all
+}
+
+// room refuses a job that this machine's memory cannot hold, and says what a large one takes;
+// "" of others.
+func (s *settings) room(workers bool) (says string, err error) {
+	free, known := freeMemory()
+	needs := s.memory(workers)
+	processes, what := s.Job.Servers, fmt.Sprintf("%d servers", s.Job.Servers)
+	if workers {
+		_, most := s.slots()
+		processes, what = processes+most, fmt.Sprintf("%d workers and %s", most, what)
+	}
+	if known && needs*surelyTooLittle > free {
+		return "", fmt.Errorf("%w: %s take about %.0f GB of memory, and this machine has %.0f GB free; choose fewer --workers or --servers, or smaller --data",
+			perdure.ErrUsage, what, needs/1e9, free/1e9)
+	}
+	if processes < manyProcesses && (!known || needs < free/2) {
+		return "", nil
+	}
+	says = fmt.Sprintf("%s on %d cores take about %.1f GB of memory", what, runtime.NumCPU(), needs/1e9)
+	if known {
+		says += fmt.Sprintf(", of %.1f GB that are free", free/1e9)
+	}
+	return says + "; starting them may take a while", nil
+}
+
+// findRoom refuses a job that has none, and tells people of a large one.
+func (s *settings) findRoom(workers bool, v view) error {
+	says, err := s.room(workers)
+	if says != "" {
+		v.say(says)
+	}
+	return err
+}
+
+// freeMemory returns how many bytes this machine, or the group that this process is in, can
+// give to processes without swapping, where the system tells.
+func freeMemory() (bytes float64, known bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "MemAvailable: %f kB", &bytes); err == nil {
+			bytes, known = bytes*1024, true
+			break
+		}
+	}
+	group := cgroup()
+	most, limited := number(filepath.Join(group, "memory.max"))
+	if used, ok := number(filepath.Join(group, "memory.current")); known && limited && ok {
+		bytes = min(bytes, max(0, most-used))
+	}
+	return bytes, known
+}
+
+// cgroup is the folder of the group, of version 2, that this process is in.
+func cgroup() string {
+	text, _ := os.ReadFile("/proc/self/cgroup") // "" where there is none
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join("/sys/fs/cgroup", path)
+		}
+	}
+	return "/sys/fs/cgroup"
+}
+
+func number(file string) (float64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64) // "max": no bound
+	return v, err == nil
+}
