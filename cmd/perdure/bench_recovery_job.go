@@ -111,7 +111,7 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 	return told
 }
 
-func (v *eventView) say(string) {}
+func (v *eventView) say(string)                    {}
 func (v *eventView) begin(*localJob)               {}
 func (v *eventView) progress(*localJob)            {}
 func (v *eventView) end(*localJob, rundir.Summary) {}

@@ -43,9 +43,6 @@ type localJob struct {
 // startJob makes the run's folder and starts all processes. workers says
 // whether worker processes are among them.
 func startJob(ctx context.Context, s settings, out string, workers bool, v view) (j *localJob, err error) {
-	if err := s.findRoom(workers, v); err != nil {
-		return nil, err
-	}
 	frames, err := listen(s.Listen)
 	if err != nil {
 		return nil, err
@@ -57,7 +54,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sizeLog(out); err != nil {
+	if err := errors.Join(s.findRoom(workers, v), s.sizeLog(out)); err != nil {
 		return nil, err
 	}
 	dir, err := rundir.Create(out)

@@ -206,13 +206,13 @@ func (c *statusCmd) Run(ctx context.Context) error {
 			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
 	}
 	if line := savedLine(&s, v.Durable); line != "" {
-		fmt.Fprintln(stdout, "  " + line)
+		fmt.Fprintln(stdout, "  "+line)
 	}
 	for _, line := range shardLines(&v) {
-		fmt.Fprintln(stdout, "  " + line)
+		fmt.Fprintln(stdout, "  "+line)
 	}
 	if line := logLine(ctx, s.RunDir); line != "" {
-		fmt.Fprintln(stdout, "  " + line)
+		fmt.Fprintln(stdout, "  "+line)
 	}
 	return nil
 }
