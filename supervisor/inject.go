@@ -171,6 +171,10 @@ func (t *timeline) serving(e wire.Event) {
 	}
 }
 
+// surelyHeard is how long after a death what the coordinator says is sure to be of a time
+// when it knew of it.
+const surelyHeard = time.Second
+
 // settled notes of processes that have died that others work in their places, where the
 // whole job serves: who coordinated then may have died before it could say so.
 func (t *timeline) settled(p *wire.Progress, now time.Time) {
@@ -180,7 +184,7 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 	for _, d := range p.Places {
 		target := targetName(place{d.Role, d.Index})
 		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
-		if f == nil || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
+		if f == nil || now.Sub(f.at) < surelyHeard || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
 			continue
 		}
 		if f.Detected == nil {

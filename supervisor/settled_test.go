@@ -20,6 +20,7 @@ func TestServesUntold(t *testing.T) {
 		}, at.Add(time.Minute))
 		return line.list()[0]
 	}
+	line.settled(&wire.Progress{Serving: true, Places: []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}}}, at.Add(time.Millisecond))
 	for _, f := range []Failure{tell(false, 8, placeAlive), tell(true, 7, placeAlive), tell(true, 8, placeDead), tell(true, 0, placeAlive)} {
 		if f.Serving != nil || f.Detected != nil {
 			t.Fatalf("it is said to serve: %+v", f)
