@@ -1,0 +1,104 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+// secretsOf returns a run's secrets, which only its user can read.
+func secretsOf(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	for _, name := range []string{secretFile, secretFile + serversExt} {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		must(t, err)
+		secret, err := transport.ReadSecret(path)
+		must(t, err)
+		if info.Mode() != 0o600 || len(secret) != 64 {
+			t.Errorf("%s: mode %v, %d digits", path, info.Mode(), len(secret))
+		}
+		all = append(all, secret.Reveal())
+	}
+	return all
+}
+
+// TestSecretIsKept: no file of a run that others can read has its secrets, nor has any
+// process's command line or environment. Without them nobody is let in, and a run that goes on from
+// another has its own.
+func TestSecretIsKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
+	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
+	secrets := secretsOf(t, dir)
+	if secrets[0] == secrets[1] {
+		t.Error("both secrets are one")
+	}
+	reveals := func(path string) bool {
+		text, _ := os.ReadFile(path) // what cannot be read reveals nothing
+		return strings.Contains(string(text), secrets[0]) || strings.Contains(string(text), secrets[1])
+	}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // what is just being deleted does not count
+		}
+		if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 && reveals(path) {
+			t.Errorf("%s, mode %v, has a secret", path, info.Mode())
+		}
+		return nil
+	}))
+	for _, file := range []string{"cmdline", "environ"} {
+		if reveals(filepath.Join("/proc", status[2], file)) {
+			t.Errorf("a worker's %s has a secret", file)
+		}
+	}
+	control, err := os.ReadFile(filepath.Join(dir, "control"))
+	must(t, err)
+	address, other := strings.TrimSpace(string(control)), filepath.Join(t.TempDir(), "other")
+	must(t, writeSecret(other, transport.NewSecret()))
+	open := filepath.Join(t.TempDir(), "open")
+	must(t, os.WriteFile(open, []byte(secrets[0]+"\n"), 0o644))
+	for args, want := range map[string]string{
+		"status --address " + address:                                                  "the run asks for its secret",
+		"stop --address " + address + " --secret-file " + other:                        "the secret is not this run's",
+		"stop --address " + address + " --secret-file " + open:                         "chmod 600",
+		"stop --address " + address + " --secret-file /dev/zero":                       "is not a file with a run's secret",
+		"worker --join " + status[1] + " --secret-file " + other:                       "the secret of a .* is not this run's",
+		"fault kill:worker:99@0s --run " + dir:                                         "there is no worker:99",
+		"fault kill:server:99@0s --run " + dir:                                         "there is no server:99",
+		"server --join " + status[1] + " --secret-file " + other + " --run " + dir:     "secret",
+		"status --address " + address + " --secret-file " + filepath.Join(dir, "none"): "no such file",
+	} {
+		code, out, errs := invoke(t, strings.Fields(args)...)
+		if code == 0 || strings.Count(errs, "\n") != 1 || !regexp.MustCompile(want).MatchString(errs) {
+			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
+		}
+	}
+	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file", filepath.Join(dir, secretFile)); code != 0 {
+		t.Errorf("status with the secret: exit code %d: %s%s", code, out, errs)
+	}
+	if c, err := worker.Dial(t.Context(), worker.Config{Network: transport.TCP{}, Coordinator: status[1], Slot: -5}); err == nil || !strings.Contains(err.Error(), "slot -5") {
+		t.Errorf("slot -5: %v, %v", c, err)
+	}
+	must(t, job.Process.Signal(os.Interrupt))
+	done()
+}
+
+// TestInherits: workers inherit nothing that is servers'.
+func TestInherits(t *testing.T) {
+	s, err := drawSecrets(t.TempDir())
+	must(t, err)
+	defer s.Close()
+	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
+		if n := len(s.inherits(role)); n != want {
+			t.Errorf("a %s inherits %d secrets, want %d", role, n, want)
+		}
+	}
+}
