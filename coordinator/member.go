@@ -168,7 +168,7 @@ func (c *Coordinator) join(m *member) bool {
 		c.refuse(m, wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)})
 		return false
 	case membership.Fixed:
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and where a table is bsp all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)})
+		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)})
 		return false
 	case membership.Refused:
 		most := len(facts.Slots)

@@ -42,7 +42,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		index = c.free(k, n.Process)
 	}
 	if index < 0 {
-		if k == Worker && n.Grow && c.twoStep() {
+		if k == Worker && n.Grow && (c.twoStep() || c.grace == 0) {
 			return -1, 0, Fixed
 		}
 		if k == Worker && n.Grow && c.facts.Change == nil {

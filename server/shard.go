@@ -455,6 +455,7 @@ func (sh *shard) answerOpen(c *conn, writes bool) {
 	c.beginRound()
 	switch {
 	case c.slot >= 0 && !writes:
+		sh.replaces(c)
 		sh.acks[c.slot] = c
 		sh.openedBy(c)
 	case sh.serves(c): // it reads from another replica now

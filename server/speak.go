@@ -51,3 +51,12 @@ func (sh *shard) strange(c *conn) {
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
 	go c.tc.Close()                                                    // it may take a moment
 }
+
+// replaces ends the connection on which a connection's slot has read so far, of the same
+// process: it broke, and that was not noticed yet. Else its process, should it still use that
+// one, would wait there for what is told here. It needs sh.mu.
+func (sh *shard) replaces(c *conn) {
+	if old := sh.acks[c.slot]; old != nil && old != c && old.incarnation == c.incarnation {
+		go old.tc.Close() // it may take a moment
+	}
+}

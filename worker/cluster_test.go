@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/server"
 	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/wire"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -36,6 +37,7 @@ type cluster struct {
 	ctx       context.Context
 	job       perdure.JobSpec
 	net       *transport.Memory
+	keys      wire.Keys // what everybody shows; none: nobody asks
 	disk      *disk.Memory
 	logs      *updatelog.Memory
 	log       *slog.Logger
@@ -86,6 +88,9 @@ func inJob(t *testing.T, like transport.MemoryOptions, around func(string, trans
 			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
 			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
+		if job.ID == guardedJob {
+			c.keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
+		}
 		if *showLog {
 			c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}
@@ -115,7 +120,7 @@ func (c *cluster) start(host string) {
 			return server.Run(ctx, server.Config{
 				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
 				Disk: files, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
-				SnapshotDir: "snapshots", OpenLog: c.openServersLog,
+				SnapshotDir: "snapshots", OpenLog: c.openServersLog, Keys: c.keys,
 			})
 		}
 	}
@@ -139,7 +144,7 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	defer r.Close()
 	begin := membership.Begin(c.job, 1, 0, nil)
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"),
+		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"), Keys: c.keys,
 	})
 	if err != nil {
 		return err
@@ -195,7 +200,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
 	cfg := worker.Config{
 		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host),
+		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host), Secret: c.keys.Job,
 	}
 	for _, f := range with {
 		f(&cfg)
@@ -208,11 +213,11 @@ func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.C
 }
 
 // workers joins with one client for each slot.
-func (c *cluster) workers() []*worker.Client {
+func (c *cluster) workers(with ...func(*worker.Config)) []*worker.Client {
 	c.Helper()
 	clients := make([]*worker.Client, c.job.Slots)
 	for i := range clients {
-		clients[i] = c.dial(fmt.Sprintf("worker:%d", i), perdure.Slot(i))
+		clients[i] = c.dial(fmt.Sprintf("worker:%d", i), perdure.Slot(i), with...)
 	}
 	return clients
 }
