@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"path/filepath"
 
 	"github.com/perdure/perdure"
@@ -65,6 +66,7 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 		return disk.WriteFile(disk.OS(), path, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
 			meta := map[string]string{"format": "pt", "clock": fmt.Sprint(m.clock), "workload": j.s.Job.Workload}
+			maps.Copy(meta, w.Constants())
 			return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
 		})
 	})

@@ -131,6 +131,9 @@ func (w *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (w *program) Digest() string { return w.model.data.Digest() }
 
+// Constants implements contract.Workload: the tables say all.
+func (w *program) Constants() map[string]string { return nil }
+
 // Tables implements contract.Workload.
 func (w *program) Tables() []perdure.TableSpec { return slices.Clone(w.specs) }
 

@@ -133,6 +133,8 @@ type Workload interface {
 	Describe() Description
 	// Digest tells what it works on apart from other data of the same name: the data set's.
 	Digest() string
+	// Constants are what predictions need beside the tables, by name; nil: nothing.
+	Constants() map[string]string
 	// Tables lists the tables that the job must have. They have no consistency
 	// model: that is the job's to choose.
 	Tables() []perdure.TableSpec

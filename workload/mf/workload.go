@@ -97,6 +97,12 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
+// Constants implements contract.Workload: a rating is mean + deviation·(u·v).
+func (p *program) Constants() map[string]string {
+	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	return map[string]string{"mean": text(p.data.Mean), "deviation": text(p.data.Deviation)}
+}
+
 // mostRate is a good rate for one worker, on all sets that were tried.
 const mostRate = 0.05
 

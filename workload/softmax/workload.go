@@ -88,6 +88,9 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.model.data.Digest() }
 
+// Constants implements contract.Workload: the tables say all.
+func (p *program) Constants() map[string]string { return nil }
+
 // Tables implements contract.Workload: one table, from zeros. The problem is
 // convex, so that the start does not matter to where training ends.
 func (p *program) Tables() []perdure.TableSpec {
