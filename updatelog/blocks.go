@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perdure/perdure/disk"
+
 	"github.com/minio/highwayhash"
 )
 
@@ -71,7 +73,7 @@ func readBlocks(dir, at string) (*blocks, error) {
 	for _, all := range b.streams {
 		slices.SortFunc(all, func(a, b block) int { return cmp.Compare(a.number, b.number) })
 		last, err := &all[len(all)-1], error(nil)
-		if last.end, err = os.ReadFile(filepath.Join(at, last.name)); err != nil {
+		if last.end, err = disk.ReadRegular(filepath.Join(at, last.name), mostBlock); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +155,7 @@ func (b *blocks) last(all []block) (last uint64, err error) {
 	for _, one := range slices.Backward(all) {
 		content, found := one.end, false
 		if content == nil {
-			if content, err = os.ReadFile(filepath.Join(b.at, one.name)); err != nil {
+			if content, err = disk.ReadRegular(filepath.Join(b.at, one.name), mostBlock); err != nil {
 				return 0, err
 			}
 		}
@@ -176,7 +178,7 @@ func (b *blocks) last(all []block) (last uint64, err error) {
 // recorded returns the last position that a stream had when the server wrote down what it is
 // like: as it ended in order, or every few minutes. 0: it is not known.
 func (b *blocks) recorded(stream string) uint64 {
-	content, err := os.ReadFile(filepath.Join(b.at, streamsFolder, stream, "msgs", "index.db"))
+	content, err := disk.ReadRegular(filepath.Join(b.at, streamsFolder, stream, "msgs", "index.db"), mostBlock)
 	key := sha256.Sum256([]byte(stream))
 	h, bad := highwayhash.New64(key[:])
 	at := len(content) - highwayhash.Size64
@@ -203,3 +205,6 @@ func (b *blocks) recorded(stream string) uint64 {
 var indexMagic = []byte{11, 4}
 
 const indexLast = 4
+
+// mostBlock bounds a file of a stream that is read whole, in bytes: many times the largest.
+const mostBlock = 1 << 30

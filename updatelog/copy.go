@@ -101,7 +101,7 @@ func copyFolder(ctx context.Context, from, to string) error {
 
 // copyFile copies a file; where the file system shares what is the same, it takes no room.
 func copyFile(from, to string) error {
-	r, err := os.Open(from)
+	r, err := disk.OpenRegular(from)
 	if err != nil {
 		return err
 	}
