@@ -137,3 +137,29 @@ func TestOddData(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedLogFiles: a look into a log whose files are no regular ones ends at once, with a
+// line that names the stream or the file; an index, which is made anew, is not missed.
+func TestDamagedLogFiles(t *testing.T) {
+	_, dir := trained(t, small("--recovery", "stateless", "--clocks", "10", "--shards", "2")...)
+	streams, err := filepath.Glob(filepath.Join(dir, "log", "jetstream", "*", "streams", "*"))
+	must(t, err)
+	if len(streams) != 2 {
+		t.Fatalf("streams %v", streams)
+	}
+	for _, name := range []string{"msgs/1.blk", "meta.inf", "msgs/index.db"} {
+		path := filepath.Join(streams[0], filepath.FromSlash(name))
+		good, err := os.ReadFile(path)
+		must(t, err)
+		for _, how := range []string{"a named pipe", "a link to /dev/zero", "a link to nothing"} {
+			damages[how](t, path)
+			code, _, stderr := invoke(t, "log", "verify", dir)
+			must(t, os.Remove(path))
+			must(t, os.WriteFile(path, good, 0o666))
+			healed := name == "msgs/index.db" && code == 0
+			if !healed && (code != 1 || !strings.Contains(stderr, filepath.Base(streams[0])) || strings.Count(stderr, "\n") != 1) {
+				t.Errorf("%s, %s: exit code %d and %q", name, how, code, stderr)
+			}
+		}
+	}
+}
