@@ -441,6 +441,7 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: Weakened{Staging: true}},
 		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: Weakened{ExactlyOnce: true}},
 		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: Weakened{ExactlyOnce: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: Weakened{Fencing: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

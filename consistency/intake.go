@@ -17,6 +17,8 @@ type Weakened struct {
 	Joins       bool // nobody waits for slots that joined a running job
 	Holding     bool // a restored shard answers before it has been sent all again
 	Cuts        bool // what is saved in the background has updates of later clocks, too
+	Fencing     bool // what a slot's former processes say is taken
+	Whole       bool // an update is taken of which a part is applied already, or may not be
 }
 
 // Update is one slot's update of one clock, or of several that follow one another, as far
@@ -172,7 +174,7 @@ func (in *Intake) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut }
 // Offer takes one part of an update.
 func (in *Intake) Offer(p Part) Verdict {
 	s := &in.slots[p.Slot]
-	if p.Incarnation < s.incarnation {
+	if p.Incarnation < s.incarnation && !in.weak.Fencing {
 		return Fenced
 	}
 	if in.beyond(p.Slot, p.Clock) {
@@ -185,7 +187,7 @@ func (in *Intake) Offer(p Part) Verdict {
 		}
 		return Duplicate
 	}
-	if in.tears(&p) {
+	if in.tears(&p) && !in.weak.Whole {
 		return Torn
 	}
 	u, verdict := in.find(s, &p)
@@ -319,7 +321,7 @@ func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock
 	s := &in.slots[slot]
 	at := int(clock - in.applied[slot])
 	switch {
-	case incarnation < s.incarnation:
+	case incarnation < s.incarnation && !in.weak.Fencing:
 		return Fenced
 	case at < 0 || in.beyond(slot, clock):
 		return Duplicate

@@ -48,7 +48,7 @@ type Config struct {
 	TableBytes int64
 
 	// For negative controls in tests only.
-	WeakenedRollBack bool // nobody rolls back for want of updates that nobody has kept
+	WeakenedRollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
 }
 
 const (

@@ -126,6 +126,8 @@ func (c *Core) replaceLost(lost []int) {
 		c.tookBack()
 	case unkept >= 0:
 		c.rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since clock %d", len(lost), unkept, v.Durable)
+	case c.weakened:
+		c.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(lost), v.Cut)
 	case c.facts.Job.Recovery.Logged():
 		c.event("replay", "", "%d shards are read from the update log again", len(lost))
 	default:

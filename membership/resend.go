@@ -21,8 +21,8 @@ const unknown perdure.Clock = math.MaxInt64
 // resends reports whether workers keep what is in no checkpoint.
 func (c *Core) resends() bool { return c.facts.Job.Recovery.Resends() }
 
-// Weaken has nobody roll back for want of updates that nobody has kept. It is for
-// negative controls only.
+// Weaken has nobody roll back because a shard was lost, or for want of updates that nobody
+// has kept. It is for negative controls only.
 func (c *Core) Weaken() { c.weakened = true }
 
 // unkept returns a slot of whose updates that are in no checkpoint some are kept by

@@ -3,8 +3,10 @@ package sim
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
 )
 
 // bound checks the consistency model (ESSP paper, section 2): a read at clock c
@@ -51,6 +53,49 @@ func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 			what, n, count, sum, m, most)}
 	}
 	return nil
+}
+
+// mayBeUnseen notes what a slot had sent before the read began, and a row that may lose
+// updates did not have: of a vap table only so much may be in transit, and lost is what
+// no row has at the end.
+func (r *reader) mayBeUnseen(row, p int, set uint64) {
+	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
+	if m.Kind != perdure.VAP || h.job.OnOutage.Continue || p == int(r.w.Slot()) || sent.clocks == 0 {
+		return
+	}
+	missing := h.clockSet(p, below(sent.clocks)) &^ set
+	if bits.OnesCount64(missing) < 2 {
+		return
+	}
+	if h.unseen[row][p] == nil {
+		h.unseen[row][p] = map[uint64]float64{}
+	}
+	h.unseen[row][p][missing] = m.Bound / math.Sqrt(float64(sent.clocks))
+}
+
+// cameLate judges what a row has at the end of a slot's clocks, which reads did not have
+// though they should: what is there was not lost. Under none nobody may know any more
+// what a dead process of the slot had done, and then it is done again.
+func (h *History) cameLate(what string, row, p int, set uint64) error {
+	if !h.job.Recovery.Eager() && h.lives[p] > 1 {
+		return nil
+	}
+	if back := set & h.lacked[row][p]; back != 0 {
+		return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, set, back)
+	}
+	for missing, most := range h.unseen[row][p] {
+		if back := set & missing; h.lives[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {
+			return violated("%s has the clocks %b, of which %b were in transit: %d, %s allows %g", what, set, back, back, h.spec.Consistency, most)
+		}
+	}
+	return nil
+}
+
+// begins notes that another process of a slot has begun.
+func (h *History) begins(w *worker.Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lives[w.Slot()]++
 }
 
 // Relaxed returns how many counts were read that the consistency model alone would not

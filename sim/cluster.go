@@ -63,7 +63,7 @@ type Options struct {
 	Weakened            consistency.Weakened
 	WeakenedGenerations bool
 	WeakenedRetention   bool // workers keep nothing that is applied
-	WeakenedRollBack    bool // nobody rolls back for want of what the dead had kept
+	WeakenedRollBack    bool // nobody rolls back because a shard was lost, or for want of what the dead had kept
 	WeakenedMerging     bool // workers merge updates across cuts, and with those of others
 }
 

@@ -42,6 +42,8 @@ type History struct {
 	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
 	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
+	unseen  [][]map[uint64]float64                 // by row and slot: what was in transit if it was not lost, and the most that may be
+	lives   []int                                  // by slot: how many processes have begun
 	terms   [][]perdure.Span                       // by slot: when it takes part, one after the other
 	relaxed int                                    // counts read that the consistency model alone would not allow
 }
@@ -87,7 +89,9 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	}
 	for range h.rows {
 		h.lacked = append(h.lacked, make([]uint64, slots))
+		h.unseen = append(h.unseen, make([]map[uint64]float64, slots))
 	}
+	h.lives = make([]int, slots)
 	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
@@ -178,6 +182,7 @@ func (h *History) weights(slot int, n perdure.Clock) (sum float64) {
 // Program is a training program that checks everything it reads.
 func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	r := &reader{h: h, w: w, dim: h.spec.Dim}
+	h.begins(w)
 	var err error
 	if r.t, err = w.Table(ctx, h.spec); err != nil {
 		return err
@@ -413,22 +418,26 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	promised, most := uint64(0), h.job.Clocks
 	switch m := h.spec.Consistency; {
 	case p == int(r.w.Slot()):
-		promised = below(own)
+		if promised = below(own); h.job.OnOutage.Continue && h.job.OutageRows != perdure.RowsApply {
+			promised = 0 // own updates need not show
+		}
 		if h.job.Consistency.TwoStep() {
 			most = own
 		}
 	case m.Kind == perdure.BSP:
 		promised, most = below(clock), clock
 	case m.Kind == perdure.SSP || m.Kind == perdure.ESSP:
-		promised = below(clock - m.Staleness)
+		promised = below(clock - m.Staleness - h.job.OnOutage.Clocks)
 	}
 	promised = h.clockSet(p, promised)
 	if early := set &^ below(most); early != 0 {
 		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
 	}
-	if h.job.Recovery.Eager() { // else nobody may know any more what there was, and it is done again
-		h.lacked[row][p] |= promised &^ set
+	h.lacked[row][p] |= promised &^ set
+	if m := h.spec.Consistency; (m.Kind == perdure.SSP || m.Kind == perdure.ESSP) && h.clockSet(p, below(clock-m.Staleness))&^set != 0 {
+		h.relaxed++
 	}
+	r.mayBeUnseen(row, p, set)
 	return nil
 }
 
@@ -459,8 +468,8 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
 				return violated("%s has clocks that are not its own: %b", what, late)
 			}
-			if back := sets[p] & h.lacked[row][p]; back != 0 {
-				return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, sets[p], back)
+			if err := h.cameLate(what, row, p, sets[p]); err != nil {
+				return err
 			}
 			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
 		}

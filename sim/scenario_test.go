@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"testing"
@@ -54,6 +56,7 @@ type scenario struct {
 	follow      bool          // checkpoints have only what has changed
 	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
+	exiles      int           // workers that the coordinator does not hear for longer than the patience, and all others do
 	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
 	relaxed     *int          // counts reads that were relaxed
 	merged      *int64        // likewise updates of several clocks that were sent
@@ -65,9 +68,9 @@ type scenario struct {
 
 func (s scenario) String() string {
 	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, a failure every %.3gs, parent %t, replaces %t, %v between clocks; "+
-		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent, !s.job.NoReplace, s.pace,
-		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -187,14 +190,28 @@ func drawResend(seed uint64) (scenario, *rand.Rand) {
 
 // drawLossy makes a scenario of shards whose updates may be lost.
 func drawLossy(seed uint64) (scenario, *rand.Rand) {
+	return []drawing{drawNone, drawEvery, drawEager, drawEager, drawEager}[seed%5](seed)
+}
+
+// drawNone makes one of shards that nothing is kept of.
+func drawNone(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawChain(seed)
-	switch s.job.Recovery.Async = true; seed % 5 {
-	case 1:
-		s.job.Recovery.Async, s.job.Recovery.Every = false, perdure.Clock(1+seed/5%6)
-	case 0:
-		s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
-		s.pairs = 0
-	}
+	s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
+	s.pairs = 0
+	return s, rng
+}
+
+// drawEager makes one of chains whose heads wait for nobody, drawEvery of such as bring
+// the others up to date every few clocks only.
+func drawEager(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Async = true
+	return s, rng
+}
+
+func drawEvery(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Every = perdure.Clock(1 + seed/5%6)
 	return s, rng
 }
 
@@ -258,7 +275,11 @@ func (s *scenario) drawPace(rng *rand.Rand) {
 func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // virtual
+		patience := 5 * time.Minute // virtual
+		if weaken != nil {
+			patience = time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		slots := len(sim.Spans(s.job, s.plan))
 		if s.scales > 0 {
@@ -279,6 +300,9 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
 		}
 		f.hosts = append(f.hosts, f.servers...)
+		if *oneSeed != 0 {
+			f.at(patience-time.Second, f.hangs)
+		}
 		for i := range slots {
 			if !s.onlyServers {
 				f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
@@ -295,6 +319,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		f.plan(rng)
 		f.planMore(extra(^seed))
+		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
 		if err = f.c.Wait(); err == nil {
 			err = final(f.c, h, s)
@@ -307,6 +332,14 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 	})
 	return err
+}
+
+// hangs says where a job stands that does not end.
+func (f *faults) hangs() {
+	facts, err := f.c.Facts()
+	b, _ := json.MarshalIndent(facts, "", "  ") // facts that can be read can be written
+	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
+	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // as far as it can be
 }
 
 // faults are what happens to a cluster.
@@ -419,6 +452,14 @@ func (f *faults) planMore(rng *rand.Rand) {
 	}
 }
 
+// planExiles plans cuts between workers and the coordinator alone.
+func (f *faults) planExiles(rng *rand.Rand) {
+	for range f.s.exiles {
+		host, d := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), 1500*time.Millisecond+span(rng, 2*time.Second)
+		f.at(span(rng, clocks*f.s.pace/2), func() { f.c.Cut(host, "coordinator", false, d) })
+	}
+}
+
 // mostMore is how many slots a job has at most beside those that it begins with.
 const mostMore = 3
 
@@ -510,7 +551,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	}
 	if !job.Recovery.Saves() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-			return fmt.Errorf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)
+			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
 		}
 		if s.lossless && facts.UpdatesLost > 0 {
 			return &sim.Violation{What: fmt.Sprintf("%d updates are lost, and nobody has died", facts.UpdatesLost)}
@@ -528,7 +569,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			case c.Quiet() < time.Second:
 				return nil // or a head died that had said so, and who has all does not serve yet: the rows are nobody's to judge
 			default:
-				return fmt.Errorf("at the end %d of %d shards are whole", len(whole), job.Shards)
+				return &sim.Violation{What: fmt.Sprintf("at the end %d of %d shards are whole", len(whole), job.Shards)}
 			}
 		}
 		return h.Final(tables, lost)
@@ -541,12 +582,12 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return err
 	}
 	if m.Cut != job.Clocks {
-		return fmt.Errorf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)
+		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)}
 	}
 	for shard := range perdure.ShardID(job.Shards) {
 		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, shard, nil)
 		if err != nil {
-			return err
+			return &sim.Violation{What: fmt.Sprintf("the last checkpoint cannot be read: %v", err)}
 		}
 		add(seg)
 	}

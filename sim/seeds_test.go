@@ -1,8 +1,6 @@
 package sim_test
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
 	"github.com/perdure/perdure/sim"
 )
 
@@ -43,13 +40,20 @@ func TestBehind(t *testing.T) { runSeeds(t, drawBehind) }
 // drawBehind draws a scenario whose checkpoints are written in the background, often
 // slowly.
 func drawBehind(seed uint64) (scenario, *rand.Rand) {
-	s, rng := []drawing{draw, drawSaved}[seed%2](seed)
-	more := rand.New(rand.NewPCG(seed, 9))
-	s.job.Recovery.Async, s.fills, s.follow = true, s.fills+more.IntN(2), seed%4 < 2
-	if more.IntN(3) > 0 {
-		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+	return behind([]drawing{draw, drawSaved}[seed%2])(seed)
+}
+
+// behind has a scenario's checkpoints written in the background.
+func behind(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := draw(seed)
+		more := rand.New(rand.NewPCG(seed, 9))
+		s.job.Recovery.Async, s.fills, s.follow = true, s.fills+more.IntN(2), seed%4 < 2
+		if more.IntN(3) > 0 {
+			s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+		}
+		return s, rng
 	}
-	return s, rng
 }
 
 // Where updates may be lost, none is there twice, those that are not there are counted,
@@ -130,56 +134,6 @@ func runSeeds(t *testing.T, draw drawing) {
 	}
 }
 
-// With a safety mechanism switched off, the checker must notice: otherwise it
-// would not be worth much.
-func TestNegativeControls(t *testing.T) {
-	weakened := map[string]func(*sim.Options){
-		"exactly once": func(o *sim.Options) { o.Weakened = consistency.Weakened{ExactlyOnce: true} },
-		"staging":      func(o *sim.Options) { o.Weakened = consistency.Weakened{Staging: true} },
-		"generations":  func(o *sim.Options) { o.WeakenedGenerations = true },
-		"pushes":       func(o *sim.Options) { o.Weakened = consistency.Weakened{Pushes: true} },
-		"joins":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Joins: true} },
-		"bound":        func(o *sim.Options) { o.Weakened = consistency.Weakened{Bound: true} },
-		"cuts":         func(o *sim.Options) { o.Weakened = consistency.Weakened{Cuts: true} },
-	}
-	for name, draw := range map[string]drawing{"checkpoints": drawHard, "chains": drawChain, "lossy": drawLossy, "saved": drawSaved, "behind": drawBehind, "stateless": drawStateless, "rosters": drawRoster(drawChain)} {
-		for mechanism, weaken := range weakened {
-			switch {
-			case (name == "rosters") != (mechanism == "joins"), (name == "behind") != (mechanism == "cuts"):
-				continue
-			case name == "lossy" && mechanism == "bound":
-				continue // what is lost is not in transit
-			case name != "checkpoints" && mechanism == "generations":
-				// Few messages of a former epoch can do harm: its head's next is the head now,
-				// and heeds no predecessor. Package chain's own controls show what they do.
-				continue
-			}
-			t.Run(name+"/"+mechanism, func(t *testing.T) { mustNotice(t, draw, weaken) })
-		}
-	}
-}
-
-// What resend needs: that updates are kept until they are in a checkpoint, that all roll
-// back if somebody has died who had kept some, and that a restored shard shows nothing
-// before it has been sent all again.
-func TestResendControls(t *testing.T) {
-	for mechanism, weaken := range map[string]func(*sim.Options){
-		"retention": func(o *sim.Options) { o.WeakenedRetention = true },
-		"roll-back": func(o *sim.Options) { o.WeakenedRollBack = true },
-		"holding":   func(o *sim.Options) { o.Weakened = consistency.Weakened{Holding: true} },
-	} {
-		t.Run(mechanism, func(t *testing.T) { mustNotice(t, drawResend, weaken) })
-	}
-}
-
-// drawHard draws the hardest case for fencing: a cut at every clock, and updates that
-// come late, from before a roll-back.
-func drawHard(seed uint64) (scenario, *rand.Rand) {
-	s, rng := drawJob(seed)
-	s.job.Recovery.Every, s.cuts, s.kills = 1, 4, 3
-	return s, rng
-}
-
 // drawSplit draws what leaves members of former epochs alive: long cuts, frozen
 // processes, and a coordinator that forgets.
 func drawSplit(draw drawing) drawing {
@@ -219,6 +173,13 @@ func TestOutages(t *testing.T) {
 // The same where workers send a shard again what it has lost.
 func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
 
+// The same of chains whose heads wait for nobody.
+func TestEagerOutages(t *testing.T) {
+	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
+		return []drawing{drawEvery, drawEager}[seed%2](seed)
+	})
+}
+
 // The same where updates are in a log.
 func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
 
@@ -256,13 +217,6 @@ func drawOutages(draw drawing) drawing {
 	}
 }
 
-// What is merged must be taken whole: across a cut it cannot be, and is refused.
-func TestMergingControl(t *testing.T) {
-	for name, draw := range map[string]drawing{"outages": drawOutages(drawResend), "retains": drawRetains} {
-		t.Run(name, func(t *testing.T) { mustNotice(t, draw, func(o *sim.Options) { o.WeakenedMerging = true }) })
-	}
-}
-
 // Splits do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
@@ -274,18 +228,4 @@ func TestHandovers(t *testing.T) {
 		s.drains, s.joins, s.lossless = 3, 2, true
 		return s, rng
 	})
-}
-
-// mustNotice runs seeds until a promise is broken, or a job never ends.
-func mustNotice(t *testing.T, draw drawing, weaken func(*sim.Options)) {
-	const most = 300
-	for seed := uint64(1); seed <= most; seed++ {
-		s, rng := draw(seed)
-		var v *sim.Violation
-		if err := run(t, seed, s, rng, weaken); errors.As(err, &v) || errors.Is(err, perdure.ErrUnkept) || errors.Is(err, perdure.ErrRefused) || errors.Is(err, context.DeadlineExceeded) {
-			t.Logf("seed %d: %v", seed, err)
-			return
-		}
-	}
-	t.Errorf("%d seeds without it, and nothing was noticed", most)
 }
