@@ -26,7 +26,7 @@ func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
 		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
 	}
 	if workers > perdure.MaxSlots {
-		return Change{}, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
 	}
 	var stay []perdure.Slot
 	for i := range f.View.Slots {
