@@ -71,10 +71,13 @@ func (b *backOff) stretch(silence, most int64, clock perdure.Clock) int64 {
 	return max(silence, min(silence<<min(b.times, 16), most))
 }
 
-// allows returns the silence, in ticks, after which the process of a place is suspected.
-func (c *Core) allows(o *observed) int64 {
+// allows returns the silence, in ticks, after which the process of a place is suspected. A
+// worker that waits for its slot gives its connection up from time to time, and dials again:
+// it is starting all the while. A server whose connection broke before its first status is
+// most likely dead, and shards wait for its place.
+func (c *Core) allows(k Kind, o *observed) int64 {
 	silence := o.pulse.allows(c.patience)
-	if o.starting {
+	if o.starting && (o.connected || k == Worker) {
 		silence = mostStarting * c.patience
 	}
 	return o.strikes.stretch(silence, mostBackOff*c.patience, c.MinClock())
@@ -182,7 +185,7 @@ func (c *Core) accused() []accusation {
 				continue // told to wait, it has nothing to say
 			}
 			there++
-			silence, allowed := c.listened-o.heardTick, c.allows(o)
+			silence, allowed := c.listened-o.heardTick, c.allows(k, o)
 			if !o.broken && 2*silence > allowed {
 				quiet++
 			}
