@@ -3,13 +3,11 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
-	"testing"
-
-	"math/rand/v2"
-
 	"strings"
+	"testing"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/consistency"

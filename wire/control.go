@@ -97,7 +97,7 @@ type Progress struct {
 	UpdatesDue   int64              `json:"updates_due"` // that the rows are to contain at the end, none lost
 	UpdatesLost  int64              `json:"updates_lost"`
 	ClocksRedone int64              `json:"clocks_redone"`
-	Places       []PlaceProgress    `json:"places"` // all in the first of a connection, then those of which something is new
+	Places       []PlaceProgress    `json:"places"`           // all in the first of a connection, then those of which something is new
 	Saving       *perdure.Saving    `json:"saving,omitempty"` // where the interval between checkpoints is chosen
 }
 
