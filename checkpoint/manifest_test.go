@@ -149,9 +149,9 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	must(t, Publish(fsys, "ckpt", m))
 
 	name := "ckpt/" + m.key().manifest()
-	overwrite(t, fsys, name, disk.Seal(manifestKind, 4, []byte("{}")))
+	overwrite(t, fsys, name, disk.Seal(manifestKind, ManifestVersion+1, []byte("{}")))
 	_, err = Latest(fsys, "ckpt")
-	wantErr(t, err, ErrNewerVersion, name+": written by a newer Perdure (format 4), this one reads up to 3")
+	wantErr(t, err, ErrNewerVersion, name+fmt.Sprintf(": written by a newer Perdure (format %d), this one reads up to %d", ManifestVersion+1, ManifestVersion))
 
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
