@@ -293,7 +293,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	allCores()
 	job := &p.settings.Job
-	updates, err := p.s.openLogThere(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
+	updates, err := p.s.openLogThere(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(&p.s.Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,9 @@ var mistakes = []struct {
 	{"up --zones a/b", 2, `--zones: "a/b" cannot be a zone's name`},
 	{"server", 2, `which job\? write --join`},
 	{"worker", 2, `which job\? write --join`},
-	{"server --join 127.0.0.1:1", 1, `no job answers at 127.0.0.1:1: connection refused`},
+	{"server --join 127.0.0.1:1", 2, `asks for its secret; name its file`},
+	{"server --join 127.0.0.1:1 --secret-file ALONE", 2, `alone.servers: no such file or directory; a server needs the file secret.servers of the run's folder there, too`},
+	{"server --join 127.0.0.1:1 --secret-file SECRET", 1, `no job answers at 127.0.0.1:1: connection refused`},
 	{"server --join 127.0.0.1:1 --zone a/b", 2, `"a/b" cannot be a zone's name`},
 	{"server --join 127.0.0.1:1 --coordinator 127.0.0.1:1", 2, `leave --coordinator out`},
 	{"train --workers 0", 2, `0 workers; choose`},
@@ -198,9 +200,12 @@ var mistakes = []struct {
 	{"up --workers 0", 2, `0 workers; choose`},
 	{"status", 2, `no run in runs/; name one`},
 	{"status --run FULL", 1, `is no run's folder`},
-	{"status --address 127.0.0.1:1", 1, `no coordinator answers`},
-	{"stop --address 127.0.0.1:1", 1, `no coordinator answers`},
-	{"fault kill:server:0@1s --address 127.0.0.1:1", 1, `no coordinator answers`},
+	{"status --address 127.0.0.1:1", 2, `asks for its secret; name its file`},
+	{"status --address 127.0.0.1:1 --secret-file SECRET", 1, `no coordinator answers`},
+	{"stop --address 127.0.0.1:1 --secret-file SECRET", 1, `no coordinator answers`},
+	{"fault kill:server:0@1s --address 127.0.0.1:1 --secret-file SECRET", 1, `no coordinator answers`},
+	{"status --address 127.0.0.1:1 --secret-file FULL", 2, `secret`},
+	{"status --address 127.0.0.1:1 --secret-file BADJSON", 2, `secret`},
 	{"bench workloads --workload lda", 2, `unknown --workload "lda"; choose mf, softmax, cnn`},
 	{"bench workloads --rounds 0", 2, `0 rounds; choose`},
 	{"bench workloads --data no/such.csv", 1, `no/such.csv: no such file`},
@@ -250,11 +255,16 @@ func TestBadInput(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(full, "notes.txt"), []byte("mine"), 0o666))
 	badJSON := filepath.Join(t.TempDir(), "run.json")
 	must(t, os.WriteFile(badJSON, []byte(`{"job":`), 0o666))
+	secret := filepath.Join(t.TempDir(), "secret")
+	alone := filepath.Join(t.TempDir(), "alone")
+	for _, name := range []string{secret, secret + serversExt, alone} {
+		must(t, os.WriteFile(name, []byte(strings.Repeat("ab", 32)+"\n"), 0o600))
+	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer taken.Close()
 
-	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "TAKEN", taken.Addr().String())
+	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "SECRET", secret, "ALONE", alone, "TAKEN", taken.Addr().String())
 	for _, c := range mistakes {
 		t.Run(c.args, func(t *testing.T) {
 			cmd, _, stderr := command(t, strings.Fields(names.Replace(c.args))...)

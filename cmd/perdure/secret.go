@@ -114,7 +114,9 @@ func (f *secretFlag) read(run string, role wire.Role) (k wire.Keys, err error) {
 		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with --secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
 	}
 	if k.Job, err = transport.ReadSecret(path); err == nil && role == wire.RoleServer {
-		k.Servers, err = transport.ReadSecret(path + serversExt)
+		if k.Servers, err = transport.ReadSecret(path + serversExt); err != nil {
+			err = fmt.Errorf("%w; a server needs the file secret%s of the run's folder there, too", err, serversExt)
+		}
 	}
 	return k, err
 }
