@@ -84,6 +84,9 @@ type Job struct {
 // maxUnsent bounds what is kept for a coordinator that is away.
 const maxUnsent = 4096
 
+// maxPending bounds the faults that are planned: each is looked at again and again.
+const maxPending = 4096
+
 // ErrChild means that a process of the job ended with an error of its own, not
 // by being killed: replacing it would not help.
 var ErrChild = errors.New("supervisor: a process of the job failed")
@@ -367,6 +370,11 @@ func (j *Job) order(o wire.Order) error {
 		f, err := ParseFault(o.Spec)
 		if err != nil {
 			return err
+		}
+		if len(j.Pending()) >= maxPending {
+			j.say("trouble", string(wire.RoleSupervisor), time.Now(),
+				fmt.Sprintf("%v is left out: %d faults are planned already", f, maxPending))
+			return nil
 		}
 		j.AddFault(f)
 	case "stop":
