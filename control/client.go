@@ -2,7 +2,9 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -68,6 +70,11 @@ func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
 
 // Scale implements Backend.
 func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
+	// A number that the message has no room for would arrive as another one.
+	odd := func(n int) bool { return int(int32(n)) != n }
+	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
+		return "", fmt.Errorf("%w: no job has that many workers, or a slot of such a number; a job has at most %d", perdure.ErrUsage, perdure.MaxSlots)
+	}
 	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
 	for _, slot := range s.Leave {
 		req.Leave = append(req.Leave, int32(slot))
