@@ -11,7 +11,8 @@ import (
 // coder goes over the fields of a message in their order, to write them or to read them:
 // one description of a message serves both. Whole numbers are varints, signed ones in
 // zigzag, as package encoding/binary has them; a text is its length and its bytes; a list
-// is its length and its items. After an error nothing more is read.
+// is its length and its items. After an error nothing more is read. What is written is
+// only looked at: others may be reading the same view.
 type coder struct {
 	b       []byte // written so far, or left to be read
 	reading bool
@@ -50,6 +51,9 @@ func (c *coder) uvarint(v uint64) uint64 {
 // count codes a number that is never below 0.
 func count[N ~uint32 | ~uint64](c *coder, v *N) {
 	x := c.uvarint(uint64(*v))
+	if !c.reading {
+		return
+	}
 	if *v = N(x); uint64(*v) != x {
 		c.fail("%d is too large a number", x)
 	}
@@ -58,6 +62,9 @@ func count[N ~uint32 | ~uint64](c *coder, v *N) {
 // number codes a number of either sign.
 func number[N ~int | ~int32 | ~int64](c *coder, v *N) {
 	u := c.uvarint(uint64(*v)<<1 ^ uint64(int64(*v)>>63))
+	if !c.reading {
+		return
+	}
 	x := int64(u>>1) ^ -int64(u&1)
 	if *v = N(x); int64(*v) != x {
 		c.fail("%d is too large a number", x)
@@ -144,14 +151,15 @@ func list[T any](c *coder, v *[]T, each func(c *coder, item *T)) {
 // optional codes what may not be there.
 func optional[T any](c *coder, v **T, each func(c *coder, item *T)) {
 	there := *v != nil
-	if c.flags(&there); !there {
-		*v = nil
-		return
-	}
+	c.flags(&there)
 	if c.reading {
-		*v = new(T)
+		if *v = nil; there {
+			*v = new(T)
+		}
 	}
-	each(c, *v)
+	if there {
+		each(c, *v)
+	}
 }
 
 // numbers codes a list of them.

@@ -86,11 +86,11 @@ func TestScaleCommand(t *testing.T) {
 // it is told to.
 func TestGuestJoins(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2")...)
+	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2", "--consistency", "ssp:2")...)
 	awaitStatus(t, dir, `training, clock [1-9]`)
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
-	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)))
+	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secretFile))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
 		"":                             `say how many workers`,

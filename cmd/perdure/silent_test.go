@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/control"
+)
+
+// TestCoordinatorAwaitsDisk: a coordinator that still reads its disk says that it lives;
+// who asks for more waits.
+func TestCoordinatorAwaitsDisk(t *testing.T) {
+	const secret = perdurelib.Secret("the run's")
+	api := &lateAPI{there: make(chan struct{})} // and its disk never answers
+	srv := httptest.NewUnstartedServer(nil)
+	addr := srv.Listener.Addr().String()
+	srv.Config.Handler = control.Guard(api, secret, addr, api.alive)
+	srv.Start()
+	defer srv.Close()
+	r, err := http.Get(srv.URL + control.AlivePath)
+	must(t, err)
+	if must(t, r.Body.Close()); r.StatusCode != http.StatusOK {
+		t.Errorf("asked whether it lives it says %s", r.Status)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if s, err := control.NewClient(addr, secret).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without its disk it says of the job: %+v, %v", s, err)
+	}
+}
