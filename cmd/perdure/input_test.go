@@ -262,11 +262,17 @@ func TestBadInput(t *testing.T) {
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defer taken.Close()
+	t.Cleanup(func() { // when all cases, which run side by side, are over
+		must(t, taken.Close())
+		if b, err := os.ReadFile(filepath.Join(full, "notes.txt")); err != nil || string(b) != "mine" {
+			t.Errorf("the user's file is now %q (%v)", b, err)
+		}
+	})
 
 	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "SECRET", secret, "ALONE", alone, "TAKEN", taken.Addr().String())
 	for _, c := range mistakes {
 		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
 			cmd, _, stderr := command(t, strings.Fields(names.Replace(c.args))...)
 			cmd.Dir = t.TempDir()
 			code := exitCode(t, cmd.Run())
@@ -281,9 +287,6 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})
-	}
-	if b, err := os.ReadFile(filepath.Join(full, "notes.txt")); err != nil || string(b) != "mine" {
-		t.Errorf("the user's file is now %q (%v)", b, err)
 	}
 }
 
