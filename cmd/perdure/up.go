@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -199,11 +200,11 @@ func (c *statusCmd) Run(ctx context.Context) error {
 			condition = "draining"
 		}
 		if p.Role == string(supervisor.RoleLog) {
-			fmt.Fprintf(stdout, "  %-12s pid %-8d incarnation %-3d %s\n", name, p.PID, p.Incarnation, condition)
+			fmt.Fprintf(stdout, "  %-12s pid %-8s incarnation %-3d %s\n", name, pidText(p.PID), p.Incarnation, condition)
 			continue
 		}
-		fmt.Fprintf(stdout, "  %-12s pid %-8d incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
-			name, p.PID, p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
+		fmt.Fprintf(stdout, "  %-12s pid %-8s incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
+			name, pidText(p.PID), p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
 	}
 	if line := savedLine(&s, v.Durable); line != "" {
 		fmt.Fprintln(stdout, "  "+line)
@@ -215,6 +216,14 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		fmt.Fprintln(stdout, "  "+line)
 	}
 	return nil
+}
+
+// pidText is "-" where there is no process.
+func pidText(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return strconv.Itoa(pid)
 }
 
 type stopCmd struct{ target }
