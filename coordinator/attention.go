@@ -28,7 +28,7 @@ func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 // heard.
 func (c *Coordinator) tick(now time.Time) {
 	for m := range c.members {
-		if m.unread.Load() > 0 && m.place() {
+		if len(m.unread) > 0 && m.place() {
 			c.core.Heard(m.kind(), m.index, m.hello.Process)
 		}
 	}

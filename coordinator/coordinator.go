@@ -55,6 +55,7 @@ const (
 	defaultTick     = 100 * time.Millisecond
 	defaultPatience = 1500 * time.Millisecond
 	greeting        = 5 * time.Second
+	mostUnread      = 64 // frames of one connection that wait for the loop
 	inboxSize       = 1024
 	maxEvents       = 4096 // kept for a supervisor that is away
 )
@@ -105,7 +106,7 @@ type member struct {
 	index   int
 	waiting bool // as Coordinator.waiting has it
 	hearing
-	unread atomic.Int32 // frames that have come and that the loop has not read
+	unread chan struct{} // one for each frame that has come and that the loop has not read
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -279,7 +280,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.dismiss(failed(r.Facts.Failed))
 	}
 	for _, k := range r.Kills {
-		if c.supervisor != nil {
+		if c.supervisor != nil && !k.Guest {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
 				Kind: "kill", Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
 			}))

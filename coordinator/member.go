@@ -47,7 +47,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		return
 	}
 	hello.Process = hello.Name()
-	m := &member{conn: conn, hello: hello, index: hello.Index}
+	m := &member{conn: conn, hello: hello, index: hello.Index, unread: make(chan struct{}, mostUnread)}
 	admitted := make(chan bool, 1)
 	c.do(ctx, func() { admitted <- c.admit(m) })
 	select {
@@ -73,9 +73,13 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		if act, err = c.parse(m, &f); err != nil {
 			break
 		}
-		m.unread.Add(1)
+		select { // so that nobody fills the inbox alone
+		case m.unread <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		c.do(ctx, func() {
-			m.unread.Add(-1)
+			<-m.unread
 			if err := act(); err != nil {
 				c.turnAway(m, err)
 			}
@@ -138,6 +142,10 @@ func (c *Coordinator) join(m *member) bool {
 	k := m.kind()
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && c.superseded(k, i, m.hello) {
 		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
+		return false
+	}
+	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" { // else whoever knows a worker's name could say it
+		c.refuse(m, wire.Refusal{Reason: "a worker's hello without the number that it has drawn"})
 		return false
 	}
 	if job := &facts.Job; m.hello.AtCuts && !job.Recovery.Saves() {

@@ -144,7 +144,7 @@ func TestLies(t *testing.T) {
 				t := g.T
 				parent := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
 				await(t, parent, wire.KindWelcome, &wire.Welcome{})
-				liar := g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "liar"})
+				liar := g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "liar", Nonce: "drawn"})
 				synctest.Wait()
 				before := g.facts()
 				if err := liar.Send(f); err != nil {
@@ -206,11 +206,15 @@ func TestGrowth(t *testing.T) {
 			g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: name, Nonce: perdure.Secret(name)})
 		}
 		synctest.Wait()
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "c", Grow: true})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c", Grow: true})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
 			t.Errorf("a guest is told %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "a", Nonce: "guess"})); !r.Again || !strings.Contains(r.Reason, "is taken") {
 			t.Errorf("who calls itself as another is told %+v", r)
+		}
+		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again || !strings.Contains(r.Reason, "the number that it has drawn") {
+			t.Errorf("who says a worker's whole name is told %+v", r)
 		}
 		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(r.Reason, "-1 asks for any") {
 			t.Errorf("who asks for slot -5 is told %+v", r)

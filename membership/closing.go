@@ -28,7 +28,7 @@ func (c *Core) Closed() bool {
 	case !c.placed():
 		return true // nobody has begun
 	}
-	return last.Named && v.Durable >= last.Cut && (v.End == 0 || last.Cut < v.End)
+	return last.Named && v.Durable >= last.Cut && (v.End == 0 || v.Durable < v.End)
 }
 
 // closes reports whether the last cut is to be named: it was not yet, or there will be no

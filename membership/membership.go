@@ -101,6 +101,9 @@ type Kill struct {
 	Index   int
 	Process string
 	PID     int
+	// Guest says that nobody here has started it: a process of this machine that has the
+	// same number is another one.
+	Guest bool
 }
 
 // Publish is a cut for which every shard has written its segment.

@@ -308,7 +308,7 @@ func (c *cluster) calm() error {
 			c.fail("worker %d is %s", i, cond.State)
 		}
 	}
-	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() && (c.saved.View.End == 0 || c.saved.Closing.Cut < c.saved.View.End) {
+	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() && (c.saved.View.End == 0 || max(c.saved.Closing.Cut, c.saved.View.Durable) < c.saved.View.End) {
 		c.fail("its last checkpoint, %+v, is not made; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(), c.saved.View.Durable)
 	}
 	if c.saved.View.End > 0 {

@@ -249,6 +249,6 @@ func (c *Core) kill(k Kind, index int) {
 	if !o.killed {
 		o.killed = true
 		o.strikes.struck(c.MinClock())
-		c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID})
+		c.out.Kills = append(c.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: c.guest(k, index)})
 	}
 }

@@ -17,7 +17,8 @@ func (j *Job) carryOut() {
 		return
 	}
 	now := time.Now()
-	due := j.schedule.Due(j.since(now), j.clock.Clock)
+	clock := j.clock.Clock
+	due := j.schedule.Due(j.since(now), clock)
 	var targets [][]place
 	for _, f := range due {
 		ps := j.targets(f.Target)
@@ -33,7 +34,7 @@ func (j *Job) carryOut() {
 	for i, f := range due {
 		if j.cfg.Watch.Event != nil {
 			j.cfg.Watch.Event(wire.Event{
-				Kind: "fault", Target: f.Target.String(), Clock: j.clock.Clock, UnixNs: now.UnixNano(), Text: "fault: " + f.String(),
+				Kind: "fault", Target: f.Target.String(), Clock: clock, UnixNs: now.UnixNano(), Text: "fault: " + f.String(),
 			})
 		}
 		for _, p := range targets[i] {

@@ -38,6 +38,8 @@ func (j *Job) stop(err error) (saves bool) {
 	case j.why != nil:
 	case j.closing.why != nil:
 		j.end(j.closing.why)
+	case j.clock.Complete:
+		j.closing.why = err
 	case j.cfg.LastCheckpoint <= 0:
 		j.end(err)
 	default:
@@ -70,7 +72,7 @@ func (j *Job) remind() {
 
 // closed ends the job once its last checkpoint is made. It needs j.mu.
 func (j *Job) closed(p *wire.Progress) {
-	if j.closing.why != nil && p.Closed {
+	if j.closing.why != nil && p.Closed && !p.Complete {
 		j.end(j.closing.why)
 	}
 }

@@ -122,7 +122,7 @@ func (l *liar) hello() *wire.Frame {
 		Job:   pick(l, guardedJob, guardedJob, "", "another"),
 		Index: pick(l, 0, 1, -1, -5, 2, math.MaxInt32, math.MinInt64), Process: pick(l, "liar", "worker:0#3", ""), PID: pick(l, 0, 1, -1),
 		Addr: "liar/1", Incarnation: pick[perdure.Incarnation](l, 0, 1, 2, math.MaxUint32), Grow: pick(l, true, false),
-		Secret: pick(l, l.keys.Job, l.keys.Job, l.keys.Job, "", "guess"), Ticket: pick[perdure.Secret](l, "", "guess"),
+		Secret: pick(l, l.keys.Job, l.keys.Job, l.keys.Job, "", "guess"), Nonce: pick[perdure.Secret](l, "", "guess", "drawn"), Ticket: pick[perdure.Secret](l, "", "guess"),
 	}
 	f := wire.Control(wire.KindHello, h)
 	return &f

@@ -85,9 +85,23 @@ func freeMemory() (bytes float64, known bool) {
 	group := cgroup()
 	most, limited := number(filepath.Join(group, "memory.max"))
 	if used, ok := number(filepath.Join(group, "memory.current")); known && limited && ok {
-		bytes = min(bytes, max(0, most-used))
+		bytes = min(bytes, max(0, most-used+cached(group)))
 	}
 	return bytes, known
+}
+
+// cached returns how much of what a group uses holds files only: the system gives it back
+// when processes want it.
+func cached(group string) (bytes float64) {
+	text, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // "" where there is none
+	for line := range strings.Lines(string(text)) {
+		var name string
+		var n float64
+		if _, err := fmt.Sscanf(line, "%s %f", &name, &n); err == nil && (name == "active_file" || name == "inactive_file" || name == "slab_reclaimable") {
+			bytes += n
+		}
+	}
+	return bytes
 }
 
 // cgroup is the folder of the group, of version 2, that this process is in.

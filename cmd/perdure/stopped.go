@@ -70,6 +70,10 @@ func (j *localJob) stopped(why error) error {
 		command = "up"
 	}
 	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, j.dir.Path())
+	if j.s.Resumed != "" { // its run.json alone does not say what it began with
+		anew = fmt.Sprintf("begin again with perdure %s --resume %s", command, j.s.Resumed)
+	}
+	p.Durable = max(p.Durable, j.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	switch r := j.s.Job.Recovery; {
 	case r.Logged():
@@ -81,7 +85,7 @@ func (j *localJob) stopped(why error) error {
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: perdure %s --resume %s --clocks %d", at, p.Durable, command, j.dir.Path(), p.End+1)
 	case j.s.Grace > 0 && !p.Closed:
-		at = fmt.Errorf("%w; no last checkpoint was made in %v", at, j.s.Grace)
+		at = fmt.Errorf("%w; no last checkpoint was made", at)
 	}
 	return fmt.Errorf("%w; resuming starts at clock %d: perdure %s --resume %s", at, p.Durable, command, j.dir.Path())
 }
