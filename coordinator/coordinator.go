@@ -229,15 +229,26 @@ func (c *Coordinator) do(ctx context.Context, f func()) {
 	}
 }
 
-// Ask runs f in the loop, where it may look at the core, and waits for it.
+// Ask runs f in the loop, where it may look at the core, and waits for it. If ctx ends
+// before f has begun it never does: f may write to what the caller goes on with.
 func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
 	done := make(chan struct{})
-	c.do(ctx, func() { f(c.core, c.latest); close(done) })
+	var claimed atomic.Bool // by the loop, or by the caller, who gives up
+	c.do(ctx, func() {
+		if claimed.CompareAndSwap(false, true) {
+			f(c.core, c.latest)
+			close(done)
+		}
+	})
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		if claimed.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		<-done // it is at work
+		return nil
 	}
 }
 
