@@ -29,12 +29,12 @@ func TestDamagedSnapshots(t *testing.T) {
 		}
 		dir := filepath.Join(t.TempDir(), "run")
 		_, done := start(t, small(append(args, "--compute-ms", "10", "--out", dir)...)...)
-		newest := awaitSnapshots(t, dir, shards)
+		awaitSnapshots(t, dir, shards)
 		m := awaitStatus(t, dir, `server:0 +pid (\d+) .*\n +server:1 +pid (\d+) `)
 		for _, text := range m[1:] { // nobody writes a newer one now
 			must(t, syscall.Kill(pidOf(t, text), syscall.SIGSTOP))
 		}
-		newest = awaitSnapshots(t, dir, shards)
+		newest := awaitSnapshots(t, dir, shards)
 		for i, path := range newest {
 			damages[ways[(first+i)%len(ways)]](t, path)
 		}
