@@ -11,7 +11,7 @@ import (
 // hearing is what a connection's reader knows of the statuses that came on it. It is the
 // reader's alone: statuses are decoded there, not in the loop.
 type hearing struct {
-	statuses uint64 // so many came
+	statuses uint64 // how many have come
 	worker   perdure.WorkerStatus
 }
 

@@ -35,7 +35,7 @@ func OpenRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadRegular reads a regular file of at most so many bytes.
+// ReadRegular reads a regular file no longer than a bound, in bytes.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, err := OpenRegular(path)
 	if err != nil {

@@ -31,7 +31,7 @@ func SaveInterval(save, mtbf float64) (interval float64, why string) {
 // has just begun.
 const priorMTBF = 3600.0
 
-// ExpectedMTBF is the time between two failures to reckon with, after so many in so many seconds.
+// ExpectedMTBF is the time between two failures to reckon with, after a number of them in a time, in seconds.
 // One failure early on is no rate. What is believed before anything is seen weighs as much as one failure in
 // an hour: with a Gamma(1, an hour) prior of the rate of failures, and failures at random,
 // this is 1 over the mean of what is believed afterwards. So the first failures change little,
