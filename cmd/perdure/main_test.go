@@ -27,7 +27,7 @@ const asCommand = "PERDURE_TEST_AS_COMMAND"
 func TestMain(m *testing.M) {
 	name := os.Getenv(asProgram)
 	if name != "" || os.Getenv(asCommand) != "" {
-		if err := supervisor.DieWithParent(); err != nil {
+		if err := errors.Join(supervisor.DieWithParent(), hangLoop()); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)
 		}
