@@ -11,7 +11,7 @@ import (
 // TestAsk: who gives up before the loop has come to a question hears no answer later; who is
 // being answered just then waits for it.
 func TestAsk(t *testing.T) {
-	c := &Coordinator{inbox: make(chan func(), 1)}
+	c := &Coordinator{inbox: make(chan deed, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := false
 	asked := make(chan error, 1)
@@ -24,7 +24,7 @@ func TestAsk(t *testing.T) {
 	if err := <-asked; !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
-	if loop(); answered {
+	if loop.do(); answered {
 		t.Error("it was answered when nobody listened any more")
 	}
 
@@ -33,7 +33,7 @@ func TestAsk(t *testing.T) {
 		cancel()
 		answered = true
 	})
-	(<-c.inbox)()
+	(<-c.inbox).do()
 	if err := <-asked; err != nil || !answered {
 		t.Errorf("ended while it was answered: %v, %v", err, answered)
 	}

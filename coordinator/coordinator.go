@@ -63,7 +63,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
-	inbox chan func()    // runs in the loop
+	inbox chan deed
 	wg    sync.WaitGroup // Run's goroutines
 	// onDisk says that the loop waits for its disk.
 	onDisk atomic.Bool
@@ -147,7 +147,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
 	}
 	c := &Coordinator{
-		cfg: cfg, inbox: make(chan func(), inboxSize),
+		cfg: cfg, inbox: make(chan deed, inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
 		bye:     farewell{met: map[string]struct{}{}},
 		members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
@@ -191,9 +191,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-c.lease.Done():
 			return fmt.Errorf("coordinator: %w", registry.ErrLost)
-		case f := <-c.inbox:
-			f()
-			c.attention.reads(len(c.inbox))
+		case d := <-c.inbox:
+			if err := c.read(ctx, d); err != nil {
+				return err
+			}
 		case <-c.bye.late:
 			c.ending(true)
 		case <-tick.C:
@@ -219,14 +220,6 @@ func (c *Coordinator) rate(now time.Time) {
 		c.speed.Note(at, clock)
 	}
 	c.latest.ClocksPerSecond, _ = c.speed.PerSecond(at)
-}
-
-// do runs f in the loop.
-func (c *Coordinator) do(ctx context.Context, f func()) {
-	select {
-	case c.inbox <- f:
-	case <-ctx.Done():
-	}
 }
 
 // Ask runs f in the loop, where it may look at the core, and waits for it. If ctx ends

@@ -49,7 +49,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	hello.Process = hello.Name()
 	m := &member{conn: conn, hello: hello, index: hello.Index, unread: make(chan struct{}, mostUnread)}
 	admitted := make(chan bool, 1)
-	c.do(ctx, func() { admitted <- c.admit(m) })
+	c.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
 	select {
 	case ok := <-admitted:
 		if !ok {
@@ -78,43 +78,59 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		case <-ctx.Done():
 			return
 		}
-		c.do(ctx, func() {
+		c.post(ctx, deed{func() {
 			<-m.unread
 			if err := act(); err != nil {
-				c.turnAway(m, err)
+				c.turnAway(ctx, m, err)
 			}
-		})
+		}, f.Kind == wire.KindOrder})
 	}
-	c.do(ctx, func() { c.leave(m, err) })
+	c.gather(ctx, func() { c.leave(m, err) })
 }
 
 // turnAway ends the connection of a process that does not keep the rules, and tells it.
-func (c *Coordinator) turnAway(m *member, why error) {
-	c.refuse(m, wire.Refusal{Reason: why.Error()})
+func (c *Coordinator) turnAway(ctx context.Context, m *member, why error) {
+	c.turnDown(ctx, m, wire.Refusal{Reason: why.Error()})
 	m.conn.Close() // its reader notices
 }
 
 // admit decides on a newcomer.
-func (c *Coordinator) admit(m *member) bool {
+func (c *Coordinator) admit(ctx context.Context, m *member) bool {
+	r := c.judge(m)
+	if r != nil {
+		c.turnDown(ctx, m, *r)
+	}
+	return r == nil
+}
+
+// turnDown refuses a process, once that is recorded from which it follows.
+func (c *Coordinator) turnDown(ctx context.Context, m *member, r wire.Refusal) {
+	if c.ended == nil {
+		c.ended = c.carryOut(ctx)
+	}
+	if c.ended == nil {
+		c.refuse(m, r)
+	}
+}
+
+// judge lets a newcomer in, or says why not.
+func (c *Coordinator) judge(m *member) *wire.Refusal {
 	facts := c.core.Facts()
 	c.bye.met[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)})
-		return false
+		return &wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)}
 	}
 	if c.bye.why != nil && m.hello.Role != wire.RoleSupervisor {
-		c.refuse(m, *c.bye.why)
-		return false
+		return c.bye.why
 	}
 	if facts.Failed != "" && m.hello.Role != wire.RoleSupervisor {
-		c.refuse(m, failed(facts.Failed))
-		return false
+		r := failed(facts.Failed)
+		return &r
 	}
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
-			c.refuse(m, wire.Refusal{Again: true, Reason: "the job has a supervisor already"})
-			return false
+			return &wire.Refusal{Again: true, Reason: "the job has a supervisor already"}
 		} else if s != nil {
 			c.forget(s) // its connection broke, and that was not noticed yet
 		}
@@ -130,27 +146,23 @@ func (c *Coordinator) admit(m *member) bool {
 	case wire.RoleServer, wire.RoleWorker:
 		return c.join(m)
 	default:
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("unknown role %q", m.hello.Role)})
-		return false
+		return &wire.Refusal{Reason: fmt.Sprintf("unknown role %q", m.hello.Role)}
 	}
-	return true
+	return nil
 }
 
 // join asks the core for a server's or worker's place.
-func (c *Coordinator) join(m *member) bool {
+func (c *Coordinator) join(m *member) *wire.Refusal {
 	facts := c.core.Facts()
 	k := m.kind()
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && c.superseded(k, i, m.hello) {
-		c.refuse(m, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)})
-		return false
+		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
 	}
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" { // else whoever knows a worker's name could say it
-		c.refuse(m, wire.Refusal{Reason: "a worker's hello without the number that it has drawn"})
-		return false
+		return &wire.Refusal{Reason: "a worker's hello without the number that it has drawn"}
 	}
 	if job := &facts.Job; m.hello.AtCuts && !job.Recovery.Saves() {
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in each clock", job.Recovery)})
-		return false
+		return &wire.Refusal{Reason: fmt.Sprintf("the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in each clock", job.Recovery)}
 	}
 	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow, AtCuts: m.hello.AtCuts,
@@ -167,26 +179,21 @@ func (c *Coordinator) join(m *member) bool {
 		if m.hello.Index < 0 {
 			taken = fmt.Sprintf("every %s of the job is there already", k)
 		}
-		c.refuse(m, wire.Refusal{Again: true, Reason: taken})
-		return false
+		return &wire.Refusal{Again: true, Reason: taken}
 	case membership.Over:
-		c.refuse(m, wire.Refusal{Over: true, Done: true, Reason: "the job is done"})
-		return false
+		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
 	case membership.Departed:
-		c.refuse(m, wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)})
-		return false
+		return &wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
 	case membership.Fixed:
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)})
-		return false
+		return &wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)}
 	case membership.Refused:
 		most := len(facts.Slots)
 		if k == membership.Server {
 			most = len(facts.Servers)
 		}
-		c.refuse(m, wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)})
-		return false
+		return &wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)}
 	}
-	return true
+	return nil
 }
 
 // workers returns how many slots take part, as far as is known.

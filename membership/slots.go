@@ -255,7 +255,7 @@ func (c *Core) decidePause() {
 	if pause == v.Pause {
 		return
 	}
-	if v.Pause, c.dirty = pause, true; pause {
+	if v.Pause, c.dirty = pause, true; pause && !c.course.pause { // else nobody was told that it had ended
 		c.pausedAt = v.Revision + 1
 	}
 }

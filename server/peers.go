@@ -19,8 +19,8 @@ type peer struct {
 	addr    string
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying chan struct{} // capacity 1: one snapshot at a time
-	box     outbox        // of the goroutine that receives
+	copying turns  // of snapshots to it
+	box     outbox // of the goroutine that receives
 
 	mu  sync.Mutex // guards what follows
 	out *conn      // nil while there is no connection
@@ -51,7 +51,7 @@ func (s *Server) peerAt(addr string) *peer {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: make(chan struct{}, 1)}
+	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel}
 	s.peers[addr] = p
 	link := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Hello: s.hello,

@@ -520,7 +520,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	}
 	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
 	st.Named, st.Whole = sh.named, sh.mending.whole
-	st.Missed = sh.place.config.Head && sh.writing > 0 && !sh.behind && !sh.saving
+	st.Missed = sh.place.config.Head && sh.writing > 0 && sh.writing >= sh.named && !sh.behind && !sh.saving
 	st.Yielded = sh.yields() && sh.log.Shared()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)

@@ -69,18 +69,17 @@ type snapshot struct {
 // copyPause is when a snapshot that could not be sent is tried again.
 const copyPause = 100 * time.Millisecond
 
-// copyTo sends a peer a snapshot, in a goroutine of its own, one after the other. It
-// needs sh.mu.
+// copyTo sends a peer a snapshot, in a goroutine of its own, in its turn. It needs
+// sh.mu.
 func (sh *shard) copyTo(p *peer) {
-	name := sh.name
+	name, size := sh.name, sh.rowBytes()
 	sh.s.wg.Go(func() {
-		select {
-		case p.copying <- struct{}{}:
-		case <-sh.s.ctx.Done():
+		turn, err := p.copying.take(sh.s.ctx, size)
+		if err != nil {
 			return
 		}
-		err := sh.sendSnapshot(p, name)
-		<-p.copying
+		err = sh.sendSnapshot(p, name)
+		p.copying.give(turn)
 		if err == nil || sh.s.ctx.Err() != nil {
 			return
 		}
@@ -91,6 +90,15 @@ func (sh *shard) copyTo(p *peer) {
 			sh.relink(p)
 		}
 	})
+}
+
+// rowBytes returns about how many bytes of rows there are. It needs sh.mu.
+func (sh *shard) rowBytes() (n int64) {
+	for _, p := range sh.parts {
+		_, all := p.ChangedBytes()
+		n += all
+	}
+	return n
 }
 
 // errMoved means that the shard is not in the life that a snapshot is of any more: its
