@@ -101,10 +101,11 @@ type Latest struct {
 
 // member is a connection that was admitted, or that waits for its slot.
 type member struct {
-	conn    transport.Conn
-	hello   wire.Hello
-	index   int
-	waiting bool // as Coordinator.waiting has it
+	conn     transport.Conn
+	hello    wire.Hello
+	index    int
+	waiting  bool   // as Coordinator.waiting has it
+	answered func() // ends its being told that its Hello was heard
 	hearing
 	unread chan struct{} // one for each frame that has come and that the loop has not read
 }

@@ -47,7 +47,10 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		return
 	}
 	hello.Process = hello.Name()
-	m := &member{conn: conn, hello: hello, index: hello.Index, unread: make(chan struct{}, mostUnread)}
+	unanswered, answered := context.WithCancel(ctx)
+	defer answered()
+	c.wg.Go(func() { transport.Reassure(unanswered, conn) })
+	m := &member{conn: conn, hello: hello, index: hello.Index, answered: answered, unread: make(chan struct{}, mostUnread)}
 	admitted := make(chan bool, 1)
 	c.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
 	select {
@@ -246,6 +249,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
 	}
+	m.answered()
 	m.send(wire.Control(wire.KindWelcome, w))
 	m.send(wire.Control(wire.KindView, &facts.View))
 	if m.reads() {

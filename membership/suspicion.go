@@ -72,8 +72,8 @@ func (b *backOff) stretch(silence, most int64, clock perdure.Clock) int64 {
 }
 
 // allows returns the silence, in ticks, after which the process of a place is suspected. A
-// worker that waits for its slot gives its connection up from time to time, and dials again:
-// it is starting all the while. A server whose connection broke before its first status is
+// worker that waits for its slot may give its connection up, and dial again: it is starting all
+// the while. A server whose connection broke before its first status is
 // most likely dead, and shards wait for its place.
 func (c *Core) allows(k Kind, o *observed) int64 {
 	silence := o.pulse.allows(c.patience)

@@ -21,6 +21,9 @@ type Link struct {
 	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
 	Down    func(c Conn, err error)            // a connection that was up has broken
 	Patient func(attempts int, err error) bool // whether to try again; nil: always
+	// Heard, unless nil, is called when the peer says (Echo) that it has heard Hello and has no
+	// answer yet.
+	Heard func()
 	// Place, unless nil, chooses memory for payloads, as in Conn.RecvInto; not for
 	// the answer to Hello.
 	Place func(f *wire.Frame, n int) []byte
@@ -76,7 +79,7 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 
 	var f wire.Frame
-	if err := handshake(c, l.Hello(), &f); err != nil {
+	if err := handshake(c, l.Hello(), &f, l.Heard); err != nil {
 		return false, err
 	}
 	l.Up(c, &f)
@@ -104,20 +107,27 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 		return nil, err
 	}
 	var f wire.Frame
-	if err := handshake(c, hello, &f); err != nil {
+	if err := handshake(c, hello, &f, nil); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// handshake says hello and waits for the answer.
-func handshake(c Conn, hello wire.Hello, f *wire.Frame) error {
-	err := talkWithin(c, linkHandshake, func() error {
-		if err := c.Send(wire.Control(wire.KindHello, hello)); err != nil {
-			return err
+// handshake says hello and waits for the answer, for as long as the peer says that it has
+// heard it.
+func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
+	err := talkWithin(c, linkHandshake, func(goOn func()) error {
+		err := c.Send(wire.Control(wire.KindHello, hello))
+		for err == nil {
+			if err = c.Recv(f); err != nil || f.Kind != wire.KindEcho {
+				break
+			}
+			if goOn(); heard != nil {
+				heard()
+			}
 		}
-		return c.Recv(f)
+		return err
 	})
 	if err != nil {
 		return err
@@ -131,10 +141,11 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame) error {
 	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
 }
 
-// talkWithin closes a connection on which talk takes longer than the given time.
-func talkWithin(c Conn, patience time.Duration, talk func() error) error {
+// talkWithin closes a connection on which talk takes longer than the given time, since it
+// began or said that it goes on.
+func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) error {
 	timer := time.AfterFunc(patience, func() { c.Close() })
-	err := talk()
+	err := talk(func() { timer.Reset(patience) })
 	if !timer.Stop() && errors.Is(err, ErrClosed) {
 		return fmt.Errorf("transport: %s has said nothing for %v", c.Peer(), patience)
 	}
@@ -173,7 +184,7 @@ func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, er
 		}
 		return nil
 	}
-	if err := talkWithin(c, patience, func() error { return c.RecvInto(&f, short) }); err != nil {
+	if err := talkWithin(c, patience, func(func()) error { return c.RecvInto(&f, short) }); err != nil {
 		return hello, err
 	}
 	if f.Kind != wire.KindHello {
@@ -194,6 +205,26 @@ func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, er
 
 // tooLong is never read or written, so that it takes no memory.
 var tooLong [wire.MaxPayload + 1]byte
+
+// HeardEvery is how often who has no answer to a Hello yet says that it has heard it.
+const HeardEvery = linkHandshake / 5
+
+// Reassure says, until ctx ends, that a Hello was heard that is still to be answered: it was
+// greeted, so its sender has shown the run's secret.
+func Reassure(ctx context.Context, c Conn) {
+	tick := time.NewTicker(HeardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if c.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: perdure.NoSlot, Shard: -1}}) != nil {
+				return // a broken connection says it itself
+			}
+		}
+	}
+}
 
 // Refuse tells a peer why it is turned away, if it listens. The caller closes
 // the connection.

@@ -412,3 +412,35 @@ func TestGreet(t *testing.T) {
 		})
 	}
 }
+
+// Whoever is told that its Hello was heard waits for the answer, however long; who is told
+// nothing dials again.
+func TestLinkIsHeard(t *testing.T) {
+	const waits = 20 * linkHandshake
+	for told, want := range map[bool]int{true: 1, false: 20} {
+		lives, heard := 0, 0
+		serve := func(c Conn) {
+			lives++
+			if _, err := Greet(c, time.Second, wire.Keys{}); err != nil {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), waits)
+			defer cancel()
+			if told {
+				Reassure(ctx, c)
+				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // the test sees whether it came
+			}
+			hang(c)
+		}
+		change := func(l *linked) { l.link.Heard = func() { heard++ } }
+		runLink(t, serve, change, func(l *linked) {
+			<-time.After(waits + time.Second)
+			if err := l.end(); !errors.Is(err, context.Canceled) {
+				t.Errorf("Run returned %v", err)
+			}
+			if up := slices.Contains(l.events, "up"); up != told || lives < want || told && lives > want || (heard > 0) != told {
+				t.Errorf("told that it was heard: %v; it heard so %d times, was welcomed: %v, after %d connections", told, heard, up, lives)
+			}
+		})
+	}
+}

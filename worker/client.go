@@ -110,11 +110,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Observer {
 		c.slot, c.exact = perdure.NoSlot, true
 	}
-	start := time.Now()
+	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator,
 		Hello: c.hello, Up: c.up, Frame: c.frame, Down: c.down,
-		Patient: func(_ int, _ error) bool { return c.isWelcome() || time.Since(start) < cfg.Patience },
+		Heard:   func() { heard = time.Now() },
+		Patient: func(_ int, _ error) bool { return c.isWelcome() || time.Since(heard) < cfg.Patience },
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })

@@ -34,7 +34,7 @@ type Config struct {
 	CacheBytes  int           // bounds the cached rows; 0: 256 MiB
 	Connections int           // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration // between two statuses; 0: 100 ms
-	Patience    time.Duration // how long Dial looks for the coordinator; 0: 10 s
+	Patience    time.Duration // how long Dial looks for a coordinator that lets it in, or says that it has heard it; 0: 10 s
 	OutageBytes int64         // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
 	OutAfter    time.Duration // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
 	// LostAfter is how long no process of the job may be heard, once it has been joined,
