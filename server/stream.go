@@ -203,7 +203,10 @@ func (s *Server) updateLog() (updatelog.Log, error) {
 		return nil, fmt.Errorf("%w: nobody says where it is", perdure.ErrUsage)
 	}
 	job := s.jobSpec()
-	updates, err := s.cfg.OpenLog(s.ctx, updatelog.Authorized(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{Job: job.ID, Shards: job.Shards, Status: s.onLogStatus})
+	updates, err := s.cfg.OpenLog(s.ctx, updatelog.Authorized(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
+		Job: job.ID, Shards: job.Shards, Status: s.onLogStatus,
+		Lost: func(shard int, err error) { s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, shard, err)) },
+	})
 	if err != nil {
 		return nil, err
 	}

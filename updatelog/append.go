@@ -19,6 +19,11 @@ type store interface {
 	// one that there was has been delivered: once, for the end when it began.
 	read(ctx context.Context, shard int, from Position, deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
 	extent(ctx context.Context, shard int) (first, next Position, err error)
+	// record returns the record at a position; nil: there is none.
+	record(ctx context.Context, shard int, at Position) ([]byte, error)
+	// onReturn names the function that is called, and does not block, when the log has come
+	// back, perhaps without all that was there.
+	onReturn(f func())
 	trim(ctx context.Context, shard int, before Position) error
 	// bound is how many bytes a stream takes at most; 0: there is no bound.
 	bound() int
@@ -43,7 +48,8 @@ type log struct {
 	cancel   context.CancelFunc
 	room     room
 	running  sync.WaitGroup // what Close waits for
-	lanes    []lane         // by shard
+	looks    looks
+	lanes    []lane // by shard
 }
 
 // lane is what waits to go to one shard.
@@ -53,10 +59,9 @@ type lane struct {
 	busy   bool  // a goroutine works on the queue
 	failed error // nothing more goes
 	closed bool
+	last   acked
 
-	// The goroutine's own:
-	group uint64   // the last group's number
-	last  Position // and its position, once it was durable
+	group uint64 // the last group's number; the goroutine's own
 }
 
 // pending is an entry on its way.
@@ -68,7 +73,9 @@ type pending struct {
 
 func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &log{Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound}, lanes: make([]lane, o.Shards)}
+	l := &log{Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound}, lanes: make([]lane, o.Shards)}
+	s.onReturn(l.returned)
+	return l
 }
 
 // Append implements Log.
@@ -170,12 +177,12 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 		if took := time.Since(begun); err == nil && took > MaxSpan/2 { // readers may find that it took too long
 			err = fmt.Errorf("%w in time: %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
-		if err == nil && at <= n.last {
-			err = lostEnd(l.Job, shard, at)
+		if err == nil {
+			err = n.acknowledged(l.Job, shard, at)
 		}
 		switch {
 		case err == nil:
-			if n.last = at; waiting {
+			if waiting {
 				l.Status(shard, nil)
 			}
 			return at, nil
@@ -190,6 +197,18 @@ func (l *log) keep(shard int, n *lane, group []pending) (Position, error) {
 			return 0, ErrClosed
 		}
 	}
+}
+
+// acknowledged notes that the lane's last group is durable. Its place must come after that of
+// the one before.
+func (n *lane) acknowledged(job string, shard int, at Position) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at <= n.last.at {
+		return lostEnd(job, shard, at)
+	}
+	n.last = acked{at: at, group: n.group}
+	return nil
 }
 
 // unanswered tells, once what was sent has gone for long without an answer, that it waits:
@@ -300,6 +319,7 @@ func (l *log) Close() error {
 		n.closed = true
 		n.mu.Unlock()
 	}
+	l.looks.end()
 	l.cancel()
 	l.running.Wait()
 	return l.store.close()

@@ -139,6 +139,7 @@ func TestConformance(t *testing.T) {
 		"caught up":            testCaughtUp,
 		"restart":              testRestart,
 		"lost end":             testLostEnd,
+		"lost end of others":   testLostOthers,
 		"damage":               testDamage,
 		"newer":                testNewer,
 		"full":                 testFull,
@@ -183,6 +184,16 @@ func put1(t testing.TB, l Log, text string) Position {
 	o := <-start(t, l, text)
 	must(t, o.err)
 	return o.at
+}
+
+// refused1 appends to shard 1, and returns why the log does not take it.
+func refused1(t testing.TB, l Log) error {
+	t.Helper()
+	done := make(chan error, 1)
+	if err := l.Append(t.Context(), 1, [][]byte{[]byte("next")}, func(_ Position, err error) { done <- err }); err != nil {
+		return err
+	}
+	return <-done
 }
 
 var errEnough = errors.New("enough")
@@ -553,8 +564,38 @@ func testLostEnd(t *testing.T, w world) {
 		}
 		wantError(t, name+": reading on", <-ended, ErrDamaged, "it was there")
 		if after == 0 {
-			wantError(t, name+": appending", (<-start(t, l, "next")).err, ErrDamaged, "begin the job again")
+			wantError(t, name+": appending", refused1(t, l), ErrDamaged, "begin the job again")
 		}
+	}
+}
+
+// testLostOthers: a log comes back without the last that somebody has appended, and others
+// append more than that was, so that positions grow. Who appended it hears of it, at once and
+// when it appends the next; and nobody whose own last is there, or was trimmed.
+func testLostOthers(t *testing.T, w world) {
+	lost := make(chan error, 9)
+	tell := func(shard int, err error) { lost <- fmt.Errorf("shard %d: %w", shard, err) }
+	l, other := w.open(t, Options{Job: job, Shards: 2, Lost: tell}), w.open(t, Options{Job: job, Shards: 2, Lost: tell})
+	defer l.Close()
+	defer other.Close()
+	put1(t, other, "before")
+	from := put1(t, l, "lost without a reader")
+	w.restart(t, func() { w.loseEnd(t, from, "lost without a reader") })
+	for range 3 {
+		put1(t, other, "after")
+	}
+	wantError(t, "what is told", <-lost, ErrDamaged, fmt.Sprintf("record %d of stream perdure-job-1-1", from))
+	wantError(t, "appending", refused1(t, l), ErrDamaged, "begin the job again")
+	put1(t, other, "last")
+	third := w.open(t, Options{Job: job, Shards: 2, Lost: tell})
+	defer third.Close()
+	must(t, other.Trim(t.Context(), 1, put1(t, third, "kept")))
+	from = put1(t, third, "lost of a third")
+	w.restart(t, func() { w.loseEnd(t, from, "lost of a third") })
+	wantError(t, "what is told", <-lost, ErrDamaged, fmt.Sprintf("record %d of stream perdure-job-1-1", from))
+	put1(t, other, "goes on")
+	if len(lost) > 0 {
+		t.Errorf("and somebody else hears %v", <-lost)
 	}
 }
 

@@ -1,6 +1,7 @@
 package updatelog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -77,6 +78,7 @@ type client struct {
 	full   map[int]bool // shards of which the last group found no room
 	closed bool         // the log is still to be opened
 	waits  bool         // for which somebody was told that it waits
+	back   func()       // called when the log has come back; nil: nobody has to know
 }
 
 // Dial opens a job's log at a NATS server or cluster, and makes the streams that
@@ -188,6 +190,7 @@ func (c *client) settings() []nats.Option {
 		nats.ReconnectJitter(dialPause, dialPause), nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), // what is sent while away fails at once, and is sent again in order
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ReconnectHandler(func(*nats.Conn) { c.cameBack() }),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls fail, and say so
 	}
 	if c.o.User != "" {
@@ -473,6 +476,40 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 		err := c.streams[shard].Purge(ctx, jetstream.WithPurgeSequence(uint64(before)))
 		return c.refusal(err, streamName(c.o.Job, shard))
 	})
+}
+
+func (c *client) record(ctx context.Context, shard int, at Position) (b []byte, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		m, err := c.streams[shard].GetMsg(ctx, uint64(at))
+		if isOff(err) { // nobody took the question: is the stream gone, or the log?
+			_, err = c.streams[shard].Info(ctx)
+			err = cmp.Or(err, ErrAway)
+		}
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			b = nil
+			return nil
+		case err == nil:
+			b = m.Data
+		}
+		return c.refusal(err, streamName(c.o.Job, shard))
+	})
+	return b, err
+}
+
+func (c *client) onReturn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.back = f
+}
+
+func (c *client) cameBack() {
+	c.mu.Lock()
+	back := c.back
+	c.mu.Unlock()
+	if back != nil {
+		back()
+	}
 }
 
 func (c *client) bound() int { return int(c.o.MaxBytes) }

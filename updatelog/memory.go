@@ -20,7 +20,8 @@ type Memory struct {
 	broken    bool
 	delay     func(shard int) time.Duration
 	lose      int
-	limit     int // bytes of one stream; 0: none
+	limit     int      // bytes of one stream; 0: none
+	back      []func() // called when a stream has lost its end
 }
 
 type memoryStream struct {
@@ -83,13 +84,18 @@ func (m *Memory) Alter(job string, shard int, at Position, change func(record []
 // LoseEnd forgets the records of a shard from a position on, as when the machine fails
 // before they are on the disk.
 func (m *Memory) LoseEnd(job string, shard int, from Position) {
+	var back []func()
 	m.set(func() {
+		back = slices.Clone(m.back)
 		s := m.stream(job, shard)
 		for _, r := range s.records[from-s.first:] {
 			s.bytes -= len(r.bytes)
 		}
 		s.records, s.losses, s.lost = s.records[:from-s.first], s.losses+1, from
 	})
+	for _, f := range back {
+		f()
+	}
 }
 
 func (m *Memory) set(change func()) {
@@ -212,6 +218,20 @@ func (c *memoryClient) extent(ctx context.Context, shard int) (first, next Posit
 	s := c.m.stream(c.job, shard)
 	return s.first, s.next(), nil
 }
+
+func (c *memoryClient) record(ctx context.Context, shard int, at Position) ([]byte, error) {
+	if err := c.m.there(ctx); err != nil {
+		return nil, err
+	}
+	defer c.m.mu.Unlock()
+	if s := c.m.stream(c.job, shard); at >= s.first && at < s.next() {
+		return s.records[at-s.first].bytes, nil
+	}
+	return nil, nil
+}
+
+// onReturn needs m.mu, which Open holds.
+func (c *memoryClient) onReturn(f func()) { c.m.back = append(c.m.back, f) }
 
 func (c *memoryClient) trim(ctx context.Context, shard int, before Position) error {
 	if err := c.m.there(ctx); err != nil {

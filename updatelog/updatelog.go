@@ -96,6 +96,10 @@ type Options struct {
 	// ErrFull, ErrDisk), and with nil when they go on; for shard -1 when the log is to
 	// be opened, and does not answer. It must not block.
 	Status func(shard int, why error)
+	// Lost, unless nil, is called when the log has come back and something is gone that it
+	// had acknowledged to this process, with an error that wraps ErrDamaged or ErrRefused.
+	// Nothing can be appended to that shard any more. It must not block.
+	Lost func(shard int, err error)
 }
 
 // Limits of the format and of the protocol.
@@ -169,6 +173,9 @@ func (o *Options) check() error {
 	}
 	if o.Status == nil {
 		o.Status = func(int, error) {}
+	}
+	if o.Lost == nil {
+		o.Lost = func(int, error) {}
 	}
 	return nil
 }

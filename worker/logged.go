@@ -43,6 +43,7 @@ func (c *Client) openLog(ctx context.Context) error {
 	keys := wire.Keys{Job: c.secret}
 	updates, err := open(ctx, updatelog.Authorized(c.job.Log, keys.LogToken(&c.job)), updatelog.Options{
 		Job: c.job.ID, Shards: c.job.Shards, Status: c.onLogStatus,
+		Lost:  func(_ int, err error) { c.logFails(err) },
 		Bound: math.MaxInt, // the window is the bound: Append, then, never waits
 	})
 	if err != nil {
