@@ -184,10 +184,13 @@ func (c *Core) decideSlot(slot int) bool {
 		staged = min(staged, f.Counts.Staged)
 	}
 	if c.twoStep() && staged < start && !c.facts.Job.Recovery.LosesRows() {
-		if why := "slot %d died half way through clock %d and a shard lost its part"; c.keepsCuts() {
+		switch why := "slot %d died half way through clock %d and a shard lost its part"; {
+		case c.keepsCuts():
 			c.rollBack(why, slot, start-1)
-		} else {
-			c.fail(why, slot, start-1)
+		case c.facts.Job.Recovery.Logged():
+			c.fail(why+": the update log has lost some, or is another one; bring a copy of it back, or begin the job again", slot, start-1)
+		default:
+			c.fail(why+"; begin the job again", slot, start-1)
 		}
 		return false
 	}

@@ -30,7 +30,7 @@ func newAssembler(job string, shard int, from Position) *assembler {
 }
 
 func (a *assembler) damaged(at Position, reason string) error {
-	return &DamageError{Stream: streamName(a.job, a.shard), Shard: a.shard, Position: at, Reason: reason}
+	return &DamageError{Stream: StreamName(a.job, a.shard), Shard: a.shard, Position: at, Reason: reason}
 }
 
 // add takes the next record, stored at the given time, and returns the entries
@@ -45,7 +45,7 @@ func (a *assembler) add(at Position, stored time.Time, b []byte) ([]Entry, error
 		err = h.belongs(a.job, a.shard)
 	}
 	if errors.Is(err, ErrRefused) {
-		return nil, fmt.Errorf("stream %s, position %d: %w", streamName(a.job, a.shard), at, err)
+		return nil, fmt.Errorf("stream %s, position %d: %w", StreamName(a.job, a.shard), at, err)
 	}
 	if err != nil {
 		return nil, a.damaged(at, err.Error())

@@ -106,7 +106,7 @@ func (w *serverWorld) restart(t testing.TB, during func()) {
 }
 
 func (w *serverWorld) loseEnd(t testing.TB, _ Position, text string) {
-	files, _ := filepath.Glob(filepath.Join(w.dir, "jetstream", "$G", "streams", streamName(job, 1), "msgs", "*"))
+	files, _ := filepath.Glob(filepath.Join(w.dir, "jetstream", "$G", "streams", StreamName(job, 1), "msgs", "*"))
 	cut := 0
 	for _, file := range files {
 		b, err := os.ReadFile(file)

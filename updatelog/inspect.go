@@ -189,7 +189,7 @@ func gaps(streams []Stream) (gone []Stream) {
 
 // Gone is a stream that should be in a log, and is not there.
 func Gone(job string, shard int) Stream {
-	name := streamName(job, shard)
+	name := StreamName(job, shard)
 	return Stream{Name: name, Job: job, Shard: shard, First: 1, Next: 1, Damage: Damaged(name, "it is gone, with all of its records")}
 }
 

@@ -120,7 +120,7 @@ func TestInspectTwice(t *testing.T) {
 	w.restart(t, func() { must(t, os.CopyFS(closed, os.DirFS(w.dir))) })
 	flip := func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }
 	half := func(b []byte) []byte { return append(b, b[:60]...) }
-	zero, one := streamName(job, 0), streamName(job, 1)
+	zero, one := StreamName(job, 0), StreamName(job, 1)
 	for name, c := range map[string]struct {
 		from   string
 		damage func(t *testing.T, dir string)
@@ -167,7 +167,7 @@ func TestInspectFiles(t *testing.T) {
 		must(t, os.CopyFS(dir, os.DirFS(w.dir)))
 		return dir
 	}
-	dir, msgs := copied(), filepath.Join(streamName(job, 1), "msgs")
+	dir, msgs := copied(), filepath.Join(StreamName(job, 1), "msgs")
 	files, _ := filepath.Glob(filepath.Join(dir, streamsFolder, msgs, "*.blk"))
 	if len(files) < 3 {
 		t.Fatalf("the stream is in %v", files)

@@ -229,7 +229,7 @@ func (c *client) config(shard int) jetstream.StreamConfig {
 		most = -1
 	}
 	return jetstream.StreamConfig{
-		Name: streamName(c.o.Job, shard), Subjects: []string{subject(c.o.Job, shard)},
+		Name: StreamName(c.o.Job, shard), Subjects: []string{subject(c.o.Job, shard)},
 		Description: fmt.Sprintf("updates of shard %d of Perdure job %s", shard, c.o.Job),
 		Storage:     jetstream.FileStorage, Replicas: max(c.o.Replicas, 1),
 		Discard: jetstream.DiscardNew, MaxBytes: most, MaxMsgSize: MaxRecord,
@@ -313,6 +313,8 @@ func (c *client) refusal(err error, stream string) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, jetstream.ErrStreamNotFound) && !c.isClosed():
+		return Damaged(stream, "the log at %s had it, and has none of that name any more", c.url)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
 	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == serverName):
@@ -386,7 +388,7 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 
 // refused says why a record was not stored.
 func (c *client) refused(ctx context.Context, shard int, err error) error {
-	name := streamName(c.o.Job, shard)
+	name := StreamName(c.o.Job, shard)
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) { // is it gone, or away?
 		one, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
@@ -425,7 +427,7 @@ func (c *client) roomFor(ctx context.Context, shard int, records [][]byte) error
 	defer cancel()
 	info, err := c.streams[shard].Info(one)
 	if err != nil {
-		return c.refusal(err, streamName(c.o.Job, shard))
+		return c.refusal(err, StreamName(c.o.Job, shard))
 	}
 	if most := info.Config.MaxBytes; most > 0 && int64(info.State.Bytes)+int64(need) > most {
 		return fmt.Errorf("%w: stream %s has %d of %d bytes", ErrFull, info.Config.Name, info.State.Bytes, most)
@@ -446,7 +448,7 @@ func (c *client) extent(ctx context.Context, shard int) (first, next Position, e
 	var info *jetstream.StreamInfo
 	err = c.ask(ctx, func(ctx context.Context) error {
 		info, err = c.streams[shard].Info(ctx)
-		return c.refusal(err, streamName(c.o.Job, shard))
+		return c.refusal(err, StreamName(c.o.Job, shard))
 	})
 	if err != nil {
 		return 0, 0, err
@@ -474,7 +476,7 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 	}
 	return c.ask(ctx, func(ctx context.Context) error {
 		err := c.streams[shard].Purge(ctx, jetstream.WithPurgeSequence(uint64(before)))
-		return c.refusal(err, streamName(c.o.Job, shard))
+		return c.refusal(err, StreamName(c.o.Job, shard))
 	})
 }
 
@@ -492,7 +494,7 @@ func (c *client) record(ctx context.Context, shard int, at Position) (b []byte, 
 		case err == nil:
 			b = m.Data
 		}
-		return c.refusal(err, streamName(c.o.Job, shard))
+		return c.refusal(err, StreamName(c.o.Job, shard))
 	})
 	return b, err
 }

@@ -59,11 +59,11 @@ func (r *reading) run(ctx context.Context) error {
 	}
 	one, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	consumer, err := r.js.OrderedConsumer(one, streamName(r.o.Job, r.shard), jetstream.OrderedConsumerConfig{
+	consumer, err := r.js.OrderedConsumer(one, StreamName(r.o.Job, r.shard), jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(r.next), MaxResetAttempts: 1,
 	})
 	if err != nil {
-		return r.refusal(err, streamName(r.o.Job, r.shard))
+		return r.refusal(err, StreamName(r.o.Job, r.shard))
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(mostAhead, ahead(r.o.Shards)))
 	if err != nil {
@@ -148,15 +148,13 @@ func (r *reading) lost(ctx context.Context) error {
 	if !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // it comes yet, or the log is away
 	}
-	if first, _, err := r.extent(ctx, r.shard); err != nil || r.next < first {
-		return r.trimmed(first)
+	switch first, _, err := r.extent(ctx, r.shard); {
+	case err != nil:
+		return err
+	case r.next < first:
+		return trimmed(r.o.Job, r.shard, r.next, first)
 	}
-	return &DamageError{Stream: streamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
-}
-
-// trimmed says that what is to be read is gone.
-func (r *reading) trimmed(first Position) error {
-	return fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, r.shard, r.next, first)
+	return &DamageError{Stream: StreamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
 }
 
 // take delivers one message.
@@ -170,7 +168,7 @@ func (r *reading) take(ctx context.Context, m jetstream.Msg) error {
 		if first, _, err := r.extent(ctx, r.shard); err != nil {
 			return err
 		} else if r.next < first {
-			return r.trimmed(first)
+			return trimmed(r.o.Job, r.shard, r.next, first)
 		}
 	}
 	if err := r.deliver(at, meta.Timestamp, m.Data()); err != nil {

@@ -111,16 +111,16 @@ func TestOwned(t *testing.T) {
 		{"is not a Perdure job's; ", map[string]string{metaJob: "owned4", metaShard: "0", metaVersion: "x"}},
 	} {
 		owned := fmt.Sprint("owned", i)
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName(owned, 0), Subjects: []string{owned}, Metadata: c.meta})
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: StreamName(owned, 0), Subjects: []string{owned}, Metadata: c.meta})
 		must(t, err)
 		_, err = w.dial(t, Options{Job: owned, Shards: 1})
 		wantError(t, "another's stream", err, ErrRefused, c.want)
 	}
 	l := open1(t, w)
 	put1(t, l, "a")
-	must(t, js.DeleteStream(t.Context(), streamName(job, 1)))
-	wantError(t, "a stream that is gone", (<-start(t, l, "b")).err, ErrRefused, "no stream")
-	if err := js.DeleteStream(t.Context(), streamName(job, 0)); err != nil {
+	must(t, js.DeleteStream(t.Context(), StreamName(job, 1)))
+	wantError(t, "a stream that is gone", (<-start(t, l, "b")).err, ErrDamaged, "has none of that name any more")
+	if err := js.DeleteStream(t.Context(), StreamName(job, 0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -219,7 +219,7 @@ func TestInspect(t *testing.T) {
 	w.restart(t, func() {
 		damageDisk(t, w.dir, big[MaxRecord+1000:MaxRecord+1100])
 		records, _, err := look()
-		wantError(t, "a log that the disk has damaged", err, ErrDamaged, streamName(job, 1))
+		wantError(t, "a log that the disk has damaged", err, ErrDamaged, StreamName(job, 1))
 		if records >= 5 {
 			t.Errorf("%d records are shown", records)
 		}
@@ -331,7 +331,7 @@ func testInspectKilled(t *testing.T, log string) {
 	t.Run("meta.inf", func(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.CopyFS(dir, os.DirFS(log)))
-		must(t, os.Truncate(filepath.Join(dir, streamsFolder, streamName(job, 1), "meta.inf"), 100))
+		must(t, os.Truncate(filepath.Join(dir, streamsFolder, StreamName(job, 1), "meta.inf"), 100))
 		i, err := InspectFolder(t.Context(), dir, time.Minute)
 		must(t, err)
 		defer i.Close()
@@ -341,9 +341,9 @@ func testInspectKilled(t *testing.T, log string) {
 			t.Fatalf("streams %+v", streams)
 		}
 		err = i.Records(t.Context(), streams[1], func(Record) error { return nil })
-		wantError(t, "what a stream is", err, ErrDamaged, "stream "+streamName(job, 1)+" (shard 1) cannot be opened")
+		wantError(t, "what a stream is", err, ErrDamaged, "stream "+StreamName(job, 1)+" (shard 1) cannot be opened")
 	})
-	msgs := filepath.Join(log, streamsFolder, streamName(job, 1), "msgs")
+	msgs := filepath.Join(log, streamsFolder, StreamName(job, 1), "msgs")
 	must(t, os.Remove(filepath.Join(msgs, "index.db"))) // it is written when the server ends in order
 	for name, c := range map[string]struct {
 		spoil   func(b []byte) []byte
@@ -360,7 +360,7 @@ func testInspectKilled(t *testing.T, log string) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(log)))
-			file := filepath.Join(dir, streamsFolder, streamName(job, 1), "msgs", "1.blk")
+			file := filepath.Join(dir, streamsFolder, StreamName(job, 1), "msgs", "1.blk")
 			b, err := os.ReadFile(file)
 			must(t, err)
 			must(t, os.WriteFile(file, c.spoil(b), 0o600))

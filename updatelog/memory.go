@@ -111,7 +111,7 @@ func (m *Memory) wake() {
 }
 
 func (m *Memory) stream(job string, shard int) *memoryStream {
-	name := streamName(job, shard)
+	name := StreamName(job, shard)
 	s := m.streams[name]
 	if s == nil {
 		s = &memoryStream{first: 1}
@@ -286,7 +286,7 @@ func (c *memoryClient) wait(ctx context.Context, shard int, at Position, losses 
 		switch {
 		case at < s.first:
 			defer c.m.mu.Unlock()
-			return memoryRecord{}, fmt.Errorf("%w: shard %d is at position %d; its log begins at %d", ErrTrimmed, shard, at, s.first)
+			return memoryRecord{}, trimmed(c.job, shard, at, s.first)
 		case s.losses != losses && at > s.lost:
 			defer c.m.mu.Unlock()
 			return memoryRecord{}, lostEnd(c.job, shard, s.lost)

@@ -48,7 +48,7 @@ func TestCreate(t *testing.T) {
 	url, i := limited(t)
 	must(t, Create(t.Context(), url, sized("other", 2, 32)))
 	err := Create(t.Context(), url, sized(job, 3, 80))
-	wantError(t, "a third stream", err, ErrRefused, "has no room for stream "+streamName(job, 2)+", which may take 80 MiB")
+	wantError(t, "a third stream", err, ErrRefused, "has no room for stream "+StreamName(job, 2)+", which may take 80 MiB")
 	if strings.Contains(err.Error(), "are left") {
 		t.Error(err)
 	}
@@ -56,9 +56,9 @@ func TestCreate(t *testing.T) {
 
 	must(t, Create(t.Context(), url, sized(job, 1, 80))) // which leaves room for one more
 	wantError(t, "a third stream", Create(t.Context(), url, sized(job, 3, 80)), ErrRefused, "has no room")
-	wantNames(t, i, streamName(job, 0), "perdure-other-0", "perdure-other-1")
+	wantNames(t, i, StreamName(job, 0), "perdure-other-0", "perdure-other-1")
 	must(t, Create(t.Context(), url, sized(job, 2, 80)))
-	wantNames(t, i, streamName(job, 0), streamName(job, 1), "perdure-other-0", "perdure-other-1")
+	wantNames(t, i, StreamName(job, 0), StreamName(job, 1), "perdure-other-0", "perdure-other-1")
 
 	l, err := Dial(t.Context(), url, sized("other", 2, 32))
 	must(t, err)
@@ -67,7 +67,7 @@ func TestCreate(t *testing.T) {
 	wantError(t, "another's updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused, "has updates of this job already")
 	must(t, l.Trim(t.Context(), 1, 2))
 	wantError(t, "what had updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused, "has updates of this job already")
-	wantNames(t, i, streamName(job, 0), streamName(job, 1), "perdure-other-0", "perdure-other-1")
+	wantNames(t, i, StreamName(job, 0), StreamName(job, 1), "perdure-other-0", "perdure-other-1")
 	wantError(t, "no job", Create(t.Context(), url, sized("", 1, 64)), ErrRefused, "no job id")
 }
 
@@ -78,7 +78,7 @@ func TestCreateEnded(t *testing.T) {
 	must(t, err)
 	defer c.nc.Close()
 	must(t, c.create(t.Context(), 0))
-	wantNames(t, i, streamName(job, 0))
+	wantNames(t, i, StreamName(job, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	why := c.create(ctx, 1)
@@ -106,10 +106,10 @@ func TestRemove(t *testing.T) {
 	}
 	use(time.Hour, "")
 	put1(t, l, "a")
-	use(time.Hour, fmt.Sprintf("stream %s got a record ", streamName(job, 1)))
+	use(time.Hour, fmt.Sprintf("stream %s got a record ", StreamName(job, 1)))
 	use(0, "")
 	err = l.Read(t.Context(), 1, Oldest, func(Entry) error {
-		use(0, fmt.Sprintf("stream %s is read now", streamName(job, 1)))
+		use(0, fmt.Sprintf("stream %s is read now", StreamName(job, 1)))
 		return errEnough
 	}, nil)
 	wantError(t, "the reader", err, errEnough, "")
@@ -124,7 +124,7 @@ func TestRemove(t *testing.T) {
 	wantNames(t, i, "perdure-other-0", "perdure-other-1")
 	must(t, Create(t.Context(), url, sized("third", 1, 200)))
 	r, err = i.Remove(t.Context(), own)
-	wantError(t, "streams that are gone", err, ErrRefused, "has no stream "+streamName(job, 0))
+	wantError(t, "streams that are gone", err, ErrRefused, "has no stream "+StreamName(job, 0))
 	if r != (Removed{}) {
 		t.Errorf("removed %+v", r)
 	}

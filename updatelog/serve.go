@@ -2,6 +2,7 @@ package updatelog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -42,6 +43,9 @@ type ServeOptions struct {
 	// MaxBytes bounds the streams' files together (0: three quarters of the disk's
 	// free room).
 	MaxBytes int64
+	// Token is the secret of the log's URL ("": that which is in its file url, or, where there
+	// is none, one that is drawn).
+	Token string
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
 
@@ -58,6 +62,7 @@ const (
 	startLimit = time.Minute // for reading what is there
 	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
 	checkEvery = time.Second
+	endLimit   = time.Second    // for ending, if a file is in the way
 	leastRoom  = 2 * groupBytes // on the disk, for streams to be opened again
 )
 
@@ -92,6 +97,9 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	s := &Server{dir: dir, o: o, unlock: func() error { return nil }}
+	if err := checkFiles(dir); err != nil {
+		return nil, err
+	}
 	if l, ok := disk.OS().(disk.Locker); ok {
 		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, lockFile)), fmt.Sprintf("process %d", os.Getpid()))
 		if errors.Is(err, disk.ErrLocked) {
@@ -170,7 +178,7 @@ func (s *Server) address() (host string, port int, token string, err error) {
 			}
 		}
 	}
-	if token == "" {
+	if token = cmp.Or(s.o.Token, token); token == "" {
 		token = rand.Text()
 	}
 	if port == 0 {
@@ -253,12 +261,16 @@ const cannotListen = "Error listening on port: "
 // URL is how to reach the log, its secret included.
 func (s *Server) URL() string { return s.url }
 
-// Run waits until ctx ends, and closes the log. A NATS server whose disk is full gives
+// Run waits until ctx ends, and closes the log; it ends, with an error, if a file of the log is
+// found to be none, but a named pipe, say. A NATS server whose disk is full gives
 // up the streams that it could not write, for good, and leaves who appends without an
 // answer. So Run closes all streams then, which clients are told, and opens them again
 // once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	for sleep(ctx, checkEvery) == nil {
+		if err := checkFiles(s.dir); err != nil {
+			return s.abandon(err)
+		}
 		switch failed, room := s.failed(), s.hasRoom(); {
 		case failed && !s.closed:
 			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.last())
@@ -297,6 +309,18 @@ func (s *Server) again(closed bool) {
 		s.warn("the log cannot be opened again yet", "err", err)
 	} else if !closed {
 		s.warn("the log is open again")
+	}
+}
+
+// abandon ends a server that may hang on one of its files, for which it is not waited.
+func (s *Server) abandon(why error) error {
+	over := make(chan error, 1)
+	go func() { over <- s.Close() }()
+	select {
+	case err := <-over:
+		return errors.Join(why, err)
+	case <-time.After(endLimit):
+		return why
 	}
 }
 

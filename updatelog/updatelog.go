@@ -155,9 +155,15 @@ func (e *DamageError) Unwrap() error { return ErrDamaged }
 // somebody has read, or was told that they are there.
 func lostEnd(job string, shard int, from Position) error {
 	return &DamageError{
-		Stream: streamName(job, shard), Shard: shard, Position: from,
+		Stream: StreamName(job, shard), Shard: shard, Position: from,
 		Reason: "it was there, and is gone, or is another one (the log's machine failed before it was on the disk, say)",
 	}
+}
+
+// trimmed says that what is to be read of a shard from a position on is gone.
+func trimmed(job string, shard int, from, first Position) error {
+	return fmt.Errorf("%w: stream %s is to be read from record %d, and begins with record %d; bring a copy of the log, or newer snapshots, back, or begin the job again",
+		ErrTrimmed, StreamName(job, shard), from, first)
 }
 
 // check fills in what Options leaves open.
@@ -197,5 +203,5 @@ func isJob(s string) bool {
 	return len(s) > 0 && len(s) <= maxJob
 }
 
-// streamName is the name of a shard's stream.
-func streamName(job string, shard int) string { return fmt.Sprintf("perdure-%s-%d", job, shard) }
+// StreamName is the name of a shard's stream, and of its folder.
+func StreamName(job string, shard int) string { return fmt.Sprintf("perdure-%s-%d", job, shard) }

@@ -1,10 +1,10 @@
 package worker
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/updatelog"
 	"github.com/perdure/perdure/wire"
 )
 
@@ -172,7 +172,8 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 		return err
 	}
 	if reads && c.isBack(sh, counts) {
-		err := fmt.Errorf("shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one", sh.id, counts.Applied, c.slot, sh.counts.Applied)
+		err := updatelog.Damaged(updatelog.StreamName(c.job.ID, int(sh.id)), "shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
+			sh.id, counts.Applied, c.slot, sh.counts.Applied)
 		c.done.Go(func() { c.logFails(err) })
 		return nil
 	}

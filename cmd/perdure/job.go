@@ -163,7 +163,10 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 		return err
 	}
 	if j.s.hasOwnLog() {
-		spec := supervisor.Spec{Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)), Grace: logGrace}
+		spec := supervisor.Spec{
+			Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)),
+			Files: j.secrets.inherits(wire.RoleWorker), Grace: logGrace,
+		}
 		if err := j.job.Group().Start(spec); err != nil {
 			return err
 		}

@@ -309,7 +309,7 @@ func (s *settings) logAddr() string {
 
 // logCommand is the command line of the job's own log.
 func (s *settings) logCommand(exe, run string) []string {
-	return []string{exe, string(supervisor.RoleLog), "--dir", logFolder(run), "--listen", s.logAddr(), "--log-sync", string(s.Log.Sync), "--log-mb", fmt.Sprint(s.Log.MB)}
+	return []string{exe, string(supervisor.RoleLog), "--dir", logFolder(run), "--listen", s.logAddr(), "--log-sync", string(s.Log.Sync), "--log-mb", fmt.Sprint(s.Log.MB), "--inherits"}
 }
 
 // logUsed returns the bytes of the files of a job's own log; nil: it has none.

@@ -29,6 +29,8 @@ type logServeCmd struct {
 	Listen string `help:"Where to listen (default ${default}: a free port, after a restart the same)." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Sync   string `name:"log-sync" help:"When an update counts as in the log: interval (the system has it: it survives any process's death, but not the machine's) or always (it is on the disk) (default ${default})." default:"interval" enum:"interval,always" placeholder:"WHEN"`
 	MB     int    `name:"log-mb" help:"What all streams take on the disk at most, in MiB (default three quarters of what is free)." placeholder:"N"`
+
+	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
@@ -36,8 +38,15 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, mostLogMB)
 	}
 	paceGC(1)
+	var keys wire.Keys
+	if c.Inherits {
+		var err error
+		if keys, err = inherited(wire.RoleWorker, firstFD); err != nil {
+			return err
+		}
+	}
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
-		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Log: roleLog(),
+		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: keys.Job.Reveal(), Log: roleLog(),
 	})
 	if err != nil {
 		return err
