@@ -1,0 +1,158 @@
+//go:build unix
+
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// How a job ends whose log was damaged: with the model of an undisturbed one, or with one
+// line that says which stream or file is damaged, and what to do. Where both can be it is
+// because the last record may not have been acknowledged yet (its sender sends it again); or
+// since the log's process, which lives, has in its memory what the file has lost; or since a
+// server that comes makes a stream anew, over its records, that is known no more.
+const (
+	goesOn  = "goes on"
+	refused = "is refused"
+	either  = "goes on or is refused"
+)
+
+// logDamage is one way to damage a stream's file under a job, and who is killed then, and so
+// has to read it.
+type logDamage struct {
+	file, how string
+	killed    []string // of log, server, worker
+	want      string
+}
+
+// shortLogDamages are those that are tried always: what is found by who has appended, by who
+// reads anew, and by the log itself.
+var shortLogDamages = []logDamage{
+	{"msgs/1.blk", "cut to half", []string{"log"}, refused},
+	{"msgs/1.blk", "a bit flipped in the middle", []string{"log", "server"}, refused},
+	{"msgs/1.blk", "a named pipe", []string{"log"}, refused},
+}
+
+// logURL is the file with the log's address, seen from a stream's folder.
+const logURL = "../../../../url"
+
+// logDamages are all others.
+func logDamages() (all []logDamage) {
+	for _, how := range slices.Sorted(maps.Keys(allDamages())) {
+		records, url := refused, goesOn // that file is written anew, unless something else is in its place
+		switch {
+		case how == "a byte longer": // as if a record was just begun
+			records = goesOn
+		case how == "cut by a byte" || strings.HasSuffix(how, "at the end"):
+			records = either
+		case strings.HasPrefix(how, "a link") || how == "a named pipe" || how == "a folder":
+			url = refused
+		}
+		for _, killed := range [][]string{{"log"}, {"log", "server"}, {"log", "server", "worker"}} {
+			all = append(all, logDamage{"msgs/1.blk", how, killed, records})
+		}
+		all = append(all, logDamage{"msgs/1.blk", how, []string{"server"}, either})
+		if how == "an older one" || how == "another shard's" {
+			continue
+		}
+		for file, want := range map[string]string{"meta.inf": refused, "meta.sum": refused, logURL: url} {
+			all = append(all, logDamage{file, how, []string{"log"}, want})
+		}
+		all = append(all, logDamage{"meta.inf", how, []string{"log", "server"}, either})
+	}
+	return all
+}
+
+// allDamages are the usual ones, and those of which the file is another whole one.
+func allDamages() map[string]func(t *testing.T, path string) {
+	all := maps.Clone(damages)
+	all["filled with zeros"] = func(t *testing.T, path string) {
+		info, err := os.Stat(path)
+		must(t, err)
+		must(t, os.WriteFile(path, make([]byte, info.Size()), 0o666))
+	}
+	all["another shard's"] = func(t *testing.T, path string) { copyOver(t, strings.Replace(path, "-0/", "-1/", 1), path) }
+	all["an older one"] = func(t *testing.T, path string) { copyOver(t, path+older, path) }
+	return all
+}
+
+// older is what a copy of a file is called that was made before.
+const older = ".older"
+
+func copyOver(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to, b, 0o666))
+}
+
+// TestDamagedLog damages the log under a job that goes on, and kills processes so that what is
+// damaged must be read.
+func TestDamagedLog(t *testing.T) {
+	all := shortLogDamages
+	if !testing.Short() {
+		all = append(slices.Clone(all), logDamages()...)
+	}
+	for _, d := range all {
+		t.Run(d.file+", "+d.how+", killed "+strings.Join(d.killed, "+"), func(t *testing.T) { damageLog(t, d) })
+	}
+}
+
+func damageLog(t *testing.T, d logDamage) {
+	args := []string{"--recovery", "stateless", "--shards", "2", "--clocks", "300"}
+	dir := filepath.Join(t.TempDir(), "run")
+	_, done := start(t, small(append(args, "--compute-ms", "10", "--out", dir)...)...)
+	awaitStatus(t, dir, `clock [1-9][0-9]* of`)
+	streams, err := filepath.Glob(filepath.Join(dir, "log", "jetstream", "*", "streams", "*-0"))
+	must(t, err)
+	if len(streams) != 1 {
+		t.Fatalf("streams %v", streams)
+	}
+	path := filepath.Join(streams[0], filepath.FromSlash(d.file))
+	if d.how == "an older one" {
+		copyOver(t, path, path+older)
+	}
+	places := []string{"log", "server:0", "server:1", "worker:0", "worker:1", "worker:2"}
+	m := awaitStatus(t, dir, `(?s)clock (?:[2-9]\d|\d{3}) of.* `+strings.Join(places, ` +pid (\d+) .* `)+` +pid (\d+) `)[1:]
+	for _, text := range m { // nobody writes now, nor reads
+		must(t, syscall.Kill(pidOf(t, text), syscall.SIGSTOP))
+	}
+	allDamages()[d.how](t, path)
+	for i, text := range m {
+		role, _, _ := strings.Cut(places[i], ":")
+		end := syscall.SIGCONT
+		if slices.Contains(d.killed, role) {
+			end = syscall.SIGKILL
+		}
+		must(t, syscall.Kill(pidOf(t, text), end))
+	}
+	code, out, errs := done()
+	t.Logf("exit code %d: %s", code, errs)
+	switch {
+	case code == 0 && d.want != refused:
+		want := one(t, args...)
+		if s := summary(t, dir); *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
+			t.Errorf("model %s, want %s; %d updates lost", *s.ModelSHA256, want, *s.UpdatesLost)
+		}
+	case code == exitError && d.want != goesOn:
+		named := strings.Contains(errs, filepath.Base(streams[0])) || strings.Contains(errs, path) ||
+			strings.Contains(errs, "the update log has lost some")
+		if !named || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "begin the job again") {
+			t.Errorf("it says %q", errs)
+		}
+	default:
+		t.Errorf("exit code %d; the job %s: %s%s%s", code, d.want, out, errs, logs(dir))
+	}
+	for _, text := range []string{errs, logs(dir)} {
+		if strings.Contains(text, "goroutine ") || strings.Contains(text, "panic") {
+			t.Errorf("a process broke: %s", text)
+		}
+	}
+	checkRaces(t, dir)
+}
