@@ -1,6 +1,12 @@
 package coordinator
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/wire"
+)
 
 // attention says whether the loop has listened since its last tick. Who has not cannot
 // say of anybody that it was silent.
@@ -8,6 +14,7 @@ type attention struct {
 	every    time.Duration // a tick
 	last     time.Time     // when the last one was handled
 	caughtUp bool          // since then all that had come was read at some time
+	lag
 }
 
 // lateTicks is how many ticks late the loop may be and still have listened: a tick
@@ -32,9 +39,45 @@ func (c *Coordinator) tick(now time.Time) {
 			c.core.Heard(m.kind(), m.index, m.hello.Process)
 		}
 	}
-	if c.attention.listened(now, len(c.inbox)) {
+	listened := c.attention.listened(now, len(c.inbox))
+	if listened {
 		c.core.Tick()
 	} else {
 		c.core.LateTick()
 	}
+	if text := c.attention.note(now, listened, len(c.inbox)); text != "" {
+		c.tell(membership.Event{Kind: "behind", Target: string(wire.RoleCoordinator), Text: text})
+	}
+}
+
+// lag is how long the loop has not listened at all. A job whose coordinator is behind for
+// good goes on, but nobody who is silent is noticed in it, so people are told.
+type lag struct {
+	since time.Time // of the first tick at which it had not; zero: it has
+	said  time.Time // when that was told last; zero: it was not
+}
+
+// After lagTold of it people are told, and again every lagAgain.
+const (
+	lagTold  = 10 * time.Second
+	lagAgain = time.Minute
+)
+
+// note notes whether the loop has listened, at a tick, and returns what is to be told of that;
+// "": nothing.
+func (l *lag) note(now time.Time, listened bool, unread int) (text string) {
+	switch {
+	case listened && !l.said.IsZero():
+		text = fmt.Sprintf("the coordinator has caught up, after %v; silence is judged again", now.Sub(l.since).Round(time.Second))
+		fallthrough
+	case listened:
+		*l = lag{}
+	case l.since.IsZero():
+		l.since = now
+	case now.Sub(l.since) >= lagTold && now.Sub(l.said) >= lagAgain:
+		l.said = now
+		text = fmt.Sprintf("the coordinator has been behind for %v: %d messages wait; silence is judged again once it has caught up; "+
+			"fewer workers, servers or shards, more cores or a faster disk help", now.Sub(l.since).Round(time.Second), unread)
+	}
+	return text
 }

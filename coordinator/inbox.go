@@ -1,6 +1,9 @@
 package coordinator
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // deed is something that the loop is to do.
 type deed struct {
@@ -25,10 +28,11 @@ func (c *Coordinator) post(ctx context.Context, d deed) {
 	}
 }
 
-// read does what is to be done, and all that has come meanwhile: to record what follows
-// from it takes as long for one message as for hundreds, and while the loop waits for
-// its disk others come.
+// read does what is to be done, and all that has come by then, or as much of it as there is
+// time for until the next tick: to record what follows from it takes as long for one
+// message as for hundreds, and while the loop waits for its disk others come.
 func (c *Coordinator) read(ctx context.Context, d deed) error {
+	began := time.Now()
 	for waiting := len(c.inbox); ; waiting-- {
 		if d.exact {
 			if err := c.carryOut(ctx); err != nil {
@@ -37,7 +41,7 @@ func (c *Coordinator) read(ctx context.Context, d deed) error {
 		}
 		d.do()
 		c.attention.reads(len(c.inbox))
-		if waiting <= 0 || d.exact || c.ended != nil {
+		if waiting <= 0 || d.exact || c.ended != nil || time.Since(began) >= c.cfg.Tick {
 			return nil
 		}
 		d = <-c.inbox

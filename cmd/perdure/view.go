@@ -64,7 +64,7 @@ func (v *plainView) begin(j *localJob) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true, "closing": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true, "closing": true, "behind": true,
 }
 
 func (v *plainView) event(j *localJob, e wire.Event) {
