@@ -58,6 +58,8 @@ type scenario struct {
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
 	exiles      int           // workers that the coordinator does not hear for longer than the patience, and all others do
 	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
+	torn        int           // workers that die while a server does not hear them
+	deaf        int           // workers that do not hear of a loss before a while has passed
 	relaxed     *int          // counts reads that were relaxed
 	merged      *int64        // likewise updates of several clocks that were sent
 	aways       int           // times at which the update log does not answer
@@ -319,6 +321,8 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		f.plan(rng)
 		f.planMore(extra(^seed))
+		f.planTorn(rand.New(rand.NewPCG(seed, 13)))
+		f.planDeaf(rand.New(rand.NewPCG(seed, 14)))
 		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
 		if err = f.c.Wait(); err == nil {
@@ -457,6 +461,34 @@ func (f *faults) planExiles(rng *rand.Rand) {
 	for range f.s.exiles {
 		host, d := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), 1500*time.Millisecond+span(rng, 2*time.Second)
 		f.at(span(rng, clocks*f.s.pace/2), func() { f.c.Cut(host, "coordinator", false, d) })
+	}
+}
+
+// planDeaf plans losses of shards of which one worker does not hear for a while: it goes
+// on sending what is of the generation, and the epoch, before.
+func (f *faults) planDeaf(rng *rand.Rand) {
+	for range f.s.deaf {
+		host, lost := rng.IntN(f.s.job.Slots), []string{fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))}
+		for _, i := range rng.Perm(f.s.job.Servers)[:max(1, f.s.job.Recovery.Replicas)] {
+			lost = append(lost, f.servers[i])
+		}
+		deaf, pause := 60*time.Millisecond+span(rng, 60*time.Millisecond), span(rng, 5*time.Millisecond)
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Cut(fmt.Sprintf("worker:%d", host), "coordinator", false, deaf)
+			f.kill(pause, lost...)
+		})
+	}
+}
+
+// planTorn plans deaths of workers that one server has heard less of than the others.
+func (f *faults) planTorn(rng *rand.Rand) {
+	for range f.s.torn {
+		host, server := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), one(rng, f.servers)
+		deaf, pause := 2*time.Millisecond+span(rng, 10*time.Millisecond), span(rng, f.s.pause)
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Cut(host, server, false, deaf)
+			f.at(deaf, func() { f.kill(pause, host) })
+		})
 	}
 }
 
