@@ -67,10 +67,15 @@ func (l *log) look(shard int) {
 	}
 }
 
+// mostLooks is how often it is looked for a record, a second apart, that the log does not show
+// though it says that it goes further. In a cluster any server may be the one that is asked,
+// and may not have heard yet what the others have.
+const mostLooks = 10
+
 // keeps returns a lasting error if a group of this process is gone that the log has
 // acknowledged, and that nobody has trimmed.
 func (l *log) keeps(ctx context.Context, shard int, last acked) error {
-	for again := false; ; again = true {
+	for looks := 1; ; looks++ {
 		b, err := l.store.record(ctx, shard, last.at)
 		if err != nil {
 			return err
@@ -78,12 +83,15 @@ func (l *log) keeps(ctx context.Context, shard int, last acked) error {
 		if h, _, err := decode(b); err == nil && h.Producer == l.producer && h.Group == last.group {
 			return nil
 		}
-		switch first, next, err := l.store.extent(ctx, shard); {
-		case err != nil:
+		first, next, err := l.store.extent(ctx, shard)
+		if err != nil {
 			return err
+		}
+		missing := b == nil && last.at < next // and not cut off, nor another's
+		switch {
 		case first > last.at && b == nil:
 			return nil // it was trimmed
-		case again:
+		case missing && looks >= mostLooks || !missing && looks > 1:
 			return lostEnd(l.Job, shard, min(next, last.at))
 		}
 		if err := sleep(ctx, lookTimeout); err != nil { // a cluster's new leader may not know of all at once
