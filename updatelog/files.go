@@ -38,11 +38,9 @@ func checkFolder(dir string, depth int) error {
 	case err != nil || !info.IsDir():
 		return notAFile(dir, "folder", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return notAFile(dir, "folder", err)
-	}
+	entries, _ := os.ReadDir(dir) // that cannot be read, or is gone by now, and so was a folder
 	for _, e := range entries {
+		var err error
 		path := filepath.Join(dir, e.Name())
 		switch filepath.Ext(e.Name()) {
 		case "": // no name of a file
