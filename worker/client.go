@@ -114,7 +114,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator,
 		Hello: c.hello, Up: c.up, Frame: c.frame, Down: c.down,
-		Heard:   func() { heard = time.Now() },
+		Heard:   func() { heard = time.Now(); c.heard.note() },
 		Patient: func(_ int, _ error) bool { return c.isWelcome() || time.Since(heard) < cfg.Patience },
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })

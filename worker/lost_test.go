@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -78,4 +80,51 @@ func TestLostSightOfTheJob(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A coordinator that has heard a worker's hello, and cannot answer it yet, is there.
+func TestHeardIsNotLost(t *testing.T) {
+	const patience = 6 * time.Second
+	inCluster(t, "asp", "none", 1, 1, func(c *cluster) {
+		w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.LostAfter = patience })
+		c.table(w)
+		c.clock(w, 1)
+		c.kill("server:0")
+		c.kill("server:1")
+		c.kill("coordinator")
+		l, err := c.net.Host("coordinator").Listen(coordinatorAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(c.ctx)
+		defer cancel()
+		defer l.Close()
+		c.wg.Go(func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				c.wg.Go(func() {
+					defer conn.Close()
+					if _, err := transport.Greet(conn, time.Second, c.keys); err == nil {
+						transport.Reassure(ctx, conn)
+					}
+				})
+			}
+		})
+		waits := go1(func() error {
+			_, err := w.Table(c.ctx, perdure.TableSpec{Name: "u", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			return err
+		})
+		if c.pass(3 * patience); len(waits) > 0 {
+			t.Fatalf("the coordinator is there, and a call ended: %v", <-waits)
+		}
+		begin := time.Now()
+		cancel()
+		l.Close()
+		if err := <-waits; !errors.Is(err, perdure.ErrLost) || time.Since(begin) > patience*5/4 {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
 }
