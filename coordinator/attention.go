@@ -68,7 +68,7 @@ const (
 func (l *lag) note(now time.Time, listened bool, unread int) (text string) {
 	switch {
 	case listened && !l.said.IsZero():
-		text = fmt.Sprintf("the coordinator has caught up, after %v; silence is judged again", now.Sub(l.since).Round(time.Second))
+		text = fmt.Sprintf("the coordinator has caught up, after %v; silence is judged again", l.lasts(now))
 		fallthrough
 	case listened:
 		*l = lag{}
@@ -76,8 +76,11 @@ func (l *lag) note(now time.Time, listened bool, unread int) (text string) {
 		l.since = now
 	case now.Sub(l.since) >= lagTold && now.Sub(l.said) >= lagAgain:
 		l.said = now
-		text = fmt.Sprintf("the coordinator has been behind for %v: %d messages wait; silence is judged again once it has caught up; "+
-			"fewer workers, servers or shards, more cores or a faster disk help", now.Sub(l.since).Round(time.Second), unread)
+		text = fmt.Sprintf("the coordinator has been behind for %v: %d messages wait; "+
+			"silence is judged again once it has caught up; "+
+			"fewer workers, servers or shards, more cores or a faster disk help", l.lasts(now), unread)
 	}
 	return text
 }
+
+func (l *lag) lasts(now time.Time) time.Duration { return now.Sub(l.since).Round(time.Second) }
