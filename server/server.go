@@ -280,7 +280,9 @@ func (s *Server) heartbeat(ctx context.Context) {
 			s.buffers.trim()
 			continue
 		case <-tick.C:
-			s.tickChains()
+			if s.tickChains(); w.waits() {
+				continue
+			}
 		case <-s.changed:
 		}
 		if fresh := w.say(s); !fresh {

@@ -24,6 +24,14 @@ type word struct {
 	counts time.Time            // when they were told last
 	st     perdure.ServerStatus // while somebody is at work for long, what was said last
 	end    perdure.Clock        // as of the view that it is by
+	beats  int                  // heartbeats since something was said
+	per    int                  // heartbeats for each word, as of the view
+}
+
+// waits counts a heartbeat, and reports whether nothing need be said at it.
+func (w *word) waits() bool {
+	w.beats++
+	return w.beats < w.per
 }
 
 // say tells the coordinator what is new; not fresh: some of it is what was said last.
@@ -33,12 +41,15 @@ func (w *word) say(s *Server) (fresh bool) {
 			w.to, w.told, w.counts = s.coordinator, perdure.ServerTeller{}, time.Time{}
 		}
 		w.st, fresh = s.status()
-		w.end = s.view.End
+		if w.end = s.view.End; s.job != nil {
+			w.per = s.view.BeatsPerWord(s.job.Servers)
+		}
 		s.mu.Unlock()
 	}
 	if w.to == nil {
 		return fresh
 	}
+	w.beats = 0
 	w.st.Resources = perdure.ReadResources()
 	now := time.Now()
 	counts := now.Sub(w.counts) >= countsEvery

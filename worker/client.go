@@ -429,6 +429,9 @@ func (c *Client) heartbeat(ctx context.Context) {
 			ask()
 			continue
 		case <-tick.C:
+			if w.rests() {
+				continue
+			}
 			if !asked {
 				ask()
 				continue

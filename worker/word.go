@@ -11,10 +11,11 @@ import (
 // countsEvery is how often the coordinator is told what is only counted.
 const countsEvery = time.Second
 
-// said is a status, and who is to be told.
+// said is a status, who is to be told, and how often.
 type said struct {
 	perdure.WorkerStatus
-	to transport.Conn
+	to    transport.Conn
+	beats int // heartbeats for each word
 }
 
 // word is what the coordinator is told of this worker: on each connection all, then what
@@ -24,6 +25,13 @@ type word struct {
 	on     transport.Conn
 	told   perdure.WorkerTeller
 	counts time.Time // when what is only counted was told
+	rested int       // heartbeats since something was said
+}
+
+// rests counts a heartbeat, and reports whether nothing need be said at it.
+func (w *word) rests() bool {
+	w.rested++
+	return w.rested < w.beats
 }
 
 // say tells the coordinator what is new.
@@ -31,6 +39,7 @@ func (w *word) say(now time.Time) {
 	if w.to == nil {
 		return
 	}
+	w.rested = 0
 	if w.on != w.to {
 		w.on, w.told = w.to, perdure.WorkerTeller{}
 	}
@@ -48,7 +57,7 @@ func (w *word) say(now time.Time) {
 func (c *Client) says() said {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return said{c.status(), c.coordinator}
+	return said{c.status(), c.coordinator, c.view.BeatsPerWord(c.job.Servers)}
 }
 
 // status needs c.mu.
