@@ -160,7 +160,8 @@ func residentBytes(pid int) (int64, error) {
 }
 
 // fifths are what is typical of each fifth of what follows the warm-up: the median,
-// but of the heap the least, which has the least garbage in it.
+// but of the heap the least, which has the least garbage in it, and of the goroutines
+// those that stay: others write a segment, and end.
 func fifths(uses []use) (typical [5]use) {
 	uses = uses[int(soakWarmUp*float64(len(uses))):]
 	for i := range typical {
@@ -168,7 +169,7 @@ func fifths(uses []use) (typical [5]use) {
 		typical[i] = use{
 			rss:        medianUse(part, func(u use) int64 { return u.rss }),
 			heap:       slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.heap, b.heap) }).heap,
-			goroutines: medianUse(part, func(u use) int { return u.goroutines }),
+			goroutines: slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.goroutines, b.goroutines) }).goroutines,
 		}
 	}
 	return typical
