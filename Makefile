@@ -73,11 +73,11 @@ soak: ## train for TIME=10m, and see that no process grows
 
 .PHONY: sim
 sim: ## run the whole cluster in virtual time, SEEDS=1000 times
-	$(GO) test ./sim -count 1 -timeout 0 -sim.seeds=$(SEEDS)
+	$(GO) test ./internal/sim -count 1 -timeout 0 -sim.seeds=$(SEEDS)
 
 .PHONY: replay
 replay: ## run the simulation of TEST=TestChains, SEED=1 under SCHEDULES=20 orders of what happens at one instant, from FIRST=1 on; each does the same again. Needs node
-	GOOS=js GOARCH=wasm $(GO) test -c -o bin/sim.wasm ./sim
+	GOOS=js GOARCH=wasm $(GO) test -c -o bin/sim.wasm ./internal/sim
 	GOROOT=$$($(GO) env GOROOT) node --stack-size=8192 tools/exact.js bin/sim.wasm $(FIRST) $(SCHEDULES) -test.run '$(TEST)$$' -sim.seed=$(SEED)
 
 .PHONY: bench
@@ -104,8 +104,8 @@ fmt: $(TOOLS)/gofumpt ## format all Go files
 	$(TOOLS)/gofumpt -w $(GO_FILES)
 
 .PHONY: generate
-generate: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## generate Go from control/v1/control.proto
-	PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate --template control/buf.gen.yaml --path control/v1
+generate: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## generate Go from internal/proc/control/v1/control.proto
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate --template internal/proc/control/buf.gen.yaml --path internal/proc/control/v1
 
 .PHONY: clean
 clean: ## remove what was built

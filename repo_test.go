@@ -23,42 +23,49 @@ import (
 
 const module = "github.com/perdure/perdure"
 
-// layers is the map of the repository: a package imports only packages of
-// strictly lower layers. Folders below a top-level folder belong to it.
+// layers is the map of the repository: a room imports only rooms of strictly lower layers.
+// A room is a folder of the top level, or one of a floor of internal; folders below it
+// belong to it. docs/ROOMS.md says what each floor is for.
 var layers = map[string]int{
-	".": 0,
+	".": 0, // the vocabulary
 
-	"consistency": 1, "placement": 1, "table": 1, "chain": 1, "membership": 1,
-	"wire": 1, "disk": 1, "safetensors": 1,
+	// Pure cores.
+	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1, "internal/core/membership": 1,
 
-	"transport": 2, "checkpoint": 2, "updatelog": 2, "registry": 2, "rundir": 2,
+	// Rows and bytes.
+	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
+	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2, "internal/data/dataset": 2,
 
-	"server": 3, "coordinator": 3, "worker": 3, "control": 3, "dataset": 3,
+	// Shells, which own time, sockets, goroutines and disks.
+	"internal/proc/transport": 2,
+	"internal/proc/server":    3, "internal/proc/coordinator": 3, "internal/proc/control": 3, "worker": 3,
+	"internal/proc/supervisor": 4,
 
-	"supervisor": 4, "workload": 4, "study": 4, "dashboard": 4,
-
+	// What commands are made of, and commands.
+	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
 	"cmd": 5, "examples": 5, "studies": 5,
 
-	"sim": 6,
+	"internal/sim": 6, // the whole cluster in virtual time
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.
 var sideways = map[[2]string]string{
-	{"membership", "placement"}: "a view change places shards; both are pure",
+	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",
 }
 
 // forbidden lists imports that no layer may allow, with the reason.
 var forbidden = map[[2]string]string{
-	{"worker", "server"}:     "the client must not pull the server into every program",
-	{"chain", "updatelog"}:   "they are rival strategies; neither may lean on the other",
-	{"updatelog", "chain"}:   "they are rival strategies; neither may lean on the other",
-	{"control", "transport"}: "the control plane is HTTP; frames are for data",
+	{"worker", "internal/proc/server"}:                   "the client must not pull the server into every program",
+	{"internal/core/chain", "internal/data/updatelog"}:   "they are rival strategies; neither may lean on the other",
+	{"internal/data/updatelog", "internal/core/chain"}:   "they are rival strategies; neither may lean on the other",
+	{"internal/proc/control", "internal/proc/transport"}: "the control plane is HTTP; frames are for data",
 }
 
 // pure packages take time, randomness and messages as arguments, and start no
 // goroutine: a script can exercise them, and every run replays.
 var (
-	purePackages  = []string{".", "consistency", "placement", "table", "chain", "membership", "wire"}
+	pureFloors    = []string{"internal/core/"}
+	purePackages  = []string{".", "internal/data/table", "internal/data/wire"}
 	impureImports = []string{"os", "net", "context", "log", "sync", "math/rand", "time"}
 )
 
@@ -97,22 +104,40 @@ func (s source) line(p token.Pos) int {
 	return s.fset.Position(p).Line
 }
 
-// folder is the top-level folder that the file belongs to; "." is the root.
-func (s source) folder() string { return topLevel(path.Dir(s.path)) }
+// room is the room that the file belongs to; "." is the root.
+func (s source) room() string { return roomOf(path.Dir(s.path)) }
 
 func topLevel(dir string) string {
 	top, _, _ := strings.Cut(dir, "/")
 	return top
 }
 
-// importedFolder returns the top-level folder of this module that an import
-// path leads to.
-func importedFolder(importPath string) (folder string, ours bool) {
+// roomOf returns the room that a folder belongs to. Of internal it is FLOOR/ROOM, or
+// sim, which is a floor of its own.
+func roomOf(dir string) string {
+	parts := strings.Split(dir, "/")
+	switch {
+	case parts[0] != "internal":
+		return parts[0]
+	case len(parts) > 1 && parts[1] == "sim":
+		return "internal/sim"
+	}
+	return strings.Join(parts[:min(3, len(parts))], "/")
+}
+
+// pure reports whether a room is one that the world is kept out of.
+func pure(room string) bool {
+	return slices.Contains(purePackages, room) ||
+		slices.ContainsFunc(pureFloors, func(floor string) bool { return strings.HasPrefix(room, floor) })
+}
+
+// importedRoom returns the room of this module that an import path leads to.
+func importedRoom(importPath string) (room string, ours bool) {
 	if importPath == module {
 		return ".", true
 	}
 	rest, ours := strings.CutPrefix(importPath, module+"/")
-	return topLevel(rest), ours
+	return roomOf(rest), ours
 }
 
 // imports yields the file's import paths with their positions.
@@ -192,20 +217,20 @@ func checkLayers(files []source) (found []string) {
 		if s.file == nil {
 			continue
 		}
-		from := s.folder()
+		from := s.room()
 		layer, known := layers[from]
 		if !known {
-			found = append(found, fmt.Sprintf("%s: folder %s is not in the layer table", s.path, from))
+			found = append(found, fmt.Sprintf("%s: room %s is not in the layer table", s.path, from))
 			continue
 		}
 		for p, line := range s.imports {
-			to, ours := importedFolder(p)
+			to, ours := importedRoom(p)
 			if !ours || to == from {
 				continue
 			}
 			reason, banned := forbidden[[2]string{from, to}]
 			switch {
-			case to == "sim":
+			case to == "internal/sim":
 				found = append(found, fmt.Sprintf("%s:%d: nothing imports sim", s.path, line))
 			case s.isTest() || sideways[[2]string{from, to}] != "":
 			case banned:
@@ -222,7 +247,7 @@ func checkLayers(files []source) (found []string) {
 // of the root.
 func checkPurity(files []source) (found []string) {
 	for _, s := range files {
-		if s.file == nil || s.isTest() || !slices.Contains(purePackages, s.folder()) {
+		if s.file == nil || s.isTest() || !pure(s.room()) {
 			continue
 		}
 		for p, line := range s.imports {
@@ -232,7 +257,7 @@ func checkPurity(files []source) (found []string) {
 			if impure {
 				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
 			}
-			if s.folder() == "." && strings.Contains(topLevel(p), ".") {
+			if s.room() == "." && strings.Contains(topLevel(p), ".") {
 				found = append(found, fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
 			}
 		}
@@ -345,7 +370,7 @@ func checkPrivatePaths(files []source) (found []string) {
 
 // checkStdout has commands print through what notices that their words are lost.
 func checkStdout(s source) (found []string) {
-	if s.folder() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
+	if s.room() != "cmd" || s.isTest() || path.Base(s.path) == "stdout.go" {
 		return nil
 	}
 	for n := range ast.Preorder(s.file) {
@@ -393,7 +418,7 @@ func TestRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A walk that finds nothing would keep every rule.
-	for _, must := range []string{"doc.go", "transport/transport.go", "repo_test.go"} {
+	for _, must := range []string{"doc.go", "internal/proc/transport/transport.go", "repo_test.go"} {
 		if !slices.ContainsFunc(files, func(s source) bool { return s.path == must && s.file != nil }) {
 			t.Fatalf("%s was not found among %d files", must, len(files))
 		}
@@ -483,31 +508,32 @@ var ruleCases = map[string][]ruleCase{
 		{"a.md", "```\nperdure: it is full\n```\n", ""},
 	},
 	"layers": {
-		{"server/a.go", importing(module + "/wire"), ""},
-		{"control/a.go", importing(module + "/control/v1"), ""},
-		{"membership/a.go", importing(module + "/placement"), ""},
-		{"wire/a.go", importing("bytes"), ""},
-		{"wire/a.go", importing(module + "/transport"), "wire (layer 1) must not import transport (layer 2)"},
-		{"placement/a.go", importing(module + "/membership"), "placement (layer 1) must not import membership (layer 1)"},
-		{"a.go", importing(module + "/wire"), ". (layer 0) must not import wire"},
-		{"wire/v2/a.go", importing(module + "/server/x"), "wire (layer 1) must not import server"},
-		{"wire/a_test.go", importing(module + "/server"), ""},
-		{"worker/a.go", importing(module + "/server"), "every program"},
-		{"updatelog/a.go", importing(module + "/chain"), "rival"},
-		{"chain/a.go", importing(module + "/updatelog"), "rival"},
-		{"cmd/perdure/a.go", importing(module + "/sim"), "nothing imports sim"},
-		{"server/a_test.go", importing(module + "/sim"), "nothing imports sim"},
-		{"sim/a_test.go", importing(module + "/server"), ""},
+		{"internal/proc/server/a.go", importing(module + "/internal/data/wire"), ""},
+		{"internal/proc/control/a.go", importing(module + "/internal/proc/control/v1"), ""},
+		{"internal/core/membership/a.go", importing(module + "/internal/core/placement"), ""},
+		{"internal/data/wire/a.go", importing("bytes"), ""},
+		{"internal/data/wire/a.go", importing(module + "/internal/proc/transport"), "wire (layer 1) must not import internal/proc/transport (layer 2)"},
+		{"internal/core/placement/a.go", importing(module + "/internal/core/membership"), "placement (layer 1) must not import internal/core/membership (layer 1)"},
+		{"a.go", importing(module + "/internal/data/wire"), ". (layer 0) must not import internal/data/wire"},
+		{"internal/data/wire/v2/a.go", importing(module + "/internal/proc/server/x"), "wire (layer 1) must not import internal/proc/server"},
+		{"internal/data/wire/a_test.go", importing(module + "/internal/proc/server"), ""},
+		{"worker/a.go", importing(module + "/internal/proc/server"), "every program"},
+		{"internal/data/updatelog/a.go", importing(module + "/internal/core/chain"), "rival"},
+		{"internal/core/chain/a.go", importing(module + "/internal/data/updatelog"), "rival"},
+		{"cmd/perdure/a.go", importing(module + "/internal/sim"), "nothing imports sim"},
+		{"internal/proc/server/a_test.go", importing(module + "/internal/sim"), "nothing imports sim"},
+		{"internal/sim/a_test.go", importing(module + "/internal/proc/server"), ""},
 		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
+		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the layer table"},
 	},
 	"purity": {
-		{"wire/a.go", importing("encoding/binary"), ""},
-		{"wire/a_test.go", importing("os"), ""},
-		{"server/a.go", importing("time"), ""},
-		{"table/a.go", importing("golang.org/x/sys/cpu"), ""},
-		{"table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
-		{"chain/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
-		{"membership/a.go", importing("time"), "must not import time"},
+		{"internal/data/wire/a.go", importing("encoding/binary"), ""},
+		{"internal/data/wire/a_test.go", importing("os"), ""},
+		{"internal/proc/server/a.go", importing("time"), ""},
+		{"internal/data/table/a.go", importing("golang.org/x/sys/cpu"), ""},
+		{"internal/data/table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
+		{"internal/core/chain/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
+		{"internal/core/membership/a.go", importing("time"), "must not import time"},
 		{"a.go", importing("log/slog"), "must not import log/slog"},
 		{"a.go", importing("golang.org/x/sys/cpu"), "standard library only"},
 	},

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // mostAhead bounds the bytes that are noted to be asked for ahead, and mostSpans

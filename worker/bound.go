@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
-	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
 )
 
 // sendBounded sends this clock's updates once vap allows it: when all that is in

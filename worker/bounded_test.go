@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/placement"
+	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/worker"
 )
 

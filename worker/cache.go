@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
-	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
 )
 
 // cache holds rows of a part as they were read, own updates applied on top. A row

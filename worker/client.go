@@ -1,7 +1,7 @@
 // Package worker is the client of a job: what a training program uses to Get
 // and Inc rows and to end its iterations with Clock.
 //
-//	w, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: addr, Slot: -1})
+//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr, Slot: perdure.NoSlot})
 //	model, err := w.Table(ctx, spec)
 //	for clock := w.Now(); …
 //
@@ -24,9 +24,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -93,8 +93,8 @@ type Client struct {
 // Dial joins the job of a coordinator: it returns once this process may speak
 // for its slot. Pending connections end with Close.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	if cfg.Network == nil || cfg.Coordinator == "" {
-		return nil, fmt.Errorf("%w: worker: Dial needs a Network and the Coordinator's address", perdure.ErrUsage)
+	if cfg.Coordinator == "" {
+		return nil, fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
 	}
 	credentials, err := cfg.credentials()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/placement"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Clock ends the iteration: everything Inc'd since the last Clock becomes this

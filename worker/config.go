@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Config is what a Client needs.
 type Config struct {
-	Network     transport.Network
-	Coordinator string       // its address
-	Slot        perdure.Slot // the slot to take; -1: any that is free
-	Grow        bool         // where none is free, the job is to have one slot more
-	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
-	Observer    bool         // takes no slot: reads only, at the clock set by At
-	Process     string       // unique to this process; "": a name is drawn
+	Network     transport.Network // nil: TCP
+	Coordinator string            // its address
+	Slot        perdure.Slot      // the slot to take; -1: any that is free
+	Grow        bool              // where none is free, the job is to have one slot more
+	SavesAtCuts bool              // the program calls SaveState only when SaveDue says so: see there
+	Observer    bool              // takes no slot: reads only, at the clock set by At
+	Process     string            // unique to this process; "": a name is drawn
 	// SecretFile has the run's secret, which the coordinator and the servers ask for: perdure
 	// up prints its name, as PERDURE_SECRET_FILE. Secret is the secret itself, where the
 	// program has it already.
@@ -70,6 +70,9 @@ const NeverLost time.Duration = -1
 
 // complete puts the defaults in for what is not said.
 func (cfg *Config) complete() {
+	if cfg.Network == nil {
+		cfg.Network = transport.TCP{}
+	}
 	if cfg.Process == "" {
 		cfg.Process = rand.Text()
 	}

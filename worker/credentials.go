@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // credentials are what a client shows to be let in.

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/table"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // deltas are what was Inc'd to a part's rows in the present clock. They lie in

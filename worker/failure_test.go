@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -437,7 +437,7 @@ func TestDialRefused(t *testing.T) {
 			"a slot that is taken":  {0, patience, nil},
 			"all slots are taken":   {perdure.NoSlot, patience, nil},
 			"no coordinator":        {0, func(cfg *worker.Config) { cfg.Coordinator = "" }, perdure.ErrUsage},
-			"no network":            {0, func(cfg *worker.Config) { cfg.Network = nil }, perdure.ErrUsage},
+			"no address of TCP":     {0, func(cfg *worker.Config) { cfg.Network = nil }, nil}, // which is the default
 			"nobody at the address": {0, func(cfg *worker.Config) { patience(cfg); cfg.Coordinator = "nowhere/1" }, nil},
 		} {
 			_, err := c.tryDial("other", try.slot, try.with)

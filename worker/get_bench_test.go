@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // BenchmarkCachedGet reads one row of 64 values that the cache may answer, again

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // lazyNetwork keeps what is sent for a while before it passes it on, as a full

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Leave tells the coordinator that this process gives its slot up, so that another

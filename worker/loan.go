@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/table"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // loan is memory for the deltas of a run of a part's rows that the program has,

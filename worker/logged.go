@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Where the job has an update log, updates and ticks go there, and servers read them

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/table"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // What waits for a shard that is out is merged: the update of a clock that ends is added

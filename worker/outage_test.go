@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -2,8 +2,8 @@ package worker
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/table"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // overlay puts own updates that an answer does not contain on top of a run of its

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // peer is a server's address and the connection to it.

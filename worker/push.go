@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // subscribes reports whether the table's rows are pushed to this client when it

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // A shard that comes back after an outage applies for a while what was queued for it, or

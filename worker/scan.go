@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // StoredRows returns the numbers of all rows that a sparse table stores, in

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // shardLink is this client's side of one shard: which life of it is meant, whom

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/coordinator"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/membership"
-	"github.com/perdure/perdure/registry"
-	"github.com/perdure/perdure/server"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
-	"github.com/perdure/perdure/placement"
-	"github.com/perdure/perdure/table"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Table gives access to one table of the job. It is as safe for concurrent use

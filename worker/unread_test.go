@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/coordinator"
-	"github.com/perdure/perdure/membership"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // slowLog is a log whose readers wait while somebody holds gate. They note in taken what

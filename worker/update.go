@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/consistency"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // update is one of this slot's updates to one shard, kept until it is safe.

@@ -2,7 +2,7 @@ package worker
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // onDelta brings the client to what changed of the view that it has. An error is

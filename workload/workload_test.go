@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/workload"
 )
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // cleanBench gives the commands of a test a temporary folder of their own, and a

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // shardBytes is how many bytes of values a shard has, on average.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
 // recoveryResult is one line of the results: a strategy and what fails under it.

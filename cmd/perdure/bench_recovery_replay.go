@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/placement"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // TestBenchRecovery measures a little of everything, and holds what it writes

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // benchResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload/softmax"
 )

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"

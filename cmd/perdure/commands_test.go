@@ -18,8 +18,8 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/transport"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // damages are what may become of a file.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 type demoCmd struct {

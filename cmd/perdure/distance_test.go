@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 func TestParseDelay(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/registry"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // A block of a page that shows commands is marked by the second word behind its fence:
@@ -364,7 +364,7 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 // TestDocsVersions: the page about formats, and the comment on a frame's layout, name the
 // versions that are written.
 func TestDocsVersions(t *testing.T) {
-	formats, frame := "../../docs/FORMATS.md", "../../wire/frame.go"
+	formats, frame := "../../docs/FORMATS.md", "../../internal/data/wire/frame.go"
 	for _, c := range []struct{ file, want string }{
 		{formats, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
 		{formats, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // TestKilledWhenDone: a server that is killed when every worker has finished takes

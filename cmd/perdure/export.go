@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/safetensors"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // TestFaultKinds takes a job through one fault of each kind. Nothing that

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
 

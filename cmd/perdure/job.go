@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // errExported ends a run whose model is safe.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // joinFlags are how a server or a worker finds its job: its parent says all of it,

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
 // start starts a command that is waited for later.

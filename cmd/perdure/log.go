@@ -14,10 +14,10 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // logFlags are about the update log of a job under stateless.

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // knownLog is what a run's folder tells of its log: what the log must have at least.

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // TestLogPort: the port of a job's own log, which its process is still to take, is nobody

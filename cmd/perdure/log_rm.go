@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 type logRmCmd struct {

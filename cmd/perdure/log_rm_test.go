@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // TestLogRm removes the streams of jobs, and refuses in one line what it does not remove.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )

@@ -16,7 +16,7 @@ import (
 	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
 // version is set by the build.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // asCommand makes this test binary the perdure command: the tests run it, and

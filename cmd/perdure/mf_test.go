@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/safetensors"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
 // factorise are the settings of a short matrix factorisation.

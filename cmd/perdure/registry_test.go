@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // runFolder is the folder of a run that has just been begun.

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/membership"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // result is how a run has ended, for people.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // This file has how a run goes on from an earlier one's checkpoint, or repeats it.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/coordinator"
-	"github.com/perdure/perdure/membership"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/worker"
 )
 

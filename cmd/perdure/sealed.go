@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
-	"github.com/perdure/perdure/rundir"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/checkpoint"
-	"github.com/perdure/perdure/disk"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // edited is a run.json and what becomes of it when what matches is replaced: pattern, by,

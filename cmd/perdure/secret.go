@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // The files with a run's secrets, within its folder. A process that joins a run from

@@ -10,8 +10,8 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
 

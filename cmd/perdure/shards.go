@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/membership"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // shardLines says who holds the shards of a view, those with the same chain in one

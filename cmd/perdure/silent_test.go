@@ -9,7 +9,7 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // TestCoordinatorAwaitsDisk: a coordinator that still reads its disk says that it lives;

@@ -6,8 +6,8 @@ import (
 	"runtime"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/workload"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
+	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than

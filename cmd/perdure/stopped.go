@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
 // This file has how a run ends before its last clock, because somebody says so.

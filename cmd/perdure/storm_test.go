@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/control"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 var (

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 type logCmds struct {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/updatelog"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // TestLogLook lists, dumps and verifies a log while its process runs and when it

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // stuckAt, in the environment of a job's processes, names a file that is not there: the first

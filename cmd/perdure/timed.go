@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )

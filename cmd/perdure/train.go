@@ -16,9 +16,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/supervisor"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/rundir"
-	"github.com/perdure/perdure/wire"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // view shows a run to a person while it goes on.

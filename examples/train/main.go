@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/transport"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -28,7 +27,7 @@ func train(ctx context.Context, addr string) error {
 	}
 	w, err := worker.Dial(ctx, worker.Config{
 		Coordinator: addr, SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
-		Network: transport.TCP{}, Slot: perdure.NoSlot, PID: os.Getpid(),
+		Slot: perdure.NoSlot, PID: os.Getpid(),
 	})
 	if err != nil {
 		return err

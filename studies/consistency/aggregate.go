@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // curvePoint is what the seeds of one setting had at one clock.

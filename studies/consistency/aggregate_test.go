@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 func TestOutcome(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // The parts of the study, as -parts names them.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 //go:embed page.md.tmpl

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // Colours. Those of the models are Okabe and Ito's, which stay apart for all

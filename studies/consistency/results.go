@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // How a run ended.

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // evaluations is how many times a run measures its loss, about.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // This file turns results into the five sentences with which the page begins. Each

@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // settings are what the study was asked to be. Times are as at scale 1.

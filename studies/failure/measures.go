@@ -4,7 +4,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // group is one cell's trials, with failures or without.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 func TestReadSeries(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 //go:embed page.md.tmpl

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // This file has what the paper reports, and the rules by which it is said whether

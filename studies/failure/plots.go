@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // Colours: a mode has one in all plots, and so has a role. Those of modes are Okabe

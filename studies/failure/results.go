@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // point is a value at a time, in s since the first clock began.

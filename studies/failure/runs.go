@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // cell is one setting of the study, which runs once for each seed with failures and

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/study"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

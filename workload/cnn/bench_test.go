@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // BenchmarkTrainPlain is what a job is compared with: the same training on one

@@ -27,7 +27,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/batch"
 	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/gemm"

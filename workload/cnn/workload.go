@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload/contract"
 )
 

@@ -34,7 +34,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // Options of a model.

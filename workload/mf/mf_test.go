@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
-	"github.com/perdure/perdure/table"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload/contract"
 )
 

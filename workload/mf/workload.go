@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 

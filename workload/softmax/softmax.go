@@ -25,7 +25,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/batch"
 )
 

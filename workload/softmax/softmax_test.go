@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/dataset"
+	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // randomData is a set with pictures of noise.

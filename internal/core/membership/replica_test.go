@@ -1,0 +1,395 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+)
+
+// fakeShard is a replica of a shard. Its state is a function of its log, which it
+// has from its predecessor; what the tail has is committed, and only then applied,
+// but by the head of an eager chain. Logs are never cut short here.
+type fakeShard struct {
+	generation perdure.Generation
+	epoch      perdure.Epoch
+	since      uint64
+	copied     bool            // it has the beginning: made by itself, or copied
+	origin     []perdure.Clock // what the log begins with
+	log        []entry
+	committed  int
+	in         *consistency.Intake // has had the first fed entries; nil: not restored
+	fed        int
+	all        *consistency.Intake // of a head: has had all entries
+	began      int                 // how many entries there were when the epoch began
+	heard      int                 // how many are committed by the word of this epoch's tail; -1: nothing heard
+	joined     bool
+	counts     uint64 // of a tail: the Since of a joining replica that has caught up
+	seq        uint64
+	named      perdure.Clock                  // the newest cut that was named
+	told       map[perdure.Slot]perdure.Clock // of a shard that was restored: what slots had done when they first sent to it
+	mended     bool                           // that has come
+
+	cut      perdure.Clock // the last one it saved or began from
+	segments []perdure.Segment
+}
+
+// mostSlots is how many a job has here at most.
+const mostSlots = 8
+
+// entry is an entry of a shard's log.
+type entry struct {
+	kind        string // part, tick, fence, decide, end, base, roster, cut
+	slot        perdure.Slot
+	incarnation perdure.Incarnation
+	clock       perdure.Clock
+	ticked      bool
+	epoch       perdure.Epoch            // of a base
+	base        [mostSlots]perdure.Clock // by slot
+	slots       int                      // of a roster
+	spans       [mostSlots]perdure.Span  // likewise
+}
+
+// serves reports whether a replica knows what its rows contain.
+func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
+
+// begin makes a replica's rows, those that a log begins with.
+func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock) {
+	sh.copied, sh.origin = true, slices.Clone(origin)
+	sh.in = consistency.NewIntake(twoStep, origin, consistency.Weakened{})
+	sh.cut = sh.in.MinClock()
+}
+
+// eat feeds an intake an entry; of a base it says that all must be fed again.
+func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
+	switch e.kind {
+	case "part":
+		return in.Offer(consistency.Part{Slot: e.slot, Clock: e.clock, Incarnation: e.incarnation, Of: 1, Ticked: e.ticked})
+	case "tick":
+		return in.Tick(e.slot, e.incarnation, e.clock)
+	case "fence":
+		in.Fence(e.slot, e.incarnation)
+	case "decide":
+		in.Decide(e.slot, e.incarnation, e.clock)
+	case "end":
+		in.SetEnd(e.clock)
+	case "roster":
+		in.SetSpans(uint64(e.clock), e.spans[:e.slots])
+	}
+	return verdict
+}
+
+// feed lets a replica apply what is committed.
+func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
+	for sh.serves() && sh.fed < upTo {
+		e := sh.log[sh.fed]
+		sh.fed++
+		if e.kind != "base" {
+			if e.kind == "cut" {
+				sh.named = e.clock
+			}
+			eat(sh.in, e)
+			c.pump(shard, sh)
+			continue
+		}
+		raised := slices.Clone(sh.in.Applied())
+		for i := range raised {
+			raised[i] = max(raised[i], e.base[i])
+		}
+		sh.in = consistency.NewIntake(sh.in.TwoStep(), raised, consistency.Weakened{})
+		for _, again := range sh.log[:sh.fed] {
+			eat(sh.in, again)
+			c.pump(shard, sh)
+		}
+	}
+}
+
+// whole returns an intake that has had all entries of a replica, committed or not.
+func (sh *fakeShard) whole() *consistency.Intake {
+	origin := slices.Clone(sh.origin)
+	for _, e := range sh.log {
+		if e.kind == "base" {
+			for i := range origin {
+				origin[i] = max(origin[i], e.base[i])
+			}
+		}
+	}
+	in := consistency.NewIntake(sh.in.TwoStep(), origin, consistency.Weakened{})
+	for _, e := range sh.log {
+		eat(in, e)
+		for u := in.Next(); u != nil; u = in.Next() {
+		}
+	}
+	return in
+}
+
+// append adds an entry to a head's log, unless that has it.
+func (sh *fakeShard) append(e entry) {
+	if e.kind != "part" && e.kind != "tick" && slices.Contains(sh.log, e) {
+		return
+	}
+	sh.log = append(sh.log, e)
+	if e.kind == "base" {
+		sh.all = sh.whole()
+		return
+	}
+	eat(sh.all, e)
+	for u := sh.all.Next(); u != nil; u = sh.all.Next() {
+	}
+}
+
+// replica returns what a live, reachable holder has of a shard in a view; nil if it
+// has not heard of that epoch.
+func (c *cluster) replica(v *perdure.View, shard int, h perdure.Holder) *fakeShard {
+	s := c.servers[h.Server]
+	if !s.up || s.silent || s.incarnation != h.Incarnation {
+		return nil
+	}
+	sh := s.shards[shard]
+	if sh == nil || sh.generation != v.Generation || sh.epoch != v.Shards[shard].Epoch || sh.since != h.Since {
+		return nil
+	}
+	return sh
+}
+
+// flow lets a shard's entries go one way down its chain and the word of what is
+// committed one way up, as far as its members have heard of the epoch.
+func (c *cluster) flow(v *perdure.View, shard int) {
+	sv := &v.Shards[shard]
+	n := sv.Replicas()
+	chain := make([]*fakeShard, n)
+	for i := range n {
+		if chain[i] = c.replica(v, shard, sv.Replica(i)); chain[i] == nil || i == 0 || chain[i-1] == nil {
+			continue
+		}
+		c.send1(shard, chain[i-1], chain[i], len(chain[i-1].log))
+	}
+	for i := n - 1; i >= 0; i-- {
+		switch sh := chain[i]; {
+		case sh == nil || !sh.serves():
+		case i == n-1 && sv.Joining != nil && sh.counts == sv.Joining.Since:
+			if j := c.replica(v, shard, *sv.Joining); j != nil {
+				sh.heard = max(sh.heard, len(j.log))
+			}
+		case i == n-1:
+			sh.heard = len(sh.log)
+		case chain[i+1] != nil:
+			sh.heard = min(chain[i+1].heard, len(sh.log))
+		}
+		if sh := chain[i]; sh != nil {
+			sh.committed = max(sh.committed, sh.heard)
+			upTo := sh.committed
+			if i == 0 && c.job.Recovery.Eager() {
+				upTo = len(sh.log)
+			}
+			c.feed(shard, sh, upTo)
+		}
+	}
+}
+
+// copy brings the replica that joins a shard up to what the tail has committed. From
+// then on the tail commits nothing without it.
+func (c *cluster) copy(v *perdure.View, shard int) {
+	sv := &v.Shards[shard]
+	if sv.Joining == nil {
+		return
+	}
+	tail, j := c.replica(v, shard, sv.Tail()), c.replica(v, shard, *sv.Joining)
+	if tail.serves() && j != nil {
+		upTo := tail.committed
+		if tail.counts == j.since {
+			upTo = len(tail.log)
+		}
+		c.send1(shard, tail, j, upTo)
+		tail.counts = j.since
+		j.committed, j.joined = len(j.log), true
+		c.feed(shard, j, j.committed)
+	}
+}
+
+// send1 brings a successor the entries that its predecessor has.
+func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
+	if !from.serves() {
+		return
+	}
+	if !to.copied {
+		to.begin(c.job.Consistency.TwoStep(), from.origin)
+	}
+	both := min(len(from.log), len(to.log))
+	if len(to.log) > len(from.log) || !slices.Equal(from.log[:both], to.log[:both]) {
+		c.fail("shard %d: logs of %d and %d entries differ", shard, len(from.log), len(to.log))
+		return
+	}
+	if upTo > len(to.log) {
+		to.log = append(slices.Clone(to.log), from.log[len(to.log):upTo]...)
+	}
+}
+
+// lead has a head put into its log what the view says, and reports whether it
+// serves.
+func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
+	if sh.all == nil {
+		sh.all = sh.whole()
+	}
+	if v.Roster > 0 {
+		e := entry{kind: "roster", clock: perdure.Clock(v.Roster), slots: len(v.Slots)}
+		copy(e.spans[:], v.Spans())
+		sh.append(e)
+	}
+	if v.Named > 0 {
+		sh.append(entry{kind: "cut", clock: v.Named})
+	}
+	if sv.Lost && sv.Base != nil && c.job.Recovery.Eager() {
+		e := entry{kind: "base", epoch: sv.Epoch}
+		copy(e.base[:], sv.Base)
+		sh.append(e)
+	}
+	for i, sl := range v.Slots {
+		slot := perdure.Slot(i)
+		if sl.Incarnation > 0 {
+			sh.append(entry{kind: "fence", slot: slot, incarnation: sl.Incarnation})
+		}
+		if sl.Decided {
+			sh.append(entry{kind: "decide", slot: slot, incarnation: sl.Incarnation, clock: sl.Start})
+		}
+	}
+	if v.End > 0 {
+		sh.append(entry{kind: "end", clock: v.End})
+	}
+}
+
+// ready reports whether a head serves: all members have what it had at first.
+func (c *cluster) ready(sh *fakeShard, sv *perdure.ShardView) bool {
+	if !sh.serves() || sv.Lost && sv.Base == nil {
+		return false
+	}
+	return sh.heard >= sh.began
+}
+
+// followShard brings a server's replica of a shard to what its view says.
+func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.Holder, head, joins bool) {
+	sv := &v.Shards[i]
+	sh := s.shards[i]
+	if sh == nil || sh.since != h.Since || sh.generation != v.Generation {
+		sh = &fakeShard{generation: v.Generation, since: h.Since}
+		s.shards[i] = sh
+	}
+	if !sh.copied && !joins {
+		c.restore(sh, v, i)
+	}
+	if sh.epoch != sv.Epoch {
+		sh.epoch, sh.began, sh.heard, sh.joined, sh.all, sh.counts = sv.Epoch, len(sh.log), -1, false, nil, 0
+		sh.told, sh.mended = map[perdure.Slot]perdure.Clock{}, false
+	}
+	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
+	if head && sh.serves() {
+		c.lead(sh, v, sv)
+	}
+	if sh.serves() {
+		c.pump(i, sh)
+	}
+}
+
+// restore makes the rows of a shard that nobody else has, once it is known what
+// they contain.
+func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
+	sv, at := &v.Shards[shard], v.RestoredAt(perdure.ShardID(shard))
+	origin := make([]perdure.Clock, c.job.Slots)
+	if at > 0 {
+		origin = make([]perdure.Clock, len(v.Slots)) // as its segments are
+	}
+	for i := range origin {
+		origin[i] = v.Slots[i].Clamp(at)
+	}
+	if sv.Lost && !c.job.Recovery.Eager() {
+		if sv.Base == nil {
+			return
+		}
+		origin = sv.Base
+	}
+	if sh.since > c.founded && c.job.Recovery.Copies() > 1 {
+		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
+	}
+	sh.begin(c.job.Consistency.TwoStep(), origin)
+	sh.cut = at
+}
+
+// complete reports whether a shard that was restored has what all slots had sent before.
+func (sh *fakeShard) complete(v *perdure.View) bool {
+	for i, sl := range v.Slots {
+		told, has := sh.told[perdure.Slot(i)]
+		if sl.Settled && !sl.Left && sl.Incarnation > 0 && (!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < told) {
+			return false
+		}
+	}
+	return true
+}
+
+// status is what a replica says of itself.
+func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatus {
+	sv := &s.view.Shards[i]
+	head := sv.Server >= 0 && c.replica(&s.view, i, sv.Holder) == sh
+	st := perdure.ShardStatus{
+		Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Since: sh.since,
+		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined,
+		Yielded: head && sv.Yields && sh.committed == len(sh.log), Segments: slices.Clone(sh.segments),
+	}
+	if head && sv.Lost && sv.Base == nil && sh.serves() {
+		st.Applied, st.Seq = slices.Clone(sh.in.Applied()), sh.seq
+	}
+	if !st.Ready {
+		return st
+	}
+	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.Roster(), sh.named
+	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
+	st.Whole, st.SaveSeconds = sh.mended, c.saveSeconds
+	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
+		if slot := perdure.Slot(j); !sl.Settled {
+			st.Fences = append(st.Fences, perdure.Fence{
+				Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
+				Carried: sl.Decided && sh.in.Carried(slot, sl.Incarnation),
+			})
+		}
+	}
+	return st
+}
+
+// nextCut is a shard's next cut; the job's end is one.
+func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
+	least := sh.in.MinClock()
+	next := c.job.Recovery.NextCut(least)
+	if !c.job.Recovery.Saves() {
+		return next
+	}
+	for _, at := range []perdure.Clock{v.End, sh.named} { // it may stand there already
+		if sh.cut < at && least <= at && (at < next || next < 0) {
+			next = at
+		}
+	}
+	return next
+}
+
+// pump applies what may be applied and saves the shard at its cuts.
+func (c *cluster) pump(shard int, sh *fakeShard) {
+	v := &c.saved.View
+	if !sh.in.AtCut() {
+		sh.in.SetCut(c.nextCut(sh, v))
+	}
+	for {
+		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
+			if !u.Lost {
+				sh.seq++ // the rows contain it
+			} else if !c.job.Recovery.LosesRows() {
+				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
+			}
+		}
+		if !sh.in.AtCut() {
+			return
+		}
+		cut := sh.in.MinClock()
+		sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+		sh.cut = cut
+		sh.in.SetCut(c.nextCut(sh, v))
+	}
+}

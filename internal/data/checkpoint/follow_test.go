@@ -1,0 +1,327 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// streamOf gives rows of an image, as a table's snapshot does.
+func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Stream {
+	var columnsOf [][]byte
+	for _, c := range columns(spec) {
+		var b []byte
+		all := bytes.Join(c.of(img), nil)
+		for _, r := range runs {
+			b = append(b, all[int64(r.First)*c.rowBytes:][:int64(r.Rows)*c.rowBytes]...)
+		}
+		if !littleEndian {
+			toLittle(b, c.word)
+		}
+		columnsOf = append(columnsOf, b)
+	}
+	next := func() ([]byte, error) {
+		for len(columnsOf[0]) == 0 {
+			columnsOf = columnsOf[1:]
+		}
+		n := min(len(columnsOf[0]), 24)
+		b := columnsOf[0][:n]
+		columnsOf[0] = columnsOf[0][n:]
+		return b, nil
+	}
+	return &Stream{Rows: int64(img.Rows), Runs: runs, Next: next}
+}
+
+// following is a segment that follows another: a row of the first table, and most of the
+// second.
+func following(f FileRef) *Segment {
+	s := testSegment()
+	s.Cut, s.Seq, s.Follows = 60, 180, &f
+	runs := [][]table.Run{{{First: 1, Rows: 1}}, nil, {{Rows: 1}, {First: 2, Rows: 1}}}
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		t.Stream, t.Image = streamOf(t.Spec, t.Image, runs[i]...), table.Image{}
+	}
+	s.Tables[0].Stream = streamOf(s.Tables[0].Spec, dense(3, 0, 0, 0, 7, 8, 9), runs[0]...)
+	return s
+}
+
+func TestFollowingSegmentGolden(t *testing.T) {
+	fsys := newFolder(t)
+	base := testSegment()
+	base.Tables[0].Image = dense(3, 1, 2, 3, 4, 5, 6)
+	first, err := WriteSegment(fsys, "ckpt", base)
+	must(t, err)
+	ref, err := WriteSegment(fsys, "ckpt", following(first.Self()))
+	must(t, err)
+	b, err := fsys.ReadFile("ckpt/" + ref.File)
+	must(t, err)
+	golden(t, "testdata/segment-3.golden", b)
+	if sum := sumOf(b); ref.Bytes != int64(len(b)) || ref.CRC != sum || binary.LittleEndian.Uint32(b[8:]) != 3 {
+		t.Errorf("%+v of a file of %d bytes, checksum %08x", ref, len(b), sum)
+	}
+
+	ref.Base = []FileRef{first.Self()}
+	m := Manifest{Job: testJob(), Generation: 2, Cut: 60}
+	s, err := m.restore(fsys, "ckpt", ref, nil, false)
+	must(t, err)
+	want := following(first.Self())
+	want.Follows = nil
+	for i, t := range testSegment().Tables {
+		want.Tables[i] = t
+	}
+	want.Tables[0].Image = dense(3, 1, 2, 3, 7, 8, 9)
+	if !sameSegment(s, want) {
+		t.Errorf("restored %+v", s)
+	}
+}
+
+// course is a job of one shard that is saved again and again.
+type course struct {
+	fsys   *disk.Memory
+	parts  []*table.Part
+	tables []perdure.TableSpec
+	base   []FileRef
+	cut    perdure.Clock
+}
+
+func courseSpecs() []perdure.TableSpec {
+	steady := testSparse("f", 2)
+	steady.Evict = 0
+	evicting := testSparse("e", 1)
+	evicting.Evict = 4
+	return []perdure.TableSpec{testTable("w", 3000, 2), evicting, steady}
+}
+
+func (c *course) addTable() {
+	spec := courseSpecs()[len(c.parts)]
+	c.tables = append(c.tables, spec)
+	c.parts = append(c.parts, table.New(spec, perdure.TableID(len(c.parts)), 1, 0, int(spec.Rows)))
+}
+
+// train changes some rows.
+func (c *course) train(t *rapid.T) {
+	for _, p := range c.parts {
+		n := rapid.IntRange(0, 20).Draw(t, "rows")
+		ids, delta := make([]perdure.RowID, n), make([]float32, n*p.Spec.Dim)
+		for i := range ids {
+			ids[i] = perdure.RowID(rapid.IntRange(0, 2999).Draw(t, "row"))
+			delta[i] = 1
+		}
+		if err := p.ApplyRows(0, ids, n, delta, c.cut); err != nil {
+			t.Fatal(err)
+		}
+		p.Evict(c.cut, nil)
+	}
+}
+
+// save writes the next checkpoint, and publishes it.
+func (c *course) save(all bool) error {
+	c.cut++
+	if all {
+		c.base = nil
+	}
+	job := testJob()
+	job.Servers, job.Shards = 1, 1
+	seg := &Segment{Job: job.ID, Generation: 1, Epoch: 1, Cut: c.cut, Seq: uint64(c.cut), Applied: []perdure.Clock{c.cut, c.cut, c.cut}}
+	if n := len(c.base); n > 0 {
+		seg.Follows = &c.base[n-1]
+	}
+	for _, p := range c.parts {
+		rows := p.SnapshotChanged(all)
+		defer rows.Close()
+		room := make([]byte, 1000)
+		seg.Tables = append(seg.Tables, TableRows{Spec: p.Spec, Stream: &Stream{
+			Rows: int64(rows.Rows()), Runs: rows.Runs(),
+			Next: func() ([]byte, error) {
+				b, _ := rows.Next(len(room), func(int) []byte { return room })
+				return b, nil
+			},
+		}})
+	}
+	ref, err := WriteSegment(c.fsys, "ckpt", seg)
+	if err != nil {
+		return err
+	}
+	ref.Base = slices.Clone(c.base)
+	c.base = append(c.base, ref.Self())
+	m := Manifest{Job: job, Generation: 1, Cut: c.cut, Tables: c.tables, Segments: []SegmentRef{ref}}
+	if err := Publish(c.fsys, "ckpt", m); err != nil {
+		return err
+	}
+	return Prune(c.fsys, "ckpt", m)
+}
+
+// same compares what is restored with the job.
+func (c *course) same(t *rapid.T) {
+	m, err := Latest(c.fsys, "ckpt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Restore(c.fsys, "ckpt", m, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range c.parts {
+		if !sameImage(s.Tables[i].Image, p.Image()) {
+			t.Fatalf("table %s at cut %d is not what it was", p.Spec.Name, c.cut)
+		}
+	}
+	if s.Cut != c.cut || s.Follows != nil || len(s.Tables) != len(c.parts) {
+		t.Fatalf("restored cut %d with %d tables, want %d with %d", s.Cut, len(s.Tables), c.cut, len(c.parts))
+	}
+	if err := Verify(c.fsys, "ckpt", m); err != nil {
+		t.Fatal(err)
+	}
+	names, err := c.fsys.List("ckpt")
+	if err != nil || len(names) != len(c.base)+1 {
+		t.Fatalf("on the disk are %v, want a manifest and %d segments (%v)", names, len(c.base), err)
+	}
+}
+
+// What is restored of a segment and those that follow it is what there was: rows that
+// change, are stored and evicted, and tables that are added.
+func TestFollowingSegments(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fsys := disk.NewMemory()
+		if err := fsys.MkdirAll("ckpt"); err != nil {
+			t.Fatal(err)
+		}
+		c := &course{fsys: fsys}
+		c.addTable()
+		for range rapid.IntRange(1, 6).Draw(t, "checkpoints") {
+			if len(c.parts) < 3 && rapid.Bool().Draw(t, "one table more") {
+				c.addTable()
+			}
+			c.train(t)
+			if err := c.save(c.cut == 0 || rapid.IntRange(0, 4).Draw(t, "all") == 0); err != nil {
+				t.Fatal(err)
+			}
+			c.same(t)
+		}
+	})
+}
+
+// trained is a course with three checkpoints, each of which follows the one before.
+func trained(t *testing.T) *course {
+	t.Helper()
+	c := &course{fsys: newFolder(t)}
+	c.addTable()
+	c.addTable()
+	for i := range 3 {
+		must(t, c.parts[0].ApplyRows(perdure.RowID(1000*i), nil, 1, []float32{1, 2}, c.cut))
+		must(t, c.parts[1].ApplyRows(0, []perdure.RowID{perdure.RowID(i)}, 1, []float32{1}, c.cut))
+		must(t, c.save(i == 0))
+	}
+	return c
+}
+
+// Every file of a checkpoint that is changed in any byte, cut anywhere, or missing, is
+// refused, by its name.
+func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
+	c := trained(t)
+	m, err := Latest(c.fsys, "ckpt")
+	must(t, err)
+	must(t, Verify(c.fsys, "ckpt", m))
+	for _, f := range c.base {
+		name := "ckpt/" + f.File
+		good, err := c.fsys.ReadFile(name)
+		must(t, err)
+		refused := func(what string, i int, b []byte) {
+			t.Helper()
+			overwrite(t, c.fsys, name, b)
+			_, restored := Restore(c.fsys, "ckpt", m, 0, nil)
+			for _, err := range []error{Verify(c.fsys, "ckpt", m), restored} {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) || !strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
+					t.Fatalf("%s: %s %d gives %v", f.File, what, i, err)
+				}
+			}
+		}
+		step := max(1, len(good)/700) // the first has 24 KB
+		for i := 0; i < len(good); i += step {
+			refused("truncated to", i, good[:i])
+			b := bytes.Clone(good)
+			b[i] ^= 1 << (i % 8)
+			refused("flipped a bit of byte", i, b)
+		}
+		must(t, c.fsys.Remove(name))
+		wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, f.File+" is missing")
+		wantErr(t, Publish(c.fsys, "ckpt", m), ErrCorrupt, f.File+" is missing")
+		overwrite(t, c.fsys, name, good)
+	}
+	must(t, Verify(c.fsys, "ckpt", m))
+}
+
+// Segments are put over those only that they were made to follow.
+func TestWrongBase(t *testing.T) {
+	c := trained(t)
+	m, err := Latest(c.fsys, "ckpt")
+	must(t, err)
+	ref := &m.Segments[0]
+	ref.Base = ref.Base[:1]
+	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, ref.File+": damaged: it does not follow the one that")
+	ref.Base = nil
+	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, ref.File+": damaged:")
+	ref.Base = []FileRef{c.base[1], c.base[0]}
+	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, "is no segment that one of shard 0 at generation 1, cut 1 can follow")
+	_, err = ReadSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
+	must(t, err)
+
+	// A row that no segment has: one follows a longer table than there was.
+	spec := courseSpecs()[2]
+	job := testJob()
+	job.Servers, job.Shards = 1, 1
+	first, err := WriteSegment(c.fsys, "ckpt", &Segment{Job: job.ID, Cut: 1, Tables: []TableRows{{Spec: spec, Image: newImage(spec, 2)}}})
+	must(t, err)
+	f := first.Self()
+	last, err := WriteSegment(c.fsys, "ckpt", &Segment{Job: job.ID, Cut: 2, Follows: &f, Tables: []TableRows{{
+		Spec: spec, Stream: streamOf(spec, newImage(spec, 4), table.Run{First: 3, Rows: 1}),
+	}}})
+	must(t, err)
+	last.Base = []FileRef{f}
+	_, err = Restore(c.fsys, "ckpt", Manifest{Job: job, Cut: 2, Segments: []SegmentRef{last}}, 0, nil)
+	wantErr(t, err, ErrCorrupt, last.File+": damaged: of table f, of 4 rows, row 2 is in no segment")
+}
+
+// A power cut at any step of writing, publishing and pruning leaves the old checkpoint or
+// the new one, whole: also where the new one needs files of the old one, and where it
+// takes their place.
+func TestFollowingCrashesAtEveryStep(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		for step := 1; ; step++ {
+			finished := false
+			for seed := range uint64(8) {
+				c := trained(t)
+				must(t, c.parts[0].ApplyRows(7, nil, 1, []float32{1, 2}, c.cut))
+				before := c.cut
+				c.fsys.FailAfter(step)
+				err := c.save(all)
+				if err != nil && !errors.Is(err, disk.ErrCrashed) {
+					t.Fatal(err)
+				}
+				finished = err == nil
+				c.fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+				m, err := Latest(c.fsys, "ckpt")
+				if err == nil {
+					err = Verify(c.fsys, "ckpt", m)
+				}
+				if err != nil || m.Cut != before && m.Cut != before+1 || finished && m.Cut != before+1 {
+					t.Fatalf("all %t, step %d, seed %d: cut %d, %v", all, step, seed, m.Cut, err)
+				}
+			}
+			if finished {
+				break
+			}
+		}
+	}
+}

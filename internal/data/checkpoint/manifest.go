@@ -1,0 +1,329 @@
+package checkpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// ManifestVersion is the version of the manifest format written here.
+const ManifestVersion = 4
+
+// Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
+// are. Both are read still.
+
+// A manifest file is a sealed document (see disk.Seal) with a JSON body:
+//
+//	PERDURE MANIFEST <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
+//	{ the type Manifest, indented }\n
+const manifestKind = "MANIFEST"
+
+func (m Manifest) encode() ([]byte, error) {
+	body, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return disk.Seal(manifestKind, ManifestVersion, append(body, '\n')), nil
+}
+
+func decodeManifest(sealed []byte) (m Manifest, err error) {
+	body, err := disk.Unseal(manifestKind, ManifestVersion, sealed)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, corrupt("%v", err)
+	}
+	if err := m.check(); err != nil {
+		return m, corrupt("%v", err)
+	}
+	return m, nil
+}
+
+// normal returns the manifest with its segments in order, and a version.
+func (m Manifest) normal() Manifest {
+	if m.Version == 0 { // it was not read
+		m.Version = ManifestVersion
+	}
+	m.Segments = slices.Clone(m.Segments)
+	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
+	return m
+}
+
+// check reports what makes a manifest useless, whatever the disk holds.
+func (m Manifest) check() error {
+	if err := m.Job.Validate(); err != nil {
+		return err
+	}
+	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 {
+		return fmt.Errorf("version %d, cut %d", m.Version, m.Cut)
+	}
+	for _, t := range m.Tables {
+		if err := t.Validate(m.Job.Shards); err != nil {
+			return err
+		}
+	}
+	if len(m.Segments) != m.Job.Shards {
+		return fmt.Errorf("%d segments for %d shards", len(m.Segments), m.Job.Shards)
+	}
+	for i, ref := range m.Segments {
+		if ref.Shard != perdure.ShardID(i) {
+			return fmt.Errorf("segment %d of %d is of shard %d; each shard must have exactly one", i, len(m.Segments), ref.Shard)
+		}
+		if k, shard, ok := parseSegmentName(ref.File); !ok || k != m.key() || shard != ref.Shard {
+			return fmt.Errorf("%q is no segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation, m.Cut)
+		}
+		if err := ref.checkBase(m.key()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBase checks that a segment follows earlier ones of its shard, in order.
+func (r SegmentRef) checkBase(k key) error {
+	for i := len(r.Base) - 1; i >= 0; i-- {
+		earlier, shard, ok := parseSegmentName(r.Base[i].File)
+		if !ok || shard != r.Shard || earlier.compare(k) >= 0 {
+			return fmt.Errorf("%q is no segment that one of shard %d at generation %d, cut %d can follow", r.Base[i].File, r.Shard, k.generation, k.cut)
+		}
+		k = earlier
+	}
+	return nil
+}
+
+// Publish makes a checkpoint of segments that have been written: it checks that
+// every shard has exactly one, that these and those that they follow are there in full length, and then
+// writes the manifest durably, whole or not at all. Publishing it again does no
+// harm; publishing one older than the newest gives perdure.ErrFenced. A folder
+// holds the checkpoints of one job.
+func Publish(fsys disk.FS, dir string, m Manifest) error {
+	m = m.normal()
+	m.Version = ManifestVersion
+	name := m.key().manifest()
+	old, err := Latest(fsys, dir)
+	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
+		return err
+	}
+	if err == nil {
+		if err := old.CheckJob(m.Job.ID); err != nil {
+			return err
+		}
+		if old.key().compare(m.key()) > 0 {
+			return fmt.Errorf("checkpoint: publish %s: %s is newer: %w", name, old.key().manifest(), perdure.ErrFenced)
+		}
+	}
+	sealed, err := m.encode()
+	if err == nil {
+		_, err = decodeManifest(sealed) // what cannot be read back must not be published
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+	}
+	for _, ref := range m.Segments {
+		for _, f := range append(slices.Clone(ref.Base), ref.Self()) {
+			if err := checkSize(fsys, dir, f); err != nil {
+				return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+			}
+		}
+	}
+	err = disk.WriteFile(fsys, path.Join(dir, name), func(w io.Writer) error {
+		_, err := w.Write(sealed)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
+	}
+	return nil
+}
+
+func checkSize(fsys disk.FS, dir string, ref FileRef) error {
+	n, err := disk.Size(fsys, path.Join(dir, ref.File))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("segment %s is missing: %w: %w", ref.File, ErrCorrupt, fs.ErrNotExist)
+	case err != nil:
+		return err
+	case n != ref.Bytes:
+		return fmt.Errorf("segment %s: %w: %d bytes, not %d", ref.File, ErrCorrupt, n, ref.Bytes)
+	}
+	return nil
+}
+
+// readManifest reads the manifest of that name.
+func readManifest(fsys disk.FS, dir string, k key) (Manifest, error) {
+	name := k.manifest()
+	sealed, err := fsys.ReadFile(path.Join(dir, name))
+	if err != nil {
+		return Manifest{}, fmt.Errorf("checkpoint: read manifest: %w", err)
+	}
+	m, err := decodeManifest(sealed)
+	if err == nil && m.key() != k {
+		err = corrupt("it describes %s", m.key().manifest())
+	}
+	if err != nil {
+		return Manifest{}, fmt.Errorf("checkpoint: manifest %s: %w", path.Join(dir, name), err)
+	}
+	return m, nil
+}
+
+// manifestKeys returns what manifests a folder holds, newest first.
+func manifestKeys(fsys disk.FS, dir string) (keys []key, err error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range names {
+		if k, ok := parseManifestName(name); ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int { return b.compare(a) })
+	return keys, nil
+}
+
+// Latest returns the newest checkpoint: the highest generation, and in it the
+// highest cut, whose manifest is valid. It is durable: what a process that died
+// had renamed but not synced yet is synced before it is believed.
+//
+// A damaged manifest is passed over, because publishing leaves none behind; one
+// that a newer Perdure wrote is an error, because going back behind it would
+// lose training. Without a valid one the error is ErrNoCheckpoint.
+func Latest(fsys disk.FS, dir string) (Manifest, error) {
+	keys, err := manifestKeys(fsys, dir)
+	if err != nil {
+		return Manifest{}, err
+	}
+	if len(keys) == 0 {
+		return Manifest{}, fmt.Errorf("checkpoint: %s holds %w", dir, ErrNoCheckpoint)
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return Manifest{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	var damaged error
+	for _, k := range keys {
+		m, err := readManifest(fsys, dir, k)
+		switch {
+		case err == nil:
+			return m, nil
+		case !errors.Is(err, ErrCorrupt):
+			return Manifest{}, err
+		case damaged == nil:
+			damaged = err
+		}
+	}
+	return Manifest{}, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", dir, ErrNoCheckpoint, damaged)
+}
+
+// List returns the valid checkpoints of a folder, newest first. If it holds
+// manifests that cannot be read, the error is about the newest of them, and the
+// others are returned all the same.
+func List(fsys disk.FS, dir string) ([]Manifest, error) {
+	keys, err := manifestKeys(fsys, dir)
+	var out []Manifest
+	for _, k := range keys {
+		m, readErr := readManifest(fsys, dir, k)
+		if readErr == nil {
+			out = append(out, m)
+		} else if err == nil {
+			err = readErr
+		}
+	}
+	return out, err
+}
+
+// Verify reads all segments of a checkpoint and checks every byte.
+func Verify(fsys disk.FS, dir string, m Manifest) error {
+	m = m.normal()
+	if err := m.check(); err != nil {
+		return fmt.Errorf("checkpoint: manifest %s: %w", m.key().manifest(), corrupt("%v", err))
+	}
+	for _, ref := range m.Segments {
+		if _, err := m.restore(fsys, dir, ref, nil, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune deletes what the checkpoint keep has made superfluous: first the older
+// manifests, and when that is durable the segments of before and those of its own
+// cut that it does not name, and what writers that died left behind. Whatever is
+// newer than keep stays: it may be about to be published.
+func Prune(fsys disk.FS, dir string, keep Manifest) error {
+	if err := prune(fsys, dir, keep.key()); err != nil {
+		return fmt.Errorf("checkpoint: prune: %w", err)
+	}
+	return nil
+}
+
+func prune(fsys disk.FS, dir string, keep key) error {
+	m, err := readManifest(fsys, dir, keep)
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, ref := range m.Segments {
+		named[ref.File] = true
+		for _, f := range ref.Base {
+			named[f.File] = true
+		}
+	}
+	if err := fsys.SyncDir(dir); err != nil { // keep is durable before others go
+		return err
+	}
+	keys, err := manifestKeys(fsys, dir)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if k.compare(keep) < 0 {
+			if err := fsys.Remove(path.Join(dir, k.manifest())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := fsys.SyncDir(dir); err != nil { // no manifest outlives its segments
+		return err
+	}
+	names, err := fsys.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if superfluous(name, keep) && !named[name] {
+			if err := fsys.Remove(path.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return fsys.SyncDir(dir)
+}
+
+// superfluous reports whether a file is a segment of keep's cut or before, or
+// the temporary file of something older than keep.
+func superfluous(name string, keep key) bool {
+	if k, _, ok := parseSegmentName(name); ok {
+		return k.compare(keep) <= 0
+	}
+	final, temporary := disk.TemporaryOf(name)
+	if !temporary {
+		return false
+	}
+	k, _, ok := parseSegmentName(final)
+	if !ok {
+		k, ok = parseManifestName(final)
+	}
+	return ok && k.compare(keep) < 0
+}

@@ -1,0 +1,487 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+func testJob() perdure.JobSpec {
+	seal, err := perdure.NewSeal(map[string]any{"job": map[string]any{"workload": "softmax", "seed": 7, "stale_scale": ""}, "data": "sha256:ab", "params": map[string]any{"Rate": 0.05}})
+	if err != nil {
+		panic(err)
+	}
+	return perdure.JobSpec{
+		Seal: seal,
+
+		ID: "job-1", Workload: "softmax", Seed: 7, Slots: 3, Servers: 2, Shards: 2, Clocks: 100,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+	}
+}
+
+// save writes both segments of a checkpoint, with values that tell its cut.
+func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manifest, error) {
+	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
+	m := Manifest{
+		Job: testJob(), Generation: generation, Cut: cut, Tables: []perdure.TableSpec{spec, sparse},
+		SavedAt: time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+	for shard := range perdure.ShardID(2) {
+		values := slices.Repeat([]float32{float32(cut)}, 9)
+		img := randomImage(rand.New(rand.NewPCG(uint64(cut), uint64(shard))), sparse, 20)
+		ref, err := WriteSegment(fsys, "ckpt", &Segment{
+			Job: "job-1", Generation: generation, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut) * 3,
+			Applied: []perdure.Clock{cut, cut, cut},
+			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Image: dense(3, values...)}, {Spec: sparse, Image: img}},
+		})
+		if err != nil {
+			return m, err
+		}
+		m.Segments = append(m.Segments, ref)
+	}
+	return m, nil
+}
+
+func publish(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manifest, error) {
+	m, err := save(fsys, generation, cut)
+	if err != nil {
+		return m, err
+	}
+	return m, Publish(fsys, "ckpt", m)
+}
+
+func newFolder(t testing.TB) *disk.Memory {
+	fsys := disk.NewMemory()
+	must(t, fsys.MkdirAll("ckpt"))
+	return fsys
+}
+
+func published(t testing.TB, fsys disk.FS, generation perdure.Generation, cut perdure.Clock) Manifest {
+	t.Helper()
+	m, err := publish(fsys, generation, cut)
+	must(t, err)
+	return m
+}
+
+func wantLatest(t testing.TB, fsys disk.FS, generation perdure.Generation, cut perdure.Clock) {
+	t.Helper()
+	m, err := Latest(fsys, "ckpt")
+	if err != nil || m.Generation != generation || m.Cut != cut {
+		t.Errorf("Latest gives generation %d, cut %d, %v; want %d, %d", m.Generation, m.Cut, err, generation, cut)
+	}
+}
+
+func overwrite(t testing.TB, fsys disk.FS, name string, content []byte) {
+	t.Helper()
+	f, err := fsys.Create(name)
+	must(t, err)
+	_, err = f.Write(content)
+	must(t, err)
+	must(t, f.Close())
+}
+
+func flipLast(t testing.TB, fsys disk.FS, name string) {
+	t.Helper()
+	b, err := fsys.ReadFile(name)
+	must(t, err)
+	b[len(b)-1] ^= 1
+	overwrite(t, fsys, name, b)
+}
+
+func TestManifestGolden(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 2, 40)
+	b, err := fsys.ReadFile("ckpt/g000002-c0000000040.manifest")
+	must(t, err)
+	golden(t, "testdata/manifest-4.golden", b)
+	got, err := Latest(fsys, "ckpt")
+	must(t, err)
+	m.Version = 4
+	if fmt.Sprint(got) != fmt.Sprint(m) {
+		t.Errorf("published %+v, read %+v", m, got)
+	}
+}
+
+func TestManifestRefusesEveryChange(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 2, 40)
+	name := "ckpt/" + m.key().manifest()
+	good, err := fsys.ReadFile(name)
+	must(t, err)
+	for i := range good {
+		for bit := range 8 {
+			b := bytes.Clone(good)
+			b[i] ^= 1 << bit
+			if _, err := decodeManifest(b); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				t.Fatalf("bit %d of byte %d flipped gives %v", bit, i, err)
+			}
+		}
+		if _, err := decodeManifest(good[:i]); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("truncated to %d gives %v", i, err)
+		}
+	}
+}
+
+func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
+	fsys := newFolder(t)
+	_, err := Latest(fsys, "ckpt")
+	wantErr(t, err, ErrNoCheckpoint, "ckpt holds no checkpoint")
+	_, err = Latest(fsys, "nowhere")
+	wantErr(t, err, ErrNoCheckpoint, "nowhere")
+	published(t, fsys, 1, 20)
+	published(t, fsys, 1, 100)
+	wantLatest(t, fsys, 1, 100)
+	m := published(t, fsys, 2, 40)
+	wantLatest(t, fsys, 2, 40)
+	_, err = publish(fsys, 1, 120)
+	wantErr(t, err, perdure.ErrFenced, "g000001-c0000000120.manifest: g000002-c0000000040.manifest is newer")
+	must(t, Publish(fsys, "ckpt", m))
+
+	name := "ckpt/" + m.key().manifest()
+	overwrite(t, fsys, name, disk.Seal(manifestKind, ManifestVersion+1, []byte("{}")))
+	_, err = Latest(fsys, "ckpt")
+	wantErr(t, err, ErrNewerVersion, name+fmt.Sprintf(": written by a newer Perdure (format %d), this one reads up to %d", ManifestVersion+1, ManifestVersion))
+
+	overwrite(t, fsys, name, []byte("nothing"))
+	wantLatest(t, fsys, 1, 100)
+	all, err := List(fsys, "ckpt")
+	wantErr(t, err, ErrCorrupt, name)
+	if len(all) != 2 || all[0].Cut != 100 || all[1].Cut != 20 {
+		t.Errorf("List gives %v", all)
+	}
+}
+
+func TestNothingButDamage(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	flipLast(t, fsys, "ckpt/"+m.key().manifest())
+	_, err := Latest(fsys, "ckpt")
+	wantErr(t, err, ErrNoCheckpoint, m.key().manifest())
+	wantErr(t, err, ErrCorrupt, "checksum mismatch")
+}
+
+func TestManifestUnderAnotherName(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	must(t, fsys.Rename("ckpt/"+m.key().manifest(), "ckpt/g000001-c0000000040.manifest"))
+	_, err := Latest(fsys, "ckpt")
+	wantErr(t, err, ErrCorrupt, "g000001-c0000000040.manifest: damaged: it describes g000001-c0000000020.manifest")
+}
+
+func TestPublishRefuses(t *testing.T) {
+	for what, c := range map[string]struct {
+		spoil func(fsys disk.FS, m *Manifest)
+		want  string
+	}{
+		"a shard without segment": {func(_ disk.FS, m *Manifest) { m.Segments = m.Segments[:1] }, "1 segments for 2 shards"},
+		"a shard with two": {
+			func(_ disk.FS, m *Manifest) { m.Segments[1] = m.Segments[0] },
+			"each shard must have exactly one",
+		},
+		"segments of another cut": {func(_ disk.FS, m *Manifest) { m.Cut++ }, "is no segment of shard 0 at"},
+		"exchanged segments": {func(_ disk.FS, m *Manifest) {
+			m.Segments[0].File, m.Segments[1].File = m.Segments[1].File, m.Segments[0].File
+		}, "is no segment of shard 0 at"},
+		"a missing segment": {
+			func(fsys disk.FS, m *Manifest) { _ = fsys.Remove("ckpt/" + m.Segments[1].File) },
+			"s00001-e000001.segment is missing",
+		},
+		"a short segment": {func(_ disk.FS, m *Manifest) { m.Segments[0].Bytes++ }, "s00000-e000001.segment: damaged: "},
+		"another job":     {func(_ disk.FS, m *Manifest) { m.Job.ID = "job-2" }, `belongs to another job: "job-1", not "job-2"`},
+		"a bad job":       {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "0 workers"},
+		"no strategy":     {func(_ disk.FS, m *Manifest) { m.Job.Recovery = perdure.Recovery{} }, "unknown recovery strategy"},
+	} {
+		fsys := newFolder(t)
+		published(t, fsys, 1, 20)
+		m, err := save(fsys, 1, 40)
+		must(t, err)
+		c.spoil(fsys, &m)
+		err = Publish(fsys, "ckpt", m)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want %q", what, err, c.want)
+		}
+		wantLatest(t, fsys, 1, 20)
+	}
+}
+
+func TestRestoreAndVerify(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	must(t, Verify(fsys, "ckpt", m))
+	must(t, m.CheckJob("job-1"))
+	wantErr(t, m.CheckJob("job-2"), ErrOtherJob, m.key().manifest())
+	s, err := Restore(fsys, "ckpt", m, 1, nil)
+	must(t, err)
+	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Image.Planes[0][0][8] != 20 {
+		t.Errorf("restored %+v", s)
+	}
+	_, err = Restore(fsys, "ckpt", m, 2, nil)
+	wantErr(t, err, ErrCorrupt, "no segment of shard 2")
+
+	// A sound segment that is not the one that was published.
+	file := "ckpt/" + m.Segments[1].File
+	_, err = WriteSegment(fsys, "ckpt", &Segment{Job: "job-2", Generation: 1, Epoch: 1, Cut: 20, Shard: 1})
+	must(t, err)
+	wantErr(t, Verify(fsys, "ckpt", m), ErrOtherJob, file)
+	_, err = WriteSegment(fsys, "ckpt", &Segment{Job: "job-1", Generation: 1, Epoch: 1, Cut: 20, Shard: 1, Seq: 60})
+	must(t, err)
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file+": damaged: it is not the one that "+m.key().manifest()+" names")
+
+	flipLast(t, fsys, file)
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file)
+	must(t, fsys.Remove(file))
+	wantErr(t, Verify(fsys, "ckpt", m), fs.ErrNotExist, file+" is missing")
+}
+
+// A manifest knows its segments from others of the same names, sizes and counts: from
+// those that another process wrote of the same cut, and from those of other shards.
+func TestSegmentsOfOneShape(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	files := []string{"ckpt/" + m.Segments[0].File, "ckpt/" + m.Segments[1].File}
+	var was [2][]byte
+	for i, file := range files {
+		b, err := fsys.ReadFile(file)
+		must(t, err)
+		was[i] = b
+	}
+	if len(was[0]) != len(was[1]) {
+		t.Fatalf("segments of %d and %d bytes are not of one shape", len(was[0]), len(was[1]))
+	}
+	for i, file := range files { // as after a mistake in copying a folder
+		overwrite(t, fsys, file, was[1-i])
+	}
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+
+	overwrite(t, fsys, files[0], was[0])
+	s, err := ReadSegment(fsys, files[0], nil)
+	must(t, err)
+	s.Tables[0].Image.Planes[0][0][0]++
+	_, err = WriteSegment(fsys, "ckpt", s)
+	must(t, err)
+	_, err = Restore(fsys, "ckpt", m, 0, nil)
+	wantErr(t, err, ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+}
+
+// Checkpoints that an earlier Perdure wrote are read still.
+func TestOlderManifests(t *testing.T) {
+	for version := 1; version < ManifestVersion; version++ {
+		fsys := newFolder(t)
+		m := published(t, fsys, 2, 40)
+		old, err := os.ReadFile(fmt.Sprintf("testdata/manifest-%d.golden", version))
+		must(t, err)
+		overwrite(t, fsys, "ckpt/"+m.key().manifest(), old)
+		m, err = Latest(fsys, "ckpt")
+		must(t, err)
+		if m.Version != version {
+			t.Fatalf("a manifest of version %d, want %d", m.Version, version)
+		}
+		must(t, Verify(fsys, "ckpt", m))
+		_, err = Restore(fsys, "ckpt", m, 1, nil)
+		must(t, err)
+		m.Segments[1].CRC++
+		wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, m.Segments[1].File)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	fsys := newFolder(t)
+	published(t, fsys, 1, 20)
+	published(t, fsys, 1, 40)
+	keep := published(t, fsys, 2, 30)
+	_, err := save(fsys, 2, 40) // in flight
+	must(t, err)
+	if _, err := WriteSegment(fsys, "ckpt", &Segment{Generation: 2, Cut: 30, Epoch: 2}); err != nil {
+		t.Fatal(err)
+	}
+	temporary := func(k key) string { return "." + k.segment(0, 1) + ".7-1.tmp" }
+	for _, name := range []string{"notes", ".notes.7-1.tmp", temporary(key{1, 40}), temporary(key{2, 30}), temporary(key{2, 40})} {
+		overwrite(t, fsys, "ckpt/"+name, nil)
+	}
+	must(t, Prune(fsys, "ckpt", keep))
+	got, err := fsys.List("ckpt")
+	must(t, err)
+	want := []string{
+		temporary(key{2, 30}), temporary(key{2, 40}), ".notes.7-1.tmp",
+		"g000002-c0000000030-s00000-e000001.segment", "g000002-c0000000030-s00001-e000001.segment",
+		"g000002-c0000000030.manifest",
+		"g000002-c0000000040-s00000-e000001.segment", "g000002-c0000000040-s00001-e000001.segment", "notes",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("left\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	must(t, Verify(fsys, "ckpt", keep))
+
+	keep.Cut = 35 // never published
+	if err := Prune(fsys, "ckpt", keep); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pruning before a manifest that is not there gives %v", err)
+	}
+	wantLatest(t, fsys, 2, 30)
+}
+
+// crashEverywhere runs replace, which makes checkpoint 40 of checkpoint 20, with
+// a crash at each of its steps, and reports what was found to be broken.
+func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, err error)) (bad []string) {
+	t.Helper()
+	for step := 1; ; step++ {
+		var finished bool
+		for seed := range uint64(15) {
+			fsys := newFolder(t)
+			published(t, fsys, 1, 20)
+			fsys.FailAfter(step)
+			safe, err := replace(fsys)
+			if err != nil && !errors.Is(err, disk.ErrCrashed) {
+				t.Fatal(err)
+			}
+			finished = err == nil
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			m, err := Latest(fsys, "ckpt")
+			if err == nil {
+				err = Verify(fsys, "ckpt", m)
+			}
+			if err != nil || (m.Cut != 20 && m.Cut != 40) || (safe && m.Cut != 40) {
+				bad = append(bad, fmt.Sprintf("step %d, seed %d: cut %d, published %v, %v", step, seed, m.Cut, safe, err))
+			}
+		}
+		if finished {
+			return bad
+		}
+	}
+}
+
+func TestCrashAtEveryStep(t *testing.T) {
+	bad := crashEverywhere(t, func(fsys *disk.Memory) (bool, error) {
+		m, err := publish(fsys, 1, 40)
+		if err != nil {
+			return false, err
+		}
+		return true, Prune(fsys, "ckpt", m)
+	})
+	if bad != nil {
+		t.Errorf("%d times, first %s", len(bad), bad[0])
+	}
+}
+
+// A segment that takes several writes is there whole or not at all, and what was
+// there under its name before is never touched.
+func TestSegmentCrashesAtEveryStep(t *testing.T) {
+	spec := testSparse("e", 8)
+	old := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: newImage(spec, 1)}}}
+	s := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: randomImage(rand.New(rand.NewPCG(1, 1)), spec, 3000)}}}
+	for step := 1; ; step++ {
+		finished := false
+		for seed := range uint64(5) {
+			fsys := newFolder(t)
+			_, err := WriteSegment(fsys, "ckpt", old)
+			must(t, err)
+			fsys.FailAfter(step)
+			ref, err := WriteSegment(fsys, "ckpt", s)
+			finished = err == nil
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			got, err := ReadSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
+			must(t, err)
+			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) && (finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {
+				t.Errorf("step %d, seed %d: neither the old segment nor %s", step, seed, ref.File)
+			}
+		}
+		if finished {
+			if step < 8 { // create, 6 writes at least, sync, rename, sync
+				t.Errorf("only %d steps", step)
+			}
+			return
+		}
+	}
+}
+
+// Negative controls: the harness above must catch each of these orders.
+func TestCrashesCatchWrongOrders(t *testing.T) {
+	for what, replace := range map[string]func(fsys *disk.Memory) (bool, error){
+		"old one deleted first": func(fsys *disk.Memory) (bool, error) {
+			if err := fsys.Remove("ckpt/" + key{1, 20}.manifest()); err != nil {
+				return false, err
+			}
+			_, err := publish(fsys, 1, 40)
+			return err == nil, err
+		},
+		"manifest first": func(fsys *disk.Memory) (bool, error) {
+			scratch := newFolder(t)
+			m := published(t, scratch, 1, 40)
+			m.Version = ManifestVersion
+			sealed, err := m.encode()
+			must(t, err)
+			f, err := fsys.Create("ckpt/" + m.key().manifest())
+			if err != nil {
+				return false, err
+			}
+			if _, err := f.Write(sealed); err != nil {
+				return false, err
+			}
+			if err := f.Sync(); err != nil {
+				return false, err
+			}
+			_, err = publish(fsys, 1, 40)
+			return err == nil, err
+		},
+	} {
+		if crashEverywhere(t, replace) == nil {
+			t.Errorf("%s: not caught", what)
+		}
+	}
+}
+
+// A process dies between renaming the manifest and syncing the folder; its
+// successor reads it, and then the power fails.
+func TestWhatLatestGivesIsDurable(t *testing.T) {
+	for step := 1; ; step++ {
+		finished := false
+		for seed := range uint64(15) {
+			fsys := newFolder(t)
+			published(t, fsys, 1, 20)
+			fsys.FailAfter(step)
+			_, err := publish(fsys, 1, 40)
+			finished = err == nil
+			fsys.FailAfter(0)
+			before, err := Latest(fsys, "ckpt")
+			must(t, err)
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			wantLatest(t, fsys, before.Generation, before.Cut)
+		}
+		if finished || t.Failed() {
+			return
+		}
+	}
+}
+
+func FuzzManifest(f *testing.F) {
+	fsys := newFolder(f)
+	m := published(f, fsys, 2, 40)
+	b, err := fsys.ReadFile("ckpt/" + m.key().manifest())
+	must(f, err)
+	f.Add(b)
+	f.Add(b[bytes.IndexByte(b, '\n')+1:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, disk.Seal(manifestKind, 1, b)} {
+			m, err := decodeManifest(b)
+			if err != nil {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+					t.Fatalf("an error of no kind: %v", err)
+				}
+				continue
+			}
+			if _, err := m.encode(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,422 @@
+package checkpoint
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Dest returns where a table's part is to be read to: memory for an image of
+// that many rows, in pieces of any lengths; of a dense table the rows first,
+// first+1, …, first+rows-1. Its error ends the reading. A nil Dest means newly
+// made memory.
+type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
+
+// ReadSegment reads and checks a segment file. The tables go straight into the
+// memory that dst returns, and the segment refers to it; of one that follows another
+// only the rows that it has are written there. After an error what it
+// holds is undefined. Before dst is asked, the file is known to be long enough.
+func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
+	s, _, err := readFile(fsys, file, false, dst.keep)
+	return s, err
+}
+
+// A sink returns where a table goes, by its number, of which there are those rows; nil: it is
+// only looked at. What is behind the end of an image is passed over.
+type sink func(i int, t metaTable, runs []table.Run) (*table.Image, error)
+
+// keep is the sink that reads into what dst returns.
+func (dst Dest) keep(_ int, t metaTable, _ []table.Run) (*table.Image, error) {
+	if dst == nil {
+		img := newImage(t.Spec, t.Rows)
+		return &img, nil
+	}
+	img, err := dst(t.Spec, t.First, t.Rows)
+	if err == nil && int64(img.Rows) != t.Rows {
+		err = fmt.Errorf("table %s: memory of %d rows for %d", t.Spec.Name, img.Rows, t.Rows)
+	}
+	if err == nil {
+		err = checkImage(t.Spec, img)
+	}
+	return &img, err
+}
+
+// readFile also returns the file's checksum: of the header and the sections' checksums,
+// or of all bytes.
+func readFile(fsys disk.FS, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
+	err = withReader(fsys, file, func(r *sumReader) (err error) {
+		r.whole = whole
+		s, err = r.segment(into)
+		sum = r.sum
+		return err
+	})
+	return s, sum, err
+}
+
+// peek reads what tables a segment has.
+func peek(fsys disk.FS, file string) (tables []metaTable, err error) {
+	err = withReader(fsys, file, func(r *sumReader) error {
+		_, _, err := r.header()
+		if err != nil {
+			return err
+		}
+		m, err := r.meta()
+		tables = m.Tables
+		return err
+	})
+	return tables, err
+}
+
+// withReader has a segment file read.
+func withReader(fsys disk.FS, file string, read func(r *sumReader) error) error {
+	size, err := disk.Size(fsys, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: read segment: %w", err)
+	}
+	f, err := fsys.Open(file)
+	if err != nil {
+		return fmt.Errorf("checkpoint: read segment: %w", err)
+	}
+	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
+	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size})
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: segment %s: %w", file, err)
+	}
+	return nil
+}
+
+// sumReader reads a segment file of known size and keeps the checksums of the
+// section and of the file, as sumWriter does. Nothing is made larger than what is left to read.
+type sumReader struct {
+	r        io.Reader
+	left     int64
+	sec, sum uint32
+	whole    bool   // sum is of all bytes, as manifests of version 1 have it
+	version  uint32 // of the file
+	scratch  []byte // what is only looked at
+}
+
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+func (r *sumReader) fill(b []byte) error {
+	if int64(len(b)) > r.left {
+		return corrupt("truncated: %d bytes are wanted, %d are left", len(b), r.left)
+	}
+	_, err := io.ReadFull(r.r, b)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return corrupt("truncated while it was read")
+	}
+	if err != nil {
+		return err
+	}
+	r.left -= int64(len(b))
+	r.sec = wire.AddSum(r.sec, b)
+	if r.whole {
+		r.sum = wire.AddSum(r.sum, b)
+	}
+	return nil
+}
+
+// named reads a header, or a section's checksum.
+func (r *sumReader) named(b []byte) error {
+	if err := r.fill(b); err != nil {
+		return err
+	}
+	if !r.whole {
+		r.sum = wire.AddSum(r.sum, b)
+	}
+	return nil
+}
+
+// segment reads a whole file: the header, the meta, and the sections that the
+// meta allows.
+func (r *sumReader) segment(into sink) (*Segment, error) {
+	s, sections, err := r.header()
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.meta()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Follows.check(s, r.version); err != nil {
+		return nil, err
+	}
+	s.Job, s.Applied, s.Follows = m.Job, m.Applied, m.Follows
+	s.States = make([][]byte, len(m.Applied))
+	states := int64(sections) - 1
+	for _, t := range m.Tables {
+		states -= int64(len(columns(t.Spec)))
+		if s.Follows != nil {
+			states--
+		}
+	}
+	if states < 0 {
+		return nil, corrupt("it has %d sections, its tables need %d more", sections, -states)
+	}
+	if err := r.states(s.States, states); err != nil {
+		return nil, err
+	}
+	for i, t := range m.Tables {
+		rows, err := r.table(i, t, into)
+		if err != nil {
+			return nil, err
+		}
+		s.Tables = append(s.Tables, rows)
+	}
+	if r.left != 0 {
+		return nil, corrupt("it has %d bytes too many", r.left)
+	}
+	return s, nil
+}
+
+// states reads that many saved states of slots.
+func (r *sumReader) states(into [][]byte, sections int64) error {
+	next := uint32(0)
+	for range sections {
+		kind, slot, n, err := r.sectionHead()
+		if err != nil {
+			return err
+		}
+		if kind != sectionState || slot < next || int64(slot) >= int64(len(into)) {
+			return unexpected(kind, slot)
+		}
+		next = slot + 1
+		if into[slot], err = r.bytes(n); err == nil {
+			err = r.sectionEnd(n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unexpected(kind, index uint32) error {
+	return corrupt("an unexpected section of kind %d, index %d", kind, index)
+}
+
+// table reads the sections of table i.
+func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
+	out := TableRows{Spec: t.Spec, First: t.First}
+	cols := columns(t.Spec)
+	runs, err := r.runs(i, t)
+	if err != nil {
+		return out, err
+	}
+	rows := rowsIn(runs)
+	if most := r.left / rowBytes(cols); rows > most { // no product below overflows
+		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, rows, most)
+	}
+	img, err := into(i, t, runs)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range cols {
+		kind, index, n, err := r.sectionHead()
+		switch {
+		case err != nil:
+			return out, err
+		case kind != c.kind || index != c.index(i):
+			return out, unexpected(kind, index)
+		case n != rows*c.rowBytes:
+			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows, rows*c.rowBytes)
+		}
+		if err := r.column(c, n, runs, img); err != nil {
+			return out, err
+		}
+	}
+	if img != nil {
+		out.Image = *img
+	}
+	return out, nil
+}
+
+// column reads a payload of n bytes, of those rows, into an image, or passes over it.
+func (r *sumReader) column(c column, n int64, runs []table.Run, img *table.Image) error {
+	if img == nil {
+		if err := r.skip(n); err != nil {
+			return err
+		}
+		return r.sectionEnd(n)
+	}
+	pieces := cursor{left: c.of(*img)}
+	for _, run := range runs {
+		first, rows := int64(run.First), int64(run.Rows)
+		there := min(max(int64(img.Rows)-first, 0), rows)
+		err := pieces.each(first*c.rowBytes, there*c.rowBytes, func(b []byte) error { return decode(b, c.word, r.fill) })
+		if err == nil {
+			err = r.skip((rows - there) * c.rowBytes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.sectionEnd(n)
+}
+
+// cursor goes through memory that lies in pieces.
+type cursor struct {
+	left [][]byte
+	at   int64 // where the first of them begins
+}
+
+// each gives f n bytes, from a place on that is not before those of the last call.
+func (c *cursor) each(from, n int64, f func([]byte) error) error {
+	for n > 0 {
+		size := int64(len(c.left[0]))
+		if skip := from - c.at; skip < size {
+			b := c.left[0][skip:min(skip+n, size)]
+			if err := f(b); err != nil {
+				return err
+			}
+			from, n = from+int64(len(b)), n-int64(len(b))
+		}
+		if from >= c.at+size {
+			c.left, c.at = c.left[1:], c.at+size
+		}
+	}
+	return nil
+}
+
+func (r *sumReader) skip(n int64) error {
+	if r.scratch == nil {
+		r.scratch = make([]byte, chunkBytes)
+	}
+	for n > 0 {
+		b := r.scratch[:min(n, chunkBytes)]
+		if err := r.fill(b); err != nil {
+			return err
+		}
+		n -= int64(len(b))
+	}
+	return nil
+}
+
+func (r *sumReader) header() (s *Segment, sections uint32, err error) {
+	size := r.left
+	var h [headerBytes]byte
+	if size < headerBytes {
+		return nil, 0, corrupt("truncated: %d bytes, its header alone has %d", size, headerBytes)
+	}
+	if err := r.named(h[:]); err != nil {
+		return nil, 0, err
+	}
+	le := binary.LittleEndian
+	if string(h[:8]) != segmentMagic {
+		return nil, 0, corrupt("not a segment: it begins with % x", h[:8])
+	}
+	switch v := le.Uint32(h[8:]); {
+	case v > SegmentVersion:
+		return nil, 0, disk.NewerVersion(uint64(v), SegmentVersion)
+	case v == 0:
+		return nil, 0, corrupt("format 0")
+	case v < wholeVersion:
+		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d and %d", ErrOlderVersion, v, wholeVersion, SegmentVersion)
+	}
+	r.version = le.Uint32(h[8:])
+	want := le.Uint32(h[12:])
+	le.PutUint32(h[12:], 0)
+	if got := crc32.Checksum(h[:], castagnoli); got != want {
+		return nil, 0, corrupt("header checksum mismatch: it says %08x, its bytes give %08x", want, got)
+	}
+	if n := le.Uint64(h[64:]); n > uint64(size) {
+		return nil, 0, corrupt("truncated: %d of %d bytes", size, n)
+	} else if n < uint64(size) {
+		return nil, 0, corrupt("%d bytes follow its end", uint64(size)-n)
+	}
+	s = &Segment{
+		Generation: perdure.Generation(le.Uint64(h[16:])),
+		Epoch:      perdure.Epoch(le.Uint64(h[24:])),
+		Cut:        perdure.Clock(le.Uint64(h[32:])),
+		Seed:       le.Uint64(h[40:]),
+		Seq:        le.Uint64(h[48:]),
+		Shard:      perdure.ShardID(le.Uint32(h[56:])),
+	}
+	sections = le.Uint32(h[60:])
+	if s.Shard < 0 || s.Cut < 0 || sections == 0 || le.Uint64(h[72:]) != 0 {
+		return nil, 0, corrupt("impossible header: shard %d, cut %d, %d sections", s.Shard, s.Cut, sections)
+	}
+	return s, sections, nil
+}
+
+// sectionHead reads a section's head. Its payload is known to be there.
+func (r *sumReader) sectionHead() (kind, index uint32, n int64, err error) {
+	r.sec = 0
+	var h [sectionBytes]byte
+	if err := r.fill(h[:]); err != nil {
+		return 0, 0, 0, err
+	}
+	le := binary.LittleEndian
+	kind, index, n = le.Uint32(h[0:]), le.Uint32(h[4:]), int64(le.Uint64(h[8:]))
+	if n < 0 || n > r.left {
+		return 0, 0, 0, corrupt("section %d announces %d bytes, %d are left", kind, uint64(n), r.left)
+	}
+	return kind, index, n, nil
+}
+
+func (r *sumReader) sectionEnd(n int64) error {
+	var b [8]byte
+	pad := b[:padding(n)]
+	if err := r.fill(pad); err != nil {
+		return err
+	}
+	got := r.sec
+	if [8]byte{} != b {
+		return corrupt("padding is not zero")
+	}
+	if err := r.named(b[:trailerBytes]); err != nil {
+		return err
+	}
+	if want := binary.LittleEndian.Uint32(b[:]); want != got {
+		return corrupt("section checksum mismatch: it says %08x, its bytes give %08x", want, got)
+	}
+	return nil
+}
+
+func (r *sumReader) bytes(n int64) ([]byte, error) {
+	b := make([]byte, n)
+	return b, r.fill(b)
+}
+
+func (r *sumReader) meta() (m meta, err error) {
+	kind, index, n, err := r.sectionHead()
+	if err != nil {
+		return m, err
+	}
+	if kind != sectionMeta || index != 0 {
+		return m, unexpected(kind, index)
+	}
+	words, err := r.bytes(n)
+	if err == nil {
+		err = r.sectionEnd(n)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(words, &m); err != nil {
+		return m, corrupt("meta: %v", err)
+	}
+	if err := m.check(); err != nil {
+		return m, corrupt("meta: %v", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,151 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// check reports whether a segment of that version can follow what it says.
+func (f *FileRef) check(s *Segment, version uint32) error {
+	if follows := version > wholeVersion; follows != (f != nil) {
+		return corrupt("format %d, and it follows another segment: %t", version, f != nil)
+	}
+	if f == nil {
+		return nil
+	}
+	if k, shard, ok := parseSegmentName(f.File); !ok || shard != s.Shard || k.compare(key{s.Generation, s.Cut}) >= 0 {
+		return corrupt("it follows %q, which is no earlier segment of shard %d", f.File, s.Shard)
+	}
+	return nil
+}
+
+// runs reads which rows of table i there are: all, unless the segment follows another.
+func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
+	if r.version == wholeVersion {
+		return allRows(t.Rows), nil
+	}
+	kind, index, n, err := r.sectionHead()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != sectionRuns || index != uint32(i):
+		return nil, unexpected(kind, index)
+	case n%16 != 0:
+		return nil, corrupt("table %s has %d bytes of runs of 16 each", t.Spec.Name, n)
+	}
+	b, err := r.bytes(n)
+	if err == nil {
+		err = r.sectionEnd(n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []table.Run
+	end := int64(0)
+	for ; len(b) > 0; b = b[16:] {
+		first, rows := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
+		if first < end || rows < 1 || first > t.Rows || rows > t.Rows-first {
+			return nil, corrupt("table %s has a run of %d rows from position %d, after position %d, of %d rows", t.Spec.Name, rows, first, end, t.Rows)
+		}
+		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
+	}
+	return out, nil
+}
+
+// Restore reads one shard of a checkpoint, from the segment that the manifest names and
+// those that it follows, and checks that each is the one that the manifest means. See
+// ReadSegment for dst.
+func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
+	for _, ref := range m.Segments {
+		if ref.Shard == shard {
+			return m.restore(fsys, dir, ref, dst, false)
+		}
+	}
+	return nil, fmt.Errorf("checkpoint: %s: %w: it names no segment of shard %d", m.key().manifest(), ErrCorrupt, shard)
+}
+
+// restore reads a shard, or only looks at its files.
+func (m Manifest) restore(fsys disk.FS, dir string, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
+	l := layers{dst: dst, look: look}
+	files := append(slices.Clone(ref.Base), ref.Self())
+	for _, f := range files {
+		l.bytes += f.Bytes
+	}
+	if l.tables, err = peek(fsys, path.Join(dir, ref.File)); err != nil {
+		return nil, err
+	}
+	for i, f := range files {
+		file := path.Join(dir, f.File)
+		var sum uint32
+		s, sum, err = readFile(fsys, file, m.Version == 1, l.sink)
+		if err != nil {
+			return nil, err
+		}
+		k, shard, _ := parseSegmentName(f.File)
+		switch follows := i > 0; {
+		case s.Job != m.Job.ID:
+			err = fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
+		case s.Shard != shard || (key{s.Generation, s.Cut}) != k || sum != f.CRC, i == len(files)-1 && s.Seq != ref.Seq:
+			err = corrupt("it is not the one that %s names", m.key().manifest())
+		case follows != (s.Follows != nil) || follows && *s.Follows != files[i-1]:
+			err = corrupt("it does not follow the one that %s names before it", m.key().manifest())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
+		}
+	}
+	for i, img := range l.images {
+		s.Tables[i].Image = *img
+	}
+	s.Follows = nil // all rows are there
+	return s, nil
+}
+
+// layers puts segments over one another that follow one another.
+type layers struct {
+	dst     Dest
+	look    bool           // no memory is filled
+	bytes   int64          // of all files
+	tables  []metaTable    // as the last segment has them
+	images  []*table.Image // by table, as many as were met
+	covered []int64        // likewise: the rows before this one were read, or passed over
+}
+
+// sink gives a table of a segment the memory of the last one's.
+func (l *layers) sink(i int, t metaTable, runs []table.Run) (*table.Image, error) {
+	if i >= len(l.tables) || l.tables[i].Spec != t.Spec || l.tables[i].First != t.First {
+		return nil, corrupt("table %d is %s, and the segments that follow have another", i, t.Spec.Name)
+	}
+	if i == len(l.covered) {
+		l.covered = append(l.covered, 0)
+	}
+	end := min(l.covered[i], t.Rows)
+	for _, r := range runs {
+		if int64(r.First) <= end {
+			end = max(end, int64(r.First+r.Rows))
+		}
+	}
+	if l.covered[i] = end; end != t.Rows {
+		return nil, corrupt("of table %s, of %d rows, row %d is in no segment", t.Spec.Name, t.Rows, end)
+	}
+	if l.look {
+		return nil, nil
+	}
+	if i == len(l.images) {
+		if most := l.bytes / rowBytes(columns(t.Spec)); l.tables[i].Rows > most {
+			return nil, corrupt("table %s is to have %d rows, its segments hold at most %d", t.Spec.Name, l.tables[i].Rows, most)
+		}
+		img, err := l.dst.keep(i, l.tables[i], nil)
+		if err != nil {
+			return nil, err
+		}
+		l.images = append(l.images, img)
+	}
+	return l.images[i], nil
+}

@@ -1,0 +1,372 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"path"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// SegmentVersion is the newest version of the segment format written here: of segments
+// that follow others. One with all rows is of version 2.
+const (
+	SegmentVersion = 3
+	wholeVersion   = 2
+)
+
+// A segment file is a header of 80 bytes and then sections, little-endian.
+//
+//	 0      8     magic "PRDRSEGM"
+//	 8      4     version of this format (2; 3 if it follows another)
+//	12      4     CRC-32C of the header, with these 4 bytes zero
+//	16      8     generation
+//	24      8     epoch of the shard
+//	32      8     cut
+//	40      8     seed of the initialisers
+//	48      8     seq
+//	56      4     shard
+//	60      4     number of sections
+//	64      8     bytes of the whole file
+//	72      8     zero
+//
+// A section:
+//
+//	 0      4     kind
+//	 4      4     index
+//	 8      8     payload bytes n
+//	16      n     payload
+//	16+n    p     zeros, so that the section ends at a multiple of 8
+//	16+n+p  4     CRC-32C of the section up to here
+//
+// The sections, in this order:
+//
+//	kind 1  index 0      meta: JSON, see the type meta
+//	kind 2  index slot   the slot's saved state, as saved; slots ascending,
+//	                     slots that saved nothing have none
+//
+// and then for each table of the meta in turn, one number after the other in the
+// order of the rows:
+//
+//	kind 7  index table  version 3: which rows there are: for each run of them, in order
+//	                     and without overlap, the position of its first and how many
+//	                     they are, uint64 each
+//	kind 4  index table  sparse tables: the rows' ids, uint64
+//	kind 5  index table  tables that evict: the clock of each row's last update,
+//	                     uint32
+//	kind 3  index table  the rows: float32, row by row
+//	kind 6  index table·256+plane
+//	                     planes 1, 2, … of the rule's state: float32, as many for
+//	                     each row as the row has values, or 1
+//
+// Which of them a table has follows from its spec in the meta, and how many bytes
+// each has from the number of rows, or of those in the runs. A reader refuses everything else: to skip
+// what it does not know would be to lose state in silence.
+const (
+	segmentMagic   = "PRDRSEGM"
+	headerBytes    = 80
+	sectionBytes   = 16
+	trailerBytes   = 4
+	sectionMeta    = 1
+	sectionState   = 2
+	sectionValues  = 3
+	sectionIDs     = 4
+	sectionTouched = 5
+	sectionPlane   = 6
+	sectionRuns    = 7
+	// planeBits is how many bits of a section's index number the plane.
+	planeBits = 8
+	maxTables = 1 << (32 - planeBits)
+)
+
+// meta is what a segment says in words.
+type meta struct {
+	Job     string          `json:"job"`
+	Applied []perdure.Clock `json:"applied"` // per slot
+	Tables  []metaTable     `json:"tables"`
+	Follows *FileRef        `json:"follows,omitempty"` // version 3
+}
+
+type metaTable struct {
+	Spec  perdure.TableSpec `json:"spec"`
+	First int64             `json:"first"` // dense: the first row; sparse: 0
+	Rows  int64             `json:"rows"`  // that the shard holds
+}
+
+// check reports what no reader would accept.
+func (m meta) check() error {
+	if len(m.Tables) > maxTables {
+		return fmt.Errorf("%d tables; a segment has at most %d", len(m.Tables), maxTables)
+	}
+	for _, t := range m.Tables {
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t metaTable) check() error {
+	if err := t.Spec.Validate(1); err != nil {
+		return err
+	}
+	switch {
+	case t.Spec.Sparse && (t.First != 0 || t.Rows < 0):
+		return fmt.Errorf("sparse table %s: %d rows from row %d", t.Spec.Name, t.Rows, t.First)
+	case !t.Spec.Sparse && (t.First < 0 || t.Rows < 0 || t.First > t.Spec.Rows || t.Rows > t.Spec.Rows-t.First):
+		return fmt.Errorf("table %s: %d rows from row %d, of %d", t.Spec.Name, t.Rows, t.First, t.Spec.Rows)
+	}
+	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// padding returns the zeros after a payload of n bytes.
+func padding(n int64) int64 { return -(n + trailerBytes) & 7 }
+
+// sectionSize returns the bytes of a section with a payload of n bytes.
+func sectionSize(n int64) int64 { return sectionBytes + n + padding(n) + trailerBytes }
+
+// section is one section to write: memory that holds numbers of word bytes, or what a
+// stream gives.
+type section struct {
+	kind, index uint32
+	bytes       int64
+	word        int
+	memory      [][]byte
+	stream      *Stream
+}
+
+func plain(kind, index uint32, b []byte) section {
+	return section{kind: kind, index: index, bytes: int64(len(b)), word: 1, memory: [][]byte{b}}
+}
+
+// section returns the column's section of a table by its number.
+func (c column) section(t int, rows *TableRows) section {
+	s := section{kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word, stream: rows.Stream}
+	if s.stream == nil {
+		s.memory = c.of(rows.Image)
+	}
+	return s
+}
+
+// runs returns the positions of the rows that are written.
+func (t *TableRows) runs() []table.Run {
+	if t.Stream != nil {
+		return t.Stream.Runs
+	}
+	return allRows(int64(t.Image.Rows))
+}
+
+// allRows is the run of so many rows.
+func allRows(n int64) []table.Run {
+	if n == 0 {
+		return nil
+	}
+	return []table.Run{{Rows: int(n)}}
+}
+
+func rowsIn(runs []table.Run) (n int64) {
+	for _, r := range runs {
+		n += int64(r.Rows)
+	}
+	return n
+}
+
+// encodeRuns returns the payload of a section of runs.
+func encodeRuns(runs []table.Run) (b []byte) {
+	for _, r := range runs {
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.First))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Rows))
+	}
+	return b
+}
+
+// count returns how many rows there are.
+func (t *TableRows) count() int64 {
+	if t.Stream != nil {
+		return t.Stream.Rows
+	}
+	return int64(t.Image.Rows)
+}
+
+// WriteSegment writes the segment into a folder, durably and whole or not at
+// all, and returns how a manifest refers to it. It streams: the rows are
+// written from the memory they are in.
+func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
+	name := key{s.Generation, s.Cut}.segment(s.Shard, s.Epoch)
+	sections, err := s.sections()
+	if err != nil {
+		return SegmentRef{}, fmt.Errorf("checkpoint: segment %s: %w", name, err)
+	}
+	var w *sumWriter
+	size := int64(0)
+	err = disk.WriteFile(fsys, path.Join(dir, name), func(file io.Writer) (err error) {
+		w = &sumWriter{w: file}
+		size, err = s.write(w, sections)
+		return err
+	})
+	if err != nil {
+		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
+	}
+	return SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}, nil
+}
+
+func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
+	header, size := s.header(sections)
+	if err := w.named(header); err != nil {
+		return 0, err
+	}
+	for _, sec := range sections {
+		if err := w.section(sec); err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+// sections returns what follows the header, after checking that a reader will
+// accept it.
+func (s *Segment) sections() ([]section, error) {
+	if s.Shard < 0 || s.Cut < 0 {
+		return nil, fmt.Errorf("shard %d at cut %d; both must be ≥ 0", s.Shard, s.Cut)
+	}
+	if len(s.States) != 0 && len(s.States) != len(s.Applied) {
+		return nil, fmt.Errorf("%d saved states for %d slots", len(s.States), len(s.Applied))
+	}
+	if !utf8.ValidString(s.Job) { // JSON would change it
+		return nil, fmt.Errorf("job ID %q is not UTF-8", s.Job)
+	}
+	m := meta{Job: s.Job, Applied: s.Applied, Follows: s.Follows}
+	for _, t := range s.Tables {
+		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.count()})
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	words, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	out := []section{plain(sectionMeta, 0, words)}
+	for slot, state := range s.States {
+		if state != nil {
+			out = append(out, plain(sectionState, uint32(slot), state))
+		}
+	}
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		if t.Stream == nil {
+			if err := checkImage(t.Spec, t.Image); err != nil {
+				return nil, err
+			}
+		}
+		if s.Follows != nil {
+			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.runs())))
+		} else if n := rowsIn(t.runs()); n != t.count() {
+			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
+		}
+		for _, c := range columns(t.Spec) {
+			out = append(out, c.section(i, t))
+		}
+	}
+	return out, nil
+}
+
+func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
+	fileBytes = headerBytes
+	for _, sec := range sections {
+		fileBytes += sectionSize(sec.bytes)
+	}
+	le := binary.LittleEndian
+	h = make([]byte, headerBytes)
+	copy(h, segmentMagic)
+	le.PutUint32(h[8:], wholeVersion)
+	if s.Follows != nil {
+		le.PutUint32(h[8:], SegmentVersion)
+	}
+	le.PutUint64(h[16:], uint64(s.Generation))
+	le.PutUint64(h[24:], uint64(s.Epoch))
+	le.PutUint64(h[32:], uint64(s.Cut))
+	le.PutUint64(h[40:], s.Seed)
+	le.PutUint64(h[48:], s.Seq)
+	le.PutUint32(h[56:], uint32(s.Shard))
+	le.PutUint32(h[60:], uint32(len(sections)))
+	le.PutUint64(h[64:], uint64(fileBytes))
+	le.PutUint32(h[12:], crc32.Checksum(h, castagnoli))
+	return h, fileBytes
+}
+
+// sumWriter writes and keeps two checksums: of the section, and of what tells a file
+// from all others, the header and the sections' checksums. (One of all bytes would
+// not: what ends with its own checksum leaves the same remainder, whatever it is.)
+type sumWriter struct {
+	w        io.Writer
+	sec, sum uint32
+}
+
+func (w *sumWriter) write(b []byte) error {
+	w.sec = wire.AddSum(w.sec, b)
+	_, err := w.w.Write(b)
+	return err
+}
+
+// named writes a header, or a section's checksum.
+func (w *sumWriter) named(b []byte) error {
+	w.sum = wire.AddSum(w.sum, b)
+	_, err := w.w.Write(b)
+	return err
+}
+
+func (w *sumWriter) section(s section) error {
+	n := s.bytes
+	var head [sectionBytes]byte
+	binary.LittleEndian.PutUint32(head[0:], s.kind)
+	binary.LittleEndian.PutUint32(head[4:], s.index)
+	binary.LittleEndian.PutUint64(head[8:], uint64(n))
+	w.sec = 0
+	if err := w.write(head[:]); err != nil {
+		return err
+	}
+	if err := w.content(&s); err != nil {
+		return err
+	}
+	if err := w.write(make([]byte, padding(n))); err != nil {
+		return err
+	}
+	var sum [trailerBytes]byte
+	binary.LittleEndian.PutUint32(sum[:], w.sec)
+	return w.named(sum[:])
+}
+
+func (w *sumWriter) content(s *section) error {
+	if s.stream == nil {
+		for _, piece := range s.memory {
+			if err := encode(piece, s.word, w.write); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for left := s.bytes; left > 0; {
+		piece, err := s.stream.Next()
+		if err == nil && (len(piece) == 0 || int64(len(piece)) > left) {
+			err = fmt.Errorf("checkpoint: a piece of %d bytes of a section of which %d are left", len(piece), left)
+		}
+		if err == nil {
+			err = w.write(piece)
+		}
+		if err != nil {
+			return err
+		}
+		left -= int64(len(piece))
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// SnapshotVersion is the version of the snapshot format written here.
+const SnapshotVersion = 1
+
+// A snapshot file is one shard's whole state at a position of its update log,
+// little-endian: what a server sends to a replica that lacks it, in a file.
+//
+//	 0      8     magic "PRDRSNAP"
+//	 8      4     version of this format (1)
+//	12      4     bytes n of what it says of itself
+//	16      n     Snapshot, as JSON
+//	16+n    h     the head, as in messages of a snapshot
+//	16+n+h  r     the rows, likewise
+//	        4     CRC-32C of all before
+const (
+	snapshotMagic = "PRDRSNAP"
+	snapshotFixed = 16
+	mostAboutIt   = 1 << 16
+)
+
+// Snapshot says what a snapshot file is of.
+type Snapshot struct {
+	Job        string             `json:"job"`
+	Shard      perdure.ShardID    `json:"shard"`
+	Generation perdure.Generation `json:"generation"`
+	Epoch      perdure.Epoch      `json:"epoch"`
+	Seq        uint64             `json:"seq"`      // updates that the rows contain
+	Position   uint64             `json:"position"` // from which on the log holds what is not in it
+	Head       int64              `json:"head"`     // bytes
+	Rows       int64              `json:"rows"`     // bytes
+}
+
+// SnapshotFile names a snapshot within its folder.
+type SnapshotFile struct {
+	Name     string
+	Position uint64
+}
+
+var snapshotName = regexp.MustCompile(`^s(\d+)-p(\d+)-g(\d+)-e(\d+)\.snapshot$`)
+
+func (s *Snapshot) name() string {
+	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
+}
+
+// WriteSnapshot writes a snapshot file durably. body writes the head and then the
+// rows, of as many bytes as s says.
+func WriteSnapshot(fsys disk.FS, dir string, s *Snapshot, body func(io.Writer) error) (SnapshotFile, error) {
+	about, err := json.Marshal(s)
+	if err != nil {
+		return SnapshotFile{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	file := SnapshotFile{s.name(), s.Position}
+	err = disk.WriteFile(fsys, path.Join(dir, file.Name), func(to io.Writer) error {
+		w := &summed{to: to}
+		start := append(make([]byte, 0, snapshotFixed+len(about)), snapshotMagic...)
+		start = binary.LittleEndian.AppendUint32(start, SnapshotVersion)
+		start = binary.LittleEndian.AppendUint32(start, uint32(len(about)))
+		if _, err := w.Write(append(start, about...)); err != nil {
+			return err
+		}
+		before := w.n
+		if err := body(w); err != nil {
+			return err
+		}
+		if w.n-before != s.Head+s.Rows {
+			return fmt.Errorf("checkpoint: %d bytes of a snapshot of %d", w.n-before, s.Head+s.Rows)
+		}
+		_, err := to.Write(binary.LittleEndian.AppendUint32(nil, w.sum))
+		return err
+	})
+	return file, err
+}
+
+// summed counts what is written, or read, and adds it up.
+type summed struct {
+	to   io.Writer
+	from io.Reader
+	n    int64
+	sum  uint32
+}
+
+func (s *summed) Write(b []byte) (int, error) {
+	s.add(b)
+	return s.to.Write(b)
+}
+
+func (s *summed) Read(b []byte) (int, error) {
+	n, err := s.from.Read(b)
+	s.add(b[:n])
+	return n, err
+}
+
+func (s *summed) add(b []byte) {
+	s.n, s.sum = s.n+int64(len(b)), crc32.Update(s.sum, castagnoli, b)
+}
+
+// Snapshots lists a shard's snapshot files, the newest first. Whether they are whole
+// is not known.
+func Snapshots(fsys disk.FS, dir string, shard perdure.ShardID) (files []SnapshotFile, err error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range names {
+		if of, position, ok := parseSnapshotName(name); ok && of == shard {
+			files = append(files, SnapshotFile{name, position})
+		}
+	}
+	slices.SortStableFunc(files, func(a, b SnapshotFile) int {
+		return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(b.Name, a.Name))
+	})
+	return files, nil
+}
+
+func parseSnapshotName(name string) (shard perdure.ShardID, position uint64, ok bool) {
+	m := snapshotName.FindStringSubmatch(name)
+	if m == nil {
+		return 0, 0, false
+	}
+	of, err := strconv.ParseInt(m[1], 10, 32)
+	if err == nil {
+		position, err = strconv.ParseUint(m[2], 10, 64)
+	}
+	return perdure.ShardID(of), position, err == nil
+}
+
+// PruneSnapshots deletes a shard's snapshot files of positions before the given one, and
+// what was begun of such.
+func PruneSnapshots(fsys disk.FS, dir string, shard perdure.ShardID, before uint64) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range names {
+		final, temporary := disk.TemporaryOf(name)
+		if !temporary {
+			final = name
+		}
+		if of, position, ok := parseSnapshotName(final); !ok || of != shard || position >= before {
+			continue
+		}
+		if err := fsys.Remove(path.Join(dir, name)); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReadSnapshot reads and checks a snapshot file of a job's shard. body is given what
+// the file says of itself, and the head and then the rows to read; what it makes of
+// them counts only if ReadSnapshot returns no error.
+func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID, body func(*Snapshot, io.Reader) error) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("checkpoint: %s is %w: %s", name, ErrCorrupt, fmt.Sprintf(format, args...))
+	}
+	size, err := disk.Size(fsys, path.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return bad("it is missing")
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	f, err := fsys.Open(path.Join(dir, name))
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	defer f.Close()
+	r := &summed{from: f}
+	s, err := readAbout(r, bad)
+	if err != nil {
+		if errors.Is(err, ErrNewerVersion) {
+			return fmt.Errorf("checkpoint: %s was %w", name, err)
+		}
+		return err
+	}
+	switch {
+	case s.Job != job || s.Shard != shard:
+		return fmt.Errorf("checkpoint: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job, shard, job)
+	case s.Head < 0 || s.Rows < 0 || s.Head > size || r.n+s.Head+s.Rows+trailerBytes != size:
+		return bad("it has %d bytes, not those it announces", size)
+	}
+	if err := body(s, io.LimitReader(r, s.Head+s.Rows)); err != nil {
+		return bad("%v", err)
+	}
+	if _, err := io.Copy(io.Discard, io.LimitReader(r, size-trailerBytes-r.n)); err != nil {
+		return bad("%v", err)
+	}
+	sum, want := r.sum, make([]byte, trailerBytes)
+	if _, err := io.ReadFull(f, want); err != nil || binary.LittleEndian.Uint32(want) != sum {
+		return bad("checksum mismatch")
+	}
+	return nil
+}
+
+// readAbout reads what a snapshot file says of itself.
+func readAbout(r io.Reader, bad func(string, ...any) error) (*Snapshot, error) {
+	start := make([]byte, snapshotFixed)
+	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(snapshotMagic)) {
+		return nil, bad("it does not begin with %q", snapshotMagic)
+	}
+	if v := binary.LittleEndian.Uint32(start[8:]); v > SnapshotVersion {
+		return nil, disk.NewerVersion(uint64(v), SnapshotVersion)
+	}
+	n := binary.LittleEndian.Uint32(start[12:])
+	if n > mostAboutIt {
+		return nil, bad("it says %d bytes of itself", n)
+	}
+	about := make([]byte, n)
+	if _, err := io.ReadFull(r, about); err != nil {
+		return nil, bad("truncated")
+	}
+	s := new(Snapshot)
+	if err := json.Unmarshal(about, s); err != nil {
+		return nil, bad("%v", err)
+	}
+	return s, nil
+}

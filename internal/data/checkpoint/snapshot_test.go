@@ -1,0 +1,123 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+var snapshotOf = Snapshot{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
+
+func writeSnapshot(t *testing.T, fsys disk.FS, s Snapshot) SnapshotFile {
+	t.Helper()
+	f, err := WriteSnapshot(fsys, "", &s, func(w io.Writer) error {
+		_, err := w.Write([]byte("headrows 123"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func readSnapshot(fsys disk.FS, name, job string) (s Snapshot, body string, err error) {
+	err = ReadSnapshot(fsys, "", name, job, 3, func(about *Snapshot, r io.Reader) error {
+		b, err := io.ReadAll(r)
+		s, body = *about, string(b)
+		return err
+	})
+	return s, body, err
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	fsys := disk.NewMemory()
+	f := writeSnapshot(t, fsys, snapshotOf)
+	b, err := fsys.ReadFile(f.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/snapshot-1.golden", b)
+	s, body, err := readSnapshot(fsys, f.Name, "job")
+	if err != nil || s != snapshotOf || body != "headrows 123" {
+		t.Errorf("read %+v %q, %v", s, body, err)
+	}
+	if _, _, err := readSnapshot(fsys, f.Name, "another"); !errors.Is(err, ErrOtherJob) {
+		t.Errorf("another job's: %v", err)
+	}
+}
+
+// Whatever is changed or cut off is noticed, and the file named.
+func TestSnapshotDamage(t *testing.T) {
+	whole := disk.NewMemory()
+	f := writeSnapshot(t, whole, snapshotOf)
+	b, err := whole.ReadFile(f.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(what string, at int, b []byte) {
+		fsys := disk.NewMemory()
+		if err := disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(b); return err }); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := readSnapshot(fsys, f.Name, "job")
+		if err == nil || !strings.Contains(err.Error(), f.Name) {
+			t.Errorf("%s at %d: %v", what, at, err)
+		}
+	}
+	for at := range b {
+		changed := bytes.Clone(b)
+		changed[at] ^= 1
+		try("changed", at, changed)
+		try("cut off", at, b[:at])
+	}
+	try("longer", len(b), append(bytes.Clone(b), 0))
+	newer := bytes.Clone(b)
+	newer[8] = SnapshotVersion + 1
+	fsys := disk.NewMemory()
+	_ = disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(newer); return err })
+	if _, _, err := readSnapshot(fsys, f.Name, "job"); !errors.Is(err, ErrNewerVersion) {
+		t.Errorf("a newer version: %v", err)
+	}
+}
+
+// A shard's snapshots are listed, the newest first, and the older deleted with what was begun.
+func TestSnapshotListAndPrune(t *testing.T) {
+	fsys := disk.NewMemory()
+	var want []string
+	for _, position := range []uint64{5, 30, 200} {
+		s := snapshotOf
+		s.Position = position
+		want = append([]string{writeSnapshot(t, fsys, s).Name}, want...)
+	}
+	other := snapshotOf
+	other.Shard, other.Position = 4, 1
+	writeSnapshot(t, fsys, other)
+	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
+	_ = begun.Close()
+	names := func() (names []string) {
+		files, err := Snapshots(fsys, "", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			names = append(names, f.Name)
+		}
+		return names
+	}
+	if got := names(); strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if err := PruneSnapshots(fsys, "", 3, 30); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); strings.Join(got, " ") != strings.Join(want[:2], " ") {
+		t.Errorf("pruned: %v, want %v", got, want[:2])
+	}
+	if left, _ := fsys.List(""); len(left) != 3 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,89 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// blockBytes is how much of a file of lines is read at once, and so the most
+// that one line may have.
+const blockBytes = 1 << 18
+
+// readBlocks reads a file of lines, decompressing it if it begins as a gzip file
+// does or its name says that it should, and gives it to parse in blocks of whole
+// lines, each ended by '\n'. A block is valid until parse returns.
+func readBlocks(path string, parse func(block []byte) error) error {
+	f, err := disk.OpenRegular(path)
+	if err != nil {
+		return openError(path, err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	r, err := decompressed(bufio.NewReaderSize(f, 1<<16), path)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, blockBytes+1) // one more: a '\n' after the last line
+	for held, last := 0, false; !last; {
+		for held < blockBytes && !last {
+			n, err := r.Read(buf[held:blockBytes])
+			held += n
+			last = errors.Is(err, io.EOF)
+			if err != nil && !last {
+				return readError(path, "its lines", err)
+			}
+		}
+		if last && held > 0 && buf[held-1] != '\n' {
+			buf[held] = '\n'
+			held++
+		}
+		end := bytes.LastIndexByte(buf[:held], '\n') + 1
+		if end == 0 && held > 0 {
+			return corrupt(path, "has a line of more than %d bytes", blockBytes)
+		}
+		if err := parse(buf[:end]); err != nil {
+			return err
+		}
+		held = copy(buf, buf[end:held])
+	}
+	return nil
+}
+
+// decompressed returns a reader of the file's content.
+func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
+	magic, err := r.Peek(2)
+	switch {
+	case len(magic) == 0 && errors.Is(err, io.EOF):
+		return nil, corrupt(path, "is empty")
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, readError(path, "the file", err)
+	case !bytes.Equal(magic, []byte{0x1f, 0x8b}) && !strings.HasSuffix(path, ".gz"):
+		return r, nil
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, readError(path, "the gzip header", err)
+	}
+	return z, nil
+}
+
+// isHeader says whether a file's first line names its columns: its first field
+// begins with no digit, sign or point.
+func isHeader(line []byte) bool {
+	return len(line) > 0 && bytes.IndexByte([]byte("0123456789+-.,"), line[0]) < 0
+}
+
+// content returns the line at the start of a block without its end, "\n" or
+// "\r\n", and what comes after it.
+func content(block []byte) (line, rest []byte) {
+	n := bytes.IndexByte(block, '\n')
+	return bytes.TrimSuffix(block[:n], []byte("\r")), block[n+1:]
+}
+
+// byteOrderMark begins the files of some programs.
+var byteOrderMark = []byte("\xef\xbb\xbf")

@@ -1,0 +1,181 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// FileVersion is the version of the file format written here.
+const FileVersion = 1
+
+// A registry file is a sealed document (see disk.Seal) whose body is the
+// revision on a line of its own, and then the registry's document:
+//
+//	PERDURE REGISTRY <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
+//	revision <decimal>\n
+//	<document>
+const (
+	fileKind       = "REGISTRY"
+	revisionPrefix = "revision "
+)
+
+// Errors of a registry file.
+var (
+	// ErrCorrupt is wrapped when the file was truncated or changed.
+	ErrCorrupt = disk.ErrCorrupt
+	// ErrNewerVersion is wrapped when the file's format is not known here yet.
+	ErrNewerVersion = disk.ErrNewerVersion
+)
+
+// defaultPoll is how often a file is looked at, as often as a coordinator looks
+// at everything else.
+const defaultPoll = 100 * time.Millisecond
+
+// File is a registry in a file, seen by one client.
+type File struct {
+	// Poll is how often Watch looks for what other processes have saved, and a
+	// lease at its lock; 0: 100 ms. Set it before anything else is called.
+	Poll time.Duration
+
+	fsys   disk.FS
+	path   string
+	closed chan struct{}
+	checks sync.WaitGroup // goroutines that look at a lease's lock
+
+	mu    sync.Mutex // guards lease, and keeps saves apart
+	lease *fileLease // nil: this client has none
+}
+
+// OpenFile opens the registry in the file at path, which the first Save makes.
+// Its lease is the lock of path + ".lock". On a file system without locks (see
+// disk.Locker) its user sees to it that there is one client.
+func OpenFile(fsys disk.FS, filePath string) (*File, error) {
+	if err := fsys.MkdirAll(path.Dir(filePath)); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	r := &File{fsys: fsys, path: filePath, closed: make(chan struct{})}
+	if _, _, err := r.read(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// read returns what the file holds, durably.
+func (r *File) read() (doc []byte, revision uint64, err error) {
+	if doc, revision, err = r.peek(); err != nil {
+		return nil, 0, err
+	}
+	if err := r.settle(); err != nil {
+		return nil, 0, err
+	}
+	return doc, revision, nil
+}
+
+// settle makes what was read durable: whoever has renamed the file may have died
+// before the sync of its folder, and what has been read must not be taken back
+// by a power cut.
+func (r *File) settle() error {
+	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	return nil
+}
+
+// peek returns what the file holds, perhaps not durable yet.
+func (r *File) peek() (doc []byte, revision uint64, err error) {
+	sealed, err := r.fsys.ReadFile(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("registry: %w", err)
+	}
+	doc, revision, err = decode(sealed)
+	if err != nil {
+		return nil, 0, fmt.Errorf("registry: %s: %w", r.path, err)
+	}
+	return doc, revision, nil
+}
+
+func encode(doc []byte, revision uint64) []byte {
+	body := fmt.Appendf(nil, "%s%d\n", revisionPrefix, revision)
+	return disk.Seal(fileKind, FileVersion, append(body, doc...))
+}
+
+func decode(sealed []byte) (doc []byte, revision uint64, err error) {
+	body, err := disk.Unseal(fileKind, FileVersion, sealed)
+	if err != nil {
+		return nil, 0, err
+	}
+	line, doc, found := bytes.Cut(body, []byte("\n"))
+	digits, prefixed := bytes.CutPrefix(line, []byte(revisionPrefix))
+	revision, err = strconv.ParseUint(string(digits), 10, 64)
+	if !found || !prefixed || err != nil || revision == 0 {
+		return nil, 0, fmt.Errorf("%w: it has no revision", ErrCorrupt)
+	}
+	return doc, revision, nil
+}
+
+// Load implements Registry.
+func (r *File) Load(ctx context.Context) ([]byte, uint64, error) {
+	if err := usable(ctx, r.closed); err != nil {
+		return nil, 0, err
+	}
+	return r.read()
+}
+
+// Watch implements Registry. It looks at the file at once, and then every Poll.
+func (r *File) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) {
+	tick := r.ticker()
+	defer tick.Stop()
+	for {
+		if err := usable(ctx, r.closed); err != nil {
+			return nil, 0, err
+		}
+		doc, revision, err := r.peek()
+		if err == nil && revision > after {
+			err = r.settle()
+		}
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case revision > after:
+			return doc, revision, nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.closed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *File) ticker() *time.Ticker {
+	if r.Poll > 0 {
+		return time.NewTicker(r.Poll)
+	}
+	return time.NewTicker(defaultPoll)
+}
+
+// Close implements Registry.
+func (r *File) Close() error {
+	r.mu.Lock()
+	defer r.checks.Wait()
+	defer r.mu.Unlock()
+	select {
+	case <-r.closed:
+		return nil
+	default:
+	}
+	close(r.closed)
+	return r.end(r.lease)
+}

@@ -1,0 +1,448 @@
+package registry
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func open(t testing.TB, fsys disk.FS, path string) *File {
+	t.Helper()
+	r, err := OpenFile(fsys, path)
+	must(t, err)
+	t.Cleanup(func() { _ = r.Close() }) // its disk may have crashed
+	return r
+}
+
+// TestCrashAtEveryStep: from its opening to its closing, a client that saves
+// dies at every step, and the file is the old one or the new one.
+func TestCrashAtEveryStep(t *testing.T) {
+	life := func(fsys disk.FS) error {
+		r, err := OpenFile(fsys, "registry")
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		l, err := r.Acquire(t.Context(), someone)
+		if err == nil {
+			_, err = l.Save(t.Context(), []byte("two"), 1)
+		}
+		return err
+	}
+	for step, finished := 1, false; !finished; step++ {
+		for seed := range uint64(40) {
+			fsys := disk.NewMemory()
+			r := open(t, fsys, "registry")
+			save(t, acquire(t, r), "one", 0)
+			must(t, r.Close())
+			put(t, fsys, ".registry.1-1.tmp", "half a fi")
+			fsys.FailAfter(step)
+			finished = life(fsys) == nil
+
+			// The process is dead, the machine is not: what its successor reads is
+			// what is still there when the power fails afterwards.
+			if seed%2 == 0 {
+				fsys.FailAfter(0)
+				successor := &File{fsys: fsys, path: "registry"} // opening it reads too
+				var err error
+				if seed%4 == 0 {
+					_, _, err = successor.Watch(t.Context(), 0)
+				} else {
+					_, _, err = successor.Load(t.Context())
+				}
+				must(t, err)
+				read, err := fsys.ReadFile("registry")
+				must(t, err)
+				fsys.Crash(rand.New(rand.NewPCG(seed, 0)))
+				if kept, err := fsys.ReadFile("registry"); err != nil || !bytes.Equal(kept, read) {
+					t.Errorf("step %d, seed %d: a power cut took back what was read: %q, %v", step, seed, kept, err)
+				}
+			} else {
+				fsys.Crash(rand.New(rand.NewPCG(seed, 0)))
+			}
+			r = open(t, fsys, "registry")
+			doc, revision, err := r.Load(t.Context())
+			got := fmt.Sprintf("%s at %d, %v", doc, revision, err)
+			if got != "two at 2, <nil>" && (finished || got != "one at 1, <nil>") {
+				t.Errorf("step %d, seed %d: saved %v, then %s", step, seed, finished, got)
+			}
+			save(t, acquire(t, r), "next", revision)
+		}
+	}
+}
+
+func put(t testing.TB, fsys disk.FS, name, content string) {
+	t.Helper()
+	f, err := fsys.Create(name)
+	must(t, err)
+	_, err = f.Write([]byte(content))
+	must(t, err)
+	must(t, f.Close())
+}
+
+// stumbling fails one step, and all others go well.
+type stumbling struct {
+	disk.FS
+	left *int // steps before the one that fails
+}
+
+var errStumbled = errors.New("input/output error")
+
+func (d stumbling) step() error {
+	if *d.left--; *d.left == 0 {
+		return errStumbled
+	}
+	return nil
+}
+
+func (d stumbling) Create(path string) (disk.File, error) {
+	if err := d.step(); err != nil {
+		return nil, err
+	}
+	f, err := d.FS.Create(path)
+	return stumblingFile{f, d}, err
+}
+
+func (d stumbling) Rename(from, to string) error { return errors.Join(d.step(), d.FS.Rename(from, to)) }
+
+func (d stumbling) SyncDir(path string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	return d.FS.SyncDir(path)
+}
+
+type stumblingFile struct {
+	disk.File
+	d stumbling
+}
+
+func (f stumblingFile) Write(p []byte) (int, error) {
+	if err := f.d.step(); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f stumblingFile) Sync() error {
+	if err := f.d.step(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+// TestSaveAgain: whichever step of a Save has failed, also one that was carried
+// out nevertheless, the same Save tried again succeeds, once.
+func TestSaveAgain(t *testing.T) {
+	for step, finished := 1, false; !finished; step++ {
+		left := 0
+		m := disk.NewMemory()
+		r := open(t, stumbling{m, &left}, "registry")
+		l := acquire(t, r)
+		one := save(t, l, "one", 0)
+		left = step
+		_, err := l.Save(t.Context(), []byte("two"), one)
+		left, finished = 0, err == nil
+		if err != nil {
+			wantError(t, fmt.Sprintf("Save at step %d", step), err, errStumbled)
+			two := save(t, l, "two", one)
+			if two != one+1 {
+				t.Errorf("step %d: revision %d after %d", step, two, one)
+			}
+		}
+		wantDoc(t, r, "two", one+1)
+		_, err = l.Save(t.Context(), []byte("two"), one)
+		wantError(t, "saving once more", err, ErrConflict)
+		m.Crash(rand.New(rand.NewPCG(uint64(step), 0)))
+		wantDoc(t, open(t, m, "registry"), "two", one+1)
+	}
+}
+
+// TestSaveOtherwise: who has not heard what became of a Save cannot put another
+// document in its place unseen.
+func TestSaveOtherwise(t *testing.T) {
+	left := 0
+	r := open(t, stumbling{disk.NewMemory(), &left}, "registry")
+	l := acquire(t, r)
+	left = 6 // the sync of the folder after the rename
+	_, err := l.Save(t.Context(), []byte("one"), 0)
+	wantError(t, "Save", err, errStumbled)
+	_, err = l.Save(t.Context(), []byte("other"), 0)
+	wantError(t, "another Save", err, ErrConflict)
+	wantDoc(t, r, "one", 1)
+
+	left = 2 // the temporary file
+	_, err = l.Save(t.Context(), []byte("one"), 1)
+	wantError(t, "Save", err, errStumbled)
+	_, err = l.Save(t.Context(), []byte("one"), 0)
+	wantError(t, "a Save over an older revision", err, ErrConflict)
+}
+
+func TestFullDisk(t *testing.T) {
+	fsys := disk.NewMemory()
+	r := open(t, fsys, "registry")
+	l := acquire(t, r)
+	one := save(t, l, "one", 0)
+	fsys.Limit(1)
+	_, err := l.Save(t.Context(), []byte("two"), one)
+	wantError(t, "Save", err, syscall.ENOSPC)
+	wantDoc(t, r, "one", one)
+	names, err := fsys.List(".")
+	must(t, err)
+	if len(names) != 1 {
+		t.Errorf("left %q", names)
+	}
+	fsys.Limit(0)
+	wantDoc(t, r, "two", save(t, l, "two", one))
+}
+
+func TestFileGolden(t *testing.T) {
+	const golden = "testdata/registry-1.golden"
+	dir := t.TempDir()
+	r := open(t, disk.OS(), dir+"/registry")
+	l := acquire(t, r)
+	save(t, l, "{\"two\":\n2}", save(t, l, "one", 0))
+	got, err := os.ReadFile(dir + "/registry")
+	must(t, err)
+	if *update {
+		must(t, os.WriteFile(golden, got, 0o666))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("the file is %q, not %q: old registries could not be read", got, want)
+	}
+}
+
+func TestFileRefusesEveryChange(t *testing.T) {
+	good := encode([]byte("some document"), 7)
+	fsys := disk.NewMemory()
+	refused := func(b []byte, want ...error) {
+		t.Helper()
+		put(t, fsys, "registry", string(b))
+		_, err := OpenFile(fsys, "registry")
+		ok := false
+		for _, w := range want {
+			ok = ok || errors.Is(err, w)
+		}
+		if !ok || !strings.Contains(err.Error(), "registry: registry: ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q gives %v", b, err)
+		}
+	}
+	for i := range good {
+		refused(good[:i], ErrCorrupt)
+		for bit := range 8 {
+			b := bytes.Clone(good)
+			b[i] ^= 1 << bit
+			refused(b, ErrCorrupt, ErrNewerVersion)
+		}
+	}
+	refused(append(bytes.Clone(good), '\n'), ErrCorrupt)
+	refused(disk.Seal(fileKind, 2, nil), ErrNewerVersion)
+	refused(disk.Seal(fileKind, 1, []byte("revision 1")), ErrCorrupt)
+	refused(disk.Seal(fileKind, 1, []byte("revision 0\n")), ErrCorrupt)
+	refused(disk.Seal(fileKind, 1, []byte("version 1\n")), ErrCorrupt)
+}
+
+// TestDamagedWhileOpen: a file that was damaged under its holder is not replaced,
+// and who watches is told.
+func TestDamagedWhileOpen(t *testing.T) {
+	fsys := disk.NewMemory()
+	r := open(t, fsys, "registry")
+	l := acquire(t, r)
+	save(t, l, "one", 0)
+	put(t, fsys, "registry", "nonsense")
+	_, err := l.Save(t.Context(), []byte("two"), 1)
+	wantError(t, "Save", err, ErrCorrupt)
+	_, _, err = r.Load(t.Context())
+	wantError(t, "Load", err, ErrCorrupt)
+	_, _, err = r.Watch(t.Context(), 1)
+	wantError(t, "Watch", err, ErrCorrupt)
+}
+
+// TestOlderFileIsPutBack: the revision goes back; who watches waits, and who
+// saves is refused.
+func TestOlderFileIsPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := disk.NewMemory()
+		r := open(t, fsys, "registry")
+		l := acquire(t, r)
+		two := save(t, l, "two", save(t, l, "one", 0))
+		put(t, fsys, "registry", string(encode([]byte("one"), 1)))
+		_, err := l.Save(t.Context(), []byte("three"), two)
+		wantError(t, "Save", err, ErrConflict)
+		got := make(chan string, 1)
+		go func() { got <- heard(t.Context(), r, two) }()
+		<-time.After(time.Minute)
+		put(t, fsys, "registry", string(encode([]byte("three"), 3)))
+		if got := <-got; got != "three at 3, <nil>" {
+			t.Errorf("heard %s", got)
+		}
+		must(t, r.Close())
+	})
+}
+
+// TestPoll: without being asked otherwise, a file is looked at every 100 ms.
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := disk.NewMemory()
+		r := open(t, fsys, "registry")
+		l := acquire(t, r)
+		start := time.Now()
+		go func() {
+			synctest.Wait() // until Watch waits
+			save(t, l, "one", 0)
+			fsys.FailAfter(0)
+		}()
+		_, _, err := open(t, fsys, "registry").Watch(t.Context(), 0)
+		must(t, err)
+		<-l.Done()
+		if d := time.Since(start); d != defaultPoll {
+			t.Errorf("news took %v", d)
+		}
+		must(t, r.Close())
+	})
+}
+
+// TestWithoutLocks: on a file system that has none, its one client can do all.
+func TestWithoutLocks(t *testing.T) {
+	r := open(t, struct{ disk.FS }{disk.NewMemory()}, "registry")
+	l := acquire(t, r)
+	_, err := r.Acquire(t.Context(), someone)
+	wantError(t, "a second holder", err, ErrHeld)
+	save(t, l, "one", 0)
+	must(t, l.Release())
+	save(t, acquire(t, r), "two", 1)
+	must(t, r.Close())
+}
+
+// TestNamesOfHolders: a lock file names its holder, whatever version wrote it,
+// and one that is damaged names nobody.
+func TestNamesOfHolders(t *testing.T) {
+	unknown := "it has not written who it is"
+	for line, want := range map[string]string{
+		someone.line():                      someone.String(),
+		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",
+		"12":                                "pid 12",
+		"":                                  unknown,
+		"12 box":                            unknown,
+		"12 box yesterday":                  unknown,
+		"x box 2026-01-02T03:04:05Z":        unknown,
+		"12 box 2026-01-02T03:04:05Z later": unknown,
+		"12\x00":                            unknown,
+		strings.Repeat("\x00", 256):         unknown,
+	} {
+		if got := nameOf(line); got != want {
+			t.Errorf("%q names %q; want %q", line, got, want)
+		}
+	}
+	odd := Holder{PID: 1, Host: "two words\n", Since: someone.Since}
+	if got := nameOf(odd.line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
+		t.Errorf("an odd host gives %q", got)
+	}
+	self := Self()
+	if got := nameOf(self.line()); self.PID != os.Getpid() || got != self.String() {
+		t.Errorf("this process is called %q, not %q", got, self)
+	}
+}
+
+// TestWallClockSetBack: nothing depends on what the machine's clock shows. Each
+// holder's clock is an hour behind that of the one before, and its file's time
+// too.
+func TestWallClockSetBack(t *testing.T) {
+	path := t.TempDir() + "/registry"
+	now := time.Now()
+	var revision uint64
+	for hour := range 3 {
+		at := now.Add(-time.Duration(hour) * time.Hour)
+		r := open(t, disk.OS(), path)
+		r.Poll = time.Millisecond
+		l, err := r.Acquire(t.Context(), Holder{PID: hour, Host: "box", Since: at})
+		must(t, err)
+		_, err = open(t, disk.OS(), path).Acquire(t.Context(), Holder{Since: at.Add(-time.Hour)})
+		wantError(t, "a second holder", err, ErrHeld)
+		news := make(chan string, 1)
+		go func() { news <- heard(t.Context(), r, revision) }()
+		doc := fmt.Sprint(hour)
+		next := save(t, l, doc, revision)
+		must(t, os.Chtimes(path, at, at))
+		if got := <-news; got != fmt.Sprintf("%s at %d, <nil>", doc, next) {
+			t.Errorf("heard %s", got)
+		}
+		revision = next
+		must(t, r.Close())
+	}
+}
+
+// TestUnusableFolders: what cannot be written is one line that names it.
+func TestUnusableFolders(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/file", nil, 0o666))
+	must(t, os.Mkdir(dir+"/closed", 0o555))
+	must(t, os.Mkdir(dir+"/x.lock", 0o777))
+	must(t, os.Mkdir(dir+"/folder", 0o777))
+	for path, named := range map[string]string{
+		"/file/registry": "/file", "/closed/registry": "/closed/registry", "/closed/a/registry": "/closed/a",
+		"/x": "/x.lock", "/folder": "/folder",
+	} {
+		if os.Getuid() == 0 && strings.HasPrefix(path, "/closed") {
+			continue // where the superuser may write
+		}
+		r, err := OpenFile(disk.OS(), dir+path)
+		if err == nil {
+			_, err = r.Acquire(t.Context(), someone)
+			must(t, r.Close())
+		}
+		if err == nil || !strings.Contains(err.Error(), dir+named+": ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s gives %v; want one line that names %s", path, err, named)
+		}
+	}
+	names, err := disk.OS().List(dir)
+	must(t, err)
+	if got := strings.Join(names, " "); got != "closed file folder x.lock" {
+		t.Errorf("left %s", got)
+	}
+}
+
+func TestLeftTemporariesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".registry.1-1.tmp", ".other.1-1.tmp"} {
+		must(t, os.WriteFile(dir+"/"+name, nil, 0o666))
+	}
+	reader := open(t, disk.OS(), dir+"/registry") // who only reads removes nothing
+	names, err := disk.OS().List(dir)
+	must(t, err)
+	if len(names) != 2 {
+		t.Errorf("a reader left %q", names)
+	}
+	acquire(t, reader)
+	names, err = disk.OS().List(dir)
+	must(t, err)
+	if got := strings.Join(names, " "); got != ".other.1-1.tmp registry.lock" {
+		t.Errorf("left %s", got)
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add(encode([]byte("doc"), 3))
+	f.Add([]byte("revision 3\ndoc"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, disk.Seal(fileKind, 1, b)} {
+			if _, _, err := decode(b); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				t.Fatalf("an error of no kind: %v", err)
+			}
+		}
+	})
+}

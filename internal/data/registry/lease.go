@@ -1,0 +1,176 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// fileLease is the lock of a registry's file. The registry's mutex guards it.
+type fileLease struct {
+	r      *File
+	holder Holder
+	lock   disk.Lock // nil on a file system without locks
+	done   chan struct{}
+	failed *attempt // the last Save, if it is not known what came of it
+}
+
+// attempt is a Save that failed half way: the file may have been replaced.
+type attempt struct {
+	doc      []byte
+	previous uint64
+}
+
+// Acquire implements Registry.
+func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := usable(ctx, r.closed); err != nil {
+		return nil, err
+	}
+	if r.lease != nil {
+		return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, r.lease.holder, r.path)
+	}
+	l := &fileLease{r: r, holder: holder, done: make(chan struct{})}
+	if locker, ok := r.fsys.(disk.Locker); ok {
+		lock, err := locker.Lock(r.path+".lock", holder.line())
+		var locked *disk.LockedError
+		switch {
+		case errors.As(err, &locked):
+			return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, nameOf(locked.Holder), r.path)
+		case err != nil:
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+		l.lock = lock
+	}
+	r.lease = l
+	if l.lock == nil {
+		return l, nil
+	}
+	if err := r.removeTemporaries(); err != nil {
+		_ = r.end(l) // the reason is err
+		return nil, err
+	}
+	r.checks.Go(l.check)
+	return l, nil
+}
+
+// removeTemporaries deletes what writers of this file left behind when they
+// died. Only who has the lease may: any other's writer may be alive.
+func (r *File) removeTemporaries() error {
+	dir, base := path.Dir(r.path), path.Base(r.path)
+	names, err := r.fsys.List(dir)
+	if err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	for _, name := range names {
+		if final, ok := disk.TemporaryOf(name); ok && final == base {
+			if err := r.fsys.Remove(path.Join(dir, name)); err != nil {
+				return fmt.Errorf("registry: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// end ends a lease, if it is not over; it needs the mutex.
+func (r *File) end(l *fileLease) error {
+	if l == nil || r.lease != l {
+		return nil
+	}
+	r.lease = nil
+	close(l.done)
+	if l.lock == nil {
+		return nil
+	}
+	if err := l.lock.Close(); err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	return nil
+}
+
+// held returns ErrLost once the lease is over, and ends one whose lock keeps
+// nobody out any more; it needs the mutex.
+func (l *fileLease) held() error {
+	if l.r.lease != l {
+		return ErrLost
+	}
+	if l.lock == nil {
+		return nil
+	}
+	if err := l.lock.Held(); err != nil {
+		_ = l.r.end(l) // the reason is err
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return nil
+}
+
+// check looks at the lock until the lease is over, so that its holder hears of
+// it also while it saves nothing.
+func (l *fileLease) check() {
+	tick := l.r.ticker()
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.done:
+			return
+		case <-tick.C:
+			l.r.mu.Lock()
+			_ = l.held() // which ends it
+			l.r.mu.Unlock()
+		}
+	}
+}
+
+func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
+	r := l.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := usable(ctx, r.closed); err != nil {
+		return 0, err
+	}
+	if err := l.held(); err != nil {
+		return 0, err
+	}
+	stored, revision, err := r.read()
+	if err != nil {
+		return 0, err
+	}
+	if f := l.failed; f != nil && f.previous == previous && revision == previous+1 &&
+		bytes.Equal(f.doc, doc) && bytes.Equal(stored, doc) {
+		l.failed = nil
+		return revision, nil // only the last sync had failed, and read has made up for it
+	}
+	if revision != previous {
+		return 0, conflict(revision, previous)
+	}
+	sealed := encode(doc, revision+1)
+	l.failed = nil
+	err = disk.WriteFile(r.fsys, r.path, func(w io.Writer) error {
+		_, err := w.Write(sealed)
+		return err
+	})
+	if err != nil {
+		l.failed = &attempt{slices.Clone(doc), previous}
+		return 0, fmt.Errorf("registry: save: %w", err)
+	}
+	return revision + 1, nil
+}
+
+func conflict(revision, previous uint64) error {
+	return fmt.Errorf("%w: it is at revision %d, not %d", ErrConflict, revision, previous)
+}
+
+func (l *fileLease) Done() <-chan struct{} { return l.done }
+
+func (l *fileLease) Release() error {
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	return l.r.end(l)
+}

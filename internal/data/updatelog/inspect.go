@@ -1,0 +1,230 @@
+package updatelog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// Stream is one shard's stream as it is found in a log.
+type Stream struct {
+	Name    string
+	Job     string
+	Shard   int
+	Version int
+	First   Position // of its first record
+	Next    Position // that its next record will have
+	Records uint64
+	Bytes   uint64
+	// Damage is what is known of it without reading its records: nil if nothing is wrong. It
+	// wraps ErrDamaged.
+	Damage error
+}
+
+// Record is one record as it is found in a stream.
+type Record struct {
+	Header
+	Position Position
+	Stored   time.Time
+	Bytes    int     // of the whole record
+	Entries  []Entry // that are whole by this record
+}
+
+// Inspector looks into a log, and changes nothing: of one that nobody serves, into a copy.
+type Inspector struct {
+	c     *client
+	close func() error
+	lost  map[string]error // by stream, what is known of it without reading it
+	has   []Stream         // that there are folders of
+}
+
+// Inspect opens the log at a URL as it is. Of o the credentials count.
+func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error) {
+	c, err := connect(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Inspector{c: c, close: c.close, lost: map[string]error{}}, nil
+}
+
+// URL is where the log is, without secrets.
+func (i *Inspector) URL() string { return i.c.url }
+
+// InspectFolder opens the log of a folder: through the process that serves it, which is given
+// so much time to answer, or in this process while none does. It copies the log then: to
+// start the server would change what is there.
+func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*Inspector, error) {
+	url, err := ReadURL(dir)
+	starting := errors.Is(err, ErrAway)
+	if err != nil && !starting {
+		return nil, err
+	}
+	lock, err := disk.Share(filepath.Join(dir, lockFile))
+	switch {
+	case errors.Is(err, disk.ErrLocked) && starting:
+		return nil, fmt.Errorf("%w: the log in %s is just starting; should it stay so, bring the address back in its file %s, which is empty, or start it again", ErrAway, dir, urlFile)
+	case errors.Is(err, disk.ErrLocked):
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return Inspect(ctx, url, DialOptions{})
+	case errors.Is(err, fs.ErrNotExist):
+		lock = nil // nobody has served it where it is
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	copied := ""
+	if starting {
+		err = noAddress(dir)
+	} else {
+		copied, err = copyLog(ctx, dir)
+	}
+	if lock != nil {
+		err = errors.Join(err, lock.Close())
+	}
+	var i *Inspector
+	if err == nil {
+		i, err = inspectCopy(ctx, dir, copied)
+	}
+	if err != nil && copied != "" {
+		err = errors.Join(err, os.RemoveAll(copied))
+	}
+	return i, err
+}
+
+// inspectCopy looks into the copy of a folder, which is removed in the end.
+func inspectCopy(ctx context.Context, dir, copied string) (*Inspector, error) {
+	before, err := readBlocks(dir, copied)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	lost, err := before.lost()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	has := streamFolders(copied)
+	s, err := Serve(copied, ServeOptions{private: true})
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(lost, before.cutOff())
+	c, err := connect(ctx, s.url, DialOptions{}, nats.InProcessServer(s.nats))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &Inspector{c: c, lost: lost, has: has, close: func() error { return errors.Join(c.close(), s.Close(), os.RemoveAll(copied)) }}, nil
+}
+
+// Close lets go of the log.
+func (i *Inspector) Close() error { return i.close() }
+
+// Streams lists the streams of Perdure's jobs, by job and shard.
+func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
+	list := i.c.js.ListStreams(ctx)
+	for info := range list.Info() {
+		m := info.Config.Metadata
+		shard, bad := strconv.Atoi(m[metaShard])
+		version, older := strconv.Atoi(m[metaVersion])
+		if m[metaJob] == "" || bad != nil || older != nil {
+			continue // not ours
+		}
+		first, next := extentOf(info.State)
+		streams = append(streams, Stream{
+			Name: info.Config.Name, Job: m[metaJob], Shard: shard, Version: version,
+			First: first, Next: next, Records: info.State.Msgs, Bytes: info.State.Bytes,
+		})
+	}
+	if err := list.Err(); err != nil {
+		return nil, i.c.refusal(err, "list")
+	}
+	for n, s := range streams {
+		streams[n].Damage = i.lost[s.Name]
+	}
+	for _, s := range i.has {
+		if !slices.ContainsFunc(streams, func(other Stream) bool { return other.Name == s.Name }) {
+			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; bring a copy of the log back, or begin the job again", ErrDamaged, s.Name, s.Shard)
+			streams = append(streams, s)
+		}
+	}
+	streams = append(streams, gaps(streams)...)
+	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Shard, b.Shard)) })
+	return streams, nil
+}
+
+// mostListed bounds the shards of a job of which one is said to be gone: a name that nobody
+// gave, of a folder, say, may have any number.
+const mostListed = 1 << 12
+
+// gaps returns the streams that are not there though there are some of the job's later
+// shards: they are made in order.
+func gaps(streams []Stream) (gone []Stream) {
+	shards := map[string]map[int]bool{} // by job
+	for _, s := range streams {
+		if shards[s.Job] == nil {
+			shards[s.Job] = map[int]bool{}
+		}
+		shards[s.Job][s.Shard] = true
+	}
+	for job, has := range shards {
+		for shard := range min(slices.Max(slices.Collect(maps.Keys(has))), mostListed) {
+			if !has[shard] {
+				gone = append(gone, Gone(job, shard))
+			}
+		}
+	}
+	return gone
+}
+
+// Gone is a stream that should be in a log, and is not there.
+func Gone(job string, shard int) Stream {
+	name := StreamName(job, shard)
+	return Stream{Name: name, Job: job, Shard: shard, First: 1, Next: 1, Damage: Damaged(name, "it is gone, with all of its records")}
+}
+
+// Records shows the records that a stream has now, in order, and what entries
+// they make. It ends at the first that is damaged, with an error that wraps ErrDamaged, or
+// behind the last with the stream's Damage.
+func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) error) error {
+	if s.Damage != nil && s.Version == 0 { // it could not be opened
+		return s.Damage
+	}
+	o := i.c.o
+	o.Options, o.ReadOnly = Options{Job: s.Job, Shards: s.Shard + 1}, true
+	c := &client{o: o, url: i.c.url, nc: i.c.nc, js: i.c.js, streams: make([]jetstream.Stream, s.Shard+1)}
+	stream, err := c.open(ctx, s.Shard)
+	if err != nil {
+		return err
+	}
+	c.streams[s.Shard] = stream
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all := newAssembler(s.Job, s.Shard, s.First)
+	over := false
+	err = c.read(ctx, s.Shard, s.First, func(at Position, stored time.Time, b []byte) error {
+		entries, err := all.add(at, stored, b)
+		if err != nil {
+			return err
+		}
+		h, _, err := decode(b)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return show(Record{Header: h, Position: at, Stored: stored, Bytes: len(b), Entries: entries})
+	}, func() { over = true; cancel() })
+	if over && errors.Is(err, context.Canceled) {
+		return s.Damage
+	}
+	return err
+}

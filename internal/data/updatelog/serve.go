@@ -1,0 +1,338 @@
+package updatelog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// Sync says when the log's own server writes through to the disk.
+type Sync string
+
+const (
+	// SyncInterval acknowledges what the operating system has, and syncs it every
+	// few seconds: it survives the process's death at any moment, not a power cut.
+	SyncInterval Sync = "interval"
+	// SyncAlways acknowledges what is on the disk.
+	SyncAlways Sync = "always"
+)
+
+// ServeOptions says how to serve a log.
+type ServeOptions struct {
+	// Listen is the address to listen at (""  and port 0: a free one of this
+	// machine, and after a restart the same again).
+	Listen string
+	Sync   Sync // "": SyncInterval
+	// MaxBytes bounds the streams' files together (0: three quarters of the disk's
+	// free room).
+	MaxBytes int64
+	// Token is the secret of the log's URL ("": that which is in its file url, or, where there
+	// is none, one that is drawn).
+	Token string
+	// Log is told what the server reports, unless nil.
+	Log *slog.Logger
+
+	private bool // nobody outside this process can reach it
+}
+
+// The names within a log's folder.
+const (
+	urlFile  = "url"  // how to reach the server, its secret included
+	lockFile = "lock" // held while it runs
+
+	serverName = "perdure-log"
+	syncEvery  = 10 * time.Second
+	startLimit = time.Minute // for reading what is there
+	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
+	checkEvery = time.Second
+	endLimit   = time.Second    // for ending, if a file is in the way
+	leastRoom  = 2 * groupBytes // on the disk, for streams to be opened again
+)
+
+// ErrRunning is returned by Serve for a folder whose log another process serves.
+var ErrRunning = fmt.Errorf("%w: the log is served already", ErrRefused)
+
+// Server is a running log: a NATS server of its own with JetStream.
+type Server struct {
+	dir    string
+	o      ServeOptions
+	unlock func() error
+	url    string
+	nats   *server.Server
+	watch  *watched
+	closed bool // its streams are, since the disk is full or fails
+}
+
+// Serve runs a log whose streams are in a folder, which is made where it is not
+// there. Its URL, with a secret that is drawn once, is in the folder's file url,
+// which only its owner can read.
+func Serve(dir string, o ServeOptions) (*Server, error) {
+	if o.Sync == "" {
+		o.Sync = SyncInterval
+	}
+	if o.Sync != SyncInterval && o.Sync != SyncAlways {
+		return nil, fmt.Errorf("%w: a log syncs %s or %s, not %q", ErrRefused, SyncInterval, SyncAlways, o.Sync)
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }}
+	if err := checkFiles(dir); err != nil {
+		return nil, err
+	}
+	if l, ok := disk.OS().(disk.Locker); ok {
+		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, lockFile)), fmt.Sprintf("process %d", os.Getpid()))
+		if errors.Is(err, disk.ErrLocked) {
+			return nil, fmt.Errorf("%w in %s: %w", ErrRunning, dir, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		s.unlock = lock.Close
+	}
+	err := s.start()
+	if err != nil && !s.hasRoom() {
+		s.closed = true
+		err = s.start()
+	}
+	if err != nil {
+		_ = s.unlock() // nothing was written under it
+		return nil, err
+	}
+	return s, nil
+}
+
+// start starts the server, at the address of the last time where none is asked
+// for.
+func (s *Server) start() error {
+	host, port, token, err := s.address()
+	if err != nil {
+		return err
+	}
+	n, err := s.listen(host, port, token)
+	if errors.Is(err, errListen) && s.anyPort() {
+		n, err = s.listen(host, server.RANDOM_PORT, token)
+	}
+	if err != nil {
+		return err
+	}
+	s.nats = n
+	if s.o.private {
+		s.url = (&url.URL{Scheme: "nats", User: url.User(token), Host: host}).String()
+		return nil
+	}
+	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
+	here := (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	if here == s.url {
+		return nil // it was started again
+	}
+	s.url = here
+	if old, err := ReadURL(s.dir); err == nil && old == s.url {
+		return nil // nobody is to find half of it
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, urlFile), []byte(s.url+"\n"), 0o600); err != nil {
+		s.nats.Shutdown()
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return nil
+}
+
+func (s *Server) anyPort() bool { return strings.HasSuffix(s.o.Listen, ":0") }
+
+var errListen = errors.New("cannot listen")
+
+// address is where to listen, and the secret.
+func (s *Server) address() (host string, port int, token string, err error) {
+	host, text, err := net.SplitHostPort(s.o.Listen)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, "", fmt.Errorf("%w: %q is no address to listen at; write HOST:PORT", ErrRefused, s.o.Listen)
+	}
+	if old, err := ReadURL(s.dir); err == nil {
+		if u, err := url.Parse(old); err == nil {
+			token = u.User.Username()
+			if port == 0 {
+				port, _ = strconv.Atoi(u.Port()) // 0 where there is none
+			}
+		}
+	}
+	if token = cmp.Or(s.o.Token, token); token == "" {
+		token = rand.Text()
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, token, nil
+}
+
+// mostURL bounds the file with a log's address, in bytes.
+const mostURL = 1 << 16
+
+// ReadURL reads the URL of the log that has its streams in a folder. The log need
+// not run.
+func ReadURL(dir string) (string, error) {
+	b, err := disk.ReadRegular(filepath.Join(dir, urlFile), mostURL)
+	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
+		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: there is no log in %s", ErrRefused, dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if !bytes.HasSuffix(b, []byte("\n")) {
+		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
+	}
+	line := strings.TrimSpace(string(b))
+	if u, err := url.Parse(line); err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+		return "", noAddress(dir)
+	}
+	return line, nil
+}
+
+// Authorized returns the address of a log with the token that it asks for.
+func Authorized(addr, token string) string {
+	u, err := url.Parse(addr)
+	if err != nil || token == "" {
+		return addr
+	}
+	u.User = url.User(token)
+	return u.String()
+}
+
+// noAddress says what is wrong with a log's file that is to have its address. What is there
+// may be secret.
+func noAddress(dir string) error {
+	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 (a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
+		ErrRefused, filepath.Join(dir, urlFile))
+}
+
+func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
+	n, err := server.NewServer(&server.Options{
+		ServerName: serverName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
+		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
+		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
+		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: the log in %s: %w", ErrRefused, s.dir, err)
+	}
+	s.watch = &watched{log: s.o.Log}
+	n.SetLoggerV2(s.watch, false, false, false)
+	n.Start() // where it gives up, it says so before it returns, and would never be ready
+	if s.watch.gaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
+		n.Shutdown()
+		n.WaitForShutdown()
+		if text, taken := strings.CutPrefix(s.watch.last(), cannotListen); taken {
+			at, why, _ := strings.Cut(text, ", ")
+			return nil, fmt.Errorf("%w: %w at %s: %s", ErrRefused, errListen, at, strings.Trim(why, `"`))
+		}
+		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.last())
+	}
+	return n, nil
+}
+
+// cannotListen is how a NATS server begins to say that it cannot listen.
+const cannotListen = "Error listening on port: "
+
+// URL is how to reach the log, its secret included.
+func (s *Server) URL() string { return s.url }
+
+// Run waits until ctx ends, and closes the log; it ends, with an error, if a file of the log is
+// found to be none, but a named pipe, say. A NATS server whose disk is full gives
+// up the streams that it could not write, for good, and leaves who appends without an
+// answer. So Run closes all streams then, which clients are told, and opens them again
+// once there is room.
+func (s *Server) Run(ctx context.Context) error {
+	for sleep(ctx, checkEvery) == nil {
+		if err := checkFiles(s.dir); err != nil {
+			return s.abandon(err)
+		}
+		switch failed, room := s.failed(), s.hasRoom(); {
+		case failed && !s.closed:
+			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.last())
+			s.again(!room)
+		case s.closed && room:
+			s.again(false)
+		}
+	}
+	return s.Close()
+}
+
+// failed reports whether there are streams that cannot be written, or none at all.
+func (s *Server) failed() bool {
+	return !s.nats.JetStreamEnabled() || unwritable(s.nats.Healthz(&server.HealthzOptions{}))
+}
+
+// unwritable reports whether a look at a server's health has found a stream that it cannot
+// write. A look at which the process stood still for a millisecond finds something else: that the
+// server takes no connections, which is not so.
+func unwritable(h *server.HealthStatus) bool {
+	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
+}
+
+// hasRoom reports whether the disk has room enough to go on, as far as is known.
+func (s *Server) hasRoom() bool {
+	free, known := disk.Free(s.dir)
+	return !known || free >= leastRoom
+}
+
+// again starts the server again, without streams or with them.
+func (s *Server) again(closed bool) {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+	s.closed = closed
+	if err := s.start(); err != nil {
+		s.warn("the log cannot be opened again yet", "err", err)
+	} else if !closed {
+		s.warn("the log is open again")
+	}
+}
+
+// abandon ends a server that may hang on one of its files, for which it is not waited.
+func (s *Server) abandon(why error) error {
+	over := make(chan error, 1)
+	go func() { over <- s.Close() }()
+	select {
+	case err := <-over:
+		return errors.Join(why, err)
+	case <-time.After(endLimit):
+		return why
+	}
+}
+
+func (s *Server) warn(what string, about ...any) {
+	if s.o.Log != nil {
+		s.o.Log.Warn(what, append(about, "dir", s.dir)...)
+	}
+}
+
+// Close ends the server; what was acknowledged is kept.
+func (s *Server) Close() error {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+	return s.unlock()
+}

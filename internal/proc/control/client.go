@@ -1,0 +1,90 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
+)
+
+// Client is a job's control API as seen from another process. It is a Backend.
+type Client struct {
+	addr string
+	rpc  controlv1.ControlClient
+}
+
+// NewClient returns a client of the coordinator at addr: "host:port", or a URL
+// that begins with http:// or https://. It shows the run's secret. It connects when it is first used; each
+// call ends with its context at the latest.
+func NewClient(addr string, secret perdure.Secret) *Client {
+	url := addr
+	if !strings.Contains(addr, "://") {
+		url = "http://" + addr
+	}
+	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url, connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
+}
+
+var _ Backend = (*Client)(nil)
+
+// showing shows the secret with each call.
+func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			if secret != "" {
+				r.Header().Set("Authorization", "Bearer "+secret.Reveal())
+			}
+			return next(ctx, r)
+		}
+	}
+}
+
+// Status implements Backend.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
+	if err != nil {
+		return Status{}, fromConnect(ctx, c.addr, err)
+	}
+	return statusFromProto(r)
+}
+
+// View implements Backend.
+func (c *Client) View(ctx context.Context) (perdure.View, error) {
+	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
+	if err != nil {
+		return perdure.View{}, fromConnect(ctx, c.addr, err)
+	}
+	return viewFromProto(r)
+}
+
+// Fault implements Backend.
+func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
+	r, err := c.rpc.Fault(ctx, &controlv1.FaultRequest{Spec: spec})
+	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+}
+
+// Scale implements Backend.
+func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
+	// A number that the message has no room for would arrive as another one.
+	odd := func(n int) bool { return int(int32(n)) != n }
+	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
+		return "", fmt.Errorf("%w: no job has that many workers, or a slot of such a number; a job has at most %d", perdure.ErrUsage, perdure.MaxSlots)
+	}
+	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
+	for _, slot := range s.Leave {
+		req.Leave = append(req.Leave, int32(slot))
+	}
+	r, err := c.rpc.Scale(ctx, req)
+	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+}
+
+// Stop implements Backend.
+func (c *Client) Stop(ctx context.Context) error {
+	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})
+	return fromConnect(ctx, c.addr, err)
+}

@@ -1,0 +1,76 @@
+package control
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
+)
+
+// Bounds on one message, in bytes. The largest answer is the view of 65536
+// shards.
+const (
+	maxRequestBytes  = 64 << 10
+	maxResponseBytes = 64 << 20
+)
+
+// Path is the prefix under which a handler of NewHandler expects its requests.
+const Path = "/" + controlv1.ControlName + "/"
+
+// NewHandler serves the control API of a job below Path. Other paths are not
+// found, so that it can stand beside other handlers or alone.
+func NewHandler(b Backend) http.Handler {
+	path, h := controlv1.NewControlHandler(&service{b}, connect.WithReadMaxBytes(maxRequestBytes))
+	mux := http.NewServeMux()
+	mux.Handle(path, h)
+	return mux
+}
+
+// service puts a Backend behind the generated interface.
+type service struct{ backend Backend }
+
+func (s *service) Status(ctx context.Context, _ *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
+	st, err := s.backend.Status(ctx)
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return statusToProto(st), nil
+}
+
+func (s *service) View(ctx context.Context, _ *controlv1.ViewRequest) (*controlv1.ViewResponse, error) {
+	v, err := s.backend.View(ctx)
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return viewToProto(v), nil
+}
+
+func (s *service) Fault(ctx context.Context, r *controlv1.FaultRequest) (*controlv1.FaultResponse, error) {
+	accepted, err := s.backend.Fault(ctx, r.GetSpec())
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return &controlv1.FaultResponse{Accepted: accepted}, nil
+}
+
+func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*controlv1.ScaleResponse, error) {
+	change := Scale{Workers: int(r.GetWorkers()), At: perdure.Clock(r.GetAt())}
+	for _, slot := range r.GetLeave() {
+		change.Leave = append(change.Leave, perdure.Slot(slot))
+	}
+	accepted, err := s.backend.Scale(ctx, change)
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return &controlv1.ScaleResponse{Accepted: accepted}, nil
+}
+
+func (s *service) Stop(ctx context.Context, _ *controlv1.StopRequest) (*controlv1.StopResponse, error) {
+	if err := s.backend.Stop(ctx); err != nil {
+		return nil, toConnect(err)
+	}
+	return &controlv1.StopResponse{}, nil
+}

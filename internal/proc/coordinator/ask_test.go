@@ -1,0 +1,40 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/perdure/perdure/internal/core/membership"
+)
+
+// TestAsk: who gives up before the loop has come to a question hears no answer later; who is
+// being answered just then waits for it.
+func TestAsk(t *testing.T) {
+	c := &Coordinator{inbox: make(chan deed, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := false
+	asked := make(chan error, 1)
+	ask := func(f func()) {
+		asked <- c.Ask(ctx, func(*membership.Core, Latest) { f() })
+	}
+	go ask(func() { answered = true })
+	loop := <-c.inbox
+	cancel()
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if loop.do(); answered {
+		t.Error("it was answered when nobody listened any more")
+	}
+
+	ctx, cancel = context.WithCancel(t.Context())
+	go ask(func() {
+		cancel()
+		answered = true
+	})
+	(<-c.inbox).do()
+	if err := <-asked; err != nil || !answered {
+		t.Errorf("ended while it was answered: %v, %v", err, answered)
+	}
+}

@@ -1,0 +1,425 @@
+// Package coordinator is the process that knows who is alive and who holds
+// what: the shell around membership. It owns connections, time and the
+// registry; every decision is membership's.
+//
+// One goroutine, the loop, owns the core. Facts are in the registry before
+// anybody hears of them. The coordinator may be killed at any instant: training
+// goes on with the view that everybody has, and a new process goes on from the
+// registry with the same decisions.
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Config is what a coordinator needs to run.
+type Config struct {
+	Listener      transport.Listener
+	Registry      registry.Registry
+	Begin         *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
+	Disk          disk.FS
+	CheckpointDir string
+	Log           *slog.Logger
+	Tick          time.Duration // 0: 100 ms
+	// Patience is the silence after which a process is suspected of which nothing is
+	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is two thirds of
+	// that, of one that is heard irregularly up to four times.
+	Patience time.Duration
+	OnOrder  func(wire.Order) // faults for this process itself; may be nil
+	Keys     wire.Keys        // what who connects must show
+	// TableBytes bounds the rows of all dense tables together, each replica's counted: so
+	// many bytes for each server of the job; 0: there is no bound.
+	TableBytes int64
+
+	// For negative controls in tests only.
+	WeakenedRollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
+}
+
+const (
+	defaultTick     = 100 * time.Millisecond
+	defaultPatience = 1500 * time.Millisecond
+	greeting        = 5 * time.Second
+	mostUnread      = 64 // frames of one connection that wait for the loop
+	inboxSize       = 1024
+	maxEvents       = 4096 // kept for a supervisor that is away
+)
+
+// Coordinator is one coordinator process.
+type Coordinator struct {
+	cfg   Config
+	inbox chan deed
+	wg    sync.WaitGroup // Run's goroutines
+	// onDisk says that the loop waits for its disk.
+	onDisk atomic.Bool
+
+	// The loop's own.
+	core       *membership.Core
+	attention  attention
+	lease      registry.Lease
+	revision   uint64 // of the registry's document
+	members    map[*member]struct{}
+	seated     map[seat]*member     // the newest of each place
+	waiting    map[*member]struct{} // of them: those who wait for their place to be recorded, and their slot to be settled
+	asked      bool                 // somebody has asked for a place, and waits for an answer
+	supervisor *member
+	reported   reports      // by it, so far
+	events     []wire.Frame // for the supervisor, not sent yet
+	progressed perdure.Clock
+	ended      error // why the loop ends, once it does
+	bye        farewell
+	completed  bool
+	roster     uint64 // that the supervisor was told of
+	latest     Latest
+	began      time.Time
+	speed      membership.Rate
+}
+
+// Latest is what this coordinator, since it began, last heard of the training
+// itself, and of the log.
+type Latest struct {
+	TrainLoss, TestAccuracy *float64            // nil: not heard
+	ClocksPerSecond         float64             // over the last seconds; see membership.Rate
+	Event                   string              // in words
+	Log                     *wire.PlaceProgress // of the job's own log process, as the supervisor sees it; nil: not heard
+}
+
+// member is a connection that was admitted, or that waits for its slot.
+type member struct {
+	conn     transport.Conn
+	hello    wire.Hello
+	index    int
+	waiting  bool   // as Coordinator.waiting has it
+	answered func() // ends its being told that its Hello was heard
+	hearing
+	unread chan struct{} // one for each frame that has come and that the loop has not read
+}
+
+// Run coordinates until ctx ends or the registry fails.
+func Run(ctx context.Context, cfg Config) error {
+	c, err := New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// New takes the registry's lease, which Run's end or closing the registry gives back,
+// reads the registry and prepares a coordinator. Nothing is served before Run.
+func New(ctx context.Context, cfg Config) (*Coordinator, error) {
+	if cfg.Tick == 0 {
+		cfg.Tick = defaultTick
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	lease, err := cfg.Registry.Acquire(ctx, registry.Self())
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	doc, revision, err := cfg.Registry.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	var facts membership.Facts
+	switch {
+	case revision > 0:
+		if err := json.Unmarshal(doc, &facts); err != nil {
+			return nil, fmt.Errorf("coordinator: facts in the registry: %w", err)
+		}
+	case cfg.Begin != nil:
+		facts = *cfg.Begin
+	default:
+		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
+	}
+	c := &Coordinator{
+		cfg: cfg, inbox: make(chan deed, inboxSize),
+		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
+		bye:     farewell{met: map[string]struct{}{}},
+		members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
+		attention: attention{every: cfg.Tick},
+	}
+	if cfg.WeakenedRollBack {
+		c.core.Weaken()
+	}
+	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
+	c.core.TickSeconds(cfg.Tick.Seconds())
+	if revision == 0 {
+		if err := c.save(ctx, &facts); err != nil {
+			return nil, err
+		}
+	}
+	if facts.Failed != "" {
+		c.tell(membership.Event{Kind: "failed", Text: facts.Failed})
+	}
+	return c, nil
+}
+
+// Run serves until ctx or the job ends (perdure.ErrStopped), or the registry
+// fails or takes the lease away.
+func (c *Coordinator) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() { _ = c.lease.Release() }() // it ends with the process anyway
+	defer c.wg.Wait()
+	defer func() {
+		cancel()
+		c.cfg.Listener.Close()
+		for m := range c.members {
+			m.conn.Close()
+		}
+	}()
+	c.wg.Go(func() { c.accept(ctx) })
+	tick := time.NewTicker(c.cfg.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.lease.Done():
+			return fmt.Errorf("coordinator: %w", registry.ErrLost)
+		case d := <-c.inbox:
+			if err := c.read(ctx, d); err != nil {
+				return err
+			}
+		case <-c.bye.late:
+			c.ending(true)
+		case <-tick.C:
+			now := time.Now()
+			c.tick(now)
+			c.rate(now)
+			c.progress(true)
+		}
+		if err := c.carryOut(ctx); err != nil {
+			return err
+		}
+		c.ending(false)
+		if c.ended != nil {
+			return c.ended
+		}
+	}
+}
+
+// rate computes the clocks per second. The first begins some time after this process.
+func (c *Coordinator) rate(now time.Time) {
+	at := now.Sub(c.began).Seconds()
+	if clock := c.core.MinClock(); clock > 0 {
+		c.speed.Note(at, clock)
+	}
+	c.latest.ClocksPerSecond, _ = c.speed.PerSecond(at)
+}
+
+// Ask runs f in the loop, where it may look at the core, and waits for it. If ctx ends
+// before f has begun it never does: f may write to what the caller goes on with.
+func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
+	done := make(chan struct{})
+	var claimed atomic.Bool // by the loop, or by the caller, who gives up
+	c.do(ctx, func() {
+		if claimed.CompareAndSwap(false, true) {
+			f(c.core, c.latest)
+			close(done)
+		}
+	})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		if claimed.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		<-done // it is at work
+		return nil
+	}
+}
+
+// Order passes an order on to the supervisor; false if there is none.
+func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
+	there := false
+	err := c.Ask(ctx, func(*membership.Core, Latest) {
+		if there = c.supervisor != nil; there {
+			c.supervisor.send(wire.Control(wire.KindOrder, o))
+		}
+	})
+	return there, err
+}
+
+// carryOut does what the core wants done, in its order: the registry first.
+func (c *Coordinator) carryOut(ctx context.Context) error {
+	if c.core.Complete() && !c.core.Facts().Job.AwaitExport {
+		c.core.Finish()
+	}
+	r := c.core.Ready()
+	if r.Facts != nil {
+		if err := c.save(ctx, r.Facts); err != nil {
+			return err
+		}
+		c.tellView(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
+		c.tellView(r.WorkerDelta, (*member).reads)
+	}
+	if r.Facts != nil || c.asked {
+		c.asked = false
+		c.grant()
+	}
+	if r.Facts != nil && r.Facts.View.Roster != c.roster {
+		c.roster = r.Facts.View.Roster
+		c.progress(true)
+	}
+	for _, e := range r.Events {
+		c.tell(e)
+	}
+	if r.Facts != nil && r.Facts.Failed != "" {
+		c.dismiss(failed(r.Facts.Failed))
+	}
+	for _, k := range r.Kills {
+		if c.supervisor != nil && !k.Guest {
+			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
+				Kind: "kill", Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
+			}))
+		}
+	}
+	if r.Publish != nil {
+		p := *r.Publish
+		facts := c.core.Facts()
+		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}
+		if facts.View.Roster > 0 {
+			m.Slots = facts.View.Spans()
+		}
+		c.wg.Go(func() { c.publish(ctx, p, m) })
+	}
+	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
+		c.progress(false)
+	}
+	return nil
+}
+
+// tellView tells those whom it concerns what changed of the view. Who waits is told the
+// whole view later.
+func (c *Coordinator) tellView(d *perdure.ViewDelta, concerned func(m *member) bool) {
+	if d == nil {
+		return
+	}
+	f := wire.Control(wire.KindViewDelta, d)
+	for m := range c.members {
+		if !m.waiting && concerned(m) {
+			m.send(f)
+		}
+	}
+}
+
+// A document that cannot be saved is tried again so many times before the coordinator
+// gives up; on a full disk until there is room. Nothing goes on without it: what is
+// not recorded has not been decided.
+const (
+	saveTries = 10
+	savePause = time.Second
+)
+
+func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
+	doc, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("coordinator: %w", err)
+	}
+	c.onDisk.Store(true)
+	defer c.onDisk.Store(false)
+	for try := 1; ; try++ {
+		revision, err := c.lease.Save(ctx, doc, c.revision)
+		if err == nil {
+			c.revision = revision
+			return nil
+		}
+		if errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || try >= saveTries && !disk.Full(err) || ctx.Err() != nil {
+			return fmt.Errorf("coordinator: %w", err)
+		}
+		if try == 1 {
+			c.tell(membership.Event{
+				Kind: "trouble", Target: string(wire.RoleCoordinator), Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
+			})
+		}
+		select {
+		case <-time.After(savePause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// publish writes the manifest of a cut that every shard has written, and then
+// lets the loop record it.
+func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m checkpoint.Manifest) {
+	m.SavedAt = time.Now().UTC()
+	for i, g := range p.Segments {
+		ref := checkpoint.SegmentRef{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq}
+		for _, f := range g.Base {
+			ref.Base = append(ref.Base, checkpoint.FileRef(f))
+		}
+		m.Segments = append(m.Segments, ref)
+	}
+	err := checkpoint.Publish(c.cfg.Disk, c.cfg.CheckpointDir, m)
+	if err != nil {
+		c.cfg.Log.Error("cannot publish a checkpoint", "cut", p.Cut, "err", err)
+		select { // the same cut is asked for again
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	c.do(ctx, func() {
+		if !c.core.Published(p.Generation, p.Cut, err == nil) {
+			return // a roll-back may have come first: it goes back to the older checkpoint
+		}
+		// Only once the registry names the new checkpoint may the old one go.
+		if c.ended = c.carryOut(ctx); c.ended != nil {
+			return
+		}
+		c.onDisk.Store(true)
+		defer c.onDisk.Store(false)
+		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
+			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
+		}
+	})
+}
+
+// tell passes an event on to the log and the supervisor.
+func (c *Coordinator) tell(e membership.Event) {
+	if e.Kind != "joining" && e.Kind != "joined" { // of single shards: too many to be news
+		c.latest.Event = e.Text
+	}
+	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
+	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
+		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
+		UpdatesLost: c.core.Facts().UpdatesLost, ClocksRedone: c.core.Facts().ClocksRedone,
+	}))
+}
+
+// toSupervisor sends a frame to the supervisor, or keeps it for the next one.
+func (c *Coordinator) toSupervisor(f wire.Frame) {
+	if c.supervisor != nil && c.supervisor.conn.TrySend(f) == nil {
+		return
+	}
+	if len(c.events) < maxEvents {
+		c.events = append(c.events, f)
+	}
+}
+
+// drop loses a share of the shards, chosen by a seed.
+func (c *Coordinator) drop(share float64, seed uint64) {
+	n := len(c.core.Facts().View.Shards)
+	order := rand.New(rand.NewPCG(seed, uint64(n))).Perm(n)
+	var shards []perdure.ShardID
+	for _, s := range order[:min(n, max(1, int(share*float64(n)+0.5)))] {
+		shards = append(shards, perdure.ShardID(s))
+	}
+	c.core.Drop(shards)
+}

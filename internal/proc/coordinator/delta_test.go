@@ -1,0 +1,83 @@
+package coordinator_test
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"testing"
+	"testing/synctest"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Whoever is there is told what changes, whoever comes the whole view: they know the
+// same, and nobody who is there is told the whole view again, or what does not concern it.
+func TestDeltas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := membership.Begin(perdure.JobSpec{
+			ID: "job-1", Slots: 1, Servers: 2, Shards: 8,
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+		}, 1, 0, nil)
+		mem := transport.NewMemory(1, transport.MemoryOptions{})
+		l, err := mem.Host("coordinator").Listen("coordinator/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+		}()
+		defer func() { cancel(); <-done }()
+
+		early := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "early"})
+		var known perdure.View
+		await(t, early, wire.KindView, &known)
+		var servers []transport.Conn
+		for i, name := range []string{"a", "b"} {
+			servers = append(servers, peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: name, PID: i + 1, Zone: name}))
+			var w wire.Welcome
+			await(t, servers[i], wire.KindWelcome, &w)
+		}
+		table := perdure.TableSpec{Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.ASP}}
+		for known.Shards[7].Replicas() < 2 {
+			var d perdure.ViewDelta
+			await(t, early, wire.KindViewDelta, &d)
+			if known, err = d.Apply(&known); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if known.Revision < 3 || known.Shards[7].Replicas() != 2 {
+			t.Errorf("the view is %+v", known)
+		}
+		// A worker asks for the slot: that concerns the servers, which refuse its
+		// predecessors. The others hear of it with what concerns them, too.
+		worker := peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "w", PID: 9})
+		var d perdure.ViewDelta
+		for len(d.Slots) == 0 {
+			d = perdure.ViewDelta{}
+			await(t, servers[1], wire.KindViewDelta, &d)
+		}
+		if err := worker.Send(wire.Control(wire.KindTable, table)); err != nil {
+			t.Fatal(err)
+		}
+		d = perdure.ViewDelta{}
+		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 || d.Base != known.Revision || d.Revision < d.Base+2 {
+			t.Errorf("the observer of revision %d is told %+v", known.Revision, d)
+		}
+		if known, err = d.Apply(&known); err != nil {
+			t.Fatal(err)
+		}
+		var late perdure.View
+		await(t, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "late"}), wire.KindView, &late)
+		if !reflect.DeepEqual(known, late) {
+			t.Errorf("who was there knows %+v, who comes is told %+v", known, late)
+		}
+	})
+}

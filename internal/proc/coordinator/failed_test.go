@@ -1,0 +1,105 @@
+package coordinator_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// peer says Hello to the coordinator.
+func peer(t *testing.T, mem *transport.Memory, h wire.Hello) transport.Conn {
+	t.Helper()
+	conn, err := mem.Host(h.Process).Dial(t.Context(), "coordinator/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.Send(wire.Control(wire.KindHello, h)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// await receives until a frame of some kind comes.
+func await(t *testing.T, conn transport.Conn, kind wire.Kind, v any) {
+	t.Helper()
+	for {
+		var f wire.Frame
+		if err := conn.Recv(&f); err != nil {
+			t.Fatalf("waiting for a frame of kind %d: %v", kind, err)
+		}
+		if f.Kind != kind {
+			continue
+		}
+		if err := wire.ParseControl(&f, v); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+}
+
+// When a chain's last servers have died everybody is told why, and so is who comes
+// back later, also by the coordinator's next process.
+func TestFailedJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := perdure.JobSpec{
+			ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+		}
+		begin := membership.Begin(job, 1, 0, nil)
+		mem, facts := transport.NewMemory(1, transport.MemoryOptions{}), registry.NewMemory()
+		start := func() (stop func()) {
+			l, err := mem.Host("coordinator").Listen("coordinator/1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: facts, Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+			}()
+			return func() { cancel(); <-done }
+		}
+		stop := start()
+		observer := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "observer"})
+		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+		for i, name := range []string{"a", "b"} {
+			conn := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: name, PID: i + 1, Zone: name})
+			var w wire.Welcome
+			await(t, conn, wire.KindWelcome, &w)
+		}
+		for i := range 2 {
+			if err := supervisor.Send(wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: i, PID: i + 1, How: "killed"})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := func(supervisor, other transport.Conn) {
+			t.Helper()
+			for e := (wire.Event{}); e.Kind != "failed"; {
+				await(t, supervisor, wire.KindEvent, &e)
+				if e.Kind == "failed" && !strings.Contains(e.Text, "shard 0") {
+					t.Errorf("the supervisor is told %q", e.Text)
+				}
+			}
+			var r wire.Refusal
+			if await(t, other, wire.KindRefuse, &r); !r.Over || !strings.Contains(r.Reason, "the rows of shard 0") {
+				t.Errorf("others are told %+v", r)
+			}
+		}
+		said(supervisor, observer)
+		stop()
+		stop = start()
+		defer stop()
+		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}), peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))
+	})
+}

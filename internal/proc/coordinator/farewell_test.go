@@ -1,0 +1,69 @@
+package coordinator_test
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Whoever is there when a job is ended is told, and so is who comes just then; the
+// coordinator ends when all have gone, and does not wait long for one that does not.
+func TestFarewell(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := membership.Begin(perdure.JobSpec{
+				ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
+				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+			}, 1, 0, nil)
+			mem := transport.NewMemory(1, transport.MemoryOptions{})
+			l, err := mem.Host("coordinator").Listen("coordinator/1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- coordinator.Run(t.Context(), coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)})
+			}()
+			hear := func(conn transport.Conn) {
+				var r wire.Refusal
+				if await(t, conn, wire.KindRefuse, &r); !r.Over || r.Reason != "the job was ended: enough" {
+					t.Errorf("told %+v", r)
+				}
+			}
+			server := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 0, Process: "a", PID: 1})
+			supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+			var w wire.Welcome
+			await(t, server, wire.KindWelcome, &w)
+			await(t, supervisor, wire.KindWelcome, &w)
+			asked := time.Now()
+			if err := supervisor.Send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: "enough"})); err != nil {
+				t.Fatal(err)
+			}
+			hear(server)
+			hear(peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 2}))
+			select {
+			case err := <-ended:
+				t.Fatalf("it has ended (%v) before all have gone", err)
+			default:
+			}
+			if !deaf {
+				server.Close()
+			}
+			if err := <-ended; !errors.Is(err, perdure.ErrStopped) {
+				t.Errorf("it ends with %v", err)
+			}
+			if took := time.Since(asked); deaf != (took >= 200*time.Millisecond) || took > 500*time.Millisecond {
+				t.Errorf("one stays: %v; it has ended after %v", deaf, took)
+			}
+		})
+	}
+}

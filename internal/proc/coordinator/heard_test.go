@@ -1,0 +1,44 @@
+package coordinator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+)
+
+// TestSaysThatItHears: who waits for its place is told all the while that it was heard, though
+// the loop is busy; who has not shown the secret is told nothing of the kind; and who has its
+// answer nothing more.
+func TestSaysThatItHears(t *testing.T) {
+	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+		t := g.T
+		busy := make(chan struct{})
+		go func() { _ = g.Ask(t.Context(), func(*membership.Core, coordinator.Latest) { <-busy }) }()
+		<-time.After(time.Second)
+		server := g.joins(wire.Hello{Role: wire.RoleServer, Index: 0, Process: "s", PID: 1})
+		stranger := peer(t, g.mem, wire.Hello{Role: wire.RoleServer, Index: 0, Process: "stranger", Secret: "guess"})
+		var f wire.Frame
+		if err := stranger.Recv(&f); err != nil || f.Kind != wire.KindRefuse {
+			t.Errorf("a stranger is told %v (%v)", f.Kind, err)
+		}
+		for began := time.Now(); time.Since(began) < time.Minute; {
+			asked := time.Now()
+			if err := server.Recv(&f); err != nil || f.Kind != wire.KindEcho || time.Since(asked) > 2*time.Second {
+				t.Fatalf("who waits is told %v (%v) after %v", f.Kind, err, time.Since(asked))
+			}
+		}
+		close(busy)
+		await(t, server, wire.KindWelcome, &wire.Welcome{})
+		done := time.AfterFunc(time.Minute, func() { server.Close() })
+		defer done.Stop()
+		for server.Recv(&f) == nil {
+			if f.Kind == wire.KindEcho {
+				t.Fatal("who has its answer is told that it was heard")
+			}
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package coordinator_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// lateRegistry takes its time to save, and keeps what it saved.
+type lateRegistry struct {
+	registry.Registry
+	took time.Duration
+
+	mu    sync.Mutex
+	saves int
+	views map[uint64]perdure.View // that were saved, by revision
+}
+
+type lateLease struct {
+	registry.Lease
+	r *lateRegistry
+}
+
+func (r *lateRegistry) Acquire(ctx context.Context, holder registry.Holder) (registry.Lease, error) {
+	l, err := r.Registry.Acquire(ctx, holder)
+	return lateLease{l, r}, err
+}
+
+func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
+	<-time.After(l.r.took) // virtual
+	var facts membership.Facts
+	if err := json.Unmarshal(doc, &facts); err != nil {
+		return 0, err
+	}
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	l.r.saves++
+	l.r.views[facts.View.Revision] = facts.View
+	return l.Lease.Save(ctx, doc, previous)
+}
+
+// TestGathered: what comes while the registry takes its time is recorded together, so that
+// many who come at once do not wait for each other's records; and who asks to be told the
+// view meanwhile is told none that is not recorded.
+func TestGathered(t *testing.T) {
+	const many, took = 100, 50 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		begin := membership.Begin(perdure.JobSpec{
+			ID: "job-1", Slots: 1, Servers: many, Shards: many,
+			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+		}, 1, 0, nil)
+		mem := transport.NewMemory(1, transport.MemoryOptions{})
+		l, err := mem.Host("coordinator").Listen("coordinator/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &lateRegistry{Registry: registry.NewMemory(), took: took, views: map[uint64]perdure.View{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+		}()
+		defer func() { cancel(); <-done }()
+
+		began := time.Now()
+		var servers, observers []transport.Conn
+		for i := range many {
+			servers = append(servers, peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: fmt.Sprint("server-", i), PID: i + 1}))
+		}
+		<-time.After(took / 2) // while the first is recorded
+		for i := range 3 {
+			observers = append(observers, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
+		}
+		for _, conn := range observers {
+			var v perdure.View
+			await(t, conn, wire.KindView, &v)
+			r.mu.Lock()
+			if recorded, there := r.views[v.Revision]; !there || !reflect.DeepEqual(v, recorded) {
+				t.Errorf("an observer is told %+v; recorded is %+v", v, recorded)
+			}
+			r.mu.Unlock()
+		}
+		for _, conn := range servers {
+			var w wire.Welcome
+			await(t, conn, wire.KindWelcome, &w)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.saves > many/4 {
+			t.Errorf("%d servers that came at once were recorded %d times, which took %v", many, r.saves, time.Since(began))
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package coordinator_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// inJob runs a test with a coordinator of a job whose servers come when they are called.
+func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, mem *transport.Memory)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		begin := membership.Begin(job, 1, 0, nil)
+		mem := transport.NewMemory(1, transport.MemoryOptions{})
+		l, err := mem.Host("coordinator").Listen("coordinator/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+		}()
+		defer func() { cancel(); <-done }()
+		test(t, mem)
+	})
+}
+
+var chains = perdure.JobSpec{
+	ID: "job-1", Slots: 2, Servers: 2, Shards: 2,
+	Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+}
+
+// The supervisor is told of all places once, and then of those of which something is new;
+// another one of all again.
+func TestProgressTellsNews(t *testing.T) {
+	inJob(t, chains, func(t *testing.T, mem *transport.Memory) {
+		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+		next := func(conn transport.Conn) wire.Progress {
+			var p wire.Progress
+			await(t, conn, wire.KindProgress, &p)
+			return p
+		}
+		if p := next(supervisor); len(p.Places) != 4 {
+			t.Fatalf("at first %d places are told, want 4", len(p.Places))
+		}
+		for range 20 {
+			if p := next(supervisor); len(p.Places) != 0 {
+				t.Fatalf("nothing has changed, and it is told of %+v", p.Places)
+			}
+		}
+		server := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 7})
+		var w wire.Welcome
+		await(t, server, wire.KindWelcome, &w)
+		for told := 0; told == 0; {
+			p := next(supervisor)
+			if told = len(p.Places); told > 0 && (told != 1 || p.Places[0].Process != "b") {
+				t.Fatalf("server:1 has come, and it is told of %+v", p.Places)
+			}
+		}
+		if p := next(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})); len(p.Places) != 4 {
+			t.Fatalf("one that comes again is told of %d places, want 4", len(p.Places))
+		}
+	})
+}
+
+// Whose status is not the next of its connection is closed, and may come again; what was
+// on its way on an older connection changes nothing.
+func TestStatusGap(t *testing.T) {
+	inJob(t, chains, func(t *testing.T, mem *transport.Memory) {
+		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+		come := func(process string) transport.Conn {
+			conn := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: process, PID: 7})
+			var w wire.Welcome
+			await(t, conn, wire.KindWelcome, &w)
+			return conn
+		}
+		say := func(conn transport.Conn, seq uint64, clock perdure.Clock) {
+			d := perdure.ServerDelta{Seq: seq, Shards: []perdure.ShardDelta{{ShardStatus: perdure.ShardStatus{Shard: 1, MinClock: clock}}}}
+			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // it may be closed
+		}
+		at := perdure.Clock(-1)
+		knows := func(clock perdure.Clock) {
+			t.Helper()
+			<-time.After(time.Second)
+			for deadline := 30; at != clock && deadline > 0; deadline-- {
+				var p wire.Progress
+				await(t, supervisor, wire.KindProgress, &p)
+				for _, d := range p.Places {
+					if d.Role == wire.RoleServer && d.Index == 1 {
+						at = d.Clock
+					}
+				}
+			}
+			if at != clock {
+				t.Fatalf("server:1 is known to be at clock %d, want %d", at, clock)
+			}
+		}
+		first := come("b")
+		say(first, 1, 5)
+		say(first, 2, 6)
+		knows(6)
+		second := come("b")
+		say(second, 1, 7)
+		knows(7)
+		say(first, 3, 99)
+		say(second, 2, 8)
+		knows(8)
+		say(second, 4, 9) // the third is missing
+		for {
+			var f wire.Frame
+			if err := second.Recv(&f); err != nil {
+				break
+			}
+		}
+		third := come("b")
+		say(third, 1, 10)
+		knows(10)
+	})
+}
+
+// A job of many slots and shards: what all servers say when nothing is new is read, as it
+// is in a small one, and nobody is suspected while all are starting and the words of each
+// slot's fences come in.
+func TestManySlots(t *testing.T) {
+	const servers, slots, shards = 12, 48, 96
+	job := chains
+	job.Servers, job.Slots, job.Shards = servers, slots, shards
+	inJob(t, job, func(t *testing.T, mem *transport.Memory) {
+		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+		var peers sync.WaitGroup
+		defer peers.Wait()
+		join := func(h wire.Hello, run func(conn transport.Conn)) (conn transport.Conn) {
+			conn = peer(t, mem, h)
+			peers.Go(func() { run(conn) })
+			return conn
+		}
+		for i := range servers {
+			conn := join(wire.Hello{Role: wire.RoleServer, Index: i, Process: fmt.Sprintf("server:%d", i), PID: i + 1, Zone: fmt.Sprint(i)}, func(conn transport.Conn) { fakeServer(t, i, conn) })
+			defer conn.Close()
+		}
+		for i := range slots {
+			conn := join(wire.Hello{Role: wire.RoleWorker, Index: i, Process: fmt.Sprintf("worker:%d", i), PID: 1000 + i}, fakeWorker)
+			defer conn.Close()
+		}
+		for {
+			var f wire.Frame
+			if err := supervisor.Recv(&f); err != nil {
+				t.Fatal(err)
+			}
+			var e wire.Event
+			var p wire.Progress
+			switch {
+			case f.Kind == wire.KindEvent && wire.ParseControl(&f, &e) == nil && (e.Kind == "suspected" || e.Kind == "detected"):
+				t.Fatalf("%s", e.Text)
+			case f.Kind == wire.KindProgress && wire.ParseControl(&f, &p) == nil && p.Serving:
+				return
+			}
+		}
+	})
+}
+
+// fakeServer says of each shard that the view gives it that it serves, and has fenced and
+// carried out what the view asks for.
+func fakeServer(t *testing.T, index int, conn transport.Conn) {
+	var view perdure.View
+	var teller perdure.ServerTeller
+	frames := make(chan wire.Frame)
+	defer func() {
+		conn.Close()
+		for range frames { // its reader ends
+		}
+	}()
+	go func() {
+		defer close(frames)
+		for {
+			var f wire.Frame
+			if conn.Recv(&f) != nil {
+				return
+			}
+			f.Payload = bytes.Clone(f.Payload)
+			frames <- f
+		}
+	}()
+	for {
+		var f wire.Frame
+		select {
+		case got, more := <-frames:
+			if f = got; !more {
+				return
+			}
+		case <-time.After(100 * time.Millisecond):
+		}
+		var d perdure.ViewDelta
+		switch {
+		case f.Kind == wire.KindView && wire.ParseControl(&f, &view) == nil:
+		case f.Kind == wire.KindViewDelta && wire.ParseControl(&f, &d) == nil:
+			next, err := d.Apply(&view)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			view = next
+		}
+		st := perdure.ServerStatus{Revision: view.Revision}
+		for s := range view.Shards {
+			sv := &view.Shards[s]
+			for r := range sv.Replicas() {
+				if h := sv.Replica(r); h.Server == index {
+					st.Shards = append(st.Shards, well(&view, perdure.ShardID(s), h))
+				}
+			}
+		}
+		delta, _ := teller.Delta(&st, 0, true)
+		if conn.Send(wire.Control(wire.KindStatus, &delta)) != nil {
+			return
+		}
+	}
+}
+
+// well is what a replica says that is as the view wants it.
+func well(view *perdure.View, s perdure.ShardID, h perdure.Holder) perdure.ShardStatus {
+	st := perdure.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
+	for slot, sl := range view.Slots {
+		if !sl.Settled && sl.Incarnation > 0 {
+			st.Fences = append(st.Fences, perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+		}
+	}
+	return st
+}
+
+// fakeWorker says again and again that it is at the job's first clock.
+func fakeWorker(conn transport.Conn) {
+	var f wire.Frame
+	for f.Kind != wire.KindWelcome {
+		if conn.Recv(&f) != nil {
+			return
+		}
+	}
+	var teller perdure.WorkerTeller
+	for {
+		d := teller.Delta(&perdure.WorkerStatus{Generation: 1}, true)
+		if conn.Send(wire.Control(wire.KindWorkerStatus, &d)) != nil {
+			return
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}

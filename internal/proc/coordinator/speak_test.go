@@ -1,0 +1,285 @@
+package coordinator_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// keys are the secrets of a test's run.
+var keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
+
+// guarded is a coordinator that asks for secrets.
+type guarded struct {
+	*testing.T
+	*coordinator.Coordinator
+	mem *transport.Memory
+}
+
+// inGuarded runs a test with a coordinator of two slots and a job that ends at clock 100.
+func inGuarded(t *testing.T, r registry.Registry, test func(g *guarded)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		begin := membership.Begin(perdure.JobSpec{
+			ID: "job-1", Slots: 2, Servers: 2, Shards: 4, Clocks: 100, FixedEnd: true,
+			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+		}, 1, 0, nil)
+		g := &guarded{T: t, mem: transport.NewMemory(1, transport.MemoryOptions{})}
+		l, err := g.mem.Host("coordinator").Listen("coordinator/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if g.Coordinator, err = coordinator.New(ctx, coordinator.Config{
+			Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler), Keys: keys, TableBytes: 1 << 20,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = g.Coordinator.Run(ctx) }() // ends with ctx
+		defer func() { cancel(); <-done }()
+		test(g)
+	})
+}
+
+// joins connects with the secret of its role.
+func (g *guarded) joins(h wire.Hello) transport.Conn {
+	g.Helper()
+	h.Secret = keys.For(h.Role)
+	return peer(g.T, g.mem, h)
+}
+
+// refused waits for the refusal on a connection, and for its end.
+func (g *guarded) refused(conn transport.Conn) (r wire.Refusal) {
+	g.Helper()
+	await(g.T, conn, wire.KindRefuse, &r)
+	var f wire.Frame
+	for conn.Recv(&f) == nil {
+	}
+	return r
+}
+
+// facts looks at the job.
+func (g *guarded) facts() (f membership.Facts) {
+	g.Helper()
+	if err := g.Ask(g.Context(), func(core *membership.Core, _ coordinator.Latest) { f = core.Facts().Clone() }); err != nil {
+		g.Fatal(err)
+	}
+	return f
+}
+
+// TestSecretIsAskedFor: who does not show the secret of its role is told so in one line,
+// and turned away.
+func TestSecretIsAskedFor(t *testing.T) {
+	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+		t := g.T
+		for _, h := range []wire.Hello{
+			{Role: wire.RoleWorker, Index: -1},
+			{Role: wire.RoleObserver},
+			{Role: wire.RoleServer, Index: 0},
+			{Role: wire.RoleSupervisor},
+			{Role: "king"},
+			{Role: wire.RoleWorker, Index: -1, Secret: "guess"},
+			{Role: wire.RoleServer, Index: 0, Secret: keys.Job},
+			{Role: wire.RoleSupervisor, Secret: keys.Job},
+		} {
+			h.Process = "stranger"
+			if r := g.refused(peer(t, g.mem, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") || strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
+				t.Errorf("a %s is told %+v", h.Role, r)
+			}
+		}
+		if f := g.facts(); f.Slots[0].Process != "" || f.Servers[0].Process != "" {
+			t.Errorf("somebody has a place: %+v", f)
+		}
+	})
+}
+
+// TestLies: what no worker may say ends its connection, and changes nothing of the job.
+func TestLies(t *testing.T) {
+	zero := 0.0
+	end := func(slot perdure.Slot, clock perdure.Clock) wire.Frame {
+		return wire.Control(wire.KindReport, wire.Report{Slot: slot, Generation: 1, Clock: clock, EndAfter: true})
+	}
+	status := func(st perdure.WorkerStatus) wire.Frame {
+		var told perdure.WorkerTeller
+		return wire.Control(wire.KindWorkerStatus, told.Delta(&st, true))
+	}
+	table := perdure.TableSpec{Name: "w", Rows: 1 << 58, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.BSP}}
+	for what, f := range map[string]wire.Frame{
+		"an order to finish":            wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}),
+		"an order to end":               wire.Control(wire.KindOrder, wire.Order{Kind: "end"}),
+		"an order to lose all":          wire.Control(wire.KindOrder, wire.Order{Kind: "drop", Spec: "1 1"}),
+		"a pass":                        wire.Control(wire.KindOrder, wire.Order{Kind: "pass", Target: "worker:1", Spec: "end 0 0s"}),
+		"the end":                       end(0, 1),
+		"the end, of a negative clock":  end(0, -5),
+		"the end, for another slot":     end(1, 1),
+		"the end, of a clock far ahead": end(0, 1<<62),
+		"a report for another slot":     wire.Control(wire.KindReport, wire.Report{Slot: 1, Generation: 1, TestAccuracy: &zero}),
+		"a report for no slot":          wire.Control(wire.KindReport, wire.Report{Slot: -1, Generation: 1, TestAccuracy: &zero}),
+		"another's end":                 wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleWorker, Index: 1}),
+		"a server's end":                wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: 0}),
+		"a server's status":             wire.Control(wire.KindStatus, perdure.ServerDelta{Seq: 1, Revision: 1 << 60}),
+		"a progress":                    wire.Control(wire.KindProgress, wire.Progress{Complete: true}),
+		"a view":                        wire.Control(wire.KindView, perdure.View{Revision: 1 << 60, Done: true}),
+		"a clock below 0":               status(perdure.WorkerStatus{Generation: 1, Clock: -1}),
+		"a clock beyond the end":        status(perdure.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
+		"more than was sent":            status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 0, Applied: 1 << 60}}}),
+		"shards that are not":           status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 4}}}),
+		"a table that fits nowhere":     wire.Control(wire.KindTable, table),
+		"a frame of data":               {Header: wire.Header{Kind: wire.KindUpdate}},
+		"a fence of another slot":       {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inGuarded(t, registry.NewMemory(), func(g *guarded) {
+				t := g.T
+				parent := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
+				await(t, parent, wire.KindWelcome, &wire.Welcome{})
+				liar := g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "liar", Nonce: "drawn"})
+				synctest.Wait()
+				before := g.facts()
+				if err := liar.Send(f); err != nil {
+					t.Fatal(err)
+				}
+				if r := g.refused(liar); r.Reason == "" || r.Again || strings.Contains(r.Reason, "\n") {
+					t.Errorf("it is told %+v", r)
+				}
+				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 || after.Ending || len(after.View.Tables) != 0 || after.Slots[1] != before.Slots[1] || after.Servers[0] != before.Servers[0] {
+					t.Errorf("the job was %+v, and is %+v", before, after)
+				}
+				if there, err := g.Order(t.Context(), wire.Order{Kind: "stop"}); !there || err != nil {
+					t.Errorf("the supervisor is not attached: %v", err)
+				}
+				await(t, parent, wire.KindOrder, &wire.Order{})
+			})
+		})
+	}
+}
+
+// TestOneSupervisor: a second one is turned away while the first is there; the first may
+// come again, though nobody has noticed that its connection broke.
+func TestOneSupervisor(t *testing.T) {
+	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+		t := g.T
+		first := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
+		await(t, first, wire.KindWelcome, &wire.Welcome{})
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "another"})); !r.Again {
+			t.Errorf("a second supervisor is told %+v", r)
+		}
+		order := func(to transport.Conn) {
+			t.Helper()
+			if there, err := g.Order(t.Context(), wire.Order{Kind: "stop"}); !there || err != nil {
+				t.Errorf("no supervisor is attached: %v", err)
+			}
+			await(t, to, wire.KindOrder, &wire.Order{})
+		}
+		order(first)
+		again := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
+		await(t, again, wire.KindWelcome, &wire.Welcome{})
+		var f wire.Frame
+		for first.Recv(&f) == nil { // until it is closed
+		}
+		order(again)
+		again.Close()
+		synctest.Wait()
+		next := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "another"})
+		await(t, next, wire.KindWelcome, &wire.Welcome{})
+		order(next)
+	})
+}
+
+// TestGrowth: where all wait for each, a newcomer's word makes no slot; and the name of a
+// process is not enough to have its place.
+func TestGrowth(t *testing.T) {
+	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+		t := g.T
+		for _, name := range []string{"a", "b"} {
+			g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: name, Nonce: perdure.Secret(name)})
+		}
+		synctest.Wait()
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c", Grow: true})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
+			t.Errorf("a guest is told %+v", r)
+		}
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "a", Nonce: "guess"})); !r.Again || !strings.Contains(r.Reason, "is taken") {
+			t.Errorf("who calls itself as another is told %+v", r)
+		}
+		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again || !strings.Contains(r.Reason, "the number that it has drawn") {
+			t.Errorf("who says a worker's whole name is told %+v", r)
+		}
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(r.Reason, "-1 asks for any") {
+			t.Errorf("who asks for slot -5 is told %+v", r)
+		}
+		if f := g.facts(); len(f.View.Slots) != 2 || f.Change != nil {
+			t.Errorf("the job has %d slots, and a change to come: %+v", len(f.View.Slots), f.Change)
+		}
+	})
+}
+
+// slowRegistry stands still while it saves, once it is told to.
+type slowRegistry struct {
+	registry.Registry
+	slow chan struct{} // closed: saves take until the end
+}
+
+func (r slowRegistry) Acquire(ctx context.Context, o registry.Holder) (registry.Lease, error) {
+	l, err := r.Registry.Acquire(ctx, o)
+	return slowLease{l, r.slow}, err
+}
+
+type slowLease struct {
+	registry.Lease
+	slow chan struct{}
+}
+
+func (l slowLease) Save(ctx context.Context, doc []byte, revision uint64) (uint64, error) {
+	select {
+	case <-l.slow:
+		<-ctx.Done()
+		return 0, ctx.Err()
+	default:
+		return l.Lease.Save(ctx, doc, revision)
+	}
+}
+
+// TestAlive: a coordinator is alive while its loop does something, or waits for its disk; not
+// if it stands still otherwise, though others of its goroutines answer.
+func TestAlive(t *testing.T) {
+	disk := slowRegistry{registry.NewMemory(), make(chan struct{})}
+	inGuarded(t, disk, func(g *guarded) {
+		t := g.T
+		alive := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return g.Alive(ctx)
+		}
+		if err := alive(); err != nil {
+			t.Errorf("at work: %v", err)
+		}
+		stand := make(chan struct{})
+		go func() { _ = g.Ask(t.Context(), func(*membership.Core, coordinator.Latest) { <-stand }) }()
+		synctest.Wait()
+		if err := alive(); err == nil {
+			t.Error("a loop that stands still is alive")
+		}
+		close(stand)
+		if err := alive(); err != nil {
+			t.Errorf("at work again: %v", err)
+		}
+		close(disk.slow)
+		g.joins(wire.Hello{Role: wire.RoleServer, Index: 0, Process: "s"})
+		synctest.Wait()
+		if err := alive(); err != nil {
+			t.Errorf("while it waits for its disk: %v", err)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package coordinator
+
+import (
+	"errors"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// hearing is what a connection's reader knows of the statuses that came on it. It is the
+// reader's alone: statuses are decoded there, not in the loop.
+type hearing struct {
+	statuses uint64 // how many have come
+	worker   perdure.WorkerStatus
+}
+
+// parseStatus reads a status, which must be the next one of its connection: seq is its
+// number.
+func (h *hearing) parseStatus(f *wire.Frame, d any, seq *uint64) error {
+	if err := wire.ParseControl(f, d); err != nil {
+		return err
+	}
+	if err := perdure.Follows(h.statuses, *seq); err != nil {
+		return err
+	}
+	h.statuses++
+	return nil
+}
+
+// current reports whether what a member says counts: it has its place, and its process
+// has no later connection, on which it says all anew.
+func (c *Coordinator) current(m *member, role wire.Role) bool {
+	return m.hello.Role == role && !m.waiting && c.seated[seat{m.kind(), m.index}] == m
+}
+
+// seat is a place, of which one connection is the newest.
+type seat struct {
+	kind  membership.Kind
+	index int
+}
+
+var errOther = errors.New("its status does not fit what is known of it")
+
+func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
+	if c.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
+		c.cfg.Log.Warn("closed a connection", "role", m.hello.Role, "index", m.index, "err", errOther)
+		m.conn.Close() // it comes again, and says all anew
+	}
+}
+
+// workerSays takes a worker's status; an error is of one that no worker which keeps the rules
+// would send.
+func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) error {
+	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil || !c.current(m, wire.RoleWorker) {
+		return err
+	}
+	c.core.WorkerStatus(m.index, m.hello.Process, st)
+	return nil
+}

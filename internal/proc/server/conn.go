@@ -1,0 +1,381 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// greeting is how long a peer may take to say who it is.
+const greeting = 5 * time.Second
+
+// conn is a connection from a worker or an observer.
+type conn struct {
+	tc          transport.Conn
+	slot        perdure.Slot // NoSlot: an observer
+	incarnation perdure.Incarnation
+	log         *slog.Logger
+	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
+	server      bool                            // from another server
+	index       int                             // that one's number
+	job         *perdure.JobSpec                // which never changes
+	box         outbox                          // of the goroutine that receives from it
+	taking      *incoming                       // that goroutine's, too: the snapshot that it brings
+
+	mu        sync.Mutex // guards what follows
+	holding   bool
+	held      []wire.Frame
+	heldBytes int
+	broken    bool
+	waiting   int64                 // bytes of its reads that wait
+	needs     map[perdure.Clock]int // how many of these wait for which MinClock
+	staged    round
+}
+
+// mostWaiting bounds the bytes of a connection's reads that wait: what an honest
+// client has asked for at any time takes less. waitingBytes is what each counts
+// beside its ids.
+const (
+	mostWaiting  = 64 << 20
+	waitingBytes = 128
+)
+
+// waits counts a read that waits, from now on or, n = -1, no more. It returns how many
+// bytes such reads take, and whether others wait for the same MinClock.
+func (c *conn) waits(w *waitingGet, n int) (bytes int64, others bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting += int64(n) * w.bytes()
+	if c.needs[w.need] += n; c.needs[w.need] == 0 {
+		delete(c.needs, w.need)
+	}
+	return c.waiting, c.needs[w.need] > 0
+}
+
+// allStaged counts an acknowledgement that a clock is staged on one more shard, and
+// reports whether it is most likely the last: who waits for it waits for all shards.
+func (c *conn) allStaged(clock perdure.Clock) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.staged.complete(clock)
+}
+
+// beginRound forgets how many shards acknowledge on the connection: some come, or go.
+func (c *conn) beginRound() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.staged = round{}
+}
+
+// round counts what comes once from each of several shards in each clock.
+type round struct {
+	clock       perdure.Clock
+	here, whole int // how many have come, and came in the round before
+}
+
+// complete counts one of a clock, and reports whether as many have come as in the round
+// before.
+func (r *round) complete(clock perdure.Clock) bool {
+	if clock != r.clock {
+		r.clock, r.here, r.whole = clock, 0, r.here
+	}
+	r.here++
+	return r.here >= r.whole
+}
+
+// mostHeld is how many bytes of answers are held back at most.
+const mostHeld = 16 << 10
+
+// send queues frames for the peer. It never waits: a peer that takes too little
+// of what it asked for must not hold others up, and loses its connection.
+func (c *conn) send(frames ...wire.Frame) {
+	if len(frames) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.add(frames); !c.holding {
+		c.flush()
+	}
+}
+
+// queue is send for who will call sendHeld soon. It reports whether that is needed.
+func (c *conn) queue(frames []wire.Frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(frames)
+	return len(c.held) > 0
+}
+
+// add holds frames back, unless that must not be. It needs c.mu.
+func (c *conn) add(frames []wire.Frame) {
+	c.held = append(c.held, frames...)
+	lent := false
+	for i := range frames {
+		c.heldBytes += wire.HeaderBytes + frames[i].PayloadBytes()
+		lent = lent || frames[i].Lent
+	}
+	if lent || c.heldBytes > mostHeld {
+		c.flush()
+	}
+}
+
+// sendHeld sends what queue has held back.
+func (c *conn) sendHeld() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.holding {
+		c.flush()
+	}
+}
+
+// hold keeps back what is sent until release, when all that has come is dealt
+// with: the answers to frames that came together go out together.
+func (c *conn) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holding = true
+}
+
+func (c *conn) release() {
+	c.mu.Lock()
+	c.holding = false
+	c.flush()
+	c.mu.Unlock()
+	c.box.flush()
+}
+
+// flush sends what is held back. It needs c.mu.
+func (c *conn) flush() {
+	if len(c.held) == 0 {
+		return
+	}
+	if err := c.tc.TrySend(c.held...); err != nil && !c.broken {
+		c.broken = true
+		c.log.Warn("closed a connection", "slot", c.slot, "peer", c.tc.Peer(), "err", err)
+		go c.tc.Close() // it may take a moment
+	}
+	clear(c.held) // lets the payloads go
+	c.held, c.heldBytes = c.held[:0], 0
+}
+
+// shardName says which life of a shard is meant.
+type shardName struct {
+	generation perdure.Generation
+	epoch      perdure.Epoch
+}
+
+func name(f *wire.Header) shardName { return shardName{f.Generation, f.Epoch} }
+
+// serve handles one connection until it breaks.
+func (s *Server) serve(tc transport.Conn) {
+	defer tc.Close()
+	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
+	hello, err := transport.Greet(tc, greeting, s.cfg.Keys)
+	if err != nil {
+		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
+		return
+	}
+	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{}}
+	if err := s.admit(c, hello); err != nil {
+		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
+		return
+	}
+	defer s.forget(c)
+	defer c.release()
+	tc.OnWait(c.release)
+	var f wire.Frame
+	place := func(f *wire.Frame, n int) []byte { return c.place(s, f, n) }
+	for {
+		if err := tc.RecvInto(&f, place); err != nil {
+			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
+			return
+		}
+		c.hold()
+		err := s.handle(c, &f)
+		if f.Body != nil {
+			s.buffers.keep(f.Body)
+		}
+		if err != nil {
+			c.release()
+			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
+			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Again: errors.Is(err, errRenamed)})
+			return
+		}
+	}
+}
+
+// admit checks who wants to connect, and welcomes it.
+func (s *Server) admit(c *conn, hello wire.Hello) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var r wire.Refusal
+	switch {
+	case s.job == nil || s.conns == nil:
+		return fmt.Errorf("this server has not joined a job yet") // the peer tries again
+	case hello.Job != s.job.ID:
+		r.Reason = fmt.Sprintf("this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
+	case hello.Role == wire.RoleObserver:
+		c.slot = perdure.NoSlot
+	case hello.Role == wire.RoleServer:
+		c.slot, c.server, c.index = perdure.NoSlot, true, hello.Index
+	case hello.Role != wire.RoleWorker:
+		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
+	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
+		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, len(s.view.Slots))
+	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Admits(hello.Ticket):
+		r.Reason = fmt.Sprintf("the coordinator has not let this process speak for slot %d with incarnation %d", hello.Index, hello.Incarnation)
+	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
+		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots) // the peer tries again
+	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
+		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d; this is %d",
+			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
+	}
+	if r.Reason != "" {
+		_ = transport.Refuse(c.tc, r) // it is being closed anyway
+		return fmt.Errorf("%s", r.Reason)
+	}
+	c.job = s.job
+	s.conns[c] = struct{}{}
+	return c.tc.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	for _, sh := range s.held() {
+		sh.unsubscribe(c)
+	}
+}
+
+// shard returns the shard that a frame is for, or nil if it is for another life
+// of it than the one held here: such a frame is refused by being ignored, and
+// its sender opens the shard again when it knows the newer view.
+func (s *Server) shard(f *wire.Frame) *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.shards[f.Shard]
+	if sh == nil || (sh.name != name(&f.Header) && !s.cfg.WeakenedGenerations) {
+		return nil
+	}
+	return sh
+}
+
+// handle acts on one frame. An error ends the connection.
+func (s *Server) handle(c *conn, f *wire.Frame) error {
+	if err := c.speaks(f, c.job); err != nil {
+		return err
+	}
+	switch {
+	case f.Kind == wire.KindOpen && !c.server, f.Kind == wire.KindFollow && c.server:
+		s.open(c, f)
+		return nil
+	case f.Kind == wire.KindEcho && f.Shard < 0:
+		c.send(wire.Frame{Header: f.Header})
+		return nil
+	}
+	sh := s.shard(f)
+	if sh == nil && f.Kind == wire.KindSnapshot {
+		f.Body = nil        // it may be memory of rows
+		return errNotWanted // its sender must not wait for an answer
+	}
+	if sh == nil {
+		return nil
+	}
+	if c.server {
+		return s.fromServer(sh, c, f)
+	}
+	switch f.Kind {
+	case wire.KindGet, wire.KindScan:
+		return sh.get(c, f)
+	case wire.KindUpdate:
+		return sh.update(c, f)
+	case wire.KindTick:
+		return sh.tick(c, f)
+	case wire.KindSync:
+		return sh.sync(c, f)
+	case wire.KindEcho:
+		sh.echo(c, f)
+		return nil
+	case wire.KindLoad:
+		return sh.load(c, f)
+	case wire.KindDrop:
+		return sh.drop(c, f)
+	case wire.KindSaw:
+		return sh.saw(c, f)
+	}
+	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
+}
+
+// fromServer acts on a frame of another server.
+func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide:
+		if n := perdure.Slot(sh.slots.Load()); f.Slot < 0 || f.Slot >= n {
+			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
+		}
+		sh.fromPredecessor(c, f, &c.box)
+	case wire.KindRoster:
+		if err := sh.expect(f); err != nil {
+			return err
+		}
+		sh.fromPredecessor(c, f, &c.box)
+	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindLevel:
+		sh.fromPredecessor(c, f, &c.box)
+	case wire.KindSnapshot:
+		return sh.piece(c, f)
+	default:
+		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
+	}
+	return nil
+}
+
+// open answers once the shard is ready in the life that the peer means.
+func (s *Server) open(c *conn, f *wire.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
+		return
+	}
+	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) && sh.opens(c, f, &c.box) {
+		delete(c.opens, f.Shard)
+		return
+	}
+	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
+}
+
+// opened goes on with those who waited for a life of a shard. It needs s.mu.
+func (s *Server) opened(sh *shard) {
+	for c := range s.conns {
+		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
+			delete(c.opens, sh.id)
+		}
+	}
+}
+
+// opens takes an Open or a Follow, unless the shard is not restored yet and cannot say
+// what it has. For box see fromPredecessor.
+func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
+	if c.server {
+		return sh.fromPredecessor(c, f, box)
+	}
+	sh.subscribe(c, f.Flags&wire.FlagWrites != 0, f.Clock)
+	return true
+}
+
+// held returns the shards that this server has.
+func (s *Server) held() []*shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.shards))
+}

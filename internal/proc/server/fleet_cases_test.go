@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// A head that has taken a base over waits for one again when it is the next head of a
+// chain that acknowledges early and lost its head.
+func TestEveryLossHasItsBase(t *testing.T) {
+	inFleet(t, "asp", "chain:3,async", 1, 3, func(f *fleet) {
+		f.chain(0, 1, 2)
+		f.table(dense())
+		for head := 1; head <= 2; head++ {
+			f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+				f.setChain(sv, []int{0, 1, 2}[head:]...)
+				sv.Lost, sv.Base = true, nil
+			})
+			f.pass(time.Second)
+			if st := f.shard(head); st.Ready || st.Applied == nil {
+				t.Fatalf("the head of epoch %d, whose base nobody knows, is ready: %+v", f.view.Shards[0].Epoch, st)
+			}
+			f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{perdure.Clock(10 * head)} })
+			f.pass(time.Second)
+			if st := f.shard(head); !st.Ready || st.MinClock != perdure.Clock(10*head) {
+				t.Fatalf("the head of epoch %d does not begin with its base: %+v", f.view.Shards[0].Epoch, st)
+			}
+			f.say(func(_ *perdure.View, sv *perdure.ShardView) { // a change that loses nothing
+				f.setChain(sv, []int{0, 1, 2}[head:]...)
+				sv.Lost, sv.Base = false, nil
+			})
+		}
+	})
+}
+
+// The head of a lost shard is ready only when every member has what the shard begins with:
+// from then on nobody tells the next head.
+func TestEveryMemberHasTheBase(t *testing.T) {
+	inFleet(t, "asp", "none", 1, 2, func(f *fleet) {
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+			f.setChain(sv, 0, 1) // as while the shard moves
+			sv.Lost = true
+		})
+		f.table(dense())
+		f.pass(time.Second)
+		f.net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{7} })
+		f.pass(100 * time.Millisecond)
+		if st := f.shard(0); st.Ready {
+			t.Errorf("the head is ready, and nobody knows whether the other has the base: %+v", st)
+		}
+		f.net.Heal(host(1), host(0))
+		f.pass(3 * time.Second)
+		if st := f.shard(0); !st.Ready || st.MinClock != 7 {
+			t.Fatalf("the head does not begin with its base: %+v", st)
+		}
+		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+			f.setChain(sv, 1)
+			sv.Lost, sv.Base = false, nil
+		})
+		f.pass(time.Second)
+		if st := f.shard(1); !st.Ready || st.MinClock != 7 {
+			t.Errorf("the next head does not begin with the base: %+v", st)
+		}
+	})
+}
+
+// What a predecessor sends that no head can have sent ends its connection, or the server,
+// with a line that says so, and never with a panic.
+func TestEntriesThatNoHeadSends(t *testing.T) {
+	slot := func(n perdure.Slot) func(*wire.Header) { return func(h *wire.Header) { h.Slot = n } }
+	one := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Table: 7, Count: 1}, Values: []float32{1}})
+	far := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1 << 40, Count: 1}, Values: []float32{1}})
+	few := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 2}, Values: []float32{1}})
+	repeats := func(h *wire.Header) { h.Slot, h.Flags = 0, wire.FlagRepeats }
+	spec := dense()
+	spec.Consistency = perdure.Consistency{Kind: perdure.ASP}
+	table, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		kind    wire.Kind
+		payload []byte
+		change  func(*wire.Header)
+		says    string // in the server's log
+		ends    string // the server's last word
+	}{
+		"an update of no slot":     {wire.KindUpdate, add(1), slot(-1), "slot -1; the job has 1", ""},
+		"a tick beyond the slots":  {wire.KindTick, nil, slot(1), "slot 1; the job has 1", ""},
+		"a fence of no slot":       {wire.KindFence, nil, slot(-1), "slot -1; the job has 1", ""},
+		"a decision beyond":        {wire.KindDecide, nil, slot(1 << 30), "the job has 1", ""},
+		"an update of no table":    {wire.KindUpdate, one, slot(0), "", "table 7 of 1"},
+		"no table, gathered":       {wire.KindUpdate, one, repeats, "", "table 7 of 1"},
+		"rows that are not here":   {wire.KindUpdate, far, slot(0), "", "row not on this shard"},
+		"too few values":           {wire.KindUpdate, few, slot(0), "", "1 values for 2 rows"},
+		"too few values, gathered": {wire.KindUpdate, few, repeats, "", "1 values for 2 rows"},
+		"garbage":                  {wire.KindUpdate, []byte("garbage"), slot(0), "", "malformed payload"},
+		"a base of other slots":    {wire.KindBase, wire.AppendState(nil, &wire.State{Applied: make([]perdure.Clock, 2)}), slot(-1), "", "a base of 2 slots in a job of 1"},
+		"a base that is none":      {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
+		"a table without rows":     {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "rows of -1 values"},
+		"a cut that is none":       {wire.KindPassCut, []byte("garbage"), slot(-1), "", "malformed payload"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, "asp", "chain:2", 1, 1, func(f *fleet) {
+				f.chain(9, 0)
+				p := f.speak(0, wire.Hello{Role: wire.RoleServer, Index: 9})
+				p.slot = perdure.NoSlot
+				p.say(wire.KindFollow, 0, nil)
+				if h := p.last(wire.KindHave); h == nil || h.Request != 0 {
+					t.Fatalf("a follower of an empty log says %+v", h)
+				}
+				at := func(pos uint64) func(*wire.Header) { return func(h *wire.Header) { h.Request = pos } }
+				p.say(wire.KindAddTable, 0, table, at(1))
+				if h := p.last(wire.KindCommitted); h == nil || h.Request != 1 {
+					t.Fatalf("a table is not committed: %+v; the log says %q, it ended with %v", h, f.logs[0].all, f.errs[0])
+				}
+				p.say(c.kind, 0, c.payload, at(2), func(h *wire.Header) { h.Incarnation = 1 }, c.change)
+				f.pass(time.Second)
+				f.mu.Lock()
+				err := f.errs[0]
+				f.mu.Unlock()
+				if c.says != "" && (f.logs[0].about(c.says) != 1 || err != nil) {
+					t.Errorf("the log says %q, and it ended with %v; want one line with %q", f.logs[0].all, err, c.says)
+				}
+				if c.ends != "" && (err == nil || !strings.Contains(err.Error(), c.ends)) {
+					t.Errorf("it ended with %v, want an error with %q", err, c.ends)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,391 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// fleet is a job of one shard, whose servers are real and hear from the test what the
+// view is, in virtual time.
+type fleet struct {
+	*testing.T
+	ctx  context.Context
+	net  *transport.Memory
+	job  perdure.JobSpec
+	disk disk.FS
+	wg   sync.WaitGroup
+	with []func(*server.Config)
+	view perdure.View // changed by the test's goroutine only, with mu held
+
+	mu     sync.Mutex // guards what follows
+	told   map[int]transport.Conn
+	status map[int]perdure.ServerStatus
+	stop   map[int]context.CancelFunc
+	ended  map[int]*checkpoint.Segment
+	errs   map[int]error
+	logs   map[int]*lines
+}
+
+// inFleet runs a test with n servers, none of which holds the shard yet.
+func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fleet), with ...func(*server.Config)) {
+	t.Helper()
+	inShards(t, model, recovery, slots, n, 1, test, with...)
+}
+
+// inShards is inFleet with several shards.
+func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet), with ...func(*server.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // virtual
+		f := &fleet{
+			T: t, ctx: ctx, with: with, net: transport.NewMemory(1, transport.MemoryOptions{}),
+			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: shards},
+			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
+			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
+		}
+		t.Cleanup(func() { cancel(); f.wg.Wait() })
+		var err error
+		if f.job.Consistency, err = perdure.ParseConsistency(model); err != nil {
+			t.Fatal(err)
+		}
+		if f.job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
+			t.Fatal(err)
+		}
+		f.view = perdure.View{Revision: 1, Generation: 1, Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots)}
+		f.view.Shards = slices.Repeat([]perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}, shards)
+		l, err := f.net.Host("coordinator").Listen("coordinator/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.accept(l, f.coordinate)
+		for i := range n {
+			f.start(i)
+		}
+		test(f)
+	})
+}
+
+// accept serves the connections to a listener.
+func (f *fleet) accept(l transport.Listener, serve func(c transport.Conn, hello wire.Hello)) {
+	context.AfterFunc(f.ctx, func() { l.Close() })
+	f.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.wg.Go(func() {
+				defer c.Close()
+				defer context.AfterFunc(f.ctx, func() { c.Close() })()
+				if hello, err := transport.Greet(c, time.Minute, wire.Keys{}); err == nil {
+					serve(c, hello)
+				}
+			})
+		}
+	})
+}
+
+func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
+	f.mu.Lock()
+	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}), wire.Control(wire.KindView, f.view))
+	key := hello.Index
+	if hello.Role == wire.RoleWorker {
+		key += 100
+	}
+	f.told[key] = c
+	f.mu.Unlock()
+	var word perdure.ServerWord
+	for {
+		var got wire.Frame
+		var d perdure.ServerDelta
+		if c.Recv(&got) != nil {
+			return
+		}
+		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &d) == nil {
+			word.Take(&d, func(perdure.ShardID, *perdure.ShardWord, *perdure.ShardDelta) {})
+			f.mu.Lock()
+			f.status[hello.Index] = word.Status()
+			f.mu.Unlock()
+		}
+	}
+}
+
+func host(i int) string { return fmt.Sprintf("server:%d", i) }
+
+// start starts a server.
+func (f *fleet) start(i int) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	log := &lines{added: make(chan struct{}, 1)}
+	f.stop[i], f.logs[i] = cancel, log
+	f.wg.Go(func() {
+		cfg := server.Config{
+			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1", Coordinator: "coordinator/1",
+			Disk: f.disk, CheckpointDir: "checkpoint", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Ended: func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg },
+		}
+		for _, change := range f.with {
+			change(&cfg)
+		}
+		err := server.Run(ctx, cfg)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.errs[i] = err; ctx.Err() == nil {
+			f.Logf("server %d ended: %v", i, err)
+		}
+	})
+}
+
+func (f *fleet) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// say changes the view and tells the servers that hear of it, and waits until they have.
+func (f *fleet) say(change func(v *perdure.View, sv *perdure.ShardView)) {
+	f.mu.Lock()
+	f.view.Revision++
+	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots), slices.Clone(f.view.Tables)
+	change(&f.view, &f.view.Shards[0])
+	told := []transport.Conn{}
+	for _, c := range f.told {
+		told = append(told, c)
+	}
+	f.mu.Unlock()
+	for _, c := range told {
+		_ = c.Send(wire.Control(wire.KindView, f.view)) // some have gone
+	}
+	f.pass(50 * time.Millisecond)
+}
+
+func (f *fleet) holder(i int, since uint64) perdure.Holder {
+	return perdure.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
+}
+
+// chain gives the shard the next epoch, with these members.
+func (f *fleet) chain(members ...int) {
+	f.say(func(_ *perdure.View, sv *perdure.ShardView) { f.setChain(sv, members...) })
+}
+
+func (f *fleet) setChain(sv *perdure.ShardView, members ...int) {
+	since := func(i int) uint64 {
+		if sv.Joining != nil && sv.Joining.Server == i {
+			return sv.Joining.Since
+		}
+		for j := range sv.Replicas() {
+			if h := sv.Replica(j); h.Server == i {
+				return h.Since
+			}
+		}
+		return f.view.Revision
+	}
+	var all []perdure.Holder
+	for _, i := range members {
+		all = append(all, f.holder(i, since(i)))
+	}
+	sv.Holder, sv.Followers, sv.Joining = all[0], all[1:], nil
+	sv.Epoch++
+}
+
+// table adds a table to the job.
+func (f *fleet) table(spec perdure.TableSpec) {
+	if spec.Consistency.Kind == "" {
+		spec.Consistency = f.job.Consistency
+	}
+	f.say(func(v *perdure.View, _ *perdure.ShardView) { v.Tables = append(v.Tables, spec) })
+}
+
+func dense() perdure.TableSpec {
+	return perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Init: perdure.Init{Kind: perdure.InitZeros}}
+}
+
+// shard returns what a server says of the shard.
+func (f *fleet) shard(i int) (st perdure.ShardStatus) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if all := f.status[i].Shards; len(all) > 0 {
+		return all[0]
+	}
+	return st
+}
+
+// counted is shard once the server has said its counts anew.
+func (f *fleet) counted(i int) perdure.ShardStatus {
+	f.pass(1200 * time.Millisecond)
+	return f.shard(i)
+}
+
+// end ends the servers, and returns what each held, as the bytes of a segment.
+func (f *fleet) end(servers ...int) (held []string) {
+	f.Helper()
+	f.pass(500 * time.Millisecond)
+	for _, i := range servers {
+		f.stop[i]()
+	}
+	f.pass(500 * time.Millisecond)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range servers {
+		seg := f.ended[i]
+		if seg == nil {
+			f.Fatalf("server %d held nothing when it ended: %v", i, f.errs[i])
+		}
+		at := disk.NewMemory()
+		ref, err := checkpoint.WriteSegment(at, "", seg)
+		if err != nil {
+			f.Fatal(err)
+		}
+		file, err := at.ReadFile(ref.File)
+		if err != nil {
+			f.Fatal(err)
+		}
+		held = append(held, fmt.Sprintf("applied %v, seq %d, states %q, a segment %x", seg.Applied, seg.Seq, seg.States, sha256.Sum256(file)))
+	}
+	return held
+}
+
+// speaker is a connection to a server, and what came on it.
+type speaker struct {
+	transport.Conn
+	f    *fleet
+	slot perdure.Slot
+
+	mu  sync.Mutex // guards got
+	got []wire.Frame
+}
+
+// speak connects to a server.
+func (f *fleet) speak(to int, hello wire.Hello) *speaker {
+	f.Helper()
+	hello.Incarnation = max(hello.Incarnation, 1)
+	hello.Job = f.job.ID
+	c, err := transport.Call(f.ctx, f.net.Host(fmt.Sprintf("%s:%d", hello.Role, hello.Index)), host(to)+"/1", hello)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { c.Close() })
+	return f.hear(c, perdure.Slot(hello.Index))
+}
+
+// hear keeps what comes on a connection.
+func (f *fleet) hear(c transport.Conn, slot perdure.Slot) *speaker {
+	s := &speaker{Conn: c, f: f, slot: slot}
+	f.wg.Go(func() {
+		for {
+			var got wire.Frame
+			if c.Recv(&got) != nil {
+				return
+			}
+			got.Payload = bytes.Clone(got.Payload)
+			s.mu.Lock()
+			s.got = append(s.got, got)
+			s.mu.Unlock()
+		}
+	})
+	return s
+}
+
+// works connects as a slot's worker, and opens the shard.
+func (f *fleet) works(to int, slot perdure.Slot) *speaker {
+	f.Helper()
+	s := f.speak(to, wire.Hello{Role: wire.RoleWorker, Index: int(slot), Incarnation: f.view.Slots[slot].Incarnation})
+	s.say(wire.KindOpen, 0, nil)
+	if s.last(wire.KindOpened) == nil {
+		f.Fatalf("server %d does not serve slot %d: %+v", to, slot, f.shard(to))
+	}
+	return s
+}
+
+// say sends a frame about the shard, and lets time pass.
+func (s *speaker) say(kind wire.Kind, clock perdure.Clock, payload []byte, change ...func(h *wire.Header)) {
+	s.f.Helper()
+	h := wire.Header{Kind: kind, Generation: s.f.view.Generation, Epoch: s.f.view.Shards[0].Epoch, Slot: s.slot, Clock: clock}
+	if s.slot >= 0 {
+		h.Incarnation = s.f.view.Slots[s.slot].Incarnation
+	}
+	if kind == wire.KindUpdate {
+		h.Parts = 1
+	}
+	for _, to := range change {
+		to(&h)
+	}
+	if err := s.Send(wire.Frame{Header: h, Payload: payload}); err != nil {
+		s.f.Fatal(err)
+	}
+	s.f.pass(20 * time.Millisecond)
+}
+
+// last returns the newest frame of a kind that came, nil if none did.
+func (s *speaker) last(kind wire.Kind) *wire.Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.got) - 1; i >= 0; i-- {
+		if s.got[i].Kind == kind {
+			return &s.got[i]
+		}
+	}
+	return nil
+}
+
+// count returns how many frames of a kind came.
+func (s *speaker) count(kind wire.Kind) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.got {
+		if s.got[i].Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// counts returns what the slot was told last.
+func (s *speaker) counts() perdure.Counts {
+	s.f.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.got) - 1; i >= 0; i-- {
+		if k := s.got[i].Kind; k == wire.KindAck || k == wire.KindOpened {
+			counts, err := wire.ParseCounts(s.got[i].Payload)
+			if err != nil {
+				s.f.Fatal(err)
+			}
+			return counts
+		}
+	}
+	return perdure.Counts{Applied: -1}
+}
+
+// add is an update that adds v to row 0 of table 0.
+func add(v float32) []byte {
+	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{v}})
+}
+
+// row reads row 0 of table 0, of a MinClock of need or more; false if it is not told.
+func (s *speaker) row(need perdure.Clock) (v float32, ok bool) {
+	s.f.Helper()
+	before := s.count(wire.KindRows)
+	s.say(wire.KindGet, need, wire.AppendRows(nil, &wire.Rows{Count: 1}))
+	if s.count(wire.KindRows) == before {
+		return 0, false
+	}
+	var a wire.Answer
+	if err := wire.ParseAnswer(s.last(wire.KindRows), &a); err != nil || len(a.Values) != 1 {
+		s.f.Fatalf("an answer of %v, %v", a.Values, err)
+	}
+	return a.Values[0], true
+}

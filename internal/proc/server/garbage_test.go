@@ -1,0 +1,475 @@
+package server_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// lines keeps what a server logs, without times.
+type lines struct {
+	mu    sync.Mutex // guards all
+	all   []string
+	added chan struct{} // capacity 1: a line was added
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, string(b))
+	select {
+	case l.added <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// about returns how many lines contain a text.
+func (l *lines) about(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// wait waits until there are more than n lines.
+func (l *lines) wait(ctx context.Context, n int) {
+	for l.about("") <= n && ctx.Err() == nil {
+		select {
+		case <-l.added:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// subject is a server with 2 shards of a table of 10 rows of 3 and of a sparse one,
+// in a job with a coordinator and one worker that it goes on serving.
+type subject struct {
+	*testing.T
+	ctx   context.Context
+	near  transport.Network // of the garbage's sender
+	addr  string            // of the server
+	log   *lines
+	view  perdure.View // as the peers know it
+	good  *worker.Client
+	table *worker.Table
+	clock perdure.Clock
+}
+
+const (
+	tableRows = 10
+	tableDim  = 3
+)
+
+// start starts the job over the networks of a host each.
+func start(t *testing.T, host func(name string) (transport.Network, string), with ...func(*server.Config)) *subject {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	job := perdure.JobSpec{ID: "job-1", Seed: 1, Slots: 1, Servers: 1, Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	network, addr := host("coordinator")
+	l, err := network.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := membership.Begin(job, 1, 0, nil)
+	co, err := coordinator.New(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Go(func() { _ = co.Run(ctx) }) // ends with ctx
+	serverNetwork, listen := host("server:0")
+	cfg := server.Config{
+		Network: serverNetwork, Listen: listen, Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
+		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	for _, f := range with {
+		f(&cfg)
+	}
+	wg.Go(func() {
+		err := server.Run(ctx, cfg)
+		if ctx.Err() == nil {
+			t.Errorf("the server ended: %v", err)
+		}
+	})
+	workerNetwork, _ := host("worker:0")
+	if s.good, err = worker.Dial(ctx, worker.Config{Network: workerNetwork, Coordinator: l.Addr(), Slot: 0, Process: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.good.Close() })
+	s.table, err = s.good.Table(ctx, perdure.TableSpec{Name: "t", Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.good.Table(ctx, perdure.TableSpec{Name: "s", Sparse: true, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}); err != nil {
+		t.Fatal(err)
+	}
+	s.near, _ = host("garbage")
+	if err := co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { s.view = core.Facts().View }); err != nil {
+		t.Fatal(err)
+	}
+	s.addr = s.view.Shards[0].Addr
+	return s
+}
+
+// goesOn checks that the server serves others, and has what they did, only.
+func (s *subject) goesOn(after string) {
+	s.Helper()
+	delta, got := make([]float32, tableRows*tableDim), make([]float32, tableRows*tableDim)
+	for i := range delta {
+		delta[i] = 1
+	}
+	if err := s.table.IncRun(0, delta); err != nil {
+		s.Fatalf("after %s: %v", after, err)
+	}
+	var err error
+	if s.clock, err = s.good.Clock(s.ctx); err != nil {
+		s.Fatalf("after %s: %v", after, err)
+	}
+	if err := s.table.GetRun(s.ctx, 0, got); err != nil {
+		s.Fatalf("after %s: %v", after, err)
+	}
+	for _, v := range got {
+		if v != float32(s.clock) {
+			s.Fatalf("after %s the table is %v at clock %d", after, got, s.clock)
+		}
+	}
+}
+
+// hello is what a worker of the job says that is as new as the good one. The
+// real one keeps its acknowledgements: nothing that it is sent is for it.
+func hello(change func(*wire.Hello)) wire.Frame {
+	h := wire.Hello{Role: wire.RoleWorker, Job: "job-1", Incarnation: 1}
+	change(&h)
+	return wire.Control(wire.KindHello, h)
+}
+
+// shardFrame is a frame to shard 0 as it is now.
+func (s *subject) shardFrame(kind wire.Kind, payload []byte, change func(*wire.Header)) wire.Frame {
+	h := wire.Header{Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[0].Epoch, Incarnation: 1, Clock: s.clock, Parts: 1}
+	if change != nil {
+		change(&h)
+	}
+	return wire.Frame{Header: h, Payload: payload}
+}
+
+func update(first perdure.RowID, ids []perdure.RowID, count, values int, table perdure.TableID) []byte {
+	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Table: table, First: first, IDs: ids, Count: count}, Values: make([]float32, values)})
+}
+
+// bad is what a peer does that ends its connection.
+type bad struct {
+	name  string
+	hello *wire.Frame
+	send  func(s *subject) []wire.Frame // after the hello
+	says  string                        // in the server's log, once
+}
+
+func bads() []bad {
+	same := func(*wire.Hello) {}
+	frames := func(kind wire.Kind, payload []byte, change func(*wire.Header)) func(*subject) []wire.Frame {
+		return func(s *subject) []wire.Frame { return []wire.Frame{s.shardFrame(kind, payload, change)} }
+	}
+	as := func(change func(*wire.Hello)) *wire.Frame { f := hello(change); return &f }
+	observer := as(func(h *wire.Hello) { h.Role = wire.RoleObserver })
+	get := func(r wire.Rows) []byte { return wire.AppendRows(nil, &r) }
+	return []bad{
+		{"a hello of another job", as(func(h *wire.Hello) { h.Job = "job-2" }), nil, "job-2"},
+		{"a hello of no job", as(func(h *wire.Hello) { h.Job = "" }), nil, `peer for job`},
+		{"an old incarnation", as(func(h *wire.Hello) { h.Incarnation = 0 }), nil, "was taken by incarnation 1"},
+		{"a slot that is not", as(func(h *wire.Hello) { h.Index = 7 }), nil, "slot 7 of a job of 1"},
+		{"a negative slot", as(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1 of a job of 1"},
+		{"another role", as(func(h *wire.Hello) { h.Role = "king" }), nil, "king"},
+		{"no hello", nil, frames(wire.KindGet, nil, nil), "instead of a hello"},
+		{"an unknown kind", as(same), frames(99, nil, nil), "unexpected frame of kind 99"},
+		{"a second hello", as(same), frames(wire.KindHello, []byte("{}"), nil), "unexpected frame of kind 1"},
+		{"rows outside the shard", as(same), frames(wire.KindUpdate, update(5, nil, 1, 3, 0), nil), "row not on this shard"},
+		{"a row id outside the shard", as(same), frames(wire.KindUpdate, update(0, []perdure.RowID{0, 1 << 63}, 2, 6, 0), nil), "row not on this shard"},
+		{"a run of all rows there could be", as(same), frames(wire.KindUpdate, update(0, nil, wire.MaxPayload*8, 3, 0), nil), "row not on this shard"},
+		{"too few values", as(same), frames(wire.KindUpdate, update(0, nil, 2, 5, 0), nil), "wrong number of values"},
+		{"too many values", as(same), frames(wire.KindUpdate, update(0, nil, 1, 6, 0), nil), "wrong number of values"},
+		{"a table that is not", as(same), frames(wire.KindUpdate, update(0, nil, 1, 3, 9), nil), "update of table 9"},
+		{"an update that does not parse", as(same), frames(wire.KindUpdate, []byte("garbage"), nil), "malformed payload"},
+		{"NaN in an update", as(same), frames(wire.KindUpdate, nanUpdate(), nil), "NaN or Inf in an update: value 1 of row 0"},
+		{"a part beyond the last", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Part = 1 }), "part 1 of 1"},
+		{"a negative clock", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }), "of clock -1; the job's clocks are 0 to"},
+		{"an observer's update", observer, frames(wire.KindUpdate, nil, nil), "an observer cannot update"},
+		{"an observer's tick", observer, frames(wire.KindTick, nil, nil), "an observer cannot tick"},
+		{"a read that does not parse", as(same), frames(wire.KindGet, []byte{1}, nil), "malformed payload"},
+		{"a read with more behind it", as(same), frames(wire.KindGet, append(get(wire.Rows{Count: 1}), 0), nil), "bytes after a read"},
+		{"a read outside the shard", as(same), frames(wire.KindGet, get(wire.Rows{First: 5, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
+		{"a read of all rows there could be", as(same), frames(wire.KindGet, get(wire.Rows{Count: wire.MaxPayload * 8}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
+		{"a sparse row of another shard", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 1), 2, 6, 1), nil), "is on shard 1, not on shard 0"},
+		{"consecutive rows of a sparse table", as(same), frames(wire.KindUpdate, update(0, nil, 2, 6, 1), nil), "is sparse: name each row"},
+		{"too few values of sparse rows", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3 each"},
+		{"values of another dimension", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 8, 1), nil), "8 for 2 rows of table s of 3 each"},
+		{"Inf in a sparse row", as(same), frames(wire.KindUpdate, infUpdate(), nil), "value 2 of row "},
+		{"a read of a sparse row of another shard", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 0 }), "is on shard 1, not on shard 0"},
+		{"a read of such a row, that would wait", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 1 << 40 }), "is on shard 1, not on shard 0"},
+		{"a read of consecutive sparse rows", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "is sparse: name each row"},
+		{"a read that is too large", as(same), frames(wire.KindGet, get(manyRows(wire.MaxPayload/12)), func(h *wire.Header) { h.Clock = 0 }), "does not fit in 4194304 bytes"},
+		{"which rows a dense table stores", as(same), frames(wire.KindScan, get(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }), "nobody asks for the rows that it stores"},
+		{"an observer's wish for acknowledgements", observer, frames(wire.KindSync, nil, nil), "an observer has no updates"},
+		{"the state of a slot that is not", as(same), frames(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }), "in the name of slot 3, on a connection of slot 0"},
+		{"an update for another slot", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
+		{"an update of another incarnation", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Incarnation = 2 }), "earlier incarnation"},
+		{"an update from the future", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a tick from the future", as(same), frames(wire.KindTick, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a wish for acknowledgements from the future", as(same), frames(wire.KindSync, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
+		{"a worker's fence of another slot", as(same), frames(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
+		{"a worker's fence", as(same), frames(wire.KindFence, nil, nil), "unexpected frame of kind 37"},
+		{"a worker's roster", as(same), frames(wire.KindRoster, []byte("[]"), nil), "unexpected frame of kind 43"},
+		{"a worker that would be followed", as(same), frames(wire.KindFollow, nil, nil), "unexpected frame of kind 32"},
+		{"a worker's snapshot", as(same), frames(wire.KindSnapshot, nil, nil), "unexpected frame of kind 35"},
+		{"an observer's wish for saved state", observer, frames(wire.KindLoad, nil, nil), "an observer has no saved state"},
+	}
+}
+
+// closed waits until the server has closed a connection.
+func closed(c transport.Conn) error {
+	var f wire.Frame
+	for {
+		if err := c.Recv(&f); err != nil {
+			return err
+		}
+	}
+}
+
+func nanUpdate() []byte {
+	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1, float32(math.NaN()), 2}})
+}
+
+// A peer that says what cannot be is cut off with one line in the log, and the
+// server goes on serving others with the rows unharmed.
+func TestBadFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, memoryHosts())
+		for _, b := range bads() {
+			before := s.log.about("")
+			c, err := s.near.Dial(s.ctx, s.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.hello != nil {
+				if err := c.Send(*b.hello); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if b.send != nil {
+				if err := c.Send(b.send(s)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sent := time.Now()
+			err = closed(c)
+			if took := time.Since(sent); took > time.Second {
+				t.Errorf("%s: closed after %v: %v", b.name, took, err)
+			}
+			c.Close()
+			if n := s.log.about("") - before; n != 1 || s.log.about(b.says) < 1 {
+				t.Errorf("%s: %d lines in the log, want 1 with %q: %q", b.name, n, b.says, s.log.all[before:])
+			}
+			s.goesOn(b.name)
+		}
+	})
+}
+
+func memoryHosts() func(name string) (transport.Network, string) {
+	mem := transport.NewMemory(1, transport.MemoryOptions{})
+	return func(name string) (transport.Network, string) { return mem.Host(name), name + "/1" }
+}
+
+// Frames for another life of a shard, or for a shard that is not here, change
+// nothing and are not answered; their sender stays connected, since it may just
+// be behind.
+func TestOtherLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, memoryHosts())
+		c, err := s.near.Dial(s.ctx, s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		payload := update(0, nil, 1, 3, 0)
+		frames := []wire.Frame{hello(func(*wire.Hello) {})}
+		for _, kind := range []wire.Kind{wire.KindUpdate, wire.KindTick, wire.KindGet, wire.KindLoad, wire.KindOpen} {
+			for _, change := range []func(*wire.Header){
+				func(h *wire.Header) { h.Epoch-- }, func(h *wire.Header) { h.Epoch++ }, func(h *wire.Header) { h.Generation-- },
+				func(h *wire.Header) { h.Generation++ }, func(h *wire.Header) { h.Shard = 5 }, func(h *wire.Header) { h.Shard = -1 },
+			} {
+				frames = append(frames, s.shardFrame(kind, payload, change))
+			}
+		}
+		if err := c.Send(frames...); err != nil {
+			t.Fatal(err)
+		}
+		var f wire.Frame
+		if err := c.Recv(&f); err != nil || f.Kind != wire.KindWelcome {
+			t.Fatalf("got kind %d, %v; want a welcome", f.Kind, err)
+		}
+		s.goesOn("frames of other lives")
+		answered := make(chan error, 1)
+		go func() { answered <- c.Recv(&f) }()
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if len(answered) > 0 {
+			t.Errorf("frames of other lives were answered with kind %d, %v", f.Kind, <-answered)
+		}
+		if n := s.log.about(""); n != 0 {
+			t.Errorf("%d lines in the log: %q", n, s.log.all)
+		}
+	})
+}
+
+// A peer that says nothing is cut off after a while.
+func TestSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, memoryHosts())
+		c, err := s.near.Dial(s.ctx, s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		begin := time.Now()
+		err = closed(c)
+		if took := time.Since(begin); took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("cut off after %v: %v", took, err)
+		}
+		if n := s.log.about("did not say who it is"); n != 1 {
+			t.Errorf("%d lines in the log, want 1", n)
+		}
+		s.goesOn("a silent peer")
+	})
+}
+
+// A silent peer does not keep a server from ending.
+func TestEndsWithSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := transport.NewMemory(1, transport.MemoryOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- server.Run(ctx, server.Config{
+				Network: mem.Host("server:0"), Listen: "server:0/1", Coordinator: "nowhere/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler),
+			})
+		}()
+		<-time.After(time.Second)
+		c, err := mem.Host("garbage").Dial(ctx, "server:0/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Second)
+		cancel()
+		begin := time.Now()
+		if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("it ended after %v with %v", time.Since(begin), err)
+		}
+	})
+}
+
+// Over TCP, whatever bytes come, the connection is closed with one line in the
+// log and the server goes on.
+func TestGarbageBytes(t *testing.T) {
+	s := start(t, func(string) (transport.Network, string) { return transport.TCP{}, "127.0.0.1:0" })
+	rng := rand.New(rand.NewPCG(1, 1))
+	random := make([]byte, 1000)
+	for i := range random {
+		random[i] = byte(rng.Uint32())
+	}
+	h := hello(func(*wire.Hello) {})
+	greeting := wire.Append(nil, &h)
+	changed := func(change func(b []byte)) []byte {
+		b := append([]byte{}, greeting...)
+		change(b)
+		return b
+	}
+	oversize := changed(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 1<<31) })
+	for _, c := range []struct {
+		name string
+		send []byte
+		says string
+	}{
+		{"random bytes", random, "not a Perdure frame"},
+		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X: y\r\n", 20) + "\r\n"), "not a Perdure frame"},
+		{"an oversized length", oversize, "payload too large"},
+		{"another version", changed(func(b []byte) { b[4] = 9 }), fmt.Sprintf("the peer speaks wire version 9, this process version %d", wire.Version)},
+		{"a flipped bit", changed(func(b []byte) { b[70] ^= 1 }), "checksum mismatch"},
+		{"half a frame", greeting[:80], "unexpected EOF"},
+		{"half a header", greeting[:10], "EOF"},
+		{"nothing", nil, "EOF"},
+	} {
+		before := s.log.about("")
+		conn, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(c.send); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil && !strings.Contains(err.Error(), "not connected") {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%s: %v; want the connection to be closed", c.name, err)
+		}
+		conn.Close()
+		s.log.wait(s.ctx, before)
+		if n := s.log.about("") - before; n != 1 || s.log.about(c.says) == 0 {
+			t.Errorf("%s: %d lines in the log, want 1 with %q: %q", c.name, n, c.says, s.log.all[before:])
+		}
+		s.goesOn(c.name)
+	}
+	// Garbage in the middle of a conversation ends it too.
+	conn, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write(append(greeting, random...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Error(err)
+	}
+	s.goesOn("garbage after a hello")
+}
+
+// Example runs a server until its job ends; a coordinator gives it its shards.
+func Example() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // the job is over at once
+	err := server.Run(ctx, server.Config{
+		Index: -1, Process: "server-1", Network: transport.TCP{}, Listen: "127.0.0.1:0", Coordinator: "127.0.0.1:7000",
+		Disk: disk.NewMemory(), CheckpointDir: filepath.Join("run", "checkpoint"), Log: slog.New(slog.DiscardHandler),
+	})
+	fmt.Println(err)
+	// Output: context canceled
+}

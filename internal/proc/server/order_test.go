@@ -1,0 +1,89 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// tail is a follower that the test plays: it keeps entries for itself, and says that they
+// are committed when it is told to.
+type tail struct {
+	f    *fleet
+	conn transport.Conn
+	pos  uint64
+	name wire.Header // the epoch that it follows in
+}
+
+func (f *fleet) playTail(i int) *tail {
+	f.Helper()
+	l, err := f.net.Host(host(i)).Listen(host(i) + "/1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	p := &tail{f: f}
+	f.accept(l, func(c transport.Conn, hello wire.Hello) {
+		_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}))
+		for {
+			var got wire.Frame
+			if c.Recv(&got) != nil {
+				return
+			}
+			f.mu.Lock()
+			switch p.conn = c; got.Kind {
+			case wire.KindFollow:
+				p.name = got.Header
+				p.answer(wire.KindHave)
+			default:
+				p.pos = max(p.pos, got.Request)
+			}
+			f.mu.Unlock()
+		}
+	})
+	return p
+}
+
+func (p *tail) answer(kind wire.Kind) {
+	h := p.name
+	h.Kind, h.Request, h.Slot = kind, p.pos, perdure.NoSlot
+	_ = p.conn.Send(wire.Frame{Header: h})
+}
+
+// commit says that all that came is committed.
+func (p *tail) commit() {
+	p.f.mu.Lock()
+	p.answer(wire.KindCommitted)
+	p.f.mu.Unlock()
+	p.f.pass(20 * time.Millisecond)
+}
+
+// Where clocks are not ticked, what is committed together is applied in the order of the
+// log, as by those to whom it came one by one: else the replicas' sums differ.
+func TestOrderOfWhatIsCommittedTogether(t *testing.T) {
+	inFleet(t, "asp", "chain:2", 3, 1, func(f *fleet) {
+		p := f.playTail(9)
+		f.chain(0, 9)
+		f.table(dense())
+		p.commit()
+		var ws []*speaker
+		for slot := range 3 {
+			ws = append(ws, f.works(0, perdure.Slot(slot)))
+		}
+		for _, u := range []struct {
+			slot int
+			v    float32
+		}{{2, 1e8}, {1, -1e8}, {0, 1}} {
+			ws[u.slot].say(wire.KindUpdate, 0, add(u.v))
+		}
+		if v, ok := ws[0].row(0); !ok || v != 0 {
+			t.Fatalf("before anything is committed the row is %v, %t", v, ok)
+		}
+		p.commit()
+		if v, ok := ws[0].row(1); !ok || v != 1 {
+			t.Errorf("(1e8 - 1e8) + 1 is %v, %t; want 1, the sum in the log's order", v, ok)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// A head that nobody of its chain hears any more acknowledges nothing, and shows nothing,
+// that the others do not have; what it sent them arrives late, and changes nothing.
+func TestHeadThatIsCutOff(t *testing.T) {
+	inFleet(t, "bsp", "chain:3", 1, 3, func(f *fleet) {
+		f.chain(0, 1, 2)
+		f.table(dense())
+		old := f.works(0, 0)
+		once([]*speaker{old}, 0, add(1))
+		if got := old.counts(); got.Applied != 1 {
+			t.Fatalf("a chain of three applies nothing: %+v", got)
+		}
+		cut := []string{host(1), host(2), "coordinator"}
+		for _, other := range cut {
+			f.net.Cut(host(0), other, false)
+		}
+		once([]*speaker{old}, 1, add(10))
+		f.pass(5 * time.Second)
+		if got := old.counts(); got.Applied != 1 || got.Staged != 1 {
+			t.Errorf("the head acknowledges what it has alone: %+v", got)
+		}
+		if _, ok := old.row(2); ok {
+			t.Error("the head shows what it has alone")
+		}
+		f.chain(1, 2)
+		f.pass(time.Second)
+		w := f.works(1, 0)
+		once([]*speaker{w}, 1, add(100))
+		for _, other := range cut[:2] {
+			f.net.Heal(host(0), other) // what was on its way arrives, or its sender greets
+		}
+		f.pass(5 * time.Second)
+		once([]*speaker{old}, 2, add(1000)) // a worker that knows the old view
+		if got := old.counts(); got.Applied != 1 {
+			t.Errorf("the former head, woken, acknowledges: %+v", got)
+		}
+		if v, ok := old.row(0); ok && v != 1 {
+			t.Errorf("the former head shows %v, want the row of its MinClock, 1", v)
+		}
+		for _, i := range []int{1, 2} {
+			if v, ok := f.works(i, 0).row(2); !ok || v != 101 {
+				t.Errorf("server %d has %v, %t; want 101", i, v, ok)
+			}
+		}
+		f.net.Heal(host(0), "coordinator")
+		f.pass(5 * time.Second)
+		if _, ok := old.row(0); ok || f.shard(0).Epoch != 0 {
+			t.Errorf("the former head still answers, or has the shard: %+v", f.shard(0))
+		}
+		if held := f.end(1, 2); held[0] != held[1] {
+			t.Errorf("one has\n%s, the other\n%s", held[0], held[1])
+		}
+	})
+}
+
+// Every replica answers reads, each as far as it knows that clocks are committed. One
+// that does not know yet answers what asks for less, and the rest when it hears.
+func TestEveryReplicaAnswersReads(t *testing.T) {
+	inFleet(t, "ssp:1", "chain:3", 1, 3, func(f *fleet) {
+		f.chain(0, 1, 2)
+		f.table(dense())
+		var rs []*speaker
+		for i := range 3 {
+			s := f.speak(i, wire.Hello{Role: wire.RoleObserver, Index: i})
+			s.slot = perdure.NoSlot
+			s.say(wire.KindOpen, 0, nil)
+			rs = append(rs, s)
+		}
+		w := f.works(0, 0)
+		f.net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		w.say(wire.KindUpdate, 0, add(1))
+		for i, r := range rs[1:] {
+			if v, ok := r.row(1); !ok || v != 1 {
+				t.Errorf("replica %d answers %v, %t; want 1", i+1, v, ok)
+			}
+		}
+		if v, ok := rs[0].row(0); !ok || v != 0 || rs[0].last(wire.KindRows).Clock != 0 {
+			t.Errorf("the head answers %v, %t; want 0, of clock 0", v, ok)
+		}
+		if v, ok := rs[0].row(1); ok {
+			t.Errorf("the head answers %v for a clock that it does not know to be committed", v)
+		}
+		before := rs[0].count(wire.KindRows)
+		f.net.Heal(host(1), host(0))
+		f.pass(3 * time.Second)
+		if rs[0].count(wire.KindRows) != before+1 || rs[0].last(wire.KindRows).Clock != 1 {
+			t.Errorf("the read that waited was answered with %+v", rs[0].last(wire.KindRows))
+		}
+	})
+}
+
+// A replica that was frozen, and wakes with old rows in an old epoch, says of what clock
+// they are, and answers nothing that asks for more. A reader that knows no better waits
+// rather than break its bound; one that has read newer rows elsewhere never goes back.
+func TestReplicaThatWakes(t *testing.T) {
+	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
+		f.chain(0, 1, 2)
+		f.table(dense())
+		reader, err := worker.Dial(f.ctx, worker.Config{Network: f.net.Host("reader"), Coordinator: "coordinator/1", Slot: 1, Process: "reader"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		table, err := reader.Table(f.ctx, f.view.Tables[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := func(wait time.Duration) (float32, bool) {
+			ctx, cancel := context.WithTimeout(f.ctx, wait)
+			defer cancel()
+			got := make([]float32, 1)
+			table.Forget()
+			err := table.GetRun(ctx, 0, got)
+			return got[0], err == nil
+		}
+		writer := f.works(0, 0)
+		writer.say(wire.KindUpdate, 0, add(1))
+		if _, err := reader.Clock(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := value(time.Second); !ok || v != 1 {
+			t.Fatalf("the reader has %v, %t; want 1", v, ok)
+		}
+		f.pass(100 * time.Millisecond) // until both slots' first clock is everywhere
+		for _, other := range []string{host(0), host(2), "coordinator"} {
+			f.net.Cut(host(1), other, false)
+		}
+		f.net.Cut("reader", "coordinator", false) // nor does the reader know
+		f.chain(0, 2)
+		writer = f.works(0, 0)
+		writer.say(wire.KindUpdate, 1, add(10))
+		writer.say(wire.KindUpdate, 2, add(100))
+
+		woken := f.speak(1, wire.Hello{Role: wire.RoleObserver, Index: 7})
+		woken.slot = perdure.NoSlot
+		old := func(h *wire.Header) { h.Epoch = 1 }
+		woken.say(wire.KindOpen, 0, nil, old)
+		woken.say(wire.KindGet, 1, wire.AppendRows(nil, &wire.Rows{Count: 1}), old)
+		if rows := woken.last(wire.KindRows); rows == nil || rows.Clock != 1 {
+			t.Errorf("the woken replica answers %+v, want rows of clock 1", rows)
+		}
+		woken.say(wire.KindGet, 2, wire.AppendRows(nil, &wire.Rows{Count: 1}), old)
+		if n := woken.count(wire.KindRows); n != 1 {
+			t.Errorf("the woken replica answers for a clock that it does not have: %+v", woken.last(wire.KindRows))
+		}
+		f.net.Heal("reader", "coordinator")
+		f.pass(time.Second)
+		if _, err := reader.Clock(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := value(5 * time.Second); !ok || v != 111 {
+			t.Fatalf("the reader has %v, %t; want 111, from who has it", v, ok)
+		}
+		for _, other := range []string{host(0), host(2), "coordinator"} {
+			f.net.Heal(host(1), other)
+		}
+		for range 20 {
+			if v, ok := value(5 * time.Second); !ok || v != 111 {
+				t.Fatalf("the reader, who had 111, has %v, %t", v, ok)
+			}
+		}
+	})
+}
+
+// A server of another job is refused in a line that says so, on both sides; whoever comes
+// to its address after it is tried again.
+func TestServerOfAnotherJob(t *testing.T) {
+	inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
+		f.chain(0)
+		_, err := transport.Call(f.ctx, f.net.Host("other"), host(0)+"/1", wire.Hello{Role: wire.RoleServer, Job: "job-2"})
+		if err == nil || !strings.Contains(err.Error(), `this server works for job job-1, the peer for job "job-2"`) {
+			t.Errorf("a server of another job is told %v", err)
+		}
+		if n := f.logs[0].about("job-2"); n != 1 {
+			t.Errorf("the log says %q; want one line about it", f.logs[0].all)
+		}
+
+		l, err := f.net.Host(host(9)).Listen(host(9) + "/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := false // guarded by f.mu
+		asked := 0    // likewise
+		f.accept(l, func(c transport.Conn, hello wire.Hello) {
+			f.mu.Lock()
+			mine := ours
+			f.mu.Unlock()
+			if !mine {
+				_ = transport.Refuse(c, wire.Refusal{Reason: "this server works for job job-3"})
+				return
+			}
+			_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}))
+			var got wire.Frame
+			for c.Recv(&got) == nil {
+				f.mu.Lock()
+				if got.Kind == wire.KindFollow {
+					asked++
+				}
+				f.mu.Unlock()
+			}
+		})
+		f.say(func(v *perdure.View, sv *perdure.ShardView) {
+			h := f.holder(9, v.Revision)
+			sv.Joining = &h
+		})
+		if n := f.logs[0].about("this server works for job job-3"); n != 1 {
+			t.Errorf("the log says %q; want one line about it", f.logs[0].all)
+		}
+		f.mu.Lock()
+		ours = true
+		f.mu.Unlock()
+		f.pass(3 * time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if asked == 0 {
+			t.Error("who is at that address now is not asked what it has")
+		}
+	})
+}
+
+// What a slot sends while nobody commits it is bounded, though it be ticks and empty
+// updates: what the head's log then takes is not the bytes of rows.
+func TestUncommittedIsBounded(t *testing.T) {
+	const most = 1 << 12
+	for kind, n := range map[wire.Kind]int{wire.KindUpdate: most / 64, wire.KindTick: 2*most/64 + 1} {
+		inFleet(t, "ssp:1", "chain:2", 1, 2, func(f *fleet) {
+			f.chain(0, 1)
+			f.table(dense())
+			w := f.works(0, 0)
+			f.net.Cut(host(1), host(0), false)
+			sent := 0
+			for sent < 10*n && f.logs[0].about("are kept") == 0 {
+				h := wire.Header{Kind: kind, Generation: 1, Epoch: f.view.Shards[0].Epoch, Slot: 0, Incarnation: 1, Clock: perdure.Clock(sent), Parts: 1}
+				if w.Send(wire.Frame{Header: h}) != nil {
+					break
+				}
+				sent++
+				f.pass(time.Millisecond)
+			}
+			if sent < n || sent > n+3 {
+				t.Errorf("%d frames of kind %d were taken, want about %d; the log says %q", sent, kind, n, f.logs[0].all)
+			}
+		}, func(cfg *server.Config) { cfg.PendingBytes = most })
+	}
+}

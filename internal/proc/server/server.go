@@ -1,0 +1,331 @@
+// Package server is the process that holds shards: the shell around table and
+// consistency. It owns goroutines, connections and time; every decision about
+// the order of updates is the intake's.
+//
+// A server acts on the newest view it has seen, whatever it missed before: it
+// restores the shards that the view gives to it, fences what the view calls
+// superseded, carries out what the view has decided, and tells the coordinator
+// the state it has reached. All of this is idempotent.
+//
+// Locks: Server.mu guards the view and the maps; shard.mu guards one shard.
+// Server.mu may be taken first, never second.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Config is what a server needs to run.
+type Config struct {
+	Index         int    // the server's number in the job; -1: the coordinator chooses
+	Process       string // unique to this process
+	PID           int
+	Network       transport.Network
+	Listen        string // where to listen for workers; an empty port picks one
+	Coordinator   string // the coordinator's address
+	Zone          string // the failure domain that it is in; "": not known
+	Disk          disk.FS
+	CheckpointDir string
+	// OpenLog opens the job's update log at an address, where it has one.
+	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+	LogBytes      int64  // that it takes at most, of all shards; 0: there is no bound
+	SnapshotDir   string // of shards whose updates are in an update log
+	SnapshotBytes int64  // of all shards' updates, after which they are written there; 0: 256 MiB
+	Log           *slog.Logger
+	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
+	OnOrder       func(wire.Order) // faults for this process; may be nil
+	Keys          wire.Keys        // what it shows to others, and who connects to it must show
+	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
+	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
+
+	// For tests only: Ended is given each replica that served when the server ended;
+	// Weakened, for negative controls, switches mechanisms off.
+	Ended               func(*checkpoint.Segment)
+	Follow              bool // what is saved in the background has only what has changed, however little that spares
+	Weakened            consistency.Weakened
+	WeakenedGenerations bool // messages of other generations and epochs are taken
+}
+
+const defaultHeartbeat = 100 * time.Millisecond
+
+// ErrCheckpoint means that a shard could not be saved or restored, in spite of
+// retries: the server gives up, since going on would break a promise.
+var ErrCheckpoint = errors.New("server: checkpoint failed")
+
+// Server is one server process.
+type Server struct {
+	cfg     Config
+	addr    string
+	changed chan struct{}   // capacity 1: a status is worth sending
+	failed  chan error      // capacity 1: the server cannot go on
+	reading chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
+	ctx     context.Context // the server's life
+	wg      sync.WaitGroup  // all goroutines; new ones are started by running ones only
+
+	opening sync.Mutex    // guards updates until it is set
+	updates updatelog.Log // nil unless a shard has a stream
+	waits   updatelog.Waits
+
+	mu          sync.Mutex // guards what follows
+	job         *perdure.JobSpec
+	index       int
+	incarnation perdure.Incarnation
+	view        *perdure.View // never nil
+	shards      map[perdure.ShardID]*shard
+	conns       map[*conn]struct{}
+	peers       map[string]*peer // by address
+	draining    bool
+	coordinator transport.Conn // nil while there is none
+
+	telling  atomic.Bool // tellAll is on its way
+	parallel bool        // there are cores for several shards at once
+	buffers  buffers
+	pace     pace // of the snapshots that come
+}
+
+// Run serves until ctx ends, the coordinator refuses this process, or a
+// checkpoint fails for good.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.PendingBytes == 0 {
+		cfg.PendingBytes = wire.MaxUpdate
+	}
+	if cfg.SnapshotBytes == 0 {
+		cfg.SnapshotBytes = defaultSnapshotBytes
+	}
+	for _, dir := range []string{cfg.CheckpointDir, cfg.SnapshotDir} {
+		if dir == "" {
+			continue
+		}
+		if err := cfg.Disk.MkdirAll(dir); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
+	l, err := cfg.Network.Listen(cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("server: listen on %q: %w", cfg.Listen, err)
+	}
+	defer l.Close()
+	s := &Server{
+		cfg: cfg, addr: l.Addr(), index: cfg.Index,
+		changed:  make(chan struct{}, 1),
+		failed:   make(chan error, 1),
+		reading:  make(chan struct{}, 1),
+		parallel: runtime.GOMAXPROCS(0) > 1,
+		shards:   map[perdure.ShardID]*shard{},
+		conns:    map[*conn]struct{}{},
+		peers:    map[string]*peer{},
+		view:     &perdure.View{},
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+
+	s.ctx = ctx
+	defer s.closeLog()
+	defer s.ended()
+	defer s.wg.Wait()
+	defer cancel(nil)
+	defer s.closeConns()
+	s.wg.Go(func() { s.accept(ctx, l) })
+	s.wg.Go(func() { s.heartbeat(ctx) })
+	s.wg.Go(func() { s.drain(ctx) })
+	s.wg.Go(func() {
+		link := transport.Link{
+			Network: cfg.Network, Addr: cfg.Coordinator,
+			Hello: s.hello, Up: s.up, Frame: s.frame, Down: s.down,
+		}
+		cancel(link.Run(ctx))
+	})
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-s.failed:
+		return err
+	}
+}
+
+func (s *Server) closeLog() {
+	if s.updates != nil {
+		_ = s.updates.Close() // nothing is on its way that matters
+	}
+}
+
+// ended hands over what replicas held, to who wants to know.
+func (s *Server) ended() {
+	if s.cfg.Ended == nil {
+		return
+	}
+	for _, sh := range s.held() {
+		sh.mu.Lock()
+		if sh.ready {
+			sh.applyAll() // what another goroutine was to do
+			s.cfg.Ended(sh.whole())
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// hello introduces this process to the coordinator.
+func (s *Server) hello() wire.Hello {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := wire.Hello{
+		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
+		Addr: s.addr, Incarnation: s.incarnation, Zone: s.cfg.Zone, Secret: s.cfg.Keys.Servers,
+	}
+	if s.job != nil {
+		h.Job = s.job.ID
+	}
+	return h
+}
+
+func (s *Server) up(c transport.Conn, f *wire.Frame) {
+	var w wire.Welcome
+	if err := wire.ParseControl(f, &w); err != nil {
+		s.cfg.Log.Error("coordinator's welcome", "err", err)
+		c.Close()
+		return
+	}
+	s.mu.Lock()
+	s.job, s.index, s.incarnation, s.coordinator = &w.Job, w.Index, w.Incarnation, c
+	s.mu.Unlock()
+	if w.Job.Recovery.Logged() {
+		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard will need it soon, and tell why it cannot be had
+	}
+	s.cfg.Log.Info("joined", "job", w.Job.ID, "server", w.Index, "incarnation", w.Incarnation)
+	s.notify()
+}
+
+func (s *Server) down(c transport.Conn, err error) {
+	s.mu.Lock()
+	if s.coordinator == c {
+		s.coordinator = nil
+	}
+	s.mu.Unlock()
+	s.cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+}
+
+func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindView:
+		var v perdure.View
+		if err := wire.ParseControl(f, &v); err != nil {
+			return err
+		}
+		s.onView(v)
+	case wire.KindViewDelta:
+		var d perdure.ViewDelta
+		if err := wire.ParseControl(f, &d); err != nil {
+			return err
+		}
+		return s.onDelta(&d)
+	case wire.KindOrder:
+		var o wire.Order
+		if err := wire.ParseControl(f, &o); err != nil {
+			return err
+		}
+		if s.cfg.OnOrder != nil {
+			s.cfg.OnOrder(o)
+		}
+	}
+	return nil
+}
+
+// notify wakes the heartbeat: something changed that the coordinator waits for.
+func (s *Server) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the server; the first error wins.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// heartbeat sends the server's status at once on changes, and regularly.
+func (s *Server) heartbeat(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.Heartbeat)
+	defer tick.Stop()
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
+	var w word
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-trim.C:
+			s.buffers.trim()
+			continue
+		case <-tick.C:
+			if s.tickChains(); w.waits() {
+				continue
+			}
+		case <-s.changed:
+		}
+		if fresh := w.say(s); !fresh {
+			time.AfterFunc(busyPause, s.notify)
+		}
+	}
+}
+
+// tickChains lets time pass for the chains.
+func (s *Server) tickChains() {
+	for _, sh := range s.held() {
+		sh.tickChain()
+	}
+}
+
+// drain asks the coordinator, once this server is to end, that others take over what
+// it holds.
+func (s *Server) drain(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.cfg.Drain:
+		s.cfg.Log.Info("handing over what is held here, to end")
+		s.mu.Lock()
+		s.draining = true
+		s.leaveIfFree()
+		s.mu.Unlock()
+		s.notify()
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, l transport.Listener) {
+	err := transport.AcceptAll(ctx, l, s.cfg.Log, func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
+	if err != nil {
+		s.fail(fmt.Errorf("server: accept: %w", err))
+	}
+}
+
+func (s *Server) closeConns() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.tc.Close()
+	}
+	s.conns = nil
+}

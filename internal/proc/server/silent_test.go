@@ -1,0 +1,51 @@
+//go:build unix
+
+package server_test
+
+import (
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Connections that say nothing cost a server little memory and one goroutine
+// each, and do not keep it from serving others.
+func TestManySilentPeers(t *testing.T) {
+	s := start(t, func(string) (transport.Network, string) { return transport.TCP{}, "127.0.0.1:0" })
+	s.goesOn("nothing")
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	n := min(10_000, int(limit.Cur-500)/2) // both ends are of this process
+	memory := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapInuse + m.StackInuse)
+	}
+	before, goroutines := memory(), runtime.NumGoroutine()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	s.goesOn("silent peers")
+	each, running := (memory()-before)/int64(n), runtime.NumGoroutine()-goroutines
+	t.Logf("%d connections: %d bytes and %.2f goroutines each", n, each, float64(running)/float64(n))
+	if running > n+20 || each > 16<<10 {
+		t.Errorf("%d connections that say nothing take %d goroutines and %d bytes each", n, running, each)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	s.log.wait(s.ctx, n-1)
+	s.goesOn("silent peers that left")
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// errRenamed ends the connection of a process that was given its slot anew since it came
+// here: it may come again, and say so.
+var errRenamed = errors.New("server: the connection is of an earlier incarnation of its slot than what comes on it")
+
+// speaks refuses what a worker or an observer may not say on its connection: in another
+// slot's name, or of clocks that nobody can have come to.
+func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
+	switch {
+	case c.server, f.Kind == wire.KindEcho:
+		return nil
+	case c.slot < 0 && f.Kind == wire.KindLoad:
+		return fmt.Errorf("an observer has no saved state")
+	case c.slot < 0: // what else it may not say those say who take it
+	case f.Slot != c.slot:
+		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot, c.slot)
+	case f.Incarnation != c.incarnation:
+		return errRenamed
+	}
+	switch f.Kind {
+	case wire.KindOpen, wire.KindUpdate, wire.KindTick, wire.KindSync, wire.KindLoad:
+		var v perdure.View // of no end that was named: it is never later than the job's
+		if latest := v.Latest(job); f.Clock < 0 || f.Until() < 0 || f.Clock > latest {
+			return fmt.Errorf("a frame of kind %d of clock %d; the job's clocks are 0 to %d", f.Kind, f.Clock, latest)
+		}
+	}
+	return nil
+}
+
+// precededBy reports whether a connection is of the server that this replica follows, as the
+// view says. It needs sh.mu.
+func (sh *shard) precededBy(c *conn) bool {
+	pred := &sh.place.pred
+	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.incarnation || sh.s.cfg.WeakenedGenerations
+}
+
+// strange turns away a server that says it is the predecessor, and is not.
+func (sh *shard) strange(c *conn) {
+	why := fmt.Sprintf("server:%d is not what shard %d follows here", c.index, sh.id)
+	sh.s.cfg.Log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
+	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
+	go c.tc.Close()                                                    // it may take a moment
+}
+
+// replaces ends the connection on which a connection's slot has read so far, of the same
+// process: it broke, and that was not noticed yet. Else its process, should it still use that
+// one, would wait there for what is told here. It needs sh.mu.
+func (sh *shard) replaces(c *conn) {
+	if old := sh.acks[c.slot]; old != nil && old != c && old.incarnation == c.incarnation {
+		go old.tc.Close() // it may take a moment
+	}
+}

@@ -1,0 +1,397 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// ErrLog means that a shard cannot be made of the update log and its snapshots.
+var ErrLog = errors.New("server: the update log")
+
+// stream is what a shard has under the strategy stateless. Its log is its stream of the
+// update log, to which workers append what they would send to a head, and from which
+// every server that holds the shard takes it, in the same order. So two servers compute
+// the same, and what a server has is nowhere but in the stream.
+//
+// What the head makes of the view, it appends too, and it takes effect when it is read
+// back. The first of an epoch is a Life: from there on, facts of earlier epochs count for
+// nobody, whoever appends them late. A shard serves in an epoch once it has read that
+// epoch's Life: all is before that which any server has shown in an earlier one. Facts
+// are numbered, and one follows another only when the log has that: an append that was
+// repeated counts once.
+//
+// Entries may come twice: their senders repeat them, and who begins at a snapshot is
+// given some that it holds. The applied vector, and facts' numbers, tell.
+type stream struct {
+	ctx    context.Context // the shard's life
+	cancel context.CancelFunc
+
+	// Guarded by shard.mu.
+	resume updatelog.Position // of what is not in the state, the first may be there
+	level  bool               // all is that was in the stream when it was opened
+	newest uint64             // the position of the newest snapshot that there was then
+	life   perdure.Epoch      // the newest that has begun in the stream
+	facts  uint64             // of its facts, so many are in the state
+	begun  perdure.Epoch      // the newest whose Life this server was to append
+	asked  uint64             // of its facts, so many were
+	queue  []wire.Frame       // of these, those that the log does not have
+	wake   chan struct{}      // capacity 1: there is something in the queue
+	saves  saves
+	unread unread
+}
+
+func newStream(ctx context.Context) *stream {
+	st := &stream{wake: make(chan struct{}, 1)}
+	st.ctx, st.cancel = context.WithCancel(ctx)
+	return st
+}
+
+// alone is the chain of a shard that has a stream: whatever is read from there is
+// committed.
+func alone(epoch perdure.Epoch) chain.Config {
+	return chain.Config{Epoch: epoch, Head: true, Tail: true}
+}
+
+// lives reports whether the shard may serve in its epoch, and has the epoch begin if it is
+// the head's. It needs sh.mu.
+func (sh *shard) lives() bool {
+	st := sh.stream
+	if sh.place.config.Head && st.begun < sh.name.epoch {
+		st.begun, st.asked, st.queue = sh.name.epoch, 0, nil
+		sh.enqueue(sh.frame(wire.KindLife))
+	}
+	return st.life == sh.name.epoch && !sh.place.config.Joining
+}
+
+// enqueue has a fact appended to the stream. It needs sh.mu.
+func (sh *shard) enqueue(f wire.Frame) {
+	st := sh.stream
+	f.Epoch, f.Request = sh.name.epoch, st.asked
+	st.asked++
+	st.queue = append(st.queue, f)
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// joined reports whether a server that is to take a shard over has read all that was in
+// its stream. It needs sh.mu.
+func (sh *shard) joined() bool {
+	if sh.stream != nil {
+		return sh.place.config.Joining && sh.stream.level
+	}
+	return sh.log != nil && sh.log.Joined()
+}
+
+// replay makes the shard of its newest snapshot and of what follows in its stream, and
+// goes on with whatever comes there. It runs in a goroutine of its own.
+func (sh *shard) replay(v *perdure.View) {
+	err := sh.follows(v)
+	if err == nil || sh.stream.ctx.Err() != nil || errors.Is(err, updatelog.ErrTrimmed) && sh.s.reopens(sh) {
+		return
+	}
+	sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
+}
+
+// reopens has a shard made anew whose stream was cut before it had read what was cut off:
+// another server that held it, or holds it, has written a newer snapshot since. It
+// reports whether there is one.
+func (s *Server) reopens(sh *shard) bool {
+	files, err := checkpoint.Snapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id)
+	if err != nil || len(files) == 0 || files[0].Position <= sh.stream.newest {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shards[sh.id] != sh {
+		return true // it is not this server's any more
+	}
+	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", files[0].Position)
+	sh.retire()
+	delete(s.shards, sh.id)
+	if at, held := s.placeOf(s.view, sh.id); held {
+		s.opens(sh.id, at)
+	}
+	return true
+}
+
+func (sh *shard) follows(v *perdure.View) error {
+	s, st := sh.s, sh.stream
+	updates, err := s.updateLog()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	from, err := sh.loadSnapshot(v)
+	if err != nil {
+		return err
+	}
+	first, next, err := updates.Extent(st.ctx, int(sh.id))
+	switch {
+	case err != nil:
+		return err
+	case from > next:
+		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: what was in it is gone, or it is another one; "+
+			"give the job the log that it had", from, next)
+	case from < first:
+		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, and the log begins at record %d; "+
+			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, s.cfg.SnapshotDir)
+	}
+	if !s.reads(sh, from) {
+		return nil
+	}
+	s.wg.Go(sh.appendFacts)
+	s.wg.Go(sh.askLength)
+	s.cfg.Log.Info("reading the update log", "shard", sh.id, "from", from, "to", next, "loaded_in", time.Since(begin))
+	return updates.Read(st.ctx, int(sh.id), from, sh.takeEntry, func(resume updatelog.Position) {
+		sh.caughtUp(resume)
+		if begin.IsZero() {
+			return
+		}
+		s.cfg.Log.Info("read the update log", "shard", sh.id, "from", from, "to", next, "seconds", time.Since(begin).Seconds())
+		begin = time.Time{}
+	})
+}
+
+// reads lets a shard follow the present view that is to read its stream from a position,
+// if it is here still.
+func (s *Server) reads(sh *shard, from updatelog.Position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shards[sh.id] != sh {
+		return false
+	}
+	sh.mu.Lock()
+	sh.stream.resume, sh.stream.unread.taken = from, from-1
+	sh.mu.Unlock()
+	if at, held := s.placeOf(s.view, sh.id); held {
+		s.bring(sh, at)
+	}
+	s.notify()
+	return true
+}
+
+// caughtUp notes that all that was in the stream is in the state.
+func (sh *shard) caughtUp(resume updatelog.Position) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	st := sh.stream
+	st.unread.taken = max(st.unread.taken, resume-1)
+	if st.resume = max(st.resume, resume); !st.level {
+		st.level = true
+		sh.s.notify()
+	}
+}
+
+// updateLog returns the way to the update log, which the first who asks opens.
+func (s *Server) updateLog() (updatelog.Log, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.updates != nil {
+		return s.updates, nil
+	}
+	if s.cfg.OpenLog == nil {
+		return nil, fmt.Errorf("%w: nobody says where it is", perdure.ErrUsage)
+	}
+	job := s.jobSpec()
+	updates, err := s.cfg.OpenLog(s.ctx, updatelog.Authorized(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
+		Job: job.ID, Shards: job.Shards, Status: s.onLogStatus,
+		Lost: func(shard int, err error) { s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, shard, err)) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.updates = updates
+	return updates, nil
+}
+
+// onLogStatus is told when the log takes nothing, and when it does again.
+func (s *Server) onLogStatus(shard int, why error) {
+	s.mu.Lock()
+	sh := s.shards[perdure.ShardID(shard)]
+	s.mu.Unlock()
+	switch news := s.waits.Note(shard, why); {
+	case news && why != nil:
+		s.cfg.Log.Warn("waiting for the update log", "shard", shard, "why", why)
+	case news:
+		s.cfg.Log.Info("the update log takes what waited", "shard", shard)
+	}
+	s.notify()
+	if sh != nil {
+		sh.makeLogRoom(errors.Is(why, updatelog.ErrFull))
+	}
+}
+
+// loadSnapshot makes the shard what its newest snapshot says, or, where there is none, what it is
+// before its first record. It returns where to read from.
+func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err error) {
+	s := sh.s
+	files, err := checkpoint.Snapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id)
+	if err != nil {
+		return 0, err
+	}
+	if len(files) > 0 {
+		sh.stream.newest = files[0].Position
+	}
+	for i, file := range files {
+		in := &incoming{sh: sh}
+		err = checkpoint.ReadSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, file.Name, sh.job.ID, sh.id, in.fromFile)
+		if err == nil {
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			sh.view = v
+			sh.stream.saves.files = files[i:]
+			sh.loaded(in)
+			return updatelog.Position(file.Position), nil
+		}
+		if errors.Is(err, checkpoint.ErrOtherJob) {
+			return 0, err
+		}
+		s.cfg.Log.Warn("cannot use a snapshot; an older one may do", "shard", sh.id, "err", err)
+	}
+	c, err := s.loadContent(sh.id, v)
+	if err == nil {
+		sh.fill(c, v)
+	}
+	return 1, err
+}
+
+// loaded needs sh.mu.
+func (sh *shard) loaded(in *incoming) {
+	sh.adopt(in)
+	sh.stream.life, sh.stream.facts = in.head.Life, in.head.Facts
+	sh.log = chain.New(0, entryBytes, window(&sh.job))
+}
+
+// takeEntry takes what was read from the stream, in its order.
+func (sh *shard) takeEntry(e updatelog.Entry) error {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.retired() {
+		return context.Canceled
+	}
+	var f wire.Frame
+	rest, err := wire.Decode(e.Payload, &f)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
+	}
+	if err == nil {
+		err = sh.takeRecord(&f)
+	}
+	if err != nil {
+		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: begin the job again", e.Position, err)
+	}
+	sh.stream.resume, sh.stream.unread.taken = e.Resume, e.Position
+	sh.stream.saves.count(sh.job.ID, &e)
+	sh.carryOut()
+	sh.savePicture()
+	return nil
+}
+
+// takeRecord needs sh.mu.
+func (sh *shard) takeRecord(f *wire.Frame) error {
+	if f.Shard != sh.id || f.Generation != sh.name.generation {
+		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload, f.Shard, f.Generation, sh.id, sh.name.generation)
+	}
+	st := sh.stream
+	switch {
+	case f.Kind == wire.KindUpdate || f.Kind == wire.KindTick:
+		return sh.takeUpdate(f)
+	case f.Kind == wire.KindAddTable && f.Slot >= 0: // a worker's: it has updates of it
+		sh.log.Append(entry{f: wire.Frame{Header: f.Header, Payload: f.Payload}})
+		sh.carryOut()
+		return nil
+	case sh.s.cfg.WeakenedGenerations && f.Kind != wire.KindLife:
+	case f.Epoch < st.life || f.Epoch == st.life && f.Request <= st.facts || f.Epoch > st.life && f.Kind != wire.KindLife:
+		return nil // of a head that was succeeded, or appended twice
+	case f.Kind == wire.KindLife:
+		st.life, st.facts = f.Epoch, 0
+		return nil
+	}
+	st.facts = f.Request
+	sh.log.Append(entry{f: wire.Frame{Header: f.Header, Payload: append([]byte(nil), f.Payload...)}})
+	sh.carryOut()
+	return nil
+}
+
+// takeUpdate needs sh.mu.
+func (sh *shard) takeUpdate(f *wire.Frame) error {
+	if n := len(sh.intake.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
+		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock, f.Part, f.Parts)
+	}
+	e := entry{f: wire.Frame{Header: f.Header}}
+	if f.Kind == wire.KindUpdate && !sh.counted(f) {
+		if err := sh.checkBlocks(f.Payload); err != nil {
+			return err
+		}
+		if e.f.Body = f.Payload; sh.s.buffers.wants(e.f.Body) { // it is not this server's alone
+			e.f.Body = sh.s.buffers.payload(len(f.Payload))
+			copy(e.f.Body, f.Payload)
+		}
+	}
+	sh.logs(&e.f, 1)
+	sh.log.Append(e)
+	return nil
+}
+
+// counted reports whether an update will be ignored, since it has been applied. It needs
+// sh.mu.
+func (sh *shard) counted(f *wire.Frame) bool {
+	return f.Until() <= sh.intake.Applied()[f.Slot] && !sh.s.cfg.Weakened.ExactlyOnce
+}
+
+// appendFacts appends to the stream what is in the queue, one after the other.
+func (sh *shard) appendFacts() {
+	st := sh.stream
+	for st.ctx.Err() == nil {
+		sh.mu.Lock()
+		var next []wire.Frame
+		if len(st.queue) > 0 {
+			next = st.queue[:1:1]
+		}
+		sh.mu.Unlock()
+		if next == nil {
+			select {
+			case <-st.wake:
+			case <-st.ctx.Done():
+			}
+			continue
+		}
+		f := next[0]
+		if err := sh.appendNow(wire.Append(nil, &f)); err != nil {
+			if st.ctx.Err() == nil {
+				sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
+			}
+			return
+		}
+		sh.mu.Lock()
+		if len(st.queue) > 0 && st.queue[0].Epoch == f.Epoch && st.queue[0].Request == f.Request {
+			st.queue = st.queue[1:]
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// appendNow appends an entry, and waits until the log has it.
+func (sh *shard) appendNow(b []byte) error {
+	done := make(chan error, 1)
+	err := sh.s.updates.Append(sh.stream.ctx, int(sh.id), [][]byte{b}, func(_ updatelog.Position, err error) { done <- err })
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-sh.stream.ctx.Done():
+		return sh.stream.ctx.Err()
+	}
+}

@@ -1,0 +1,54 @@
+package server_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// TestSmallCopies: small shards are copied side by side. Each copy waits for its
+// receiver a few times, which is what it takes where answers are slow.
+func TestSmallCopies(t *testing.T) {
+	const shards, delay = 48, 20 * time.Millisecond
+	slow := func(cfg *server.Config) {
+		l := transport.Faulty(cfg.Network)
+		l.SetLink(transport.LinkModel{Delay: delay})
+		cfg.Network = l
+	}
+	inShards(t, "asp", "chain:2", 1, 2, shards, func(f *fleet) {
+		change := func(h func(sv *perdure.ShardView)) {
+			f.say(func(v *perdure.View, _ *perdure.ShardView) {
+				for i := range v.Shards {
+					h(&v.Shards[i])
+				}
+			})
+		}
+		change(func(sv *perdure.ShardView) { f.setChain(sv, 0) })
+		f.pass(time.Second)
+		began := time.Now()
+		change(func(sv *perdure.ShardView) {
+			h := f.holder(1, f.view.Revision)
+			sv.Joining = &h
+		})
+		joined := func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			all := f.status[1].Shards
+			return len(all) == shards && !slices.ContainsFunc(all, func(st perdure.ShardStatus) bool { return !st.Joined })
+		}
+		for !joined() {
+			if f.pass(delay); time.Since(began) > time.Minute {
+				f.Fatalf("server 1 does not join: %+v", f.status[1])
+			}
+		}
+		if took := time.Since(began); took > 40*delay {
+			t.Errorf("%d small shards were copied in %v, %d answers one after the other", shards, took, took/delay)
+		} else {
+			t.Logf("%d small shards were copied in %v", shards, took)
+		}
+	}, slow)
+}

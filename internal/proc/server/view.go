@@ -1,0 +1,137 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// onView brings this server to what the view says.
+func (s *Server) onView(v perdure.View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(v)
+}
+
+// onDelta does the same with what changed of the present view. An error is for the
+// connection: whoever has missed something is told the whole view on the next one.
+func (s *Server) onDelta(d *perdure.ViewDelta) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.Revision <= s.view.Revision {
+		return nil // heard before
+	}
+	v, err := d.Apply(s.view)
+	if err == nil {
+		s.take(v)
+	}
+	return err
+}
+
+// take needs s.mu.
+func (s *Server) take(v perdure.View) {
+	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
+		return
+	}
+	s.view = &v
+	s.fenceConns()
+	used := map[*peer]bool{}
+	for i := range v.Shards {
+		id := perdure.ShardID(i)
+		sh := s.shards[id]
+		at, held := s.placeOf(&v, id)
+		if !held || sh != nil && (sh.since != at.since || sh.name.generation != v.Generation) {
+			if sh != nil {
+				sh.retire()
+				delete(s.shards, id)
+			}
+			if sh = nil; !held {
+				continue
+			}
+		}
+		used[at.succ], used[at.join], used[at.next] = true, true, true
+		if sh == nil {
+			s.opens(id, at)
+			continue
+		}
+		s.bring(sh, at)
+	}
+	s.dropPeers(used)
+	s.leaveIfFree()
+	s.notify()
+}
+
+// opens begins a shard that the present view gives to this server. It needs s.mu.
+func (s *Server) opens(id perdure.ShardID, at place) {
+	v := s.view
+	sh := newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
+	s.shards[id] = sh
+	switch {
+	case sh.stream != nil:
+		s.wg.Go(func() { sh.replay(v) })
+	case at.config.Joining:
+		sh.log = chain.NewJoiner(entryBytes, window(s.job))
+	default:
+		s.wg.Go(func() { s.restore(sh, v) })
+	}
+	s.bring(sh, at)
+}
+
+// leaveIfFree ends a server that is to end, once the view gives it nothing to hold. It
+// needs s.mu.
+func (s *Server) leaveIfFree() {
+	if s.draining && len(s.shards) == 0 {
+		s.fail(fmt.Errorf("%w: what this server held is on others", perdure.ErrStopped))
+	}
+}
+
+// bring lets a shard follow the present view. It needs s.mu.
+func (s *Server) bring(sh *shard, at place) {
+	sh.follow(s.view, at)
+	s.opened(sh)
+}
+
+// fenceConns ends the connections of superseded processes. It needs s.mu.
+func (s *Server) fenceConns() {
+	for c := range s.conns {
+		if c.slot < 0 || int(c.slot) >= len(s.view.Slots) {
+			continue
+		}
+		if now := s.view.Slots[c.slot].Incarnation; c.incarnation < now {
+			_ = transport.Refuse(c.tc, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.slot, now)})
+			go c.tc.Close() // it may take a moment
+		}
+	}
+}
+
+// restore fills a shard's rows from the cut of its generation, then lets it
+// follow the view of the day. It runs in a goroutine of its own; a shard that
+// was retired meanwhile ignores what it brings. A checkpoint that is not there may have
+// been deleted since: then others have the shard, and a newer view is on its way.
+func (s *Server) restore(sh *shard, v *perdure.View) {
+	var content content
+	err := sh.insist("cannot read a checkpoint; training waits", func() (err error) {
+		content, err = s.loadContent(sh.id, v)
+		return err
+	})
+	if sh.retired() || s.ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.RestoredAt(sh.id), err))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shards[sh.id] != sh {
+		return
+	}
+	sh.fill(content, v)
+	if at, held := s.placeOf(s.view, sh.id); held {
+		s.bring(sh, at)
+	}
+	s.notify()
+}

@@ -1,0 +1,48 @@
+package server_test
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// A process that the server hears of together with the shard's new life may have rows
+// cached of the life before: what others do is not seen by all before it has opened the
+// shard. One that it hears of within a life has nothing of it yet.
+func TestProcessOfAnEarlierLife(t *testing.T) {
+	next := func(v *perdure.View) { v.Slots[1].Incarnation++ }
+	for name, tc := range map[string]struct {
+		seen perdure.Clock // before slot 1 has opened the shard
+		news func(f *fleet)
+	}{
+		"together": {0, func(f *fleet) {
+			f.say(func(v *perdure.View, sv *perdure.ShardView) { next(v); f.setChain(sv, 0) })
+		}},
+		"after": {1, func(f *fleet) {
+			f.chain(0)
+			f.say(func(v *perdure.View, _ *perdure.ShardView) { next(v) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, "vap:1", "chain:2", 2, 1, func(f *fleet) {
+				f.chain(0)
+				f.table(dense())
+				f.works(0, 1)
+				tc.news(f)
+				sees := func(when string, w *speaker, want perdure.Clock) {
+					t.Helper()
+					counts, err := wire.ParseCounts(w.last(wire.KindAck).Payload)
+					if err != nil || counts.Applied != 1 || counts.Seen != want {
+						t.Errorf("%s: %+v, %v; want 1 clock applied and %d seen", when, counts, err, want)
+					}
+				}
+				first := f.works(0, 0)
+				first.say(wire.KindUpdate, 0, add(1))
+				sees("before slot 1 has opened the shard", first, tc.seen)
+				f.works(0, 1)
+				sees("since it has", first, 1)
+			})
+		})
+	}
+}

@@ -1,0 +1,274 @@
+package supervisor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Fault is a failure that a job is asked to go through, written
+// KIND:TARGET@WHEN[+FOR]: "kill:server:0@clock:100", "slow*3:worker:*@12.5s+2s".
+// Faults are comparable values.
+type Fault struct {
+	Kind   FaultKind
+	Factor float64 // of slow and jitter, above 1; else 0
+	Target Target
+	When   When
+	// For is how long it stays so; 0: the kind's default (a killed process is
+	// replaced at once, all else stays until the end).
+	For time.Duration
+}
+
+// FaultKind names what a fault does.
+type FaultKind string
+
+// The kinds of faults.
+const (
+	FaultKill   FaultKind = "kill"   // SIGKILL
+	FaultTerm   FaultKind = "term"   // SIGTERM: notice of the end
+	FaultFreeze FaultKind = "freeze" // SIGSTOP, and SIGCONT after For
+	FaultCut    FaultKind = "cut"    // no message in or out
+	FaultSlow   FaultKind = "slow"   // Factor times as slow
+	FaultJitter FaultKind = "jitter" // each message up to Factor times as slow
+)
+
+// Targets that are no process of a wire.Role of their own.
+const (
+	RoleLog    wire.Role = "log"    // the update log's process
+	RoleShards wire.Role = "shards" // a part of the shards, wherever they are
+)
+
+// All is the Index of a target that means every server or every worker.
+const All = -1
+
+// Target says whom a fault hits.
+type Target struct {
+	Role  wire.Role
+	Index int     // of a server or worker, or All; else 0
+	Part  float64 // of the shards, above 0 and at most 1; else 0
+}
+
+// Hits reports whether the target means the given process. Whether a part of
+// the shards does is not for the target to know: false.
+func (t Target) Hits(role wire.Role, index int) bool {
+	return t.Role == role && role != RoleShards && (!numbered(role) || t.Index == All || t.Index == index)
+}
+
+func numbered(role wire.Role) bool { return role == wire.RoleServer || role == wire.RoleWorker }
+
+// String returns the target as it is written in a fault.
+func (t Target) String() string {
+	switch {
+	case t.Role == RoleShards:
+		return string(t.Role) + ":" + strconv.FormatFloat(t.Part, 'g', -1, 64)
+	case !numbered(t.Role):
+		return string(t.Role)
+	case t.Index == All:
+		return string(t.Role) + ":*"
+	}
+	return string(t.Role) + ":" + strconv.Itoa(t.Index)
+}
+
+// When says when a fault is due.
+type When struct {
+	ByClock bool
+	Clock   perdure.Clock // ByClock: when the job's MinClock reaches it
+	Since   time.Duration // else: since the first clock began
+}
+
+// String returns the time as it is written in a fault.
+func (w When) String() string {
+	if w.ByClock {
+		return fmt.Sprintf("clock:%d", w.Clock)
+	}
+	return formatDuration(w.Since)
+}
+
+// formatDuration writes whole and broken seconds ("90s", "12.5s"), which people
+// compare more easily than hours and minutes; below a second as Go does.
+func formatDuration(d time.Duration) string {
+	if d < time.Second {
+		return d.String()
+	}
+	s := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "s"
+}
+
+// String returns the fault as it is written on the command line.
+func (f Fault) String() string {
+	s := string(f.Kind)
+	if f.Factor != 0 {
+		s += "*" + strconv.FormatFloat(f.Factor, 'g', -1, 64)
+	}
+	s += ":" + f.Target.String() + "@" + f.When.String()
+	if f.For != 0 {
+		s += "+" + formatDuration(f.For)
+	}
+	return s
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *Fault) UnmarshalText(b []byte) (err error) {
+	*f, err = ParseFault(string(b))
+	return err
+}
+
+// ParseFault reads KIND:TARGET@WHEN[+FOR]. Every mistake gives one line that
+// wraps perdure.ErrUsage and shows an example.
+func ParseFault(s string) (Fault, error) {
+	f, err := parseFault(s)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return Fault{}, fmt.Errorf("%w: fault %q: %w", perdure.ErrUsage, s, err)
+	}
+	return f, nil
+}
+
+func parseFault(s string) (f Fault, err error) {
+	kind, rest, ok := strings.Cut(s, ":")
+	if !ok {
+		return f, fmt.Errorf("it names no target; write for example kill:server:0@12.5s")
+	}
+	target, when, ok := strings.Cut(rest, "@")
+	if !ok {
+		return f, fmt.Errorf("it does not say when; add for example @12.5s or @clock:100")
+	}
+	when, length, hasLength := strings.Cut(when, "+")
+	if f.Kind, f.Factor, err = parseKind(kind); err != nil {
+		return f, err
+	}
+	if f.Target, err = parseTarget(target); err != nil {
+		return f, err
+	}
+	if f.When, err = parseWhen(when); err != nil {
+		return f, err
+	}
+	if hasLength {
+		f.For, err = time.ParseDuration(length)
+		if err != nil || f.For <= 0 {
+			return f, fmt.Errorf("%q is not a time above 0 for it to stay so; write for example +2s or +500ms", length)
+		}
+	}
+	return f, nil
+}
+
+func parseKind(s string) (FaultKind, float64, error) {
+	name, arg, hasArg := strings.Cut(s, "*")
+	kind := FaultKind(name)
+	switch kind {
+	case FaultKill, FaultTerm, FaultFreeze, FaultCut:
+		if hasArg {
+			return "", 0, fmt.Errorf("%s takes no factor; write for example %s:server:0@12.5s", kind, kind)
+		}
+		return kind, 0, nil
+	case FaultSlow, FaultJitter:
+		if !hasArg {
+			return "", 0, fmt.Errorf("%s needs a factor above 1; write for example %s*3:worker:0@12.5s", kind, kind)
+		}
+		factor, err := strconv.ParseFloat(arg, 64)
+		if err != nil || !validFactor(factor) {
+			return "", 0, fmt.Errorf("factor %q is not a number above 1 and at most 10000; write for example %s*3:worker:0@12.5s", arg, kind)
+		}
+		return kind, factor, nil
+	}
+	return "", 0, fmt.Errorf("unknown kind %q; choose kill, term, freeze, cut, slow*FACTOR or jitter*FACTOR, for example kill:server:0@12.5s", s)
+}
+
+// mostFactor is as slow as a process can be made: it is alive then, and stands still.
+const mostFactor = 10_000
+
+func validFactor(x float64) bool { return x > 1 && x <= mostFactor }
+
+func parseTarget(s string) (Target, error) {
+	name, arg, hasArg := strings.Cut(s, ":")
+	t := Target{Role: wire.Role(name)}
+	switch t.Role {
+	case wire.RoleServer, wire.RoleWorker:
+		if arg == "*" {
+			t.Index = All
+			return t, nil
+		}
+		n, err := strconv.ParseUint(arg, 10, 31)
+		if err != nil {
+			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write for example kill:%s:0@12.5s", s, name, name)
+		}
+		t.Index = int(n)
+		return t, nil
+	case wire.RoleCoordinator, RoleLog:
+		if hasArg {
+			return t, fmt.Errorf("there is one %s, which takes no number; write for example kill:%s@12.5s", name, name)
+		}
+		return t, nil
+	case RoleShards:
+		part, err := strconv.ParseFloat(arg, 64)
+		if err != nil || !validPart(part) {
+			return t, fmt.Errorf("target %q needs the part of the shards, above 0 and at most 1; write for example kill:shards:0.5@12.5s", s)
+		}
+		t.Part = part
+		return t, nil
+	}
+	return t, fmt.Errorf("unknown target %q; choose server:I, worker:I, coordinator, log or shards:PART, for example kill:server:0@12.5s", s)
+}
+
+func validPart(x float64) bool { return x > 0 && x <= 1 }
+
+func parseWhen(s string) (When, error) {
+	if arg, ok := strings.CutPrefix(s, "clock:"); ok {
+		n, err := strconv.ParseUint(arg, 10, 63)
+		if err != nil {
+			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write for example @clock:100", arg)
+		}
+		return When{ByClock: true, Clock: perdure.Clock(n)}, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return When{}, fmt.Errorf("%q is neither a time since the first clock began nor a clock; write for example @12.5s or @clock:100", s)
+	}
+	return When{Since: d}, nil
+}
+
+// check reports what is wrong with the fault in any job.
+func (f Fault) check() error {
+	if f.Target.Role == RoleShards && f.Kind != FaultKill {
+		return fmt.Errorf("shards can only be killed; write for example kill:shards:0.5@12.5s, or %s a server", f.Kind)
+	}
+	return nil
+}
+
+// Validate reports what is wrong with the fault in a job of so many servers and
+// workers, with a log process or without, if anything: one line that wraps perdure.ErrUsage. The fault is one
+// that ParseFault made.
+func (f Fault) Validate(servers, workers int, log bool) error {
+	err := f.check()
+	number := func(n int, name string) {
+		if f.Target.Index != All && (f.Target.Index < 0 || f.Target.Index >= n) {
+			err = fmt.Errorf("there is no %s; this job's %d %s are numbered from 0", f.Target, n, name)
+		}
+	}
+	switch f.Target.Role {
+	case wire.RoleServer:
+		number(servers, "servers")
+	case wire.RoleWorker:
+		number(workers, "workers")
+	case RoleLog:
+		switch {
+		case !log:
+			err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
+		case f.Kind != FaultKill && f.Kind != FaultTerm && f.Kind != FaultFreeze:
+			err = fmt.Errorf("the log can be killed, terminated or frozen; write for example kill:log@12.5s, or %s a server", f.Kind)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: fault %q: %w", perdure.ErrUsage, f, err)
+	}
+	return nil
+}

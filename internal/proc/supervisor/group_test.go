@@ -1,0 +1,455 @@
+//go:build unix
+
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// childEnv makes this test binary play a child: each mode is what one does.
+// Descriptor 3 is where it speaks, and 4 (if any) what it hears.
+const childEnv = "SUPERVISOR_TEST_CHILD"
+
+var childModes = map[string]func(say *os.File){
+	"wait": func(say *os.File) {
+		fmt.Fprintf(say, "ready %d %d\n", os.Getpid(), syscall.Getpgrp())
+		forever()
+	},
+	"lifeline": func(say *os.File) {
+		if err := DieWithParent(); err != nil {
+			fmt.Fprintln(say, err)
+			return
+		}
+		fmt.Fprintln(say, "ready")
+		forever()
+	},
+	"stubborn": func(say *os.File) {
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Fprintln(say, "ready")
+		forever()
+	},
+	"graceful": func(say *os.File) {
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		fmt.Fprintln(say, "ready")
+		<-end
+		fmt.Fprintln(say, "bye")
+	},
+	"interrupted": func(say *os.File) {
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		fmt.Fprintln(say, "ready")
+		<-end
+		fmt.Fprintln(say, "bye")
+		os.Exit(exitSignal)
+	},
+	"echo": func(say *os.File) {
+		hear := bufio.NewScanner(os.NewFile(4, "hear"))
+		fmt.Fprintln(say, "ready")
+		for hear.Scan() {
+			fmt.Fprintln(say, hear.Text())
+		}
+	},
+	"fail": func(*os.File) {
+		fmt.Fprint(os.Stderr, "first\nperdure: the disk is full\n\n")
+		os.Exit(3)
+	},
+	"panic": func(*os.File) { panic("boom") },
+	"end":   func(*os.File) {},
+}
+
+// forever waits for a signal that nobody sends.
+func forever() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, syscall.SIGUSR2)
+	<-never
+}
+
+func TestMain(m *testing.M) {
+	mode := os.Getenv(childEnv)
+	if mode == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	childModes[mode](os.NewFile(3, "say"))
+	os.Exit(0)
+}
+
+const patience = 20 * time.Second // for what is sure to come
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testGroup is a group whose exits wait to be looked at, each with its answer.
+type testGroup struct {
+	*Group
+	t       *testing.T
+	exits   chan Exit
+	answers chan Restart
+}
+
+func newTestGroup(t *testing.T, grace time.Duration) *testGroup {
+	t.Helper()
+	g := &testGroup{t: t, exits: make(chan Exit, 16), answers: make(chan Restart, 16)}
+	var err error
+	g.Group, err = NewGroup(Options{Grace: grace, OnExit: func(e Exit) Restart {
+		g.exits <- e
+		select {
+		case again := <-g.answers:
+			return again
+		default:
+			return Never
+		}
+	}})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		must(t, g.Stop(ctx))
+	})
+	return g
+}
+
+func (g *testGroup) exit() Exit {
+	g.t.Helper()
+	select {
+	case e := <-g.exits:
+		if e.At.IsZero() || time.Since(e.At) > patience {
+			g.t.Errorf("an exit at %v", e.At)
+		}
+		return e
+	case <-time.After(patience):
+		g.t.Fatal("no exit was told")
+		return Exit{}
+	}
+}
+
+// ear hears what children say.
+type ear struct {
+	t    *testing.T
+	read *os.File
+	buf  *bufio.Reader
+	file *os.File // the children's end
+}
+
+func newEar(t *testing.T) *ear {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() {
+		_, _ = r.Close(), w.Close() // the second time, perhaps
+	})
+	return &ear{t: t, read: r, buf: bufio.NewReader(r), file: w}
+}
+
+func (e *ear) line() string {
+	e.t.Helper()
+	must(e.t, e.read.SetReadDeadline(time.Now().Add(patience)))
+	s, err := e.buf.ReadString('\n')
+	must(e.t, err)
+	return strings.TrimSuffix(s, "\n")
+}
+
+func (e *ear) expect(want string) {
+	e.t.Helper()
+	if got := e.line(); got != want {
+		e.t.Fatalf("the child says %q, want %q", got, want)
+	}
+}
+
+// silence waits until all who could speak are gone.
+func (e *ear) silence(within time.Duration) {
+	e.t.Helper()
+	must(e.t, e.file.Close())
+	must(e.t, e.read.SetReadDeadline(time.Now().Add(within)))
+	if rest, err := io.ReadAll(e.buf); err != nil || len(rest) > 0 {
+		e.t.Fatalf("children live on, %q: %v", rest, err)
+	}
+}
+
+func childSpec(mode string, role wire.Role, index int, files ...*os.File) Spec {
+	// The race detector would wait for a second before each exit.
+	env := []string{childEnv + "=" + mode, "GORACE=atexit_sleep_ms=0"}
+	return Spec{Role: role, Index: index, Command: []string{os.Args[0]}, Env: env, Files: files}
+}
+
+// TestExits tells how and why each process ended.
+func TestExits(t *testing.T) {
+	g := newTestGroup(t, 0)
+	for i, c := range []struct {
+		mode string
+		want Exit
+	}{
+		{"end", Exit{How: "ended with code 0"}},
+		{"fail", Exit{Code: 3, How: "ended with code 3", LastLine: "perdure: the disk is full"}},
+		{"panic", Exit{Code: 2, How: "ended with code 2", LastLine: "panic: boom"}},
+		{"wait", Exit{Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}},
+	} {
+		ear := newEar(t)
+		spec := childSpec(c.mode, wire.RoleWorker, i, ear.file)
+		spec.LogPath = filepath.Join(t.TempDir(), "log")
+		must(t, g.Start(spec))
+		pid := g.PID(wire.RoleWorker, i)
+		if c.mode == "wait" {
+			if got, want := ear.line(), fmt.Sprintf("ready %d %d", pid, pid); got != want {
+				t.Errorf("says %q, want its number and a group of its own: %q", got, want)
+			}
+			must(t, g.Kill(wire.RoleWorker, i))
+		}
+		got := g.exit()
+		if pid != 0 && got.PID != pid || got.PID == 0 {
+			t.Errorf("%s: exit of process %d, not %d", c.mode, got.PID, pid)
+		}
+		if got.Lived <= 0 || got.Lived > patience {
+			t.Errorf("%s: it has lived for %v", c.mode, got.Lived)
+		}
+		c.want.Role, c.want.Index, c.want.PID, c.want.At, c.want.Lived = wire.RoleWorker, i, got.PID, got.At, got.Lived
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.mode, got, c.want)
+		}
+	}
+}
+
+// TestRestart starts a place's next process when the caller says so, in the
+// same log, and leaves the place free afterwards.
+func TestRestart(t *testing.T) {
+	g := newTestGroup(t, 0)
+	ear := newEar(t)
+	spec := childSpec("fail", wire.RoleServer, 2, ear.file)
+	spec.LogPath = filepath.Join(t.TempDir(), "server-2.log")
+	g.answers <- Now
+	g.answers <- Restart(time.Millisecond)
+	must(t, g.Start(spec))
+	for range 3 {
+		if e := g.exit(); e.Code != 3 || e.LastLine != "perdure: the disk is full" {
+			t.Errorf("exit %+v", e)
+		}
+	}
+	log, err := os.ReadFile(spec.LogPath)
+	must(t, err)
+	var heads []string
+	for line := range strings.Lines(string(log)) {
+		if head, _, ok := strings.Cut(line, " began at "); ok {
+			heads = append(heads, head)
+		}
+	}
+	if got, want := strings.Join(heads, "\n"), "=== server:2: process 1\n=== server:2: process 2\n=== server:2: process 3"; got != want {
+		t.Errorf("the log's processes are\n%s\nwant\n%s", got, want)
+	}
+	if n := strings.Count(string(log), "disk is full"); n != 3 {
+		t.Errorf("the log has the output of %d processes:\n%s", n, log)
+	}
+}
+
+// TestPlaces has one process at a place, and signals only that one.
+func TestPlaces(t *testing.T) {
+	g := newTestGroup(t, 0)
+	ear := newEar(t)
+	spec := childSpec("wait", wire.RoleServer, 0, ear.file)
+	must(t, g.Start(spec))
+	first := g.PID(wire.RoleServer, 0)
+	ear.line()
+	if err := g.Start(spec); !errors.Is(err, ErrTaken) {
+		t.Errorf("a second process at a place: %v", err)
+	}
+	for _, err := range []error{
+		g.Kill(wire.RoleServer, 1), g.Terminate(wire.RoleWorker, 0), g.Freeze(wire.RoleServer, -1),
+		g.Thaw(wire.RoleCoordinator, 0), g.KillPID(0), g.KillPID(os.Getpid()),
+	} {
+		if !errors.Is(err, ErrNotRunning) {
+			t.Errorf("a signal to nobody: %v", err)
+		}
+	}
+
+	g.answers <- Now
+	must(t, g.KillPID(first))
+	if e := g.exit(); e.PID != first || e.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", e)
+	}
+	ear.line() // its successor
+	if err := g.KillPID(first); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("a late order reached the successor: %v", err)
+	}
+	must(t, g.Terminate(wire.RoleServer, 0))
+	if e := g.exit(); e.PID == first || e.Signal != "SIGTERM" {
+		t.Errorf("exit %+v", e)
+	}
+
+	// The keeper gives its place up just after its caller said so.
+	for deadline := time.Now().Add(patience); ; {
+		err := g.Start(spec)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrTaken) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	ear.line()
+}
+
+// TestCannotStart tells of a program that is not there, at first and later.
+func TestCannotStart(t *testing.T) {
+	g := newTestGroup(t, 0)
+	program := filepath.Join(t.TempDir(), "program")
+	ear := newEar(t)
+	spec := childSpec("wait", wire.RoleCoordinator, 0, ear.file)
+	spec.Command = []string{program}
+	if err := g.Start(spec); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "start coordinator:0") {
+		t.Errorf("started nothing: %v", err)
+	}
+	if err := g.Start(Spec{}); err == nil {
+		t.Error("started an empty command")
+	}
+	noLog := spec
+	noLog.LogPath = filepath.Join(program, "log")
+	if err := g.Start(noLog); err == nil {
+		t.Error("started without the log it was given")
+	}
+
+	must(t, os.Symlink(os.Args[0], program))
+	must(t, g.Start(spec))
+	ear.line()
+	must(t, os.Remove(program))
+	g.answers <- Now
+	must(t, g.Kill(wire.RoleCoordinator, 0))
+	g.exit()
+	if e := g.exit(); e.PID != 0 || e.Code != -1 || e.How != "could not be started" || !strings.Contains(e.LastLine, program) {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+// TestFullLog starts a process though there is no room for a line in its log.
+func TestFullLog(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full here")
+	}
+	g := newTestGroup(t, 0)
+	spec := childSpec("end", wire.RoleServer, 0)
+	spec.LogPath = "/dev/full"
+	must(t, g.Start(spec))
+	if e := g.exit(); e.How != "ended with code 0" {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+// TestStop lets processes end by themselves, frozen ones too.
+func TestStop(t *testing.T) {
+	g := newTestGroup(t, time.Hour)
+	ears := []*ear{newEar(t), newEar(t)}
+	for i, e := range ears {
+		must(t, g.Start(childSpec("graceful", wire.RoleWorker, i, e.file)))
+		e.expect("ready")
+		g.answers <- Now // in vain
+	}
+	must(t, g.Freeze(wire.RoleWorker, 1))
+	must(t, g.Stop(t.Context()))
+	for _, e := range ears {
+		e.expect("bye")
+		e.silence(time.Second)
+		if exit := <-g.exits; exit.How != "ended with code 0" {
+			t.Errorf("worker %d %s", exit.Index, exit.How)
+		}
+	}
+	if err := g.Start(childSpec("end", wire.RoleWorker, 0)); !errors.Is(err, perdure.ErrStopped) {
+		t.Errorf("a start after the end: %v", err)
+	}
+}
+
+// TestStopKills ends what does not end by itself within the grace.
+func TestStopKills(t *testing.T) {
+	g := newTestGroup(t, time.Millisecond)
+	stubborn := newEar(t)
+	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, stubborn.file)))
+	stubborn.expect("ready")
+	must(t, g.Stop(t.Context()))
+	stubborn.silence(time.Second)
+	if e := <-g.exits; e.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+// TestStopAtOnce waits neither for the grace when its context ends, nor for a
+// process that was to be started later.
+func TestStopAtOnce(t *testing.T) {
+	g := newTestGroup(t, time.Hour)
+	stubborn := newEar(t)
+	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, stubborn.file)))
+	stubborn.expect("ready")
+	g.answers <- Restart(time.Hour)
+	must(t, g.Start(childSpec("end", wire.RoleWorker, 1)))
+	g.exit()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	must(t, g.Stop(ctx))
+	if e := g.exit(); e.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", e)
+	}
+	must(t, g.Stop(ctx))
+}
+
+// TestDieWithParentRefuses says what is wrong with a descriptor.
+func TestDieWithParentRefuses(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	must(t, err)
+	defer file.Close()
+	noPipe, err := syscall.Dup(int(file.Fd()))
+	must(t, err)
+	for _, value := range []string{"x", "", "-1", "1000000", fmt.Sprint(noPipe)} {
+		t.Setenv(lifelineEnv, value)
+		if err := DieWithParent(); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	if err := DieWithParent(); err != nil { // the variable is gone: nobody's child
+		t.Error(err)
+	}
+}
+
+func TestLastLine(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		from int64
+		want string
+	}{
+		{"", 0, ""},
+		{"a\nb", 0, "b"},
+		{"a\n \r\n\n", 0, "a"},
+		{"a\nb\n", 4, ""},
+		{"panic: old\nnew\n", 11, "new"},
+		{"a\npanic: why\n\ngoroutine 1 [running]:\nmain.main()\n", 0, "panic: why"},
+		{"fatal error: all goroutines are asleep\nx\n", 0, "fatal error: all goroutines are asleep"},
+		{"first\n" + strings.Repeat("x", tailBytes) + "\nlast\n", 0, "last"},
+		{strings.Repeat("é", maxLineBytes), 0, strings.Repeat("é", maxLineBytes/2)},
+		{"x" + strings.Repeat("é", maxLineBytes), 0, "x" + strings.Repeat("é", maxLineBytes/2-1)},
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		must(t, os.WriteFile(path, []byte(c.text), 0o666))
+		if got := lastLine(path, c.from); got != c.want {
+			t.Errorf("%.40q from %d: %q, want %q", c.text, c.from, got, c.want)
+		}
+	}
+	if got := lastLine(filepath.Join(t.TempDir(), "none"), 0); got != "" {
+		t.Errorf("no log's last line is %q", got)
+	}
+}

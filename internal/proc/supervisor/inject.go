@@ -1,0 +1,204 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// carryOut carries the faults out that are due.
+func (j *Job) carryOut() {
+	j.mu.Lock()
+	if !j.began || j.over {
+		j.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	clock := j.clock.Clock
+	due := j.schedule.Due(j.since(now), clock)
+	var targets [][]place
+	for _, f := range due {
+		ps := j.targets(f.Target)
+		targets = append(targets, ps)
+		for _, p := range ps {
+			j.timeline.fault(f, targetName(p), now, j.since(now), j.clock)
+			if f.Kind == FaultKill || f.Kind == FaultTerm {
+				j.away[p] = f.For
+			}
+		}
+	}
+	j.mu.Unlock()
+	for i, f := range due {
+		if j.cfg.Watch.Event != nil {
+			j.cfg.Watch.Event(wire.Event{
+				Kind: "fault", Target: f.Target.String(), Clock: clock, UnixNs: now.UnixNano(), Text: "fault: " + f.String(),
+			})
+		}
+		for _, p := range targets[i] {
+			if err := j.inject(f, p); err != nil && !errors.Is(err, ErrNotRunning) {
+				j.cfg.Log.Error("cannot carry a fault out", "fault", f.String(), "err", err)
+			}
+		}
+	}
+}
+
+func targetName(p place) string {
+	if p.role == wire.RoleCoordinator || p.role == RoleShards || p.role == RoleLog {
+		return string(p.role)
+	}
+	return p.String()
+}
+
+// targets lists the places that a target means. It needs j.mu.
+func (j *Job) targets(t Target) (ps []place) {
+	if t.Role == RoleShards {
+		return []place{{role: RoleShards}}
+	}
+	j.group.mu.Lock()
+	defer j.group.mu.Unlock()
+	for p := range j.group.places {
+		if t.Hits(p.role, p.index) {
+			ps = append(ps, p)
+		}
+	}
+	slices.SortFunc(ps, func(a, b place) int { return a.index - b.index })
+	return ps
+}
+
+// inject does to one process what a fault says.
+func (j *Job) inject(f Fault, p place) error {
+	switch f.Kind {
+	case FaultKill:
+		if p.role == RoleShards {
+			j.tell(wire.Order{Kind: "drop", Spec: fmt.Sprintf("%g %d", f.Target.Part, j.cfg.Seed)})
+			return nil
+		}
+		return j.group.Kill(p.role, p.index)
+	case FaultTerm:
+		return j.group.Terminate(p.role, p.index)
+	case FaultFreeze:
+		pid := j.group.PID(p.role, p.index)
+		if f.For > 0 {
+			time.AfterFunc(f.For, func() {
+				if j.group.PID(p.role, p.index) == pid { // else it was replaced meanwhile
+					_ = j.group.Thaw(p.role, p.index) // it may have ended since
+				}
+			})
+		}
+		return j.group.Freeze(p.role, p.index)
+	}
+	// The others are for the process's own fault layer.
+	j.tell(wire.Order{Kind: "pass", Target: targetName(p), Spec: fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)})
+	return nil
+}
+
+// EndSoon asks worker 0 to end the job at its next clock, as if it had seen that
+// the goal is reached. Nobody answers: it may be lost with a process that dies.
+func (j *Job) EndSoon() {
+	j.tell(wire.Order{Kind: "pass", Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
+}
+
+// tell sends an order to the coordinator.
+func (j *Job) tell(o wire.Order) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.send(wire.Control(wire.KindOrder, o))
+}
+
+// Failure is a fault or a death, and what came of it.
+type Failure struct {
+	Kind         string
+	Target       string
+	At           time.Duration // since the first clock began
+	AtClock      int64
+	Detected     *time.Duration // after At
+	Serving      *time.Duration
+	UpdatesLost  int64
+	ClocksRedone int64
+
+	at      time.Time
+	planned bool
+	died    bool
+	pid     int // of the process that died
+	before  wire.Progress
+}
+
+// timeline matches faults with what is heard of their targets later.
+type timeline struct{ failures []*Failure }
+
+func (t *timeline) fault(f Fault, target string, now time.Time, since time.Duration, p wire.Progress) {
+	t.failures = append(t.failures, &Failure{
+		Kind: string(f.Kind), Target: target, At: since, AtClock: int64(p.Clock), at: now, planned: true, before: p,
+	})
+}
+
+// open returns the oldest failure of a target for which ok holds.
+func (t *timeline) open(target string, ok func(*Failure) bool) *Failure {
+	for _, f := range t.failures {
+		if f.Target == target && ok(f) {
+			return f
+		}
+	}
+	return nil
+}
+
+// died notes an exit: of a planned fault, or a failure of its own.
+func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progress) {
+	if f := t.open(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
+		f.died, f.pid = true, e.PID
+		return
+	}
+	t.failures = append(t.failures, &Failure{
+		Kind: "death", Target: target, At: since, AtClock: int64(p.Clock), at: e.At, died: true, pid: e.PID, before: p,
+	})
+}
+
+func (t *timeline) detected(target string, at time.Time) {
+	if f := t.open(target, func(f *Failure) bool { return f.Detected == nil }); f != nil {
+		d := at.Sub(f.at)
+		f.Detected = &d
+	}
+}
+
+// serving notes that a target works again, and what its failure cost meanwhile.
+func (t *timeline) serving(e wire.Event) {
+	if f := t.open(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
+		d := time.Unix(0, e.UnixNs).Sub(f.at)
+		f.Serving = &d
+		f.UpdatesLost, f.ClocksRedone = e.UpdatesLost-f.before.UpdatesLost, e.ClocksRedone-f.before.ClocksRedone
+	}
+}
+
+// surelyHeard is how long after a death what the coordinator says is sure to be of a time
+// when it knew of it.
+const surelyHeard = time.Second
+
+// settled notes of processes that have died that others work in their places, where the
+// whole job serves: who coordinated then may have died before it could say so.
+func (t *timeline) settled(p *wire.Progress, now time.Time) {
+	if !p.Serving {
+		return
+	}
+	for _, d := range p.Places {
+		target := targetName(place{d.Role, d.Index})
+		f := t.open(target, func(f *Failure) bool { return f.died && f.Serving == nil })
+		if f == nil || now.Sub(f.at) < surelyHeard || d.State != placeAlive || d.PID == f.pid || d.PID == 0 {
+			continue
+		}
+		if f.Detected == nil {
+			t.detected(target, now)
+		}
+		t.serving(wire.Event{Target: target, UnixNs: now.UnixNano(), UpdatesLost: p.UpdatesLost, ClocksRedone: p.ClocksRedone})
+	}
+}
+
+func (t *timeline) list() []Failure {
+	out := make([]Failure, len(t.failures))
+	for i, f := range t.failures {
+		out[i] = *f
+	}
+	return out
+}

@@ -1,0 +1,370 @@
+//go:build unix
+
+package supervisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// testJob is a job whose coordinator is the test, and whose events wait.
+type testJob struct {
+	*Job
+	t      *testing.T
+	events chan wire.Event
+}
+
+func newTestJob(t *testing.T, cfg JobConfig) *testJob {
+	t.Helper()
+	j := &testJob{t: t, events: make(chan wire.Event, 16)}
+	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Watch.Event = func(e wire.Event) { j.events <- e }
+	var err error
+	j.Job, err = NewJob(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, j.group.Stop(t.Context()))
+		j.fatal(nil)
+	})
+	return j
+}
+
+// start starts a server that plays a mode, and returns what it says.
+func (j *testJob) start(index int, mode string) *bufio.Scanner {
+	j.t.Helper()
+	hear, say, err := os.Pipe()
+	must(j.t, err)
+	j.t.Cleanup(func() { hear.Close(); say.Close() })
+	must(j.t, j.group.Start(Spec{
+		Role: wire.RoleServer, Index: index, Command: []string{os.Args[0]}, Env: []string{childEnv + "=" + mode}, Files: []*os.File{say},
+	}))
+	return bufio.NewScanner(hear)
+}
+
+func (j *testJob) event() wire.Event {
+	j.t.Helper()
+	select {
+	case e := <-j.events:
+		return e
+	case <-time.After(patience):
+		j.t.Fatal("no event comes")
+		return wire.Event{}
+	}
+}
+
+// TestServerLeaves: a server that was told to end is no failure, whether it ends in order
+// or says that a signal ended it before it had begun its work; its next process is
+// started, and begins its life as the first did.
+func TestServerLeaves(t *testing.T) {
+	for _, how := range []string{"graceful", "interrupted"} {
+		t.Run(how, func(t *testing.T) { leaves(t, how) })
+	}
+}
+
+func leaves(t *testing.T, how string) {
+	j := newTestJob(t, JobConfig{})
+	said := j.start(0, how)
+	for range 2 {
+		for said.Scan() && said.Text() != "ready" {
+		}
+		first := j.group.PID(wire.RoleServer, 0)
+		must(t, j.inject(Fault{Kind: FaultTerm, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, 0}))
+		if !said.Scan() || said.Text() != "bye" || first == 0 {
+			t.Fatalf("the server, process %d, said %q", first, said.Text())
+		}
+	}
+	if err := j.ctx.Err(); err != nil {
+		t.Errorf("the job has ended: %v", err)
+	}
+}
+
+// TestNoReplace: where servers are not replaced, one that is killed and one that
+// leaves are gone for good, and the job says so; it goes on.
+func TestNoReplace(t *testing.T) {
+	j := newTestJob(t, JobConfig{NoReplace: true})
+	for i, kind := range []FaultKind{FaultKill, FaultTerm} {
+		said := j.start(i, "graceful")
+		if !said.Scan() || said.Text() != "ready" {
+			t.Fatal("the server does not begin")
+		}
+		must(t, j.inject(Fault{Kind: kind, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, i}))
+		how := []string{"killed by SIGKILL", "ended with code 0"}[i]
+		e := j.event()
+		if want := fmt.Sprintf("server:%d %s, and is not replaced", i, how); e.Kind != "left" || e.Target != fmt.Sprintf("server:%d", i) || e.Text != want {
+			t.Errorf("told %+v; want %q", e, want)
+		}
+		must(t, j.awaitEmpty(i))
+	}
+	if err := j.ctx.Err(); err != nil {
+		t.Errorf("the job has ended: %v", err)
+	}
+}
+
+// awaitEmpty waits until a server's place can be taken anew: nobody is to be
+// started there.
+func (j *testJob) awaitEmpty(index int) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		err := j.group.Start(Spec{Role: wire.RoleServer, Index: index, Command: []string{"/nonexistent"}})
+		if !errors.Is(err, ErrTaken) {
+			return nil
+		}
+	}
+	return errors.New("the place stays taken")
+}
+
+// TestEndsAtOnce: of processes that end as soon as they begin the first is replaced at
+// once, and each later one after a longer pause.
+func TestEndsAtOnce(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	begun := time.Now()
+	must(t, j.group.Start(Spec{Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"}, Files: []*os.File{os.Stdout}}))
+	for _, n := j.group.life(place{wire.RoleServer, 0}); n < 4; _, n = j.group.life(place{wire.RoleServer, 0}) {
+		if time.Since(begun) > patience {
+			t.Fatalf("only %d processes have begun", n)
+		}
+	}
+	if took := time.Since(begun); took < 3*leastPause { // 0, 100 and 200 ms
+		t.Errorf("four processes have begun within %v", took)
+	}
+}
+
+// TestDone: once the coordinator says that the job is done, nobody is replaced.
+func TestDone(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	said := j.start(0, "graceful")
+	if !said.Scan() || said.Text() != "ready" {
+		t.Fatal("the server does not begin")
+	}
+	j.progress(wire.Progress{Complete: true, Done: true})
+	must(t, j.group.Kill(wire.RoleServer, 0))
+	must(t, j.awaitEmpty(0))
+}
+
+// TestFailed: a job that its coordinator gives up ends with the coordinator's
+// words.
+func TestFailed(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	j.Job.event(wire.Event{Kind: "failed", Text: "no replica of shard 3 is left"})
+	select {
+	case <-j.ctx.Done():
+	case <-time.After(patience):
+		t.Fatal("the job goes on")
+	}
+	if err := j.why; !errors.Is(err, ErrFailed) || !strings.HasSuffix(err.Error(), ": no replica of shard 3 is left") {
+		t.Errorf("the job ends with %v", err)
+	}
+}
+
+// TestLogDies: people are told when the log's process dies, and when it listens again.
+func TestLogDies(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
+	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: RoleLog}}, place{RoleLog, 0}))
+	for _, want := range []wire.Event{
+		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
+		{Kind: "serving", Target: "log", Text: "log serves again"},
+	} {
+		got := j.event()
+		if got.UnixNs = 0; got != want {
+			t.Errorf("told %+v; want %+v", got, want)
+		}
+	}
+}
+
+// TestLogSilent: a log process that listens, and says nothing to whoever connects, is
+// killed, and people are told; the next one, which greets, is left alone. The
+// coordinator is told of both, and of how it stands when it comes.
+func TestLogSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
+	j.callRound = 50 * time.Millisecond
+	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	first := j.group.PID(RoleLog, 0)
+	told := ordersConn{orders: make(chan wire.Order, 64)}
+	j.up(told, nil)
+	watched := make(chan struct{})
+	go func() { defer close(watched); j.watch(j.watches()[0]) }()
+	for _, want := range []wire.Event{
+		{Kind: "suspected", Target: "log", Text: "log has been silent for too long; it is killed and replaced"},
+		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
+		{Kind: "serving", Target: "log", Text: "log serves again"},
+	} {
+		got := j.event()
+		if got.Kind == "suspected" {
+			go greetAll(l)
+		}
+		if got.UnixNs = 0; got != want {
+			t.Errorf("told %+v; want %+v", got, want)
+		}
+	}
+	begun, silent, second := told.await(t, "waiting 1"), told.await(t, "silent 1"), told.await(t, "alive 2")
+	if begun != first || silent != first || second == first || second == 0 {
+		t.Errorf("process %d is silent; the coordinator is told of %d, %d and %d", first, begun, silent, second)
+	}
+	j.fatal(nil)
+	<-watched
+}
+
+// TestCoordinatorSilent: the same of a coordinator whose socket is held while it stands
+// still. Its next process, which answers whatever it is asked, is not killed.
+func TestCoordinatorSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{Control: l.Addr().String()})
+	j.callRound = 50 * time.Millisecond
+	must(t, j.group.Start(Spec{Role: wire.RoleCoordinator, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	first := j.group.PID(wire.RoleCoordinator, 0)
+	w, states := j.watches()[0], make(chan string, 64)
+	w.tell = func(state string) { states <- state }
+	watched := make(chan struct{})
+	go func() { defer close(watched); j.watch(w) }()
+	want := wire.Event{Kind: "suspected", Target: "coordinator", Text: "coordinator has been silent for too long; it is killed and replaced"}
+	got := j.event()
+	if got.UnixNs = 0; got != want {
+		t.Errorf("told %+v; want %+v", got, want)
+	}
+	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // until l is closed
+	second := func() bool { pid := j.group.PID(wire.RoleCoordinator, 0); return pid != first && pid != 0 }
+	var calls []string
+	for len(calls) == 0 || calls[len(calls)-1] != placeAlive || !second() {
+		select {
+		case state := <-states:
+			calls = append(calls, state)
+		case <-time.After(patience):
+			t.Fatalf("the calls found %q", calls)
+		}
+	}
+	for _, state := range calls[:silentRounds] {
+		if state != placeSilent {
+			t.Errorf("the calls found %q", calls)
+		}
+	}
+	if f := j.Timeline(); len(f) != 1 || f[0].Target != "coordinator" || f[0].Detected == nil {
+		t.Errorf("failures: %+v", f)
+	}
+	j.fatal(nil)
+	<-watched
+}
+
+// ordersConn is a connection that keeps the orders it is given.
+type ordersConn struct {
+	transport.Conn
+	orders chan wire.Order
+}
+
+func (c ordersConn) Send(frames ...wire.Frame) error {
+	for _, f := range frames {
+		var o wire.Order
+		if f.Kind == wire.KindOrder && wire.ParseControl(&f, &o) == nil {
+			c.orders <- o
+		}
+	}
+	return nil
+}
+
+// await waits until the log is said to be so, and returns its process.
+func (c ordersConn) await(t *testing.T, how string) (pid int) {
+	t.Helper()
+	for {
+		select {
+		case o := <-c.orders:
+			if o.Kind == "log" && o.Spec == how {
+				return o.PID
+			}
+		case <-time.After(patience):
+			t.Fatalf("nobody says that the log is %s", how)
+		}
+	}
+}
+
+// greetAll says a word to whoever connects, until the listener is closed.
+func greetAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write([]byte("INFO\r\n")) // to one that has left, perhaps
+		_ = c.Close()
+	}
+}
+
+// TestCall: a process is silent if it takes connections, or does not even refuse them, and
+// does not say a word, greeting or answer; one that does not listen only waits.
+func TestCall(t *testing.T) {
+	for role, answer := range map[wire.Role]func(net.Listener){
+		RoleLog:              greetAll,
+		wire.RoleCoordinator: func(l net.Listener) { _ = http.Serve(l, http.NotFoundHandler()) },
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		cfg := JobConfig{Control: l.Addr().String()}
+		if role == RoleLog {
+			cfg = JobConfig{LogAddr: l.Addr().String()}
+		}
+		j := newTestJob(t, cfg)
+		w := j.watches()[0]
+		j.callRound = time.Millisecond
+		if got := j.call(w); got != placeSilent || w.role != role {
+			t.Errorf("of a %s that says nothing: %s is %s", role, w.role, got)
+		}
+		j.callRound = patience
+		go answer(l)
+		if got := j.call(w); got != placeAlive {
+			t.Errorf("of a %s that answers: %s", role, got)
+		}
+		must(t, l.Close())
+		if got := j.call(w); got != placeWaiting {
+			t.Errorf("of a %s that does not listen: %s", role, got)
+		}
+	}
+}
+
+// TestSilence: only rounds of silence of one process, one after the other, count; and
+// it is killed once.
+func TestSilence(t *testing.T) {
+	type round struct {
+		pid    int
+		silent bool
+	}
+	silent := func(pid, times int) []round { return slices.Repeat([]round{{pid, true}}, times) }
+	for name, c := range map[string]struct {
+		rounds []round
+		kills  []int // in which rounds
+	}{
+		"silent":          {silent(1, 3*silentRounds), []int{silentRounds - 1}},
+		"heard in time":   {slices.Concat(silent(1, silentRounds-1), []round{{1, false}}, silent(1, silentRounds-1)), nil},
+		"replaced before": {slices.Concat(silent(1, silentRounds-1), silent(2, silentRounds-1)), nil},
+		"both silent":     {slices.Concat(silent(1, silentRounds), silent(2, silentRounds)), []int{silentRounds - 1, 2*silentRounds - 1}},
+		"nobody there":    {slices.Concat(silent(0, 2*silentRounds), silent(1, silentRounds-1)), nil},
+	} {
+		var w silence
+		var kills []int
+		for i, r := range c.rounds {
+			if w.note(r.pid, r.silent) {
+				kills = append(kills, i)
+			}
+		}
+		if !slices.Equal(kills, c.kills) {
+			t.Errorf("%s: killed in rounds %d, want %d", name, kills, c.kills)
+		}
+	}
+}

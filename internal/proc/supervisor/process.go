@@ -1,0 +1,148 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// start starts the place's process; group.mu is held.
+func (k *keeper) start() (err error) {
+	if len(k.spec.Command) == 0 {
+		return errors.New("no command")
+	}
+	cmd := exec.Command(k.spec.Command[0], k.spec.Command[1:]...)
+	cmd.Env = append(slices.Concat(os.Environ(), k.spec.Env), lifelineEnv+"="+strconv.Itoa(firstFile+len(k.spec.Files)))
+	cmd.ExtraFiles = append(slices.Clone(k.spec.Files), k.group.lifeline)
+	cmd.SysProcAttr = processAttributes()
+	if k.spec.LogPath != "" {
+		log, err := k.openLog()
+		if err != nil {
+			return err
+		}
+		defer log.Close() // the process has its own descriptor, and nothing is buffered in ours
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	if err := k.group.onThread(cmd.Start); err != nil {
+		return err
+	}
+	k.cmd, k.used, k.born = cmd, Usage{}, time.Now()
+	k.began++
+	return nil
+}
+
+// openLog opens the log for the place's next process, with a line that says so.
+// The file is the process's own, not a pipe through this one: no output is lost
+// and no process is held up when the supervisor is slow or dead.
+func (k *keeper) openLog() (*os.File, error) {
+	log, err := os.OpenFile(k.spec.LogPath, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1, time.Now().UTC().Format(time.RFC3339Nano))
+	if err == nil || disk.Full(err) { // what a process has to log must not keep it from running
+		k.logStart, err = log.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return log, nil
+}
+
+// wait returns when the place's process has ended.
+func (k *keeper) wait() Exit {
+	g := k.group
+	g.mu.Lock()
+	cmd := k.cmd
+	g.mu.Unlock()
+	err := cmd.Wait() // also an *exec.ExitError, which the state below tells in full
+	e := Exit{Role: k.spec.Role, Index: k.spec.Index, PID: cmd.Process.Pid, Code: -1, At: time.Now()}
+
+	g.mu.Lock()
+	e.Lived = e.At.Sub(k.born)
+	k.cmd = nil
+	if s := cmd.ProcessState; s != nil {
+		k.used.CPU = s.UserTime() + s.SystemTime()
+		g.spent[k.spec.Role] = g.spent[k.spec.Role].plus(k.used)
+	}
+	g.mu.Unlock()
+
+	if s := cmd.ProcessState; s == nil {
+		e.How = fmt.Sprintf("could not be waited for: %v", err)
+	} else if e.Code, e.Signal = s.ExitCode(), signalOf(s); e.Signal != "" {
+		e.How = "killed by " + e.Signal
+	} else {
+		e.How = fmt.Sprintf("ended with code %d", e.Code)
+	}
+	if k.spec.LogPath != "" {
+		e.LastLine = lastLine(k.spec.LogPath, k.logStart)
+	}
+	return e
+}
+
+// signal sends a signal to the place's process; group.mu is held.
+func (k *keeper) signal(sig os.Signal) error {
+	if k.cmd == nil {
+		return fmt.Errorf("%w: %s", ErrNotRunning, k.place)
+	}
+	err := k.cmd.Process.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("%w: %s", ErrNotRunning, k.place)
+	}
+	if err != nil {
+		return fmt.Errorf("supervisor: signal %s: %w", k.place, err)
+	}
+	return nil
+}
+
+// pid returns the number of the place's process or 0; group.mu is held.
+func (k *keeper) pid() int {
+	if k.cmd == nil {
+		return 0
+	}
+	return k.cmd.Process.Pid
+}
+
+const (
+	tailBytes    = 256 << 10 // enough for a panic with the stacks of many goroutines
+	maxLineBytes = 500
+)
+
+// lastLine returns the last line that is not empty of the part of a log from
+// the given byte on; but where Go's runtime ended the process, the line that
+// says why. It is "" if there is none: the log only explains.
+func lastLine(path string, from int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close() // only read
+	if end, err := f.Seek(0, io.SeekEnd); err == nil {
+		from = max(from, end-tailBytes)
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, from, tailBytes))
+	if err != nil {
+		return ""
+	}
+	var last []byte
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if bytes.HasPrefix(line, []byte("panic: ")) || bytes.HasPrefix(line, []byte("fatal error: ")) {
+			last = line
+			break
+		}
+		if len(line) > 0 {
+			last = line
+		}
+	}
+	return strings.ToValidUTF8(string(last[:min(len(last), maxLineBytes)]), "")
+}

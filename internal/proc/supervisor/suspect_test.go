@@ -1,0 +1,33 @@
+//go:build unix
+
+package supervisor
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// TestKillOfAnother: a suspect that calls itself by the number of a process at another kind
+// of place has that one not killed.
+func TestKillOfAnother(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	var said strings.Builder
+	j.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+	must(t, j.group.Start(Spec{Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	pid := j.group.PID(wire.RoleServer, 0)
+	must(t, j.order(wire.Order{Kind: "kill", Target: "worker:0", PID: pid}))
+	if !strings.Contains(said.String(), "by another's process number") || j.group.PID(wire.RoleServer, 0) != pid {
+		t.Errorf("said: %q; the server's process is %d, and was %d", said.String(), j.group.PID(wire.RoleServer, 0), pid)
+	}
+	must(t, j.order(wire.Order{Kind: "kill", Target: "server:0", PID: pid}))
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for j.group.PID(wire.RoleServer, 0) == pid {
+		<-look.C
+	}
+}

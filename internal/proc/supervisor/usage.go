@@ -1,0 +1,111 @@
+package supervisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Usage is what the processes of a role use, together.
+type Usage struct {
+	CPU time.Duration // processor time so far, of those that have ended too
+	RSS int64         // resident memory in bytes, now
+	// Bytes so far, of those that have ended too, up to when they were last looked
+	// at; 0 where there is no /proc.
+	Written int64 // handed to the system by writes: to connections and to files
+	Stored  int64 // of files, that the system had to bring to storage
+}
+
+// plus adds up, but for memory that an ended process has no more.
+func (u Usage) plus(ended Usage) Usage {
+	return Usage{CPU: u.CPU + ended.CPU, RSS: u.RSS, Written: u.Written + ended.Written, Stored: u.Stored + ended.Stored}
+}
+
+// Usage samples what each role's processes use. Where there is no /proc, what
+// runs counts 0 until it has ended.
+func (g *Group) Usage() map[wire.Role]Usage {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	byRole := map[wire.Role]Usage{}
+	for role, u := range g.spent {
+		byRole[role] = u
+	}
+	for _, k := range g.places {
+		u := byRole[k.spec.Role]
+		if pid := k.pid(); pid != 0 {
+			// One that has just ended may be gone from /proc: its last sample stands
+			// in, so that the sum does not go back.
+			if now, ok := processUsage(pid); ok && now.CPU >= k.used.CPU {
+				now.Written, now.Stored = max(now.Written, k.used.Written), max(now.Stored, k.used.Stored)
+				k.used = now
+				u.RSS += now.RSS
+			}
+			u = u.plus(k.used)
+		}
+		byRole[k.spec.Role] = u
+	}
+	return byRole
+}
+
+// processUsage reads /proc/PID/stat and /proc/PID/io.
+func processUsage(pid int) (Usage, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, false
+	}
+	u, ok := parseStat(stat)
+	if io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)); err == nil {
+		u.Written, u.Stored = parseIO(io)
+	}
+	return u, ok
+}
+
+// parseIO reads the bytes written in proc_pid_io(5); what is missing is 0.
+func parseIO(text []byte) (written, stored int64) {
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch string(name) {
+		case "wchar":
+			written = n
+		case "write_bytes":
+			stored = n
+		}
+	}
+	return written, stored
+}
+
+// clockTick is the unit of processor time in /proc: 1/sysconf(_SC_CLK_TCK) s,
+// which is 1/100 s on every architecture that Go's Linux port has.
+const clockTick = 10 * time.Millisecond
+
+// parseStat reads the processor time (fields 14 and 15, user and system) and
+// the resident pages (field 24) of proc_pid_stat(5).
+func parseStat(stat []byte) (u Usage, ok bool) {
+	// Field 2 is the program's name in parentheses, and may contain anything.
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return u, false
+	}
+	fields := bytes.Fields(stat[end+1:]) // from field 3 on
+	const user, system, pages = 14 - 3, 15 - 3, 24 - 3
+	if len(fields) <= pages {
+		return u, false
+	}
+	var n [3]int64
+	for i, field := range []int{user, system, pages} {
+		v, err := strconv.ParseInt(string(fields[field]), 10, 64)
+		if err != nil {
+			return u, false
+		}
+		n[i] = v
+	}
+	return Usage{CPU: time.Duration(n[0]+n[1]) * clockTick, RSS: n[2] * int64(os.Getpagesize())}, true
+}

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// sockets are what the benchmarks run over.
+var sockets = []struct {
+	name string
+	tcp  TCP
+}{{"tcp", TCP{Socket: SocketTCP}}, {"unix", TCP{Socket: SocketUnix}}}
+
+// echo sends back what it receives until the connection ends.
+func echo(c Conn) {
+	batch := make([]wire.Frame, 1)
+	for c.Recv(&batch[0]) == nil && c.Send(batch...) == nil {
+	}
+}
+
+// BenchmarkRoundTrip sends 4 KiB and as many back. x-raw is how many times as
+// long that takes as without frames, on a socket of the same kind, in turns.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, s := range sockets {
+		for _, faulty := range []bool{false, true} {
+			var network Network = s.tcp
+			name := s.name
+			if faulty {
+				network, name = Faulty(network), name+"/through the fault layer"
+			}
+			b.Run(name, func(b *testing.B) {
+				near, far := socketPair(b, network)
+				go echo(far)
+				batch := []wire.Frame{numbered(1, make([]byte, 4096))}
+				var f wire.Frame
+				frames := func() {
+					if near.Send(batch...) != nil || near.Recv(&f) != nil {
+						b.Fatal("broken")
+					}
+				}
+				rawNear, rawFar := rawConns(b, s.name)
+				go func() {
+					_, _ = io.CopyBuffer(struct{ io.Writer }{rawFar}, struct{ io.Reader }{rawFar}, make([]byte, 4096))
+				}()
+				buf := make([]byte, 4096)
+				raw := func() {
+					if _, err := rawNear.Write(buf); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := io.ReadFull(rawNear, buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+				compare(b, 200, frames, raw, func(frames, raw time.Duration) {
+					b.ReportMetric(float64(frames)/float64(raw), "x-raw")
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkOneWay sends some bytes as frames of some size, each received into its
+// place in a large array, and waits for an empty answer. of-raw is the share of
+// the throughput without frames, on a socket of the same kind, in turns.
+func BenchmarkOneWay(b *testing.B) {
+	const kib, mib = 1 << 10, 1 << 20
+	for _, s := range sockets {
+		for _, size := range []struct{ bytes, frame int }{
+			{64 * kib, 64 * kib},
+			{mib, 256 * kib},
+			{mib, mib},
+			{4 * mib, 256 * kib},
+			{4 * mib, mib},
+			{40 * mib, 64 * kib},
+			{40 * mib, 128 * kib},
+			{40 * mib, 256 * kib},
+			{40 * mib, 512 * kib},
+			{40 * mib, mib},
+		} {
+			b.Run(fmt.Sprintf("%s/%dKiB/as %dKiB", s.name, size.bytes/kib, size.frame/kib), func(b *testing.B) {
+				oneWay(b, s.tcp, s.name, size.bytes, size.frame)
+			})
+		}
+	}
+}
+
+func oneWay(b *testing.B, tcp TCP, name string, bytes, frame int) {
+	// What is sent lies somewhere else each time, as a model does.
+	const array = 40 << 20
+	src, dst := make([]byte, array), make([]byte, array)
+	for i := range src {
+		src[i], dst[i] = byte(i), 1
+	}
+	at := 0
+	next := func() int {
+		if at += bytes; at+bytes > array {
+			at = 0
+		}
+		return at
+	}
+
+	near, far := socketPair(b, tcp)
+	go func() {
+		place := func(f *wire.Frame, n int) []byte { return dst[f.Request:][:n] }
+		var f wire.Frame
+		answer := make([]wire.Frame, 1)
+		for got := 0; far.RecvInto(&f, place) == nil; {
+			if got += f.PayloadBytes(); got == bytes {
+				got = 0
+				if far.Send(answer...) != nil {
+					return
+				}
+			}
+		}
+	}()
+	batch := make([]wire.Frame, 0, bytes/frame)
+	var f wire.Frame
+	frames := func() {
+		batch = batch[:0]
+		start := next()
+		for i := start; i < start+bytes; i += frame {
+			batch = append(batch, wire.Frame{Header: wire.Header{Kind: wire.KindRows, Request: uint64(i)}, Body: src[i:][:frame]})
+		}
+		if near.Send(batch...) != nil || near.Recv(&f) != nil {
+			b.Fatal("broken")
+		}
+	}
+
+	rawNear, rawFar := rawConns(b, name)
+	go func() {
+		for start := 0; ; start = (start + bytes) % (array - bytes + 1) {
+			if _, err := io.ReadFull(rawFar, dst[start:][:bytes]); err != nil {
+				return
+			}
+			if _, err := rawFar.Write(dst[:1]); err != nil {
+				return
+			}
+		}
+	}()
+	one := make([]byte, 1)
+	raw := func() {
+		if _, err := rawNear.Write(src[next():][:bytes]); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(rawNear, one); err != nil {
+			b.Fatal(err)
+		}
+	}
+	compare(b, max(1, (8<<20)/bytes), frames, raw, func(frames, raw time.Duration) {
+		b.ReportMetric(float64(raw)/float64(frames), "of-raw")
+		b.ReportMetric(float64(bytes)/1e6/frames.Seconds(), "MB/s")
+	})
+}
+
+// compare runs the two ways in turns, count times each, and reports what report
+// makes of the medians.
+func compare(b *testing.B, count int, frames, raw func(), report func(frames, raw time.Duration)) {
+	var times [2][]time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		for i, run := range []func(){frames, raw} {
+			start := time.Now()
+			for range count {
+				run()
+			}
+			times[i] = append(times[i], time.Since(start)/time.Duration(count))
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+	}
+	half := len(times[0]) / 2
+	report(times[0][half], times[1][half])
+	b.ReportMetric(0, "ns/op") // of both ways together: says nothing
+	b.ReportMetric(float64(times[0][half].Nanoseconds()), "ns/exchange")
+}
+
+// socketPair is connect without the conformance suite's bound.
+func socketPair(tb testing.TB, network Network) (near, far Conn) {
+	tb.Helper()
+	l, err := network.Listen("127.0.0.1:0")
+	must(tb, err)
+	defer l.Close()
+	return dialPair(tb, network, l)
+}
+
+// rawConns returns a bare socket pair of a kind.
+func rawConns(tb testing.TB, kind string) (near, far net.Conn) {
+	tb.Helper()
+	addr := "127.0.0.1:0"
+	if kind == "unix" {
+		addr = fmt.Sprintf("%s/%d", tb.TempDir(), os.Getpid())
+	}
+	l, err := net.Listen(kind, addr)
+	must(tb, err)
+	defer l.Close()
+	near, err = net.Dial(kind, l.Addr().String())
+	must(tb, err)
+	far, err = l.Accept()
+	must(tb, err)
+	tb.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
+}

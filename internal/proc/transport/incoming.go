@@ -1,0 +1,180 @@
+package transport
+
+import (
+	"io"
+	"sync"
+	"syscall"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+const (
+	// readBuffer is the size of a read buffer.
+	readBuffer = 64 << 10
+	// largePayload is what is not worth a copy: what is missing of it is read
+	// straight to where it belongs, and after one, another is expected.
+	largePayload = 16 << 10
+	// firstBytes is how much is read at first where a large payload is expected:
+	// the header and a little, so that nearly all of it is read in place.
+	firstBytes = 4 << 10
+	// sumBytes is how much is read at most before the checksum's pass over it,
+	// so that the processor's cache still holds it.
+	sumBytes = 256 << 10
+)
+
+// readBuffers are the buffers of connections that have received something which is
+// not all returned yet. An idle connection has none.
+var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
+
+// incoming reads from a socket.
+type incoming struct {
+	sock   socket
+	raw    syscall.RawConn
+	waits  func()                // nothing has come: it is about to wait; may be nil
+	look   func(fd uintptr) bool // in.fillNow: made once, since each making allocates
+	take   func(fd uintptr) bool // in.takeNow: likewise
+	err    error                 // of look and take
+	into   []byte                // where take reads to
+	taken  int                   // what it has read
+	buffer *[readBuffer]byte     // nil: nothing is buffered
+	from   int                   // buffer[from:to] is buffered
+	to     int
+	large  bool // a large payload is expected
+
+	header [wire.HeaderBytes]byte
+}
+
+func (in *incoming) init(sock socket, raw syscall.RawConn) {
+	in.sock, in.raw = sock, raw
+	in.look, in.take = in.fillNow, in.takeNow
+}
+
+// buffered returns how much was received and not yet read.
+func (in *incoming) buffered() int { return in.to - in.from }
+
+// room is where to read next; in.buffer is there and nothing is buffered.
+func (in *incoming) room() []byte {
+	if in.large {
+		return in.buffer[:firstBytes]
+	}
+	return in.buffer[:]
+}
+
+// read reads what there is, at least one byte.
+func (in *incoming) read(dst []byte) (int, error) {
+	if in.buffered() == 0 {
+		if len(dst) >= largePayload || in.large && len(dst) >= firstBytes {
+			return in.readInto(dst)
+		}
+		if err := in.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(dst, in.buffer[in.from:in.to])
+	in.from += n
+	return n, nil
+}
+
+// readHeader reads the next frame's header.
+func (in *incoming) readHeader() ([]byte, error) {
+	for n := 0; n < len(in.header); {
+		k, err := in.read(in.header[n:])
+		if err != nil {
+			if n > 0 {
+				err = unexpected(err)
+			}
+			return nil, err
+		}
+		n += k
+	}
+	return in.header[:], nil
+}
+
+// readPayload reads a part of the payload, and adds it to its checksum.
+func (in *incoming) readPayload(dst []byte, sum *wire.Sum) error {
+	for len(dst) > 0 {
+		n, err := in.read(dst[:min(len(dst), sumBytes)])
+		if err != nil {
+			return unexpected(err)
+		}
+		sum.Add(dst[:n])
+		dst = dst[n:]
+	}
+	return nil
+}
+
+// nothing says that nothing has come.
+func (in *incoming) nothing() {
+	if in.waits != nil {
+		in.waits()
+	}
+}
+
+// unexpected is what an end in the middle of a frame is.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// drained gives the buffer back when nothing is in it.
+func (in *incoming) drained() {
+	if in.buffer != nil && in.buffered() == 0 {
+		readBuffers.Put(in.buffer)
+		in.buffer = nil
+	}
+}
+
+// Recv implements Conn.
+func (c *socketConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
+
+// RecvInto implements Conn.
+func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	if c.recvErr != nil {
+		return c.recvErr
+	}
+	if err := c.receive(f, place); err != nil {
+		c.recvErr = c.breakWith(err)
+		c.in.from = c.in.to
+		c.in.drained()
+		return c.recvErr
+	}
+	return nil
+}
+
+// OnWait implements Conn.
+func (c *socketConn) OnWait(f func()) { c.in.waits = f }
+
+func (c *socketConn) receive(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	header, err := c.in.readHeader()
+	if err != nil {
+		return err
+	}
+	n, err := wire.ParseHeader(header, f)
+	if err != nil {
+		return err
+	}
+	body, err := placed(f, n, place)
+	if err != nil {
+		return err
+	}
+	head := n - len(body)
+	if cap(f.Payload) < head {
+		f.Payload = make([]byte, head)
+	}
+	f.Payload = f.Payload[:head]
+	c.in.large = n >= largePayload
+	sum := wire.BeginSum(header)
+	if err := c.in.readPayload(f.Payload, &sum); err != nil {
+		return err
+	}
+	if err := c.in.readPayload(body, &sum); err != nil {
+		return err
+	}
+	f.Body = body
+	return sum.Verify()
+}

@@ -1,0 +1,233 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Link keeps a connection to one peer: it dials, says Hello, hands every frame
+// to its user, and when the connection breaks it begins again, with a growing
+// pause. Its functions are called from Run's goroutine, one at a time.
+type Link struct {
+	Network Network
+	Addr    string
+	Hello   func() wire.Hello                  // what to say on each connection
+	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with Welcome
+	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
+	Down    func(c Conn, err error)            // a connection that was up has broken
+	Patient func(attempts int, err error) bool // whether to try again; nil: always
+	// Heard, unless nil, is called when the peer says (Echo) that it has heard Hello and has no
+	// answer yet.
+	Heard func()
+	// Place, unless nil, chooses memory for payloads, as in Conn.RecvInto; not for
+	// the answer to Hello.
+	Place func(f *wire.Frame, n int) []byte
+	// Wait, unless nil, is called whenever the next frame has not come yet, as in
+	// Conn.OnWait; not before the peer has answered with Welcome.
+	Wait func()
+}
+
+const (
+	linkPauseLeast  = 5 * time.Millisecond
+	linkPauseMost   = 250 * time.Millisecond
+	linkHandshake   = 5 * time.Second
+	linkDialTimeout = 2 * time.Second
+)
+
+// Run keeps the link until ctx ends or the peer refuses this process for good
+// (perdure.ErrRefused, perdure.ErrFenced) or says that the job is over
+// (perdure.ErrStopped).
+func (l *Link) Run(ctx context.Context) error {
+	pause := linkPauseLeast
+	for attempts := 1; ; attempts++ {
+		up, err := l.once(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) || errors.Is(err, perdure.ErrStopped) {
+			return err
+		}
+		if up {
+			pause, attempts = linkPauseLeast, 0
+		}
+		if l.Patient != nil && !l.Patient(attempts, err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, linkPauseMost)
+	}
+}
+
+// once dials and serves one connection until it breaks.
+func (l *Link) once(ctx context.Context) (up bool, err error) {
+	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
+	c, err := l.Network.Dial(dialCtx, l.Addr)
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+
+	var f wire.Frame
+	if err := handshake(c, l.Hello(), &f, l.Heard); err != nil {
+		return false, err
+	}
+	l.Up(c, &f)
+	if l.Wait != nil {
+		c.OnWait(l.Wait)
+	}
+	for err == nil {
+		if err = c.RecvInto(&f, l.Place); err == nil && f.Kind == wire.KindRefuse {
+			err = refusal(&f)
+		} else if err == nil {
+			err = l.Frame(c, &f)
+		}
+	}
+	l.Down(c, err)
+	return true, err
+}
+
+// Call connects to a peer once, says hello, and returns the connection when the peer
+// has answered with Welcome.
+func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
+	defer cancel()
+	c, err := network.Dial(dialCtx, addr)
+	if err != nil {
+		return nil, err
+	}
+	var f wire.Frame
+	if err := handshake(c, hello, &f, nil); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// handshake says hello and waits for the answer, for as long as the peer says that it has
+// heard it.
+func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
+	err := talkWithin(c, linkHandshake, func(goOn func()) error {
+		err := c.Send(wire.Control(wire.KindHello, hello))
+		for err == nil {
+			if err = c.Recv(f); err != nil || f.Kind != wire.KindEcho {
+				break
+			}
+			if goOn(); heard != nil {
+				heard()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch f.Kind {
+	case wire.KindWelcome:
+		return nil
+	case wire.KindRefuse:
+		return refusal(f)
+	}
+	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
+}
+
+// talkWithin closes a connection on which talk takes longer than the given time, since it
+// began or said that it goes on.
+func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) error {
+	timer := time.AfterFunc(patience, func() { c.Close() })
+	err := talk(func() { timer.Reset(patience) })
+	if !timer.Stop() && errors.Is(err, ErrClosed) {
+		return fmt.Errorf("transport: %s has said nothing for %v", c.Peer(), patience)
+	}
+	return err
+}
+
+// refusal turns the peer's reason into an error.
+func refusal(f *wire.Frame) error {
+	var r wire.Refusal
+	if err := wire.ParseControl(f, &r); err != nil {
+		return err
+	}
+	if r.Again {
+		return fmt.Errorf("transport: not now: %s", r.Reason)
+	}
+	if r.Done {
+		return perdure.ErrDone
+	}
+	if r.Over {
+		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
+	}
+	if r.Fenced {
+		return fmt.Errorf("%w: %s", perdure.ErrFenced, r.Reason)
+	}
+	return fmt.Errorf("%w: %s", perdure.ErrRefused, r.Reason)
+}
+
+// Greet waits for the Hello of a connection that was accepted, for at most the
+// given time: a peer that says nothing is not kept. One that does not show the run's
+// secret is told so and turned away, before anything else of its Hello is looked at.
+func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, err error) {
+	var f wire.Frame
+	short := func(_ *wire.Frame, n int) []byte {
+		if n > wire.MaxHello {
+			return tooLong[:n+1] // more than there is: refused before memory is taken for it
+		}
+		return nil
+	}
+	if err := talkWithin(c, patience, func(func()) error { return c.RecvInto(&f, short) }); err != nil {
+		return hello, err
+	}
+	if f.Kind != wire.KindHello {
+		return hello, fmt.Errorf("transport: %s began with a frame of kind %d instead of a hello", c.Peer(), f.Kind)
+	}
+	if err := wire.ParseControl(&f, &hello); err != nil {
+		return hello, err
+	}
+	err = keys.Check(&hello)
+	if err == nil {
+		err = hello.Validate()
+	}
+	if err != nil {
+		_ = Refuse(c, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
+	}
+	return hello, err
+}
+
+// tooLong is never read or written, so that it takes no memory.
+var tooLong [wire.MaxPayload + 1]byte
+
+// HeardEvery is how often who has no answer to a Hello yet says that it has heard it.
+const HeardEvery = linkHandshake / 5
+
+// Reassure says, until ctx ends, that a Hello was heard that is still to be answered: it was
+// greeted, so its sender has shown the run's secret.
+func Reassure(ctx context.Context, c Conn) {
+	tick := time.NewTicker(HeardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if c.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: perdure.NoSlot, Shard: -1}}) != nil {
+				return // a broken connection says it itself
+			}
+		}
+	}
+}
+
+// Refuse tells a peer why it is turned away, if it listens. The caller closes
+// the connection.
+func Refuse(c Conn, r wire.Refusal) error {
+	return c.TrySend(wire.Control(wire.KindRefuse, r))
+}

@@ -1,0 +1,348 @@
+package transport
+
+import (
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// instants is how many pipes can each have nanoseconds of their own to deliver in.
+const instants = 4096
+
+// link is a connection of a Memory network: two ends, and a pipe from each to
+// the other. Everything of it is guarded by the network's lock.
+type link struct {
+	mem   *Memory
+	rng   *rand.Rand  // decides what becomes of it when it is healed
+	pipes [2]*pipe    // pipes[i] carries what ends[i] sends
+	ends  [2]*memConn // the dialler's, the listener's
+	dead  bool        // what is sent vanishes: an end is gone, though the other may not know yet
+}
+
+// pipe carries frames one way.
+type pipe struct {
+	mem    *Memory
+	way    direction
+	rng    *rand.Rand
+	number int64
+	gate   gate // the bytes sent and not yet received
+	frames []flight
+	last   time.Time // the latest arrival so far
+
+	cut   bool
+	cutAt time.Time // only what arrived until then can be received while cut
+
+	end   error // what the receiver finds after the frames; nil: the pipe is open
+	endAt time.Time
+	wake  chan struct{} // tells the receiver to look again
+}
+
+// flight is a frame on its way.
+type flight struct {
+	frame wire.Frame
+	at    time.Time // of arrival
+}
+
+// memConn is one end of a link.
+type memConn struct {
+	link    *link
+	host    *memHost
+	peer    string
+	in, out *pipe
+	err     error       // why this side ended the connection; guarded by the network's lock
+	timer   *time.Timer // the receiver's
+	waits   func()      // the receiver's: it is about to wait; may be nil
+}
+
+// newLink connects a host to a listener; the network's lock is held.
+func newLink(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
+	m := h.mem
+	l := &link{mem: m, rng: rng}
+	for i, way := range []direction{{h.name, to.host.name}, {to.host.name, h.name}} {
+		p := &pipe{
+			mem:    m,
+			way:    way,
+			rng:    rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())),
+			number: m.pipes % instants,
+			wake:   make(chan struct{}, 1),
+		}
+		p.gate.init(&m.mu, m.options.MaxQueued)
+		m.pipes++
+		l.pipes[i] = p
+	}
+	near = &memConn{link: l, host: h, peer: to.addr, in: l.pipes[1], out: l.pipes[0]}
+	far = &memConn{link: l, host: to.host, peer: h.name, in: l.pipes[0], out: l.pipes[1]}
+	l.ends = [2]*memConn{near, far}
+	m.links = append(m.links, l)
+	return near, far
+}
+
+// arrival draws when what is sent now arrives: after all that was sent before,
+// at a nanosecond of this pipe's own.
+func (p *pipe) arrival() time.Time {
+	at := time.Now().Add(p.mem.latency(p.rng))
+	if !at.After(p.last) {
+		at = p.last.Add(1)
+	}
+	late := (p.number - at.UnixNano()) % instants
+	if late < 0 {
+		late += instants
+	}
+	p.last = at.Add(time.Duration(late))
+	return p.last
+}
+
+// arrived reports whether what arrives at an instant is there.
+func (p *pipe) arrived(at time.Time) bool {
+	return !at.After(time.Now()) && !(p.cut && at.After(p.cutAt))
+}
+
+func (p *pipe) wakeReceiver() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish puts an end behind the frames of the pipe from the end number i. When
+// it arrives, the receiver's Sends fail too.
+func (l *link) finish(i int, why error) {
+	p := l.pipes[i]
+	if p.end == nil {
+		p.end, p.endAt = why, p.arrival()
+		l.announce(i)
+	}
+	p.wakeReceiver()
+}
+
+// announce fails the Sends of the receiver of pipe i when the pipe's end arrives.
+func (l *link) announce(i int) {
+	p := l.pipes[i]
+	time.AfterFunc(time.Until(p.endAt), func() {
+		l.mem.mu.Lock()
+		defer l.mem.mu.Unlock()
+		if p.arrived(p.endAt) {
+			l.pipes[1-i].gate.fail(p.end)
+		}
+	})
+}
+
+// lose breaks the link: of what is in flight, only a part arrives, as drawn.
+func (l *link) lose() {
+	if !l.dead {
+		l.dead = true
+		for i, p := range l.pipes {
+			here := 0
+			for here < len(p.frames) && p.arrived(p.frames[here].at) {
+				here++
+			}
+			keep := here + p.rng.IntN(len(p.frames)-here+1)
+			for _, f := range p.frames[keep:] {
+				p.gate.leave(wire.HeaderBytes + f.frame.PayloadBytes())
+			}
+			p.frames = slices.Delete(p.frames, keep, len(p.frames))
+			l.finish(i, broken(l.ends[1-i].peer, errReset))
+		}
+	}
+	l.forget()
+}
+
+// heal ends the cuts of the link.
+func (l *link) heal() {
+	held := false
+	for i, p := range l.pipes {
+		if !p.cut {
+			continue
+		}
+		p.cut, p.last = false, time.Now()
+		for k := range p.frames {
+			if p.frames[k].at.After(p.cutAt) {
+				p.frames[k].at = p.arrival()
+				held = true
+			}
+		}
+		if p.end != nil && p.endAt.After(p.cutAt) {
+			p.endAt = p.arrival()
+			l.announce(i)
+		}
+		p.wakeReceiver()
+	}
+	if held && l.rng.IntN(2) == 0 {
+		l.lose()
+	}
+}
+
+// forget drops the link from the network when both sides have ended it.
+func (l *link) forget() {
+	if l.ends[0].err == nil || l.ends[1].err == nil {
+		return
+	}
+	if i := slices.Index(l.mem.links, l); i >= 0 {
+		l.mem.links = slices.Delete(l.mem.links, i, i+1)
+	}
+}
+
+// breakOwn makes all that this side does fail from now on.
+func (c *memConn) breakOwn(err error) {
+	if c.err == nil {
+		c.err = err
+		c.in.frames = nil
+		c.out.gate.fail(err)
+		c.in.wakeReceiver()
+	}
+}
+
+// OnWait implements Conn.
+func (c *memConn) OnWait(f func()) { c.waits = f }
+
+// Peer implements Conn.
+func (c *memConn) Peer() string { return c.peer }
+
+// Close implements Conn. What was sent before still arrives.
+func (c *memConn) Close() error {
+	c.end(ErrClosed)
+	return nil
+}
+
+// end breaks the connection from this side.
+func (c *memConn) end(err error) {
+	l := c.link
+	l.mem.mu.Lock()
+	defer l.mem.mu.Unlock()
+	c.breakOwn(err)
+	l.dead = true
+	for i, end := range l.ends {
+		if end == c {
+			l.finish(i, broken(l.ends[1-i].peer, io.EOF))
+		}
+	}
+	l.forget()
+}
+
+// Send implements Conn. It copies the payloads.
+func (c *memConn) Send(frames ...wire.Frame) error { return c.send(frames, true) }
+
+// TrySend implements Conn.
+func (c *memConn) TrySend(frames ...wire.Frame) error { return c.send(frames, false) }
+
+func (c *memConn) send(frames []wire.Frame, wait bool) error {
+	n, err := batchBytes(frames)
+	if err != nil {
+		released(frames)
+		return err
+	}
+	flights := make([]flight, len(frames))
+	for i, f := range frames {
+		f.Payload = slices.Concat(f.Payload, f.Body)
+		f.Body, f.Release, f.Lent = nil, nil, false
+		flights[i].frame = f
+	}
+	released(frames)
+	m, p := c.link.mem, c.out
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := p.gate.enter(n, wait); err != nil {
+		return err
+	}
+	for i := range flights {
+		if !c.link.dead && p.rng.Float64() < m.options.Breaks {
+			c.link.lose()
+		}
+		if c.link.dead { // nobody knows yet: this and the rest vanish
+			lost, _ := batchBytes(frames[i:]) // checked above
+			p.gate.leave(lost)
+			break
+		}
+		flights[i].at = p.arrival()
+		p.frames = append(p.frames, flights[i])
+	}
+	p.wakeReceiver()
+	return nil
+}
+
+// Recv implements Conn.
+func (c *memConn) Recv(f *wire.Frame) error { return c.RecvInto(f, nil) }
+
+// RecvInto implements Conn.
+func (c *memConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	for {
+		got, next, err := c.take()
+		if err != nil {
+			return err
+		}
+		if got != nil {
+			return c.deliver(f, got, place)
+		}
+		if c.waits != nil {
+			c.waits()
+		}
+		var timer <-chan time.Time
+		if next > 0 {
+			if c.timer == nil {
+				c.timer = time.NewTimer(next)
+			} else {
+				c.timer.Reset(next)
+			}
+			timer = c.timer.C
+		}
+		select {
+		case <-c.in.wake:
+		case <-timer:
+		}
+	}
+}
+
+// deliver hands out a frame that has arrived.
+func (c *memConn) deliver(f, got *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	f.Header = got.Header
+	b, err := placed(f, len(got.Payload), place)
+	if err != nil {
+		err = broken(c.peer, err)
+		c.end(err)
+		return err
+	}
+	head := len(got.Payload) - len(b)
+	f.Payload = append(f.Payload[:0], got.Payload[:head]...)
+	f.Body = b
+	copy(b, got.Payload[head:])
+	return nil
+}
+
+// take returns the next frame, if it has arrived, or how long it is until
+// something does (0: nothing is on its way).
+func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
+	c.link.mem.mu.Lock()
+	defer c.link.mem.mu.Unlock()
+	p := c.in
+	if c.err != nil {
+		return nil, 0, c.err
+	}
+	var at time.Time
+	switch {
+	case len(p.frames) > 0:
+		at = p.frames[0].at
+	case p.end != nil:
+		at = p.endAt
+	default:
+		return nil, 0, nil
+	}
+	if !p.arrived(at) {
+		if p.cut && at.After(p.cutAt) {
+			return nil, 0, nil // until it is healed
+		}
+		return nil, max(time.Until(at), 1), nil
+	}
+	if len(p.frames) == 0 {
+		c.out.gate.fail(p.end)
+		return nil, 0, p.end
+	}
+	got = &p.frames[0].frame
+	p.gate.leave(wire.HeaderBytes + got.PayloadBytes())
+	if p.frames = p.frames[1:]; len(p.frames) == 0 {
+		p.frames = nil // lets the payloads go
+	}
+	return got, 0, nil
+}

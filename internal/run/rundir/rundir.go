@@ -1,0 +1,222 @@
+// Package rundir is a run's folder: what a job was asked to be, what happened
+// to it, how it went and how it ended, in files that people and other programs
+// read.
+//
+//	run.json       what was asked for; replaced as a whole
+//	events.jsonl   what happened, one JSON object a line
+//	series.csv     measurements over time, one row a point
+//	summary.json   how it ended; written once, as a whole
+//	logs/          one file for each process
+//	checkpoint/    the job's checkpoints
+//	lock           locked by the run's parent while the run goes on
+//
+// Whole files are replaced atomically. Lines and rows are appended by one write
+// each, so that a run which is killed leaves whole ones; they are durable after
+// Close. Those that find the disk full wait in memory for the next one, or for Close:
+// a run goes on without room for them. A Dir is safe for concurrent use.
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// The names within a run's folder.
+const (
+	runFile       = "run.json"
+	eventsFile    = "events.jsonl"
+	seriesFile    = "series.csv"
+	summaryFile   = "summary.json"
+	logsDir       = "logs"
+	checkpointDir = "checkpoint"
+)
+
+// Dir is an open run's folder.
+type Dir struct {
+	path string
+	lock disk.Lock // that the run goes on; nil where there are no locks
+
+	mu     sync.Mutex // guards the files: one line at a time
+	events lines
+	series lines
+}
+
+// lines is a file that lines are appended to.
+type lines struct {
+	*os.File
+	waiting []byte // what the disk had no room for
+}
+
+// mostWaiting is how many bytes of lines wait for room, in each file.
+const mostWaiting = 16 << 20
+
+// Create makes the folder of a new run. It refuses a folder that holds anything
+// (perdure.ErrUsage), so that no run's files are ever mixed with another's.
+func Create(path string) (*Dir, error) {
+	if err := makeEmpty(path); err != nil {
+		return nil, err
+	}
+	d := &Dir{path: path}
+	if err := d.hold(); err != nil {
+		return nil, refused(path, err)
+	}
+	for _, sub := range []string{logsDir, checkpointDir} {
+		if err := os.Mkdir(filepath.Join(path, sub), 0o777); err != nil {
+			return nil, refused(path, err)
+		}
+	}
+	var err error
+	if d.events.File, err = create(path, eventsFile); err != nil {
+		return nil, err
+	}
+	if d.series.File, err = create(path, seriesFile); err != nil {
+		return nil, errors.Join(err, d.events.Close())
+	}
+	if err := d.append(&d.series, []byte(seriesHeader+"\n")); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// makeEmpty makes the folder unless it is there and empty.
+func makeEmpty(path string) error {
+	if path == "" {
+		return fmt.Errorf("%w: the run's folder has no name; choose one, for example runs/first", perdure.ErrUsage)
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return fmt.Errorf("%w: %s is a file; choose another folder for the run", perdure.ErrUsage, path)
+	}
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return refused(path, err)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return refused(path, err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%w: %s is not empty (it holds %s); choose another folder for the run", perdure.ErrUsage, path, entries[0].Name())
+	}
+	return nil
+}
+
+// create opens a file that nobody else has made meanwhile.
+func create(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, refused(dir, err)
+	}
+	return f, nil
+}
+
+// refused says in one line why the run's folder cannot be used.
+func refused(path string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: another run has just begun in %s; choose another folder for the run", perdure.ErrUsage, path)
+	}
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return fmt.Errorf("%w: cannot write into %s: %w; choose another folder for the run", perdure.ErrUsage, path, err)
+}
+
+// Path returns the folder's path, as it was given to Create.
+func (d *Dir) Path() string { return d.path }
+
+// Checkpoint returns the path of the folder for the job's checkpoints.
+func (d *Dir) Checkpoint() string { return filepath.Join(d.path, checkpointDir) }
+
+// LogFile returns the path of a process's log file: logs/NAME.log.
+func (d *Dir) LogFile(name string) string { return filepath.Join(d.path, logsDir, name+".log") }
+
+// WriteRun makes or replaces run.json.
+func (d *Dir) WriteRun(run any) error { return d.replace(runFile, run) }
+
+// replace writes v as the whole content of a file, or leaves the file as it is.
+func (d *Dir) replace(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("rundir: encode %s: %w", name, err)
+	}
+	err = disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(d.path, name)), func(w io.Writer) error {
+		_, err := w.Write(append(b, '\n'))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("rundir: write %s: %w", name, err)
+	}
+	return nil
+}
+
+// Event is something that happened to the run.
+type Event struct {
+	Seconds float64        `json:"seconds"` // since the first clock began
+	Clock   perdure.Clock  `json:"clock"`   // the job's MinClock
+	Kind    string         `json:"kind"`
+	Target  string         `json:"target"` // "server:0"; "": the job
+	Text    string         `json:"text"`
+	Details map[string]any `json:"details"`
+}
+
+// Event appends a line to events.jsonl.
+func (d *Dir) Event(e Event) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("rundir: encode %s event: %w", e.Kind, err)
+	}
+	return d.append(&d.events, append(b, '\n'))
+}
+
+// append writes one line by one write, or keeps it while the disk is full.
+func (d *Dir) append(l *lines, line []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.waiting = append(l.waiting, line...)
+	if err := l.write(); err != nil && (!disk.Full(err) || len(l.waiting) > mostWaiting) {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	return nil
+}
+
+// write writes what waits, or as much as there is room for.
+func (l *lines) write() error {
+	n, err := l.Write(l.waiting)
+	l.waiting = slices.Delete(l.waiting, 0, max(n, 0))
+	return err
+}
+
+// Waits reports whether the disk had no room for the newest lines.
+func (d *Dir) Waits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.events.waiting)+len(d.series.waiting) > 0
+}
+
+// Close makes all that was appended durable and closes the files. Later appends
+// fail.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var first error
+	if d.lock != nil {
+		defer func() { _ = d.lock.Close() }() // it ends with the process anyway
+	}
+	for _, l := range []*lines{&d.events, &d.series} {
+		for _, do := range []func() error{l.write, l.Sync, l.Close} {
+			if err := do(); err != nil && first == nil {
+				first = fmt.Errorf("rundir: %w", err)
+			}
+		}
+	}
+	return first
+}

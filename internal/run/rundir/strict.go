@@ -1,0 +1,156 @@
+package rundir
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// mostSettings bounds a run.json, in bytes: far beyond use.
+const mostSettings = 64 << 20
+
+// ReadRun reads a run.json into what run points to. Every key must be one that run has,
+// and there once: what would be ignored is refused, and so is what json would take for the
+// same but for case. retired are keys of older versions, with the names of the objects
+// around them, that mean nothing any more. Each error is one line that names the file.
+func ReadRun(file string, run any, retired ...string) error {
+	b, err := disk.ReadRegular(file, mostSettings)
+	if err == nil && len(bytes.TrimSpace(b)) == 0 {
+		err = errors.New("it is empty")
+	}
+	if err == nil {
+		var tree any
+		err = json.Unmarshal(b, &tree) // what is no JSON at all
+	}
+	if err != nil {
+		if at := (*fs.PathError)(nil); errors.As(err, &at) {
+			err = at.Err
+		}
+		return fmt.Errorf("%s is no run's settings: %w", file, err)
+	}
+	s := strict{tokens: json.NewDecoder(bytes.NewReader(b)), retired: retired}
+	if err := s.value("", reflect.TypeOf(run)); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := json.Unmarshal(b, run); err != nil {
+		if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
+			err = fmt.Errorf("%s cannot be %s", bad.Field, bad.Value)
+		}
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// strict goes through JSON that is known to be valid, beside the type that it is for.
+type strict struct {
+	tokens  *json.Decoder
+	retired []string
+}
+
+var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// value goes through one value. A nil type takes anything.
+func (s *strict) value(path string, t reflect.Type) error {
+	token, err := s.tokens.Token()
+	if err != nil {
+		return err
+	}
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '[' {
+			return s.array(path, t)
+		}
+		return s.object(path, t)
+	case string:
+		if t != nil && reflect.PointerTo(t).Implements(textual) {
+			v, _ := reflect.New(t).Interface().(encoding.TextUnmarshaler) // it is one
+			if err := v.UnmarshalText([]byte(token)); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *strict) array(path string, t reflect.Type) error {
+	var item reflect.Type
+	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+		item = t.Elem()
+	}
+	for i := 0; s.tokens.More(); i++ {
+		if err := s.value(path+"."+strconv.Itoa(i), item); err != nil {
+			return err
+		}
+	}
+	_, err := s.tokens.Token()
+	return err
+}
+
+func (s *strict) object(path string, t reflect.Type) error {
+	seen := map[string]bool{}
+	for s.tokens.More() {
+		token, err := s.tokens.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := token.(string) // the decoder allows nothing else
+		at := strings.TrimPrefix(path+"."+key, ".")
+		if seen[key] {
+			return fmt.Errorf("the key %s is there twice; leave one of them", at)
+		}
+		seen[key] = true
+		of, err := s.field(at, key, t)
+		if err != nil {
+			return err
+		}
+		if err := s.value(at, of); err != nil {
+			return err
+		}
+	}
+	_, err := s.tokens.Token()
+	return err
+}
+
+// field returns the type of what a key is for.
+func (s *strict) field(at, key string, t reflect.Type) (reflect.Type, error) {
+	switch {
+	case t == nil:
+		return nil, nil
+	case t.Kind() == reflect.Map:
+		return t.Elem(), nil
+	case t.Kind() != reflect.Struct:
+		return nil, nil // of another type: Unmarshal says so
+	}
+	like := ""
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "" || !f.IsExported() || name == "-":
+			continue
+		case name == "":
+			name = f.Name
+		}
+		if name == key {
+			return f.Type, nil
+		}
+		if strings.EqualFold(name, key) {
+			like = "; write " + name
+		}
+	}
+	if slices.Contains(s.retired, at) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("the key %s is not known%s", at, like)
+}

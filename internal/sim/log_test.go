@@ -1,0 +1,243 @@
+package sim_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/sim"
+)
+
+// logged runs a job of one server whose updates are in a log; at 200 ms, when it has done
+// some clocks, something happens to it.
+func logged(t *testing.T, snapshot int64, weaken func(*sim.Options), what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		job := perdure.JobSpec{
+			ID: "logged", Seed: 1, Slots: 2, Servers: 1, Shards: 2, Clocks: clocks,
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		o := sim.Options{Seed: 1, Job: job, SnapshotBytes: snapshot}
+		if weaken != nil {
+			weaken(&o)
+		}
+		job = o.Job
+		h := sim.NewHistory(job, false, job.Slots, nil)
+		h.Pace = 20 * time.Millisecond
+		o.Program, o.Saved = h.Program, h.Saved
+		c := sim.Start(ctx, o)
+		go func() {
+			select {
+			case <-time.After(200 * time.Millisecond):
+				what(ctx, c, job)
+			case <-ctx.Done():
+			}
+		}()
+		if err = c.Wait(); err == nil {
+			err = final(c, h, scenario{job: job})
+		}
+	})
+	return err
+}
+
+// What a server cannot be made of is said, with its place, and what to do.
+func TestUnusableLog(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		snapshot int64 // bytes of the log after which one is written
+		harm     func(c *sim.Cluster, job perdure.JobSpec)
+		is       error
+		says     []string
+	}{
+		{"a damaged record", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+			c.Log().Alter(job.ID, 1, 7, func(b []byte) { b[len(b)-1] ^= 1 })
+		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
+		{"another log, behind the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
+			c.LoseLog()
+		}, nil, []string{"the snapshot holds all before record", "give the job the log that it had"}},
+		{"a log that lost its end, of which nobody died", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+			c.Log().LoseEnd(job.ID, 1, 7)
+		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was there"}},
+		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
+			put(context.Background(), c, job, wire.Header{Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000, Parts: 1})
+		}, nil, []string{"of the clocks 1 to 1000", "it takes none", "begin the job again"}},
+		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
+			c.LoseLog()
+		}, nil, []string{"the log has lost some, or is another one"}},
+		{"lost snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
+			names, _ := c.Disk().List("snapshots")
+			for _, name := range names {
+				_ = c.Disk().Remove("snapshots/" + name)
+			}
+		}, nil, []string{"are gone", "bring the newer snapshots back"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := logged(t, test.snapshot, nil, func(_ context.Context, c *sim.Cluster, job perdure.JobSpec) {
+				test.harm(c, job)
+				if !strings.Contains(test.name, "nobody died") {
+					c.Kill("server:0", 0)
+				}
+			})
+			if err == nil || test.is != nil && !errors.Is(err, test.is) {
+				t.Fatalf("the job ends with %v", err)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not say %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+// A snapshot that is damaged is made up for by the one before it, and the log.
+func TestDamagedSnapshot(t *testing.T) {
+	err := logged(t, 1<<10, nil, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) {
+		c.Kill("server:0", time.Millisecond)
+		names, _ := c.Disk().List("snapshots")
+		if len(names) < 4 {
+			panic(fmt.Sprintf("snapshots %v", names))
+		}
+		for i, name := range names { // of each shard the newer is the second
+			if i%2 == 0 {
+				continue
+			}
+			b, err := c.Disk().ReadFile("snapshots/" + name)
+			if err != nil {
+				panic(err)
+			}
+			b[len(b)/2] ^= 1
+			f, err := c.Disk().Create("snapshots/" + name)
+			if err != nil {
+				panic(err)
+			}
+			_, _ = f.Write(b)
+			_ = f.Close()
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A log that fills up while a snapshot is written, or cannot be, has room again once one
+// has been: nothing else is read that would have it begun.
+func TestFullLog(t *testing.T) {
+	for name, harm := range map[string]func(c *sim.Cluster){
+		"a slow disk": func(*sim.Cluster) {},
+		"a full disk": func(c *sim.Cluster) { c.Fill(3 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := logged(t, 1<<20, func(o *sim.Options) {
+				o.LogBytes = 2 * int64(o.Job.Shards) << 10
+				o.Sync = time.Second
+			}, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) { harm(c) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A job whose workers go on while its only server is away for long fills the log up: then
+// they wait, which is said, and when there is a server again all that they had in hand goes
+// on, in order, and none of it is missing.
+func TestBacklog(t *testing.T) {
+	var said bytes.Buffer
+	err := logged(t, 1<<20, func(o *sim.Options) {
+		o.Job.Consistency = perdure.Consistency{Kind: perdure.ASP}
+		o.Job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1000}
+		o.LogBytes = 2 * int64(o.Job.Shards) << 10
+		o.Log = slog.New(slog.NewTextHandler(&said, nil))
+	}, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) { c.Kill("server:0", 20*time.Second) })
+	if err != nil {
+		t.Errorf("%v\n%s", err, &said)
+	}
+	for _, text := range []string{"updates wait for the update log", "the log is full", "updates go to the update log again"} {
+		if !strings.Contains(said.String(), text) {
+			t.Errorf("nobody says that %s", text)
+		}
+	}
+}
+
+// Once a server is back, its shards are written on, and the log is cut behind that.
+func TestSavesOn(t *testing.T) {
+	err := logged(t, 1<<10, nil, func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+		l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
+		if err != nil {
+			panic(err)
+		}
+		defer l.Close()
+		c.Kill("server:0", 10*time.Millisecond)
+		before, _, _ := l.Extent(ctx, 0)
+		<-time.After(150 * time.Millisecond)
+		if after, _, err := l.Extent(ctx, 0); after <= before || err != nil {
+			t.Errorf("the log began at record %d, and begins at %d: %v", before, after, err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// late appends what a head of the first epoch says, after the second has begun: that the
+// job ends at a clock that is over.
+func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+	c.Kill("server:0", time.Millisecond)
+	<-time.After(100 * time.Millisecond)
+	put(ctx, c, job, wire.Header{Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12, Slot: perdure.NoSlot})
+}
+
+// lateBase appends what a head of the first epoch says, after the second has begun: that
+// the shard begins with all clocks but the last.
+func lateBase(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
+	c.Kill("server:0", time.Millisecond)
+	<-time.After(100 * time.Millisecond)
+	base := wire.State{Applied: []perdure.Clock{clocks - 1, clocks - 1}}
+	put(ctx, c, job, wire.Header{Kind: wire.KindBase, Generation: 1, Epoch: 1, Request: 1000, Slot: perdure.NoSlot}, wire.AppendState(nil, &base)...)
+}
+
+// put appends an entry to shard 0's stream.
+func put(ctx context.Context, c *sim.Cluster, job perdure.JobSpec, h wire.Header, payload ...byte) {
+	l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	f := wire.Frame{Header: h, Payload: payload}
+	done := make(chan error, 1)
+	if err := l.Append(ctx, 0, [][]byte{wire.Append(nil, &f)}, func(_ updatelog.Position, err error) { done <- err }); err != nil {
+		panic(err)
+	}
+	<-done
+}
+
+// A head that was succeeded does no harm by what it appends.
+func TestLateFacts(t *testing.T) {
+	for _, what := range []func(context.Context, *sim.Cluster, perdure.JobSpec){late, lateBase} {
+		if err := logged(t, 1<<20, nil, what); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The negative control: where epochs are not told apart, it does.
+func TestLateFactsWeakened(t *testing.T) {
+	err := logged(t, 1<<20, func(o *sim.Options) { o.WeakenedGenerations = true }, lateBase)
+	var v *sim.Violation
+	if !errors.As(err, &v) {
+		t.Errorf("nothing was noticed: %v", err)
+	}
+	t.Log(err)
+}

@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"context"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Merged returns how many frames of updates of several clocks workers have sent.
+func (c *Cluster) Merged() int64 { return c.merged.Load() }
+
+func (c *Cluster) countMerged(f *wire.Frame) {
+	if f.Kind == wire.KindUpdate && f.Clocks > 1 {
+		c.merged.Add(1)
+	}
+}
+
+// countedNet counts what is sent over a network, countedLog what is appended to a log.
+type (
+	countedNet struct {
+		transport.Network
+		c *Cluster
+	}
+	countedConn struct {
+		transport.Conn
+		c *Cluster
+	}
+	countedLog struct {
+		updatelog.Log
+		c *Cluster
+	}
+)
+
+func (n countedNet) Dial(ctx context.Context, addr string) (transport.Conn, error) {
+	conn, err := n.Network.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return countedConn{conn, n.c}, nil
+}
+
+func (n countedConn) Send(frames ...wire.Frame) error {
+	for i := range frames {
+		n.c.countMerged(&frames[i])
+	}
+	return n.Conn.Send(frames...)
+}
+
+func (n countedConn) TrySend(frames ...wire.Frame) error {
+	for i := range frames {
+		n.c.countMerged(&frames[i])
+	}
+	return n.Conn.TrySend(frames...)
+}
+
+func (l countedLog) Append(ctx context.Context, shard int, payload [][]byte, done func(updatelog.Position, error)) error {
+	var f wire.Frame
+	if _, err := wire.ParseHeader(payload[0], &f); err == nil {
+		l.c.countMerged(&f)
+	}
+	return l.Log.Append(ctx, shard, payload, done)
+}

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+)
+
+// Planned is a change of who takes part that is known before the job begins: so many
+// workers from a clock on.
+type Planned struct {
+	Workers int
+	At      perdure.Clock
+}
+
+// begin returns what a job begins with.
+func begin(job perdure.JobSpec, plan []Planned) membership.Facts {
+	facts := membership.Begin(job, 1, 0, nil)
+	for _, p := range plan {
+		if err := facts.Plan(p.Workers, p.At); err != nil {
+			panic(fmt.Sprintf("sim: a plan that cannot be: %v", err))
+		}
+	}
+	return facts
+}
+
+// Spans returns when each slot takes part in a job, as far as that is planned.
+func Spans(job perdure.JobSpec, plan []Planned) []perdure.Span {
+	facts := begin(job, plan)
+	return facts.View.Spans()
+}
+
+// Scale asks the coordinator, if it answers, for a change that it is to make of the
+// facts there are.
+func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error)) {
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	c.mu.Lock()
+	co := c.co
+	c.mu.Unlock()
+	if co == nil {
+		return
+	}
+	_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // one that is dead does not answer
+		ch, err := change(core.Facts())
+		if err == nil {
+			err = core.Scale(ch)
+		}
+		c.fault("%+v is asked for: %v", ch, err)
+	})
+}
+
+// tapped is a registry of which the cluster sees what was saved before anybody acts on
+// it.
+type tapped struct {
+	registry.Registry
+	saved func(*membership.Facts)
+}
+
+func (t tapped) Acquire(ctx context.Context, h registry.Holder) (registry.Lease, error) {
+	lease, err := t.Registry.Acquire(ctx, h)
+	return tappedLease{lease, t.saved}, err
+}
+
+type tappedLease struct {
+	registry.Lease
+	saved func(*membership.Facts)
+}
+
+func (t tappedLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
+	revision, err := t.Lease.Save(ctx, doc, previous)
+	var facts membership.Facts
+	if err == nil && json.Unmarshal(doc, &facts) == nil {
+		t.saved(&facts)
+	}
+	return revision, err
+}
+
+// term is a slot's part in the job from a clock on.
+type term struct {
+	slot int
+	from perdure.Clock
+}
+
+// onSaved starts the workers of slots that have joined.
+func (c *Cluster) onSaved(facts *membership.Facts) {
+	if c.o.Saved != nil {
+		c.o.Saved(&facts.View)
+	}
+	var hosts []string
+	c.mu.Lock()
+	for i, s := range facts.View.Slots {
+		t := term{i, s.From}
+		if s.From == 0 || slices.Contains(c.terms, t) {
+			continue
+		}
+		c.terms = append(c.terms, t)
+		host := fmt.Sprintf("worker:%d", i)
+		switch {
+		case c.procs[host] != nil: // it is just leaving
+			c.next[host] = true
+		case c.working[host] > 0:
+			continue // it died when it had nothing more to do, and comes back to do this
+		default:
+			hosts = append(hosts, host)
+		}
+		c.left++
+		c.working[host]++
+	}
+	c.mu.Unlock()
+	for _, host := range hosts {
+		c.start(host)
+	}
+}

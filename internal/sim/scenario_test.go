@@ -1,0 +1,674 @@
+package sim_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/sim"
+)
+
+const clocks = 24
+
+// scenario is what a seed stands for.
+type scenario struct {
+	job   perdure.JobSpec
+	kills int
+	cuts  int
+	fills int // times at which the disk is full
+	sync  time.Duration
+	net   transport.MemoryOptions
+	// The most that a process is away, or two hosts are cut off from one another. What
+	// is silent for longer than the coordinator's patience is given up.
+	pause, cut time.Duration
+
+	// What follows is drawn, and done, with numbers of its own: seeds go on meaning
+	// what they did.
+	zones       int           // that the servers are in
+	parent      bool          // of all processes: it tells of deaths, and kills suspects
+	pace        time.Duration // between two clocks
+	drains      int           // servers that are told to hand over and to end
+	joins       int           // servers that come as well
+	strikes     int           // faults a few milliseconds after which the coordinator dies
+	pairs       int           // times at which two servers die at once
+	routs       int           // times at which all do
+	freezes     int           // processes that nobody hears for a while
+	plan        []sim.Planned // of who takes part from which clock on
+	scales      int           // changes of it that are asked for while the job runs
+	lossless    bool          // though rows may be lost, these must not be
+	follow      bool          // checkpoints have only what has changed
+	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
+	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
+	exiles      int           // workers that the coordinator does not hear for longer than the patience, and all others do
+	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
+	torn        int           // workers that die while a server does not hear them
+	deaf        int           // workers that do not hear of a loss before a while has passed
+	relaxed     *int          // counts reads that were relaxed
+	merged      *int64        // likewise updates of several clocks that were sent
+	aways       int           // times at which the update log does not answer
+	slow        time.Duration // the most that the update log takes for a record
+	snapshot    int64         // bytes of it after which shards are written
+	limit       int64         // bytes that it takes at most, of each shard; 0: there is no bound
+}
+
+func (s scenario) String() string {
+	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, a failure every %.3gs, parent %t, replaces %t, %v between clocks; "+
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
+		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent, !s.job.NoReplace, s.pace,
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
+}
+
+// drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
+type drawing func(seed uint64) (scenario, *rand.Rand)
+
+// draw makes a scenario of checkpoints from a seed.
+func draw(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	if more := extra(seed); more.IntN(3) == 0 {
+		s.drains, s.joins = more.IntN(3), more.IntN(3)
+		s.drawPace(more)
+	}
+	s.drawAuto(seed)
+	return s, rng
+}
+
+// drawAuto has the interval between checkpoints chosen, of some seeds.
+func (s *scenario) drawAuto(seed uint64) {
+	if seed%11 != 5 && seed%11 != 10 {
+		return
+	}
+	more := rand.New(rand.NewPCG(seed, 11))
+	s.job.Recovery.Every, s.job.Recovery.Auto = 0, true
+	if s.job.MTBF = math.Pow(10, -3+4*more.Float64()); more.IntN(3) == 0 {
+		s.job.MTBF = 0
+	}
+}
+
+// drawJob makes what all scenarios begin with.
+func drawJob(seed uint64) (scenario, *rand.Rand) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	models := []string{"bsp", "ssp:0", "ssp:2", "asp", "essp:0", "essp:2", "vap:30", "vap:200"}
+	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
+	s := scenario{pause: 30 * time.Millisecond, cut: 60 * time.Millisecond, job: perdure.JobSpec{
+		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
+		Consistency: model, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: perdure.Clock(2 + rng.IntN(8))},
+	}}
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	if model.Kind == perdure.BSP && seed%2 == 0 { // not drawn: seeds go on meaning what they did
+		beside, _ := perdure.ParseConsistency([]string{"essp:1", "ssp:1", "vap:60"}[seed/2%3])
+		s.job.TableConsistency = map[string]perdure.Consistency{"history": beside}
+	}
+	if rng.IntN(4) > 0 {
+		s.kills = 1 + rng.IntN(4)
+	}
+	if rng.IntN(2) == 0 {
+		s.net.Breaks = 0.002
+	}
+	if rng.IntN(2) == 0 {
+		s.cuts = 1 + rng.IntN(4)
+	}
+	if rng.IntN(4) == 0 {
+		s.fills = 1
+	}
+	if rng.IntN(2) == 0 {
+		s.sync = time.Duration(1 + rng.Int64N(int64(10*time.Millisecond)))
+	}
+	return s, rng
+}
+
+// drawChain makes a scenario of replicated shards from a seed.
+func drawChain(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	n := 2 + rng.IntN(2)
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: n}
+	s.job.Servers = n + rng.IntN(2)
+	s.job.Shards = s.job.Servers + rng.IntN(4)
+	s.kills, s.fills = rng.IntN(6), 0
+	if rng.IntN(4) == 0 {
+		s.cut = 4 * time.Second
+	}
+	s.drawMore(extra(seed))
+	return s, rng
+}
+
+// drawSaved makes a scenario of replicated shards that are saved, too: a shard's last
+// replica may die. (Of those where nobody replaces servers, all that are left would.)
+func drawSaved(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Checkpoints, s.job.NoReplace = true, false
+	s.joins = 0 // who comes as well may take a place of which another's next process is awaited
+	more := rand.New(rand.NewPCG(seed, 7))
+	s.job.Recovery.Every = perdure.Clock(1 + more.IntN(9))
+	s.routs, s.pairs = more.IntN(3), s.pairs+more.IntN(3)
+	if more.IntN(2) == 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond))) // somebody dies while they are
+	}
+	s.drawAuto(seed)
+	return s, rng
+}
+
+// drawResend makes a scenario of shards whose updates workers send again: of half of them
+// only servers and the coordinator die. Cuts are few, or asked for because workers are to
+// keep little.
+func drawResend(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	more := rand.New(rand.NewPCG(seed, 9))
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverResend, Every: perdure.Clock(1 + more.IntN(10))}
+	if more.IntN(3) == 0 {
+		s.job.Recovery.Every = 1000
+		if more.IntN(2) == 0 {
+			s.retain = 1 + more.Int64N(20_000)
+		}
+	}
+	s.job.Servers, s.job.Shards = 1+more.IntN(4), 4+more.IntN(4)
+	s.kills = 1 + more.IntN(6)
+	s.onlyServers = more.IntN(2) == 0
+	s.drawMore(more)
+	s.pairs, s.routs, s.follow = more.IntN(3), more.IntN(2), more.IntN(2) == 0
+	if s.job.NoReplace {
+		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts = 0, 0, 0, 0, 0, 0, 0
+		s.kills, s.parent = min(s.kills, s.job.Servers-1), true // one is left; who is only silent is waited for
+	}
+	s.drawAuto(seed)
+	return s, rng
+}
+
+// drawLossy makes a scenario of shards whose updates may be lost.
+func drawLossy(seed uint64) (scenario, *rand.Rand) {
+	return []drawing{drawNone, drawEvery, drawEager, drawEager, drawEager}[seed%5](seed)
+}
+
+// drawNone makes one of shards that nothing is kept of.
+func drawNone(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery, s.job.NoReplace = perdure.Recovery{Kind: perdure.RecoverNone}, false
+	s.pairs = 0
+	return s, rng
+}
+
+// drawEager makes one of chains whose heads wait for nobody, drawEvery of such as bring
+// the others up to date every few clocks only.
+func drawEager(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Async = true
+	return s, rng
+}
+
+func drawEvery(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	s.job.Recovery.Every = perdure.Clock(1 + seed/5%6)
+	return s, rng
+}
+
+// drawStateless makes a scenario of shards whose updates are in a log.
+func drawStateless(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawJob(seed)
+	s.job.Recovery = perdure.Recovery{Kind: perdure.RecoverStateless}
+	more := rand.New(rand.NewPCG(seed, 9))
+	s.kills, s.snapshot = s.kills+more.IntN(3), 1<<(10+more.IntN(8))
+	if more.IntN(2) == 0 {
+		s.aways = 1 + more.IntN(3)
+	}
+	if more.IntN(2) == 0 {
+		s.slow = time.Duration(1 + more.Int64N(int64(5*time.Millisecond)))
+	}
+	if more.IntN(3) == 0 {
+		s.limit = 40 << 10
+	}
+	if more.IntN(3) > 0 {
+		s.parent, s.zones, s.routs, s.pairs = more.IntN(2) == 0, 0, more.IntN(2), more.IntN(2)
+		s.drains, s.joins, s.strikes, s.freezes, s.parts = more.IntN(3), more.IntN(2), more.IntN(2), more.IntN(3), more.IntN(2)
+		s.drawPace(more)
+	}
+	return s, rng
+}
+
+// extra draws what came later than the seeds.
+func extra(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 6)) }
+
+// drawMore draws the faults that only replicated shards survive, in two of three
+// scenarios.
+func (s *scenario) drawMore(rng *rand.Rand) {
+	if rng.IntN(3) == 0 {
+		return
+	}
+	s.parent, s.job.NoReplace, s.zones = rng.IntN(2) == 0, rng.IntN(4) == 0, rng.IntN(4)
+	s.drawPace(rng)
+	some := func(often int) int {
+		if rng.IntN(often) > 0 {
+			return 0
+		}
+		return 1 + rng.IntN(3)
+	}
+	s.drains, s.joins, s.strikes, s.freezes, s.parts = some(2), some(3), some(3), some(4), some(4)
+	if s.job.Recovery.Replicas > 2 {
+		s.pairs = some(2)
+	}
+	if rng.IntN(8) == 0 {
+		s.fills = 1
+	}
+}
+
+// drawPace slows a job down, at times: so more than one thing can happen to it.
+func (s *scenario) drawPace(rng *rand.Rand) {
+	if rng.IntN(3) == 0 {
+		s.pace = time.Duration(1+rng.IntN(60)) * time.Millisecond
+	}
+}
+
+// run runs a scenario to its end in virtual time.
+func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		patience := 5 * time.Minute // virtual
+		if weaken != nil {
+			patience = time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		slots := len(sim.Spans(s.job, s.plan))
+		if s.scales > 0 {
+			slots += mostMore
+		}
+		h := sim.NewHistory(s.job, s.job.Recovery.LosesRows(), slots, s.plan)
+		h.Pace = s.pace
+		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow, SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards)}
+		if *oneSeed != 0 {
+			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
+		}
+		if weaken != nil {
+			weaken(&o)
+		}
+		f := &faults{ctx: ctx, s: s, h: h, c: sim.Start(ctx, o), hosts: []string{"coordinator"}}
+		for i := range s.job.Servers {
+			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
+		}
+		f.hosts = append(f.hosts, f.servers...)
+		if *oneSeed != 0 {
+			f.at(patience-time.Second, f.hangs)
+		}
+		for i := range slots {
+			if !s.onlyServers {
+				f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
+			}
+		}
+		if s.slow > 0 {
+			delays := rand.New(rand.NewPCG(seed, 10))
+			var mu sync.Mutex
+			f.c.Log().SetDelay(func(int) time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return span(delays, s.slow)
+			})
+		}
+		f.plan(rng)
+		f.planMore(extra(^seed))
+		f.planTorn(rand.New(rand.NewPCG(seed, 13)))
+		f.planDeaf(rand.New(rand.NewPCG(seed, 14)))
+		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
+		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
+		if err = f.c.Wait(); err == nil {
+			err = final(f.c, h, s)
+		}
+		if s.relaxed != nil {
+			*s.relaxed += h.Relaxed()
+		}
+		if s.merged != nil {
+			*s.merged += f.c.Merged()
+		}
+	})
+	return err
+}
+
+// hangs says where a job stands that does not end.
+func (f *faults) hangs() {
+	facts, err := f.c.Facts()
+	b, _ := json.MarshalIndent(facts, "", "  ") // facts that can be read can be written
+	fmt.Fprintf(os.Stderr, "HANGS: %v %s\n", err, b)
+	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // as far as it can be
+}
+
+// faults are what happens to a cluster.
+type faults struct {
+	ctx            context.Context
+	s              scenario
+	h              *sim.History
+	c              *sim.Cluster
+	hosts, servers []string
+}
+
+func span(rng *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(most)))
+}
+
+func one(rng *rand.Rand, of []string) string { return of[rng.IntN(len(of))] }
+
+// at does something at a time.
+func (f *faults) at(t time.Duration, what func()) {
+	go func() {
+		select {
+		case <-time.After(t):
+			what()
+		case <-f.ctx.Done():
+		}
+	}()
+}
+
+// plan plans the faults of all scenarios.
+func (f *faults) plan(rng *rand.Rand) {
+	later := func(what func()) { f.at(span(rng, clocks*4*time.Millisecond), what) }
+	for range f.s.kills {
+		host, pause := one(rng, f.hosts), span(rng, f.s.pause)
+		later(func() { f.kill(pause, host) })
+	}
+	for range f.s.cuts {
+		a, b, oneWay, d := one(rng, f.hosts), one(rng, f.hosts), rng.IntN(2) == 0, span(rng, f.s.cut)
+		if a != b {
+			later(func() {
+				if f.spares(a) && f.spares(b) {
+					f.c.Cut(a, b, oneWay, d)
+				}
+			})
+		}
+	}
+	for range f.s.fills {
+		d := span(rng, 4*time.Second)
+		later(func() { f.c.Fill(d) })
+	}
+}
+
+// planMore plans the faults that were drawn later.
+func (f *faults) planMore(rng *rand.Rand) {
+	s := f.s
+	window := clocks * (4*time.Millisecond + s.pace)
+	later := func(what func()) { f.at(span(rng, window), what) }
+	for n := range s.joins {
+		name := f.c.Newcomer(n)
+		later(func() { f.c.Join(name) })
+		f.servers = append(f.servers, name)
+	}
+	for range s.aways {
+		d := span(rng, time.Second)
+		later(func() { f.c.LogAway(d) })
+	}
+	for range s.drains {
+		host, pause := one(rng, f.servers), f.away(span(rng, s.pause))
+		later(func() {
+			if f.spares(host) {
+				f.c.Drain(host, pause)
+			}
+		})
+	}
+	for range s.strikes {
+		host, pause, soon, back := one(rng, f.servers), span(rng, s.pause), span(rng, 5*time.Millisecond), span(rng, s.pause)
+		later(func() {
+			f.kill(pause, host)
+			f.at(soon, func() { f.c.Kill("coordinator", back) })
+		})
+	}
+	for range s.pairs {
+		a, b, pause := one(rng, f.servers), one(rng, f.servers), span(rng, s.pause)
+		later(func() { f.kill(pause, a, b) })
+	}
+	for range s.routs {
+		pause := span(rng, s.pause)
+		later(func() { f.kill(pause, f.servers...) })
+	}
+	for range s.freezes {
+		host, d := one(rng, f.hosts), span(rng, 3*time.Second)
+		later(func() {
+			if f.spares(host) {
+				f.c.Freeze(host, d)
+			}
+		})
+	}
+	for range s.parts {
+		a, b, oneWay, d := one(rng, f.servers), one(rng, f.hosts), rng.IntN(2) == 0, time.Second+span(rng, 5*time.Second)
+		if rng.IntN(2) == 0 {
+			b = "coordinator"
+		}
+		if rng.IntN(2) == 0 {
+			a, b = b, a // of a cut that is one way
+		}
+		later(func() {
+			if a != b && f.spares(a) && f.spares(b) {
+				f.c.Cut(a, b, oneWay, d)
+			}
+		})
+	}
+}
+
+// planExiles plans cuts between workers and the coordinator alone.
+func (f *faults) planExiles(rng *rand.Rand) {
+	for range f.s.exiles {
+		host, d := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), 1500*time.Millisecond+span(rng, 2*time.Second)
+		f.at(span(rng, clocks*f.s.pace/2), func() { f.c.Cut(host, "coordinator", false, d) })
+	}
+}
+
+// planDeaf plans losses of shards of which one worker does not hear for a while: it goes
+// on sending what is of the generation, and the epoch, before.
+func (f *faults) planDeaf(rng *rand.Rand) {
+	for range f.s.deaf {
+		host, lost := rng.IntN(f.s.job.Slots), []string{fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))}
+		for _, i := range rng.Perm(f.s.job.Servers)[:max(1, f.s.job.Recovery.Replicas)] {
+			lost = append(lost, f.servers[i])
+		}
+		deaf, pause := 60*time.Millisecond+span(rng, 60*time.Millisecond), span(rng, 5*time.Millisecond)
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Cut(fmt.Sprintf("worker:%d", host), "coordinator", false, deaf)
+			f.kill(pause, lost...)
+		})
+	}
+}
+
+// planTorn plans deaths of workers that one server has heard less of than the others.
+func (f *faults) planTorn(rng *rand.Rand) {
+	for range f.s.torn {
+		host, server := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots)), one(rng, f.servers)
+		deaf, pause := 2*time.Millisecond+span(rng, 10*time.Millisecond), span(rng, f.s.pause)
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Cut(host, server, false, deaf)
+			f.at(deaf, func() { f.kill(pause, host) })
+		})
+	}
+}
+
+// mostMore is how many slots a job has at most beside those that it begins with.
+const mostMore = 3
+
+// planScales plans the changes of who takes part.
+func (f *faults) planScales(rng *rand.Rand, slots int) {
+	// But under two-step clocks who is told to leave when its process is gone leaves at
+	// once, and what some shards have more of it stays there: it is not judged here.
+	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
+	for range f.s.scales {
+		workers, leaver := 1+rng.IntN(slots), perdure.Slot(rng.IntN(slots))
+		if rng.IntN(3) > 0 {
+			leaver = -1
+		}
+		f.at(span(rng, clocks*(4*time.Millisecond+f.s.pace)), func() {
+			f.c.Scale(func(facts *membership.Facts) (membership.Change, error) {
+				if leaver >= 0 && mayLeave {
+					return membership.Change{Leave: []perdure.Slot{leaver}}, nil
+				}
+				ch, err := facts.Scaled(workers, 0)
+				if !mayLeave {
+					ch.Leave = nil
+				}
+				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots { // numbers are given anew, perhaps not this time
+					ch.Add = max(0, slots-len(facts.View.Slots))
+				}
+				return ch, err
+			})
+		})
+	}
+}
+
+// away returns when a server's next process comes.
+func (f *faults) away(pause time.Duration) time.Duration {
+	if f.s.job.NoReplace {
+		return sim.Never
+	}
+	return pause
+}
+
+// kill kills hosts at once, if that leaves a replica of every shard.
+func (f *faults) kill(pause time.Duration, hosts ...string) {
+	if !f.spares(hosts...) {
+		return
+	}
+	for _, host := range hosts {
+		if sim.IsServer(host) {
+			f.c.Kill(host, f.away(pause))
+		} else {
+			f.c.Kill(host, pause)
+		}
+	}
+}
+
+// spares reports whether a fault of hosts leaves a replica of every shard, where it
+// matters.
+func (f *faults) spares(hosts ...string) bool {
+	if (f.s.job.Recovery.LosesRows() || f.s.job.Recovery.Logged()) && f.h.Over() {
+		return false // the rows, which are to be judged, may be nowhere else
+	}
+	if f.s.job.Recovery.Resends() && f.s.job.NoReplace { // nobody comes for a place that nobody has had yet
+		facts, err := f.c.Facts()
+		return err == nil && facts.View.Shards[0].Server >= 0
+	}
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || f.s.job.Recovery.Saves() || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
+}
+
+// final judges the model: the last checkpoint, or what the replicas of the shards held
+// at the end, all of which must be the same.
+func final(c *sim.Cluster, h *sim.History, s scenario) error {
+	job := s.job
+	tables := map[string]sim.Contents{}
+	add := func(seg *checkpoint.Segment) {
+		for _, t := range seg.Tables {
+			if tables[t.Spec.Name] == nil {
+				tables[t.Spec.Name] = sim.Contents{}
+			}
+			tables[t.Spec.Name].Add(t.Image, t.First)
+		}
+	}
+	facts, err := c.Facts()
+	if err != nil {
+		return err
+	}
+	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
+		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died", facts.View.Cut)}
+	}
+	if facts.Failed != "" {
+		return fmt.Errorf("the job has failed: %s", facts.Failed)
+	}
+	if !job.Recovery.Saves() {
+		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
+			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
+		}
+		if s.lossless && facts.UpdatesLost > 0 {
+			return &sim.Violation{What: fmt.Sprintf("%d updates are lost, and nobody has died", facts.UpdatesLost)}
+		}
+		whole, err := sameReplicas(c.Ends(), job, add)
+		if err != nil {
+			return err
+		}
+		lost := facts.ShardLost
+		for shard := range lost {
+			switch {
+			case whole[perdure.ShardID(shard)]:
+			case c.Quiet() < time.Second && job.Recovery.LosesRows():
+				lost[shard] = -1 // who had it died when nothing was left to do
+			case c.Quiet() < time.Second:
+				return nil // or a head died that had said so, and who has all does not serve yet: the rows are nobody's to judge
+			default:
+				return &sim.Violation{What: fmt.Sprintf("at the end %d of %d shards are whole", len(whole), job.Shards)}
+			}
+		}
+		return h.Final(tables, lost)
+	}
+	if _, err := sameReplicas(c.Ends(), job, func(*checkpoint.Segment) {}); err != nil {
+		return err
+	}
+	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
+	if err != nil {
+		return err
+	}
+	if m.Cut != job.Clocks {
+		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)}
+	}
+	for shard := range perdure.ShardID(job.Shards) {
+		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, shard, nil)
+		if err != nil {
+			return &sim.Violation{What: fmt.Sprintf("the last checkpoint cannot be read: %v", err)}
+		}
+		add(seg)
+	}
+	return h.Final(tables, nil)
+}
+
+func total(lost []int64) (sum int64) {
+	for _, n := range lost {
+		sum += n
+	}
+	return sum
+}
+
+// sameReplicas compares the replicas of each shard that have come to the same applied
+// vector, with as many tables, byte by byte, and adds one of each that has come to the job's end: those are whole. Where rows
+// may be lost, only those of an epoch need be the same, and the last epoch's count.
+func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*checkpoint.Segment)) (whole map[perdure.ShardID]bool, err error) {
+	bytesOf := map[string][]byte{}
+	whole = map[perdure.ShardID]bool{}
+	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
+	for _, seg := range ends {
+		at := fmt.Sprint(seg.Shard, seg.Generation, len(seg.Tables), seg.Applied)
+		if job.Recovery.LosesRows() {
+			at = fmt.Sprint(at, seg.Epoch)
+		}
+		minClock := seg.Cut
+		seg.Epoch, seg.Cut = 0, 0 // they need not have heard of the last view
+		file, err := segmentBytes(seg)
+		if err != nil {
+			return nil, err
+		}
+		if other, there := bytesOf[at]; there && !bytes.Equal(other, file) {
+			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
+		}
+		bytesOf[at] = file
+		if minClock == job.Clocks && !whole[seg.Shard] {
+			whole[seg.Shard] = true
+			add(seg)
+		}
+	}
+	return whole, nil
+}
+
+// segmentBytes returns the segment as a file has it.
+func segmentBytes(seg *checkpoint.Segment) ([]byte, error) {
+	at := disk.NewMemory()
+	ref, err := checkpoint.WriteSegment(at, "", seg)
+	if err != nil {
+		return nil, err
+	}
+	return at.ReadFile(ref.File)
+}

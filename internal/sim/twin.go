@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/worker"
+)
+
+// Twin is a second table of a bsp job, dense or sparse, whose rule is drawn from
+// those that keep state beside the rows. What a slot adds in a clock is a function
+// of (seed, slot, clock), and a shard applies a clock's updates in slot order: so
+// one part that is fed with all of them, one after the other, is a naive model of
+// the whole table. Rows and state must be the same, bit for bit.
+type Twin struct {
+	Spec  perdure.TableSpec
+	seed  uint64
+	spans []perdure.Span  // by slot
+	ids   []perdure.RowID // of the rows that programs use
+	read  [][]float32     // by clock: what a read of the ids gives
+	end   Contents
+}
+
+// Contents are rows by their numbers: the values, then the state beside them, then,
+// of rows that may be evicted, the clock of the newest update.
+type Contents map[perdure.RowID][]float32
+
+// Add adds the rows of an image. Those of a dense table begin at first.
+func (c Contents) Add(img table.Image, first int64) {
+	planes, ids := make([][]float32, len(img.Planes)), slices.Concat(img.IDs...)
+	for i, pieces := range img.Planes {
+		planes[i] = slices.Concat(pieces...)
+	}
+	touched := slices.Concat(img.Touched...)
+	for row := range img.Rows {
+		id := perdure.RowID(first) + perdure.RowID(row)
+		if len(ids) > 0 {
+			id = ids[row]
+		}
+		for _, p := range planes {
+			dim := len(p) / img.Rows
+			c[id] = append(c[id], p[row*dim:(row+1)*dim]...)
+		}
+		if len(touched) > 0 {
+			c[id] = append(c[id], float32(touched[row]))
+		}
+	}
+}
+
+// rowIDs names n rows: the first ones of a dense table, and any of a sparse one's.
+func rowIDs(spec perdure.TableSpec, seed uint64, n int) []perdure.RowID {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	ids := make([]perdure.RowID, n)
+	for i := range ids {
+		ids[i] = perdure.RowID(i)
+		if spec.Sparse {
+			ids[i] = perdure.RowID(rng.Uint64())
+		}
+	}
+	return ids
+}
+
+var twinRules = []string{
+	"momentum,momentum=0.9", "nesterov,momentum=0.8,clip-value=0.5", "adagrad", "rowwise-adagrad", "adam", "adam,decay=0.01,clip-norm=1", "ftrl,l1=0.05",
+}
+
+// NewTwin draws the table and computes what becomes of it.
+func NewTwin(job perdure.JobSpec, spans []perdure.Span) *Twin {
+	rng := rand.New(rand.NewPCG(job.Seed, 5))
+	w := &Twin{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
+		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,
+		Init: perdure.Init{Kind: perdure.InitUniform, Scale: 0.5},
+	}}
+	rule, err := perdure.ParseRule(twinRules[rng.IntN(len(twinRules))])
+	if err != nil {
+		panic(err) // one of those above
+	}
+	rule.Rate, rule.Schedule = 0.1, perdure.ScheduleSqrt
+	w.Spec.Rule = rule.WithDefaults()
+	if rule.Kind == perdure.RuleFTRL {
+		w.Spec.Init = perdure.Init{}
+	}
+	rows := job.Shards + 1 + rng.IntN(20)
+	if !w.Spec.Sparse {
+		w.Spec.Rows = int64(rows)
+	} else if rng.IntN(2) == 0 {
+		w.Spec.Evict = perdure.Clock(1 + rng.IntN(5))
+	}
+	w.ids = rowIDs(w.Spec, job.Seed, rows)
+	w.model(job.Clocks)
+	return w
+}
+
+// twinID is the table's number: it is created second.
+const twinID = 1
+
+// model runs the whole job in one part.
+func (w *Twin) model(clocks perdure.Clock) {
+	part := table.New(w.Spec, twinID, w.seed, 0, int(w.Spec.Rows))
+	for clock := range clocks + 1 {
+		part.Evict(clock, nil)
+		values := make([]float32, len(w.ids)*w.Spec.Dim)
+		err := part.ReadRows(values, 0, w.ids, len(w.ids))
+		w.read = append(w.read, values)
+		for slot, span := range w.spans {
+			if !span.Has(clock) {
+				continue
+			}
+			if ids, values := w.deltas(slot, clock).sum(w.Spec.Dim); err == nil && clock < clocks {
+				err = part.ApplyRows(0, ids, len(ids), values, clock)
+			}
+		}
+		if err != nil {
+			panic(err) // the table's own rows
+		}
+	}
+	w.end = Contents{}
+	w.end.Add(part.Image(), 0)
+}
+
+// deltas are what a slot adds in a clock, in order: some rows more than once.
+type deltas struct {
+	ids    []perdure.RowID
+	values []float32
+	flush  [2]int // after so many of them comes a Flush
+	reads  bool   // the program reads the table first
+}
+
+// sum adds up what belongs to a row, in order.
+func (d deltas) sum(dim int) (ids []perdure.RowID, values []float32) {
+	for i, id := range d.ids {
+		delta := d.values[i*dim : (i+1)*dim]
+		at := slices.Index(ids, id)
+		if at < 0 {
+			ids, values = append(ids, id), append(values, delta...)
+			continue
+		}
+		for j, v := range delta {
+			values[at*dim+j] += v
+		}
+	}
+	return ids, values
+}
+
+func (w *Twin) deltas(slot int, clock perdure.Clock) (d deltas) {
+	rng := rand.New(rand.NewPCG(w.seed^0x7717, uint64(slot)<<32|uint64(clock)))
+	often := []float32{0, 0.1, 0.5, 1}[rng.IntN(4)]
+	again := rng.IntN(3) == 0
+	for _, id := range w.ids {
+		for range 4 {
+			if rng.Float32() < often {
+				d.ids = append(d.ids, id)
+			}
+			if !again {
+				break
+			}
+		}
+	}
+	if again {
+		rng.Shuffle(len(d.ids), func(i, j int) { d.ids[i], d.ids[j] = d.ids[j], d.ids[i] })
+	}
+	for range len(d.ids) * w.Spec.Dim {
+		d.values = append(d.values, float32(rng.NormFloat64()))
+	}
+	for i := range d.flush {
+		if rng.IntN(3) == 0 {
+			d.flush[i] = rng.IntN(len(d.ids) + 1)
+		}
+	}
+	d.reads = rng.IntN(3) == 0
+	return d
+}
+
+// step is the program's part of a clock.
+func (w *Twin) step(ctx context.Context, c *worker.Client, t *worker.Table, clock perdure.Clock) error {
+	d := w.deltas(int(c.Slot()), clock)
+	if d.reads {
+		values := make([]float32, len(w.ids)*w.Spec.Dim)
+		if err := t.GetRows(ctx, w.ids, values); err != nil {
+			return err
+		}
+		if i := differ(values, w.read[clock]); i >= 0 {
+			return violated("%s at clock %d read value %d of row %d of the twin (%s): %v, want %v", name(c), clock,
+				i%w.Spec.Dim, w.ids[i/w.Spec.Dim], w.Spec.Rule.Kind, values[i], w.read[clock][i])
+		}
+	}
+	from, dim := 0, w.Spec.Dim
+	for _, to := range []int{min(d.flush[0], d.flush[1]), max(d.flush[0], d.flush[1])} {
+		if from == to {
+			continue
+		}
+		if err := t.IncRows(d.ids[from:to], d.values[from*dim:to*dim]); err != nil {
+			return err
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		from = to
+	}
+	return t.IncRows(d.ids[from:], d.values[from*dim:])
+}
+
+// differ returns the first place at which two lists are not bit for bit the
+// same; -1: none.
+func differ(a, b []float32) int {
+	for i := range min(len(a), len(b)) {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	if len(a) != len(b) {
+		return min(len(a), len(b))
+	}
+	return -1
+}
+
+// Final judges the table after the job.
+func (w *Twin) Final(got Contents) error {
+	if len(got) != len(w.end) {
+		return violated("at the end the twin (%s, evict %d) has %d rows, want %d", w.Spec.Rule.Kind, w.Spec.Evict, len(got), len(w.end))
+	}
+	for id, want := range w.end {
+		if i := differ(got[id], want); i >= 0 {
+			return violated("at the end row %d of the twin (%s) and its state are %v, want %v (at %d)", id, w.Spec.Rule.Kind, got[id], want, i)
+		}
+	}
+	return nil
+}
