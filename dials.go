@@ -172,43 +172,6 @@ const (
 	RecoverStateless  RecoveryKind = "stateless"
 )
 
-// Resends reports whether workers keep their updates until they are in a checkpoint, so
-// that only the shards that a server's death takes away go back to it.
-func (r Recovery) Resends() bool { return r.Kind == RecoverResend }
-
-// LosesRows reports whether a server's death may lose updates for good under
-// this strategy; they are then counted and never awaited.
-func (r Recovery) LosesRows() bool { return r.Kind == RecoverNone || r.Eager() }
-
-// Eager reports whether an update is acknowledged before every replica has it.
-func (r Recovery) Eager() bool {
-	return r.Kind == RecoverChain && (r.Async || r.Every > 0) && !r.Checkpoints
-}
-
-// Saves reports whether checkpoints are kept, to which all can roll back and from
-// which a later run can go on.
-func (r Recovery) Saves() bool {
-	return r.Kind == RecoverCheckpoint || r.Kind == RecoverResend || r.Checkpoints
-}
-
-// Logged reports whether updates go to an update log, from which servers read them.
-func (r Recovery) Logged() bool { return r.Kind == RecoverStateless }
-
-// Background reports whether training goes on while a checkpoint is written.
-func (r Recovery) Background() bool { return r.Saves() && r.Async || r.Resends() }
-
-// Copies returns how many servers are to hold each shard.
-func (r Recovery) Copies() int { return max(1, r.Replicas) }
-
-// NextCut returns the clock of the first checkpoint cut after clock c, or -1
-// when the strategy keeps no checkpoints, or all are named (View.Named).
-func (r Recovery) NextCut(c Clock) Clock {
-	if !r.Saves() || r.Auto {
-		return -1
-	}
-	return (c/r.Every + 1) * r.Every
-}
-
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
 // "resend" (which is resend:auto), "chain:N" (N ≥ 2 replicas), "chain:N,async",
 // "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and

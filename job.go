@@ -103,7 +103,7 @@ func (j JobSpec) Validate() error {
 	if err := j.validateOutage(); err != nil {
 		return err
 	}
-	if n := j.Recovery.Copies(); n > j.Servers {
+	if n := max(1, j.Recovery.Replicas); n > j.Servers {
 		return fmt.Errorf("%w: %s keeps each shard on %d servers, and the job has %d; use at least %d servers, or a shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
 	}
 	return nil

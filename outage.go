@@ -100,18 +100,6 @@ func (s StaleScale) Weakens(r Rule) bool {
 	return s != "" && s != ScaleNone && (s != ScaleAverage || r.Kind != RuleAdd)
 }
 
-// MayContinue returns why workers cannot go on while a shard is out under this
-// strategy, nil if they can.
-func (r Recovery) MayContinue() error {
-	switch r.Kind {
-	case RecoverCheckpoint:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and what workers did meanwhile would be undone; choose --on-outage wait, or recovery resend, stateless or chain:N", ErrUsage, r)
-	case RecoverNone:
-		return fmt.Errorf("%w: on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin anew; choose --on-outage wait, or recovery resend, stateless or chain:N", ErrUsage, r)
-	}
-	return nil
-}
-
 // validateOutage reports what is wrong with what is to be done in outages, if
 // anything.
 func (j *JobSpec) validateOutage() error {
@@ -129,7 +117,7 @@ func (j *JobSpec) validateOutage() error {
 	case j.TwoStep(nil):
 		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or asp, ssp:S, essp:S or vap:V with recovery resend or stateless", ErrUsage)
 	}
-	return j.Recovery.MayContinue()
+	return nil
 }
 
 // QueuedBytes returns how many bytes of updates each worker queues in an outage.

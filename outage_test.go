@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 func TestOnOutage(t *testing.T) {
@@ -58,7 +59,7 @@ func TestMayContinue(t *testing.T) {
 		if job.Recovery, err = perdure.ParseRecovery(c.recovery); err != nil {
 			t.Fatal(err)
 		}
-		err = job.Validate()
+		err = recovery.Check(&job)
 		if (err == nil) != (c.refused == "") || err != nil && (!errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%+v: %v", c, err)
 		}

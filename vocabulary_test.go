@@ -94,13 +94,6 @@ func TestRecovery(t *testing.T) {
 		if err != nil || got != want || got.String() != s {
 			t.Errorf("%q is read as %+v (%s), %v; want %+v", s, got, got, err, want)
 		}
-		saves := strings.Contains(s, "checkpoint:") || strings.Contains(s, "resend:")
-		if got.LosesRows() != (s == "none" || strings.Contains(s, ",") && !saves) || got.Saves() != saves {
-			t.Errorf("%q loses rows: %v, keeps checkpoints: %v", s, got.LosesRows(), got.Saves())
-		}
-		if got.Background() != (saves && strings.HasSuffix(s, ",async") || got.Resends()) || got.Eager() && saves {
-			t.Errorf("%q writes in the background: %v, acknowledges early: %v", s, got.Background(), got.Eager())
-		}
 		var back struct{ R perdure.Recovery }
 		b, err := json.Marshal(struct{ R perdure.Recovery }{want})
 		if err != nil || string(b) != `{"R":"`+s+`"}` || json.Unmarshal(b, &back) != nil || back.R != want {
@@ -134,25 +127,8 @@ func TestRecovery(t *testing.T) {
 // Resend alone is written as what it stands for.
 func TestResendAlone(t *testing.T) {
 	r, err := perdure.ParseRecovery("resend")
-	if want := "resend:auto"; err != nil || r.String() != want || !r.Resends() {
+	if want := "resend:auto"; err != nil || r.String() != want {
 		t.Errorf("resend is read as %s, %v; want %s", r, err, want)
-	}
-}
-
-func TestNextCut(t *testing.T) {
-	for _, c := range []struct {
-		every, clock, want perdure.Clock
-	}{{20, 0, 20}, {20, 1, 20}, {20, 19, 20}, {20, 20, 40}, {20, 21, 40}, {1, 0, 1}, {1, 7, 8}} {
-		r := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: c.every}
-		if got := r.NextCut(c.clock); got != c.want {
-			t.Errorf("%s: the first cut after clock %d is %d, want %d", r, c.clock, got, c.want)
-		}
-	}
-	for s, want := range map[string]perdure.Clock{"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6, "checkpoint:auto": -1, "resend:auto": -1, "chain:2,checkpoint:auto,async": -1} {
-		r, err := perdure.ParseRecovery(s)
-		if got := r.NextCut(5); err != nil || got != want {
-			t.Errorf("%s: the first cut after clock 5 is %d, want %d (%v)", s, got, want, err)
-		}
 	}
 }
 

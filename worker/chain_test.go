@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -350,7 +351,7 @@ func (c *chained) pass() {
 // spread copies a shard's log one hop down its chain and applies what the tail has.
 func (c *chained) spread(shard int) {
 	sv := &c.view.Shards[shard]
-	if head := c.servers[sv.Server]; c.job.Recovery.Eager() && !head.dead && !head.unready {
+	if head := c.servers[sv.Server]; recovery.Of(c.job.Recovery).Traits().Early && !head.dead && !head.unready {
 		head.replicas[shard].apply(head, len(head.replicas[shard].log))
 	}
 	chain := []*chainServer{}

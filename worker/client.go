@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -44,6 +45,8 @@ type Client struct {
 	freeWaits   []chan struct{} // to be used again
 	err         error           // why the client cannot go on, if it cannot
 	job         perdure.JobSpec
+	traits      recovery.Traits
+	cuts        recovery.Schedule // nothing is named in it: see schedule
 	slot        perdure.Slot
 	incarnation perdure.Incarnation
 	welcomed    bool
@@ -302,7 +305,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.welcomed { // the first one says it for good: the program reads these without a lock
-		c.job = w.Job
+		c.job, c.traits, c.cuts = w.Job, recovery.Of(w.Job.Recovery).Traits(), recovery.ScheduleOf(w.Job.Recovery)
 		if c.retains() {
 			c.spareLeft = max(c.spareLeft, int(c.cfg.RetainBytes)) // what a cut makes superfluous is for the next one's
 		}

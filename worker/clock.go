@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -342,7 +343,14 @@ func (c *Client) SaveState(state []byte) error {
 func (c *Client) SaveDue() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.job.Recovery.NextCut(c.clock) == c.clock+1 || c.view.Named == c.clock+1
+	return c.schedule().Has(c.clock + 1)
+}
+
+// schedule says of which clocks there are cuts, as far as is known. It needs c.mu.
+func (c *Client) schedule() recovery.Schedule {
+	s := c.cuts
+	s.Named = c.view.Named
+	return s
 }
 
 // LoadState returns what the slot's program had saved before the present clock,

@@ -27,7 +27,7 @@ type streamLink struct {
 }
 
 // logs reports whether updates go to an update log. It needs to be welcome.
-func (c *Client) logs() bool { return c.job.Recovery.Logged() }
+func (c *Client) logs() bool { return c.traits.Logged() }
 
 // openLog opens the job's update log, if it has one.
 func (c *Client) openLog(ctx context.Context) error {

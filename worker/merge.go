@@ -59,7 +59,7 @@ func (u *update) waits() bool { return !u.open && !u.held && !u.ticked && !u.aga
 // atCut reports whether a cut is before a clock. Cuts that are named later are not before
 // any clock that has ended by then.
 func (c *Client) atCut(clock perdure.Clock) bool {
-	return c.job.Recovery.NextCut(clock-1) == clock || c.view.Named == clock
+	return c.schedule().Has(clock)
 }
 
 // merge adds a shard's newest update, which has just ended, to the one before it, if both

@@ -144,10 +144,7 @@ func (c *Client) owes(sh *shardLink) bool {
 		if c.logs() && !u.logged {
 			return false // the log does
 		}
-		cut := c.job.Recovery.NextCut(sh.minClock - 1)
-		if named := c.view.Named; named > 0 && named >= sh.minClock && (cut < 0 || named < cut) {
-			cut = named
-		}
+		cut := c.schedule().From(sh.minClock)
 		return !u.open && !u.held && (cut < 0 || u.clock < cut)
 	}
 	return false

@@ -14,7 +14,7 @@ import (
 // is merged.
 
 // retains reports whether updates are kept until they are in a checkpoint.
-func (c *Client) retains() bool { return c.job.Recovery.Resends() && !c.cfg.WeakenedRetention }
+func (c *Client) retains() bool { return c.traits.Retains() && !c.cfg.WeakenedRetention }
 
 // dropSafe forgets the updates that are safe. It needs c.mu.
 func (c *Client) dropSafe(sh *shardLink) {
@@ -92,7 +92,7 @@ func (c *Client) resend(sh *shardLink, has perdure.Counts) {
 	if len(sh.kept) > 0 {
 		first = sh.kept[0].clock
 	}
-	if c.job.Recovery.Resends() && c.slot >= 0 && !c.rolled && has.Staged < min(first, c.clock) {
+	if c.traits.Retains() && c.slot >= 0 && !c.rolled && has.Staged < min(first, c.clock) {
 		c.err = fmt.Errorf("%w: shard %d has %d clocks of slot %d, which has kept those from clock %d on", perdure.ErrUnkept, sh.id, has.Staged, c.slot, first)
 		c.broadcast()
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -129,20 +130,20 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 // so. If it does not, the model is another: the test can tell. Strategies without
 // checkpoints have the former only.
 func TestProgramsState(t *testing.T) {
-	for _, recovery := range []string{"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5", "chain:2", "stateless"} {
+	for _, strategy := range []string{"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5", "chain:2", "stateless"} {
 		for _, model := range []string{"bsp", "ssp:2", "asp"} {
-			t.Run(model+","+recovery, func(t *testing.T) {
-				r, err := perdure.ParseRecovery(recovery)
+			t.Run(model+","+strategy, func(t *testing.T) {
+				r, err := perdure.ParseRecovery(strategy)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Saves() && !walks(t, model, recovery, true, true, 3) {
+				if recovery.Of(r).Traits().Saves() && !walks(t, model, strategy, true, true, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved for checkpoints", *seed)
 				}
-				if model == "bsp" && !walks(t, model, recovery, false, false, 3) {
+				if model == "bsp" && !walks(t, model, strategy, false, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is another where state is saved in each clock", *seed)
 				}
-				if r.Saves() && walks(t, model, recovery, true, false, 3) {
+				if recovery.Of(r).Traits().Saves() && walks(t, model, strategy, true, false, 3) {
 					t.Errorf("-worker.seed=%d: the model is the same though states were lost", *seed)
 				}
 			})

@@ -61,7 +61,7 @@ type shardLink struct {
 func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
 	lane := int(sh.id) % c.cfg.Connections
-	if sh.next = nil; sv.Joining != nil && !c.job.Recovery.Eager() {
+	if sh.next = nil; sv.Joining != nil && !c.traits.Early {
 		sh.next = c.peer(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
 	}
 	if sv.Replicas() > 0 {
@@ -91,7 +91,7 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 // members, and an observer reads as slot 0 does. It needs c.mu.
 func (c *Client) readsFrom(sh *shardLink, sv *perdure.ShardView) perdure.Holder {
 	switch {
-	case c.job.Recovery.Eager():
+	case c.traits.Early:
 		return sv.Holder
 	case c.job.TailReads(c.view.Tables):
 		return sv.Tail()

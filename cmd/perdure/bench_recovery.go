@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/workload"
@@ -71,7 +72,7 @@ type benchFault struct {
 
 // applies reports whether a strategy has what fails.
 func (f *benchFault) applies(r perdure.Recovery) bool {
-	return r.Copies() >= f.copies && (f.role != supervisor.RoleLog || r.Logged())
+	return recovery.Of(r).Traits().Copies >= f.copies && (f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
 }
 
 // needs says what it takes, for people.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -301,5 +302,5 @@ func sound(s *control.Status, v *perdure.View) bool {
 			return false
 		}
 	}
-	return s.State == control.StateTraining && whole(v, s.Recovery.Copies())
+	return s.State == control.StateTraining && whole(v, recovery.Of(s.Recovery).Traits().Copies)
 }

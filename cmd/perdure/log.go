@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -59,7 +60,7 @@ const (
 
 // log turns the flags into settings; nil for a job that has no log.
 func (f *jobFlags) log(job *perdure.JobSpec) (*logSettings, error) {
-	if !job.Recovery.Logged() {
+	if !recovery.Of(job.Recovery).Traits().Logged() {
 		return nil, nil
 	}
 	s := &logSettings{
@@ -186,7 +187,7 @@ func logFolder(run string) string { return filepath.Join(run, "log") }
 
 // snapshotDir is the folder, if the job has snapshots.
 func (s *settings) snapshotDir(folder string) string {
-	if !s.Job.Recovery.Logged() {
+	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return ""
 	}
 	return folder
@@ -196,7 +197,7 @@ func snapshots(run string) string { return filepath.Join(run, "snapshots") }
 
 // sizeLog sees that there is room for the log of a run that will be in a folder.
 func (s *settings) sizeLog(run string) (err error) {
-	if !s.Job.Recovery.Logged() {
+	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		s.Log = nil
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // given returns the names of the flags on the command line.
@@ -49,7 +50,7 @@ var onlyWith = []struct {
 	},
 	{
 		[]string{"retain-mb"},
-		func(job *perdure.JobSpec) bool { return job.Recovery.Resends() },
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Retains() },
 		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it out, or choose it",
 	},
 	{
@@ -59,7 +60,7 @@ var onlyWith = []struct {
 	},
 	{
 		[]string{"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-replicas"},
-		func(job *perdure.JobSpec) bool { return job.Recovery.Logged() },
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Logged() },
 		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
 	},
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -170,13 +171,13 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	dir, snaps := "", ""
 	if c.joinFlags.Run != "" {
 		dir, snaps = checkpoints(c.joinFlags.Run), snapshots(c.joinFlags.Run)
-	} else if s.Job.Recovery.Logged() {
+	} else if recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return c.needsFolder("its servers keep snapshots there")
-	} else if s.Job.Recovery.Saves() {
+	} else if recovery.Of(s.Job.Recovery).Traits().Saves() {
 		return c.needsFolder("its servers keep checkpoints there")
 	}
 	paceGC(s.Job.Servers)
-	if shareCores(s.Job.Servers); s.Job.Recovery.Logged() {
+	if shareCores(s.Job.Servers); recovery.Of(s.Job.Recovery).Traits().Logged() {
 		useCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
 	faults, err := s.network(wire.RoleServer, c.Index)

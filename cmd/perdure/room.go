@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // What a process of a job takes in memory, as was measured with the three workloads: so much
@@ -28,7 +29,7 @@ const (
 // user's own neither their number nor the model is known.
 func (s *settings) memory(workers bool) float64 {
 	model := 4 * float64(s.trained.Parameters)
-	all := float64(s.Job.Servers)*serverBytes + serverPerModel*model*float64(s.Job.Recovery.Copies())
+	all := float64(s.Job.Servers)*serverBytes + serverPerModel*model*float64(recovery.Of(s.Job.Recovery).Traits().Copies)
 	if workers {
 		_, most := s.slots()
 		all += float64(most) * (workerBytes + workerPerData*float64(s.trained.DataBytes) + workerPerModel*model)

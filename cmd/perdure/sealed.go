@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -112,11 +113,11 @@ func readEarlier(folder string, own bool) (s settings, m checkpoint.Manifest, er
 		return s, m, err
 	}
 	anew := "begin anew with --from " + filepath.Join(folder, "run.json")
-	if s.Job.Recovery.Logged() {
+	if recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return s, m, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
 			perdure.ErrUsage, folder, anew)
 	}
-	if !s.Job.Recovery.Saves() {
+	if !recovery.Of(s.Job.Recovery).Traits().Saves() {
 		return s, m, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or chain:2,checkpoint:C, say, whose runs can be resumed",
 			perdure.ErrUsage, folder, s.Job.Recovery, anew)
 	}

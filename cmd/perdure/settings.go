@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
@@ -149,7 +150,7 @@ func (s *settings) oddResumed() error {
 
 func (s *settings) oddLog() error {
 	l := s.Log
-	if l == nil || !s.Job.Recovery.Logged() {
+	if l == nil || !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return nil
 	}
 	if err := l.checkSize(&s.Job); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
@@ -101,7 +102,7 @@ func unreadLine(records *int64) string {
 // keeps none.
 func savedLine(s *control.Status, durable perdure.Clock) string {
 	switch {
-	case !s.Recovery.Saves():
+	case !recovery.Of(s.Recovery).Traits().Saves():
 		return ""
 	case s.Saving == nil:
 		return fmt.Sprintf("last checkpoint: clock %d", durable)

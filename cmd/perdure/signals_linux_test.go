@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -61,7 +62,7 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 			return supervisor.Target{Role: wire.RoleServer, Index: rng.IntN(servers)}
 		case n < 8:
 			return supervisor.Target{Role: wire.RoleWorker, Index: rng.IntN(workers)}
-		case n == 9 && strategy.Logged():
+		case n == 9 && recovery.Of(strategy).Traits().Logged():
 			return supervisor.Target{Role: supervisor.RoleLog}
 		}
 		return supervisor.Target{Role: wire.RoleCoordinator}
@@ -75,7 +76,8 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 		case 2:
 			b.signal = syscall.SIGTERM
 		}
-		if other := target(); rng.IntN(3) == 0 && other != b.on[0] && !(strategy.Copies() == 2 && !strategy.Saves() && other.Role == b.on[0].Role) {
+		traits := recovery.Of(strategy).Traits()
+		if other := target(); rng.IntN(3) == 0 && other != b.on[0] && !(traits.Copies == 2 && !traits.Saves() && other.Role == b.on[0].Role) {
 			b.on = append(b.on, other)
 		}
 		o.list = append(o.list, b)
@@ -207,7 +209,7 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 		for n := range (stormJobs() + 1) / 2 {
 			seed := seed + n + uint64(i) // strategies have other models
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed), func(t *testing.T) {
-				within := time.Duration(*stormMs*strategy.Copies()*stormClocks) * time.Millisecond
+				within := time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks) * time.Millisecond
 				o := drawBlows(seed, strategy, servers, workers, within)
 				t.Log(o.replay())
 				one(t, o)
@@ -231,7 +233,7 @@ func TestSignals(t *testing.T) {
 // exactly once.
 func TestSignalSums(t *testing.T) {
 	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
-		t.Setenv(paceEnv, fmt.Sprint(*stormMs*o.strategy.Copies()*stormClocks/sumsClocks))
+		t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(o.strategy).Traits().Copies*stormClocks/sumsClocks))
 		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localJob) error {
 			o.rage(ctx, j, t.Logf)
 			return nil

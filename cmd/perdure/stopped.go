@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
@@ -37,7 +38,7 @@ func (f *jobFlags) parseGrace() (time.Duration, error) {
 // lastCheckpoint is how long the job may take for a last checkpoint when it is ended
 // early; 0: it makes none.
 func (s *settings) lastCheckpoint() time.Duration {
-	if s.Job.Recovery.Saves() {
+	if recovery.Of(s.Job.Recovery).Traits().Saves() {
 		return s.Grace
 	}
 	return 0
@@ -76,9 +77,9 @@ func (j *localJob) stopped(why error) error {
 	p.Durable = max(p.Durable, j.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	switch r := j.s.Job.Recovery; {
-	case r.Logged():
+	case recovery.Of(r).Traits().Logged():
 		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, r, anew)
-	case !r.Saves():
+	case !recovery.Of(r).Traits().Saves():
 		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery resend or checkpoint:C, say, can be resumed", at, r, anew)
 	case p.Durable == 0:
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -159,7 +160,7 @@ func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage fun
 			struck <- ctx.Err()
 		}
 	}()
-	sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs*strategy.Copies()), dir, v)
+	sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs*recovery.Of(strategy).Traits().Copies), dir, v)
 	if err != nil {
 		t.Fatalf("%v %v%s", kind, err, logs(dir))
 	}
@@ -251,8 +252,8 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 			// While it is away nobody tells how far the job is, and what was to
 			// strike meanwhile waits: a short job must not end before.
 			f.Target = supervisor.Target{Role: wire.RoleCoordinator}
-			f.For = min(f.For, time.Duration(*stormMs*strategy.Copies()*stormClocks)*time.Millisecond/6)
-			if strategy.Logged() && n == 9 {
+			f.For = min(f.For, time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks)*time.Millisecond/6)
+			if recovery.Of(strategy).Traits().Logged() && n == 9 {
 				f.Target = supervisor.Target{Role: supervisor.RoleLog}
 				if f.Kind == supervisor.FaultCut {
 					f.Kind, f.For = supervisor.FaultKill, 0
@@ -262,7 +263,7 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 		f.clock = perdure.Clock(rng.IntN(clocks * 2 / 3))
 		faults = append(faults, f)
 	}
-	if strategy.Copies() > 1 && strategy.Saves() && seed%2 == 0 && len(faults) > 0 {
+	if recovery.Of(strategy).Traits().Copies > 1 && recovery.Of(strategy).Traits().Saves() && seed%2 == 0 && len(faults) > 0 {
 		all := supervisor.Fault{Kind: supervisor.FaultKill, Target: supervisor.Target{Role: wire.RoleServer, Index: supervisor.All}}
 		faults[rng.IntN(len(faults))].Fault = all
 	}
@@ -309,7 +310,7 @@ func (s *storm) may(ctx context.Context, api *control.Client, f strike) bool {
 // mayAll is may for servers that are hit together, and, if not for good, stand still for a
 // while.
 func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, stand time.Duration) bool {
-	if s.strategy.Copies() < 2 || s.strategy.Saves() || len(servers) == 0 {
+	if recovery.Of(s.strategy).Traits().Copies < 2 || recovery.Of(s.strategy).Traits().Saves() || len(servers) == 0 {
 		return true
 	}
 	status, v, err := look(ctx, api)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
@@ -257,7 +258,7 @@ func TestStormSums(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
-				t.Setenv(paceEnv, fmt.Sprint(*stormMs*strategy.Copies()*stormClocks/sumsClocks)) // as long as the others
+				t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks)) // as long as the others
 				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage)
 			})
 		}
@@ -277,7 +278,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 		Seed: seed, Slots: sumsSlots, Servers: sumsServers, Shards: 10, Clocks: sumsClocks, AwaitExport: true,
 		Consistency: model, Recovery: strategy,
 	}
-	if seed%2 == 0 && strategy.MayContinue() == nil { // workers go on while a shard is out
+	if seed%2 == 0 && recovery.Of(strategy).MayContinue() == nil { // workers go on while a shard is out
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
 		job.StaleScale = perdure.ScaleAverage // as train has it: sums stay whole

@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -291,7 +292,7 @@ func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
 	if err := f.refuseIdle(&job); err != nil {
 		return job, err
 	}
-	return job, job.Validate()
+	return job, recovery.Check(&job)
 }
 
 // outage turns the flags about outages into the job's settings.
@@ -330,7 +331,7 @@ func (s *settings) check() error {
 
 // checkFlags is check without the workload and its data.
 func (s *settings) checkFlags() error {
-	if err := s.Job.Validate(); err != nil {
+	if err := recovery.Check(&s.Job); err != nil {
 		return err
 	}
 	if _, err := s.begin(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -136,11 +137,11 @@ func clocksPerSecond(v float64) string {
 // run's own or one elsewhere.
 func kept(r perdure.Recovery, ownLog bool) string {
 	switch {
-	case r.Logged() && ownLog:
+	case recovery.Of(r).Traits().Logged() && ownLog:
 		return ", log/, snapshots/"
-	case r.Logged():
+	case recovery.Of(r).Traits().Logged():
 		return ", snapshots/"
-	case r.Saves():
+	case recovery.Of(r).Traits().Saves():
 		return ", checkpoint/"
 	}
 	return ""

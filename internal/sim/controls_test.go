@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/sim"
 )
 
@@ -72,7 +73,7 @@ func as(models ...string) func(drawing) drawing {
 func hard(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
-		if s.job.Recovery.Saves() {
+		if recovery.Of(s.job.Recovery).Traits().Saves() {
 			s.job.Recovery.Every, s.job.Recovery.Auto, s.job.MTBF, s.job.NoReplace = 1, false, 0, false
 		}
 		s.drains, s.joins, s.pace = 0, 0, 30*time.Millisecond
@@ -92,7 +93,7 @@ func redone(draw drawing) drawing {
 		s, rng := as("asp", "ssp:2", "asp")(draw)(seed)
 		s.job.Shards, s.job.Slots = max(4, s.job.Shards), max(2, s.job.Slots)
 		s.onlyServers, s.net.Breaks, s.torn, s.pace = false, 0, 16, 4*time.Millisecond
-		if s.job.Recovery.Logged() {
+		if recovery.Of(s.job.Recovery).Traits().Logged() {
 			s.slow = 8 * time.Millisecond
 		}
 		return s, rng

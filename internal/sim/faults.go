@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -72,7 +73,7 @@ func (c *Cluster) Spares(hosts ...string) bool {
 				left++
 			}
 		}
-		if left <= max(0, sv.Replicas()-facts.Job.Recovery.Copies()) {
+		if left <= max(0, sv.Replicas()-recovery.Of(facts.Job.Recovery).Traits().Copies) {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // maxMoves bounds how many replicas move at a time to make servers more equal:
@@ -29,7 +30,7 @@ func (c *Core) standing(h *perdure.Holder) standing {
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
 		return dead
-	case o.gone && p.Any && c.facts.Job.Recovery.Copies() == 1:
+	case o.gone && p.Any && c.traits.Copies == 1:
 		return dead // nobody takes its place, nor tells more
 	case o.gone, o.suspect:
 		return silent
@@ -151,7 +152,7 @@ func (c *Core) enter(shard int, chain []perdure.Holder) {
 	if c.ready(shard) {
 		next.Lost, next.Base, next.Restored = false, nil, false
 	}
-	if headless && c.facts.Job.Recovery.Eager() {
+	if headless && c.traits.Early {
 		next.Lost, next.Base = true, nil
 	}
 	if j := next.Joining; j != nil && slices.Contains(chain, *j) {
@@ -280,7 +281,7 @@ func (c *Core) last(server int) bool {
 // coordinator may have been away, and not know yet who else has died.)
 func (c *Core) mayBeLast(server int) bool {
 	o := &c.servers[server]
-	return c.facts.Job.Recovery.Copies() > 1 && !o.gone && (c.irreplaceable() || !o.suspect) &&
+	return c.traits.Copies > 1 && !o.gone && (c.irreplaceable() || !o.suspect) &&
 		c.alone(server, func(h *perdure.Holder) bool { return c.servers[h.Server].connected && c.standing(h) == alive })
 }
 
@@ -299,7 +300,7 @@ func (c *Core) alone(server int, good func(h *perdure.Holder) bool) bool {
 // irreplaceable reports whether rows are nowhere but in replicas, so that whoever may
 // have the last ones is waited for. Where all can roll back to a checkpoint, it is given
 // up like any other.
-func (c *Core) irreplaceable() bool { return c.facts.Job.Recovery.Copies() > 1 && !c.keepsCuts() }
+func (c *Core) irreplaceable() bool { return c.traits.Copies > 1 && !c.keepsCuts() }
 
 // tellFates reports what happened to chains, and ends a job whose rows are lost
 // for good.
@@ -310,7 +311,11 @@ func (c *Core) tellFates(f *fates) {
 			c.kill(Server, server)
 		}
 	}
-	if len(f.lost) == 0 || !c.irreplaceable() {
+	if len(f.lost) == 0 {
+		return
+	}
+	fate := c.strategy.Orphaned(recovery.Loss{Shards: len(f.lost), Unkept: -1})
+	if fate.Kind != recovery.Fail {
 		return
 	}
 	slices.Sort(f.last)
@@ -318,10 +323,7 @@ func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Compact(f.last) {
 		names = append(names, target(Server, server))
 	}
-	job := &c.facts.Job
-	c.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s keeps no checkpoint to go back to; "+
-		"start the job again with --recovery chain:%d,checkpoint:100, which keeps one every 100 clocks, or with a longer chain",
-		shards(f.lost), strings.Join(names, ", "), job.Recovery, job.Recovery.Replicas)
+	c.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(f.lost), strings.Join(names, ", "), fate.Why)
 }
 
 // replaced reports whether a process has a server's place, so that it can begin again
@@ -335,7 +337,7 @@ func (c *Core) replaced(server int) bool {
 // to end. Nobody has to copy it from anybody: all begin with the same rows, those of the
 // cut.
 func (c *Core) anew(shard int) (chain []perdure.Holder) {
-	copies := c.facts.Job.Recovery.Copies()
+	copies := c.traits.Copies
 	for _, server := range serversOf(members(&c.facts.View.Shards[shard])) {
 		if c.replaced(server) && len(chain) < copies {
 			chain = append(chain, c.holder(server))
@@ -396,7 +398,7 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	short, drains := sv.Replicas() < c.facts.Job.Recovery.Copies(), c.draining(sv)
+	short, drains := sv.Replicas() < c.traits.Copies, c.draining(sv)
 	if !short && drains < 0 {
 		return ready
 	}
@@ -414,7 +416,7 @@ func (c *Core) grow(shard int, refill bool) (settled bool) {
 // chain is first told to take nothing more in, until the next member has all it has.
 func (c *Core) yielded(shard, leaver int) bool {
 	sv := &c.facts.View.Shards[shard]
-	if sv.Server != leaver || !c.facts.Job.Recovery.Eager() {
+	if sv.Server != leaver || !c.traits.Early {
 		return true
 	}
 	if !sv.Yields {
@@ -478,7 +480,7 @@ func (c *Core) leaver(holders []perdure.Holder) int {
 		return -1
 	}
 	chain := serversOf(holders)
-	surplus := len(chain) > c.facts.Job.Recovery.Copies()
+	surplus := len(chain) > c.traits.Copies
 	for _, server := range chain {
 		if c.facts.Servers[server].Draining && (surplus || placement.Choose(c.layout, chain, -1) < 0) {
 			return server

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // check holds a newly saved view against the one before it and the truth.
@@ -26,7 +27,7 @@ func (c *cluster) check(before, after *Facts) {
 	if after.UpdatesLost < 0 || after.ClocksRedone < before.ClocksRedone {
 		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone, before.UpdatesLost, before.ClocksRedone)
 	}
-	if after.UpdatesLost > 0 && !c.job.Recovery.LosesRows() {
+	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().Loses {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
 	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 || a.Generation > b.Generation {
@@ -115,7 +116,7 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
 		}
 	}
-	if !stayed && c.job.Recovery.Resends() {
+	if !stayed && recovery.Of(c.job.Recovery).Traits().Retains() {
 		c.checkRestored(i, before, after)
 	}
 	if !stayed && !c.excused[i] {
@@ -133,7 +134,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
 	}
-	if sv.Replicas() >= c.job.Recovery.Copies() || c.core.draining(sv) >= 0 {
+	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.draining(sv) >= 0 {
 		return // somebody leaves for it
 	}
 	used := map[string]bool{}
@@ -376,7 +377,7 @@ func (c *cluster) checkComplete() {
 	if !c.core.Complete() || v.Done {
 		return
 	}
-	if v.End <= 0 || c.job.Recovery.Saves() && v.Durable < v.End {
+	if v.End <= 0 || recovery.Of(c.job.Recovery).Traits().Saves() && v.Durable < v.End {
 		c.fail("complete with end %d and %d durable", v.End, v.Durable)
 	}
 	for i, sv := range v.Shards {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // cluster is a whole job around a Core, without network or time: servers whose
@@ -428,7 +429,7 @@ func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) perdure.WorkerS
 	least := slices.Min(w.acked)
 	end := w.view.EndOf(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
-	st.Crowded = c.job.Recovery.Resends() && w.clock-max(w.first, w.view.Durable) > mostKept
+	st.Crowded = recovery.Of(c.job.Recovery).Traits().Retains() && w.clock-max(w.first, w.view.Durable) > mostKept
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
 			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
@@ -497,7 +498,7 @@ func (c *cluster) send(index, shard int) {
 		has = sh.in // which heeds cuts
 	}
 	staged, kept := has.Counts(slot).Staged, max(w.first, w.acked[shard])
-	if c.job.Recovery.Resends() {
+	if recovery.Of(c.job.Recovery).Traits().Retains() {
 		kept = max(w.first, w.view.Durable)
 	}
 	if staged < kept {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // learnBases decides what a lost shard's applied vector starts with: what each
@@ -19,11 +20,11 @@ func (c *Core) learnBases() {
 		lost := c.facts.PastClocks // of all that the vector counts, what the rows lack
 		for slot, n := range base {
 			lost += int64(v.Slots[slot].Clocks(n))
-			if !c.facts.Job.Recovery.Eager() { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+			if !c.traits.Early { // it begins as the job did: of a run that goes on from another's checkpoint, with that
 				lost -= int64(v.Slots[slot].Clocks(v.Cut))
 			}
 		}
-		if c.facts.Job.Recovery.Eager() {
+		if c.traits.Early {
 			lost -= int64(c.shardStatus(i).Seq)
 		}
 		c.facts.UpdatesLost += lost - c.facts.ShardLost[i]
@@ -39,7 +40,7 @@ func (c *Core) learnBases() {
 func (c *Core) base(shard int) (base []perdure.Clock, known bool) {
 	n := len(c.facts.View.Slots)
 	var has []perdure.Clock // what the rows have, where any are left
-	if c.facts.Job.Recovery.Eager() {
+	if c.traits.Early {
 		st := c.shardStatus(shard)
 		if st == nil || len(st.Applied) != n {
 			return nil, false
@@ -183,16 +184,15 @@ func (c *Core) decideSlot(slot int) bool {
 		}
 		staged = min(staged, f.Counts.Staged)
 	}
-	if c.twoStep() && staged < start && !c.facts.Job.Recovery.LosesRows() {
-		switch why := "slot %d died half way through clock %d and a shard lost its part"; {
-		case c.keepsCuts():
+	if c.twoStep() && staged < start {
+		switch why, fate := "slot %d died half way through clock %d and a shard lost its part", c.strategy.Halved(); fate.Kind {
+		case recovery.RollBack:
 			c.rollBack(why, slot, start-1)
-		case c.facts.Job.Recovery.Logged():
-			c.fail(why+": the update log has lost some, or is another one; bring a copy of it back, or begin the job again", slot, start-1)
-		default:
-			c.fail(why+"; begin the job again", slot, start-1)
+			return false
+		case recovery.Fail:
+			c.fail(why+": %s", slot, start-1, fate.Why)
+			return false
 		}
-		return false
 	}
 	next := c.facts.View.Slots[slot]
 	next.Decided, next.Start = true, start

@@ -113,7 +113,7 @@ func TestPlaceOfSilent(t *testing.T) {
 			c.ServerStatus(1, process(1), perdure.ServerStatus{})
 		}
 		want, killed := Taken, 0
-		if recovery.Saves() {
+		if traitsOf(recovery).Saves() {
 			want, killed = Granted, 2
 		}
 		if r := c.Ready(); len(r.Kills) != killed {
@@ -124,7 +124,7 @@ func TestPlaceOfSilent(t *testing.T) {
 			t.Errorf("%s: all roll back though server:0 may be heard again", recovery)
 		}
 		come(t, c, 0, "third", want)
-		if v := c.Facts().View; v.Generation > 1 != recovery.Saves() {
+		if v := c.Facts().View; v.Generation > 1 != traitsOf(recovery).Saves() {
 			t.Errorf("%s: generation %d when both servers of a shard have other processes", recovery, v.Generation)
 		}
 	}

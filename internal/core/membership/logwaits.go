@@ -12,7 +12,7 @@ const logPatience = 10
 
 // watchLog tells people, once, that updates wait for the update log, and that they go on.
 func (c *Core) watchLog() {
-	if !c.facts.Job.Recovery.Logged() {
+	if !c.traits.Logged() {
 		return
 	}
 	why, w := c.logProblem(), &c.logWaits

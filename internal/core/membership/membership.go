@@ -25,6 +25,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // Facts are what must survive the coordinator.
@@ -152,6 +153,8 @@ type observed struct {
 // Core is the state machine. See the package comment.
 type Core struct {
 	facts      Facts
+	strategy   recovery.Strategy
+	traits     recovery.Traits
 	dirty      bool
 	tick       int64
 	listened   int64 // ticks in which the shell was listening: silence is counted in these
@@ -198,8 +201,9 @@ type Core struct {
 // later after two thirds to four times that, by how regularly it was heard (see
 // pulse).
 func New(facts Facts, patience int64) *Core {
+	strategy := recovery.Of(facts.Job.Recovery)
 	c := &Core{
-		facts: facts, patience: patience, publishing: -1, pausedAt: facts.View.Revision,
+		facts: facts, strategy: strategy, traits: strategy.Traits(), patience: patience, publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, len(facts.Slots)),
 		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, tickSeconds: usualTick,
 		index: index{

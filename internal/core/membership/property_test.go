@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // storm is a random course of a whole job. It is plain data, made and shrunk by
@@ -57,9 +58,9 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},
 			{Kind: perdure.RecoverChain, Replicas: 2, Every: 2, Checkpoints: true},
 		}).Draw(t, "recovery")
-		servers := rapid.IntRange(recovery.Copies(), 4).Draw(t, "servers")
+		servers := rapid.IntRange(traitsOf(recovery).Copies, 4).Draw(t, "servers")
 		suspend := int64(0)
-		if !model.TwoStep() && !recovery.LosesRows() {
+		if !model.TwoStep() && !traitsOf(recovery).Loses {
 			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
 		}
 		return storm{
@@ -81,7 +82,7 @@ func storms() *rapid.Generator[storm] {
 // that is wrong.
 func (s storm) run() error {
 	c := newCluster(s.Job, 4)
-	c.zones, c.careful = s.Zones, s.Careful && s.Job.Recovery.Copies() > 1
+	c.zones, c.careful = s.Zones, s.Careful && recovery.Of(s.Job.Recovery).Traits().Copies > 1
 	c.sparing = len(s.Deeds)%2 == 1
 	c.wellness(1) // a job that has begun
 	for i, d := range s.Deeds {
@@ -179,7 +180,7 @@ func (c *cluster) do(d deed) {
 
 // scale asks for a change of who takes part.
 func (c *cluster) scale(d deed) {
-	if c.job.Recovery.Eager() {
+	if recovery.Of(c.job.Recovery).Traits().Early {
 		return // what its bases raise is replayed from the beginning here, with all slots
 	}
 	f := c.core.Facts()
@@ -215,7 +216,7 @@ func (c *cluster) spare(server, shard int) bool {
 				left++
 			}
 		}
-		if left == 0 || away >= c.job.Recovery.Copies() {
+		if left == 0 || away >= recovery.Of(c.job.Recovery).Traits().Copies {
 			return false
 		}
 	}
@@ -352,7 +353,7 @@ func (c *cluster) checkBalance() {
 	for i := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[i]
 		chain, in := members(sv), map[string]bool{}
-		want := min(c.job.Recovery.Copies(), max(1, len(open)))
+		want := min(recovery.Of(c.job.Recovery).Traits().Copies, max(1, len(open)))
 		if len(chain) != want || sv.Joining != nil {
 			c.fail("shard %d has %d replicas, want %d of %d servers", i, len(chain), want, len(open))
 		}
@@ -363,13 +364,13 @@ func (c *cluster) checkBalance() {
 				c.fail("shard %d is still on server %d", i, h.Server)
 			}
 		}
-		if !c.job.Recovery.Eager() && len(in) != min(len(chain), max(1, len(zones))) {
+		if !recovery.Of(c.job.Recovery).Traits().Early && len(in) != min(len(chain), max(1, len(zones))) {
 			c.fail("shard %d is in %d zones of %d", i, len(in), len(zones))
 		}
 	}
 	for _, x := range open {
 		for _, y := range open {
-			if c.zones == 1 && !c.job.Recovery.Eager() && !c.core.Complete() && held[x] > held[y]+1 {
+			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Early && !c.core.Complete() && held[x] > held[y]+1 {
 				c.fail("server %d holds %d replicas, server %d holds %d", x, held[x], y, held[y])
 			}
 		}
@@ -386,7 +387,7 @@ func (c *cluster) checkLoss() {
 			c.fail("shard %d is not served", i)
 			continue
 		}
-		if c.job.Recovery.LosesRows() {
+		if recovery.Of(c.job.Recovery).Traits().Loses {
 			missing := c.saved.PastClocks - int64(sh.seq)
 			for slot, n := range sh.in.Applied() {
 				missing += int64(c.saved.View.Slots[slot].Clocks(n))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // reconcile takes every step that the facts and the observations allow, of all shards
@@ -56,7 +57,7 @@ func (c *Core) placeShards() {
 	if len(servers) == 0 {
 		return
 	}
-	for s, chain := range placement.Chains(len(v.Shards), c.facts.Job.Recovery.Copies(), zones) {
+	for s, chain := range placement.Chains(len(v.Shards), c.traits.Copies, zones) {
 		holders := make([]perdure.Holder, len(chain))
 		for i, x := range chain {
 			holders[i] = c.holder(servers[x])
@@ -101,17 +102,13 @@ func (c *Core) replaceLost(lost []int) {
 		}
 		return // those that were to end have gone; others come
 	}
-	loses, unkept := c.facts.Job.Recovery.LosesRows(), -1
-	if c.resends() {
-		if c.publishing >= 0 {
-			return // until it is known which cut is the newest
-		}
-		unkept = c.unkept()
+	fate := c.strategy.Orphaned(recovery.Loss{Shards: len(lost), Unkept: c.unkept(), Durable: v.Durable, Publishing: c.publishing >= 0})
+	if fate.Kind == recovery.Wait {
+		return
 	}
-	restored := c.resends() && unkept < 0
 	for _, i := range lost {
 		chain := c.anew(i)
-		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: loses, Restored: restored}
+		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew, Restored: fate.Kind == recovery.Restored}
 		if len(chain) > 1 {
 			next.Followers = chain[1:]
 		}
@@ -119,19 +116,17 @@ func (c *Core) replaceLost(lost []int) {
 		delete(c.lost, perdure.ShardID(i))
 	}
 	switch {
-	case loses:
+	case fate.Kind == recovery.Anew:
 		c.event("lost", "", "%d shards begin again from their initial rows", len(lost))
-	case restored:
+	case fate.Kind == recovery.Restored:
 		c.event("restored", "", "%d shards are restored from clock %d; workers send again what came after", len(lost), v.Durable)
 		c.tookBack()
-	case unkept >= 0:
-		c.rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since clock %d", len(lost), unkept, v.Durable)
+	case fate.Kind == recovery.Replay:
+		c.event("replay", "", "%d shards are read from the update log again", len(lost))
 	case c.weakened:
 		c.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(lost), v.Cut)
-	case c.facts.Job.Recovery.Logged():
-		c.event("replay", "", "%d shards are read from the update log again", len(lost))
 	default:
-		c.rollBack("%d shards were lost", len(lost))
+		c.rollBack("%s", fate.Why)
 	}
 }
 
@@ -191,7 +186,7 @@ func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardWord {
 }
 
 // keepsCuts reports whether the job is saved as it goes, and can roll back.
-func (c *Core) keepsCuts() bool { return c.facts.Job.Recovery.Saves() }
+func (c *Core) keepsCuts() bool { return c.traits.Saves() }
 
 // collectCut finds the newest cut that every shard has written, and asks for
 // its publication, one at a time.
@@ -285,7 +280,7 @@ func (c *Core) serving(server int) bool {
 	if away := o.gone || o.suspect; away && (len(c.held[server]) > 0 || !c.placed()) {
 		return false
 	}
-	if c.facts.Job.Recovery.Kind != perdure.RecoverNone || len(c.held[server]) == 0 {
+	if !c.traits.Apart || len(c.held[server]) == 0 {
 		return len(c.unready.list) == 0
 	}
 	for i := range c.held[server] {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // fakeShard is a replica of a shard. Its state is a function of its log, which it
@@ -180,7 +181,7 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 		if sh := chain[i]; sh != nil {
 			sh.committed = max(sh.committed, sh.heard)
 			upTo := sh.committed
-			if i == 0 && c.job.Recovery.Eager() {
+			if i == 0 && recovery.Of(c.job.Recovery).Traits().Early {
 				upTo = len(sh.log)
 			}
 			c.feed(shard, sh, upTo)
@@ -240,7 +241,7 @@ func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 	if v.Named > 0 {
 		sh.append(entry{kind: "cut", clock: v.Named})
 	}
-	if sv.Lost && sv.Base != nil && c.job.Recovery.Eager() {
+	if sv.Lost && sv.Base != nil && recovery.Of(c.job.Recovery).Traits().Early {
 		e := entry{kind: "base", epoch: sv.Epoch}
 		copy(e.base[:], sv.Base)
 		sh.append(e)
@@ -302,13 +303,13 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 	for i := range origin {
 		origin[i] = v.Slots[i].Clamp(at)
 	}
-	if sv.Lost && !c.job.Recovery.Eager() {
+	if sv.Lost && !recovery.Of(c.job.Recovery).Traits().Early {
 		if sv.Base == nil {
 			return
 		}
 		origin = sv.Base
 	}
-	if sh.since > c.founded && c.job.Recovery.Copies() > 1 {
+	if sh.since > c.founded && recovery.Of(c.job.Recovery).Traits().Copies > 1 {
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin)
@@ -357,18 +358,16 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 
 // nextCut is a shard's next cut; the job's end is one.
 func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
-	least := sh.in.MinClock()
-	next := c.job.Recovery.NextCut(least)
-	if !c.job.Recovery.Saves() {
-		return next
+	if !traitsOf(c.job.Recovery).Saves() {
+		return -1
 	}
-	for _, at := range []perdure.Clock{v.End, sh.named} { // it may stand there already
-		if sh.cut < at && least <= at && (at < next || next < 0) {
-			next = at
-		}
-	}
-	return next
+	s := recovery.ScheduleOf(c.job.Recovery)
+	s.Named, s.End = sh.named, v.End
+	return s.Next(sh.in.MinClock(), sh.cut)
 }
+
+// traitsOf returns what a strategy is like.
+func traitsOf(r perdure.Recovery) recovery.Traits { return recovery.Of(r).Traits() }
 
 // pump applies what may be applied and saves the shard at its cuts.
 func (c *cluster) pump(shard int, sh *fakeShard) {
@@ -380,7 +379,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
 			if !u.Lost {
 				sh.seq++ // the rows contain it
-			} else if !c.job.Recovery.LosesRows() {
+			} else if !recovery.Of(c.job.Recovery).Traits().Loses {
 				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // Under resend workers keep their updates until they are in a checkpoint. A server's
@@ -19,7 +20,7 @@ import (
 const unknown perdure.Clock = math.MaxInt64
 
 // resends reports whether workers keep what is in no checkpoint.
-func (c *Core) resends() bool { return c.facts.Job.Recovery.Resends() }
+func (c *Core) resends() bool { return c.traits.Retains() }
 
 // Weaken has nobody roll back because a shard was lost, or for want of updates that nobody
 // has kept. It is for negative controls only.
@@ -36,14 +37,19 @@ func (c *Core) unkept() int {
 	return -1
 }
 
-// outlives notes that a slot's process is gone, and with it what it has kept. It reports
-// whether a shard needs that: one that was restored, and has not been sent all again.
-func (c *Core) outlives(slot int) (needed bool) {
-	c.facts.Slots[slot].Unkept = unknown
-	for _, s := range c.mending.sorted() {
-		needed = needed || !c.whole(s)
+// outlives notes that a slot's process is gone, and with it what it has kept. All roll
+// back if a shard needs that, one that was restored and has not been sent all again, and
+// the strategy knows nothing better.
+func (c *Core) outlives(slot int) {
+	if !c.resends() {
+		return
 	}
-	return needed && !c.repeats() && !c.weakened
+	c.facts.Slots[slot].Unkept = unknown
+	needed := slices.ContainsFunc(c.mending.sorted(), func(s int) bool { return !c.whole(s) })
+	fate := c.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: c.repeats()})
+	if fate.Kind == recovery.RollBack && !c.weakened {
+		c.rollBack("%s", fate.Why)
+	}
 }
 
 // repeats reports whether what a dead process had done is done again with the same

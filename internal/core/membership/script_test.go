@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // TestScripts runs the scripts of testdata/scripts. Each command prints what it was
@@ -208,7 +209,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.core.Finish()
 		c.flush()
 	case "show":
-		if c.job.Recovery.LosesRows() && c.core.Serving() {
+		if recovery.Of(c.job.Recovery).Traits().Loses && c.core.Serving() {
 			c.checkLoss()
 		}
 		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(), c.core.MinClock())

@@ -454,8 +454,8 @@ func (c *Core) vacate(slot int) {
 	if lacks := p.AtCuts && !c.complete && !c.facts.View.Done; lacks {
 		p.AtCuts = false // its next process says it anew
 		c.rollBack("what worker:%d was to keep is saved for checkpoints only", slot)
-	} else if c.resends() && spoke && c.outlives(slot) {
-		c.rollBack("worker:%d died before it had sent again what a restored shard lacks", slot)
+	} else if spoke {
+		c.outlives(slot)
 	}
 }
 

@@ -227,7 +227,7 @@ func (c *Core) suspect(k Kind, index int) {
 		c.kill(k, index)
 	}
 	if k == Server {
-		if c.facts.Job.Recovery.Copies() > 1 {
+		if c.traits.Copies > 1 {
 			c.healing[k].add(index)
 		}
 		c.lookAt(index)

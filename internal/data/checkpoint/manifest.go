@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
@@ -60,7 +61,7 @@ func (m Manifest) normal() Manifest {
 
 // check reports what makes a manifest useless, whatever the disk holds.
 func (m Manifest) check() error {
-	if err := m.Job.Validate(); err != nil {
+	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
 	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -164,7 +165,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" { // else whoever knows a worker's name could say it
 		return &wire.Refusal{Reason: "a worker's hello without the number that it has drawn"}
 	}
-	if job := &facts.Job; m.hello.AtCuts && !job.Recovery.Saves() {
+	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().Saves() {
 		return &wire.Refusal{Reason: fmt.Sprintf("the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in each clock", job.Recovery)}
 	}
 	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -30,7 +31,7 @@ func maySpeak(role wire.Role, kind wire.Kind) error {
 // fits refuses a dense table that the servers cannot have room for.
 func (c *Coordinator) fits(spec *perdure.TableSpec) error {
 	facts := c.core.Facts()
-	left := c.cfg.TableBytes * int64(len(facts.Servers)) / int64(facts.Job.Recovery.Copies())
+	left := c.cfg.TableBytes * int64(len(facts.Servers)) / int64(recovery.Of(facts.Job.Recovery).Traits().Copies)
 	if c.cfg.TableBytes == 0 || spec.Sparse || spec.Validate(facts.Job.Shards) != nil { // then it is refused anyway
 		return nil
 	}

@@ -23,7 +23,7 @@ const behindPiece = 256 << 10
 // goOn leaves the cut that the shard stands at, if it need not stand, and reports
 // whether it did. It needs sh.mu.
 func (sh *shard) goOn() bool {
-	if !sh.job.Recovery.Background() || sh.writing > 0 || !sh.intake.AtCut() {
+	if !sh.traits.Behind() || sh.writing > 0 || !sh.intake.AtCut() {
 		return false
 	}
 	sh.writing = sh.intake.MinClock()

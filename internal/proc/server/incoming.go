@@ -274,7 +274,7 @@ func (sh *shard) adopt(in *incoming) {
 	c, head := &in.content, &in.head
 	sh.parts, sh.states, sh.seq = c.parts, c.states, c.seq
 	sh.intake = consistency.Restore(&head.Intake, sh.s.cfg.Weakened)
-	sh.cut, sh.writing, sh.end, sh.named, sh.segments = head.Cut, head.Writing, head.End, head.Named, head.Segments
+	sh.cut, sh.writing, sh.schedule.End, sh.schedule.Named, sh.segments = head.Cut, head.Writing, head.End, head.Named, head.Segments
 	clear(sh.logged)
 	sh.makeRoom()
 	sh.out = sh.newPushes()

@@ -108,8 +108,8 @@ func (s *Server) dropPeers(used map[*peer]bool) {
 func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bool) {
 	sv := &v.Shards[id]
 	mine := func(h *perdure.Holder) bool { return h.Server == s.index && h.Incarnation == s.incarnation }
-	eager := s.job.Recovery.Eager()
-	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: eager && s.job.Recovery.Every > 0}
+	eager := s.traits.Early
+	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: s.traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.config.Joining, at.config.Joiner, at.since, at.pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true
@@ -123,7 +123,7 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 		if i > 0 {
 			at.pred = sv.Replica(i - 1)
 		}
-		if s.job.Recovery.Logged() {
+		if s.traits.Logged() {
 			return at, true // nobody follows anybody, but all the same stream
 		}
 		if !at.config.Tail {

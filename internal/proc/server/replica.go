@@ -138,7 +138,7 @@ func (sh *shard) carryOut() {
 	for {
 		r := sh.log.Ready()
 		for i := range r.Apply {
-			sh.untold.note(r.Apply[i].Entry, sh.end)
+			sh.untold.note(r.Apply[i].Entry, sh.schedule.End)
 			large = sh.take(&r.Apply[i]) || large
 		}
 		for i := range r.Messages {
@@ -213,7 +213,7 @@ func (sh *shard) take(g *chain.Given[entry]) (large bool) {
 // log is the same on all. The same goes for what a cut holds back, where no entry of the
 // log tells when the shard goes on. It needs sh.mu.
 func (sh *shard) keepOrder(slot perdure.Slot, clock perdure.Clock) {
-	held := sh.job.Recovery.Background() && sh.intake.Holds(clock)
+	held := sh.traits.Behind() && sh.intake.Holds(clock)
 	if (slot != sh.taken || held) && !sh.intake.TwoStep() {
 		sh.applyAll()
 	}
@@ -363,7 +363,7 @@ func (sh *shard) propose() (news bool) {
 		sh.appendFact(wire.KindRoster, perdure.NoSlot, 0, perdure.Clock(roster), wire.JSON(sh.view.Spans()))
 		return true
 	}
-	if named := sh.view.Named; head && named > max(p.named, sh.named) {
+	if named := sh.view.Named; head && named > max(p.named, sh.schedule.Named) {
 		p.named = named
 		sh.appendFact(wire.KindCut, perdure.NoSlot, 0, named, nil)
 		return true
@@ -417,7 +417,7 @@ func (sh *shard) begin() {
 	sh.ready = true
 	sh.followSlots()
 	p := &sh.proposed
-	p.tables, p.end = len(sh.parts), sh.end
+	p.tables, p.end = len(sh.parts), sh.schedule.End
 	for slot := range sh.intake.Applied() {
 		p.fenced = append(p.fenced, sh.intake.Incarnation(perdure.Slot(slot)))
 		p.decided = append(p.decided, 0)

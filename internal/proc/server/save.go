@@ -64,10 +64,10 @@ func (sh *shard) saveStanding() {
 	if !sh.ready || !sh.place.config.Head || sh.behind {
 		return
 	}
-	if sh.intake.AtCut() || sh.writing > 0 && sh.writing == sh.end {
+	if sh.intake.AtCut() || sh.writing > 0 && sh.writing == sh.schedule.End {
 		sh.saving = true
 		cut, whole := sh.intake.MinClock(), (*checkpoint.Segment)(nil)
-		if !sh.job.Recovery.Background() {
+		if !sh.traits.Behind() {
 			whole = sh.whole()
 		}
 		sh.s.wg.Go(func() { sh.save(cut, whole) })
@@ -147,7 +147,7 @@ func (sh *shard) passCut(seg perdure.Segment) {
 // leaveCut goes on after a cut. It needs sh.mu.
 func (sh *shard) leaveCut(cut perdure.Clock) {
 	sh.cut = cut
-	sh.intake.SetCut(sh.job.Recovery.NextCut(cut))
+	sh.intake.SetCut(sh.schedule.After(cut))
 	sh.planCut()
 }
 

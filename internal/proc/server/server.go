@@ -23,6 +23,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -83,6 +84,7 @@ type Server struct {
 
 	mu          sync.Mutex // guards what follows
 	job         *perdure.JobSpec
+	traits      recovery.Traits // of the job
 	index       int
 	incarnation perdure.Incarnation
 	view        *perdure.View // never nil
@@ -204,10 +206,11 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 		c.Close()
 		return
 	}
+	traits := recovery.Of(w.Job.Recovery).Traits()
 	s.mu.Lock()
-	s.job, s.index, s.incarnation, s.coordinator = &w.Job, w.Index, w.Incarnation, c
+	s.job, s.traits, s.index, s.incarnation, s.coordinator = &w.Job, traits, w.Index, w.Incarnation, c
 	s.mu.Unlock()
-	if w.Job.Recovery.Logged() {
+	if traits.Logged() {
 		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard will need it soon, and tell why it cannot be had
 	}
 	s.cfg.Log.Info("joined", "job", w.Job.ID, "server", w.Index, "incarnation", w.Incarnation)

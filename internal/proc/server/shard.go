@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -19,14 +20,15 @@ import (
 // shard is one replica of a shard on this server: from a restore to the next
 // roll-back or move, which makes a new one.
 type shard struct {
-	s     *Server
-	id    perdure.ShardID
-	since uint64    // as in the view's Holder
-	name  shardName // the life that it is in; changed under Server.mu and mu
-	job   perdure.JobSpec
-	slots atomic.Int32         // that entries of the log can be of
-	gone  atomic.Bool          // retired: whatever still comes for it is ignored
-	said  *perdure.ShardStatus // its last status; guarded by Server.mu
+	s      *Server
+	id     perdure.ShardID
+	since  uint64    // as in the view's Holder
+	name   shardName // the life that it is in; changed under Server.mu and mu
+	job    perdure.JobSpec
+	traits recovery.Traits
+	slots  atomic.Int32         // that entries of the log can be of
+	gone   atomic.Bool          // retired: whatever still comes for it is ignored
+	said   *perdure.ShardStatus // its last status; guarded by Server.mu
 
 	mu        sync.Mutex // guards what follows
 	ready     bool       // it serves, in this epoch
@@ -65,10 +67,9 @@ type shard struct {
 	due      bool         // a goroutine is on its way that will pump
 	large    bool         // a large update was applied since the last acknowledgements
 	segments []perdure.Segment
-	cut      perdure.Clock // the newest cut that the shard has gone on after
-	synced   perdure.Clock // periods after which the others were brought up to date
-	end      perdure.Clock // the job's, as of the log
-	named    perdure.Clock // the cut that was named last, as of the log
+	schedule recovery.Schedule // of cuts, as of the log
+	cut      perdure.Clock     // the newest cut that the shard has gone on after
+	synced   perdure.Clock     // periods after which the others were brought up to date
 	mending  mending
 	arrears  arrears
 	problem  string
@@ -103,11 +104,11 @@ type waitingGet struct {
 func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	slots := s.job.Slots
 	sh := &shard{
-		s: s, id: id, since: since, name: n, job: *s.job, logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
+		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, schedule: recovery.ScheduleOf(s.job.Recovery), logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
 		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots), opened: make([]perdure.Incarnation, slots),
 	}
 	sh.slots.Store(int32(slots))
-	if s.job.Recovery.Logged() {
+	if sh.traits.Logged() {
 		sh.stream = newStream(s.ctx)
 	}
 	sh.out = sh.newPushes()
@@ -147,7 +148,7 @@ func (sh *shard) fill(c content, v *perdure.View) {
 	sh.intake = consistency.NewIntake(false, c.applied, sh.s.cfg.Weakened)
 	sh.agree()
 	sh.cut = v.RestoredAt(sh.id)
-	sh.intake.SetCut(sh.job.Recovery.NextCut(sh.cut))
+	sh.intake.SetCut(sh.schedule.After(sh.cut))
 	sh.makeRoom()
 	sh.makeSubs(sh.fromBefore())
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
@@ -155,31 +156,23 @@ func (sh *shard) fill(c content, v *perdure.View) {
 
 // setEnd takes over the job's end, which is a cut too. It needs sh.mu.
 func (sh *shard) setEnd(end perdure.Clock) {
-	sh.end = end
+	sh.schedule.End = end
 	sh.intake.SetEnd(end)
 	sh.planCut()
 }
 
 // setNamed takes over a cut that was named. It needs sh.mu.
 func (sh *shard) setNamed(cut perdure.Clock) {
-	sh.named = max(sh.named, cut)
+	sh.schedule.Named = max(sh.schedule.Named, cut)
 	sh.planCut()
 }
 
 // planCut sets the next cut: of the interval, at the job's end, or one that was named;
 // the shard may stand there already. One that it stands at is not moved. It needs sh.mu.
 func (sh *shard) planCut() {
-	if !sh.job.Recovery.Saves() || sh.intake.AtCut() {
-		return
+	if sh.traits.Saves() && !sh.intake.AtCut() {
+		sh.intake.SetCut(sh.schedule.Next(sh.intake.MinClock(), sh.cut))
 	}
-	least := sh.intake.MinClock()
-	next := sh.job.Recovery.NextCut(least)
-	for _, at := range []perdure.Clock{sh.end, sh.named} {
-		if sh.cut < at && least <= at && (at < next || next < 0) {
-			next = at
-		}
-	}
-	sh.intake.SetCut(next)
 }
 
 func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s perdure.ShardID) *table.Part {
@@ -214,7 +207,7 @@ func (sh *shard) syncPeriodic() {
 	if !sh.place.config.Periodic || !sh.place.config.Head || !sh.ready {
 		return
 	}
-	if n := sh.intake.MinClock() / sh.job.Recovery.Every; n > sh.synced {
+	if n := sh.intake.MinClock() / sh.traits.Period; n > sh.synced {
 		sh.synced = n
 		sh.log.Sync()
 		sh.carryOut()
@@ -519,8 +512,8 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		return st
 	}
 	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
-	st.Named, st.Whole = sh.named, sh.mending.whole
-	st.Missed = sh.place.config.Head && sh.writing > 0 && sh.writing >= sh.named && !sh.behind && !sh.saving
+	st.Named, st.Whole = sh.schedule.Named, sh.mending.whole
+	st.Missed = sh.place.config.Head && sh.writing > 0 && sh.writing >= sh.schedule.Named && !sh.behind && !sh.saving
 	st.Yielded = sh.yields() && sh.log.Shared()
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)

@@ -147,7 +147,7 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 // picture returns the shard as it is: the head of a snapshot, and the rows, whose bytes
 // it counts. The rows' snapshots are to be closed. It needs sh.mu.
 func (sh *shard) picture() (words []byte, rows []*table.Snapshot, size int64) {
-	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.end, Named: sh.named, Segments: sh.segments, Intake: sh.intake.State()}
+	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.schedule.End, Named: sh.schedule.Named, Segments: sh.segments, Intake: sh.intake.State()}
 	if sh.stream != nil {
 		head.Life, head.Facts = sh.stream.life, sh.stream.facts
 	}

@@ -1,0 +1,154 @@
+// Package recovery says what each recovery strategy promises: until when an update may
+// still be lost, when a shard is saved, and what happens when a server, a worker, or both
+// die. It is pure. The shells ask it and obey; they do not ask which strategy a job has.
+//
+// Each strategy has a file, which begins with its promise, its safe point and its cost.
+package recovery
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// Strategy is what a job's recovery strategy answers. The answers are data: nothing is
+// called back.
+type Strategy interface {
+	// Traits are what is always so.
+	Traits() Traits
+	// Orphaned says what becomes of shards of which nobody has the rows.
+	Orphaned(l Loss) Fate
+	// Halved says what becomes of a clock that a dead slot's process had staged on some
+	// shards only, of which one shows that it was to count (two-step clocks).
+	Halved() Fate
+	// Outlived says what becomes of the job when a worker's process has died.
+	Outlived(d Death) Fate
+	// MayContinue returns why workers cannot go on while a shard is out; nil: they can.
+	MayContinue() error
+}
+
+// Of returns the strategy that a job has chosen.
+func Of(r perdure.Recovery) Strategy {
+	switch r.Kind {
+	case perdure.RecoverCheckpoint:
+		return checkpoint{r}
+	case perdure.RecoverResend:
+		return resend{r}
+	case perdure.RecoverChain:
+		return chain{r}
+	case perdure.RecoverStateless:
+		return stateless{r}
+	}
+	return none{r}
+}
+
+// Check reports what is wrong with a job, its strategy included, if anything is.
+func Check(job *perdure.JobSpec) error {
+	if err := job.Validate(); err != nil || !job.OnOutage.Continue {
+		return err
+	}
+	return Of(job.Recovery).MayContinue()
+}
+
+// Traits are what a strategy is like, whatever happens.
+type Traits struct {
+	Copies int       // servers that are to hold each shard, at least 1
+	Safe   SafePoint // until when a worker keeps an update
+	Form   Form      // how a shard is saved
+	Loses  bool      // a death may take updates that were acknowledged: they are counted, and never awaited
+	// Early says that an update is acknowledged before every replica has it, so that the
+	// head alone knows all. Period is every how many clocks the others are brought up to
+	// it; 0: they follow all the time.
+	Early  bool
+	Period perdure.Clock
+	// Apart says that a server serves again when its own shards do, since nobody else has
+	// to do anything for them.
+	Apart bool
+}
+
+// Saves reports whether checkpoints are kept, to which a shard, or all, can go back, and
+// from which a later run can go on.
+func (t Traits) Saves() bool { return t.Form != Nothing }
+
+// Behind reports whether training goes on while a checkpoint is written.
+func (t Traits) Behind() bool { return t.Form == Behind }
+
+// Logged reports whether updates go to an update log, from which servers read them.
+func (t Traits) Logged() bool { return t.Safe == Logged }
+
+// Retains reports whether workers keep updates until they are in a checkpoint, to send a
+// shard again what it lacks.
+func (t Traits) Retains() bool { return t.Safe == Saved }
+
+// SafePoint is when a worker need not keep an update any more.
+type SafePoint int
+
+// The safe points.
+const (
+	// Acknowledged: the shard has said that it is applied; whatever then happens, the
+	// worker is not asked for it again.
+	Acknowledged SafePoint = iota
+	// Logged: the update log has it.
+	Logged
+	// Saved: it is in a checkpoint that the registry names.
+	Saved
+)
+
+// Form is how a shard is saved.
+type Form int
+
+// The forms.
+const (
+	Nothing  Form = iota
+	Standing      // a cut, at which the shard stands while it is written
+	Behind        // a cut, written while training goes on
+)
+
+// Loss is what is known when nobody has the rows of some shards.
+type Loss struct {
+	Shards int // how many
+	// Unkept is a slot of whose updates that are in no checkpoint some are kept by nobody;
+	// -1: there is none.
+	Unkept     int
+	Durable    perdure.Clock // of the newest checkpoint
+	Publishing bool          // a newer one is being published just now
+}
+
+// Death is what is known when a worker's process has died.
+type Death struct {
+	Slot int
+	// Needed: a shard that was restored has not been sent all again, and the process had
+	// kept what it lacks.
+	Needed bool
+	// Repeats: the slot's next process does the same again, with the same result.
+	Repeats bool
+}
+
+// Fate is what becomes of shards, or of the job.
+type Fate struct {
+	Kind FateKind
+	Why  string // of RollBack and Fail: in words that a user reads
+}
+
+// FateKind is a fate's kind.
+type FateKind int
+
+// The fates.
+const (
+	GoOn     FateKind = iota // nothing has to be done
+	Anew                     // the shards begin with their initial rows; what they had is counted as lost
+	Restored                 // the shards begin with the rows of the newest checkpoint, and are sent the rest
+	Replay                   // the shards are read from the update log again
+	RollBack                 // all go back to the newest checkpoint
+	Wait                     // it is not known yet: ask again
+	Fail                     // the job ends
+)
+
+func rollBack(why string, args ...any) Fate { return Fate{RollBack, fmt.Sprintf(why, args...)} }
+
+func fail(why string, args ...any) Fate { return Fate{Fail, fmt.Sprintf(why, args...)} }
+
+// usage is the error of a strategy that does not go with another setting.
+func usage(why string, args ...any) error {
+	return fmt.Errorf("%w: "+why, append([]any{perdure.ErrUsage}, args...)...)
+}

@@ -1,0 +1,155 @@
+package recovery_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+func parse(t *testing.T, s string) perdure.Recovery {
+	t.Helper()
+	r, err := perdure.ParseRecovery(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What each strategy promises, as a table: until when workers keep updates, how shards are
+// saved, and what happens when a server, a worker, both die.
+func TestPromises(t *testing.T) {
+	const (
+		goOn, anew, restored, replay = recovery.GoOn, recovery.Anew, recovery.Restored, recovery.Replay
+		back, fail                   = recovery.RollBack, recovery.Fail
+		acked, logged, saved         = recovery.Acknowledged, recovery.Logged, recovery.Saved
+		nothing, standing, behind    = recovery.Nothing, recovery.Standing, recovery.Behind
+	)
+	for _, c := range []struct {
+		name     string
+		copies   int
+		safe     recovery.SafePoint
+		form     recovery.Form
+		loses    bool
+		period   perdure.Clock
+		orphaned recovery.FateKind // shards without rows
+		unkept   recovery.FateKind // likewise, and a worker has died that had kept what they lack
+		halved   recovery.FateKind
+		outlived recovery.FateKind // a worker dies before it has sent a restored shard all again
+		on       bool              // workers may continue while a shard is out
+	}{
+		{"none", 1, acked, nothing, true, 0, anew, anew, goOn, goOn, false},
+		{"checkpoint:20", 1, acked, standing, false, 0, back, back, back, goOn, false},
+		{"checkpoint:20,async", 1, acked, behind, false, 0, back, back, back, goOn, false},
+		{"checkpoint:auto", 1, acked, standing, false, 0, back, back, back, goOn, false},
+		{"resend:20", 1, saved, behind, false, 0, restored, back, back, back, true},
+		{"resend", 1, saved, behind, false, 0, restored, back, back, back, true},
+		{"chain:2", 2, acked, nothing, false, 0, fail, fail, fail, goOn, true},
+		{"chain:3,async", 3, acked, nothing, true, 0, fail, fail, goOn, goOn, true},
+		{"chain:3,every:5", 3, acked, nothing, true, 5, fail, fail, goOn, goOn, true},
+		{"chain:2,checkpoint:20", 2, acked, standing, false, 0, back, back, back, goOn, true},
+		{"chain:2,checkpoint:auto,async", 2, acked, behind, false, 0, back, back, back, goOn, true},
+		{"stateless", 1, logged, nothing, false, 0, replay, replay, fail, goOn, true},
+	} {
+		s := recovery.Of(parse(t, c.name))
+		want := recovery.Traits{
+			Copies: c.copies, Safe: c.safe, Form: c.form, Loses: c.loses, Period: c.period,
+			Early: c.loses && c.copies > 1, Apart: c.name == "none",
+		}
+		if got := s.Traits(); got != want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		}
+		for what, f := range map[string]struct {
+			got  recovery.Fate
+			want recovery.FateKind
+		}{
+			"orphaned": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: -1}), c.orphaned},
+			"unkept":   {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 1}), c.unkept},
+			"halved":   {s.Halved(), c.halved},
+			"outlived": {s.Outlived(recovery.Death{Slot: 1, Needed: true}), c.outlived},
+			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), goOn},
+			"unneeded": {s.Outlived(recovery.Death{Slot: 1}), goOn},
+		} {
+			if f.got.Kind != f.want || f.want == fail && f.got.Why == "" || strings.Contains(f.got.Why, "%!") {
+				t.Errorf("%s, %s: %+v, want kind %d", c.name, what, f.got, f.want)
+			}
+		}
+		if err := s.MayContinue(); (err == nil) != c.on || err != nil && !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("%s: may workers continue while a shard is out: %v", c.name, err)
+		}
+	}
+	if f := recovery.Of(parse(t, "resend")).Orphaned(recovery.Loss{Shards: 1, Unkept: 1, Publishing: true}); f.Kind != recovery.Wait {
+		t.Errorf("while a checkpoint is being published: %+v", f)
+	}
+}
+
+func TestAfter(t *testing.T) {
+	for _, c := range []struct {
+		every, clock, want perdure.Clock
+	}{{20, 0, 20}, {20, 1, 20}, {20, 19, 20}, {20, 20, 40}, {20, 21, 40}, {1, 0, 1}, {1, 7, 8}} {
+		if got := (recovery.Schedule{Every: c.every}).After(c.clock); got != c.want {
+			t.Errorf("every %d: the first cut after clock %d is %d, want %d", c.every, c.clock, got, c.want)
+		}
+	}
+	for s, want := range map[string]perdure.Clock{
+		"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6, "resend:4": 8,
+		"checkpoint:auto": -1, "resend:auto": -1, "chain:2,checkpoint:auto,async": -1, "stateless": -1,
+	} {
+		if got := recovery.ScheduleOf(parse(t, s)).After(5); got != want {
+			t.Errorf("%s: the first cut after clock 5 is %d, want %d", s, got, want)
+		}
+	}
+}
+
+// A schedule's answers agree with a look at one clock after the other.
+func TestScheduleByLooking(t *testing.T) {
+	const most = 12
+	for n := range 4 * most * most {
+		s := recovery.Schedule{Every: perdure.Clock(n % 4), Named: perdure.Clock(n / 4 % most), End: perdure.Clock(n / 4 / most)}
+		regular := func(c perdure.Clock) bool { return s.Every > 0 && c%s.Every == 0 }
+		first := func(from perdure.Clock, is func(c perdure.Clock) bool) perdure.Clock {
+			for c := from; c < 3*most; c++ {
+				if is(c) {
+					return c
+				}
+			}
+			return -1
+		}
+		for c := range perdure.Clock(most) {
+			if got, want := s.Has(c), c > 0 && (regular(c) || c == s.Named); got != want {
+				t.Fatalf("%+v has a cut of clock %d: %t", s, c, got)
+			}
+			if got, want := s.From(c), first(max(1, c), s.Has); got != want {
+				t.Fatalf("%+v: the first cut from clock %d on is %d, want %d", s, c, got, want)
+			}
+			for left := range c + 1 {
+				want := first(c, func(at perdure.Clock) bool {
+					return at > c && regular(at) || at > left && (at == s.Named || at == s.End)
+				})
+				if got := s.Next(c, left); got != want {
+					t.Fatalf("%+v at clock %d, which has left cut %d, comes to %d, want %d", s, c, left, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Check refuses what the job itself does not, and passes on what it does.
+func TestCheck(t *testing.T) {
+	job := perdure.JobSpec{
+		ID: "test", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP},
+		Recovery: parse(t, "checkpoint:5"),
+	}
+	if err := recovery.Check(&job); err != nil {
+		t.Error(err)
+	}
+	job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1}
+	if err := recovery.Check(&job); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "roll back") {
+		t.Error(err)
+	}
+	if job.Slots = 0; !errors.Is(recovery.Check(&job), perdure.ErrUsage) {
+		t.Error("a job without workers")
+	}
+}

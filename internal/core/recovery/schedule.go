@@ -1,0 +1,55 @@
+package recovery
+
+import "github.com/perdure/perdure"
+
+// Schedule says of which clocks there are cuts. A cut is of all updates of clocks below it,
+// and of none other. The zero Schedule has none.
+type Schedule struct {
+	Every perdure.Clock // one every so many clocks; 0: those alone that are named
+	Named perdure.Clock // one that was asked for; 0: none
+	End   perdure.Clock // of the job, which is one too; 0: not known
+}
+
+// ScheduleOf returns the schedule of a job that keeps checkpoints, with nothing named yet.
+func ScheduleOf(r perdure.Recovery) Schedule {
+	if !Of(r).Traits().Saves() || r.Auto {
+		return Schedule{}
+	}
+	return Schedule{Every: r.Every}
+}
+
+// After returns the first cut of the interval after a clock; -1: there is none.
+func (s Schedule) After(c perdure.Clock) perdure.Clock {
+	if s.Every == 0 {
+		return -1
+	}
+	return (c/s.Every + 1) * s.Every
+}
+
+// Has reports whether there is a cut of a clock, of the interval or named. The end, which
+// nothing comes after, is not asked for.
+func (s Schedule) Has(c perdure.Clock) bool {
+	return c > 0 && (s.Every > 0 && c%s.Every == 0 || s.Named == c)
+}
+
+// From returns the first cut of a clock ≥ c, of the interval or named; -1: there is none.
+func (s Schedule) From(c perdure.Clock) perdure.Clock {
+	next := s.After(max(0, c-1))
+	if s.Named > 0 && s.Named >= c && (next < 0 || s.Named < next) {
+		return s.Named
+	}
+	return next
+}
+
+// Next returns the next cut of a shard that has come to MinClock least and has left the cut
+// left: of the interval after least, or named, or the end, at which it may stand already;
+// -1: there is none.
+func (s Schedule) Next(least, left perdure.Clock) perdure.Clock {
+	next := s.After(least)
+	for _, at := range []perdure.Clock{s.End, s.Named} {
+		if left < at && least <= at && (at < next || next < 0) {
+			next = at
+		}
+	}
+	return next
+}
