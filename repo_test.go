@@ -196,6 +196,7 @@ var rules = map[string]rule{
 	"size":            eachGo(checkSize),
 	"private path":    checkPrivatePaths,
 	"page commands":   checkPageCommands,
+	"page links":      checkPageLinks,
 	"standard output": eachGo(checkStdout),
 }
 
@@ -412,6 +413,32 @@ func checkPageCommands(files []source) (found []string) {
 	return found
 }
 
+// pageLink is a link from a page to a place of this repository.
+var pageLink = regexp.MustCompile(`\]\(([^():# ]+)(#[^() ]*)?\)`)
+
+// checkPageLinks asks that what a page links to is there.
+func checkPageLinks(files []source) (found []string) {
+	there := map[string]bool{}
+	for _, s := range files {
+		for p := s.path; p != "."; p = path.Dir(p) {
+			there[p] = true
+		}
+	}
+	for _, s := range files {
+		if !strings.HasSuffix(s.path, ".md") {
+			continue
+		}
+		for i, line := range strings.Split(string(s.text), "\n") {
+			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
+				if to := path.Join(path.Dir(s.path), m[1]); to != "." && !there[to] {
+					found = append(found, fmt.Sprintf("%s:%d: there is no %s", s.path, i+1, to))
+				}
+			}
+		}
+	}
+	return found
+}
+
 // TestRepository holds the repository to its rules.
 func TestRepository(t *testing.T) {
 	files, err := readRepository(os.DirFS("."))
@@ -498,6 +525,11 @@ var ruleCases = map[string][]ruleCase{
 		{"cmd/perdure/a.go", "package main\nimport (\"fmt\"; \"os\")\nfunc f() { fmt.Fprintln(os.Stderr) }", ""},
 		{"cmd/perdure/stdout.go", "package main\nimport \"os\"\nvar f = os.Stdout", ""},
 		{"examples/a.go", "package main\nimport \"os\"\nvar f = os.Stdout", ""},
+	},
+	"page links": {
+		{"docs/a.md", "see [it](b.md)", "docs/a.md:1: there is no docs/b.md"},
+		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
+		{"docs/a.md", "see [it](a.md#here), [here](#there), [that](https://x.org/b.md), [all](.)", ""},
 	},
 	"page commands": {
 		{"a.md", "```\nperdure train\n```\n", "a.md:2: a block with commands begins"},

@@ -126,7 +126,7 @@ const (
 	tornNot    = "a shard takes none of an update of which it may have a part"
 )
 
-// TestControls' table: each mechanism under each strategy. DESIGN.md shows it.
+// TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
 	{"exactly once", weak(consistency.Weakened{ExactlyOnce: true}), redone, []cell{
 		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(1, 7, 10), at(1, 7, 10), at(1, 7, 10), at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
@@ -234,14 +234,14 @@ func (c *control) mustFind(t *testing.T, draw drawing, want cell) {
 	t.Errorf("%d seeds without it, and nothing was noticed; replay one with -run '%s$' -sim.seed=N", len(list), t.Name())
 }
 
-// TestControlsTable: the design document shows the table of controls.
+// TestControlsTable: the page on tests shows the table of controls.
 func TestControlsTable(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/DESIGN.md")
+	doc, err := os.ReadFile("../../docs/design/tests.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if table := controlsTable(); !strings.Contains(string(doc), table) {
-		t.Errorf("docs/DESIGN.md, section 17, does not have the table of controls as it is:\n%s", table)
+		t.Errorf("docs/design/tests.md does not have the table of controls as it is:\n%s", table)
 	}
 }
 
