@@ -34,7 +34,7 @@ import (
 func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"../../README.md", "../../CHANGELOG.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/design/*.md", "../../docs/bench/measured.md", "../../docs/studies/*/*.md"} {
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/bench/measured.md", "../../docs/studies/*/*.md"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, more, err)
