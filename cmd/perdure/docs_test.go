@@ -33,7 +33,7 @@ import (
 // pages are the pages whose commands are checked, from here.
 func pages(t *testing.T) []string {
 	t.Helper()
-	list := []string{"../../README.md", "../../CHANGELOG.md"}
+	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
 	for _, pattern := range []string{"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/bench/measured.md", "../../docs/studies/*/*.md"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
