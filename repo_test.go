@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // This file holds the rules that the repository keeps about itself. Each rule
@@ -82,6 +83,7 @@ const (
 	maxFuncLines     = 70
 	maxFileLines     = 600
 	maxTestFileLines = 900
+	maxColumns       = 120 // of pages
 )
 
 // oversize lists the functions ("path: name") and files ("path") that may be
@@ -197,6 +199,7 @@ var rules = map[string]rule{
 	"private path":    checkPrivatePaths,
 	"page commands":   checkPageCommands,
 	"page links":      checkPageLinks,
+	"page columns":    checkPageColumns,
 	"standard output": eachGo(checkStdout),
 }
 
@@ -439,6 +442,30 @@ func checkPageLinks(files []source) (found []string) {
 	return found
 }
 
+// unbreakable is what a page cannot break: links, and code of some length.
+var unbreakable = regexp.MustCompile("`[^`]{60,}`|\\]\\([^)]*\\)")
+
+// checkPageColumns bounds lines of pages that are written by hand, but for tables, blocks
+// and what cannot be broken.
+func checkPageColumns(files []source) (found []string) {
+	for _, s := range files {
+		if !strings.HasSuffix(s.path, ".md") || strings.HasPrefix(s.path, "docs/studies/") {
+			continue
+		}
+		block := false
+		for i, line := range strings.Split(string(s.text), "\n") {
+			trimmed := strings.TrimSpace(line)
+			if strings.HasPrefix(trimmed, "```") {
+				block = !block
+			}
+			if n := utf8.RuneCountInString(unbreakable.ReplaceAllString(line, "")); n > maxColumns && !block && !strings.HasPrefix(trimmed, "|") {
+				found = append(found, fmt.Sprintf("%s:%d: %d columns; a line of a page has at most %d", s.path, i+1, n, maxColumns))
+			}
+		}
+	}
+	return found
+}
+
 // TestRepository holds the repository to its rules.
 func TestRepository(t *testing.T) {
 	files, err := readRepository(os.DirFS("."))
@@ -530,6 +557,14 @@ var ruleCases = map[string][]ruleCase{
 		{"docs/a.md", "see [it](b.md)", "docs/a.md:1: there is no docs/b.md"},
 		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
 		{"docs/a.md", "see [it](a.md#here), [here](#there), [that](https://x.org/b.md), [all](.)", ""},
+	},
+	"page columns": {
+		{"a.md", strings.Repeat("ä", maxColumns), ""},
+		{"a.md", "x\n" + strings.Repeat("a ", maxColumns), "a.md:2: 240 columns"},
+		{"a.md", "| " + strings.Repeat("a ", maxColumns), ""},
+		{"a.md", "```\n" + strings.Repeat("a ", maxColumns) + "\n```\n", ""},
+		{"a.md", "run `perdure " + strings.Repeat("a ", maxColumns) + "` [so](" + strings.Repeat("b", maxColumns) + ")", ""},
+		{"docs/studies/x/a.md", strings.Repeat("a ", maxColumns), ""},
 	},
 	"page commands": {
 		{"a.md", "```\nperdure train\n```\n", "a.md:2: a block with commands begins"},
