@@ -1,0 +1,178 @@
+package perdure_test
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Limits on types and folders. What is larger has several ideas under one name.
+const (
+	maxMethods     = 40   // of a type; functions that take a pointer to it first count
+	maxFields      = 25   // of a struct, those of embedded structs counted
+	maxFolderLines = 3000 // of a folder, without tests
+)
+
+// ceilings are what is larger, and how large it may be at most: it may only shrink. Most of
+// it is to be taken apart, as docs/ROOMS.md says.
+var ceilings = map[string]int{
+	"methods worker.Client":                         172,
+	"methods internal/core/membership.Core":         165,
+	"methods internal/proc/server.shard":            156,
+	"methods worker.Table":                          69,
+	"methods internal/proc/coordinator.Coordinator": 48,
+	"methods internal/proc/server.Server":           44,
+	"methods cmd/perdure.settings":                  41,
+	"methods internal/proc/supervisor.Job":          41,
+	"fields internal/core/membership.Core":          66,
+	"fields worker.Client":                          60,
+	"fields internal/proc/server.shard":             56,
+	"fields cmd/perdure.trainCmd":                   55, // flags
+	"fields cmd/perdure.recoveryResult":             53, // a line of a table, as JSON
+	"fields worker.shardLink":                       40,
+	"fields internal/run/rundir.Summary":            38, // a file, as JSON
+	"fields cmd/perdure.upCmd":                      34, // flags
+	"fields cmd/perdure.jobFlags":                   32, // flags
+	"fields cmd/perdure.localJob":                   31,
+	"fields internal/core/membership.index":         30,
+	"fields studies/consistency.runner":             30,
+	"fields studies/consistency.settings":           28, // flags
+	"fields worker.Config":                          26,
+	"lines cmd/perdure":                             9500,
+	"lines worker":                                  6400,
+	"lines internal/data/updatelog":                 3400,
+	"lines internal/proc/server":                    5400,
+	"lines internal/core/membership":                3700,
+}
+
+// shape is what is counted of one folder.
+type shape struct {
+	lines   int
+	methods map[string]int // by type
+	structs map[string]*ast.StructType
+}
+
+// checkTypes bounds types and folders.
+func checkTypes(files []source) (found []string) {
+	for dir, s := range shapes(files) {
+		sizes := map[string]int{"lines " + dir: s.lines}
+		for name, n := range s.methods {
+			sizes["methods "+dir+"."+name] = n
+		}
+		for name := range s.structs {
+			sizes["fields "+dir+"."+name] = s.fields(name)
+		}
+		for _, what := range slices.Sorted(maps.Keys(sizes)) {
+			kind, _, _ := strings.Cut(what, " ")
+			most := max(map[string]int{"lines": maxFolderLines, "methods": maxMethods, "fields": maxFields}[kind], ceilings[what])
+			if n := sizes[what]; n > most {
+				found = append(found, fmt.Sprintf("%s: %d; at most %d: see docs/ROOMS.md", what, n, most))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// shapes counts, by folder.
+func shapes(files []source) map[string]*shape {
+	all := map[string]*shape{}
+	for _, s := range files {
+		if s.file == nil || s.isTest() || s.isGenerated() {
+			continue
+		}
+		dir := path.Dir(s.path)
+		sh := all[dir]
+		if sh == nil {
+			sh = &shape{methods: map[string]int{}, structs: map[string]*ast.StructType{}}
+			all[dir] = sh
+		}
+		sh.lines += strings.Count(string(s.text), "\n")
+		for _, d := range s.file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if name := methodOf(d); name != "" {
+					sh.methods[name]++
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if t, ok := spec.(*ast.TypeSpec); ok {
+						if of, ok := t.Type.(*ast.StructType); ok {
+							sh.structs[t.Name.Name] = of
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// methodOf returns the type that a function is a method of, or takes a pointer to first.
+func methodOf(d *ast.FuncDecl) string {
+	var t ast.Expr
+	switch {
+	case d.Recv != nil:
+		t = d.Recv.List[0].Type
+	case len(d.Type.Params.List) > 0:
+		if _, pointer := d.Type.Params.List[0].Type.(*ast.StarExpr); pointer {
+			t = d.Type.Params.List[0].Type
+		}
+	}
+	return typeName(t)
+}
+
+// typeName returns the name of a type of the same package, or of what it points to; "": it
+// is none.
+func typeName(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return typeName(t.X)
+	case *ast.IndexExpr:
+		return typeName(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+// fields counts a struct's fields, those of embedded structs of its package too.
+func (s *shape) fields(name string) (n int) {
+	for _, f := range s.structs[name].Fields.List {
+		embedded := ""
+		if i, ok := f.Type.(*ast.Ident); ok { // what it points to is a place of its own
+			embedded = i.Name
+		}
+		switch {
+		case len(f.Names) > 0:
+			n += len(f.Names)
+		case s.structs[embedded] != nil:
+			n += s.fields(embedded)
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// many writes so many of something, each with its number.
+func many(n int, what string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, what+"\n", i)
+	}
+	return b.String()
+}
+
+var typeCases = []ruleCase{
+	{"x/a.go", "package x\ntype t struct{}\n" + many(maxMethods, "func (s *t) f%d() {}"), ""},
+	{"x/a.go", "package x\ntype t struct{}\n" + many(maxMethods, "func (s *t) f%d() {}") + "func g(s *t) {}", "methods x.t: 41"},
+	{"x/a.go", "package x\ntype t struct{\n" + many(maxFields, "f%d int") + "}", ""},
+	{"x/a.go", "package x\ntype e struct { a, b int }\ntype t struct{\n e\n" + many(maxFields-1, "f%d int") + "}", "fields x.t: 26"},
+	{"x/a.go", "package x" + lines(maxFolderLines), ""},
+	{"x/a.go", "package x" + lines(maxFolderLines+1), "lines x: 3001"},
+	{"x/a_test.go", "package x" + lines(maxFolderLines+1), ""},
+}
