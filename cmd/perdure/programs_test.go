@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -111,7 +112,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	faults, err := s.faults()
 	must(t, err)
-	must(t, s.Job.Validate())
+	must(t, recovery.Check(&s.Job))
 	s.Job.ID, s.Job.Workload, s.Listen = newJobID(), ownWorkload, localAny
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()

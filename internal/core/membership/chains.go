@@ -300,7 +300,7 @@ func (c *Core) alone(server int, good func(h *perdure.Holder) bool) bool {
 // irreplaceable reports whether rows are nowhere but in replicas, so that whoever may
 // have the last ones is waited for. Where all can roll back to a checkpoint, it is given
 // up like any other.
-func (c *Core) irreplaceable() bool { return c.traits.Copies > 1 && !c.keepsCuts() }
+func (c *Core) irreplaceable() bool { return c.traits.Copies > 1 && !c.traits.Saves() }
 
 // tellFates reports what happened to chains, and ends a job whose rows are lost
 // for good.
@@ -314,7 +314,7 @@ func (c *Core) tellFates(f *fates) {
 	if len(f.lost) == 0 {
 		return
 	}
-	fate := c.strategy.Orphaned(recovery.Loss{Shards: len(f.lost), Unkept: -1})
+	fate := c.orphaned(len(f.lost))
 	if fate.Kind != recovery.Fail {
 		return
 	}

@@ -12,7 +12,7 @@ type Closing struct {
 // meet, since the job is to end. All goes on meanwhile, and who dies is replaced: whoever
 // asks waits until Closed, or for as long as there is time. Asking again is safe.
 func (c *Core) Close() {
-	if c.facts.Closing == nil && c.keepsCuts() {
+	if c.facts.Closing == nil && c.traits.Saves() {
 		c.facts.Closing, c.dirty = &Closing{}, true
 		c.reconcile()
 	}

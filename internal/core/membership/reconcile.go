@@ -102,8 +102,12 @@ func (c *Core) replaceLost(lost []int) {
 		}
 		return // those that were to end have gone; others come
 	}
-	fate := c.strategy.Orphaned(recovery.Loss{Shards: len(lost), Unkept: c.unkept(), Durable: v.Durable, Publishing: c.publishing >= 0})
-	if fate.Kind == recovery.Wait {
+	fate := c.orphaned(len(lost))
+	switch fate.Kind {
+	case recovery.Wait:
+		return
+	case recovery.Fail:
+		c.fail("%s", fate.Why)
 		return
 	}
 	for _, i := range lost {
@@ -125,9 +129,18 @@ func (c *Core) replaceLost(lost []int) {
 		c.event("replay", "", "%d shards are read from the update log again", len(lost))
 	case c.weakened:
 		c.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(lost), v.Cut)
-	default:
+	case fate.Kind == recovery.RollBack:
 		c.rollBack("%s", fate.Why)
+	default:
+		c.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(lost), fate.Kind)
 	}
+}
+
+// orphaned returns what becomes of so many shards that nobody has the rows of.
+func (c *Core) orphaned(shards int) recovery.Fate {
+	return c.strategy.Orphaned(recovery.Loss{
+		Shards: shards, Unkept: c.unkept(), Durable: c.facts.View.Durable, Publishing: c.publishing >= 0,
+	})
 }
 
 // rollBack takes the whole job back to the newest published cut. The higher
@@ -185,14 +198,11 @@ func (c *Core) statusOf(shard int, h *perdure.Holder) *perdure.ShardWord {
 	return st
 }
 
-// keepsCuts reports whether the job is saved as it goes, and can roll back.
-func (c *Core) keepsCuts() bool { return c.traits.Saves() }
-
 // collectCut finds the newest cut that every shard has written, and asks for
 // its publication, one at a time.
 func (c *Core) collectCut() {
 	v := &c.facts.View
-	if !c.keepsCuts() || c.publishing >= 0 {
+	if !c.traits.Saves() || c.publishing >= 0 {
 		return
 	}
 	if !c.written.all(len(v.Shards), func(i int) bool {
@@ -310,7 +320,7 @@ func (c *Core) checkComplete() {
 	v := &c.facts.View
 	was := c.complete
 	c.complete = false
-	if v.End <= 0 || c.keepsCuts() && v.Durable < v.End {
+	if v.End <= 0 || c.traits.Saves() && v.Durable < v.End {
 		return
 	}
 	if !c.finished.all(len(c.slots), func(i int) bool {

@@ -19,9 +19,6 @@ import (
 // what they have of it.
 const unknown perdure.Clock = math.MaxInt64
 
-// resends reports whether workers keep what is in no checkpoint.
-func (c *Core) resends() bool { return c.traits.Retains() }
-
 // Weaken has nobody roll back because a shard was lost, or for want of updates that nobody
 // has kept. It is for negative controls only.
 func (c *Core) Weaken() { c.weakened = true }
@@ -37,17 +34,19 @@ func (c *Core) unkept() int {
 	return -1
 }
 
-// outlives notes that a slot's process is gone, and with it what it has kept. All roll
-// back if a shard needs that, one that was restored and has not been sent all again, and
-// the strategy knows nothing better.
+// outlives notes that a slot's process is gone, and with it what it has kept, and has the
+// strategy say what becomes of a shard that needs that: one that was restored and has not
+// been sent all again.
 func (c *Core) outlives(slot int) {
-	if !c.resends() {
-		return
+	if c.traits.Retains() {
+		c.facts.Slots[slot].Unkept = unknown
 	}
-	c.facts.Slots[slot].Unkept = unknown
 	needed := slices.ContainsFunc(c.mending.sorted(), func(s int) bool { return !c.whole(s) })
 	fate := c.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: c.repeats()})
-	if fate.Kind == recovery.RollBack && !c.weakened {
+	switch {
+	case fate.Kind == recovery.Fail:
+		c.fail("%s", fate.Why)
+	case fate.Kind == recovery.RollBack && !c.weakened:
 		c.rollBack("%s", fate.Why)
 	}
 }
@@ -66,7 +65,7 @@ func (c *Core) made(slot int, upTo perdure.Clock) {
 	if first < upTo && p.Made < upTo {
 		p.Made, c.dirty = upTo, true
 	}
-	if !c.resends() {
+	if !c.traits.Retains() {
 		return
 	}
 	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
@@ -103,7 +102,7 @@ func (c *Core) wantCut() {
 		c.facts.Cutting, c.dirty = true, true
 		return
 	}
-	if !c.resends() && !c.facts.Job.Recovery.Auto || len(c.calling.list) == 0 {
+	if !c.traits.Retains() && !c.facts.Job.Recovery.Auto || len(c.calling.list) == 0 {
 		return
 	}
 	at, asked := c.calls()

@@ -411,7 +411,7 @@ func (c *Core) leave() {
 		if !c.spanDone(i) {
 			continue
 		}
-		if c.keepsCuts() && v.Durable < sl.Until {
+		if c.traits.Saves() && v.Durable < sl.Until {
 			c.calling.add(i)
 			continue
 		}

@@ -5,7 +5,7 @@ import "github.com/perdure/perdure"
 // chain keeps N replicas of each shard in the memory of N servers.
 //
 // Promise: as long as one replica of each shard lives, nothing is lost, and nobody goes
-// back; the next replica takes over within milliseconds. When a shard's last replica dies
+// back; the next replica takes over as soon as the death is noticed. When a shard's last replica dies
 // the job ends; with ",checkpoint:C" all roll back to the newest checkpoint. With ",async"
 // or ",every:K" who sends an update does not wait for all replicas, and a head's death loses
 // what the others did not have yet: it is counted.
@@ -20,7 +20,7 @@ type chain struct{ r perdure.Recovery }
 func (s chain) early() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
 
 func (s chain) Traits() Traits {
-	t := Traits{Copies: s.r.Replicas, Safe: Acknowledged, Early: s.early(), Loses: s.early()}
+	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Early: s.early(), Loses: s.early()}
 	if s.r.Checkpoints {
 		t.Form = form(s.r)
 	}

@@ -1,6 +1,7 @@
 // Package recovery says what each recovery strategy promises: until when an update may
 // still be lost, when a shard is saved, and what happens when a server, a worker, or both
-// die. It is pure. The shells ask it and obey; they do not ask which strategy a job has.
+// die. It is pure. The shells ask it and obey; they do not ask which strategy a job has. (That
+// the interval between checkpoints is chosen, Recovery.Auto, is still asked for by name.)
 //
 // Each strategy has a file, which begins with its promise, its safe point and its cost.
 package recovery
@@ -27,7 +28,8 @@ type Strategy interface {
 	MayContinue() error
 }
 
-// Of returns the strategy that a job has chosen.
+// Of returns the strategy that a job has chosen; none for the zero Recovery, which is of a
+// process that has not heard of its job yet.
 func Of(r perdure.Recovery) Strategy {
 	switch r.Kind {
 	case perdure.RecoverCheckpoint:
@@ -127,7 +129,9 @@ type Death struct {
 // Fate is what becomes of shards, or of the job.
 type Fate struct {
 	Kind FateKind
-	Why  string // of RollBack and Fail: in words that a user reads
+	// Why is of RollBack and Fail, in words that a user reads; "" of Halved's RollBack, whose
+	// asker knows them.
+	Why string
 }
 
 // FateKind is a fate's kind.

@@ -6,12 +6,14 @@ import "github.com/perdure/perdure"
 // and a shard's rows are a function of its stream.
 //
 // Promise: any server may take over any shard: it loads a snapshot and replays what follows.
-// Nothing that the log has acknowledged is lost, whoever dies.
+// Nothing that the log has acknowledged is lost, whichever process dies. (With --log-sync
+// interval a power cut may take the last seconds; with always it takes nothing.)
 //
 // Safe point: the log's acknowledgement. (What is logged and not applied is still kept, to be
 // shown to the program that wrote it.)
 //
-// Cost: each update is synced to a disk before its clock ends.
+// Cost: each update goes through the log and onto its disk; with --log-sync always it waits
+// for the disk.
 type stateless struct{ r perdure.Recovery }
 
 func (s stateless) Traits() Traits { return Traits{Copies: 1, Safe: Logged} }
