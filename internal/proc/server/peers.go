@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -19,8 +21,8 @@ type peer struct {
 	addr    string
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying turns  // of snapshots to it
-	box     outbox // of the goroutine that receives
+	copying *semaphore.Weighted // copyRoom, for snapshots to it
+	box     outbox              // of the goroutine that receives
 
 	mu  sync.Mutex // guards what follows
 	out *conn      // nil while there is no connection
@@ -51,7 +53,7 @@ func (s *Server) peerAt(addr string) *peer {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel}
+	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: semaphore.NewWeighted(copyRoom)}
 	s.peers[addr] = p
 	link := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Hello: s.hello,

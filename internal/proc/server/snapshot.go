@@ -66,20 +66,31 @@ type snapshot struct {
 	bytes int64             // sent
 }
 
+// copyRoom is what snapshots to one server may take side by side, and leastCopy what each
+// counts at least. So small ones need not wait for each other's answers, which a busy
+// machine makes slow, and no more is on its way than one piece of a large one. Who came
+// first goes first: a large one is not overtaken by small ones for ever.
+const (
+	copyRoom  = snapshotPiece
+	leastCopy = copyRoom / 32
+)
+
+// roomOf is what a snapshot of so many bytes takes of copyRoom.
+func roomOf(bytes int64) int64 { return min(max(bytes, leastCopy), copyRoom) }
+
 // copyPause is when a snapshot that could not be sent is tried again.
 const copyPause = 100 * time.Millisecond
 
 // copyTo sends a peer a snapshot, in a goroutine of its own, in its turn. It needs
 // sh.mu.
 func (sh *shard) copyTo(p *peer) {
-	name, size := sh.name, sh.rowBytes()
+	name, room := sh.name, roomOf(sh.rowBytes())
 	sh.s.wg.Go(func() {
-		turn, err := p.copying.take(sh.s.ctx, size)
-		if err != nil {
-			return
+		if p.copying.Acquire(sh.s.ctx, room) != nil {
+			return // the server ends
 		}
-		err = sh.sendSnapshot(p, name)
-		p.copying.give(turn)
+		err := sh.sendSnapshot(p, name)
+		p.copying.Release(room)
 		if err == nil || sh.s.ctx.Err() != nil {
 			return
 		}
