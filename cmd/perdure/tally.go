@@ -184,20 +184,15 @@ func (j *localJob) tell(text string) {
 // insist writes something into the run's folder; while the disk is full it says so,
 // and tries again.
 func (j *localJob) insist(ctx context.Context, what string, write func() error) error {
-	err := write()
-	if !disk.Full(err) {
-		return err
-	}
-	j.tell(fmt.Sprintf("cannot write %s (%v); trying until there is room", what, err))
-	for disk.Full(err) {
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(insistPause):
+	told := false
+	return disk.Retry{Pause: insistPause}.Do(ctx, func() error {
+		err := write()
+		if disk.Full(err) && !told {
+			told = true
+			j.tell(fmt.Sprintf("cannot write %s (%v); trying until there is room", what, err))
 		}
-		err = write()
-	}
-	return err
+		return err
+	})
 }
 
 // insistPause is the time between two tries to write to a full disk.

@@ -335,25 +335,27 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	}
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
-	for try := 1; ; try++ {
+	lost := func(err error) bool {
+		return errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || ctx.Err() != nil
+	}
+	told := false
+	err = disk.Retry{Tries: saveTries, Pause: savePause, Over: lost}.Do(ctx, func() error {
 		revision, err := c.lease.Save(ctx, doc, c.revision)
 		if err == nil {
 			c.revision = revision
-			return nil
-		}
-		if errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || try >= saveTries && !disk.Full(err) || ctx.Err() != nil {
-			return fmt.Errorf("coordinator: %w", err)
-		}
-		if try == 1 {
+		} else if !told && !lost(err) {
+			told = true
 			c.tell(membership.Event{
-				Kind: "trouble", Target: string(wire.RoleCoordinator), Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
+				Kind: "trouble", Target: string(wire.RoleCoordinator),
+				Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
 			})
 		}
-		select {
-		case <-time.After(savePause):
-		case <-ctx.Done():
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("coordinator: %w", err)
 	}
+	return nil
 }
 
 // publish writes the manifest of a cut that every shard has written, and then

@@ -21,19 +21,20 @@ const (
 
 // insist does something with a disk until it succeeds or the shard, or the server, is
 // not needed any more. It says so while it fails.
-func (sh *shard) insist(failing string, f func() error) (err error) {
-	for try := 1; (try <= saveTries || disk.Full(err)) && !sh.retired() && sh.s.ctx.Err() == nil; try++ {
-		if err = f(); err == nil {
-			return nil
-		}
-		sh.s.cfg.Log.Error(failing, "shard", sh.id, "try", try, "err", err)
-		sh.trouble(err.Error())
-		select {
-		case <-time.After(savePause):
-		case <-sh.s.ctx.Done():
-		}
+func (sh *shard) insist(failing string, f func() error) error {
+	over := func(error) bool { return sh.retired() || sh.s.ctx.Err() != nil }
+	if over(nil) {
+		return nil
 	}
-	return err
+	try := 0
+	return disk.Retry{Tries: saveTries, Pause: savePause, Over: over}.Do(sh.s.ctx, func() error {
+		err := f()
+		if try++; err != nil {
+			sh.s.cfg.Log.Error(failing, "shard", sh.id, "try", try, "err", err)
+			sh.trouble(err.Error())
+		}
+		return err
+	})
 }
 
 // segment describes the shard as it is at a cut, without its rows. It needs sh.mu.
