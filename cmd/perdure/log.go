@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -89,7 +88,7 @@ func (l *logSettings) checkPlace(f *jobFlags) error {
 	u, err := url.Parse(l.NATS)
 	switch {
 	case (f.given["nats"] || l.NATS != "") && (err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls"):
-		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, withoutSecret(l.NATS))
+		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT", perdure.ErrUsage, updatelog.WithoutSecrets(l.NATS))
 	case l.NATS == "" && (l.Creds != "" || l.CA != "" || l.Cert != "" || l.Key != "" || l.Replicas != 0):
 		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, or name it", perdure.ErrUsage)
 	case l.NATS != "" && f.LogSync != "":
@@ -280,20 +279,6 @@ func (s *settings) logKept(ctx context.Context) (bytes uint64, streams int, wher
 		bytes, streams = bytes+one.Bytes, streams+1
 	}
 	return bytes, streams, i.URL(), err
-}
-
-// withoutSecret returns a URL, which may be none, without what may be a user's name,
-// password or token.
-func withoutSecret(url string) string {
-	at := strings.LastIndex(url, "@")
-	if at < 0 {
-		return url
-	}
-	scheme, _, found := strings.Cut(url[:at], "//")
-	if !found {
-		return url[at+1:]
-	}
-	return scheme + "//" + url[at+1:]
 }
 
 // hasOwnLog reports whether a process of the job serves its log.

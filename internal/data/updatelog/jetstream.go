@@ -111,7 +111,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 
 // connect reaches the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
-	c := &client{o: o, url: withoutSecrets(url), full: map[int]bool{}, closed: true}
+	c := &client{o: o, url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
 	for {
 		nc, err := nats.Connect(url, append(c.settings(), more...)...)
 		if err == nil {
@@ -206,18 +206,6 @@ func (c *client) settings() []nats.Option {
 		s = append(s, nats.ClientCert(c.o.Cert, c.o.Key))
 	}
 	return s
-}
-
-// withoutSecrets leaves out of URLs what stands before "@".
-func withoutSecrets(urls string) string {
-	parts := strings.Split(urls, ",")
-	for i, p := range parts {
-		if at := strings.LastIndex(p, "@"); at >= 0 {
-			scheme, _, _ := strings.Cut(p, "://")
-			parts[i] = scheme + "://" + p[at+1:]
-		}
-	}
-	return strings.Join(parts, ",")
 }
 
 func subject(job string, shard int) string { return fmt.Sprintf("perdure.%s.%d", job, shard) }
