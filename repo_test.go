@@ -43,10 +43,11 @@ var layers = map[string]int{
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
-	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
-	"cmd": 5, "examples": 5, "studies": 5,
+	"internal/run/rundir": 2, "internal/run/pace": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
+	"internal/run/plain": 5, "internal/run/secrets": 6,
+	"cmd": 10, "examples": 10, "studies": 10,
 
-	"internal/sim": 6, // the whole cluster in virtual time
+	"internal/sim": 11, // the whole cluster in virtual time
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.

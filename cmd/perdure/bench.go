@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -79,7 +80,7 @@ type measurement struct {
 }
 
 func (b *benchCmd) Run(ctx context.Context) error {
-	paceGC(1) // as worker processes do
+	pace.Garbage(1) // as worker processes do
 	plan, skipped, err := b.plan()
 	if err != nil {
 		return err

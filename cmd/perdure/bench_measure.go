@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/pace"
 )
 
 const (
@@ -175,8 +176,8 @@ type operation struct {
 
 // A worker process of a local job shares the cores with others; the raw exchange
 // may use them all.
-func workerCores() { shareCores(1) }
-func allCores()    { useCores(runtime.NumCPU()) }
+func workerCores() { pace.ShareCores(1) }
+func allCores()    { pace.UseCores(runtime.NumCPU()) }
 
 // operation makes up Perdure's side.
 func (t *benchTable) operation(ctx context.Context, m *measurement) operation {

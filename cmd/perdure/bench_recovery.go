@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -117,7 +118,7 @@ type recoveryPlan struct {
 }
 
 func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
-	paceGC(1) // as worker processes do
+	pace.Garbage(1) // as worker processes do
 	b.given = given(k)
 	plan, err := b.plan()
 	if err != nil {

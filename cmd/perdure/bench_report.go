@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // benchResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶
@@ -138,7 +139,7 @@ func checkWritable(path string) error {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: --json %s: cannot write there: %w", perdure.ErrUsage, path, unwrapSyscall(err))
+		return fmt.Errorf("%w: --json %s: cannot write there: %w", perdure.ErrUsage, path, plain.Cause(err))
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -26,7 +28,7 @@ func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	dir = filepath.Join(b.TempDir(), "run")
 	cmd, match, end := begin(b, `coordinator is at (\S+):`,
 		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
-	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secretFile), Slot: 0, Process: processName()})
+	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: processName()})
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()
@@ -43,8 +45,8 @@ func BenchmarkSoftmax(b *testing.B) {
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
-			paceGC(1) // as in every worker process
-			shareCores(1)
+			pace.Garbage(1) // as in every worker process
+			pace.ShareCores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
 			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
@@ -180,7 +182,7 @@ func BenchmarkServerMemory(b *testing.B) {
 			if pid == nil {
 				b.Fatalf("status: %s", out)
 			}
-			idle := memory(b, pid[1], "VmRSS")
+			idle := memoryOf(b, pid[1], "VmRSS")
 			t := bigTable(b, c, size)
 			delta := make([]float32, chunk/4)
 			for first := int64(0); first < size; first += chunk {
@@ -193,15 +195,15 @@ func BenchmarkServerMemory(b *testing.B) {
 				must(b, err)
 			}
 			must(b, t.GetRun(b.Context(), 0, make([]float32, size/4)))
-			b.ReportMetric((memory(b, pid[1], "VmRSS")-idle)/size, "of-rows")
-			b.ReportMetric((memory(b, pid[1], "VmHWM")-idle)/size, "of-rows-most")
+			b.ReportMetric((memoryOf(b, pid[1], "VmRSS")-idle)/size, "of-rows")
+			b.ReportMetric((memoryOf(b, pid[1], "VmHWM")-idle)/size, "of-rows-most")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// memory returns a figure of a process, in bytes.
-func memory(b *testing.B, pid, name string) float64 {
+// memoryOf returns a figure of a process, in bytes.
+func memoryOf(b *testing.B, pid, name string) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/status")
 	must(b, err)

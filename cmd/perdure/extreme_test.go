@@ -15,6 +15,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -27,7 +28,7 @@ func TestExtremeCalls(t *testing.T) {
 	_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "1", "--servers", "2", "--shards", "4", "--clocks", "2", "--out", dir)
 	web, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
-	secret, err := transport.ReadSecret(filepath.Join(dir, secretFile))
+	secret, err := transport.ReadSecret(filepath.Join(dir, secrets.File))
 	must(t, err)
 	api := control.NewClient(strings.TrimSpace(string(web)), secret)
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // mistakes are command lines, and what comes of them. FULL is a folder with a
@@ -257,7 +258,7 @@ func TestBadInput(t *testing.T) {
 	must(t, os.WriteFile(badJSON, []byte(`{"job":`), 0o666))
 	secret := filepath.Join(t.TempDir(), "secret")
 	alone := filepath.Join(t.TempDir(), "alone")
-	for _, name := range []string{secret, secret + serversExt, alone} {
+	for _, name := range []string{secret, secret + secrets.ServersExt, alone} {
 		must(t, os.WriteFile(name, []byte(strings.Repeat("ab", 32)+"\n"), 0o600))
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

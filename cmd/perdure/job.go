@@ -11,13 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // errExported ends a run whose model is safe.
@@ -31,7 +32,7 @@ type localJob struct {
 	addr    string // the coordinator's
 	web     string // the control API's
 	view    view
-	secrets *runSecrets
+	secrets *secrets.Set
 	held    []io.Closer // addresses that outlive the processes that listen there
 	tally
 
@@ -61,7 +62,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
-	secrets, err := drawSecrets(out)
+	secrets, err := secrets.Draw(out)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func listen(addr string) (s socket, err error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, unwrapSyscall(err))
+		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
 	}
 	defer l.Close()
 	s.addr = l.Addr().String()
@@ -145,15 +146,6 @@ func loopback(addr string) bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// unwrapSyscall returns what the system said, without the words around it.
-func unwrapSyscall(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
-}
-
 // spawn starts the processes; worker says what workers are, nil: there are none.
 func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot int) supervisor.Spec) error {
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
@@ -165,7 +157,7 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 	if j.s.hasOwnLog() {
 		spec := supervisor.Spec{
 			Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)),
-			Files: j.secrets.inherits(wire.RoleWorker), Grace: logGrace,
+			Files: j.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
 		}
 		if err := j.job.Group().Start(spec); err != nil {
 			return err
@@ -206,7 +198,7 @@ func (j *localJob) spec(exe, out string, role wire.Role, index int, files []*os.
 	}
 	return supervisor.Spec{
 		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
-		LogPath: j.dir.LogFile(name), Files: slices.Concat(files, j.secrets.inherits(role)),
+		LogPath: j.dir.LogFile(name), Files: slices.Concat(files, j.secrets.Inherits(role)),
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // joinFlags are how a server or a worker finds its job: its parent says all of it,
@@ -34,14 +36,14 @@ func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings, err e
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
 	case f.Join != "":
-		if f.keys, err = f.read(f.Run, role); err != nil {
+		if f.keys, err = secrets.Read(f.SecretFile, f.Run, role); err != nil {
 			return s, err
 		}
 		return f.ask(ctx)
 	case f.Coordinator == "" || f.Run == "":
 		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows", perdure.ErrUsage)
 	}
-	if f.keys, err = inherited(role, firstFD); err != nil {
+	if f.keys, err = secrets.Inherited(role, firstFD); err != nil {
 		return s, err
 	}
 	return f.runSettings()
@@ -62,7 +64,7 @@ func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
 	}
 	welcome, err := visit(ctx, f.Coordinator, f.keys.Job)
 	if err != nil {
-		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, unwrapSyscall(err))
+		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, plain.Cause(err))
 	}
 	told := settings{Job: welcome.Job, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB}
 	if f.Run == "" {

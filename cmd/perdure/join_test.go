@@ -16,6 +16,8 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // start starts a command that is waited for later.
@@ -95,7 +97,7 @@ func TestWorkerJoins(t *testing.T) {
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
 	for i := range 2 {
-		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secretFile))
+		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secrets.File))
 		awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, worker.Process.Pid))
 		must(t, worker.Process.Signal(syscall.SIGTERM))
 		if code, out, errs := left(); code != 0 {
@@ -115,7 +117,7 @@ func TestJoinMistakes(t *testing.T) {
 	job, done := start(t, joinable(dir, "slow*2:worker:0@1h")...)
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)`)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
-	file := " --secret-file " + filepath.Join(dir, secretFile)
+	file := " --secret-file " + filepath.Join(dir, secrets.File)
 	for args, want := range map[string]string{
 		"worker --join " + coordinator:                            `asks for its secret; .* --secret-file`,
 		"server --join " + coordinator + file:                     `folder is not on this machine, and its servers keep checkpoints there; .* --run`,
@@ -134,7 +136,7 @@ func TestJoinMistakes(t *testing.T) {
 // words alone.
 func TestGivenUp(t *testing.T) {
 	err := errors.Join(fmt.Errorf("%w: no replica of shard 3 is left", supervisor.ErrFailed), nil)
-	if got := plain(err); got != "no replica of shard 3 is left" {
+	if got := plain.Text(err); got != "no replica of shard 3 is left" {
 		t.Errorf("told as %q", got)
 	}
 	if code := report(t.Context(), err); code != exitError {

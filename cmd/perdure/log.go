@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // logFlags are about the update log of a job under stateless.
@@ -226,7 +227,7 @@ func (s *settings) placeLog(ctx context.Context, run string, secret perdure.Secr
 	}
 	addr, hold, err := transport.Reserve(host)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, unwrapSyscall(err))
+		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, plain.Cause(err))
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
 	s.Job.Log, s.Job.LogSecret = u.String(), true
@@ -258,7 +259,7 @@ func logLine(ctx context.Context, run string) string {
 	defer cancel()
 	kept, streams, where, err := s.logKept(ctx)
 	if err != nil {
-		return "update log: " + plain(err)
+		return "update log: " + plain.Text(err)
 	}
 	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.logBytes())/1e6, streams)
 	if !s.hasOwnLog() {

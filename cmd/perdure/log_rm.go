@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 type logRmCmd struct {
@@ -177,7 +178,7 @@ func (j *localJob) leaveLog() {
 	if !j.safe {
 		j.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
 	} else if err := j.s.removeLog(); err != nil {
-		j.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain(err), rm))
+		j.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain.Text(err), rm))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -25,7 +26,7 @@ func TestOutlivesItsJob(t *testing.T) {
 	finished := make(chan error, 1)
 	for range 2 {
 		c, err := worker.Dial(ctx, worker.Config{
-			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secretFile), Slot: perdurelib.NoSlot,
+			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: perdurelib.NoSlot,
 			Process: processName(), LostAfter: 3 * time.Second,
 		})
 		must(t, err)

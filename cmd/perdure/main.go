@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // version is set by the build.
@@ -114,9 +115,9 @@ func report(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "perdure:", err)
 		return exitFenced
 	case errors.Is(err, perdure.ErrUsage):
-		fmt.Fprintln(os.Stderr, "perdure:", plain(err))
+		fmt.Fprintln(os.Stderr, "perdure:", plain.Text(err))
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain(err), "\n", "; "))
+	fmt.Fprintln(os.Stderr, "perdure:", strings.ReplaceAll(plain.Text(err), "\n", "; "))
 	return exitError
 }

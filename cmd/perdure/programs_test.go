@@ -131,7 +131,7 @@ func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-
 	for i := range s.Job.Slots {
 		must(t, j.job.Group().Start(supervisor.Spec{
 			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.addr, fmt.Sprint(s.Job.Seed)},
-			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.secrets.path}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
+			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.secrets.Path}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
 		}))
 	}
 	done := make(chan error, 1)

@@ -17,6 +17,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // runFolder is the folder of a run that has just been begun.
@@ -44,7 +45,7 @@ func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	cmd, _, stderr := command(t, "coordinator", "--run", dir)
 	c := lone{Cmd: cmd, stderr: stderr}
-	secrets, err := drawSecrets(t.TempDir())
+	secrets, err := secrets.Draw(t.TempDir())
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job
@@ -58,7 +59,7 @@ func coordinate(t testing.TB, dir string) lone {
 		must(t, l.Close())
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, secrets.files...)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, secrets.Files...)
 	must(t, cmd.Start())
 	return c
 }

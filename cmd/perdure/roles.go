@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,13 +20,14 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
-	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/memory"
+	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -59,7 +59,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
 	}
-	keys, err := inherited(wire.RoleCoordinator, secretsFD)
+	keys, err := secrets.Inherited(wire.RoleCoordinator, secretsFD)
 	if err != nil {
 		return errors.Join(err, web.Close())
 	}
@@ -102,7 +102,7 @@ func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
-		Log: roleLog(), Keys: keys, TableBytes: machineMemory(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
+		Log: roleLog(), Keys: keys, TableBytes: memory.Total(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
@@ -176,9 +176,9 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	} else if recovery.Of(s.Job.Recovery).Traits().Saves() {
 		return c.needsFolder("its servers keep checkpoints there")
 	}
-	paceGC(s.Job.Servers)
-	if shareCores(s.Job.Servers); recovery.Of(s.Job.Recovery).Traits().Logged() {
-		useCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+	pace.Garbage(s.Job.Servers)
+	if pace.ShareCores(s.Job.Servers); recovery.Of(s.Job.Recovery).Traits().Logged() {
+		pace.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
 	faults, err := s.network(wire.RoleServer, c.Index)
 	if err != nil {
@@ -238,8 +238,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err := c.needsFolder("what its workers train is in its run.json"); err != nil {
 		return err
 	}
-	paceGC(s.Job.Slots)
-	shareCores(s.Job.Slots)
+	pace.Garbage(s.Job.Slots)
+	pace.ShareCores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err
@@ -319,14 +319,4 @@ func applyFault(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint6
 	case kind == "jitter":
 		faults.Jitter(factor, d, seed)
 	}
-}
-
-// plain takes the sentinel's own words out of a message, which say to people
-// only what the exit code says already.
-func plain(err error) string {
-	text := err.Error()
-	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused, updatelog.ErrDamaged} {
-		text = strings.ReplaceAll(text, s.Error()+": ", "")
-	}
-	return strings.ReplaceAll(text, "updatelog: ", "")
 }

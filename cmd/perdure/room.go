@@ -2,14 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/run/memory"
 )
 
 // What a process of a job takes in memory, as was measured with the three workloads: so much
@@ -40,7 +37,7 @@ func (s *settings) memory(workers bool) float64 {
 // room refuses a job that this machine's memory cannot hold, and says what a large one takes;
 // "" of others.
 func (s *settings) room(workers bool) (says string, err error) {
-	free, known := freeMemory()
+	free, known := memory.Free()
 	needs := s.memory(workers)
 	processes, what := s.Job.Servers, fmt.Sprintf("%d servers", s.Job.Servers)
 	if workers {
@@ -68,59 +65,4 @@ func (s *settings) findRoom(workers bool, v view) error {
 		v.say(says)
 	}
 	return err
-}
-
-// freeMemory returns how many bytes this machine, or the group that this process is in, can
-// give to processes without swapping, where the system tells.
-func freeMemory() (bytes float64, known bool) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, err := fmt.Sscanf(line, "MemAvailable: %f kB", &bytes); err == nil {
-			bytes, known = bytes*1024, true
-			break
-		}
-	}
-	group := cgroup()
-	most, limited := number(filepath.Join(group, "memory.max"))
-	if used, ok := number(filepath.Join(group, "memory.current")); known && limited && ok {
-		bytes = min(bytes, max(0, most-used+cached(group)))
-	}
-	return bytes, known
-}
-
-// cached returns how much of what a group uses holds files only: the system gives it back
-// when processes want it.
-func cached(group string) (bytes float64) {
-	text, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // "" where there is none
-	for line := range strings.Lines(string(text)) {
-		var name string
-		var n float64
-		if _, err := fmt.Sscanf(line, "%s %f", &name, &n); err == nil && (name == "active_file" || name == "inactive_file" || name == "slab_reclaimable") {
-			bytes += n
-		}
-	}
-	return bytes
-}
-
-// cgroup is the folder of the group, of version 2, that this process is in.
-func cgroup() string {
-	text, _ := os.ReadFile("/proc/self/cgroup") // "" where there is none
-	for line := range strings.Lines(string(text)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return filepath.Join("/sys/fs/cgroup", path)
-		}
-	}
-	return "/sys/fs/cgroup"
-}
-
-func number(file string) (float64, bool) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, false
-	}
-	v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64) // "max": no bound
-	return v, err == nil
 }

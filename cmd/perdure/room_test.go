@@ -3,11 +3,13 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/run/memory"
 )
 
 // TestRoom: a job that cannot fit is refused at once, and a large one says what it takes.
 func TestRoom(t *testing.T) {
-	free, known := freeMemory()
+	free, known := memory.Free()
 	if !known {
 		t.Skip("this system does not tell how much memory is free")
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // planned is a job whose workers are 3, then 5, then 2.
@@ -90,7 +91,7 @@ func TestGuestJoins(t *testing.T) {
 	awaitStatus(t, dir, `training, clock [1-9]`)
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
-	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secretFile))
+	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secrets.File))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
 		"":                             `say how many workers`,

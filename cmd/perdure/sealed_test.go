@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // edited is a run.json and what becomes of it when what matches is replaced: pattern, by,
@@ -137,7 +138,7 @@ func TestOddRunJSON(t *testing.T) {
 				t.Errorf("--%s with %s was taken", how, c.by)
 				continue
 			}
-			line := plain(err)
+			line := plain.Text(err)
 			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) || strings.Contains(line, "\n") {
 				t.Errorf("--%s with %s: %s; want one line with %s and %s", how, c.by, line, file, c.want)
 			}

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
 // secretsOf returns a run's secrets, which only its user can read.
 func secretsOf(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	for _, name := range []string{secretFile, secretFile + serversExt} {
+	for _, name := range []string{secrets.File, secrets.File + secrets.ServersExt} {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		must(t, err)
@@ -37,13 +37,13 @@ func TestSecretIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
 	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
-	secrets := secretsOf(t, dir)
-	if secrets[0] == secrets[1] {
+	drawn := secretsOf(t, dir)
+	if drawn[0] == drawn[1] {
 		t.Error("both secrets are one")
 	}
 	reveals := func(path string) bool {
 		text, _ := os.ReadFile(path) // what cannot be read reveals nothing
-		return strings.Contains(string(text), secrets[0]) || strings.Contains(string(text), secrets[1])
+		return strings.Contains(string(text), drawn[0]) || strings.Contains(string(text), drawn[1])
 	}
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -62,9 +62,9 @@ func TestSecretIsKept(t *testing.T) {
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
 	address, other := strings.TrimSpace(string(control)), filepath.Join(t.TempDir(), "other")
-	must(t, writeSecret(other, transport.NewSecret()))
+	must(t, os.WriteFile(other, []byte(transport.NewSecret().Reveal()+"\n"), 0o600))
 	open := filepath.Join(t.TempDir(), "open")
-	must(t, os.WriteFile(open, []byte(secrets[0]+"\n"), 0o644))
+	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{
 		"status --address " + address:                                                  "the run asks for its secret",
 		"stop --address " + address + " --secret-file " + other:                        "the secret is not this run's",
@@ -81,7 +81,7 @@ func TestSecretIsKept(t *testing.T) {
 			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
 		}
 	}
-	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file", filepath.Join(dir, secretFile)); code != 0 {
+	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file", filepath.Join(dir, secrets.File)); code != 0 {
 		t.Errorf("status with the secret: exit code %d: %s%s", code, out, errs)
 	}
 	if c, err := worker.Dial(t.Context(), worker.Config{Network: transport.TCP{}, Coordinator: status[1], Slot: -5}); err == nil || !strings.Contains(err.Error(), "slot -5") {
@@ -89,16 +89,4 @@ func TestSecretIsKept(t *testing.T) {
 	}
 	must(t, job.Process.Signal(os.Interrupt))
 	done()
-}
-
-// TestInherits: workers inherit nothing that is servers'.
-func TestInherits(t *testing.T) {
-	s, err := drawSecrets(t.TempDir())
-	must(t, err)
-	defer s.Close()
-	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
-		if n := len(s.inherits(role)); n != want {
-			t.Errorf("a %s inherits %d secrets, want %d", role, n, want)
-		}
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // stdout is where commands print. Everything goes through it, so that a command whose
@@ -40,5 +42,5 @@ func (p *printed) lost() error {
 	if p.err == nil {
 		return nil
 	}
-	return fmt.Errorf("cannot write to standard output: %w; what is printed there is not whole", unwrapSyscall(p.err))
+	return fmt.Errorf("cannot write to standard output: %w; what is printed there is not whole", plain.Cause(p.err))
 }

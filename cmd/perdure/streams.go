@@ -13,6 +13,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 type logCmds struct {
@@ -37,11 +39,11 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > mostLogMB {
 		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, mostLogMB)
 	}
-	paceGC(1)
+	pace.Garbage(1)
 	var keys wire.Keys
 	if c.Inherits {
 		var err error
-		if keys, err = inherited(wire.RoleWorker, firstFD); err != nil {
+		if keys, err = secrets.Inherited(wire.RoleWorker, firstFD); err != nil {
 			return err
 		}
 	}

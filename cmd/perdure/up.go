@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -95,7 +96,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	v.begin(j)
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.begins(), j.addr, j.secrets.path)
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.begins(), j.addr, j.secrets.Path)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
 	defer j.heed(ctx, hard)()
@@ -128,7 +129,7 @@ const mostAddress = 1 << 12
 
 func (t *target) client() (*control.Client, error) {
 	if t.Address != "" {
-		k, err := t.read(t.Run, wire.RoleWorker)
+		k, err := secrets.Read(t.SecretFile, t.Run, wire.RoleWorker)
 		return control.NewClient(t.Address, k.Job), err
 	}
 	if t.Run == "" {
@@ -143,7 +144,7 @@ func (t *target) client() (*control.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no run's folder: %w", t.Run, err)
 	}
-	k, err := t.readFor(t.Run)
+	k, err := secrets.ReadOf(t.SecretFile, t.Run)
 	return control.NewClient(strings.TrimSpace(string(b)), k.Job), err
 }
 

@@ -1,4 +1,7 @@
-package main
+// Package pace bounds what one process of a job takes of the machine that it shares with
+// the others: how much garbage it lets pile up, and how many cores it uses. A process sets
+// its pace once, when it begins; GOGC and GOMAXPROCS in the environment override it.
+package pace
 
 import (
 	"os"
@@ -13,12 +16,12 @@ const (
 	garbageShare = 8        // and this part of what lives on top
 )
 
-// paceGC lets garbage grow, in each of n like processes on this machine, to its
+// Garbage lets garbage grow, in each of n like processes on this machine, to its
 // part of garbageLeast and 1/garbageShare of what lives. Go's own pace is wrong for
 // both ends: a small server, whose messages are its only garbage, would collect
 // all the time, and one with a large table would let it double. GOGC in the
 // environment overrides it.
-func paceGC(n int) {
+func Garbage(n int) {
 	if os.Getenv("GOGC") == "" {
 		watchGC(max(garbageFloor, garbageLeast/uint64(n)), 0)
 	}
@@ -43,13 +46,13 @@ func gcPercent(least, live uint64) int {
 	return int(100 * (least + live/garbageShare) / live)
 }
 
-// shareCores keeps one of n servers, or one of n workers, of a local job from
+// ShareCores keeps one of n servers, or one of n workers, of a local job from
 // taking all cores: half of them are the servers', half the workers'. GOMAXPROCS
 // in the environment overrides it.
-func shareCores(n int) { useCores(max(1, runtime.NumCPU()/2/n)) }
+func ShareCores(n int) { UseCores(max(1, runtime.NumCPU()/2/n)) }
 
-// useCores sets GOMAXPROCS unless the environment does.
-func useCores(n int) {
+// UseCores sets GOMAXPROCS unless the environment does.
+func UseCores(n int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n)
 	}

@@ -1,0 +1,82 @@
+// Package memory says how much memory there is on this machine, as Linux tells it. Elsewhere
+// nothing is known, and whoever asks does without. It is safe for concurrent use.
+package memory
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Total returns the bytes of memory that this machine has; 0: it does not say.
+func Total() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kb int64
+	for line := range bytes.Lines(text) {
+		if n, _ := fmt.Sscanf(string(line), "MemTotal: %d kB", &kb); n == 1 {
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// Free returns how many bytes this machine, or the group that this process is in, can
+// give to processes without swapping, where the system tells.
+func Free() (bytes float64, known bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "MemAvailable: %f kB", &bytes); err == nil {
+			bytes, known = bytes*1024, true
+			break
+		}
+	}
+	group := cgroup()
+	most, limited := number(filepath.Join(group, "memory.max"))
+	if used, ok := number(filepath.Join(group, "memory.current")); known && limited && ok {
+		bytes = min(bytes, max(0, most-used+cached(group)))
+	}
+	return bytes, known
+}
+
+// cached returns how much of what a group uses holds files only: the system gives it back
+// when processes want it.
+func cached(group string) (bytes float64) {
+	text, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // "" where there is none
+	for line := range strings.Lines(string(text)) {
+		var name string
+		var n float64
+		if _, err := fmt.Sscanf(line, "%s %f", &name, &n); err == nil && (name == "active_file" || name == "inactive_file" || name == "slab_reclaimable") {
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// cgroup is the folder of the group, of version 2, that this process is in.
+func cgroup() string {
+	text, _ := os.ReadFile("/proc/self/cgroup") // "" where there is none
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join("/sys/fs/cgroup", path)
+		}
+	}
+	return "/sys/fs/cgroup"
+}
+
+func number(file string) (float64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64) // "max": no bound
+	return v, err == nil
+}

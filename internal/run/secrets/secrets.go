@@ -1,0 +1,137 @@
+// Package secrets is the secrets of a run: where they are kept, and how the run's processes
+// come by them. There are two. Everybody shows the job's, and servers show each other the
+// servers', too, which no worker ever has. Whoever starts a run draws both, and writes them
+// into its folder, where only its user can read them. Processes that it starts inherit them
+// in open files, so that no command line and no environment shows them; who joins from
+// elsewhere has copies of the files.
+//
+// A Set is for its owner alone, until it is drawn; then it is only read.
+package secrets
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// The files with a run's secrets, within its folder. A process that joins a run from
+// elsewhere has copies of them, the one beside the other.
+const (
+	File       = "secret"
+	ServersExt = ".servers" // of the servers' file, after the name of the other
+)
+
+// Set are what the processes of a run show each other, and the open files in which
+// those that the run's parent starts inherit them.
+type Set struct {
+	wire.Keys
+	Path  string
+	Files []*os.File // Keys.Job's, Keys.Servers's
+}
+
+// Draw draws the secrets of a run, and writes them into its folder.
+func Draw(run string) (s *Set, err error) {
+	path, err := filepath.Abs(filepath.Join(run, File))
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	s = &Set{Keys: wire.Keys{Job: transport.NewSecret(), Servers: transport.NewSecret()}, Path: path}
+	for name, secret := range map[string]perdure.Secret{path: s.Job, path + ServersExt: s.Servers} {
+		if err := writeSecret(name, secret); err != nil {
+			return nil, fmt.Errorf("run folder: %w", plain.Cause(err))
+		}
+	}
+	for _, name := range []string{path, path + ServersExt} {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("run folder: %w", plain.Cause(err)), s.Close())
+		}
+		s.Files = append(s.Files, f)
+	}
+	return s, nil
+}
+
+func writeSecret(name string, secret perdure.Secret) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(secret.Reveal() + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// Inherits returns the files that a process of a role inherits: workers know nothing of the
+// servers' secret.
+func (s *Set) Inherits(role wire.Role) []*os.File {
+	if role == wire.RoleWorker {
+		return s.Files[:1]
+	}
+	return s.Files
+}
+
+// Close implements io.Closer.
+func (s *Set) Close() (err error) {
+	for _, f := range s.Files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// Inherited reads the secrets that a process of a role has inherited, in descriptors from
+// the given one on.
+func Inherited(role wire.Role, first uintptr) (k wire.Keys, err error) {
+	to := []*perdure.Secret{&k.Job, &k.Servers}
+	if role == wire.RoleWorker {
+		to = to[:1]
+	}
+	for i, secret := range to {
+		f := os.NewFile(first+uintptr(i), File)
+		if f == nil {
+			return k, errNoSecret
+		}
+		*secret, err = transport.InheritedSecret(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return k, fmt.Errorf("%w: %w", errNoSecret, err)
+		}
+	}
+	return k, nil
+}
+
+// errNoSecret is what a process of a run says that somebody has started by hand.
+var errNoSecret = errors.New("a run's processes are started by perdure train or perdure up, which hand them its secret; write --join to join a run")
+
+// Read reads what a process of a role shows that joins a run: the secret of workers and
+// callers, and for a server the servers' one. It is in file, or where that is "" in the run's
+// folder.
+func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
+	path := file
+	if path == "" && run != "" {
+		path = filepath.Join(run, File)
+	}
+	if path == "" {
+		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with --secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
+	}
+	if k.Job, err = transport.ReadSecret(path); err == nil && role == wire.RoleServer {
+		if k.Servers, err = transport.ReadSecret(path + ServersExt); err != nil {
+			err = fmt.Errorf("%w; a server needs the file secret%s of the run's folder there, too", err, ServersExt)
+		}
+	}
+	return k, err
+}
+
+// ReadOf reads what a caller shows who names a run's folder: the folder's own secret
+// counts, whatever PERDURE_SECRET_FILE says of another run; file is for a folder without one.
+func ReadOf(file, run string) (wire.Keys, error) {
+	own := filepath.Join(run, File)
+	if _, err := os.Stat(own); err != nil {
+		own = cmp.Or(file, own)
+	}
+	return Read(own, run, wire.RoleWorker)
+}

@@ -1,0 +1,80 @@
+package secrets_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/secrets"
+)
+
+func draw(t *testing.T) (s *secrets.Set, run string) {
+	t.Helper()
+	run = t.TempDir()
+	s, err := secrets.Draw(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // only read
+	return s, run
+}
+
+// TestInherits: workers inherit nothing that is servers'.
+func TestInherits(t *testing.T) {
+	s, _ := draw(t)
+	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
+		if n := len(s.Inherits(role)); n != want {
+			t.Errorf("a %s inherits %d secrets, want %d", role, n, want)
+		}
+	}
+}
+
+// TestRead: who joins finds in the run's folder, or in a copy, what its role may know.
+func TestRead(t *testing.T) {
+	s, run := draw(t)
+	other, otherRun := draw(t)
+	if s.Job == other.Job || s.Job == s.Servers {
+		t.Fatal("two secrets are one")
+	}
+	file := filepath.Join(run, secrets.File)
+	for name, c := range map[string]struct {
+		read func() (wire.Keys, error)
+		want wire.Keys
+	}{
+		"a worker, of the folder":      {func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleWorker) }, wire.Keys{Job: s.Job}},
+		"a server, of the folder":      {func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleServer) }, s.Keys},
+		"a server, of a file":          {func() (wire.Keys, error) { return secrets.Read(file, otherRun, wire.RoleServer) }, s.Keys},
+		"a caller, of the folder":      {func() (wire.Keys, error) { return secrets.ReadOf(file, otherRun) }, wire.Keys{Job: other.Job}},
+		"a caller, of another's file":  {func() (wire.Keys, error) { return secrets.ReadOf(file, t.TempDir()) }, wire.Keys{Job: s.Job}},
+		"a coordinator's, of a folder": {func() (wire.Keys, error) { return secrets.Read("", otherRun, wire.RoleCoordinator) }, wire.Keys{Job: other.Job}},
+	} {
+		if got, err := c.read(); err != nil || got != c.want {
+			t.Errorf("%s: another secret, or %v", name, err)
+		}
+	}
+	if _, err := secrets.Read("", "", wire.RoleWorker); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("without a file or a folder: %v", err)
+	}
+	if err := os.Remove(file + secrets.ServersExt); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secrets.Read(file, "", wire.RoleServer); err == nil || !strings.Contains(err.Error(), "a server needs the file secret.servers") {
+		t.Errorf("a server without the servers' secret: %v", err)
+	}
+}
+
+// TestDrawnOnce: nobody writes over the secrets of a run.
+func TestDrawnOnce(t *testing.T) {
+	s, run := draw(t)
+	if again, err := secrets.Draw(run); err == nil {
+		t.Error("drawn again")
+		_ = again.Close()
+	}
+	if k, err := secrets.Read("", run, wire.RoleServer); err != nil || k != s.Keys {
+		t.Errorf("they have changed: %v", err)
+	}
+}
