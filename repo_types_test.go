@@ -20,14 +20,14 @@ const (
 // it is to be taken apart, as docs/ROOMS.md says.
 var ceilings = map[string]int{
 	"methods worker.Client":                         172,
-	"methods internal/core/membership.Core":         164,
+	"methods internal/core/membership.Core":         161,
 	"methods internal/proc/server.shard":            156,
 	"methods worker.Table":                          69,
 	"methods internal/proc/coordinator.Coordinator": 48,
 	"methods internal/proc/server.Server":           44,
 	"methods cmd/perdure.settings":                  41,
 	"methods internal/proc/supervisor.Job":          41,
-	"fields internal/core/membership.Core":          66,
+	"fields internal/core/membership.Core":          64,
 	"fields worker.Client":                          60,
 	"fields internal/proc/server.shard":             56,
 	"fields cmd/perdure.trainCmd":                   55, // flags
@@ -45,7 +45,7 @@ var ceilings = map[string]int{
 	"lines worker":                                  6400,
 	"lines internal/data/updatelog":                 3400,
 	"lines internal/proc/server":                    5400,
-	"lines internal/core/membership":                3700,
+	"lines internal/core/membership":                3500,
 }
 
 // shape is what is counted of one folder.

@@ -32,7 +32,7 @@ func (c *Core) standing(h *perdure.Holder) standing {
 		return dead
 	case o.gone && p.Any && c.traits.Copies == 1:
 		return dead // nobody takes its place, nor tells more
-	case o.gone, o.suspect:
+	case o.gone, o.ear.Suspect():
 		return silent
 	}
 	return alive
@@ -46,7 +46,7 @@ func (c *Core) eligible(server int) bool {
 // present reports whether a server's process is there, and is not told that it may end.
 func (c *Core) present(server int) bool {
 	o := &c.servers[server]
-	return o.connected && !c.facts.Servers[server].Left && !o.gone && !o.suspect
+	return o.connected && !c.facts.Servers[server].Left && !o.gone && !o.ear.Suspect()
 }
 
 // refuge returns the server for a shard that nobody has the rows of, and no place is
@@ -281,7 +281,7 @@ func (c *Core) last(server int) bool {
 // coordinator may have been away, and not know yet who else has died.)
 func (c *Core) mayBeLast(server int) bool {
 	o := &c.servers[server]
-	return c.traits.Copies > 1 && !o.gone && (c.irreplaceable() || !o.suspect) &&
+	return c.traits.Copies > 1 && !o.gone && (c.irreplaceable() || !o.ear.Suspect()) &&
 		c.alone(server, func(h *perdure.Holder) bool { return c.servers[h.Server].connected && c.standing(h) == alive })
 }
 
@@ -307,7 +307,7 @@ func (c *Core) irreplaceable() bool { return c.traits.Copies > 1 && !c.traits.Sa
 func (c *Core) tellFates(f *fates) {
 	for _, server := range slices.Sorted(maps.Keys(f.dropped)) {
 		c.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, f.dropped[server])
-		if c.servers[server].suspect && !c.last(server) {
+		if c.servers[server].ear.Suspect() && !c.last(server) {
 			c.kill(Server, server)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/silence"
 )
 
 // crowd is a job of so many servers and workers, in which all have said how they are,
@@ -102,7 +103,7 @@ func TestSlowStart(t *testing.T) {
 	c.quiet["slow"] = true
 	c.Join(Server, 1, Newcomer{Process: "slow", PID: 77})
 	c.Gone(Worker, 2, 1002, "exited")
-	if after, killed := c.ticks(mostStarting*patience - 1); killed != nil {
+	if after, killed := c.ticks(silence.MostStarting*patience - 1); killed != nil {
 		t.Fatalf("%v killed after %d ticks, though just starting", killed, after)
 	}
 	if _, killed := c.ticks(2); fmt.Sprint(killed) != "[slow]" {
@@ -151,8 +152,8 @@ func TestBackOff(t *testing.T) {
 	last := 0
 	for round := range 8 {
 		c.quiet[c.facts.Slots[5].Process] = true
-		after, killed := c.ticks(mostBackOff*patience + 5)
-		if len(killed) != 1 || after < min(2*last, mostBackOff*patience-1) || after > mostBackOff*patience {
+		after, killed := c.ticks(silence.MostBackOff*patience + 5)
+		if len(killed) != 1 || after < min(2*last, silence.MostBackOff*patience-1) || after > silence.MostBackOff*patience {
 			t.Fatalf("round %d: %v killed after %d ticks; before, one after %d", round, killed, after, last)
 		}
 		last = after
@@ -191,7 +192,7 @@ func (c *crowd) settleAgain(slot int, process string) {
 	c.Gone(Worker, slot, c.facts.Slots[slot].PID, "killed")
 	c.Join(Worker, slot, Newcomer{Process: process, PID: 2000})
 	c.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
-	c.slots[slot].heardTick = c.listened
+	c.watch.Await(&c.slots[slot].ear)
 	c.ticks(40)
 }
 
@@ -213,7 +214,7 @@ func TestWaitingBreaks(t *testing.T) {
 		}
 	}
 	c.Disconnected(Worker, 2, "waits")
-	if _, killed := c.ticks(mostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
+	if _, killed := c.ticks(silence.MostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
 		t.Errorf("killed: %v; want the one that never came back", killed)
 	}
 }

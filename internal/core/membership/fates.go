@@ -229,5 +229,5 @@ func (c *Core) settle(slot int) {
 	next := c.facts.View.Slots[slot]
 	next.Settled = true
 	c.changeSlot(slot, next)
-	c.slots[slot].heardTick = c.listened // its process speaks from now on
+	c.watch.Await(&c.slots[slot].ear) // its process speaks from now on
 }

@@ -61,7 +61,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 	}
 	p, o := c.place(k, index)
 	if p.Process != n.Process {
-		if p.Process != "" && (o.connected && !o.suspect || k == Server && c.mayBeLast(index)) {
+		if p.Process != "" && (o.connected && !o.ear.Suspect() || k == Server && c.mayBeLast(index)) {
 			return index, 0, Taken
 		}
 		c.take(k, index, n.Process)
@@ -75,7 +75,8 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
 		c.dirty = true
 	}
-	o.connected, o.gone, o.assumed, o.suspect, o.killed, o.heardTick, o.back, o.broken = true, false, false, false, false, c.listened, 0, false
+	o.connected, o.gone, o.assumed, o.back = true, false, false, 0
+	c.watch.Comes(&o.ear)
 	if k == Server {
 		c.settleIn(index, n.Zone)
 		c.lookAt(index)
@@ -124,7 +125,7 @@ func (c *Core) free(k Kind, process string) int {
 		if vacant < 0 && c.isFree(k, i) {
 			vacant = i
 		}
-		if lost < 0 && k == Worker && !o.connected && c.listened-o.heardTick > c.patience/3 {
+		if lost < 0 && k == Worker && !o.connected && c.watch.Silence(&o.ear) > c.watch.Patience()/3 {
 			lost = i
 		}
 	}
@@ -176,7 +177,8 @@ func (c *Core) take(k Kind, index int, process string) {
 	} else if p.Process != "" || p.Incarnation == 0 {
 		c.vacate(index)
 	}
-	*o = observed{lastClock: o.lastClock, fenced: o.fenced, strikes: o.strikes, starting: true}
+	*o = observed{lastClock: o.lastClock, fenced: o.fenced, ear: o.ear}
+	o.ear.Succeed()
 	p.Process, p.Draining, p.Left, p.Any = process, false, false, false
 	c.dirty = true
 }

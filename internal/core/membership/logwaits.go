@@ -37,7 +37,7 @@ func (c *Core) logProblem() string {
 		for i := range c.size(k) {
 			_, o := c.place(k, i)
 			switch {
-			case o.gone || o.suspect || !o.connected:
+			case o.gone || o.ear.Suspect() || !o.connected:
 			case o.server != nil && o.server.Log != "":
 				return o.server.Log
 			case o.worker != nil && o.worker.Log != "":

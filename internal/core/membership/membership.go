@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/silence"
 )
 
 // Facts are what must survive the coordinator.
@@ -133,16 +134,10 @@ type Ready struct {
 // observed is what is known of a place's process without being recorded.
 type observed struct {
 	connected bool
-	broken    bool  // its connection broke, and it has not come back
-	starting  bool  // it has said nothing of itself since it was given its place
-	heardTick int64 // when it was heard last, in Core.listened
-	strikes   backOff
 	gone      bool  // it is dead
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
-	suspect   bool  // it was silent for too long
-	killed    bool  // it is to be, as a suspect
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
-	pulse     pulse
+	ear       silence.Ear
 	server    *perdure.ServerWord
 	worker    *perdure.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
@@ -157,11 +152,9 @@ type Core struct {
 	traits     recovery.Traits
 	dirty      bool
 	tick       int64
-	listened   int64 // ticks in which the shell was listening: silence is counted in these
-	heardTick  int64 // when anybody was heard last, in listened
-	doubtful   int64 // since when the core suspects itself, in listened; 0: it does not
-	patience   int64 // ticks of silence after which a process is suspected that nothing is known of
-	grace      int64 // ticks after which a slot is suspended that nobody speaks for; 0: never
+	watch      silence.Watch
+	judged     []silence.Subject // memory of subjects
+	grace      int64             // ticks after which a slot is suspended that nobody speaks for; 0: never
 	servers    []observed
 	slots      []observed
 	publishing perdure.Clock // cut being published; -1: none
@@ -197,13 +190,11 @@ type Core struct {
 }
 
 // New makes a core from recorded facts. A process that is silent for about
-// patience ticks is suspected to be frozen or cut off: at first after as many,
-// later after two thirds to four times that, by how regularly it was heard (see
-// pulse).
+// patience ticks is suspected to be frozen or cut off: see package silence.
 func New(facts Facts, patience int64) *Core {
 	strategy := recovery.Of(facts.Job.Recovery)
 	c := &Core{
-		facts: facts, strategy: strategy, traits: strategy.Traits(), patience: patience, publishing: -1, pausedAt: facts.View.Revision,
+		facts: facts, strategy: strategy, traits: strategy.Traits(), watch: silence.NewWatch(patience), publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, len(facts.Slots)),
 		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, tickSeconds: usualTick,
 		index: index{
@@ -370,11 +361,12 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		return
 	}
 	if p, o := c.place(k, index); p.Process == process {
-		o.connected, o.broken, o.heardTick = false, true, c.listened // until now it may have had nothing to say
+		o.connected = false
+		c.watch.Breaks(&o.ear)
 		if k == Server {
 			c.unjudged.add(index)
 		}
-		if k == Server && p.Any && o.suspect { // nobody will ask for its place by number
+		if k == Server && p.Any && o.ear.Suspect() { // nobody will ask for its place by number
 			c.noticed(k, index, "it did not come back")
 			o.assumed = true
 		}

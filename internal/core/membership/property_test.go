@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/silence"
 )
 
 // storm is a random course of a whole job. It is plain data, made and shrunk by
@@ -285,7 +286,7 @@ func (c *cluster) calm() error {
 		s.draining = s.draining && c.core.placed()
 	}
 	if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
-		c.wellness(int(mostStarting * c.patience)) // it may have been silent from the beginning
+		c.wellness(int(silence.MostStarting * c.patience)) // it may have been silent from the beginning
 	}
 	c.wellness(30)
 	if !c.careful && c.wrong == nil && (c.saved.Failed != "" || c.awaits()) {

@@ -265,7 +265,7 @@ func (c *Core) healed() {
 		if o := &c.servers[i]; c.serving(i) {
 			c.healing[Server].remove(i)
 			how := "serves again"
-			if o.gone || o.suspect {
+			if o.gone || o.ear.Suspect() {
 				how = "is not missed any more: the others serve all shards"
 			}
 			c.event("serving", target(Server, i), "server:%d %s", i, how)
@@ -287,7 +287,7 @@ func (c *Core) healed() {
 // a roll-back, all shards must be.
 func (c *Core) serving(server int) bool {
 	o := &c.servers[server]
-	if away := o.gone || o.suspect; away && (len(c.held[server]) > 0 || !c.placed()) {
+	if away := o.gone || o.ear.Suspect(); away && (len(c.held[server]) > 0 || !c.placed()) {
 		return false
 	}
 	if !c.traits.Apart || len(c.held[server]) == 0 {
@@ -405,7 +405,7 @@ func (c *Core) Condition(k Kind, index int) Condition {
 		d.State = "dead"
 	case p.Process == "":
 		d.State = "waiting"
-	case o.suspect:
+	case o.ear.Suspect():
 		d.State = "silent"
 	case !o.connected:
 		d.State = "waiting"

@@ -346,7 +346,7 @@ func (c *Core) SuspendAfter(ticks int64) { c.grace = ticks }
 // suspendVacant suspends the slots that nobody speaks for.
 func (c *Core) suspendVacant() {
 	for i := range c.slots {
-		if c.grace > 0 && c.abandoned(i) && c.listened-c.slots[i].heardTick > c.grace {
+		if c.grace > 0 && c.abandoned(i) && c.watch.Silence(&c.slots[i].ear) > c.grace {
 			c.suspend(i, fmt.Sprintf("nobody has come for worker:%d", i))
 		}
 	}

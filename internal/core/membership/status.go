@@ -20,12 +20,12 @@ func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fi
 		}
 		o.server = &perdure.ServerWord{}
 	}
-	o.starting = false
 	before := o.server.Problem()
-	news := o.suspect || o.back > 0 && c.tick > o.back
+	suspect := o.ear.Says()
+	news := suspect || o.back > 0 && c.tick > o.back
 	switch {
-	case o.suspect:
-		o.suspect, o.killed, o.back = false, false, c.tick
+	case suspect:
+		o.back = c.tick
 		c.lookAt(index)
 	case news:
 		o.back = 0
@@ -52,11 +52,10 @@ func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fi
 
 // heard notes a sign of life.
 func (c *Core) heard(o *observed) {
-	c.hears()
-	if o.server != nil || o.worker != nil {
-		o.pulse.heard(c.listened-o.heardTick, c.patience)
+	if c.watch.Hushed() {
+		c.watch.Excuse(c.subjects())
 	}
-	o.heardTick = c.listened
+	c.watch.Sign(&o.ear, o.server != nil || o.worker != nil)
 }
 
 // compare has a shard looked at of which a server says what may change its chain, and
@@ -120,7 +119,8 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 			c.calling.add(slot)
 			news = news || before == nil || !before.Crowded || before.Revision < c.durableAt
 		}
-		o.worker, o.suspect, o.killed, o.starting = &st, false, false, false
+		o.worker = &st
+		o.ear.Says()
 		if st.Generation == c.facts.View.Generation {
 			c.setClock(slot, st.Clock)
 		}

@@ -18,7 +18,7 @@ func (c *cluster) checkTouched() {
 	if k.facts.View.Pause {
 		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
 	}
-	whole := New(k.facts.Clone(), k.patience)
+	whole := New(k.facts.Clone(), k.watch.Patience())
 	whole.SuspendAfter(k.grace)
 	whole.servers, whole.slots = slices.Clone(k.servers), slices.Clone(k.slots)
 	whole.clocks = tally{count: map[perdure.Clock]int{}}
@@ -26,8 +26,8 @@ func (c *cluster) checkTouched() {
 		whole.clocks.move(-1, whole.counted(i))
 		whole.slots[i].fenced, whole.slots[i].highest = 0, 0
 	}
-	whole.listened, whole.doubtful = k.listened, k.doubtful
-	whole.tick, whole.heardTick, whole.pausedAt, whole.durableAt = k.tick, k.heardTick, k.pausedAt, k.durableAt
+	whole.watch = k.watch
+	whole.tick, whole.pausedAt, whole.durableAt = k.tick, k.pausedAt, k.durableAt
 	whole.publishing, whole.complete, whole.dropped = k.publishing, k.complete, k.dropped
 	whole.lost, whole.dirty = maps.Clone(k.lost), k.dirty
 	for kind, s := range k.healing {

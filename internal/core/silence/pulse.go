@@ -1,0 +1,62 @@
+package silence
+
+import "github.com/perdure/perdure"
+
+// A pulse learns how regularly a process is heard, and from that how long a
+// silence may be before it tells something: four times the usual interval and
+// eight times its usual deviation, as means of about the last eight and four, but
+// never less than two thirds of the patience or more than four times it. So of
+// heartbeats every tick and a patience of 15 ticks (1.5 s) come 10 ticks (1 s), on
+// a machine where they come anyhow, as late as 0.7 s, up to 60 ticks (6 s). All are
+// 1/16 ticks. The zero pulse has heard nothing yet, and allows the patience itself.
+type pulse struct {
+	interval, deviation int64
+}
+
+const pulseUnit = 16
+
+// heard notes an interval, in ticks, between two signs of life. What comes within one tick
+// is one sign.
+func (p *pulse) heard(ticks int64, patience int64) {
+	if ticks <= 0 {
+		return
+	}
+	if p.interval == 0 {
+		p.interval, p.deviation = pulseUnit*patience/8, pulseUnit*patience/16
+	}
+	off := ticks*pulseUnit - p.interval
+	p.interval = max(1, p.interval+off/8)
+	p.deviation += (max(off, -off) - p.deviation) / 4
+}
+
+// allows returns the silence, in ticks, after which a process is suspected.
+func (p *pulse) allows(patience int64) int64 {
+	if p.interval == 0 {
+		return patience
+	}
+	return min(max((4*p.interval+8*p.deviation)/pulseUnit, (2*patience+2)/3), 4*patience)
+}
+
+// backOff is how often a place's process was given up as silent while the job came no
+// further: each time it is waited for twice as long. If the job cannot go on without it,
+// it was given up too soon, and its successors would be too.
+type backOff struct {
+	times int
+	clock perdure.Clock // of the job, at the last time
+}
+
+// struck notes that the place's process was given up when the job was at a clock.
+func (b *backOff) struck(clock perdure.Clock) {
+	if clock > b.clock {
+		b.times = 0
+	}
+	b.times, b.clock = b.times+1, clock
+}
+
+// stretch makes a silence longer, by how often its like was too long.
+func (b *backOff) stretch(silence, most int64, clock perdure.Clock) int64 {
+	if b.times == 0 || clock > b.clock {
+		return silence
+	}
+	return max(silence, min(silence<<min(b.times, 16), most))
+}

@@ -1,0 +1,207 @@
+// Package silence judges who has been silent for too long: who is, most likely, frozen,
+// cut off or dead.
+//
+// A [Watch] counts ticks, and each process has an [Ear] that remembers how regularly it
+// was heard. Silence is counted only in ticks in which the watch listened, and one
+// that hears nobody at all, or several at once not, suspects itself first. A process that
+// was given up before, while the job came no further, is waited for twice as long the next
+// time.
+//
+// Nothing is done about a suspect here: the watch says who is one, and who asked decides.
+//
+// Neither type is safe for concurrent use.
+package silence
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// What a process may take beyond the patience, in patiences.
+const (
+	// MostStarting is until its first status, once it was let in: it may have much to load.
+	MostStarting = 20
+	// MostBackOff is where it was given up before, and the job has come no further since.
+	MostBackOff = 20
+)
+
+// commonShare is the share of all processes, one in this many, that have to be quiet at
+// once for the watch to suspect itself first.
+const commonShare = 8
+
+// Watch counts the time, and knows how well it hears.
+type Watch struct {
+	patience int64 // ticks of silence after which a process is suspected that nothing is known of
+	now      int64 // ticks in which it was listening, so far
+	heard    int64 // when it heard anybody last
+	doubtful int64 // since when it suspects itself; 0: it does not
+}
+
+// NewWatch returns a watch with a patience: the silence, in ticks, after which a process is
+// suspected of which nothing is known yet. Later it is two thirds to four times that, by how
+// regularly the process was heard.
+func NewWatch(patience int64) Watch { return Watch{patience: patience} }
+
+// Patience returns the patience that the watch was made with.
+func (w *Watch) Patience() int64 { return w.patience }
+
+// Pass lets a tick pass in which the watch was listening.
+func (w *Watch) Pass() { w.now++ }
+
+// Ear is what is known of one place's process by listening. The zero Ear has heard nothing.
+type Ear struct {
+	last     int64 // when it was heard last, by Watch.now
+	starting bool  // it has said nothing of itself since it was given its place
+	broken   bool  // its connection broke, and it has not come back
+	suspect  bool
+	givenUp  bool // as a suspect
+	pulse    pulse
+	strikes  backOff
+}
+
+// Suspect reports whether the process was silent for too long, and was not heard since.
+func (e *Ear) Suspect() bool { return e.suspect }
+
+// Succeed begins anew for the next process of the place. How often its predecessors were
+// given up stays known.
+func (e *Ear) Succeed() { *e = Ear{strikes: e.strikes, starting: true} }
+
+// Says notes that the process has said how it is. It reports whether it was a suspect.
+func (e *Ear) Says() (suspect bool) {
+	suspect = e.suspect
+	e.suspect, e.givenUp, e.starting = false, false, false
+	return suspect
+}
+
+// GiveUp notes that a suspect is given up, when the job is at a clock. False: it was
+// before.
+func (e *Ear) GiveUp(clock perdure.Clock) bool {
+	if e.givenUp {
+		return false
+	}
+	e.givenUp = true
+	e.strikes.struck(clock)
+	return true
+}
+
+// Comes notes that a process has come, or has come back.
+func (w *Watch) Comes(e *Ear) { e.last, e.suspect, e.givenUp, e.broken = w.now, false, false, false }
+
+// Breaks notes that the connection to a process broke. Until now it may have had nothing to
+// say.
+func (w *Watch) Breaks(e *Ear) { e.last, e.broken = w.now, true }
+
+// Await counts a process's silence from now on: it has had nothing to say before.
+func (w *Watch) Await(e *Ear) { e.last = w.now }
+
+// Silence returns for how many ticks a process has been silent.
+func (w *Watch) Silence(e *Ear) int64 { return w.now - e.last }
+
+// Subject is a place whose silence is judged.
+type Subject struct {
+	*Ear
+	There  bool // a process has it, which is not known to be dead
+	Speaks bool // it is one that has something to say
+	// Redials says that while it is starting its connection may break, and it comes again.
+	Redials bool
+}
+
+// Sign notes a sign of life of a process. One that says how it is does so regularly: the
+// intervals teach how long its silence may be.
+func (w *Watch) Sign(e *Ear, regularly bool) {
+	if regularly {
+		e.pulse.heard(w.now-e.last, w.patience)
+	}
+	e.last, w.heard = w.now, w.now
+}
+
+// Deaf reports whether nobody at all, of three or more, has been heard for a third of the
+// patience: most likely it is the watch that is cut off. It then suspects nobody, for up
+// to four times the patience. all are the subjects of all places.
+func (w *Watch) Deaf(all []Subject) bool {
+	if !w.Hushed() {
+		return false
+	}
+	there := 0
+	for i := range all {
+		if all[i].There && !all[i].suspect {
+			there++
+		}
+	}
+	return there >= 3
+}
+
+// Hushed reports whether nobody has been heard for long enough that the watch may be deaf.
+func (w *Watch) Hushed() bool {
+	silent := w.now - w.heard
+	return silent > w.patience/3 && silent < 4*w.patience
+}
+
+// Excuse is called when somebody is heard. If the watch was deaf until now the others were
+// not silent either, as far as can be known.
+func (w *Watch) Excuse(all []Subject) {
+	if !w.Deaf(all) {
+		return
+	}
+	for i := range all {
+		all[i].last = w.now
+	}
+}
+
+// Suspects returns the numbers of the subjects that become suspects now, the job being at a
+// clock. Where several are quiet at once, and these are a share of all, what they have in
+// common is most likely a machine that is busy, or the watch: it suspects itself first,
+// and them only if that is so for another patience. One whose connection is broken is not in
+// doubt.
+func (w *Watch) Suspects(all []Subject, clock perdure.Clock) (suspects []int) {
+	if w.Deaf(all) {
+		return nil
+	}
+	there, quiet := 0, 0
+	for i := range all {
+		s := &all[i]
+		if !s.There || !s.Speaks || s.suspect {
+			continue
+		}
+		there++
+		silence, allowed := w.Silence(s.Ear), w.allows(s, clock)
+		if !s.broken && 2*silence > allowed {
+			quiet++
+		}
+		if silence >= allowed {
+			suspects = append(suspects, i)
+		}
+	}
+	if !w.trusts(len(suspects) > 0 && quiet > 1 && quiet*commonShare >= there) {
+		suspects = slices.DeleteFunc(suspects, func(i int) bool { return !all[i].broken })
+	}
+	for _, i := range suspects {
+		all[i].suspect = true
+	}
+	return suspects
+}
+
+// trusts reports whether the watch trusts what it hears, or has not for a whole patience.
+// common says that several are silent, and have that in common.
+func (w *Watch) trusts(common bool) bool {
+	switch {
+	case !common:
+		w.doubtful = 0
+		return true
+	case w.doubtful == 0:
+		w.doubtful = w.now
+	}
+	return w.now-w.doubtful >= w.patience
+}
+
+// allows returns the silence, in ticks, after which a process is suspected. One that
+// redials is starting all the while until it has said how it is. Another one whose
+// connection broke before its first status is most likely dead, and is waited for.
+func (w *Watch) allows(s *Subject, clock perdure.Clock) int64 {
+	silence := s.pulse.allows(w.patience)
+	if s.starting && (!s.broken || s.Redials) {
+		silence = MostStarting * w.patience
+	}
+	return s.strikes.stretch(silence, MostBackOff*w.patience, clock)
+}
