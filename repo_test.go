@@ -45,7 +45,7 @@ var layers = map[string]int{
 
 	// What commands are made of, and commands.
 	"internal/run/rundir": 2, "internal/run/pace": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
-	"internal/run/plain": 5, "internal/run/secrets": 6,
+	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6,
 	"cmd": 10, "examples": 10, "studies": 10,
 
 	"internal/sim": 11, // the whole cluster in virtual time

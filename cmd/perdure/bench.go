@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -267,15 +268,15 @@ type benchJob struct {
 // startBenchJob starts a job as `perdure up` does, in a folder of its own, and
 // joins it. Its end by itself cancels with why.
 func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out string, bed *bed) (b *benchJob, err error) {
-	flags := jobFlags{
+	shape := settings.Shape{
 		Workers: 1, Servers: cmp.Or(bed.servers, 1), Shards: bed.shards, Consistency: string(perdure.ASP),
-		Recovery: cmp.Or(bed.recovery, string(perdure.RecoverNone)), Clocks: endlessClocks, Seed: 1, Listen: localAny,
+		Recovery: cmp.Or(bed.recovery, string(perdure.RecoverNone)), Clocks: endlessClocks, Seed: 1,
 	}
-	job, err := flags.job(ownWorkload)
+	job, err := shape.Job(settings.OwnWorkload)
 	if err != nil {
 		return nil, err
 	}
-	s := settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	s := settings.Run{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
 	j, err := startJob(ctx, s, out, false, newView(stdout, true))
 	if j == nil || j.job == nil {
 		return nil, err

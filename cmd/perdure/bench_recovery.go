@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -188,8 +189,7 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 		given = []string{string(perdure.RecoverNone)} // to look at the other flags with
 	}
 	for _, text := range given {
-		flags := b.job(text)
-		job, err := flags.job("bench")
+		job, err := b.shape(text).Job("bench")
 		if err != nil {
 			return p, err
 		}
@@ -216,11 +216,11 @@ func (b *benchRecoveryCmd) plan() (p recoveryPlan, err error) {
 // mostBenchMB keeps a job on the machines there are.
 const mostBenchMB = 100_000
 
-// job is a job like those that are measured.
-func (b *benchRecoveryCmd) job(recovery string) jobFlags {
-	return jobFlags{
+// shape is a job like those that are measured.
+func (b *benchRecoveryCmd) shape(recovery string) settings.Shape {
+	return settings.Shape{
 		Workers: b.Workers, Servers: b.Servers, Shards: b.Shards, Consistency: b.Consistency, Recovery: recovery,
-		Clocks: endlessClocks, Seed: b.Seed, Listen: localAny,
+		Clocks: endlessClocks, Seed: b.Seed,
 	}
 }
 
@@ -261,15 +261,19 @@ func (r *recoveryRun) progress(format string, args ...any) {
 }
 
 // settings are those of a job that trains a small model.
-func (r *recoveryRun) settings(recovery perdure.Recovery) (settings, error) {
-	batch := benchRecoveryBatch
-	t := trainCmd{
-		Workload: softmax.Name, jobFlags: r.job(recovery.String()), Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1,
-		CacheMB: defaultCacheMB, RetainMB: defaultRetainMB, Batch: &batch,
+func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) {
+	job, err := r.shape(recovery.String()).Job(softmax.Name)
+	if err != nil {
+		return settings.Run{}, err
 	}
-	s, err := t.settings()
-	s.Listen = localAny
-	return s, err
+	s := settings.Run{
+		Version: version, Job: job, Listen: localAny, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Params: workload.Params{
+			Seed: job.Seed, Slots: job.Slots, Batch: benchRecoveryBatch,
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+		},
+	}
+	return s, s.Check()
 }
 
 // benchRecoveryBatch makes clocks so short that the gap between two says when

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -23,7 +24,7 @@ import (
 // clocks. An observer reads a row of every shard, again and again.
 type recoveryJob struct {
 	*localJob
-	settings settings
+	settings settings.Run
 	api      *control.Client
 	watch    *eventView
 	ballast  perdure.TableSpec // the larger part of the model; Rows 0: none
@@ -120,7 +121,7 @@ func (v *eventView) close()                        {}
 
 // openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
 // why.
-func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string) (j *recoveryJob, err error) {
+func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string) (j *recoveryJob, err error) {
 	watch := &eventView{}
 	local, err := startJob(ctx, s, out, false, watch)
 	if local == nil || local.job == nil {
@@ -135,7 +136,7 @@ func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s sett
 }
 
 // startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
-func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings, out string, mb int) (*recoveryJob, error) {
+func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int) (*recoveryJob, error) {
 	j, err := openRecoveryJob(ctx, cancel, s, out)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -64,20 +65,19 @@ func (b *benchRecoveryCmd) replayPushes() int {
 }
 
 // replaySettings are those of a job whose log holds all that is pushed.
-func (b *benchRecoveryCmd) replaySettings() (s settings, err error) {
-	flags := b.job(string(perdure.RecoverStateless))
-	flags.Workers, flags.Consistency = 1, string(perdure.ASP)
+func (b *benchRecoveryCmd) replaySettings() (s settings.Run, err error) {
+	shape := b.shape(string(perdure.RecoverStateless))
+	shape.Workers, shape.Consistency = 1, string(perdure.ASP)
 	if !b.given["servers"] {
-		flags.Servers = 1
+		shape.Servers = 1
 	}
-	job, err := flags.job(ownWorkload)
+	job, err := shape.Job(settings.OwnWorkload)
 	if err != nil {
 		return s, err
 	}
-	flags.LogMB = max(leastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().bytes>>20))
-	flags.SnapshotMB = flags.LogMB
-	s = settings{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
-	s.Log, err = flags.log(&job)
+	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().bytes>>20))
+	s = settings.Run{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
 	return s, err
 }
 
@@ -293,7 +293,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	allCores()
 	job := &p.settings.Job
-	updates, err := p.s.openLogThere(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(&p.s.Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
+	updates, err := p.s.OpenLogToRead(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(&p.s.Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f.Target, f.Kind)
 		}
 	}
-	return readWhole(snapshots(p.dir.Path()), shards)
+	return readWhole(settings.SnapshotFolder(p.dir.Path()), shards)
 }
 
 // readWhole says that of a shard with a snapshot not all of the log was read.

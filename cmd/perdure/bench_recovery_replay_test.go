@@ -13,6 +13,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestBenchReplay holds what is written against what is printed, against what was pushed,
@@ -114,16 +115,16 @@ func TestReplayPlan(t *testing.T) {
 		if s.Job.Servers != c.servers || s.Job.Slots != 1 || b.replayPushes() != c.pushes {
 			t.Errorf("%d servers, %d workers, %d pushes; want %d, 1, %d", s.Job.Servers, s.Job.Slots, b.replayPushes(), c.servers, c.pushes)
 		}
-		if read := int64(c.pushes) * 4 << 20; s.logBytes() < 5*read*11/10 || s.snapshotBytes() < read*11/10 {
-			t.Errorf("a log of %d bytes, snapshots after %d: too small for %d", s.logBytes(), s.snapshotBytes(), read)
+		if read := int64(c.pushes) * 4 << 20; s.LogBytes() < 5*read*11/10 || s.SnapshotBytes() < read*11/10 {
+			t.Errorf("a log of %d bytes, snapshots after %d: too small for %d", s.LogBytes(), s.SnapshotBytes(), read)
 		}
 	}
 	folder := t.TempDir()
 	free, known := disk.Free(folder)
-	if !known || free>>20/leastLogMB > 30_000 {
+	if !known || free>>20/settings.LeastLogMB > 30_000 {
 		t.Skip("the disk has room for any log")
 	}
-	b.Shards = int(free>>20/leastLogMB) + 1000
+	b.Shards = int(free>>20/settings.LeastLogMB) + 1000
 	if err := b.checkReplay(folder); err == nil || !strings.Contains(err.Error(), "are free in "+folder) {
 		t.Errorf("a log that is too large for the disk is taken: %v", err)
 	}

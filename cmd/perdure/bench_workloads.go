@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
@@ -69,8 +70,8 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 		b.Workers = []int{1, 2}
 	}
 	for _, n := range b.Workers { // before anything is measured
-		flags := jobFlags{Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency, Recovery: b.Recovery, Clocks: b.Clocks}
-		if _, err := flags.job("bench"); err != nil {
+		shape := settings.Shape{Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency, Recovery: b.Recovery, Clocks: b.Clocks}
+		if _, err := shape.Job("bench"); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 type demoCmd struct {
@@ -34,7 +35,7 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Fprintln(stdout, "──", name)
 		t := trainCmd{
-			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: defaultCacheMB, RetainMB: defaultRetainMB,
+			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 			jobFlags: jobFlags{
 				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localAny,
 			},

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // A block of a page that shows commands is marked by the second word behind its fence:
@@ -228,7 +229,7 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 		return checkTrain(&c.Train, inText)
 	case "up":
 		c.Up.given = given(k)
-		_, err = c.Up.job(ownWorkload)
+		_, err = c.Up.job(settings.OwnWorkload)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestKilledWhenDone: a server that is killed when every worker has finished takes
@@ -18,7 +19,7 @@ func TestKilledWhenDone(t *testing.T) {
 		t.Run(recovery, func(t *testing.T) {
 			r, err := perdure.ParseRecovery(recovery)
 			must(t, err)
-			s := settings{Job: perdure.JobSpec{
+			s := settings.Run{Job: perdure.JobSpec{
 				Slots: 2, Servers: 3, Shards: 6, Clocks: 20, Seed: 5, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: r,
 			}}
 			j, ended := startPrograms(t, s, "sums")

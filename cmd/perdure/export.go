@@ -32,7 +32,7 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	if err != nil {
 		return m, err
 	}
-	network, err := j.s.network(wire.RoleObserver, 0)
+	network, err := j.s.Network(wire.RoleObserver, 0)
 	if err != nil {
 		return m, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // errExported ends a run whose model is safe.
@@ -26,7 +27,7 @@ var errExported = errors.New("the model is exported")
 
 // localJob is one run of a job on this machine, as its parent sees it.
 type localJob struct {
-	s       settings
+	s       settings.Run
 	dir     *rundir.Dir
 	job     *supervisor.Job
 	addr    string // the coordinator's
@@ -43,7 +44,7 @@ type localJob struct {
 
 // startJob makes the run's folder and starts all processes. workers says
 // whether worker processes are among them.
-func startJob(ctx context.Context, s settings, out string, workers bool, v view) (j *localJob, err error) {
+func startJob(ctx context.Context, s settings.Run, out string, workers bool, v view) (j *localJob, err error) {
 	frames, err := listen(s.Listen)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.findRoom(workers, v), s.sizeLog(out)); err != nil {
+	if err := errors.Join(findRoom(&s, workers, v), sizeLog(&s, out)); err != nil {
 		return nil, err
 	}
 	dir, err := rundir.Create(out)
@@ -71,18 +72,18 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 			return nil, err
 		}
 	}
-	logPort, err := s.placeLog(ctx, out, secrets.Job)
+	logPort, err := placeLog(ctx, &s, out, secrets.Job)
 	if err != nil { // the folder has nothing yet, and may be asked for again
 		return nil, errors.Join(err, dir.Close(), os.RemoveAll(out))
 	}
 	if err := dir.WriteRun(s); err != nil {
 		return nil, err
 	}
-	faults, err := s.faults()
+	faults, err := s.ParseFaults()
 	if err != nil {
 		return nil, err
 	}
-	network, err := s.network(wire.RoleSupervisor, 0)
+	network, err := s.Network(wire.RoleSupervisor, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func startJob(ctx context.Context, s settings, out string, workers bool, v view)
 	}
 	j.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
 		Network: network, Coordinator: j.addr, Secret: secrets.Servers, Control: j.web, Faults: faults, Seed: s.Job.Seed, NoReplace: s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
-		Worker: worker, LogAddr: s.logAddr(), LastCheckpoint: s.lastCheckpoint(),
+		Worker: worker, LogAddr: logAddr(&s), LastCheckpoint: lastCheckpoint(&s),
 		Watch: supervisor.Watcher{Event: j.onEvent, Report: j.onReport, Progress: j.onProgress},
 	})
 	if err != nil {
@@ -154,9 +155,9 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
 		return err
 	}
-	if j.s.hasOwnLog() {
+	if j.s.HasOwnLog() {
 		spec := supervisor.Spec{
-			Role: supervisor.RoleLog, Command: j.s.logCommand(exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)),
+			Role: supervisor.RoleLog, Command: logCommand(&j.s, exe, out), LogPath: j.dir.LogFile(string(supervisor.RoleLog)),
 			Files: j.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
 		}
 		if err := j.job.Group().Start(spec); err != nil {
@@ -169,7 +170,7 @@ func (j *localJob) spawn(exe, out string, frames, web socket, worker func(slot i
 	}
 	for i := range j.s.Job.Servers {
 		args := []string{"--index", fmt.Sprint(i), "--coordinator", j.addr, "--listen", net.JoinHostPort(host, "0")}
-		if zone := j.s.zone(i); zone != "" {
+		if zone := j.s.ZoneOf(i); zone != "" {
 			args = append(args, "--zone", zone)
 		}
 		if err := start(wire.RoleServer, i, nil, args...); err != nil {
@@ -204,7 +205,7 @@ func (j *localJob) spec(exe, out string, role wire.Role, index int, files []*os.
 
 // runJob runs a training job to its end and returns its summary. When ctx ends it ends
 // the job in order, and makes a last checkpoint; told twice, it does not wait for that.
-func runJob(ctx context.Context, s settings, out string, v view) (sum rundir.Summary, err error) {
+func runJob(ctx context.Context, s settings.Run, out string, v view) (sum rundir.Summary, err error) {
 	s.Job.AwaitExport, s.Job.FixedEnd = true, s.Until.Metric == ""
 	hard, cancel := untilToldTwice(ctx)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // joinFlags are how a server or a worker finds its job: its parent says all of it,
@@ -31,7 +32,7 @@ const joinPatience = 5 * time.Second
 
 // find completes the flags, and returns the run's settings; of a job whose folder
 // is not here, only what the job itself tells.
-func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings, err error) {
+func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
@@ -49,12 +50,12 @@ func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings, err e
 	return f.runSettings()
 }
 
-func (f *joinFlags) runSettings() (settings, error) {
-	return readSettings(filepath.Join(f.Run, "run.json"))
+func (f *joinFlags) runSettings() (settings.Run, error) {
+	return settings.Read(filepath.Join(f.Run, "run.json"))
 }
 
 // ask asks the job at f.Join for what it is.
-func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
+func (f *joinFlags) ask(ctx context.Context) (s settings.Run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
 	folder := ""
@@ -66,7 +67,7 @@ func (f *joinFlags) ask(ctx context.Context) (s settings, err error) {
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, plain.Cause(err))
 	}
-	told := settings{Job: welcome.Job, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB}
+	told := settings.Run{Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB}
 	if f.Run == "" {
 		f.Run = folder
 		if s, err := f.runSettings(); err == nil && s.Job.ID == welcome.Job.ID {

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,23 +140,6 @@ func TestGivenUp(t *testing.T) {
 	}
 	if code := report(t.Context(), err); code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)
-	}
-}
-
-func TestZones(t *testing.T) {
-	for _, c := range []struct {
-		zones, each []string
-		want        []string
-	}{
-		{nil, nil, nil},
-		{[]string{"a", "b"}, nil, []string{"a", "b", "a"}},
-		{nil, []string{"1=rack.1"}, []string{"", "rack.1", ""}},
-		{[]string{"a", "b", "c", "d"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
-	} {
-		got, err := (&jobFlags{Servers: 3, Zones: c.zones, Zone: c.each}).zones()
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("--zones %q --zone %q: got %q, %v; want %q", c.zones, c.each, got, err, c.want)
-		}
 	}
 }
 

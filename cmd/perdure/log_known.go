@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // knownLog is what a run's folder tells of its log: what the log must have at least.
@@ -30,14 +31,14 @@ func knowLog(run string) (*knownLog, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	s, err := readSettings(file)
+	s, err := settings.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err, logFolder(run))
+		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err, settings.LogFolder(run))
 	}
-	if !s.hasOwnLog() {
+	if !s.HasOwnLog() {
 		return nil, nil
 	}
-	k := &knownLog{job: s.Job.ID, shards: s.Job.Shards, folder: snapshots(run)}
+	k := &knownLog{job: s.Job.ID, shards: s.Job.Shards, folder: settings.SnapshotFolder(run)}
 	k.before, err = k.newest()
 	return k, err
 }

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestLogPort: the port of a job's own log, which its process is still to take, is nobody
 // else's until it is let go.
 func TestLogPort(t *testing.T) {
-	s := settings{Listen: localAny, Log: &logSettings{Sync: updatelog.SyncInterval}}
+	s := settings.Run{Listen: localAny, Log: &settings.Log{Sync: updatelog.SyncInterval}}
 	dir := t.TempDir()
-	hold, err := s.placeLog(t.Context(), dir, "token")
+	hold, err := placeLog(t.Context(), &s, dir, "token")
 	must(t, err)
-	if url, err := updatelog.ReadURL(logFolder(dir)); err != nil || url != updatelog.Authorized(s.Job.Log, "token") {
+	if url, err := updatelog.ReadURL(settings.LogFolder(dir)); err != nil || url != updatelog.Authorized(s.Job.Log, "token") {
 		t.Errorf("the log's process finds %q, %v; want %q", url, err, s.Job.Log)
 	}
 	alone := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -25,14 +26,14 @@ func TestLogPort(t *testing.T) {
 		}))
 		return err
 	}}
-	if l, err := alone.Listen(t.Context(), "tcp", s.logAddr()); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("%s is somebody else's: %v, %v", s.logAddr(), l, err)
+	if l, err := alone.Listen(t.Context(), "tcp", logAddr(&s)); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%s is somebody else's: %v, %v", logAddr(&s), l, err)
 	}
-	l, err := net.Listen("tcp", s.logAddr()) // as the log does
+	l, err := net.Listen("tcp", logAddr(&s)) // as the log does
 	must(t, err)
 	must(t, l.Close())
 	must(t, hold.Close())
-	l, err = alone.Listen(t.Context(), "tcp", s.logAddr())
+	l, err = alone.Listen(t.Context(), "tcp", logAddr(&s))
 	must(t, err)
 	must(t, l.Close())
 }

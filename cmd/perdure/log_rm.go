@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 type logRmCmd struct {
@@ -37,7 +37,7 @@ func (c *logRmCmd) Run(ctx context.Context) error {
 
 // openServed opens the log, of which somebody must serve it, and finds out which job is meant.
 func (c *logRmCmd) openServed(ctx context.Context) (*updatelog.Inspector, error) {
-	switch err := checkPair(c.Cert, c.Key); {
+	switch err := settings.CheckPair(c.Cert, c.Key); {
 	case err != nil:
 		return nil, err
 	case (c.Dir == "") == (c.NATS == ""):
@@ -45,7 +45,7 @@ func (c *logRmCmd) openServed(ctx context.Context) (*updatelog.Inspector, error)
 	case c.NATS != "":
 		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{Credentials: c.Creds, CA: c.CA, Cert: c.Cert, Key: c.Key})
 	}
-	s, err := readSettings(filepath.Join(c.Dir, "run.json"))
+	s, err := settings.Read(filepath.Join(c.Dir, "run.json"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return c.openFolder(ctx)
@@ -60,10 +60,10 @@ func (c *logRmCmd) openServed(ctx context.Context) (*updatelog.Inspector, error)
 	if err := c.ended(ctx); err != nil {
 		return nil, err
 	}
-	if s.hasOwnLog() {
+	if s.HasOwnLog() {
 		return c.openFolder(ctx)
 	}
-	return s.inspectLog(ctx)
+	return inspectLog(ctx, &s)
 }
 
 // ended refuses to take the log from a run whose coordinator answers.
@@ -84,8 +84,8 @@ func (c *logRmCmd) ended(ctx context.Context) error {
 // openFolder opens the log of a folder through the process that serves it.
 func (c *logRmCmd) openFolder(ctx context.Context) (*updatelog.Inspector, error) {
 	dir, alone := c.Dir, false
-	if _, err := os.Stat(logFolder(dir)); err == nil {
-		dir, alone = logFolder(dir), true
+	if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
+		dir, alone = settings.LogFolder(dir), true
 	}
 	url, err := updatelog.ReadURL(dir)
 	if err != nil {
@@ -152,47 +152,4 @@ func jobs(streams []updatelog.Stream) string {
 	}
 	slices.Sort(ids)
 	return strings.Join(slices.Compact(ids), ", ")
-}
-
-// inspectLog looks into the log that the run's settings name.
-func (s *settings) inspectLog(ctx context.Context) (*updatelog.Inspector, error) {
-	l, addr := s.Log, s.Job.Log
-	if s.Job.LogSecret {
-		at, err := updatelog.ReadURL(logFolder(s.folder))
-		if err != nil {
-			return nil, err
-		}
-		addr = at
-	}
-	return updatelog.Inspect(ctx, addr, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
-}
-
-// leaveLog removes, once the job's processes have ended, the streams that it has in a log
-// elsewhere: nothing needs them any more if its model is safe. Else somebody may want to see
-// them, and is told.
-func (j *localJob) leaveLog() {
-	if j.s.Log == nil || j.s.hasOwnLog() {
-		return
-	}
-	rm := "perdure log rm " + j.dir.Path()
-	if !j.safe {
-		j.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
-	} else if err := j.s.removeLog(); err != nil {
-		j.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain.Text(err), rm))
-	}
-}
-
-// removeLog removes the streams of a job of which no process is left.
-func (s *settings) removeLog() error {
-	ctx, cancel := context.WithTimeout(context.Background(), logPatience)
-	defer cancel()
-	i, err := s.inspectLog(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := i.Streams(ctx)
-	if err == nil {
-		_, err = i.Remove(ctx, streamsOf(all, s.Job.ID))
-	}
-	return errors.Join(err, i.Close())
 }

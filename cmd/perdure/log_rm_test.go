@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestLogRm removes the streams of jobs, and refuses in one line what it does not remove.
@@ -72,7 +73,7 @@ func TestLogElsewhere(t *testing.T) {
 
 	out += "-2"
 	_, _, end := begin(t, `(clock +[0-9]+ of 1000000)`, train("1000000", "200")...)
-	settings, err := readSettings(filepath.Join(out, "run.json"))
+	settings, err := settings.Read(filepath.Join(out, "run.json"))
 	must(t, err)
 	id := settings.Job.ID
 	wantOut(t, 1, []string{"log", "rm", out}, "perdure: job "+id+" still runs, and cannot go on without its log; end it with perdure stop --run "+out+", or write --force\n")

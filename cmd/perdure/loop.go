@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -78,7 +79,7 @@ const lastClock = 500 * time.Millisecond
 // train is what a worker process does: it works from its slot's clock to the
 // job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
 // clock, if it can, and leaves.
-func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings, p *pacer, observe func(context.Context) (*worker.Client, error)) error {
+func train(ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *pacer, observe func(context.Context) (*worker.Client, error)) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
@@ -117,7 +118,7 @@ type trainer struct {
 	c     *worker.Client
 	w     workload.Workload
 	t     *clientTables
-	s     settings
+	s     settings.Run
 	p     *pacer
 	judge *evaluator
 	lost  time.Time // when the last train loss was reported
@@ -175,7 +176,7 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 		return false, perdure.ErrRolledBack // it may be of either
 	}
 	tr.c.Report(wire.Report{Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE), Backlog: e.backlog})
-	return tr.s.Until.reached(e.Eval), nil
+	return tr.s.Until.Reached(e.Eval), nil
 }
 
 // finite returns nil for what JSON cannot say.

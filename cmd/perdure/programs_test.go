@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -106,14 +107,14 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 
 // startPrograms starts a job whose workers are a program of the tests. This
 // process is its parent, and carries its faults out.
-func startPrograms(t *testing.T, s settings, name string) (j *localJob, ended <-chan error) {
+func startPrograms(t *testing.T, s settings.Run, name string) (j *localJob, ended <-chan error) {
 	t.Helper()
 	t.Setenv(asCommand, "1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
-	faults, err := s.faults()
+	faults, err := s.ParseFaults()
 	must(t, err)
 	must(t, recovery.Check(&s.Job))
-	s.Job.ID, s.Job.Workload, s.Listen = newJobID(), ownWorkload, localAny
+	s.Job.ID, s.Job.Workload, s.Listen = settings.NewJobID(), settings.OwnWorkload, localAny
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := filepath.Join(t.TempDir(), "run")

@@ -18,14 +18,15 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // runFolder is the folder of a run that has just been begun.
 func runFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	b, err := json.Marshal(settings{Job: perdurelib.JobSpec{
-		ID: "job", Workload: ownWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
+	b, err := json.Marshal(settings.Run{Job: perdurelib.JobSpec{
+		ID: "job", Workload: settings.OwnWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
 		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP}, Recovery: perdurelib.Recovery{Kind: perdurelib.RecoverNone},
 	}})
 	must(t, err)

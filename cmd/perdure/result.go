@@ -119,3 +119,12 @@ func (t *target) printEnded(out io.Writer, err error) error {
 	result{Summary: s, dir: t.Run}.print(out)
 	return nil
 }
+
+// goalLine says what the goal was reached with, where the final model has another figure.
+func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
+	g := s.Goal
+	if g == nil || g.Met == nil || g.Final != nil && *g.Met == *g.Final {
+		return line, false
+	}
+	return [2]string{"goal met", fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met, g.Clock, s.Clocks)}, true
+}

@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // This file has how a run goes on from an earlier one's checkpoint, or repeats it.
@@ -35,63 +37,40 @@ func (f *jobFlags) onlyTaken(command, with string) error {
 	return nil
 }
 
-// otherCommand refuses a run of the other command: its workers are others.
-func (s *settings) otherCommand(own bool, with, path string) error {
-	switch {
-	case own && s.Job.Workload != ownWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with, path)
-	case !own && s.Job.Workload == ownWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure up, whose workers are programs of your own; use: perdure up %s %s", perdure.ErrUsage, path, with, path)
-	}
-	return nil
-}
-
 // repeat makes the settings of a run that repeats another: that of a run.json.
-func (f *jobFlags) repeat(file string, own bool) (settings, error) {
-	s, err := readToRun(file)
+func (f *jobFlags) repeat(file string, own bool) (settings.Run, error) {
+	s, err := settings.ReadToRun(file)
 	if err != nil {
 		return s, err
 	}
-	if err := s.otherCommand(own, "--from", file); err != nil {
+	if err := s.OtherCommand(own, "--from", file); err != nil {
 		return s, err
 	}
 	if len(f.Fault) > 0 {
 		s.Faults = f.Fault
 	}
 	f.takeDistance(&s)
-	s.Version, s.Job.ID = version, newJobID()
+	s.Version, s.Job.ID = version, settings.NewJobID()
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, file, s.Resumed)
 	}
-	if err := s.checkFlags(); err != nil {
+	if err := s.CheckFlags(); err != nil {
 		return s, err
 	}
-	return s, s.openOf(file)
-}
-
-// openOf is open for the settings of a run.json, which is to blame for what is wrong.
-func (s *settings) openOf(path string) (err error) {
-	if s.Job.Workload == ownWorkload { // its tables come with its programs
-		s.Job.Seal, err = s.seal(nil, "")
-		return err
-	}
-	if err := s.open(); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return s, s.OpenOf(file)
 }
 
 // goOn makes the settings of a run that goes on from the checkpoint of the one in a
 // folder; more lets flags of the command's own replace its settings.
-func (f *jobFlags) goOn(folder string, own bool, more func(s *settings) error) (settings, error) {
-	s, m, err := readEarlier(folder, own)
+func (f *jobFlags) goOn(folder string, own bool, more func(s *settings.Run) error) (settings.Run, error) {
+	s, m, err := settings.ReadEarlier(folder, own)
 	if err != nil {
 		return s, err
 	}
 	s.Version, s.Faults = version, f.Fault
 	f.takeDistance(&s)
 	if f.given["clocks"] {
-		if s.Job.Clocks, err = f.clocks(); err != nil {
+		if s.Job.Clocks, err = settings.ParseClocks(f.Clocks); err != nil {
 			return s, err
 		}
 	}
@@ -116,30 +95,17 @@ func (f *jobFlags) goOn(folder string, own bool, more func(s *settings) error) (
 		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, m.Cut)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
-	if err := s.checkFlags(); err != nil {
+	if err := s.CheckFlags(); err != nil {
 		return s, err
 	}
 	file := filepath.Join(folder, "run.json")
-	if err := s.openOf(file); err != nil {
+	if err := s.OpenOf(file); err != nil {
 		return s, err
 	}
-	if err := s.checkSeal(file, &m); err != nil {
+	if err := s.CheckSeal(file, &m); err != nil {
 		return s, err
 	}
 	return s, checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m)
-}
-
-// begins returns how many workers take part when the run begins.
-func (s *settings) begins() (workers int) {
-	if len(s.Slots) == 0 {
-		return s.Job.Slots
-	}
-	for _, span := range s.Slots {
-		if span.Has(s.Cut) {
-			workers++
-		}
-	}
-	return workers
 }
 
 // copyCheckpoint brings the checkpoint that a run goes on from into its folder.
@@ -172,4 +138,16 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(w, r)
 	return errors.Join(err, w.Close())
+}
+
+// parseGrace reads --grace.
+func (f *jobFlags) parseGrace() (time.Duration, error) {
+	if f.Grace == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(f.Grace)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to make none", perdure.ErrUsage, f.Grace)
+	}
+	return d, nil
 }

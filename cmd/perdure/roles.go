@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure/internal/run/memory"
 	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -79,11 +80,11 @@ var errNoParent = errors.New("a run's coordinator is started, and started again,
 
 // coordinate is the coordinator itself, which may wait for its disk.
 func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire.Keys) error {
-	s, err := readSettings(filepath.Join(c.Folder, "run.json"))
+	s, err := settings.Read(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err
 	}
-	faults, err := s.network(wire.RoleCoordinator, 0)
+	faults, err := s.Network(wire.RoleCoordinator, 0)
 	if err != nil {
 		return err
 	}
@@ -96,18 +97,18 @@ func (c *coordinatorCmd) coordinate(ctx context.Context, api *lateAPI, keys wire
 		return err
 	}
 	defer reg.Close()
-	begin, err := s.begin()
+	begin, err := s.Begin()
 	if err != nil {
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
-		Log: roleLog(), Keys: keys, TableBytes: memory.Total(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleCoordinator, 0)) },
+		Log: roleLog(), Keys: keys, TableBytes: memory.Total(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
 	}
-	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.hasOwnLog(), addr: l.Addr(), began: time.Now()}))
+	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.HasOwnLog(), addr: l.Addr(), began: time.Now()}))
 	return quiet(co.Run(ctx))
 }
 
@@ -160,7 +161,7 @@ type serverCmd struct {
 
 func (c *serverCmd) Run(ctx context.Context) error {
 	if c.Zone != "" {
-		if err := checkZone(c.Zone); err != nil {
+		if err := settings.CheckZone(c.Zone); err != nil {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
 		}
 	}
@@ -170,7 +171,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	}
 	dir, snaps := "", ""
 	if c.joinFlags.Run != "" {
-		dir, snaps = checkpoints(c.joinFlags.Run), snapshots(c.joinFlags.Run)
+		dir, snaps = checkpoints(c.joinFlags.Run), settings.SnapshotFolder(c.joinFlags.Run)
 	} else if recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return c.needsFolder("its servers keep snapshots there")
 	} else if recovery.Of(s.Job.Recovery).Traits().Saves() {
@@ -180,7 +181,7 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	if pace.ShareCores(s.Job.Servers); recovery.Of(s.Job.Recovery).Traits().Logged() {
 		pace.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
-	faults, err := s.network(wire.RoleServer, c.Index)
+	faults, err := s.Network(wire.RoleServer, c.Index)
 	if err != nil {
 		return err
 	}
@@ -189,8 +190,8 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	return quiet(server.Run(run, server.Config{
 		Index: c.Index, Process: processName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir, Log: roleLog(),
-		OpenLog: s.openLog, LogBytes: s.logBytes(), SnapshotDir: s.snapshotDir(snaps), SnapshotBytes: s.snapshotBytes(),
-		Keys: c.keys, OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.seedOf(wire.RoleServer, c.Index)) },
+		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), SnapshotDir: s.SnapshotDir(snaps), SnapshotBytes: s.SnapshotBytes(),
+		Keys: c.keys, OnOrder: func(o wire.Order) { applyFault(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
 	}))
 }
 
@@ -226,11 +227,11 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return c.unlessDone(err)
 	}
-	if s.Job.Workload == ownWorkload {
+	if s.Job.Workload == settings.OwnWorkload {
 		return errOwnWorkers
 	}
-	if c.OutageMB < 0 || c.OutageMB > maxOutageMB {
-		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, maxOutageMB)
+	if c.OutageMB < 0 || c.OutageMB > settings.MaxOutageMB {
+		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, settings.MaxOutageMB)
 	}
 	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
 		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out", perdure.ErrUsage)
@@ -244,7 +245,7 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	faults, err := s.network(wire.RoleWorker, c.Slot)
+	faults, err := s.Network(wire.RoleWorker, c.Slot)
 	if err != nil {
 		return err
 	}
@@ -255,14 +256,14 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	}
 	client, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: c.Coordinator, Slot: perdure.Slot(c.Slot), Process: processName(), PID: os.Getpid(),
-		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Join != "", OpenLog: s.openLogThere,
-		Secret: c.keys.Job, Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.seedOf(wire.RoleWorker, c.Slot)) },
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20, Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Join != "", OpenLog: s.OpenLogToRead,
+		Secret: c.keys.Job, Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	})
 	if err != nil {
 		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
-	if err := s.sameJob(filepath.Join(c.joinFlags.Run, "run.json"), w, client.Job()); err != nil {
+	if err := s.CheckSameJob(filepath.Join(c.joinFlags.Run, "run.json"), w, client.Job()); err != nil {
 		return err
 	}
 	if c.Join != "" {

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/run/memory"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // What a process of a job takes in memory, as was measured with the three workloads: so much
@@ -22,36 +23,36 @@ const (
 	surelyTooLittle = 0.75
 )
 
-// memory is about what the job's processes take together, in bytes. Of programs of the
+// needs is about what the job's processes take together, in bytes. Of programs of the
 // user's own neither their number nor the model is known.
-func (s *settings) memory(workers bool) float64 {
-	model := 4 * float64(s.trained.Parameters)
+func needs(s *settings.Run, workers bool) float64 {
+	model := 4 * float64(s.Trained.Parameters)
 	all := float64(s.Job.Servers)*serverBytes + serverPerModel*model*float64(recovery.Of(s.Job.Recovery).Traits().Copies)
 	if workers {
-		_, most := s.slots()
-		all += float64(most) * (workerBytes + workerPerData*float64(s.trained.DataBytes) + workerPerModel*model)
+		_, most := s.PlannedSlots()
+		all += float64(most) * (workerBytes + workerPerData*float64(s.Trained.DataBytes) + workerPerModel*model)
 	}
 	return all
 }
 
 // room refuses a job that this machine's memory cannot hold, and says what a large one takes;
 // "" of others.
-func (s *settings) room(workers bool) (says string, err error) {
+func room(s *settings.Run, workers bool) (says string, err error) {
 	free, known := memory.Free()
-	needs := s.memory(workers)
+	bytes := needs(s, workers)
 	processes, what := s.Job.Servers, fmt.Sprintf("%d servers", s.Job.Servers)
 	if workers {
-		_, most := s.slots()
+		_, most := s.PlannedSlots()
 		processes, what = processes+most, fmt.Sprintf("%d workers and %s", most, what)
 	}
-	if known && needs*surelyTooLittle > free {
+	if known && bytes*surelyTooLittle > free {
 		return "", fmt.Errorf("%w: %s take about %.0f GB of memory, and this machine has %.0f GB free; choose fewer --workers or --servers, or smaller --data",
-			perdure.ErrUsage, what, needs/1e9, free/1e9)
+			perdure.ErrUsage, what, bytes/1e9, free/1e9)
 	}
-	if processes < manyProcesses && (!known || needs < free/2) {
+	if processes < manyProcesses && (!known || bytes < free/2) {
 		return "", nil
 	}
-	says = fmt.Sprintf("%s on %d cores take about %.1f GB of memory", what, runtime.NumCPU(), needs/1e9)
+	says = fmt.Sprintf("%s on %d cores take about %.1f GB of memory", what, runtime.NumCPU(), bytes/1e9)
 	if known {
 		says += fmt.Sprintf(", of %.1f GB that are free", free/1e9)
 	}
@@ -59,8 +60,8 @@ func (s *settings) room(workers bool) (says string, err error) {
 }
 
 // findRoom refuses a job that has none, and tells people of a large one.
-func (s *settings) findRoom(workers bool, v view) error {
-	says, err := s.room(workers)
+func findRoom(s *settings.Run, workers bool, v view) error {
+	says, err := room(s, workers)
 	if says != "" {
 		v.say(says)
 	}

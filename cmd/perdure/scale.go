@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -128,79 +126,6 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 		refused = core.Scale(ch)
 	})
 	return accepted, errors.Join(err, refused)
-}
-
-// suspendUsually is after how long a worker is suspended that nobody came for, where
-// people do not say.
-const suspendUsually = 30 * time.Second
-
-// suspendMs reads --suspend-after.
-func suspendMs(text string, twoStep bool) (int64, error) {
-	switch {
-	case text == "" && twoStep:
-		return 0, nil
-	case text == "":
-		return suspendUsually.Milliseconds(), nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, text)
-	}
-	return d.Milliseconds(), nil
-}
-
-// scalePlan is a --scale of train: so many workers from a clock on.
-type scalePlan struct {
-	workers int
-	at      perdure.Clock
-}
-
-func parseScale(text string) (p scalePlan, err error) {
-	workers, at, ok := strings.Cut(text, "@clock:")
-	if ok {
-		if p.workers, err = strconv.Atoi(workers); err == nil {
-			var clock int64
-			clock, err = strconv.ParseInt(at, 10, 32)
-			p.at = perdure.Clock(clock)
-		}
-	}
-	if !ok || err != nil {
-		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage, text)
-	}
-	return p, nil
-}
-
-// begin returns what the job begins with.
-func (s *settings) begin() (membership.Facts, error) {
-	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
-	if s.Resumed != "" { // what was planned then is among its slots
-		f.Resume(s.Slots)
-		return f, nil
-	}
-	for _, text := range s.Scale {
-		p, err := parseScale(text)
-		if err == nil {
-			err = f.Plan(p.workers, p.at)
-		}
-		if err != nil {
-			return f, err
-		}
-	}
-	return f, nil
-}
-
-// slots returns how many slots the job will have, as far as that is planned, and the
-// most that work at a time.
-func (s *settings) slots() (all, most int) {
-	f, err := s.begin()
-	if err != nil {
-		return s.Job.Slots, s.Job.Slots // check says so
-	}
-	for i := range f.View.Slots {
-		_, of := f.View.Share(0, max(f.View.Slots[i].From, f.View.Cut))
-		most = max(most, of)
-	}
-	return len(f.View.Slots), most
 }
 
 // farewell says why a worker ends whose slot has left.

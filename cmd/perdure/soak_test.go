@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -222,7 +223,7 @@ func TestSoak(t *testing.T) {
 	// Servers make so little garbage that they collect it once in minutes, and their
 	// memory would rise until then: what lives counts here.
 	t.Setenv("GOGC", "20")
-	j, ended := startPrograms(t, settings{Faults: faults, Job: perdure.JobSpec{
+	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: perdure.JobSpec{
 		Seed: seed, Slots: 4, Servers: 2, Shards: 8, Clocks: 1 << 30, Consistency: model,
 		Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: soakSaves},
 	}}, "soak")

@@ -49,19 +49,6 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 	end()
 }
 
-// TestHeaderOfResumed: a run that goes on says how many workers there are from then on.
-func TestHeaderOfResumed(t *testing.T) {
-	for _, c := range []struct {
-		spans []perdure.Span
-		want  int
-	}{{nil, 3}, {[]perdure.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
-		s := settings{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
-		if got := s.begins(); got != c.want {
-			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)
-		}
-	}
-}
-
 // TestPanelCoversCtrlC: the terminal shows ^C where the panel ends; what comes next begins
 // at the line's beginning.
 func TestPanelCoversCtrlC(t *testing.T) {

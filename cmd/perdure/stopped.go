@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // This file has how a run ends before its last clock, because somebody says so.
@@ -23,21 +23,9 @@ var (
 // order, so that it can be seen later whether it is whole.
 const logGrace = 5 * time.Second
 
-// parseGrace reads --grace.
-func (f *jobFlags) parseGrace() (time.Duration, error) {
-	if f.Grace == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(f.Grace)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to make none", perdure.ErrUsage, f.Grace)
-	}
-	return d, nil
-}
-
 // lastCheckpoint is how long the job may take for a last checkpoint when it is ended
 // early; 0: it makes none.
-func (s *settings) lastCheckpoint() time.Duration {
+func lastCheckpoint(s *settings.Run) time.Duration {
 	if recovery.Of(s.Job.Recovery).Traits().Saves() {
 		return s.Grace
 	}
@@ -67,7 +55,7 @@ func (j *localJob) stopped(why error) error {
 	p := j.progress
 	j.mu.Unlock()
 	command := "train"
-	if j.s.Job.Workload == ownWorkload {
+	if j.s.Job.Workload == settings.OwnWorkload {
 		command = "up"
 	}
 	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, j.dir.Path())

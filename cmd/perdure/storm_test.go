@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 var (
@@ -187,13 +188,13 @@ func calmModel(t *testing.T, kind []string) string {
 }
 
 // stormSettings are those of a job of a kind, in this process, its parent.
-func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms int) settings {
+func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms int) settings.Run {
 	t.Helper()
 	t.Setenv(asCommand, "1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	batch := 8
 	cmd := trainCmd{
-		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB, Batch: &batch, Data: pictures, ComputeMs: ms,
+		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB, Batch: &batch, Data: pictures, ComputeMs: ms,
 		Sparse: slices.Contains(kind, "--sparse"),
 		jobFlags: jobFlags{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(), Clocks: stormClocks, Seed: 7, Listen: localAny,

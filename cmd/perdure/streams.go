@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 type logCmds struct {
@@ -36,8 +37,8 @@ type logServeCmd struct {
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
-	if c.MB < 0 || c.MB > mostLogMB {
-		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, mostLogMB)
+	if c.MB < 0 || c.MB > settings.MostLogMB {
+		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
 	pace.Garbage(1)
 	var keys wire.Keys
@@ -73,7 +74,7 @@ const logPatience = 5 * time.Second
 
 // open opens the log and lists its streams, and those that should be there.
 func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
-	if err := checkPair(p.Cert, p.Key); err != nil {
+	if err := settings.CheckPair(p.Cert, p.Key); err != nil {
 		return nil, nil, err
 	}
 	var known *knownLog
@@ -86,8 +87,8 @@ func (p *logPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 		i, err = updatelog.Inspect(soon, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key})
 	default:
 		dir := p.Dir
-		if _, err := os.Stat(logFolder(dir)); err == nil {
-			dir = logFolder(dir)
+		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
+			dir = settings.LogFolder(dir)
 			if known, err = knowLog(p.Dir); err != nil {
 				return nil, nil, err
 			}

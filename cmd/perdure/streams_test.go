@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestLogLook lists, dumps and verifies a log while its process runs and when it
@@ -179,10 +180,10 @@ func TestLogOfRun(t *testing.T) {
 func runWithLog(t *testing.T) (whole string) {
 	t.Helper()
 	whole = t.TempDir()
-	s, err := updatelog.Serve(logFolder(whole), updatelog.ServeOptions{})
+	s, err := updatelog.Serve(settings.LogFolder(whole), updatelog.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	about := settings{Log: &logSettings{MB: 64}}
+	about := settings.Run{Log: &settings.Log{MB: 64}}
 	about.Job = perdure.JobSpec{ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless}}
 	b, err := json.Marshal(about)
 	must(t, err)
@@ -199,9 +200,9 @@ func runWithLog(t *testing.T) (whole string) {
 	}
 	must(t, l.Trim(t.Context(), 0, 2))
 	must(t, l.Close())
-	must(t, os.Mkdir(snapshots(whole), 0o777))
+	must(t, os.Mkdir(settings.SnapshotFolder(whole), 0o777))
 	for _, name := range []string{"s00000-p00000000000000000002-g000000-e000001", "s00000-p00000000000000000004-g000000-e000001", "s00001-p00000000000000000003-g000000-e000001"} {
-		must(t, os.WriteFile(filepath.Join(snapshots(whole), name+".snapshot"), nil, 0o666))
+		must(t, os.WriteFile(filepath.Join(settings.SnapshotFolder(whole), name+".snapshot"), nil, 0o666))
 	}
 	return whole
 }
@@ -217,29 +218,29 @@ var lacking = map[string]struct {
 }{
 	"whole":                {func(string) error { return nil }, ""},
 	"the last stream gone": {func(dir string) error { return os.RemoveAll(logStream(dir, 1)) }, "stream perdure-first-1: it is gone, with all of its records; "},
-	"no log at all":        {func(dir string) error { return os.RemoveAll(filepath.Join(logFolder(dir), "jetstream")) }, "stream perdure-first-0: it is gone, with all of its records; "},
+	"no log at all":        {func(dir string) error { return os.RemoveAll(filepath.Join(settings.LogFolder(dir), "jetstream")) }, "stream perdure-first-0: it is gone, with all of its records; "},
 	"its file empty": {
 		func(dir string) error { return os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0) },
 		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot holds all before record 3, and the stream ends before record 1; ",
 	},
 	"that, and no snapshots": {
 		func(dir string) error {
-			return errors.Join(os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0), os.Remove(filepath.Join(snapshots(dir), "s00001-p00000000000000000003-g000000-e000001.snapshot")))
+			return errors.Join(os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0), os.Remove(filepath.Join(settings.SnapshotFolder(dir), "s00001-p00000000000000000003-g000000-e000001.snapshot")))
 		},
 		"stream perdure-first-1: it is empty, and those of other shards are not; ",
 	},
 	"the newest snapshot older": {
 		func(dir string) error {
-			at := filepath.Join(snapshots(dir), "s00000-p0000000000000000000")
+			at := filepath.Join(settings.SnapshotFolder(dir), "s00000-p0000000000000000000")
 			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"), os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
 		},
 		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, holds all before record 1, and the stream begins with record 2; ",
 	},
-	"no snapshots": {func(dir string) error { return os.RemoveAll(snapshots(dir)) }, "stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; "},
+	"no snapshots": {func(dir string) error { return os.RemoveAll(settings.SnapshotFolder(dir)) }, "stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; "},
 }
 
 func logStream(run string, shard int) string {
-	return filepath.Join(logFolder(run), "jetstream/$G/streams", fmt.Sprintf("perdure-first-%d", shard))
+	return filepath.Join(settings.LogFolder(run), "jetstream/$G/streams", fmt.Sprintf("perdure-first-%d", shard))
 }
 
 // TestLogOfRunLooked looks into the log of a run that has snapshots, whose process was killed:
@@ -276,8 +277,8 @@ func TestLogDumpMost(t *testing.T) {
 		t.Errorf("of one record is shown:\n%s", out)
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
-	wantOut(t, 2, []string{"log", "ls", whole}, "run.json is no run's settings: ", "; to look into the log without it, name its folder "+logFolder(whole)+"\n")
-	wantOut(t, 0, []string{"log", "ls", logFolder(whole)}, soundStreams...)
+	wantOut(t, 2, []string{"log", "ls", whole}, "run.json is no run's settings: ", "; to look into the log without it, name its folder "+settings.LogFolder(whole)+"\n")
+	wantOut(t, 0, []string{"log", "ls", settings.LogFolder(whole)}, soundStreams...)
 }
 
 // sameFiles compares what two folders hold.

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -283,7 +284,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
 		job.StaleScale = perdure.ScaleAverage // as train has it: sums stay whole
 	}
-	j, ended := startPrograms(t, settings{Faults: faults, Job: job}, "sums")
+	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: job}, "sums")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	alive, over := context.WithCancelCause(ctx)

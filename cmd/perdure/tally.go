@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -289,7 +290,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	}
 	data := j.s.Params.Data
 	switch {
-	case job.Workload == ownWorkload:
+	case job.Workload == settings.OwnWorkload:
 		data = "own"
 	case data == "":
 		data = "embedded"

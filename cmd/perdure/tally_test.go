@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // tallied is a run of which only the tally is there.
@@ -26,7 +27,7 @@ func tallied(t *testing.T, job perdure.JobSpec) *localJob {
 	t.Helper()
 	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
 	must(t, err)
-	j := &localJob{s: settings{Job: job}, dir: dir, view: newView(stdout, true), complete: make(chan struct{})}
+	j := &localJob{s: settings.Run{Job: job}, dir: dir, view: newView(stdout, true), complete: make(chan struct{})}
 	j.tally.init()
 	j.job, err = supervisor.NewJob(t.Context(), supervisor.JobConfig{})
 	must(t, err)

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -19,27 +18,6 @@ import (
 // regular times, and an end after some time. The run's parent does both, so that
 // they go on whatever becomes of the workers.
 
-// Limits of the time between two evaluations.
-const (
-	minEval = 10 * time.Millisecond
-	maxEval = time.Hour
-)
-
-// parseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
-func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
-	if s == "" {
-		return 0, 0, nil
-	}
-	if n, err := strconv.ParseInt(s, 10, 32); err == nil && n >= 0 {
-		return perdure.Clock(n), 0, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < minEval || d > maxEval {
-		return 0, 0, fmt.Errorf("%w: --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for example 2s", perdure.ErrUsage, s, minEval, maxEval)
-	}
-	return 0, d.Milliseconds(), nil
-}
-
 // byTime starts what is done by the time, and returns what ends it.
 func (j *localJob) byTime(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -47,7 +25,7 @@ func (j *localJob) byTime(ctx context.Context) (stop func()) {
 	if j.s.EvalMs > 0 {
 		wg.Go(func() { j.judgeByTime(ctx) })
 	}
-	if j.s.Until.Metric == overTime {
+	if j.s.Until.Metric == settings.OverTime {
 		wg.Go(func() { j.endByTime(ctx) })
 	}
 	return func() {
@@ -117,7 +95,7 @@ func (j *localJob) judged(e judgement, at time.Duration, clock perdure.Clock) {
 	j.met.meets(j.s.Until, e.Eval, met{at: at, clock: clock, generation: j.progress.Generation})
 	j.mu.Unlock()
 	j.keep(j.dir.Point(p))
-	if j.s.Until.reached(e.Eval) {
+	if j.s.Until.Reached(e.Eval) {
 		j.job.EndSoon()
 	}
 }
@@ -174,7 +152,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	network, err := o.j.s.network(wire.RoleObserver, 0)
+	network, err := o.j.s.Network(wire.RoleObserver, 0)
 	if err != nil {
 		return err
 	}

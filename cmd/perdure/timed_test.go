@@ -2,30 +2,12 @@ package main
 
 import (
 	"encoding/csv"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
-
-	perdurelib "github.com/perdure/perdure"
 )
-
-func TestParseEvalEvery(t *testing.T) {
-	for text, want := range map[string][2]int64{"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000}, "1h": {0, 3_600_000}, "10ms": {0, 10}} {
-		clocks, ms, err := parseEvalEvery(text)
-		if err != nil || int64(clocks) != want[0] || ms != want[1] {
-			t.Errorf("%s: %d clocks, %d ms, %v; want %v", text, clocks, ms, err, want)
-		}
-	}
-	for _, text := range []string{"-1", "2 s", "9ms", "2h", "-2s", "99999999999"} {
-		if _, _, err := parseEvalEvery(text); !errors.Is(err, perdurelib.ErrUsage) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v; want one line of usage", text, err)
-		}
-	}
-}
 
 // TestByTime: a job whose server is away for a while is judged at regular times but
 // not then, by nobody's clock, and ends when its time is over, with every update.

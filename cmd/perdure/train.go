@@ -3,13 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"maps"
-	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,45 +13,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/mf"
 )
-
-// settings are everything that a run was asked to be: run.json. The same
-// settings run it again (train --from).
-type settings struct {
-	folder string // where they were read; "": nowhere
-
-	Version   string          `json:"version"` // of Perdure
-	Job       perdure.JobSpec `json:"job"`
-	Params    workload.Params `json:"params"`
-	Faults    []string        `json:"faults"`
-	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
-	EvalEvery perdure.Clock   `json:"eval_every"`
-	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
-	Until     goal            `json:"until"`
-	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
-	RetainMB  int             `json:"retain_mb,omitempty"`  // of updates that a worker keeps until they are in a checkpoint, in MiB
-	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
-	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
-	distance
-	Log *logSettings `json:"log,omitempty"` // of a job that has an update log
-
-	trained workload.Description // once the workload was opened
-
-	Listen string        `json:"-"` // the coordinator's address, of this machine only
-	Grace  time.Duration `json:"-"` // how long a last checkpoint may take when the run is ended early; 0: none is made
-
-	// Where the run goes on from: the checkpoint that was copied into its folder.
-	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
-	Generation perdure.Generation  `json:"generation"`
-	Cut        perdure.Clock       `json:"cut"`
-	Tables     []perdure.TableSpec `json:"tables,omitempty"`
-	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
-}
 
 // jobFlags are what train and up have in common.
 type jobFlags struct {
@@ -135,7 +96,7 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 }
 
 // settings turns the flags into what the run is to be, or says what is wrong.
-func (t *trainCmd) settings() (settings, error) {
+func (t *trainCmd) settings() (settings.Run, error) {
 	switch {
 	case t.From != "":
 		return t.again()
@@ -144,55 +105,55 @@ func (t *trainCmd) settings() (settings, error) {
 	}
 	info, err := workload.Find(t.Workload)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	job, err := t.job(t.Workload)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
-	zones, err := t.zones()
+	zones, err := settings.ParseZones(t.Servers, t.Zones, t.Zone)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	updates, err := t.log(&job)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	batch := info.Batch
 	if t.Batch != nil {
 		batch = *t.Batch
 	}
 	if err := t.onlyOwn(); err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	data, err := dataPath(cmp.Or(t.Data, info.Data))
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	rule, err := t.rule(info)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
-	g, err := parseGoal(t.Until, t.Workload)
+	g, err := settings.ParseGoal(t.Until, t.Workload)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
-	every, ms, err := parseEvalEvery(t.EvalEvery)
+	every, ms, err := settings.ParseEvalEvery(t.EvalEvery)
 	if err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
-	if g.Metric != "" && g.Metric != overTime && every == 0 && ms == 0 {
-		return settings{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
+	if g.Metric != "" && g.Metric != settings.OverTime && every == 0 && ms == 0 {
+		return settings.Run{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
-	s := settings{
+	s := settings.Run{
 		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
-		Zones: zones, Scale: t.Scale, distance: t.distance(), Log: updates,
+		Zones: zones, Scale: t.Scale, Distance: t.distance(), Log: updates,
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
 			Factors: t.factors(info), FinalReLU: t.FinalReLU,
 		},
 	}
-	err = s.check() // which completes them
+	err = s.Check() // which completes them
 	return s, err
 }
 
@@ -257,36 +218,27 @@ func dataPath(path string) (string, error) {
 	return filepath.Abs(kong.ExpandPath(path))
 }
 
-// clocks reads --clocks.
-func (f *jobFlags) clocks() (perdure.Clock, error) {
-	if f.Clocks < 1 || f.Clocks > math.MaxInt32 {
-		return 0, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, f.Clocks, math.MaxInt32)
+// shape is the part of the flags that every job has.
+func (f *jobFlags) shape() settings.Shape {
+	return settings.Shape{
+		Workers: f.Workers, Servers: f.Servers, Shards: f.Shards, Consistency: f.Consistency, Recovery: f.Recovery,
+		Clocks: f.Clocks, Seed: f.Seed,
 	}
-	return perdure.Clock(f.Clocks), nil
 }
 
 // job turns the common flags into a job.
 func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
-	job = perdure.JobSpec{
-		ID: newJobID(), Workload: name, Seed: f.Seed, Slots: f.Workers, Servers: f.Servers, Shards: f.Shards,
-		NoReplace: f.NoReplace, StaleScale: perdure.StaleScale(f.StaleScale),
-	}
-	if job.Clocks, err = f.clocks(); err != nil {
+	if job, err = f.shape().Parse(name); err != nil {
 		return job, err
 	}
-	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(f.Consistency, perdure.Consistency{Kind: perdure.BSP}); err != nil {
-		return job, err
-	}
-	if job.Recovery, err = perdure.ParseRecovery(f.Recovery); err != nil {
-		return job, err
-	}
+	job.NoReplace, job.StaleScale = f.NoReplace, perdure.StaleScale(f.StaleScale)
 	if job.MTBF, err = f.mtbf(); err != nil {
 		return job, err
 	}
 	if err := f.outage(&job); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = suspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = settings.SuspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
 	}
 	if err := f.refuseIdle(&job); err != nil {
@@ -300,113 +252,26 @@ func (f *jobFlags) outage(job *perdure.JobSpec) (err error) {
 	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(f.OnOutage, "wait")); err != nil || !job.OnOutage.Continue {
 		return err
 	}
-	if f.OutageMB < 0 || f.OutageMB > maxOutageMB || f.OutageMB == 0 && f.given["outage-mb"] {
-		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, f.OutageMB, maxOutageMB)
+	if f.OutageMB < 0 || f.OutageMB > settings.MaxOutageMB || f.OutageMB == 0 && f.given["outage-mb"] {
+		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, f.OutageMB, settings.MaxOutageMB)
 	}
 	job.OutageRows, job.OutageBytes = perdure.OutageRows(f.OutageRows), int64(f.OutageMB)<<20
 	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)
 	return nil
 }
 
-func (f *jobFlags) distance() distance { return distance{Delay: f.Delay, Bandwidth: f.Bandwidth} }
+func (f *jobFlags) distance() settings.Distance {
+	return settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth}
+}
 
 // takeDistance lets the flags that were given replace those of an earlier run.
-func (f *jobFlags) takeDistance(s *settings) {
+func (f *jobFlags) takeDistance(s *settings.Run) {
 	if f.given["delay"] {
 		s.Delay = f.Delay
 	}
 	if f.given["bandwidth"] {
 		s.Bandwidth = f.Bandwidth
 	}
-}
-
-// check completes the settings and refuses what cannot be run, before anything
-// is started or written.
-func (s *settings) check() error {
-	if err := s.checkFlags(); err != nil {
-		return err
-	}
-	return s.open()
-}
-
-// checkFlags is check without the workload and its data.
-func (s *settings) checkFlags() error {
-	if err := recovery.Check(&s.Job); err != nil {
-		return err
-	}
-	if _, err := s.begin(); err != nil {
-		return err
-	}
-	faults, err := s.faults()
-	if err != nil {
-		return err
-	}
-	if _, err := s.model(); err != nil {
-		return err
-	}
-	if s.ComputeMs < 0 || s.ComputeMs > maxComputeMs {
-		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs, maxComputeMs)
-	}
-	if s.CacheMB < 1 || s.CacheMB > maxCacheMB {
-		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
-	}
-	if s.RetainMB < 1 || s.RetainMB > maxCacheMB {
-		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
-	}
-	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
-	return nil
-}
-
-const (
-	maxComputeMs    = 60_000
-	defaultCacheMB  = 256
-	defaultRetainMB = 512
-	maxCacheMB      = 1 << 20
-	maxOutageMB     = wire.MaxUpdate / 2 >> 20
-)
-
-// fitModels refuses models of tables that the job does not have, and writes the
-// others in the one shortest way: a model alone that no table uses would be told
-// of, and make clocks take two steps, for nothing.
-func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
-	models, names := map[string]perdure.Consistency{}, []string{}
-	others := false // there is a table without a model of its own
-	for _, t := range tables {
-		c, named := job.TableConsistency[t.Name]
-		if named {
-			models[t.Name] = c
-		}
-		names, others = append(names, t.Name), others || !named
-	}
-	for _, name := range slices.Sorted(maps.Keys(job.TableConsistency)) {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("%w: --consistency names table %s; the tables of %s are %s", perdure.ErrUsage, name, job.Workload, strings.Join(names, ", "))
-		}
-	}
-	if !others && len(names) > 0 {
-		job.Consistency = models[names[0]]
-	}
-	maps.DeleteFunc(models, func(_ string, c perdure.Consistency) bool { return c == job.Consistency })
-	job.TableConsistency = nil
-	if len(models) > 0 {
-		job.TableConsistency = models
-	}
-	return nil
-}
-
-func (s *settings) faults() (faults []supervisor.Fault, err error) {
-	slots, _ := s.slots()
-	for _, text := range s.Faults {
-		f, err := supervisor.ParseFault(text)
-		if err == nil {
-			err = f.Validate(s.Job.Servers, slots, s.hasOwnLog())
-		}
-		if err != nil {
-			return nil, err
-		}
-		faults = append(faults, f)
-	}
-	return faults, nil
 }
 
 // onlyTaken refuses flags that would be ignored beside --resume or --from.
@@ -421,33 +286,27 @@ func (t *trainCmd) onlyTaken(with string) error {
 }
 
 // again makes the settings of a run that repeats another.
-func (t *trainCmd) again() (settings, error) {
+func (t *trainCmd) again() (settings.Run, error) {
 	if err := t.onlyTaken("--from"); err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
 	return t.repeat(t.From, false)
 }
 
 // resumed makes the settings of a run that goes on from another's checkpoint.
-func (t *trainCmd) resumed() (settings, error) {
+func (t *trainCmd) resumed() (settings.Run, error) {
 	if err := t.onlyTaken("--resume"); err != nil {
-		return settings{}, err
+		return settings.Run{}, err
 	}
-	return t.goOn(t.Resume, false, func(s *settings) (err error) {
+	return t.goOn(t.Resume, false, func(s *settings.Run) (err error) {
 		if t.given["eval-every"] {
-			if s.EvalEvery, s.EvalMs, err = parseEvalEvery(t.EvalEvery); err != nil {
+			if s.EvalEvery, s.EvalMs, err = settings.ParseEvalEvery(t.EvalEvery); err != nil {
 				return err
 			}
 		}
 		if t.given["until"] {
-			s.Until, err = parseGoal(t.Until, s.Job.Workload)
+			s.Until, err = settings.ParseGoal(t.Until, s.Job.Workload)
 		}
 		return err
 	})
-}
-
-func newJobID() string {
-	b := make([]byte, 8)
-	_, _ = rand.Read(b) // never fails
-	return hex.EncodeToString(b)
 }

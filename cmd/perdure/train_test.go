@@ -3,49 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
 )
-
-// TestFitModels: models that no table uses are refused where they name one, and
-// dropped where they do not.
-func TestFitModels(t *testing.T) {
-	tables := []perdure.TableSpec{{Name: "w"}, {Name: "b"}}
-	for asked, want := range map[string]string{
-		"bsp":                  "bsp",
-		"ssp:2,b=bsp":          "ssp:2,b=bsp",
-		"w=essp:3":             "bsp,w=essp:3",
-		"w=essp:3,b=bsp":       "essp:3,b=bsp",
-		"w=essp:3,b=essp:3":    "essp:3",
-		"asp,w=ssp:1,b=bsp":    "ssp:1,b=bsp",
-		"ssp:1,w=ssp:1":        "ssp:1",
-		"vap:0.5,w=bsp":        "vap:0.5,w=bsp",
-		"bsp,b=vap:0.25,w=asp": "asp,b=vap:0.25",
-	} {
-		job, before := perdure.JobSpec{Workload: "x"}, perdure.JobSpec{}
-		var err error
-		job.Consistency, job.TableConsistency, err = perdure.ParseModels(asked, perdure.Consistency{Kind: perdure.BSP})
-		must(t, err)
-		before.Consistency, before.TableConsistency = job.Consistency, job.TableConsistency
-		must(t, fitModels(&job, tables))
-		if job.Models() != want {
-			t.Errorf("%s: %s, want %s", asked, job.Models(), want)
-		}
-		for _, table := range tables {
-			if got, want := job.ConsistencyOf(table.Name), before.ConsistencyOf(table.Name); got != want {
-				t.Errorf("%s: table %s is %s, want %s", asked, table.Name, got, want)
-			}
-		}
-		again := job
-		must(t, fitModels(&again, tables))
-		if !reflect.DeepEqual(again, job) {
-			t.Errorf("%s: %s becomes %s when it is read again", asked, job.Models(), again.Models())
-		}
-	}
-}
 
 // TestTableModel: a table's own model is the one that counts, and the summary
 // has the measures of how reads were and where the time went.
@@ -87,7 +50,7 @@ func TestRunJSON(t *testing.T) {
 	text, err := os.ReadFile(path)
 	must(t, err)
 	// change reads a run.json in which what matches is replaced.
-	change := func(pattern, by string) (settings, error) {
+	change := func(pattern, by string) (settings.Run, error) {
 		changed := regexp.MustCompile(pattern).ReplaceAll(text, []byte(by))
 		if string(changed) == string(text) {
 			t.Fatalf("no %s in %s", pattern, text)
@@ -96,7 +59,7 @@ func TestRunJSON(t *testing.T) {
 		return (&trainCmd{From: path, Workload: "softmax"}).settings()
 	}
 	s, err := change(`\s*"cache_mb": \d+,`, ``)
-	if err != nil || s.CacheMB != defaultCacheMB || s.ComputeMs != 0 {
+	if err != nil || s.CacheMB != settings.DefaultCacheMB || s.ComputeMs != 0 {
 		t.Errorf("without cache_mb: %d MiB, %v", s.CacheMB, err)
 	}
 	s, err = change(`"Seed": 7`, `"Seed": 7, "Consistency": "bsp"`) // as it was once

@@ -20,12 +20,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
-
-// ownWorkload is what the job of a user's own program trains.
-const ownWorkload = "own"
 
 type upCmd struct {
 	jobFlags
@@ -34,7 +33,7 @@ type upCmd struct {
 }
 
 // settings turns the flags into what the run is to be, or says what is wrong.
-func (u *upCmd) settings() (s settings, err error) {
+func (u *upCmd) settings() (s settings.Run, err error) {
 	switch {
 	case u.From != "":
 		if err := u.onlyTaken("up", "--from"); err != nil {
@@ -45,13 +44,13 @@ func (u *upCmd) settings() (s settings, err error) {
 		if err := u.onlyTaken("up", "--resume"); err != nil {
 			return s, err
 		}
-		return u.goOn(u.Resume, true, func(*settings) error { return nil })
+		return u.goOn(u.Resume, true, func(*settings.Run) error { return nil })
 	}
-	job, err := u.job(ownWorkload)
+	job, err := u.job(settings.OwnWorkload)
 	if err != nil {
 		return s, err
 	}
-	zones, err := u.zones()
+	zones, err := settings.ParseZones(u.Servers, u.Zones, u.Zone)
 	if err != nil {
 		return s, err
 	}
@@ -59,15 +58,15 @@ func (u *upCmd) settings() (s settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = settings{
-		Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, distance: u.distance(),
-		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: defaultCacheMB, RetainMB: defaultRetainMB,
+	s = settings.Run{
+		Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Distance: u.distance(),
+		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 	}
-	if err := s.checkFlags(); err != nil {
+	if err := s.CheckFlags(); err != nil {
 		return s, err
 	}
 	s.CacheMB, s.RetainMB = 0, 0 // its programs choose that themselves
-	s.Job.Seal, err = s.seal(nil, "")
+	s.Job.Seal, err = s.Seal(nil, "")
 	return s, err
 }
 
@@ -96,7 +95,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	v.begin(j)
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.begins(), j.addr, j.secrets.Path)
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.WorkersAtFirst(), j.addr, j.secrets.Path)
 	ended := make(chan error, 1)
 	go func() { ended <- j.job.Run() }()
 	defer j.heed(ctx, hard)()
@@ -397,4 +396,24 @@ func (b *backend) order(ctx context.Context, o wire.Order) error {
 		err = fmt.Errorf("the job's supervisor is not connected; try again")
 	}
 	return err
+}
+
+// logLine says how full the update log is of the run in a folder of this machine, and where
+// if no process of the job serves it; "" if it has none.
+func logLine(ctx context.Context, run string) string {
+	s, err := settings.Read(filepath.Join(run, "run.json"))
+	if err != nil || s.Log == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	kept, streams, where, err := logKept(ctx, &s)
+	if err != nil {
+		return "update log: " + plain.Text(err)
+	}
+	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.LogBytes())/1e6, streams)
+	if !s.HasOwnLog() {
+		line += ", at " + where
+	}
+	return line
 }

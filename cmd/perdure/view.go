@@ -59,7 +59,7 @@ func (v *plainView) begin(j *localJob) {
 		what += " on " + data
 	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
-		what, job.Models(), job.Recovery, j.s.begins(), job.Servers, job.Shards, job.Seed, j.dir.Path())
+		what, job.Models(), job.Recovery, j.s.WorkersAtFirst(), job.Servers, job.Shards, job.Seed, j.dir.Path())
 }
 
 // shown lists the kinds of events that people want to see as they happen.

@@ -1,54 +1,27 @@
-package main
+package settings
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/workload"
 )
-
-// retired are keys that older versions wrote into run.json, and that mean nothing any more.
-var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
-
-// readSettings reads the run.json of a run.
-func readSettings(path string) (s settings, err error) {
-	s.CacheMB, s.RetainMB = defaultCacheMB, defaultRetainMB // of runs that do not say
-	s.folder = filepath.Dir(path)
-	return s, rundir.ReadRun(path, &s, retired...)
-}
-
-// readToRun reads a run.json of which a new run is to be made, and refuses one that no run
-// can have written: people may have changed it. What is wrong is told with the file's name and
-// the key's.
-func readToRun(path string) (s settings, err error) {
-	if s, err = readSettings(path); err != nil {
-		return s, err
-	}
-	if err := s.odd(); err != nil {
-		return s, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, path, err)
-	}
-	return s, nil
-}
 
 // odd says what no run can have, by the key of run.json. What the workload and its data
 // have to say comes later, when they are opened.
-func (s *settings) odd() error {
+func (s *Run) odd() error {
 	for _, n := range []struct {
 		key                string
 		value, least, most int64
 	}{
 		{"job.clocks", int64(s.Job.Clocks), 1, math.MaxInt32},
 		{"job.suspend_ms", s.Job.SuspendMs, 0, math.MaxInt64 / 1_000_000},
-		{"job.outage_bytes", s.Job.OutageBytes, 0, maxOutageMB << 20},
+		{"job.outage_bytes", s.Job.OutageBytes, 0, MaxOutageMB << 20},
 		{"eval_every", int64(s.EvalEvery), 0, math.MaxInt32},
 		{"eval_ms", s.EvalMs, 0, math.MaxInt64 / 1_000_000},
 		{"compute_ms", int64(s.ComputeMs), 0, maxComputeMs},
@@ -71,9 +44,9 @@ func (s *settings) odd() error {
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
 		{"", s.oddLog},
-		{"scale", func() error { _, err := s.begin(); return err }},
-		{"faults", func() error { _, err := s.faults(); return err }},
-		{"delay, bandwidth", func() error { _, err := s.model(); return err }},
+		{"scale", func() error { _, err := s.Begin(); return err }},
+		{"faults", func() error { _, err := s.ParseFaults(); return err }},
+		{"delay, bandwidth", func() error { _, err := s.Link(); return err }},
 	} {
 		switch err := part.check(); {
 		case err != nil && part.key != "":
@@ -86,13 +59,13 @@ func (s *settings) odd() error {
 }
 
 // oddParams: what is there twice must be the same.
-func (s *settings) oddParams() error {
+func (s *Run) oddParams() error {
 	switch {
 	case s.Params.Seed != s.Job.Seed:
 		return fmt.Errorf("params.Seed is %d, and job.seed %d; they are one", s.Params.Seed, s.Job.Seed)
 	case s.Params.Slots != s.Job.Slots:
 		return fmt.Errorf("params.Slots is %d, and job.slots %d; they are one", s.Params.Slots, s.Job.Slots)
-	case s.Job.Workload == ownWorkload:
+	case s.Job.Workload == OwnWorkload:
 		return nil
 	}
 	if err := s.Params.Rule.Validate(); err != nil {
@@ -101,20 +74,20 @@ func (s *settings) oddParams() error {
 	return nil
 }
 
-func (s *settings) oddGoal() error {
+func (s *Run) oddGoal() error {
 	switch g := s.Until; {
-	case g == goal{}:
+	case g == Goal{}:
 		return nil
-	case g.Metric == overTime && g.Value > 0 && g.Value < math.MaxInt64/1e9:
+	case g.Metric == OverTime && g.Value > 0 && g.Value < math.MaxInt64/1e9:
 		return nil
-	case g.Metric == overTime:
+	case g.Metric == OverTime:
 		return fmt.Errorf("value is %v; it must be a number of seconds above 0", g.Value)
 	}
-	_, err := parseGoal(s.Until.Metric+":"+strconv.FormatFloat(s.Until.Value, 'g', -1, 64), s.Job.Workload)
+	_, err := ParseGoal(s.Until.Metric+":"+strconv.FormatFloat(s.Until.Value, 'g', -1, 64), s.Job.Workload)
 	return err
 }
 
-func (s *settings) oddZones() error {
+func (s *Run) oddZones() error {
 	if len(s.Zones) > s.Job.Servers {
 		return fmt.Errorf("%d of them for %d servers", len(s.Zones), s.Job.Servers)
 	}
@@ -122,7 +95,7 @@ func (s *settings) oddZones() error {
 		if z == "" {
 			continue
 		}
-		if err := checkZone(z); err != nil {
+		if err := CheckZone(z); err != nil {
 			return err
 		}
 	}
@@ -130,7 +103,7 @@ func (s *settings) oddZones() error {
 }
 
 // oddResumed: only a run that went on from another begins later than at clock 0.
-func (s *settings) oddResumed() error {
+func (s *Run) oddResumed() error {
 	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || len(s.Tables) > 0 || len(s.Slots) > 0) {
 		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that went on from another")
 	}
@@ -148,7 +121,7 @@ func (s *settings) oddResumed() error {
 	return nil
 }
 
-func (s *settings) oddLog() error {
+func (s *Run) oddLog() error {
 	l := s.Log
 	if l == nil || !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return nil
@@ -164,41 +137,5 @@ func (s *settings) oddLog() error {
 	case l.Replicas < 0 || l.Replicas > mostReplicas:
 		return fmt.Errorf("log.nats_replicas is %d; it must be 0 to %d", l.Replicas, mostReplicas)
 	}
-	return checkPair(l.Cert, l.Key)
-}
-
-// open opens the workload, and completes the settings with what it has to say: it refuses
-// what cannot be trained. The seal is of what it then is.
-func (s *settings) open() error {
-	most := s.Params
-	if _, most.Slots = s.slots(); most.Slots > s.Params.Slots { // there must be data for all
-		if _, err := workload.New(s.Job.Workload, most); err != nil {
-			return err
-		}
-	}
-	w, err := workload.New(s.Job.Workload, s.Params)
-	if err != nil {
-		return err
-	}
-	s.trained = w.Describe()
-	s.Params.Rule.Rate = s.trained.Rate // which it may have chosen
-	if err := fitModels(&s.Job, w.Tables()); err != nil {
-		return err
-	}
-	for _, t := range s.tables(w) {
-		if err := t.Validate(s.Job.Shards); err != nil {
-			return err
-		}
-	}
-	s.Job.Seal, err = s.seal(w, w.Digest())
-	return err
-}
-
-// tables are those that the job is to have for a workload.
-func (s *settings) tables(w workload.Workload) []perdure.TableSpec {
-	list := w.Tables()
-	for i := range list {
-		list[i].Consistency = cmp.Or(list[i].Consistency, s.Job.ConsistencyOf(list[i].Name))
-	}
-	return list
+	return CheckPair(l.Cert, l.Key)
 }

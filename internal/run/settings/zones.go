@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -12,23 +12,24 @@ import (
 // zoneName is what a zone may be called.
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// zones turns --zones and --zone into the zone of each server; nil: none is named.
-func (f *jobFlags) zones() (zones []string, err error) {
-	if len(f.Zone) == 0 && len(f.Zones) == 0 {
+// ParseZones reads the zone of each server, nil where none is named: those of all of them, in
+// turn, and of some of them, "I=NAME".
+func ParseZones(servers int, inTurn, some []string) (zones []string, err error) {
+	if len(some) == 0 && len(inTurn) == 0 {
 		return nil, nil
 	}
-	zones = make([]string, f.Servers)
+	zones = make([]string, servers)
 	for i := range zones {
-		if len(f.Zones) > 0 {
-			zones[i] = f.Zones[i%len(f.Zones)]
+		if len(inTurn) > 0 {
+			zones[i] = inTurn[i%len(inTurn)]
 		}
 	}
-	for _, name := range f.Zones {
-		if err := checkZone(name); err != nil {
+	for _, name := range inTurn {
+		if err := CheckZone(name); err != nil {
 			return nil, fmt.Errorf("%w: --zones: %w", perdure.ErrUsage, err)
 		}
 	}
-	for _, item := range f.Zone {
+	for _, item := range some {
 		index, name, ok := strings.Cut(item, "=")
 		if !ok {
 			return nil, fmt.Errorf("%w: --zone %q: write I=NAME, for example 0=rack-a", perdure.ErrUsage, item)
@@ -37,7 +38,7 @@ func (f *jobFlags) zones() (zones []string, err error) {
 		if err != nil || i < 0 || i >= len(zones) {
 			return nil, fmt.Errorf("%w: --zone %q: there is no server %s; this job's %d servers are numbered from 0", perdure.ErrUsage, item, index, len(zones))
 		}
-		if err := checkZone(name); err != nil {
+		if err := CheckZone(name); err != nil {
 			return nil, fmt.Errorf("%w: --zone %q: %w", perdure.ErrUsage, item, err)
 		}
 		zones[i] = name
@@ -45,15 +46,15 @@ func (f *jobFlags) zones() (zones []string, err error) {
 	return zones, nil
 }
 
-func checkZone(name string) error {
+func CheckZone(name string) error {
 	if !zoneName.MatchString(name) {
 		return fmt.Errorf("%q cannot be a zone's name; use letters, digits, dots, dashes and underscores, for example rack-a", name)
 	}
 	return nil
 }
 
-// zone is the zone of a server; "": not known.
-func (s *settings) zone(server int) string {
+// ZoneOf is the zone of a server; "": not known.
+func (s *Run) ZoneOf(server int) string {
 	if server < len(s.Zones) {
 		return s.Zones[server]
 	}

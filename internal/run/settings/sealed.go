@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"errors"
@@ -44,9 +44,9 @@ func sealedTables(list []perdure.TableSpec) map[string]any {
 	return byName
 }
 
-// seal seals the settings that make the model: of programs of the user's own what the job
+// Seal seals the settings that make the model: of programs of the user's own what the job
 // knows of them, and else also what is trained, on which data. w is nil for the former.
-func (s *settings) seal(w workload.Workload, data string) (perdure.Seal, error) {
+func (s *Run) Seal(w workload.Workload, data string) (perdure.Seal, error) {
 	values := map[string]any{sealJob: sealedJob(&s.Job)}
 	if w != nil {
 		p := s.Params
@@ -63,16 +63,16 @@ func sealOf(m *checkpoint.Manifest) (seal perdure.Seal, whole bool, err error) {
 		return m.Job.Seal, true, nil
 	}
 	values := map[string]any{sealJob: sealedJob(&m.Job)}
-	if m.Job.Workload != ownWorkload {
+	if m.Job.Workload != OwnWorkload {
 		values[sealTables] = sealedTables(m.Tables)
 	}
 	seal, err = perdure.NewSeal(values)
 	return seal, false, err
 }
 
-// checkSeal refuses settings, of the run.json at path, that would go on from a checkpoint
+// CheckSeal refuses settings, of the run.json at path, that would go on from a checkpoint
 // to another model than the one that it is of.
-func (s *settings) checkSeal(path string, m *checkpoint.Manifest) error {
+func (s *Run) CheckSeal(path string, m *checkpoint.Manifest) error {
 	was, whole, err := sealOf(m)
 	if err != nil {
 		return err
@@ -99,17 +99,17 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 	return fmt.Errorf("%w: %s says %s %s, and %s with %s; put it back: another one makes another model", perdure.ErrUsage, path, name, mine, since, others)
 }
 
-// readEarlier reads what a run of that folder is to go on from: its settings and its newest
+// ReadEarlier reads what a run of that folder is to go on from: its settings and its newest
 // checkpoint. It refuses a run that is alive, and settings that no run can have; whether they
 // are those of the checkpoint says checkSeal, once they are complete.
-func readEarlier(folder string, own bool) (s settings, m checkpoint.Manifest, err error) {
+func ReadEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
 	}
-	if s, err = readToRun(filepath.Join(folder, "run.json")); err != nil {
+	if s, err = ReadToRun(filepath.Join(folder, "run.json")); err != nil {
 		return s, m, err
 	}
-	if err := s.otherCommand(own, "--resume", folder); err != nil {
+	if err := s.OtherCommand(own, "--resume", folder); err != nil {
 		return s, m, err
 	}
 	anew := "begin anew with --from " + filepath.Join(folder, "run.json")
@@ -136,13 +136,13 @@ func refuseAlive(folder string) error {
 	return err
 }
 
-// sameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
+// CheckSameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
 // since the job began, say. The data are not read again: who began the job has.
-func (s *settings) sameJob(path string, w workload.Workload, job perdure.JobSpec) error {
+func (s *Run) CheckSameJob(path string, w workload.Workload, job perdure.JobSpec) error {
 	if !job.Seal.Sealed() {
 		return nil
 	}
-	now, err := s.seal(w, "")
+	now, err := s.Seal(w, "")
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -23,14 +23,14 @@ const (
 	maxBandwidth = 1_000_000_000_000
 )
 
-// distance is how far apart the job's processes are made to look.
-type distance struct {
+// Distance is how far apart the job's processes are made to look.
+type Distance struct {
 	Delay     string `json:"delay,omitempty"`     // "5ms±2ms"
 	Bandwidth string `json:"bandwidth,omitempty"` // "100MB", for a second
 }
 
-// model turns what was asked into a model, without a seed, or says what is wrong.
-func (d distance) model() (m transport.LinkModel, err error) {
+// Link turns what was asked into a model, without a seed, or says what is wrong.
+func (d Distance) Link() (m transport.LinkModel, err error) {
 	if d.Delay != "" {
 		if m.Delay, m.Spread, err = parseDelay(d.Delay); err != nil {
 			return m, err
@@ -85,20 +85,20 @@ func parseBandwidth(text string) (bytesPerSecond int64, err error) {
 	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage, text)
 }
 
-// seedOf is the seed of what one of the job's processes draws.
-func (s *settings) seedOf(role wire.Role, index int) uint64 {
+// SeedOf is the seed of what one of the job's processes draws.
+func (s *Run) SeedOf(role wire.Role, index int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %d", s.Job.Seed, role, index) // a hash cannot fail
 	return h.Sum64()
 }
 
-// network is the network of one of the job's processes.
-func (s *settings) network(role wire.Role, index int) (*transport.FaultLayer, error) {
-	m, err := s.model()
+// Network is the network of one of the job's processes.
+func (s *Run) Network(role wire.Role, index int) (*transport.FaultLayer, error) {
+	m, err := s.Link()
 	if err != nil {
 		return nil, err
 	}
-	m.Seed = s.seedOf(role, index)
+	m.Seed = s.SeedOf(role, index)
 	l := transport.Faulty(transport.TCP{})
 	l.SetLink(m)
 	return l, nil

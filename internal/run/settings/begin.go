@@ -1,0 +1,77 @@
+package settings
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+)
+
+// WorkersAtFirst returns how many workers take part when the run begins.
+func (s *Run) WorkersAtFirst() (workers int) {
+	if len(s.Slots) == 0 {
+		return s.Job.Slots
+	}
+	for _, span := range s.Slots {
+		if span.Has(s.Cut) {
+			workers++
+		}
+	}
+	return workers
+}
+
+// scalePlan is a --scale of train: so many workers from a clock on.
+type scalePlan struct {
+	workers int
+	at      perdure.Clock
+}
+
+func parseScale(text string) (p scalePlan, err error) {
+	workers, at, ok := strings.Cut(text, "@clock:")
+	if ok {
+		if p.workers, err = strconv.Atoi(workers); err == nil {
+			var clock int64
+			clock, err = strconv.ParseInt(at, 10, 32)
+			p.at = perdure.Clock(clock)
+		}
+	}
+	if !ok || err != nil {
+		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage, text)
+	}
+	return p, nil
+}
+
+// Begin returns what the job begins with.
+func (s *Run) Begin() (membership.Facts, error) {
+	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
+	if s.Resumed != "" { // what was planned then is among its slots
+		f.Resume(s.Slots)
+		return f, nil
+	}
+	for _, text := range s.Scale {
+		p, err := parseScale(text)
+		if err == nil {
+			err = f.Plan(p.workers, p.at)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// PlannedSlots returns how many slots the job will have, as far as that is planned, and the
+// most that work at a time.
+func (s *Run) PlannedSlots() (all, most int) {
+	f, err := s.Begin()
+	if err != nil {
+		return s.Job.Slots, s.Job.Slots // check says so
+	}
+	for i := range f.View.Slots {
+		_, of := f.View.Share(0, max(f.View.Slots[i].From, f.View.Cut))
+		most = max(most, of)
+	}
+	return len(f.View.Slots), most
+}

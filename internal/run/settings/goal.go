@@ -1,0 +1,72 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/workload"
+)
+
+// Goal is what --until asks for: "accuracy:0.8", "loss:0.5", "rmse:0.9", or
+// "time:2m", whose value is in seconds.
+type Goal struct {
+	Metric string  `json:"metric,omitempty"`
+	Value  float64 `json:"value,omitempty"`
+}
+
+// ParseGoal reads a goal that a workload of that name can reach.
+func ParseGoal(s, name string) (g Goal, err error) {
+	if s == "" {
+		return g, nil
+	}
+	info, err := workload.Find(name)
+	if err != nil {
+		return g, err
+	}
+	metric, text, _ := strings.Cut(s, ":")
+	if metric == OverTime {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return g, fmt.Errorf("%w: --until %q: write time:T with a time above 0, for example time:2m", perdure.ErrUsage, s)
+		}
+		return Goal{metric, d.Seconds()}, nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0) || math.IsInf(v, 0) || metric == "accuracy" && v > 1 || !slices.Contains([]string{"accuracy", "loss", "rmse"}, metric) {
+		return g, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R with R > 0, or time:T", perdure.ErrUsage, s)
+	}
+	if !slices.Contains(info.Measures, metric) {
+		return g, fmt.Errorf("%w: --until %q: workload %s has no %s; choose %s", perdure.ErrUsage, s, name, metric, strings.Join(info.Measures, " or "))
+	}
+	return Goal{metric, v}, nil
+}
+
+// OverTime is the goal that is reached when so much time is over.
+const OverTime = "time"
+
+// Reached compares with what the evaluation has: what does not apply is NaN.
+func (g Goal) Reached(e workload.Eval) bool {
+	v := g.Of(e)
+	if g.Metric == "accuracy" {
+		return v >= g.Value
+	}
+	return v <= g.Value
+}
+
+// Of returns what the goal is about; NaN: the evaluation does not have it.
+func (g Goal) Of(e workload.Eval) float64 {
+	switch g.Metric {
+	case "accuracy":
+		return e.Accuracy
+	case "loss":
+		return e.Loss
+	case "rmse":
+		return e.RMSE
+	}
+	return math.NaN()
+}

@@ -1,0 +1,194 @@
+package settings
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
+)
+
+// Log are what they ask for, in run.json.
+type Log struct {
+	Sync       updatelog.Sync `json:"sync"`
+	MB         int            `json:"mb"`
+	SnapshotMB int            `json:"snapshot_mb"`
+	NATS       string         `json:"nats,omitempty"`
+	Creds      string         `json:"nats_creds,omitempty"`
+	CA         string         `json:"nats_ca,omitempty"`
+	Cert       string         `json:"nats_cert,omitempty"`
+	Key        string         `json:"nats_key,omitempty"`
+	Replicas   int            `json:"nats_replicas,omitempty"`
+
+	chosen bool // by the user, how large it is
+}
+
+const (
+	defaultLogMB      = 4096
+	LeastLogMB        = 32      // for each shard: what is on its way together must fit
+	MostLogMB         = 1 << 30 // a PiB
+	defaultSnapshotMB = 256
+	mostReplicas      = 5 // that a NATS cluster keeps
+)
+
+// LogAsked is what somebody asks of a job's log, as he writes it; what is empty is chosen for
+// him. Given are the flags that he wrote: one that is given and empty is a mistake.
+type LogAsked struct {
+	Sync           string
+	MB, SnapshotMB int
+	NATS           string
+	Creds, CA      string
+	Cert, Key      string
+	Replicas       int
+	Given          map[string]bool
+}
+
+// NewLog makes the settings of a job's log; nil for a job that has none.
+func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
+	if !recovery.Of(job.Recovery).Traits().Logged() {
+		return nil, nil
+	}
+	l := &Log{
+		Sync: updatelog.Sync(cmp.Or(asked.Sync, string(updatelog.SyncInterval))), MB: asked.MB,
+		NATS: asked.NATS, Creds: asked.Creds, CA: asked.CA, Cert: asked.Cert, Key: asked.Key, Replicas: asked.Replicas,
+		chosen: asked.MB != 0 || asked.Given["log-mb"],
+	}
+	if !l.chosen {
+		l.MB = max(defaultLogMB, l.least(job))
+	}
+	if err := l.checkSize(job); err != nil {
+		return nil, err
+	}
+	l.SnapshotMB = cmp.Or(asked.SnapshotMB, min(defaultSnapshotMB, l.MB))
+	switch {
+	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
+		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, asked.Sync)
+	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB || asked.SnapshotMB == 0 && asked.Given["snapshot-mb"]:
+		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log",
+			perdure.ErrUsage, asked.SnapshotMB, l.MB)
+	}
+	return l, l.checkPlace(&asked)
+}
+
+// checkPlace refuses what is asked of a log elsewhere if that cannot be.
+func (l *Log) checkPlace(asked *LogAsked) error {
+	u, err := url.Parse(l.NATS)
+	wrong := err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls"
+	remote := l.Creds != "" || l.CA != "" || l.Cert != "" || l.Key != "" || l.Replicas != 0
+	switch {
+	case (asked.Given["nats"] || l.NATS != "") && wrong:
+		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT",
+			perdure.ErrUsage, updatelog.WithoutSecrets(l.NATS))
+	case l.NATS == "" && remote:
+		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, or name it",
+			perdure.ErrUsage)
+	case l.NATS != "" && asked.Sync != "":
+		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured", perdure.ErrUsage)
+	case l.Replicas < 0 || l.Replicas > mostReplicas || l.Replicas == 0 && asked.Given["nats-replicas"]:
+		return fmt.Errorf("%w: --nats-replicas %d; choose 1 to %d", perdure.ErrUsage, l.Replicas, mostReplicas)
+	}
+	return CheckPair(l.Cert, l.Key)
+}
+
+// CheckPair refuses half of a certificate.
+func CheckPair(cert, key string) error {
+	if (cert == "") != (key == "") {
+		return fmt.Errorf("%w: --nats-cert and --nats-key belong together; give both, or neither", perdure.ErrUsage)
+	}
+	return nil
+}
+
+// least is how small, in MiB, the log of a job may be.
+func (l *Log) least(job *perdure.JobSpec) int { return LeastLogMB * job.Shards }
+
+// checkSize refuses a size that no log of the job can have.
+func (l *Log) checkSize(job *perdure.JobSpec) error {
+	switch {
+	case l.MB < l.least(job):
+		return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards, l.least(job))
+	case l.MB > MostLogMB:
+		return fmt.Errorf("%w: --log-mb %d; choose at most %d", perdure.ErrUsage, l.MB, MostLogMB)
+	}
+	return nil
+}
+
+// Fit sees that the disk on which the job's own log is to be kept has room for all that
+// the log may come to take. One whose size nobody chose takes three quarters of what is
+// free, where that is less.
+func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
+	if err := l.checkSize(job); err != nil {
+		return err
+	}
+	bytes, known := disk.Free(folder)
+	free := int(bytes >> 20)
+	if !known || l.NATS != "" || l.MB <= free {
+		return nil
+	}
+	if some := free / 4 * 3; !l.chosen && some >= l.least(job) {
+		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
+		return nil
+	}
+	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, or a smaller log with --log-mb (%d at least)",
+		perdure.ErrUsage, l.MB, free, folder, l.least(job))
+}
+
+// bytes is the size of the log of one shard.
+func (l *Log) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(shards) }
+
+// SnapshotBytes is how much of the log is read before shards are written; 0: the usual.
+func (s *Run) SnapshotBytes() int64 {
+	if s.Log == nil {
+		return 0
+	}
+	return int64(s.Log.SnapshotMB) << 20
+}
+
+// LogBytes bounds the log of all shards; 0: there is no bound, or no log.
+func (s *Run) LogBytes() int64 {
+	if s.Log == nil {
+		return 0
+	}
+	return int64(s.Log.MB) << 20
+}
+
+// OpenLog opens a job's update log, as the run's settings say, for a server, which makes
+// it.
+func (s *Run) OpenLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+	return updatelog.Dial(ctx, addr, s.LogOptions(o))
+}
+
+// OpenLogToRead opens it for a worker.
+func (s *Run) OpenLogToRead(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+	d := s.LogOptions(o)
+	d.ReadOnly = true
+	return updatelog.Dial(ctx, addr, d)
+}
+
+// LogOptions are how the run's settings say that its log is to be reached, and what it is like.
+func (s *Run) LogOptions(o updatelog.Options) updatelog.DialOptions {
+	d := updatelog.DialOptions{Options: o}
+	if l := s.Log; l != nil {
+		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key, l.Replicas
+	}
+	return d
+}
+
+func LogFolder(run string) string { return filepath.Join(run, "log") }
+
+// SnapshotDir is the folder, if the job has snapshots.
+func (s *Run) SnapshotDir(folder string) string {
+	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
+		return ""
+	}
+	return folder
+}
+
+func SnapshotFolder(run string) string { return filepath.Join(run, "snapshots") }
+
+// HasOwnLog reports whether a process of the job serves its log.
+func (s *Run) HasOwnLog() bool { return s.Log != nil && s.Log.NATS == "" }

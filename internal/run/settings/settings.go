@@ -1,0 +1,80 @@
+// Package settings is what a run was asked to be: run.json. The run's parent writes it, each
+// of the run's processes reads it, and a later run goes on or begins again with it; so all that
+// two of them must agree on is here. A Run is completed and checked before anything is started
+// or written: what is wrong is told in one line, and nothing has happened.
+//
+// What people write is read here too (ParseDelay, ParseGoal, …), whether it comes from flags or
+// from a run.json that somebody has changed. Messages name the flag, since that is what people
+// know.
+//
+// Nothing here is changed once the run has begun, and then it is safe for concurrent use.
+package settings
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/workload"
+)
+
+// Run is everything that a run was asked to be. The same settings run it again
+// (train --from).
+type Run struct {
+	Folder string `json:"-"` // where they were read; "": nowhere
+
+	Version   string          `json:"version"` // of Perdure
+	Job       perdure.JobSpec `json:"job"`
+	Params    workload.Params `json:"params"`
+	Faults    []string        `json:"faults"`
+	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
+	EvalEvery perdure.Clock   `json:"eval_every"`
+	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
+	Until     Goal            `json:"until"`
+	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
+	RetainMB  int             `json:"retain_mb,omitempty"`  // of updates that a worker keeps until they are in a checkpoint, in MiB
+	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
+	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
+	Distance
+	Log *Log `json:"log,omitempty"` // of a job that has an update log
+
+	Trained workload.Description `json:"-"` // once the workload was opened
+
+	Listen string        `json:"-"` // the coordinator's address, of this machine only
+	Grace  time.Duration `json:"-"` // how long a last checkpoint may take when the run is ended early; 0: none is made
+
+	// Where the run goes on from: the checkpoint that was copied into its folder.
+	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
+	Generation perdure.Generation  `json:"generation"`
+	Cut        perdure.Clock       `json:"cut"`
+	Tables     []perdure.TableSpec `json:"tables,omitempty"`
+	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
+}
+
+// retired are keys that older versions wrote into run.json, and that mean nothing any more.
+var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
+
+// Read reads the run.json of a run.
+func Read(path string) (s Run, err error) {
+	s.CacheMB, s.RetainMB = DefaultCacheMB, DefaultRetainMB // of runs that do not say
+	s.Folder = filepath.Dir(path)
+	return s, rundir.ReadRun(path, &s, retired...)
+}
+
+// ReadToRun reads a run.json of which a new run is to be made, and refuses one that no run
+// can have written: people may have changed it. What is wrong is told with the file's name and
+// the key's.
+func ReadToRun(path string) (s Run, err error) {
+	if s, err = Read(path); err != nil {
+		return s, err
+	}
+	if err := s.odd(); err != nil {
+		return s, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, path, err)
+	}
+	return s, nil
+}
+
+// OwnWorkload is what the job of a user's own program trains.
+const OwnWorkload = "own"

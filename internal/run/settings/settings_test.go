@@ -1,0 +1,195 @@
+package settings
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/workload"
+)
+
+// TestHeaderOfResumed: a run that goes on says how many workers there are from then on.
+func TestHeaderOfResumed(t *testing.T) {
+	for _, c := range []struct {
+		spans []perdure.Span
+		want  int
+	}{{nil, 3}, {[]perdure.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
+		s := Run{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
+		if got := s.WorkersAtFirst(); got != c.want {
+			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)
+		}
+	}
+}
+
+func TestZones(t *testing.T) {
+	for _, c := range []struct {
+		zones, each []string
+		want        []string
+	}{
+		{nil, nil, nil},
+		{[]string{"a", "b"}, nil, []string{"a", "b", "a"}},
+		{nil, []string{"1=rack.1"}, []string{"", "rack.1", ""}},
+		{[]string{"a", "b", "c", "d"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
+	} {
+		got, err := ParseZones(3, c.zones, c.each)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("--zones %q --zone %q: got %q, %v; want %q", c.zones, c.each, got, err, c.want)
+		}
+	}
+}
+
+func TestParseEvalEvery(t *testing.T) {
+	for text, want := range map[string][2]int64{"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000}, "1h": {0, 3_600_000}, "10ms": {0, 10}} {
+		clocks, ms, err := ParseEvalEvery(text)
+		if err != nil || int64(clocks) != want[0] || ms != want[1] {
+			t.Errorf("%s: %d clocks, %d ms, %v; want %v", text, clocks, ms, err, want)
+		}
+	}
+	for _, text := range []string{"-1", "2 s", "9ms", "2h", "-2s", "99999999999"} {
+		if _, _, err := ParseEvalEvery(text); !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v; want one line of usage", text, err)
+		}
+	}
+}
+
+func TestParseDelay(t *testing.T) {
+	for text, want := range map[string][2]time.Duration{
+		"5ms":         {5 * time.Millisecond, 0},
+		"0s":          {0, 0},
+		"5ms±2ms":     {5 * time.Millisecond, 2 * time.Millisecond},
+		"5ms+-2ms":    {5 * time.Millisecond, 2 * time.Millisecond},
+		"100us±100us": {100 * time.Microsecond, 100 * time.Microsecond},
+		"0.3s±200ms":  {300 * time.Millisecond, 200 * time.Millisecond},
+	} {
+		delay, spread, err := parseDelay(text)
+		if err != nil || delay != want[0] || spread != want[1] {
+			t.Errorf("%s: %v ± %v, %v", text, delay, spread, err)
+		}
+	}
+}
+
+func TestParseBandwidth(t *testing.T) {
+	for text, want := range map[string]int64{
+		"100KB": 100_000, "10MB": 10_000_000, "1.5GB": 1_500_000_000, "100000B": 100_000,
+		"100KiB": 100 << 10, "12.5MiB": 12.5 * (1 << 20), "1GiB": 1 << 30, "1000GB": 1_000_000_000_000,
+	} {
+		if got, err := parseBandwidth(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+// A run.json whose distance is not one is refused.
+func TestDistanceOfSettings(t *testing.T) {
+	_, err := (&Run{Distance: Distance{Delay: "soon"}}).Network(wire.RoleServer, 0)
+	if err == nil {
+		t.Error("a delay of soon was accepted")
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	must(t, os.WriteFile(path, []byte(`{"delay":"5ms±2ms","bandwidth":"10MB"}`), 0o666))
+	s, err := Read(path)
+	must(t, err)
+	m, err := s.Link()
+	must(t, err)
+	if want := (transport.LinkModel{Delay: 5 * time.Millisecond, Spread: 2 * time.Millisecond, BytesPerSecond: 10e6}); m != want {
+		t.Errorf("%+v, want %+v", m, want)
+	}
+}
+
+// TestFitModels: models that no table uses are refused where they name one, and
+// dropped where they do not.
+func TestFitModels(t *testing.T) {
+	tables := []perdure.TableSpec{{Name: "w"}, {Name: "b"}}
+	for asked, want := range map[string]string{
+		"bsp":                  "bsp",
+		"ssp:2,b=bsp":          "ssp:2,b=bsp",
+		"w=essp:3":             "bsp,w=essp:3",
+		"w=essp:3,b=bsp":       "essp:3,b=bsp",
+		"w=essp:3,b=essp:3":    "essp:3",
+		"asp,w=ssp:1,b=bsp":    "ssp:1,b=bsp",
+		"ssp:1,w=ssp:1":        "ssp:1",
+		"vap:0.5,w=bsp":        "vap:0.5,w=bsp",
+		"bsp,b=vap:0.25,w=asp": "asp,b=vap:0.25",
+	} {
+		job, before := perdure.JobSpec{Workload: "x"}, perdure.JobSpec{}
+		var err error
+		job.Consistency, job.TableConsistency, err = perdure.ParseModels(asked, perdure.Consistency{Kind: perdure.BSP})
+		must(t, err)
+		before.Consistency, before.TableConsistency = job.Consistency, job.TableConsistency
+		must(t, fitModels(&job, tables))
+		if job.Models() != want {
+			t.Errorf("%s: %s, want %s", asked, job.Models(), want)
+		}
+		for _, table := range tables {
+			if got, want := job.ConsistencyOf(table.Name), before.ConsistencyOf(table.Name); got != want {
+				t.Errorf("%s: table %s is %s, want %s", asked, table.Name, got, want)
+			}
+		}
+		again := job
+		must(t, fitModels(&again, tables))
+		if !reflect.DeepEqual(again, job) {
+			t.Errorf("%s: %s becomes %s when it is read again", asked, job.Models(), again.Models())
+		}
+	}
+}
+
+// TestGoalReached: which evaluations reach a goal.
+func TestGoalReached(t *testing.T) {
+	for _, c := range []struct {
+		goal Goal
+		eval workload.Eval
+		want bool
+	}{
+		{Goal{Metric: "accuracy", Value: 0.8}, workload.Eval{Accuracy: 0.8}, true},
+		{Goal{Metric: "accuracy", Value: 0.8}, workload.Eval{Accuracy: 0.79}, false},
+		{Goal{Metric: "loss", Value: 0.2}, workload.Eval{Loss: 0.19}, true},
+		{Goal{Metric: "loss", Value: 0.2}, workload.Eval{Loss: 0.21}, false},
+		{Goal{Metric: "rmse", Value: 0.9}, workload.Eval{RMSE: math.NaN()}, false},
+		{Goal{Metric: OverTime, Value: 1}, workload.Eval{Accuracy: 1}, false}, // no evaluation ends a time
+		{Goal{}, workload.Eval{Accuracy: 1}, false},
+	} {
+		if got := c.goal.Reached(c.eval); got != c.want {
+			t.Errorf("%+v with %+v: %v", c.goal, c.eval, got)
+		}
+	}
+}
+
+// TestShape: a job of which nothing else is asked is one that can run, and what is wrong with
+// its parts is told.
+func TestShape(t *testing.T) {
+	p := Shape{Workers: 3, Servers: 2, Shards: 6, Consistency: "asp", Recovery: "chain:2", Clocks: 10, Seed: 7}
+	job, err := p.Job("softmax")
+	must(t, err)
+	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != suspendUsually.Milliseconds() || job.ID == "" {
+		t.Errorf("%+v", job)
+	}
+	for want, change := range map[string]func(*Shape){
+		"0 clocks":                    func(p *Shape) { p.Clocks = 0 },
+		"unknown consistency model":   func(p *Shape) { p.Consistency = "soon" },
+		"unknown recovery strategy":   func(p *Shape) { p.Recovery = "soon" },
+		"chain:3 keeps each shard on": func(p *Shape) { p.Recovery = "chain:3" },
+		"0 workers":                   func(p *Shape) { p.Workers = 0 },
+	} {
+		odd := p
+		change(&odd)
+		if _, err := odd.Job("softmax"); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", odd, err, want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,52 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// Shape is what every job has, as somebody writes it.
+type Shape struct {
+	Workers, Servers, Shards int
+	Consistency, Recovery    string
+	Clocks                   int64
+	Seed                     uint64
+}
+
+// Job makes a job of which nothing else is asked.
+func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
+	if job, err = p.Parse(name); err != nil {
+		return job, err
+	}
+	if job.SuspendMs, err = SuspendMs("", job.TwoStep(nil)); err != nil {
+		return job, err
+	}
+	return job, recovery.Check(&job)
+}
+
+// Parse makes a job, which is not checked as a whole yet.
+func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
+	job = perdure.JobSpec{
+		ID: NewJobID(), Workload: name, Seed: p.Seed, Slots: p.Workers, Servers: p.Servers, Shards: p.Shards,
+	}
+	if job.Clocks, err = ParseClocks(p.Clocks); err != nil {
+		return job, err
+	}
+	bsp := perdure.Consistency{Kind: perdure.BSP}
+	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(p.Consistency, bsp); err != nil {
+		return job, err
+	}
+	job.Recovery, err = perdure.ParseRecovery(p.Recovery)
+	return job, err
+}
+
+// ParseClocks reads how many clocks a job is to have.
+func ParseClocks(n int64) (perdure.Clock, error) {
+	if n < 1 || n > math.MaxInt32 {
+		return 0, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, n, math.MaxInt32)
+	}
+	return perdure.Clock(n), nil
+}
