@@ -32,7 +32,7 @@ var layers = map[string]int{
 
 	// Pure cores.
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1, "internal/core/membership": 1, "internal/core/recovery": 1,
-	"internal/core/silence": 1,
+	"internal/core/silence": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
@@ -56,6 +56,7 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",
 	{"internal/core/membership", "internal/core/recovery"}:  "a view change carries out what the strategy says; both are pure",
 	{"internal/core/membership", "internal/core/silence"}:   "a view change asks who is silent; both are pure",
+	{"internal/core/membership", "internal/core/saver"}:     "a view change asks when a cut is due; both are pure",
 }
 
 // forbidden lists imports that no layer may allow, with the reason.

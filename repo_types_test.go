@@ -26,7 +26,7 @@ var ceilings = map[string]int{
 	"methods internal/proc/coordinator.Coordinator": 48,
 	"methods internal/proc/server.Server":           44,
 	"methods internal/proc/supervisor.Job":          41,
-	"fields internal/core/membership.Core":          64,
+	"fields internal/core/membership.Core":          59,
 	"fields worker.Client":                          60,
 	"fields internal/proc/server.shard":             56,
 	"fields cmd/perdure.trainCmd":                   55, // flags
@@ -44,7 +44,7 @@ var ceilings = map[string]int{
 	"lines worker":                                  6400,
 	"lines internal/data/updatelog":                 3400,
 	"lines internal/proc/server":                    5400,
-	"lines internal/core/membership":                3500,
+	"lines internal/core/membership":                3320,
 }
 
 // shape is what is counted of one folder.

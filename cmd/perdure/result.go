@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -87,7 +87,7 @@ func (r *result) rows() [][2]string {
 		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
 	}
 	if s := r.Saving; s != nil && s.Interval > 0 {
-		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why)})
+		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", saver.Seconds(s.Interval), s.Why)})
 	}
 	for _, f := range r.missed {
 		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})

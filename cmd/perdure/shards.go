@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
@@ -109,5 +109,5 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.Seconds(s.Saving.Interval), s.Saving.Why)
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, saver.Seconds(s.Saving.Interval), s.Saving.Why)
 }

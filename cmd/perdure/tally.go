@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/pace"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -41,7 +41,7 @@ type tally struct {
 	peak        map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent   string
 	recordWaits bool // the run's folder has no room for it
-	speed       membership.Rate
+	speed       pace.Rate
 	mbRate      float64
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
 )
 
@@ -166,13 +167,7 @@ type Core struct {
 	weakened   bool                     // see Weaken
 	dropped    bool                     // a "serving" event is due once the dropped shards serve
 
-	// Where the interval between checkpoints is chosen: see saveByTime.
-	tickSeconds float64
-	save        float64       // how long a checkpoint takes, in seconds; 0: not known
-	ranAt       int64         // the tick at which facts.Saving.Ran was right
-	cutAt       int64         // the tick at which a cut was named last
-	paceAt      int64         // a tick, and the clock that slots stood at then; 0: none
-	paceClock   perdure.Clock // from then on none was done again
+	timer saver.Timer // where the interval between checkpoints is chosen
 
 	out      Ready
 	logWaits logWaits
@@ -189,6 +184,9 @@ type Core struct {
 	index
 }
 
+// usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
+const usualTick = 0.1
+
 // New makes a core from recorded facts. A process that is silent for about
 // patience ticks is suspected to be frozen or cut off: see package silence.
 func New(facts Facts, patience int64) *Core {
@@ -196,7 +194,7 @@ func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: facts, strategy: strategy, traits: strategy.Traits(), watch: silence.NewWatch(patience), publishing: -1, pausedAt: facts.View.Revision,
 		slots: make([]observed, len(facts.Slots)),
-		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, tickSeconds: usualTick,
+		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, timer: saver.NewTimer(usualTick),
 		index: index{
 			away: map[int]struct{}{}, healing: map[Kind]*set{Server: {}, Worker: {}}, clocks: tally{count: map[perdure.Clock]int{}},
 			fencing: make([]set, len(facts.View.Shards)), based: make([]cursor, len(facts.View.Shards)),

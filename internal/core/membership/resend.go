@@ -102,7 +102,7 @@ func (c *Core) wantCut() {
 		c.facts.Cutting, c.dirty = true, true
 		return
 	}
-	if !c.traits.Retains() && !c.facts.Job.Recovery.Auto || len(c.calling.list) == 0 {
+	if !c.traits.Retains() && !c.traits.Timed || len(c.calling.list) == 0 {
 		return
 	}
 	at, asked := c.calls()
@@ -182,12 +182,13 @@ func (c *Core) nameCut(working perdure.Clock) {
 		}
 		asked = true
 	}
-	asked = asked || c.facts.Job.Recovery.Auto
+	asked = asked || c.traits.Timed
 	if at = c.cutFrom(max(at, working)); !asked || at <= c.facts.View.Durable {
 		return
 	}
 	c.nameLast(at)
-	c.facts.View.Named, c.cutAt = at, c.tick
+	c.facts.View.Named = at
+	c.timer.Named(c.tick)
 	c.event("cut", "", "a checkpoint of clock %d is asked for", at)
 }
 

@@ -22,7 +22,7 @@ func (s chain) early() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkp
 func (s chain) Traits() Traits {
 	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Early: s.early(), Loses: s.early()}
 	if s.r.Checkpoints {
-		t.Form = form(s.r)
+		t.Form, t.Timed = form(s.r), s.r.Auto
 	}
 	if t.Early {
 		t.Period = s.r.Every

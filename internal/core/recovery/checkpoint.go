@@ -13,7 +13,9 @@ import "github.com/perdure/perdure"
 // Cost: the writing of checkpoints, and after a death up to C clocks of everybody's work.
 type checkpoint struct{ r perdure.Recovery }
 
-func (s checkpoint) Traits() Traits { return Traits{Copies: 1, Safe: Acknowledged, Form: form(s.r)} }
+func (s checkpoint) Traits() Traits {
+	return Traits{Copies: 1, Safe: Acknowledged, Form: form(s.r), Timed: s.r.Auto}
+}
 
 func (s checkpoint) Orphaned(l Loss) Fate { return rollBack("%d shards were lost", l.Shards) }
 

@@ -1,7 +1,6 @@
 // Package recovery says what each recovery strategy promises: until when an update may
 // still be lost, when a shard is saved, and what happens when a server, a worker, or both
-// die. It is pure. The shells ask it and obey; they do not ask which strategy a job has. (That
-// the interval between checkpoints is chosen, Recovery.Auto, is still asked for by name.)
+// die. It is pure. The shells ask it and obey; they do not ask which strategy a job has.
 //
 // Each strategy has a file, which begins with its promise, its safe point and its cost.
 package recovery
@@ -57,6 +56,7 @@ type Traits struct {
 	Copies int       // servers that are to hold each shard, at least 1
 	Safe   SafePoint // until when a worker keeps an update
 	Form   Form      // how a shard is saved
+	Timed  bool      // cuts are named when it is time for one, and none is of an interval in clocks
 	Loses  bool      // a death may take updates that were acknowledged: they are counted, and never awaited
 	// Early says that an update is acknowledged before every replica has it, so that the
 	// head alone knows all. Period is every how many clocks the others are brought up to

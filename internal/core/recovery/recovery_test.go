@@ -57,6 +57,7 @@ func TestPromises(t *testing.T) {
 		want := recovery.Traits{
 			Copies: c.copies, Safe: c.safe, Form: c.form, Loses: c.loses, Period: c.period,
 			Early: c.loses && c.copies > 1, Apart: c.name == "none",
+			Timed: strings.Contains(c.name, "auto") || c.name == "resend",
 		}
 		if got := s.Traits(); got != want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)

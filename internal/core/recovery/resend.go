@@ -15,7 +15,7 @@ import "github.com/perdure/perdure"
 // Cost: the writing of checkpoints, and workers' memory for the updates since.
 type resend struct{ r perdure.Recovery }
 
-func (s resend) Traits() Traits { return Traits{Copies: 1, Safe: Saved, Form: Behind} }
+func (s resend) Traits() Traits { return Traits{Copies: 1, Safe: Saved, Form: Behind, Timed: s.r.Auto} }
 
 func (s resend) Orphaned(l Loss) Fate {
 	switch {

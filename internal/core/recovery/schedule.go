@@ -12,7 +12,7 @@ type Schedule struct {
 
 // ScheduleOf returns the schedule of a job that keeps checkpoints, with nothing named yet.
 func ScheduleOf(r perdure.Recovery) Schedule {
-	if !Of(r).Traits().Saves() || r.Auto {
+	if t := Of(r).Traits(); !t.Saves() || t.Timed {
 		return Schedule{}
 	}
 	return Schedule{Every: r.Every}

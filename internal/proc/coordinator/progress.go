@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -18,7 +19,7 @@ func (c *Coordinator) progress(always bool) {
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}
-	if saving := facts.Saving; facts.Job.Recovery.Auto {
+	if saving := facts.Saving; recovery.Of(facts.Job.Recovery).Traits().Timed {
 		p.Saving = &saving
 	}
 	if always || p.Complete {

@@ -1,4 +1,4 @@
-package membership_test
+package saver_test
 
 import (
 	"math"
@@ -7,11 +7,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/saver"
 )
 
 // The numbers are of the papers' formulas, worked out by hand.
-func TestSaveInterval(t *testing.T) {
+func TestInterval(t *testing.T) {
 	for _, c := range []struct {
 		save, mtbf, want float64
 		why              string
@@ -26,7 +26,7 @@ func TestSaveInterval(t *testing.T) {
 		{1, math.Inf(1), 0, "not known"},
 		{math.NaN(), 1, 0, "not known"},
 	} {
-		got, why := membership.SaveInterval(c.save, c.mtbf)
+		got, why := saver.Interval(c.save, c.mtbf)
 		if math.Abs(got-c.want) > 1e-6 || !strings.Contains(why, c.why) {
 			t.Errorf("a save of %v s, a failure every %v s: %v (%s), want %v (%s)", c.save, c.mtbf, got, why, c.want, c.why)
 		}
@@ -52,7 +52,7 @@ func TestExpectedMTBF(t *testing.T) {
 		{3, 60, 915},
 		{99, 86400, 900}, // of a machine that dies every 873 s
 	} {
-		if got := membership.ExpectedMTBF(c.failures, c.ran); math.Abs(got-c.want) > 1e-6 {
+		if got := saver.ExpectedMTBF(c.failures, c.ran); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("%d failures in %v s: one every %v s, want %v", c.failures, c.ran, got, c.want)
 		}
 	}
@@ -60,11 +60,11 @@ func TestExpectedMTBF(t *testing.T) {
 
 // No other interval costs much less, by the model that the estimate approximates, unless a
 // twentieth of the time would not do for saving.
-func TestSaveIntervalIsNearTheBest(t *testing.T) {
+func TestIntervalIsNearTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mtbf := math.Pow(10, rapid.Float64Range(0, 6).Draw(t, "log10 of seconds between failures"))
 		save := mtbf * math.Pow(10, rapid.Float64Range(-7, 1).Draw(t, "log10 of a save's part of it"))
-		interval, why := membership.SaveInterval(save, mtbf)
+		interval, why := saver.Interval(save, mtbf)
 		if interval < 20*save*0.9999 {
 			t.Fatalf("%v s between saves of %v s (%s)", interval, save, why)
 		}
@@ -81,12 +81,12 @@ func TestSaveIntervalIsNearTheBest(t *testing.T) {
 	})
 }
 
-func TestSaveClocks(t *testing.T) {
+func TestClocks(t *testing.T) {
 	for _, c := range []struct {
 		interval, clock float64
 		want            int64
 	}{{10, 1, 10}, {10, 3, 3}, {0.001, 1, 1}, {1, 0, math.MaxInt32}, {0, 0, 1}} {
-		if got := membership.SaveClocks(c.interval, c.clock); got != c.want {
+		if got := saver.Clocks(c.interval, c.clock); got != c.want {
 			t.Errorf("every %v s, clocks of %v s: every %d clocks, want %d", c.interval, c.clock, got, c.want)
 		}
 	}

@@ -1,11 +1,12 @@
-package membership
+// Package pace says how fast a job goes at present.
+package pace
 
 import "github.com/perdure/perdure"
 
-// Rate is how many clocks a job does in a second, at present: over the last RateSeconds,
-// measured between moments at which a clock was new. So it does not matter when somebody
-// looks, nor how often, nor that a clock is long. It keeps a few marks; the zero value is
-// ready.
+// Rate is how many clocks a job does in a second: over the last RateSeconds, measured
+// between moments at which a clock was new. So it does not matter when somebody looks, nor
+// how often, nor that a clock is long. It keeps a few marks; the zero value is ready. It is
+// not safe for concurrent use.
 type Rate struct {
 	marks []rateMark // the oldest first; clocks rise
 }

@@ -1,0 +1,63 @@
+package saver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// When a cut is due: after two clocks at first, then when the interval has passed since the
+// one before, and never where nothing was done since the newest checkpoint.
+func TestDue(t *testing.T) {
+	for _, c := range []struct {
+		interval         float64
+		named, tick      int64
+		working, durable perdure.Clock
+		want             bool
+	}{
+		{interval: 0, tick: 5, working: 1, durable: 0, want: false},
+		{interval: 0, tick: 5, working: 2, durable: 0, want: true},
+		{interval: 0, tick: 5, working: 11, durable: 10, want: false},
+		{interval: 2, named: 30, tick: 49, working: 9, durable: 3, want: false},
+		{interval: 2, named: 30, tick: 50, working: 9, durable: 3, want: true},
+		{interval: 2, named: 30, tick: 50, working: 3, durable: 3, want: false},
+		{interval: 2, named: 30, tick: 50, working: 4, durable: 3, want: true},
+	} {
+		timer := NewTimer(0.1)
+		timer.Named(c.named)
+		if got := timer.Due(perdure.Saving{Interval: c.interval}, Progress{c.tick, c.working, c.durable}); got != c.want {
+			t.Errorf("%+v: due %v", c, got)
+		}
+	}
+}
+
+// What a job measures changes its interval, and only a large change is told.
+func TestChoice(t *testing.T) {
+	timer, s := NewTimer(0.1), perdure.Saving{}
+	at := func(tick int64, working perdure.Clock) Progress { return Progress{Tick: tick, Working: working} }
+	step := func(what string, next perdure.Saving, told, want string) {
+		t.Helper()
+		if s = next; (told == "") != (want == "") || !strings.Contains(told, want) {
+			t.Errorf("%s: told %q, want %q", what, told, want)
+		}
+	}
+	next, told := timer.Failed(s, at(10, 1), 0)
+	step("a failure before anything was saved", next, told, "")
+	if s.Failures != 1 || s.Ran != 1 || s.Interval != 0 {
+		t.Errorf("%+v", s)
+	}
+	timer.Due(s, at(20, 1))
+	next, told = timer.Saved(s, at(30, 11), 800, 1)
+	step("the first save", next, told,
+		"checkpoints every 40 s, now about 400 clocks; Young: a save takes 1 s, and something fails every 800 s (given)")
+	next, told = timer.Saved(s, at(40, 12), 800, 1.2)
+	step("a save that takes as long, about", next, told, "")
+	next, told = timer.Saved(s, at(50, 13), 800, 9)
+	step("one that takes far longer", next, told, "at most a 20th of the time is for saving: a save takes 5.05 s")
+	next, told = timer.Failed(s, at(60, 13), 1e6)
+	step("a failure, though they are rare", next, told, "something fails every 1000000 s (given)")
+	if s.Failures != 2 || s.Ran != 6 {
+		t.Errorf("%+v", s)
+	}
+}
