@@ -34,6 +34,9 @@ var layers = map[string]int{
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1, "internal/core/membership": 1, "internal/core/recovery": 1,
 	"internal/core/silence": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
+	// Pure cores over rows and frames.
+	"internal/core/reads": 2,
+
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
 	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2, "internal/data/dataset": 2,

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -58,38 +59,26 @@ type Client struct {
 	clock       perdure.Clock
 	rolled      bool // the job was rolled back and Clock was not called since
 	finished    bool
-	exact       bool // an observer's reads need exactly its clock
 	shards      []*shardLink
 	peers       map[route]*peer
-	tables      []*Table        // by id; nil for those nobody asked for
-	gets        map[uint64]*get // requests that are not answered yet
-	queue       []*get          // those of them whose turn it is not yet
-	nextRequest uint64
-	freeGets    []*get
-	freeBatches []*batch
-	answer      wire.Answer     // the one that is being taken
-	push        wire.Push       // likewise
-	known       []perdure.Clock // by slot: so many of its clocks are applied somewhere
-	spans       []perdure.Span  // by slot: as the view says
-	bounds      bool            // some table's model is vap
-	cacheLeft   int             // bytes that may still be cached
-	state       []byte          // what the program wants saved; nil: nothing
-	saved       []byte          // what has left of it: LoadState need not ask
-	stateDirty  bool            // the next update carries it
-	keptBytes   int64           // of updates that were not acknowledged yet
-	retained    int64           // of those that were, and are kept until they are in a checkpoint
-	crowded     bool            // these are so many that a cut is wanted
-	spareLeft   int             // bytes that may still be kept of updates that are safe
-	held        bool            // they wait to be sent: vap
-	built       bool            // this clock's updates exist: a call of Clock was interrupted
-	settled     perdure.Clock   // at which Settle was called last; -1: never
-	updates     updatelog.Log   // nil: updates go to servers
+	tables      []*Table       // by id; nil for those nobody asked for
+	reads       *reads.Reader  // from the first view on
+	spans       []perdure.Span // by slot: as the view says
+	bounds      bool           // some table's model is vap
+	state       []byte         // what the program wants saved; nil: nothing
+	saved       []byte         // what has left of it: LoadState need not ask
+	stateDirty  bool           // the next update carries it
+	keptBytes   int64          // of updates that were not acknowledged yet
+	retained    int64          // of those that were, and are kept until they are in a checkpoint
+	crowded     bool           // these are so many that a cut is wanted
+	spareLeft   int            // bytes that may still be kept of updates that are safe
+	held        bool           // they wait to be sent: vap
+	built       bool           // this clock's updates exist: a call of Clock was interrupted
+	settled     perdure.Clock  // at which Settle was called last; -1: never
+	updates     updatelog.Log  // nil: updates go to servers
 	logWaits    updatelog.Waits
 	outages     outages
-	weak        []float32     // what own updates are weakened to: see Table.weakened
-	basis       perdure.Clock // least MinClock of what was read in this clock, or in the last one that had reads; -1: nothing was
-	shown       perdure.Clock // so many of the slot's own clocks showed in those rows
-	based       bool          // they are of this clock
+	weak        []float32 // what own updates are weakened to: see Table.weakened
 	stats       stats
 }
 
@@ -107,11 +96,10 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, credentials: credentials, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, cacheLeft: cfg.CacheBytes, settled: -1, basis: wire.NoBasis, slot: cfg.Slot, peers: map[route]*peer{}, gets: map[uint64]*get{},
+		spareLeft: mostSpare, settled: -1, slot: cfg.Slot, peers: map[route]*peer{},
 	}
-	c.stats.init()
 	if cfg.Observer {
-		c.slot, c.exact = perdure.NoSlot, true
+		c.slot = perdure.NoSlot
 	}
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
@@ -136,6 +124,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if !cfg.Observer {
 		c.clock = max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot))
+		c.setMoment()
 	}
 	return c, nil
 }
@@ -188,7 +177,8 @@ func (c *Client) At(clock perdure.Clock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clock = clock
-	c.forgetRows()
+	c.setMoment()
+	c.reads.Forget()
 }
 
 func (c *Client) isWelcome() bool {
@@ -361,39 +351,6 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 	}
 	return nil
-}
-
-func (c *Client) forgetRows() {
-	for _, t := range c.tables {
-		if t != nil {
-			t.forget()
-		}
-	}
-}
-
-// needLess asks again for what waits for clocks that the job, ended early, will
-// not have. It needs c.mu.
-func (c *Client) needLess() {
-	for _, g := range c.gets {
-		if g.kind == wire.KindLoad || c.view.End == 0 {
-			continue
-		}
-		if need := g.table.need(c.view.End); need < g.need {
-			g.need = need
-			if sh := c.shards[g.shard]; sh.open && g.asked {
-				sh.reader.batch = append(sh.reader.batch, c.getFrame(sh, g))
-			}
-		}
-	}
-	c.flush()
-	for _, t := range c.tables {
-		if t == nil {
-			continue
-		}
-		for _, p := range t.parts {
-			c.stopAwaiting(p, 0) // what is cached may do now, and nothing more be pushed
-		}
-	}
 }
 
 // notify wakes the heartbeat.

@@ -68,8 +68,10 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	c.clock++
 	c.built = false
+	c.setMoment()
 	c.clockedOut()
-	c.tidy()
+	c.reads.Tidy()
+	c.carryOut()
 	if slices.Contains(c.job.Alarms, c.clock) || slices.ContainsFunc(c.spans, func(s perdure.Span) bool { return s.From == c.clock+1 }) {
 		c.notify()
 	}
@@ -89,6 +91,7 @@ func (c *Client) turn() perdure.Clock {
 	if c.rolled {
 		c.rolled = false
 		c.clock = c.view.Begin(c.slot)
+		c.setMoment()
 		c.notify()
 		return c.clock
 	}
@@ -99,9 +102,9 @@ func (c *Client) turn() perdure.Clock {
 	for _, t := range c.tables {
 		if t != nil {
 			t.endClock() // what was Inc'd is dropped, and not shown any more
-			t.forget()
 		}
 	}
+	c.reads.Forget()
 	c.stateDirty, c.built, c.held = false, false, false
 	return c.clock
 }
@@ -166,15 +169,15 @@ func (c *Client) buildUpdates() error {
 		if c.stateDirty && sh.id == c.home() {
 			b.state(c.state)
 		}
-		if c.basis >= 0 && c.job.Scales(c.view.Tables) {
-			c.tellOrigin(sh, &b)
+		if o := c.reads.Origin(sh.rows); o.Basis >= 0 && c.job.Scales(c.view.Tables) {
+			c.tellOrigin(o, &b)
 		}
 		b.flush()
 		if err := b.check(); err != nil {
 			return err
 		}
 	}
-	c.based = false // a clock without reads is computed from what was read before
+	c.reads.Built()
 	for _, sh := range c.shards {
 		b := c.builder(sh)
 		if u := b.u; u.sent == len(u.parts) {
@@ -187,9 +190,9 @@ func (c *Client) buildUpdates() error {
 	for _, t := range c.tables {
 		if t != nil {
 			t.endClock()
-			t.renew()
 		}
 	}
+	c.reads.Renew()
 	if c.stateDirty {
 		c.saved = c.state
 	}
@@ -211,7 +214,8 @@ func (c *Client) sendUpdates() {
 			c.sendParts(sh)
 		}
 		if sh.open {
-			sh.reader.batch = c.addRenewals(sh, sh.reader.batch)
+			c.reads.Renewals(sh.rows)
+			c.gather()
 		}
 	}
 	c.flush()
@@ -364,13 +368,12 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	if c.saved != nil { // the replica that would be asked may not have it yet
 		return slices.Clone(c.saved), nil
 	}
-	b := c.newBatch(nil, nil)
-	b.add(c.newGet(wire.KindLoad, nil, c.home(), c.clock))
-	if err := c.await(ctx, b, c.usable); err != nil {
+	call := c.reads.Load(c.shards[c.home()].rows, c.clock)
+	if err := c.await(ctx, call, c.usable); err != nil {
 		return nil, err
 	}
-	defer b.free()
-	return b.state, nil
+	defer call.Free()
+	return call.State(), nil
 }
 
 // home is the shard that keeps this slot's saved state.

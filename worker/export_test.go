@@ -7,19 +7,7 @@ import "github.com/perdure/perdure"
 func (c *Client) CacheLeft() (left, taken int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.tables {
-		if t == nil {
-			continue
-		}
-		for _, p := range t.parts {
-			if p.cache.index != nil {
-				taken += len(p.cache.read) * p.cache.rowBytes()
-			} else {
-				taken += p.rows * p.cache.rowBytes()
-			}
-		}
-	}
-	return c.cacheLeft, taken
+	return c.reads.Cached()
 }
 
 // Cached reports whether a row has a place in the cache, and whether it is taken
@@ -27,9 +15,7 @@ func (c *Client) CacheLeft() (left, taken int) {
 func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
-	p := t.part(row)
-	at := p.cache.find(p, row)
-	return p.cache.reading(at).known(), p.cache.isPushed(at)
+	return t.rows.Has(row)
 }
 
 // Counters returns what the client's next status would say.

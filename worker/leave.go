@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -45,15 +44,6 @@ func (c *Client) Left() (at perdure.Clock, left bool) {
 	}
 	s := &c.view.Slots[c.slot]
 	return s.Until, s.Left
-}
-
-// checkVector refuses a vector that a slot's own reads cannot come with: whoever is
-// let in finds itself in all of them.
-func (c *Client) checkVector(applied []perdure.Clock) error {
-	if n := len(applied); n <= int(c.slot) || n < c.job.Slots || n > perdure.MaxSlots {
-		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, n)
-	}
-	return nil
 }
 
 // join waits until this process may speak for its slot, and knows whom to speak to.

@@ -173,7 +173,7 @@ func (p *part) encodeLoans(b *partBuilder, t *Table) {
 				Values: l.values[i*dim : (i+n)*dim],
 			})
 		}
-		t.showRun(p, l.at, l.n, l.values)
+		t.rows.Show(p.shard, l.at, l.n, l.values)
 		d.gone += l.n // entries that leave as they come
 		d.n += l.n
 		for j := range l.n {

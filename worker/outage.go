@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 const (
@@ -37,13 +36,10 @@ type outages struct {
 
 // outage is one shard's part of it.
 type outage struct {
-	out    bool
-	quiet  time.Time     // since when the shard owes an answer; zero: it owes none
-	usual  time.Duration // so long it took to answer, lately
-	stuck  bool          // some who wait for the shard have not been told that it is out
-	alone  bool          // the present clock read rows of the shard while it was out
-	hidden bool          // own updates do not show in its cached rows
-	since  perdure.Clock // likewise: those of this clock and later ones
+	out   bool
+	quiet time.Time     // since when the shard owes an answer; zero: it owes none
+	usual time.Duration // so long it took to answer, lately
+	stuck bool          // some who wait for the shard have not been told that it is out
 	// Since when updates are held back from the update log; zero: none is.
 	heldSince time.Time
 }
@@ -144,7 +140,7 @@ func (c *Client) owes(sh *shardLink) bool {
 		if c.logs() && !u.logged {
 			return false // the log does
 		}
-		cut := c.schedule().From(sh.minClock)
+		cut := c.schedule().From(sh.rows.MinClock())
 		return !u.open && !u.held && (cut < 0 || u.clock < cut)
 	}
 	return false
@@ -161,14 +157,7 @@ func (c *Client) answers(sh *shardLink) {
 	if c.outages.shards--; c.outages.shards == 0 {
 		c.outages.end = time.Now()
 	}
-	if sh.hidden { // what is read from now on has own updates in it again
-		sh.hidden = false
-		for _, t := range c.tables {
-			if t != nil {
-				t.parts[sh.id].cache.retire(sh.since)
-			}
-		}
-	}
+	c.reads.Back(sh.rows)
 	c.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", len(sh.kept))
 	c.letGo(sh)
 	c.broadcast()
@@ -191,49 +180,8 @@ func (c *Client) isOut(sh *shardLink) {
 // release lets those who wait for a shard's rows look again: what they may read
 // while it is out they find in the cache. It needs c.mu.
 func (c *Client) release(sh *shardLink) {
-	sh.stuck = false
-	for _, g := range c.gets {
-		if g.shard != sh.id || len(g.batches) == 0 || g.kind != wire.KindGet && g.kind != wire.KindPush {
-			continue
-		}
-		if p := g.placer; p != nil { // the rest of an answer may never come
-			sh.stuck = true
-			go p.conn.Close()
-			continue
-		}
-		for _, b := range g.batches {
-			b.left--
-			b.again = true
-		}
-		g.batches = g.batches[:0]
-		c.dropGet(g)
-	}
-	c.broadcast()
-}
-
-// serves reports whether the cached row at a place may be read at a clock, and
-// whether that is only so because its shard is out.
-func (t *Table) serves(p *part, at int, clock perdure.Clock) (ok, stale bool) {
-	if t.mayAnswer(p, at, clock) {
-		return true, false
-	}
-	c := t.c
-	if r := p.cache.reading(at); c.shards[p.shard].out && r.known() {
-		row := consistency.Cached{MinClock: r.minClock, FetchedAt: r.fetchedAt}
-		ok = consistency.MayRelax(t.spec.Consistency, row, clock, c.job.OnOutage.Clocks)
-	}
-	return ok, ok
-}
-
-// shows reports whether own updates show in a shard's cached rows, and notes it if
-// they do not.
-func (c *Client) shows(sh *shardLink) bool {
-	if sh.out && c.job.OutageRows != perdure.RowsApply {
-		if !sh.hidden {
-			sh.hidden, sh.since = true, c.clock
-		}
-	}
-	return !sh.hidden
+	sh.stuck = c.reads.Out(sh.rows)
+	c.carryOut()
 }
 
 // keep counts n more bytes of updates that are kept for a shard.
@@ -242,31 +190,8 @@ func (c *Client) keep(sh *shardLink, n int64) {
 	sh.keptBytes += n
 }
 
-// reads notes what is read, and the present clock's update computed from.
-func (t *Table) reads(s *sight) {
-	c, sh := t.c, t.c.shards[s.shard]
-	shown := c.clock
-	switch {
-	case s.r.lacks > 0:
-		shown = s.r.lacks - 1
-	case s.stale && t.spec.Rule.KeepsState(): // own updates never show
-		shown = min(shown, consistency.Count(s.r.applied, c.slot))
-	case s.stale && sh.hidden:
-		shown = sh.since
-	}
-	if !c.based {
-		c.basis, c.shown, c.based = s.r.minClock, shown, true
-		for _, other := range c.shards {
-			other.alone = false
-		}
-	}
-	c.basis, c.shown = min(c.basis, s.r.minClock), min(c.shown, shown)
-	sh.alone = sh.alone || s.stale
-}
-
 // tellOrigin puts into an update what it was computed from.
-func (c *Client) tellOrigin(sh *shardLink, b *partBuilder) {
-	o := consistency.Origin{Basis: c.basis, Lag: c.clock - c.shown, Alone: sh.alone}
+func (c *Client) tellOrigin(o consistency.Origin, b *partBuilder) {
 	b.origin(o)
 	if o.Alone && c.job.StaleScale == perdure.ScaleAverage { // other scales follow from what others do
 		b.u.weight = consistency.Scale(c.job.StaleScale, o, 0, consistency.SlotsOf(c.spans, c.clock))

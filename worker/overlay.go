@@ -6,30 +6,43 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// overlay puts own updates that an answer does not contain on top of a run of its
-// rows, so that the program reads its own writes. It needs c.mu.
-func (t *Table) overlay(p *part, sh *shardLink, r *reading, rows *wire.Rows, values []float32) {
-	c, contained := t.c, r.applied[t.c.slot]
-	for _, u := range sh.from(contained) {
-		if u.clock < contained {
+// own is a client as the one that knows what its slot has made: see reads.Own.
+type own Client
+
+// Lacks needs c.mu.
+func (o *own) Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool {
+	sh := o.shards[s]
+	if n := len(sh.kept); n > 0 && sh.kept[n-1].until() > from {
+		return true
+	}
+	return o.tables[t].parts[s].deltas.n > 0 && from <= o.clock
+}
+
+// AddTo puts own updates that rows do not contain on top of a run of them, so that the
+// program reads its own writes. It needs c.mu.
+func (o *own) AddTo(values []float32, s perdure.ShardID, id perdure.TableID, first perdure.RowID, n int, from perdure.Clock) {
+	c, t, sh := (*Client)(o), o.tables[id], o.shards[s]
+	p, rows := t.parts[s], wire.Rows{Table: id, First: first, Count: n}
+	for _, u := range sh.from(from) {
+		if u.clock < from {
 			continue // it was merged when all of it was applied; other strategies keep none of it
 		}
 		if u.repeats {
-			t.overlayNewest(p, u, rows, values)
+			t.overlayNewest(p, u, &rows, values)
 			continue
 		}
 		for i := range u.blocks {
 			if u.blocks[i].Table == t.id {
-				t.overlayBlock(u, i, rows, values)
+				t.overlayBlock(u, i, &rows, values)
 			}
 		}
 	}
-	if contained > c.clock || sh.building != nil && sh.building.repeats {
+	if from > c.clock || sh.building != nil && sh.building.repeats {
 		return
 	}
 	dim := t.spec.Dim
-	for i := range rows.Count {
-		if delta := p.deltas.find(p, rows.First+perdure.RowID(i)); delta != nil {
+	for i := range n {
+		if delta := p.deltas.find(p, first+perdure.RowID(i)); delta != nil {
 			table.Apply(t.spec.Rule, dim, values[i*dim:(i+1)*dim], delta, c.clock)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -15,12 +16,10 @@ type peer struct {
 	cancel context.CancelFunc
 
 	// Guarded by Client.mu.
-	conn    transport.Conn  // nil while there is none
-	batch   []wire.Frame    // to be sent by flush
-	behind  transport.Conn  // who takes so little that others send to it; nil: nobody
-	asked   int             // bytes of answers that are to come
-	placing *get            // an answer to it is being received into its reader's memory
-	placed  []chan struct{} // closed when that is over
+	conn    transport.Conn // nil while there is none
+	batch   []wire.Frame   // to be sent by flush
+	behind  transport.Conn // who takes so little that others send to it; nil: nobody
+	answers reads.Source   // that come on it
 }
 
 // route is a way to a server: shards are spread over several connections where
@@ -75,7 +74,7 @@ func (c *Client) peer(to route) *peer {
 
 // peerDown notes that a connection has broken. It needs c.mu.
 func (c *Client) peerDown(p *peer) {
-	p.settle()
+	c.settle(p)
 	p.conn, p.behind = nil, nil
 	p.forgetBatch()
 	for _, sh := range c.shards {
@@ -83,10 +82,10 @@ func (c *Client) peerDown(p *peer) {
 			sh.headOpen = false
 		}
 		if sh.reader == p {
-			sh.open = false
-			c.endPushes(sh)
+			c.closed(sh)
 		}
 	}
+	c.carryOut()
 }
 
 // uses reports whether a shard's updates go to a peer, or its rows come from it.

@@ -105,8 +105,7 @@ func (c *Client) fresh() bool {
 // askBehind asks every shard whether it is behind; one that does not answer soon is. It
 // needs c.mu, which it gives up while it waits.
 func (c *Client) askBehind(ctx context.Context) (behind bool, err error) {
-	c.nextRequest++
-	request := c.nextRequest
+	request := c.reads.Number()
 	for _, sh := range c.shards {
 		if sh.open {
 			f := c.shardFrame(sh, wire.KindEcho)

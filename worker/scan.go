@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // StoredRows returns the numbers of all rows that a sparse table stores, in
@@ -33,41 +32,22 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 // scan asks every shard for the rows that it stores. It needs c.mu.
 func (t *Table) scan(ctx context.Context) (all []perdure.RowID, err error) {
 	c := t.c
-	for _, p := range t.parts {
+	for _, sh := range c.shards {
 		for at := 0; ; {
 			if err := c.usable(); err != nil {
 				return nil, err
 			}
-			b := c.newBatch(t, nil)
-			g := c.newGet(wire.KindScan, t, p.shard, t.need(c.readClock()))
-			g.rows.First, g.rows.Count = perdure.RowID(at), wire.PartBytes/8
-			b.add(g)
-			if err := c.await(ctx, b, c.usable); err != nil {
+			call := t.rows.Scan(sh.rows, at)
+			if err := c.await(ctx, call, c.usable); err != nil {
 				return nil, err
 			}
-			all, at = append(all, b.ids...), at+len(b.ids)
-			done := len(b.ids) == 0 || at >= b.count
-			b.free()
-			if done {
+			ids, of := call.Stored()
+			all, at = append(all, ids...), at+len(ids)
+			call.Free()
+			if len(ids) == 0 || at >= of {
 				break
 			}
 		}
 	}
 	return all, nil
-}
-
-// onIDs takes an answer to a scan. It needs c.mu.
-func (c *Client) onIDs(f *wire.Frame) error {
-	g := c.gets[f.Request]
-	if g == nil || g.kind != wire.KindScan || f.Clock < g.need {
-		return nil
-	}
-	stored, ids, err := wire.ParseIDs(f.Payload)
-	if err != nil {
-		return err
-	}
-	b := g.batches[0]
-	b.count, b.ids = stored, slices.Clone(ids)
-	c.answered(g, false)
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -36,7 +37,6 @@ type shardLink struct {
 	most       int            // so many were kept at once, lately
 	fed        perdure.Clock  // those of clocks below have been sent to this head
 	counts     perdure.Counts // as acknowledged
-	minClock   perdure.Clock  // newest MinClock heard of
 
 	// What earlier processes of the slot had done when this one first opened the
 	// shard in this generation: its own updates of these clocks are ignored there.
@@ -45,15 +45,17 @@ type shardLink struct {
 	// What the head had applied when it was last opened.
 	headApplied perdure.Clock
 
-	renewals []*get    // requests that go out with the next update
 	building *update   // of the present clock, the last of kept; nil: none yet
-	last     *reading  // of the newest answer
 	free     []*update // to be used again
 
-	subs    uint64    // how often it was said what is not pushed any more
-	current *reading  // of the rows that are pushed: see reading.now
-	joining []joining // rows that are pushed and have a reading of their own
-	late    []joining // room for the next ones
+	rows *reads.Shard // what was read of it
+}
+
+// closed notes that the replica that is read from does not answer for the shard's present
+// life, until it has said Opened. It needs c.mu.
+func (c *Client) closed(sh *shardLink) {
+	sh.open = false
+	c.reads.Closed(sh.rows)
 }
 
 // direct points a shard at its present head, and at the replica to read from. It
@@ -77,6 +79,9 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 		u.again = u.again || u.sent > 0 // it may be queued for the former head still
 	}
 	sh.head, sh.reader, sh.epoch, sh.gen = head, reader, sv.Epoch, c.generation
+	if reader != nil {
+		c.reads.Direct(sh.rows, &reader.answers, sh.epoch)
+	}
 	if head != nil {
 		c.sendOpen(sh, head)
 	}
@@ -116,8 +121,8 @@ func (c *Client) sendOpen(sh *shardLink, to *peer) {
 		sh.headOpen = false
 	}
 	if to == sh.reader {
-		sh.open = false
-		c.endPushes(sh)
+		c.closed(sh)
+		c.carryOut()
 	} else {
 		f.Flags = wire.FlagWrites
 	}
@@ -126,7 +131,7 @@ func (c *Client) sendOpen(sh *shardLink, to *peer) {
 
 // fromServer handles a frame from a server. It needs c.mu.
 func (c *Client) fromServer(p *peer, f *wire.Frame) error {
-	p.settle()
+	c.settle(p)
 	if int(f.Shard) < 0 || int(f.Shard) >= len(c.shards) {
 		return nil
 	}
@@ -146,20 +151,16 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 	case f.Kind == wire.KindAck:
 		return c.onAck(sh, f)
 	case f.Kind == wire.KindRows:
-		return c.onRows(sh, f)
+		return c.taken(c.reads.Take(sh.rows, f, (*own)(c)))
 	case f.Kind == wire.KindState:
-		if g := c.gets[f.Request]; g != nil && g.kind == wire.KindLoad {
-			if f.Flags&wire.FlagNone == 0 {
-				g.batches[0].state = append([]byte{}, f.Payload...)
-			}
-			c.answered(g, false)
-		}
+		c.reads.TakeState(f)
+		c.carryOut()
 	case f.Kind == wire.KindEcho:
 		c.onEcho(sh, f)
 	case f.Kind == wire.KindIDs:
-		return c.onIDs(f)
+		return c.taken(c.reads.TakeIDs(f))
 	case f.Kind == wire.KindPush:
-		return c.onPush(sh, f)
+		return c.taken(c.reads.TakePush(sh.rows, f, (*own)(c)))
 	}
 	return nil
 }
@@ -225,7 +226,7 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 
 // acknowledged follows up on a shard's new counts and MinClock. It needs c.mu.
 func (c *Client) acknowledged(sh *shardLink, minClock perdure.Clock) {
-	sh.minClock = max(sh.minClock, minClock)
+	sh.rows.Heard(minClock)
 	c.dropSafe(sh)
 	if sh.behind {
 		c.feed(sh)
@@ -262,15 +263,8 @@ func (c *Client) askAgain(sh *shardLink) {
 	if u := sh.lastEnded(); u != nil && u.prompt && u.until() > sh.counts.Applied {
 		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh)) // what was asked of another is forgotten
 	}
-	for _, g := range c.gets {
-		if g.shard == sh.id && g.asked {
-			g.asked = false
-			g.count(nil)
-			c.queue = append(c.queue, g)
-		}
-	}
-	sh.renewals = sh.renewals[:0] // they were among them
-	c.pump()
+	c.reads.Opened(sh.rows)
+	c.carryOut()
 }
 
 func (c *Client) tickFrame(sh *shardLink, clock perdure.Clock) wire.Frame {

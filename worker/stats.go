@@ -4,62 +4,28 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/reads"
 )
-
-// histogram counts whole numbers, small ones without allocating.
-type histogram struct {
-	near [257]int64 // -128 … 128
-	far  map[int64]int64
-}
-
-func (h *histogram) add(v perdure.Clock, n int64) {
-	if v >= -128 && v <= 128 {
-		h.near[v+128] += n
-		return
-	}
-	if h.far == nil {
-		h.far = map[int64]int64{}
-	}
-	if len(h.far) < 1024 || h.far[int64(v)] > 0 {
-		h.far[int64(v)] += n
-	}
-}
-
-func (h *histogram) counts() map[int64]int64 {
-	out := map[int64]int64{}
-	for i, n := range h.near {
-		if n > 0 {
-			out[int64(i)-128] = n
-		}
-	}
-	for v, n := range h.far {
-		out[v] = n
-	}
-	return out
-}
 
 // stats are counted since the client's start; Client.mu guards them.
 type stats struct {
-	sent, pushed, pulled, samples int64
-	beyond                        int64 // updates that alone exceeded vap's bound
-	staleRows, outageClocks       int64 // while a shard was out
-	queued                        int64 // bytes at most for shards that were
-	outageWait                    time.Duration
-	differential, lag, missing    *histogram
+	sent, pushed, samples int64
+	beyond                int64 // updates that alone exceeded vap's bound
+	outageClocks          int64 // while a shard was out
+	queued                int64 // bytes at most for shards that were
+	outageWait            time.Duration
 
 	began       time.Time // of the first read
 	over        time.Time // when the program had done its last clock; zero: it has not
 	stale, comm time.Duration
 }
 
-func (s *stats) init() { s.differential, s.lag, s.missing = &histogram{}, &histogram{}, &histogram{} }
-
-func (s *stats) snapshot(now time.Time) perdure.WorkerCounters {
+func (s *stats) snapshot(now time.Time, read *reads.Stats) perdure.WorkerCounters {
 	w := perdure.WorkerCounters{
-		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: s.pulled,
+		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: read.Pulled,
 		Samples: s.samples, BeyondBound: s.beyond,
-		ClockDifferential: s.differential.counts(), ReadLag: s.lag.counts(), MissingUpdates: s.missing.counts(),
-		OutageClocks: s.outageClocks, StaleRows: s.staleRows, QueuedBytes: s.queued, OutageNs: int64(s.outageWait),
+		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(), MissingUpdates: read.Missing.Counts(),
+		OutageClocks: s.outageClocks, StaleRows: read.Beyond, QueuedBytes: s.queued, OutageNs: int64(s.outageWait),
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
 	if !s.over.IsZero() {
@@ -74,14 +40,15 @@ func (s *stats) snapshot(now time.Time) perdure.WorkerCounters {
 // blocked counts the time since begin, in which a read waited: as far as a server
 // held the answer back, or a push had nothing to come for, for others to end their
 // clocks; else for messages.
-func (s *stats) blocked(begin time.Time, b *batch) {
+func (s *stats) blocked(begin time.Time, call *reads.Call) {
 	if s.began.IsZero() {
 		return
 	}
 	all := time.Since(begin)
-	stale := min(all, time.Duration(b.waited)*time.Microsecond)
-	if b.pushed {
-		stale = max(stale, all-time.Duration(b.late)*time.Microsecond)
+	held, pushed, late := call.Waited()
+	stale := min(all, time.Duration(held)*time.Microsecond)
+	if pushed {
+		stale = max(stale, all-time.Duration(late)*time.Microsecond)
 	}
 	s.stale += stale
 	s.comm += all - stale

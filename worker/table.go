@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -25,12 +25,10 @@ type Table struct {
 	id    perdure.TableID
 	spec  perdure.TableSpec
 	parts []*part // by shard
-	most  int     // rows in one answer
+	rows  *reads.Table
 
-	rooms         []*room // memory for Deltas that nobody uses
-	idleRooms     int     // so many of them, the first, were not wanted since the last trim
-	expiring      []span  // read in the present clock, to be asked for ahead
-	expiringBytes int
+	rooms     []*room // memory for Deltas that nobody uses
+	idleRooms int     // so many of them, the first, were not wanted since the last trim
 }
 
 // part is one shard's part of a table as this client has it.
@@ -38,12 +36,8 @@ type part struct {
 	shard  perdure.ShardID
 	first  perdure.RowID // dense
 	rows   int           // dense
-	cache  cache
 	deltas deltas
 	picked []int32 // sparse: what of an Inc is this part's
-
-	push     *get            // stands for the next push; nil: nobody waits for it
-	unwanted []perdure.RowID // that need not be pushed any more
 }
 
 // span is a run of rows of a dense table's part.
@@ -96,13 +90,12 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 }
 
 func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
-	t := &Table{c: c, id: id, spec: spec, most: max(1, wire.PartBytes/(4*spec.Dim))}
+	t := &Table{c: c, id: id, spec: spec, rows: c.reads.Table(id, spec)}
 	for s := range c.job.Shards {
 		p := &part{shard: perdure.ShardID(s)}
 		if !spec.Sparse {
 			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
 		}
-		p.cache.init(spec, p.rows, &c.cacheLeft)
 		p.deltas.init(t.id, spec, p.first, p.rows, &c.spareLeft)
 		t.parts = append(t.parts, p)
 	}
@@ -112,16 +105,8 @@ func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 // reach waits until every server knows the table: it reads one row of each
 // shard, or none of a sparse table, however old. It needs c.mu.
 func (t *Table) reach(ctx context.Context) error {
-	b := t.c.newBatch(t, nil)
-	for _, p := range t.parts {
-		g := t.c.newGet(wire.KindGet, t, p.shard, consistency.Always)
-		g.rows.First, g.rows.Count = p.first, 1
-		if t.spec.Sparse {
-			g.rows.First, g.rows.Count, g.rows.IDs = 0, 0, g.ids[:0]
-		}
-		b.add(g)
-	}
-	err := t.c.await(ctx, b, func() error { return t.c.err })
+	call := t.rows.Reach()
+	err := t.c.await(ctx, call, func() error { return t.c.err })
 	if errors.Is(err, perdure.ErrRolledBack) {
 		return nil // shards that begin anew know all tables
 	}
@@ -172,8 +157,18 @@ func (t *Table) Prefetch(rows []perdure.RowID) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	t.askAhead(rows)
+	t.rows.Prefetch(rows)
+	c.carryOut()
 	return nil
+}
+
+// Forget empties the table's cache: what is read next comes from the servers, as
+// new as they have it, even where the consistency model would be content with
+// less.
+func (t *Table) Forget() {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	t.rows.Forget()
 }
 
 // check checks a run of rows.
@@ -245,7 +240,7 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 			k := min(runRows(dim), run-from)
 			d := delta[(i+from)*dim : (i+from+k)*dim]
 			again := p.deltas.addRun(at+from, k, d)
-			t.showRun(p, at+from, k, d)
+			t.rows.Show(p.shard, at+from, k, d)
 			if err := t.added(p, again); err != nil {
 				return err
 			}
@@ -313,7 +308,7 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
 		at := int(row - p.first)
 		again := p.deltas.addRun(at, 1, d)
-		t.showRun(p, at, 1, d)
+		t.rows.Show(p.shard, at, 1, d)
 		if err := t.added(p, again); err != nil {
 			return err
 		}
@@ -345,9 +340,7 @@ func (t *Table) incSparse(rows []perdure.RowID, delta []float32) error {
 			for j, i := range picked[:n] {
 				d := delta[int(i)*dim : (int(i)+1)*dim]
 				again = p.deltas.addRow(ids[j], at[j], d) || again
-				if at := p.cache.find(p, ids[j]); at >= 0 {
-					t.show(p, at, 1, d)
-				}
+				t.rows.ShowRow(p.shard, ids[j], d)
 			}
 			if err := t.added(p, again); err != nil {
 				return err
@@ -385,37 +378,4 @@ func (c *Client) mayInc() error {
 		return fmt.Errorf("%w: an observer cannot Inc", perdure.ErrUsage)
 	}
 	return c.usable()
-}
-
-// showRun is show for consecutive rows of a dense part, by their numbers within it:
-// they need not stand so in the cache.
-func (t *Table) showRun(p *part, at, run int, delta []float32) {
-	if p.cache.index == nil {
-		t.show(p, at, run, delta)
-		return
-	}
-	for i := range run {
-		if place := p.cache.find(p, p.first+perdure.RowID(at+i)); place >= 0 {
-			t.show(p, place, 1, delta[i*t.spec.Dim:(i+1)*t.spec.Dim])
-		}
-	}
-}
-
-// show applies deltas of the present clock to cached rows at consecutive places,
-// at once: the program reads its own writes. Rows that were never read are
-// overwritten when they come. A row may contain this clock already, done by an
-// earlier process of the slot: then the server will ignore these deltas, and so
-// does the cache.
-func (t *Table) show(p *part, at, run int, delta []float32) {
-	if p.cache.read == nil || t.spec.Rule.KeepsState() || !t.c.shows(t.c.shards[p.shard]) {
-		return
-	}
-	dim := t.spec.Dim
-	for j := 0; j < run; {
-		r, k := p.cache.reading(at+j), p.cache.same(at+j, at+run)-at
-		if r.known() && r.cooked == nil && r.lacks == 0 && r.applied[t.c.slot] <= t.c.clock {
-			table.Apply(t.spec.Rule, dim, p.cache.values[(at+j)*dim:(at+k)*dim], delta[j*dim:k*dim], t.c.clock)
-		}
-		j = k
-	}
 }

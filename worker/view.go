@@ -2,7 +2,6 @@ package worker
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // onDelta brings the client to what changed of the view that it has. An error is
@@ -30,15 +29,18 @@ func (c *Client) onView(v perdure.View) {
 	c.view, c.viewed, c.generation = v, true, v.Generation
 	c.spans = v.Spans()
 	if len(c.shards) == 0 {
+		c.reads = c.newReads(len(v.Shards))
 		for i := range v.Shards {
-			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i), current: &reading{}})
+			c.shards = append(c.shards, &shardLink{id: perdure.ShardID(i), rows: c.reads.Shard(perdure.ShardID(i))})
 		}
 	}
+	c.setMoment()
 	if rolled {
 		c.rollBack()
 	}
 	if ends {
-		c.needLess()
+		c.reads.NeedLess()
+		c.carryOut()
 	}
 	if saved {
 		for _, sh := range c.shards {
@@ -66,18 +68,11 @@ func (c *Client) rollBack() {
 	for _, sh := range c.shards {
 		sh.building, sh.met, sh.headApplied, sh.behind, sh.keptBytes, sh.shownBytes = nil, false, 0, false, 0, 0
 		sh.acked, sh.retained, sh.condensed = 0, 0, 0
-		sh.kept, sh.counts, sh.minClock = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}, c.view.Cut
+		sh.kept, sh.counts = nil, perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin}
 	}
 	c.keptBytes, c.retained, c.crowded = 0, 0, false
-	clear(c.known)
-	for _, g := range c.gets {
-		c.dropGet(g) // those who wait for it see the generation
-	}
-	clear(c.queue)
-	c.queue = c.queue[:0]
+	c.reads.RollBack(c.view.Cut)
 	c.state, c.saved, c.stateDirty, c.built, c.held = nil, nil, false, false, false
-	c.basis, c.based = wire.NoBasis, false
-	c.forgetRows()
 	for _, t := range c.tables {
 		if t != nil {
 			t.endClock()

@@ -63,7 +63,7 @@ func (c *Client) says() said {
 // status needs c.mu.
 func (c *Client) status() perdure.WorkerStatus {
 	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now()),
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now(), c.readStats()),
 		KeptBytes: c.retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
 	}
 	if c.rolled {

@@ -1,0 +1,276 @@
+package reads
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// joining are rows that are pushed, and were read or pushed after the last round: the next
+// brings them to where all others are.
+type joining struct {
+	p     *part
+	first perdure.RowID
+	n     int
+}
+
+// subscribed notes that the rows from ≤ at < end of a part, the first of which is the
+// given one, are pushed from now on.
+func (s *Shard) subscribed(p *part, first perdure.RowID, from, end int) {
+	for i := range p.cache.pushed[from:end] {
+		p.cache.pushed[from+i] = true
+	}
+	s.join(p, first, end-from)
+}
+
+// rejoin notes that rows from ≤ at < end of a part, which had the same contents, are given
+// others by an answer that did not subscribe to them. Those that are pushed and have
+// contents of their own are among the joining already.
+func (s *Shard) rejoin(p *part, had *contents, from, end int) {
+	if had != s.current {
+		return
+	}
+	for at := from; at < end; at++ {
+		s.join(p, p.cache.rowAt(at), 1)
+	}
+}
+
+func (s *Shard) join(p *part, first perdure.RowID, n int) {
+	if k := len(s.joining) - 1; k >= 0 {
+		if l := &s.joining[k]; l.p == p && l.first+perdure.RowID(l.n) == first {
+			l.n += n
+			return
+		}
+	}
+	s.joining = append(s.joining, joining{p, first, n})
+}
+
+// unwant notes that a row need not be pushed any more.
+func (p *part) unwant(row perdure.RowID) { p.unwanted = append(p.unwanted, row) }
+
+// mostUnwanted is how many rows that need not be pushed wait for the clock's end before
+// the shard is told.
+const mostUnwanted = 64 << 10
+
+// shed tells it at once where there are very many.
+func (t *Table) shed(p *part) {
+	if len(p.unwanted) >= mostUnwanted {
+		t.sendDrops(p)
+	}
+}
+
+// awaitPush returns what stands for the push that will bring a part's pushed rows to what
+// a read needs.
+func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
+	r := t.r
+	if q := p.push; q == nil || r.asked.open[q.id] != q {
+		p.push = r.asked.make(wire.KindPush, t, p.shard, need)
+		r.asked.register(p.push)
+	}
+	p.push.need = max(p.push.need, need)
+	return p.push
+}
+
+// stopAwaiting lets those who wait for a part's push look again, because of one that took
+// so many microseconds to come.
+func (r *Reader) stopAwaiting(p *part, late uint64) {
+	q := p.push
+	p.push = nil
+	if q == nil || r.asked.open[q.id] != q {
+		return
+	}
+	for _, c := range q.calls {
+		c.pushed, c.late = true, max(c.late, late)
+	}
+	r.asked.answered(q, true)
+}
+
+// checkAwaiting ends the waits for pushes that a shard's last one satisfies.
+func (r *Reader) checkAwaiting(s *Shard, late uint64) {
+	latest := s.current.latest
+	for _, t := range r.tables {
+		if t == nil || latest == nil {
+			continue
+		}
+		if p := t.parts[s.id]; p.push != nil && latest.minClock >= p.push.need {
+			r.stopAwaiting(p, late)
+		}
+	}
+}
+
+// TakePush takes rows of a shard that have changed, and the word that all pushed rows are
+// of a state. Where somebody waits until everybody has seen it, the shard is told.
+func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
+	in := &r.push
+	if err := wire.ParsePush(f, in); err != nil {
+		return err
+	}
+	if err := r.checkVector(in.Applied); err != nil {
+		return err
+	}
+	r.stats.Pulled += int64(wire.HeaderBytes + f.PayloadBytes())
+	if id := int(in.Table); in.Count > 0 && id < len(r.tables) && r.tables[id] != nil {
+		t := r.tables[id]
+		p := t.parts[s.id]
+		if !t.subscribes {
+			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
+		}
+		if len(in.Values) != in.Count*t.spec.Dim || !t.has(p, &in.Rows) {
+			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
+		}
+		t.takePush(p, r.contents(s, f.Clock, &in.Answer), in, own)
+		t.shed(p)
+	}
+	if f.Flags&wire.FlagLast == 0 {
+		return nil
+	}
+	s.current.latest = r.contents(s, f.Clock, &in.Answer)
+	s.Heard(f.Clock)
+	s.joinRound()
+	r.checkAwaiting(s, min(in.Waited, mostWaitUs))
+	if r.bounds {
+		saw := wire.Header{Kind: wire.KindSaw, Shard: s.id, Request: in.Seq}
+		r.asked.due.Frames = append(r.asked.due.Frames, wire.Frame{Header: saw})
+	}
+	return nil
+}
+
+// has reports whether rows are a part's.
+func (t *Table) has(p *part, rows *wire.Rows) bool {
+	if t.spec.Sparse {
+		elsewhere := func(row perdure.RowID) bool { return t.part(row) != p }
+		return rows.IDs != nil && !slices.ContainsFunc(rows.IDs, elsewhere)
+	}
+	if rows.IDs == nil {
+		return rows.First >= p.first && rows.Count <= p.rows && rows.First-p.first <= perdure.RowID(p.rows-rows.Count)
+	}
+	return !slices.ContainsFunc(rows.IDs, func(row perdure.RowID) bool {
+		return row < p.first || row-p.first >= perdure.RowID(p.rows)
+	})
+}
+
+// takePush brings pushed rows into the cache, own updates that they do not contain applied
+// on top.
+func (t *Table) takePush(p *part, c *contents, in *wire.Push, own Own) {
+	cc, dim, lacks := &p.cache, t.spec.Dim, t.lacks(p, c, own)
+	cc.uniform = false
+	for i := 0; i < in.Count; {
+		row, n := in.ID(i), 1
+		at := cc.find(row)
+		if in.IDs == nil && cc.index == nil && cc.read != nil {
+			for n < in.Count-i && cc.pushed[at+n] == cc.pushed[at] && cc.read[at+n] == cc.read[at] {
+				n++
+			}
+		}
+		pushed := cc.isPushed(at)
+		for j := 0; j < n && !pushed; j++ {
+			p.unwant(row + perdure.RowID(j))
+		}
+		if old := cc.contents(at); old.known() && !old.newer(c) {
+			to := cc.values[at*dim : (at+n)*dim]
+			copy(to, in.Values[i*dim:])
+			if lacks {
+				t.top(to, p, row, n, c, own)
+			}
+			for j := range n {
+				cc.read[at+j] = c
+			}
+			if pushed {
+				cc.pushedAgain(at, at+n)
+				p.shard.join(p, row, n)
+			}
+		}
+		i += n
+	}
+}
+
+// joinRound brings the rows that are older than the last push, which has just ended, to
+// its state: whatever had changed of them was in it.
+func (s *Shard) joinRound() {
+	latest := s.current.latest
+	s.joining, s.late = s.late[:0], s.joining
+	for _, j := range s.late {
+		cc := &j.p.cache
+		all := true
+		for i := range j.n {
+			at := cc.find(j.first + perdure.RowID(i))
+			if !cc.isPushed(at) {
+				all = false
+			} else if cc.read[at].latest == nil {
+				if cc.read[at].newer(latest) {
+					s.join(j.p, j.first+perdure.RowID(i), 1)
+					all = false
+					continue
+				}
+				cc.read[at] = s.current
+			}
+		}
+		cc.uniform = cc.uniform || all && cc.index == nil && j.n == cc.rows
+	}
+}
+
+// dropUnread ends the subscriptions to rows that were not read for long, and to those that
+// the cache has lost: first here, then there, so that nobody takes a row for current that
+// is not.
+func (r *Reader) dropUnread() {
+	for _, t := range r.tables {
+		if t == nil || !t.subscribes {
+			continue
+		}
+		for _, p := range t.parts {
+			if r.now.Clock%lookEvery == 0 {
+				p.findUnread(r.now.Clock)
+			}
+			t.sendDrops(p)
+		}
+	}
+}
+
+// lookEvery is how many clocks lie between two looks for rows that are not read any more.
+const lookEvery = 4
+
+// findUnread notes the pushed rows that were not read for long.
+func (p *part) findUnread(clock perdure.Clock) {
+	cc := &p.cache
+	for at, pushed := range cc.pushed {
+		if !pushed || !consistency.GiveUp(clock-cc.readAt[at], int(cc.vain[at])) {
+			continue
+		}
+		r := cc.contents(at)
+		if r == cc.read[at] { // others, so that the row is not taken for its neighbours
+			alone := *r
+			r = &alone
+		}
+		cc.read[at], cc.pushed[at], cc.uniform = r, false, false
+		p.unwant(cc.rowAt(at))
+	}
+}
+
+// sendDrops tells a part's shard what it need not push any more. A row that was read again
+// meanwhile, and so is pushed again, is not dropped.
+func (t *Table) sendDrops(p *part) {
+	s := p.shard
+	if len(p.unwanted) == 0 || !s.open {
+		return
+	}
+	slices.Sort(p.unwanted)
+	rows := slices.DeleteFunc(slices.Compact(p.unwanted), func(row perdure.RowID) bool {
+		return p.cache.isPushed(p.cache.find(row))
+	})
+	if len(rows) > 0 {
+		s.drops++ // what was asked for before is not taken for pushed
+		t.r.stopAwaiting(p, 0)
+	}
+	for len(rows) > 0 {
+		n := min(len(rows), wire.PartBytes/8)
+		t.r.asked.due.Frames = append(t.r.asked.due.Frames, wire.Frame{
+			Header:  wire.Header{Kind: wire.KindDrop, Shard: s.id},
+			Payload: wire.AppendRows(nil, &wire.Rows{Table: t.id, Count: n, IDs: rows[:n]}),
+		})
+		rows = rows[n:]
+	}
+	p.unwanted = p.unwanted[:0]
+}

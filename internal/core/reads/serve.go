@@ -1,0 +1,244 @@
+package reads
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Serving is how a read of a row is served.
+type Serving int
+
+// The ways to serve a read.
+const (
+	ByRequest Serving = iota // nothing that is here or on its way will do: the shard is asked
+	FromCache                // what is cached may be read
+	Beyond                   // it may though it is beyond the model's bound, since its shard is out
+	Waits                    // for what is on its way
+)
+
+// serve decides how a read of the row at a position of a part's cache is served at a
+// clock, and returns what it waits for.
+func (t *Table) serve(p *part, at int, clock perdure.Clock) (Serving, *request) {
+	if t.mayAnswer(p, at, clock) {
+		return FromCache, nil
+	}
+	if p.shard.out && t.mayRelax(p, at, clock) {
+		return Beyond, nil
+	}
+	if q := t.coming(p, at, clock); q != nil {
+		return Waits, q
+	}
+	return ByRequest, nil
+}
+
+// Serve decides how a read of a row is served at a clock.
+func (t *Table) Serve(row perdure.RowID, clock perdure.Clock) Serving {
+	p := t.part(row)
+	s, _ := t.serve(p, p.cache.find(row), clock)
+	return s
+}
+
+// mayAnswer reports whether the cached row at a position of a part may be read at a clock.
+func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
+	c := p.cache.contents(at)
+	if !c.known() || c.lacks > 0 {
+		return false
+	}
+	if t.r.cfg.Exact {
+		return c.minClock >= clock
+	}
+	if c.minClock < t.r.now.Begun {
+		return false // as in need
+	}
+	return consistency.MayReuse(t.spec.Consistency, consistency.Cached{
+		MinClock: c.minClock, FetchedAt: c.fetchedAt, Current: p.cache.isPushed(at) && p.shard.open,
+	}, clock)
+}
+
+// mayRelax reports whether the cached row at a position of a part may be read at a clock
+// because its shard is out.
+func (t *Table) mayRelax(p *part, at int, clock perdure.Clock) bool {
+	c := p.cache.contents(at)
+	return c.known() && consistency.MayRelax(t.spec.Consistency, consistency.Cached{
+		MinClock: c.minClock, FetchedAt: c.fetchedAt,
+	}, clock, t.r.cfg.OnOutage.Clocks)
+}
+
+// coming returns what is on its way to replace the cached row at a position and will serve
+// a read at a clock: a push, or a request; nil if there is nothing.
+func (t *Table) coming(p *part, at int, clock perdure.Clock) *request {
+	if p.cache.isPushed(at) && p.shard.open {
+		return t.awaitPush(p, t.need(clock))
+	}
+	c := p.cache.contents(at)
+	if c == nil || c.renewal == 0 {
+		return nil
+	}
+	if q := t.r.asked.open[c.renewal]; q != nil && q.need >= t.need(clock) {
+		return q
+	}
+	return nil
+}
+
+// need is the MinClock that a read of the table at a clock must have.
+func (t *Table) need(clock perdure.Clock) perdure.Clock {
+	if t.r.cfg.Exact {
+		return clock
+	}
+	return max(consistency.Needed(t.spec.Consistency, clock), t.r.now.Begun)
+}
+
+// passBytes is the least size of a run of rows that is not kept in the cache if only the
+// present clock could read it there again: its reader has it, and copying it once more
+// would cost nearly as much as fetching it.
+const passBytes = 64 << 10
+
+// Read copies the rows that the cache may answer to dst, and asks for the rest. Dst is the
+// call's until it has ended, or was abandoned.
+func (t *Table) Read(rows *wire.Rows, dst []float32, own Own) *Call {
+	c := t.r.newCall(t, dst)
+	c.pass = rows.IDs == nil && 4*len(dst) >= passBytes && !t.reuses
+	if rows.IDs == nil {
+		t.collectRun(c, rows, own)
+	} else {
+		t.collectList(c, rows, own)
+	}
+	for s, q := range c.open {
+		if q != nil {
+			c.open[s] = nil
+			c.add(q)
+		}
+	}
+	return c
+}
+
+// End ends a call that has read these rows and is done: it measures what was read, and
+// notes what is to be asked for ahead. A read that does not keep its bound fails with
+// perdure.ErrBound. Again says that some rows have come into the cache only now: then
+// nothing was measured, and the rows are to be read again.
+func (c *Call) End(rows *wire.Rows) (again bool, err error) {
+	t := c.t
+	if again = c.again; !again {
+		err = t.measure(c.seen, min(c.clock, c.r.clock()))
+	}
+	if c.Free(); !again && err == nil {
+		t.expire(rows)
+	}
+	return again, err
+}
+
+// collectRun copies rows from the cache and makes up requests for the others.
+func (t *Table) collectRun(c *Call, rows *wire.Rows, own Own) {
+	clock, dim := t.r.clock(), t.spec.Dim
+	for i := 0; i < rows.Count; {
+		first := rows.First + perdure.RowID(i)
+		p := t.part(first)
+		at := int(first - p.first)
+		end := min(at+rows.Count-i, p.rows)
+		if p.cache.index != nil { // runs of a part that is too large to be cached whole
+			t.wantRun(c, p, first, end-at, i)
+			i += end - at
+			continue
+		}
+		for at < end {
+			k := p.cache.same(at, end)
+			switch how, q := t.serve(p, at, clock); how {
+			case FromCache, Beyond:
+				r := t.topped(p, at, k, own)
+				copy(c.dst[i*dim:(i+k-at)*dim], p.cache.values[at*dim:k*dim])
+				p.cache.touch(at, k, t.r.now.Clock)
+				c.saw(p.shard, r, k-at, how == Beyond)
+			case Waits:
+				p.cache.touch(at, k, t.r.now.Clock) // it is wanted: not to be given up meanwhile
+				c.await(q)
+			default:
+				t.wantRun(c, p, p.first+perdure.RowID(at), k-at, i)
+			}
+			i += k - at
+			at = k
+		}
+	}
+}
+
+// collectList is collectRun for a list of rows.
+func (t *Table) collectList(c *Call, rows *wire.Rows, own Own) {
+	clock, dim := t.r.clock(), t.spec.Dim
+	for i, row := range rows.IDs {
+		p := t.part(row)
+		at := p.cache.find(row)
+		switch how, q := t.serve(p, at, clock); how {
+		case FromCache, Beyond:
+			r := t.topped(p, at, at+1, own)
+			copy(c.dst[i*dim:(i+1)*dim], p.cache.row(at))
+			p.cache.touch(at, at+1, t.r.now.Clock)
+			c.saw(p.shard, r, 1, how == Beyond)
+		case Waits:
+			p.cache.touch(at, at+1, t.r.now.Clock)
+			c.await(q)
+		default:
+			t.wantRow(c, p, row, i)
+		}
+	}
+}
+
+// topped puts own updates on top of the cached rows from ≤ at < end, which have the same
+// contents, if that has not been done, and returns what they contain.
+func (t *Table) topped(p *part, from, end int, own Own) *contents {
+	c := &p.cache
+	r := c.contents(from)
+	if r.topped == nil {
+		return r
+	}
+	r = r.topped
+	if t.lacks(p, r, own) {
+		t.top(c.values[from*c.dim:end*c.dim], p, c.rowAt(from), end-from, r, own)
+	}
+	for i := from; i < end; i++ {
+		c.read[i] = r
+	}
+	return r
+}
+
+// wantRun adds rows to the call's requests; they go to the to-th row of dst.
+func (t *Table) wantRun(c *Call, p *part, first perdure.RowID, n, to int) {
+	for n > 0 {
+		q := c.open[p.shard.id]
+		if q == nil {
+			q = c.begin(p, first, to)
+		}
+		k := q.extend(first, n, to, t.most)
+		if q.rows.Count == t.most {
+			c.open[p.shard.id] = nil
+			c.add(q)
+		}
+		first, n, to = first+perdure.RowID(k), n-k, to+k
+	}
+}
+
+// wantRow is wantRun for one row, which may have no position of its own: rows that the
+// cache takes one by one are asked for as a list.
+func (t *Table) wantRow(c *Call, p *part, row perdure.RowID, to int) {
+	if p.cache.index == nil {
+		t.wantRun(c, p, row, 1, to)
+		return
+	}
+	q := c.open[p.shard.id]
+	if q == nil {
+		q = c.begin(p, 0, to)
+		q.rows.IDs = q.ids[:0]
+	}
+	q.add(row, to)
+	if q.rows.Count == t.most {
+		c.open[p.shard.id] = nil
+		c.add(q)
+	}
+}
+
+// begin begins a request of rows of a part.
+func (c *Call) begin(p *part, first perdure.RowID, to int) *request {
+	q := c.r.asked.make(wire.KindGet, c.t, p.shard, c.t.need(c.r.clock()))
+	q.rows.First, q.dst, q.to, q.pass = first, c.dst, to, c.pass
+	c.open[p.shard.id] = q
+	return q
+}

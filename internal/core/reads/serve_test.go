@@ -1,0 +1,114 @@
+package reads
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+func model(t *testing.T, s string) perdure.Consistency {
+	t.Helper()
+	m, err := perdure.ParseConsistency(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// unread is the MinClock of a row that was never read.
+const unread = perdure.Clock(-100)
+
+func plain(*Reader, *Table)        {}
+func pushes(_ *Reader, x *Table)   { x.parts[0].cache.pushed[0] = true }
+func isOut(r *Reader, _ *Table)    { r.shards[0].out = true }
+func isExact(r *Reader, _ *Table)  { r.cfg.Exact = true }
+func lacksOwn(_ *Reader, x *Table) { x.parts[0].cache.read[0].lacks = 1 }
+
+// isAsked has the row on its way, as a read asked for it that needed a MinClock.
+func isAsked(need perdure.Clock) func(*Reader, *Table) {
+	return func(r *Reader, x *Table) {
+		q := r.asked.make(wire.KindGet, x, r.shards[0], need)
+		r.asked.register(q)
+		x.parts[0].cache.open(x.subscribes)
+		if x.parts[0].cache.read[0] == nil {
+			x.parts[0].cache.read[0] = &contents{minClock: never}
+		}
+		x.parts[0].cache.read[0].renewal = q.id
+	}
+}
+
+// serveCases are how a read of a cached row is served under each model. The row was fetched
+// at clock 5, with the given MinClock.
+var serveCases = []struct {
+	name, model     string
+	minClock, clock perdure.Clock
+	change          func(*Reader, *Table)
+	want            Serving
+}{
+	{"never read", "asp", unread, 5, plain, ByRequest},
+	{"of this clock", "asp", 0, 5, plain, FromCache},
+	{"of the clock before", "asp", 5, 6, plain, ByRequest},
+	{"on its way", "asp", unread, 5, isAsked(consistency.Always), Waits},
+
+	{"all of before", "bsp", 5, 5, plain, FromCache},
+	{"one lacks", "bsp", 4, 5, plain, ByRequest},
+	{"beyond what is needed", "bsp", 6, 5, plain, FromCache},
+	{"on its way", "bsp", 4, 5, isAsked(5), Waits},
+	{"on its way, for an earlier clock", "bsp", 4, 6, isAsked(5), ByRequest},
+	{"out: bsp relaxes nothing", "bsp", 4, 5, isOut, ByRequest},
+
+	{"none allowed", "ssp:0", 5, 5, plain, FromCache},
+	{"none allowed, one lacks", "ssp:0", 4, 5, plain, ByRequest},
+	{"within", "ssp:2", 3, 5, plain, FromCache},
+	{"beyond", "ssp:2", 2, 5, plain, ByRequest},
+	{"beyond, later", "ssp:2", 3, 6, plain, ByRequest},
+	{"out: within", "ssp:2", 3, 5, isOut, FromCache},
+	{"out: beyond, by what is allowed", "ssp:2", 0, 5, isOut, Beyond},
+	{"out: beyond that", "ssp:2", -1, 5, isOut, ByRequest},
+	{"out: never read", "ssp:2", unread, 5, isOut, ByRequest},
+
+	{"within, not pushed", "essp:2", 3, 5, plain, FromCache},
+	{"beyond, not pushed", "essp:2", 2, 5, plain, ByRequest},
+	{"beyond, pushed", "essp:2", 2, 5, pushes, Waits},
+	{"beyond, its pushes have ended", "essp:2", 2, 5, func(r *Reader, x *Table) {
+		pushes(r, x)
+		r.Closed(r.shards[0])
+	}, ByRequest},
+
+	{"not pushed", "vap:1", 9, 5, plain, ByRequest},
+	{"pushed", "vap:1", -9, 5, pushes, FromCache},
+	{"pushed, and its shard is closed", "vap:1", 9, 5, func(r *Reader, x *Table) {
+		pushes(r, x)
+		r.shards[0].open = false
+	}, ByRequest},
+
+	{"the job has ended", "ssp:0", 5, 9, func(r *Reader, _ *Table) { r.now.End = 5 }, FromCache},
+	{"what the slot's former process ticked", "bsp", 5, 5, func(r *Reader, _ *Table) { r.now.Begun = 6 }, ByRequest},
+	{"exact", "asp", 4, 5, isExact, ByRequest},
+	{"exact, all there", "ssp:9", 5, 5, isExact, FromCache},
+	{"own updates do not show", "ssp:2", 5, 5, lacksOwn, ByRequest},
+	{"own updates do not show, and it is out", "ssp:2", 5, 5, func(r *Reader, x *Table) {
+		lacksOwn(r, x)
+		isOut(r, x)
+	}, Beyond},
+}
+
+// TestServe holds Serve to the table.
+func TestServe(t *testing.T) {
+	for _, c := range serveCases {
+		r := New(Config{Slots: 2, Bytes: 1 << 20, OnOutage: perdure.OnOutage{Continue: true, Clocks: 3}}, 1)
+		r.SetMoment(Moment{Clock: c.clock, Begun: consistency.Always, Spans: make([]perdure.Span, 2)})
+		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
+		r.shards[0].open = true
+		if c.minClock != unread {
+			x.parts[0].cache.open(x.subscribes)
+			x.parts[0].cache.read[0] = &contents{minClock: c.minClock, applied: make([]perdure.Clock, 2), fetchedAt: 5}
+		}
+		c.change(r, x)
+		if got := x.Serve(0, r.clock()); got != c.want {
+			t.Errorf("%s, %s: MinClock %d at clock %d: %v, want %v", c.model, c.name, c.minClock, c.clock, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package reads
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// mostWaitUs is the most that a server is believed to have held an answer back.
+const mostWaitUs = 1e12
+
+// Land says where the answer of a header that has come, with n bytes of payload, is to be
+// received: rows that the reader wants one after the other go straight into its memory;
+// nil: nowhere in particular. The header is not verified yet; if it turns out to be wrong
+// the connection breaks, and the reader asks again.
+func (r *Reader) Land(from *Source, f *wire.Frame, n int) []byte {
+	q := r.asked.open[f.Request]
+	if q == nil || q.kind != wire.KindGet || q.dst == nil || q.landing != nil || q.rows.Count == 0 || !q.consecutive() {
+		return nil
+	}
+	if q.shard.source != from || q.shard.epoch != f.Epoch {
+		return nil // late, from whom it was asked for before
+	}
+	dim := q.table.spec.Dim
+	b, ok := wire.FloatBytes(q.dst[q.to*dim : (q.to+q.rows.Count)*dim])
+	head := n - len(b) - wire.AnswerHeaderBytes(0)
+	if !ok || head%8 != 0 || head < 8*r.cfg.Slots || head > 8*perdure.MaxSlots {
+		return nil
+	}
+	from.landing, q.landing = q, from
+	return b
+}
+
+// Settle says that a connection is not receiving into a reader's memory any more. It
+// reports whether that was given up: somebody may wait for this.
+func (r *Reader) Settle(from *Source) (givenUp bool) {
+	q := from.landing
+	if q == nil {
+		return false
+	}
+	q.landing, from.landing = nil, nil
+	return r.asked.open[q.id] != q
+}
+
+// Take takes a shard's answer to a read: into its reader's memory, unless it was received
+// there, and into the cache.
+func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
+	q := r.asked.open[f.Request]
+	if q == nil || q.kind != wire.KindGet || q.shard != s {
+		return nil // answered already, or given up
+	}
+	if q.landing != nil {
+		// The shard has moved, and its former server's answer is still coming.
+		r.asked.due.Close = append(r.asked.due.Close, q.landing)
+		r.asked.send(q)
+		return nil
+	}
+	a := &r.answer
+	if err := wire.ParseAnswer(f, a); err != nil {
+		return err
+	}
+	if err := r.checkVector(a.Applied); err != nil {
+		return err
+	}
+	if len(a.Values) != q.rows.Count*q.table.spec.Dim {
+		return fmt.Errorf("%w: %d values for %d rows of %d",
+			wire.ErrPayload, len(a.Values), q.rows.Count, q.table.spec.Dim)
+	}
+	if f.Clock < q.need {
+		return nil // a reader believes no answer that breaks its bound
+	}
+	r.stats.Pulled += int64(wire.HeaderBytes + f.PayloadBytes())
+	s.Heard(f.Clock)
+	c := r.contents(s, f.Clock, a)
+	if q.dst != nil {
+		q.calls[0].saw(s, c, q.rows.Count, false)
+	}
+	for _, call := range q.calls {
+		call.held = max(call.held, min(a.Waited, mostWaitUs))
+	}
+	r.asked.answered(q, r.take(q, c, a.Values, len(f.Body) > 0, own))
+	return nil
+}
+
+// contents describes an answer. Answers of one state of the shard share it.
+func (r *Reader) contents(s *Shard, minClock perdure.Clock, a *wire.Answer) *contents {
+	now := r.clock()
+	if c := s.last; c != nil && c.epoch == s.epoch && c.seq == a.Seq && c.minClock == minClock &&
+		c.fetchedAt == now && slices.Equal(c.applied, a.Applied) {
+		return c
+	}
+	s.last = &contents{epoch: s.epoch, seq: a.Seq, minClock: minClock, applied: slices.Clone(a.Applied), fetchedAt: now}
+	if n := len(a.Applied) - len(r.known); n > 0 {
+		r.known = append(r.known, make([]perdure.Clock, n)...)
+	}
+	for slot, clocks := range a.Applied {
+		r.known[slot] = max(r.known[slot], clocks)
+	}
+	return s.last
+}
+
+// take brings an answer's values where they are wanted: to the reader, unless they were
+// received there, and into the cache, own updates applied on top. It reports whether the
+// reader must look again: the cache has newer rows.
+func (r *Reader) take(q *request, c *contents, values []float32, landed bool, own Own) (again bool) {
+	t, p := q.table, q.table.parts[q.shard.id]
+	switch {
+	case q.rows.Count == 0:
+		return false
+	case p.cache.floor.newer(c):
+		return true
+	case q.pass || p.cache.index != nil:
+		p.cache.floor = contents{epoch: c.epoch, seq: c.seq}
+	}
+	in := intake{
+		request: q, p: p, c: c, own: own, values: values, landed: landed, lacks: t.lacks(p, c, own),
+		pushed: t.subscribes && !q.pass && q.drops == q.shard.drops,
+	}
+	if q.rows.IDs == nil {
+		return in.run()
+	}
+	return in.list()
+}
+
+// intake is an answer that is being taken.
+type intake struct {
+	*request
+	p      *part
+	c      *contents // of the rows
+	values []float32 // likewise
+	landed bool      // these were received into the reader's memory
+	own    Own
+	lacks  bool // own has something that goes on top
+	pushed bool // the rows are pushed from now on
+}
+
+// run takes a run of a dense table's rows.
+func (in *intake) run() (again bool) {
+	t, p, dim := in.table, in.p, in.table.spec.Dim
+	first, n, at := in.rows.First, in.rows.Count, int(in.rows.First-in.p.first)
+	values := in.values
+	if in.dst != nil {
+		to := in.dst[in.to*dim : (in.to+n)*dim]
+		if !in.landed {
+			copy(to, values)
+		}
+		values = to
+		if in.lacks {
+			t.top(values, p, first, n, in.c, in.own)
+		}
+	}
+	cc := &p.cache
+	if cc.index != nil {
+		in.refresh(values)
+		return false
+	}
+	if in.pass {
+		cc.uniform = false
+		if cc.read != nil {
+			clear(cc.read[at : at+n]) // the reader has newer ones now
+		}
+		return false
+	}
+	cc.open(t.subscribes)
+	whole := n == p.rows
+	for j := at; j < at+n; {
+		k := cc.same(j, at+n)
+		if old := cc.contents(j); old != nil && old.newer(in.c) {
+			again, whole = true, false
+			j = k
+			continue
+		}
+		copy(cc.values[j*dim:k*dim], values[(j-at)*dim:])
+		if in.dst == nil && in.lacks {
+			t.top(cc.values[j*dim:k*dim], p, p.first+perdure.RowID(j), k-j, in.c, in.own)
+		}
+		had := cc.read[j]
+		for i := j; i < k; i++ {
+			cc.read[i] = in.c
+		}
+		in.shard.rejoin(p, had, j, k)
+		j = k
+	}
+	cc.uniform = whole
+	cc.touch(at, at+n, t.r.now.Clock)
+	if in.pushed {
+		in.shard.subscribed(p, first, at, at+n)
+	}
+	return again
+}
+
+// refresh brings rows of a run that are cached one by one up to what was just read of
+// them.
+func (in *intake) refresh(values []float32) {
+	cc := &in.p.cache
+	if cc.index.Len() == 0 {
+		return
+	}
+	for i := range in.rows.Count {
+		row := in.rows.ID(i)
+		if at := cc.find(row); at >= 0 && (cc.read[at] == nil || !cc.contents(at).newer(in.c)) {
+			had := cc.read[at]
+			cc.read[at] = in.c
+			copy(cc.row(at), values[i*cc.dim:])
+			in.shard.rejoin(in.p, had, at, at+1)
+		}
+	}
+}
+
+// list takes a list of rows.
+func (in *intake) list() (again bool) {
+	t, p, dim, cc := in.table, in.p, in.table.spec.Dim, &in.p.cache
+	if in.dst != nil && !in.landed {
+		for i, at := range in.at {
+			copy(in.dst[int(at)*dim:(int(at)+1)*dim], in.values[i*dim:(i+1)*dim])
+		}
+	}
+	cc.uniform = false
+	cc.open(t.subscribes)
+	keep := in.keeps()
+	if in.dst == nil && t.spec.Consistency.Kind == perdure.BSP {
+		// What the program reads must not depend on when a row came that it has asked for
+		// ahead: what it Inc'd is put on top when it reads the row.
+		ahead := *in.c
+		ahead.topped = in.c
+		in.c, in.lacks = &ahead, false
+	}
+	for i, row := range in.rows.IDs {
+		v := in.values[i*dim : (i+1)*dim]
+		if in.dst != nil {
+			v = in.dst[int(in.at[i])*dim : (int(in.at[i])+1)*dim]
+		}
+		if in.lacks {
+			t.top(v, p, row, 1, in.c, in.own)
+		}
+		at := cc.find(row) // a row that is there must not stay older than what was read
+		if at < 0 && keep {
+			at = t.place(p, row)
+		}
+		if at < 0 {
+			if in.pushed {
+				p.unwant(row)
+			}
+			continue
+		}
+		cc.touch(at, at+1, t.r.now.Clock)
+		if old := cc.contents(at); old != nil && old.newer(in.c) {
+			again = true
+		} else {
+			had := cc.read[at]
+			cc.read[at] = in.c
+			copy(cc.row(at), v)
+			in.shard.rejoin(p, had, at, at+1)
+		}
+		if in.pushed {
+			in.shard.subscribed(p, row, at, at+1)
+		}
+	}
+	t.shed(p)
+	return again
+}
+
+// keeps reports whether an answer goes into the cache: always where every row has its
+// position; else if a later clock may read it there, or nobody waits for it.
+func (in *intake) keeps() bool {
+	return in.p.cache.index == nil || in.dst == nil || in.table.reuses
+}
