@@ -48,10 +48,11 @@ var layers = map[string]int{
 
 	// What commands are made of, and commands.
 	"internal/run/rundir": 2, "internal/run/pace": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
-	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6,
-	"cmd": 10, "examples": 10, "studies": 10,
+	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
+	"internal/run/reach": 7, "internal/run/role": 8,
+	"cmd": 12, "examples": 12, "studies": 12,
 
-	"internal/sim": 11, // the whole cluster in virtual time
+	"internal/sim": 13, // the whole cluster in virtual time
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.

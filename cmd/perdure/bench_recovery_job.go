@@ -13,8 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -180,7 +182,7 @@ func ballastTable(mb int) perdure.TableSpec {
 
 // train works in a slot until ctx ends, through roll-backs.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Slot: slot, Process: processName(), Patience: benchPatience})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Slot: slot, Process: reach.ProcessName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	if err != nil {
 		return err
 	}
-	tables, err := openTables(ctx, c, w)
+	tables, err := training.Open(ctx, c, w)
 	if err != nil {
 		return err
 	}
@@ -228,7 +230,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName(), Patience: benchPatience})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Patience: benchPatience})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -167,7 +168,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.tableOf(&bed.lines[0])]
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName()})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job})
 	if err != nil {
 		return p, err
 	}

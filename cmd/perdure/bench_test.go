@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload/softmax"
@@ -28,7 +29,7 @@ func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	dir = filepath.Join(b.TempDir(), "run")
 	cmd, match, end := begin(b, `coordinator is at (\S+):`,
 		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
-	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: processName()})
+	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: reach.ProcessName()})
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()

@@ -19,6 +19,7 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
@@ -255,7 +256,7 @@ type counter struct {
 func (p *counter) run(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: p.coordinator, SecretFile: filepath.Join(p.dir, secrets.File), Slot: -1, Process: processName()})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: p.coordinator, SecretFile: filepath.Join(p.dir, secrets.File), Slot: -1, Process: reach.ProcessName()})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -36,8 +38,8 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	if err != nil {
 		return m, err
 	}
-	c, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: network, Coordinator: j.addr, Secret: j.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return m, err
@@ -45,13 +47,13 @@ func (j *localJob) export(ctx context.Context) (m model, err error) {
 	defer c.Close()
 	m.clock = c.End()
 	c.At(m.clock)
-	t, err := openTables(ctx, c, w)
+	t, err := training.Open(ctx, c, w)
 	if err != nil {
 		return m, err
 	}
 	var tensors []safetensors.Tensor
 	for _, spec := range w.Tables() {
-		more, err := tensorsOf(ctx, t.tables[spec.Name])
+		more, err := tensorsOf(ctx, t.Table(spec.Name))
 		if err != nil {
 			return m, err
 		}

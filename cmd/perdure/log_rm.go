@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -68,8 +69,7 @@ func (c *logRmCmd) openServed(ctx context.Context) (*updatelog.Inspector, error)
 
 // ended refuses to take the log from a run whose coordinator answers.
 func (c *logRmCmd) ended(ctx context.Context) error {
-	run := target{Run: c.Dir}
-	client, err := run.client()
+	client, _, err := reach.Control("", c.Dir, "")
 	if err != nil || c.Force {
 		return nil // it never began, or that does not matter
 	}

@@ -11,6 +11,7 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
@@ -27,7 +28,7 @@ func TestOutlivesItsJob(t *testing.T) {
 	for range 2 {
 		c, err := worker.Dial(ctx, worker.Config{
 			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: perdurelib.NoSlot,
-			Process: processName(), LostAfter: 3 * time.Second,
+			Process: reach.ProcessName(), LostAfter: 3 * time.Second,
 		})
 		must(t, err)
 		defer c.Close()

@@ -15,6 +15,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -61,8 +63,8 @@ func work(ctx context.Context, p program) error {
 	}
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"), Slot: perdure.Slot(slot), Process: processName(), PID: os.Getpid(),
-		Log: roleLog(), OnOrder: func(o wire.Order) { applyFault(o, faults, nil, seed) },
+		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"), Slot: perdure.Slot(slot), Process: reach.ProcessName(), PID: os.Getpid(),
+		Log: roleLog(), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})
 	if err != nil {

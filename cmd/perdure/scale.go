@@ -7,11 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/worker"
 )
 
 type scaleCmd struct {
@@ -105,34 +102,6 @@ func changes(before, now []perdure.SlotView) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// Scale implements control.Backend.
-func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, err error) {
-	var refused error
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		ch := membership.Change{Leave: s.Leave, At: s.At}
-		if s.Workers != 0 && len(s.Leave) > 0 {
-			refused = fmt.Errorf("%w: say how many workers are to take part, or which slots are not", perdure.ErrUsage)
-		} else if s.Workers != 0 {
-			ch, refused = core.Facts().Scaled(s.Workers, s.At)
-		}
-		if refused != nil {
-			return
-		}
-		if ch.Add == 0 && len(ch.Leave) == 0 {
-			accepted = fmt.Sprintf("nothing changes: %d workers take part already", s.Workers)
-		}
-		refused = core.Scale(ch)
-	})
-	return accepted, errors.Join(err, refused)
-}
-
-// farewell says why a worker ends whose slot has left.
-func farewell(w *worker.Client) {
-	if at, left := w.Left(); left {
-		fmt.Fprintf(stdout, "worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
-	}
 }
 
 // spanLine says when a slot takes part, where that is not throughout.

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/pace"
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -37,25 +35,9 @@ type logServeCmd struct {
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
-	if c.MB < 0 || c.MB > settings.MostLogMB {
-		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
-	}
-	pace.Garbage(1)
-	var keys wire.Keys
-	if c.Inherits {
-		var err error
-		if keys, err = secrets.Inherited(wire.RoleWorker, firstFD); err != nil {
-			return err
-		}
-	}
-	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
-		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: keys.Job.Reveal(), Log: roleLog(),
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
-	return s.Run(ctx)
+	return (&role.Log{
+		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: roleLog(),
+	}).Run(ctx)
 }
 
 // logPlace is where a log is that somebody looks into.

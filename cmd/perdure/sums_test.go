@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
@@ -306,7 +307,7 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 
 // compareSums reads both tables as of the job's end.
 func compareSums(ctx context.Context, t *testing.T, j *localJob, seed uint64) {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Observer: true, Process: processName()})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)

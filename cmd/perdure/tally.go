@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,21 +106,13 @@ func (j *localJob) onReport(r wire.Report) {
 	evaluated := r.TestAccuracy != nil || r.TestLoss != nil || r.TestRMSE != nil
 	if evaluated {
 		j.testLoss, j.testAcc, j.testRMSE, j.backlog, j.evalled = r.TestLoss, r.TestAccuracy, r.TestRMSE, r.Backlog, true
-		e := workload.Eval{Loss: known(r.TestLoss), Accuracy: known(r.TestAccuracy), RMSE: known(r.TestRMSE)}
+		e := workload.Eval{Loss: rundir.Known(r.TestLoss), Accuracy: rundir.Known(r.TestAccuracy), RMSE: rundir.Known(r.TestRMSE)}
 		j.met.meets(j.s.Until, e, met{at: j.job.Since(), clock: r.Clock, generation: r.Generation})
 	}
 	j.mu.Unlock()
 	if evaluated {
 		j.point(max(r.Clock, 0))
 	}
-}
-
-// known undoes finite.
-func known(v *float64) float64 {
-	if v == nil {
-		return math.NaN()
-	}
-	return *v
 }
 
 func (j *localJob) onProgress(p wire.Progress) {
@@ -318,7 +309,7 @@ func (j *localJob) summary(m *model) rundir.Summary {
 	sum.Usage = j.roleUsage(j.job.Group().Usage())
 	sum.Outage, sum.Saving = outageOf(job, &w), j.progress.Saving
 	if m != nil {
-		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = finite(m.eval.Loss), finite(m.eval.Accuracy), finite(m.eval.RMSE)
+		sum.TestLoss, sum.TestAccuracy, sum.TestRMSE = rundir.Finite(m.eval.Loss), rundir.Finite(m.eval.Accuracy), rundir.Finite(m.eval.RMSE)
 		sum.ModelSHA256, sum.Goal = &m.sha256, j.met.goalMet(j.s.Until, m.eval)
 	}
 	ms := func(d *time.Duration) *float64 {

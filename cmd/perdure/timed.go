@@ -8,8 +8,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -85,10 +87,10 @@ func (j *localJob) judgeByTime(ctx context.Context) {
 }
 
 // judged notes an evaluation of the rows as of at, after the first clock began.
-func (j *localJob) judged(e judgement, at time.Duration, clock perdure.Clock) {
+func (j *localJob) judged(e training.Judgement, at time.Duration, clock perdure.Clock) {
 	p := rundir.SeriesPoint{
-		Seconds: at.Seconds(), Clock: clock, TestLoss: finite(e.Loss), TestAccuracy: finite(e.Accuracy), TestRMSE: finite(e.RMSE),
-		Backlog: new(e.backlog),
+		Seconds: at.Seconds(), Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy), TestRMSE: rundir.Finite(e.RMSE),
+		Backlog: new(e.Backlog),
 	}
 	j.mu.Lock()
 	j.testLoss, j.testAcc, j.testRMSE = p.TestLoss, p.TestAccuracy, p.TestRMSE
@@ -110,7 +112,7 @@ type onlooker struct {
 
 // timedTables notes when rows were read last.
 type timedTables struct {
-	*clientTables
+	*training.Tables
 	j     *localJob
 	at    time.Duration // since the first clock began
 	clock perdure.Clock // the job's, then
@@ -118,23 +120,23 @@ type timedTables struct {
 
 func (t *timedTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
 	defer t.note()
-	return t.clientTables.Get(ctx, table, first, dst)
+	return t.Tables.Get(ctx, table, first, dst)
 }
 
 func (t *timedTables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
 	defer t.note()
-	return t.clientTables.GetRows(ctx, table, rows, dst)
+	return t.Tables.GetRows(ctx, table, rows, dst)
 }
 
 func (t *timedTables) note() { t.at, t.clock = t.j.job.Since(), t.j.tally.clock() }
 
 // evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
 // or were of two courses of training.
-func (o *onlooker) evaluate(ctx context.Context) (e judgement, ok bool) {
+func (o *onlooker) evaluate(ctx context.Context) (e training.Judgement, ok bool) {
 	err := o.open(ctx)
 	if err == nil {
 		generation := o.c.Generation()
-		e, err = atRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
+		e, err = training.AtRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
 		ok = err == nil && o.c.Generation() == generation
 	}
 	if err != nil {
@@ -156,14 +158,14 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.c, err = worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: o.j.addr, Secret: o.j.secrets.Job, Observer: true, Process: processName(), Log: slog.New(slog.DiscardHandler),
+	if o.c, err = reach.Observe(ctx, worker.Config{
+		Network: network, Coordinator: o.j.addr, Secret: o.j.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil
 		return err
 	}
-	t, err := openTables(ctx, o.c, o.w)
-	o.t = &timedTables{clientTables: t, j: o.j}
+	t, err := training.Open(ctx, o.c, o.w)
+	o.t = &timedTables{Tables: t, j: o.j}
 	return err
 }
 

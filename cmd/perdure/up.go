@@ -4,24 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
@@ -123,28 +116,10 @@ type target struct {
 	secretFlag
 }
 
-// mostAddress bounds what is read of a file that has an address, in bytes.
-const mostAddress = 1 << 12
-
-func (t *target) client() (*control.Client, error) {
-	if t.Address != "" {
-		k, err := secrets.Read(t.SecretFile, t.Run, wire.RoleWorker)
-		return control.NewClient(t.Address, k.Job), err
-	}
-	if t.Run == "" {
-		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
-		if len(runs) == 0 {
-			return nil, fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT", perdure.ErrUsage)
-		}
-		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
-		t.Run = filepath.Dir(newest)
-	}
-	b, err := disk.ReadRegular(filepath.Join(t.Run, "control"), mostAddress)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no run's folder: %w", t.Run, err)
-	}
-	k, err := secrets.ReadOf(t.SecretFile, t.Run)
-	return control.NewClient(strings.TrimSpace(string(b)), k.Job), err
+// client finds the job's control API; of a run it then knows the folder.
+func (t *target) client() (c *control.Client, err error) {
+	c, t.Run, err = reach.Control(t.Address, t.Run, t.SecretFile)
+	return c, err
 }
 
 // ended adds to a client's error what it most often means.
@@ -153,13 +128,6 @@ func ended(err error) error {
 		return fmt.Errorf("%w; the run has ended, or its coordinator is just being replaced", err)
 	}
 	return err
-}
-
-func modified(path string) time.Time {
-	if i, err := os.Stat(path); err == nil {
-		return i.ModTime()
-	}
-	return time.Time{}
 }
 
 type statusCmd struct{ target }
@@ -251,151 +219,6 @@ func (c *faultCmd) Run(ctx context.Context) error {
 		fmt.Fprintln(stdout, accepted)
 	}
 	return ended(err)
-}
-
-// backend answers the control API in the coordinator's process.
-type backend struct {
-	co   *coordinator.Coordinator
-	run  string
-	log  bool   // a process of the job serves its update log
-	addr string // where processes of the job connect
-
-	began time.Time // this process
-}
-
-func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
-	b.settle(ctx)
-	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
-		f := core.Facts()
-		s = control.Status{
-			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
-			Clock: core.MinClock(), End: f.View.End, State: state(core),
-			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
-			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
-			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
-		}
-		if saving := f.Saving; f.Job.Recovery.Auto {
-			s.Saving = &saving
-		}
-		s.Processes = append(s.Processes, control.Process{
-			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
-		})
-		if log := latest.Log; log != nil {
-			s.Processes = append(s.Processes, control.Process{
-				Role: string(supervisor.RoleLog), PID: log.PID, Incarnation: log.Incarnation, State: processState(log.State),
-			})
-		}
-		add := func(role wire.Role, k membership.Kind, n int) {
-			for i := range n {
-				d := core.Condition(k, i)
-				p := control.Process{
-					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
-				}
-				if d.Server != nil {
-					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
-					if p.State == control.ProcessLive { // else it is not heard of
-						p.Unread = d.Server.Unread()
-					}
-				}
-				if k == membership.Worker {
-					p.Span = f.View.Slots[i].Span
-				}
-				if d.Worker != nil {
-					p.Resources, p.KeptBytes, p.Outage = d.Worker.Resources, d.Worker.KeptBytes, d.Worker.Outage
-					s.BytesPushed += d.Worker.Counters.BytesPushed
-					s.BytesPulled += d.Worker.Counters.BytesPulled
-				}
-				s.Processes = append(s.Processes, p)
-			}
-		}
-		add(wire.RoleServer, membership.Server, len(f.Servers))
-		add(wire.RoleWorker, membership.Worker, len(f.Slots))
-	})
-	return s, err
-}
-
-// settleFor is how long after its beginning a coordinator is asked again, before it is
-// taken by its word: it knows the clocks of workers only once they have come back.
-const settleFor = 2 * time.Second
-
-// settle waits until a coordinator that has just begun has heard of all workers.
-func (b *backend) settle(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, b.began.Add(settleFor))
-	defer cancel()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for heard := false; ; {
-		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil || heard {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-	}
-}
-
-func state(core *membership.Core) control.State {
-	f := core.Facts()
-	switch {
-	case f.View.Done || core.Complete():
-		return control.StateDone
-	case core.Serving():
-		return control.StateTraining
-	case slices.ContainsFunc(f.Slots[:f.Job.Slots], func(p membership.Place) bool { return p.Incarnation == 0 }):
-		return control.StateStarting
-	}
-	return control.StateRecovering
-}
-
-func processState(s string) control.ProcessState {
-	switch s {
-	case "alive":
-		return control.ProcessLive
-	case "dead":
-		return control.ProcessDead
-	case "silent":
-		return control.ProcessSuspect
-	case "left":
-		return control.ProcessLeft
-	}
-	return control.ProcessStarting
-}
-
-func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View.Clone() })
-	return v, err
-}
-
-func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
-	f, err := supervisor.ParseFault(spec)
-	if err != nil {
-		return "", err
-	}
-	var refused error
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		refused = f.Validate(len(core.Facts().Servers), len(core.Facts().Slots), b.log)
-	})
-	if err = errors.Join(err, refused); err != nil {
-		return "", err
-	}
-	if err := b.order(ctx, wire.Order{Kind: "fault", Spec: f.String()}); err != nil {
-		return "", err
-	}
-	return "planned: " + f.String(), nil
-}
-
-func (b *backend) Stop(ctx context.Context) error {
-	return b.order(ctx, wire.Order{Kind: "stop"})
-}
-
-func (b *backend) order(ctx context.Context, o wire.Order) error {
-	there, err := b.co.Order(ctx, o)
-	if err == nil && !there {
-		err = fmt.Errorf("the job's supervisor is not connected; try again")
-	}
-	return err
 }
 
 // logLine says how full the update log is of the run in a folder of this machine, and where

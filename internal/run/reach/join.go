@@ -1,8 +1,7 @@
-package main
+package reach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -16,54 +15,58 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// joinFlags are how a server or a worker finds its job: its parent says all of it,
-// and a person says --join.
-type joinFlags struct {
-	Join string `help:"Join the running job at this address, which perdure status shows; the control API's, which the run's folder has in its file control, does too." placeholder:"HOST:PORT"`
-	secretFlag
-	Run         string `help:"The run's folder, or a copy of its run.json in one (default where the job says that it is)." placeholder:"DIR" type:"path"`
-	Coordinator string `hidden:"" help:"The coordinator's address, of a process that the run's parent starts."`
+// Job is where a server or a worker finds its job. Its parent says all of it but Join; a
+// person says Join, and the rest where the job's own word is not enough. find completes it.
+type Job struct {
+	Join        string // an address of a running job
+	SecretFile  string // "": that of the folder
+	Run         string // the run's folder, or a copy; "": where the job says that it is
+	Coordinator string
 
-	keys wire.Keys // that find has found
+	Keys wire.Keys // that find has found
 }
+
+// FirstFD is the first descriptor that a process inherits from its parent: of all roles but the
+// coordinator's, which inherits sockets before, it has the first secret.
+const FirstFD = 3
 
 // joinPatience is how long a job may take to answer somebody who would join it.
 const joinPatience = 5 * time.Second
 
-// find completes the flags, and returns the run's settings; of a job whose folder
+// Find completes the flags, and returns the run's settings; of a job whose folder
 // is not here, only what the job itself tells.
-func (f *joinFlags) find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
+func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
 	case f.Join != "":
-		if f.keys, err = secrets.Read(f.SecretFile, f.Run, role); err != nil {
+		if f.Keys, err = secrets.Read(f.SecretFile, f.Run, role); err != nil {
 			return s, err
 		}
 		return f.ask(ctx)
 	case f.Coordinator == "" || f.Run == "":
 		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows", perdure.ErrUsage)
 	}
-	if f.keys, err = secrets.Inherited(role, firstFD); err != nil {
+	if f.Keys, err = secrets.Inherited(role, FirstFD); err != nil {
 		return s, err
 	}
 	return f.runSettings()
 }
 
-func (f *joinFlags) runSettings() (settings.Run, error) {
+func (f *Job) runSettings() (settings.Run, error) {
 	return settings.Read(filepath.Join(f.Run, "run.json"))
 }
 
 // ask asks the job at f.Join for what it is.
-func (f *joinFlags) ask(ctx context.Context) (s settings.Run, err error) {
+func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
 	folder := ""
 	f.Coordinator = f.Join
-	if status, err := control.NewClient(f.Join, f.keys.Job).Status(ctx); err == nil && status.Coordinator != "" {
+	if status, err := control.NewClient(f.Join, f.Keys.Job).Status(ctx); err == nil && status.Coordinator != "" {
 		f.Coordinator, folder = status.Coordinator, status.RunDir
 	}
-	welcome, err := visit(ctx, f.Coordinator, f.keys.Job)
+	welcome, err := visit(ctx, f.Coordinator, f.Keys.Job)
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, plain.Cause(err))
 	}
@@ -92,7 +95,7 @@ func visit(ctx context.Context, addr string, secret perdure.Secret) (w wire.Welc
 	link := transport.Link{
 		Network: transport.TCP{}, Addr: addr,
 		Hello: func() wire.Hello {
-			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: processName(), Secret: secret}
+			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(), Secret: secret}
 		},
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)
@@ -108,13 +111,10 @@ func visit(ctx context.Context, addr string, secret perdure.Secret) (w wire.Welc
 	return w, err
 }
 
-// needsFolder says why a process cannot do without the run's folder, if it cannot.
-func (f *joinFlags) needsFolder(why string) error {
+// NeedsFolder says why a process cannot do without the run's folder, if it cannot.
+func (f *Job) NeedsFolder(why string) error {
 	if f.Run != "" {
 		return nil
 	}
 	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run", perdure.ErrUsage, why)
 }
-
-// errOwnWorkers is why perdure worker does not join every job.
-var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's address instead")

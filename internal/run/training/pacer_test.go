@@ -1,4 +1,4 @@
-package main
+package training
 
 import (
 	"context"
@@ -32,9 +32,9 @@ func TestPacer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				clocks := func(seed uint64) (all [8]time.Duration) {
-					p := &pacer{least: c.least}
+					p := &Pacer{Least: c.least}
 					if c.kind != "" {
-						p.set(c.kind, c.factor, 0, seed)
+						p.Set(c.kind, c.factor, 0, seed)
 					}
 					for i := range all {
 						begin := time.Now()
@@ -61,8 +61,8 @@ func TestPacer(t *testing.T) {
 // TestPacerRecovers: when a fault is over, clocks take what they took before.
 func TestPacerRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pacer{least: 10 * ms}
-		p.set("slow", 3, time.Second, 1)
+		p := &Pacer{Least: 10 * ms}
+		p.Set("slow", 3, time.Second, 1)
 		during := p.target(4 * ms)
 		time.Sleep(time.Second + ms)
 		if after := p.target(4 * ms); during != 30*ms || after != 10*ms {
@@ -75,8 +75,15 @@ func TestPacerRecovers(t *testing.T) {
 func TestPacerEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	p := &pacer{least: time.Hour}
+	p := &Pacer{Least: time.Hour}
 	if err := p.wait(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait returned %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package role
 
 import (
 	"context"
@@ -31,5 +31,12 @@ func TestCoordinatorAwaitsDisk(t *testing.T) {
 	defer cancel()
 	if s, err := control.NewClient(addr, secret).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without its disk it says of the job: %+v, %v", s, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package training
 
 import (
 	"context"
@@ -17,27 +17,27 @@ import (
 // client that has no slot.
 type evaluator struct {
 	w       workload.Workload
-	own     *clientTables
+	own     *Tables
 	observe func(ctx context.Context) (*worker.Client, error)
 
 	c *worker.Client // without a slot; nil: not needed so far
-	t *clientTables
+	t *Tables
 }
 
 // backlogPatience is how long an evaluation waits for shards that apply what came while they
 // were away.
 const backlogPatience = 2 * time.Second
 
-// judgement is an evaluation, and whether the rows lacked updates that had been made: some
+// Judgement is an evaluation, and whether the rows lacked updates that had been made: some
 // shard had just come back.
-type judgement struct {
+type Judgement struct {
 	workload.Eval
-	backlog bool
+	Backlog bool
 }
 
-// atRest judges the rows of a moment: once no shard is behind, or after backlogPatience, and
+// AtRest judges the rows of a moment: once no shard is behind, or after backlogPatience, and
 // again if a shard was away in the middle of it.
-func atRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, error)) (v judgement, err error) {
+func AtRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, error)) (v Judgement, err error) {
 	for range 2 {
 		rest, err := c.AtRest(ctx, backlogPatience)
 		if err != nil {
@@ -49,30 +49,30 @@ func atRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, 
 			return v, err
 		}
 		there := c.Opens() == before
-		if v.backlog = !rest || !there; there {
+		if v.Backlog = !rest || !there; there {
 			break
 		}
 	}
 	return v, nil
 }
 
-func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (judgement, error) {
+func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Judgement, error) {
 	stale := slices.ContainsFunc(j.w.Tables(), func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
 	if !stale {
 		e, err := j.w.Evaluate(ctx, j.own)
-		return judgement{Eval: e}, err
+		return Judgement{Eval: e}, err
 	}
 	if j.c == nil {
 		c, err := j.observe(ctx)
 		if err != nil {
-			return judgement{}, err
+			return Judgement{}, err
 		}
 		j.c = c
-		if j.t, err = openTables(ctx, c, j.w); err != nil {
-			return judgement{}, err
+		if j.t, err = Open(ctx, c, j.w); err != nil {
+			return Judgement{}, err
 		}
 	}
-	return atRest(ctx, j.c, func() (workload.Eval, error) { return j.w.Evaluate(ctx, j.t) })
+	return AtRest(ctx, j.c, func() (workload.Eval, error) { return j.w.Evaluate(ctx, j.t) })
 }
 
 func (j *evaluator) close() {

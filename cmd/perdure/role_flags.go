@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure/internal/run/role"
+)
+
+// roleLog is where a process of a job says what it does: its standard output, which its
+// parent keeps in a file.
+func roleLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(stdout.file, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+type coordinatorCmd struct {
+	Folder string `name:"run" required:"" help:"The run's folder." type:"path"`
+}
+
+func (c *coordinatorCmd) Run(ctx context.Context) error {
+	return (&role.Coordinator{Folder: c.Folder, Log: roleLog()}).Run(ctx)
+}
+
+type serverCmd struct {
+	joinFlags
+	Index  int    `hidden:"" help:"The server's number." default:"-1"`
+	Listen string `help:"Where to listen for workers: an address at which they reach this machine; port 0 picks a free one (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Zone   string `help:"The failure domain that this server is in, such as a rack (default none)." placeholder:"NAME"`
+}
+
+func (c *serverCmd) Run(ctx context.Context) error {
+	now, cancel := untilToldTwice(ctx)
+	defer cancel()
+	return (&role.Server{Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: roleLog()}).Run(ctx, now)
+}
+
+type workerCmd struct {
+	joinFlags
+	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
+	LostAfter time.Duration `help:"End when no process of the job has been heard for so long; 0s: never (default ${default})." default:"1m" placeholder:"TIME"`
+	OutageMB  int           `name:"outage-mb" help:"Most updates that this worker queues for shards that are out, in MiB, where the job goes on without them; 0: as the job says (default ${default})." default:"0" placeholder:"N"`
+}
+
+func (c *workerCmd) Run(ctx context.Context) error {
+	return (&role.Worker{
+		Job: c.job(), Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: roleLog(),
+	}).Run(ctx)
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// untilToldTwice returns a context that ends with the second signal to end: ctx ends
+// with the first, which asks for an orderly end only.
+func untilToldTwice(ctx context.Context) (context.Context, context.CancelFunc) {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	again := make(chan os.Signal, 1)
+	context.AfterFunc(ctx, func() {
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(again)
+		select {
+		case <-again:
+			cancel()
+		case <-run.Done():
+		}
+	})
+	return run, cancel
+}

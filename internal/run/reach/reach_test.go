@@ -1,0 +1,114 @@
+package reach_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/secrets"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// folder makes a run's folder whose control API is at an address.
+func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) {
+	t.Helper()
+	must(t, os.MkdirAll(path, 0o777))
+	s, err := secrets.Draw(path)
+	must(t, err)
+	must(t, s.Close())
+	file := filepath.Join(path, "control")
+	must(t, os.WriteFile(file, []byte(addr+"\n"), 0o666))
+	must(t, os.Chtimes(file, at, at))
+	return s.Job
+}
+
+// TestControl: a run is found by its folder, by an address, or as the newest there is, and
+// whoever calls it shows that run's secret.
+func TestControl(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, _, err := reach.Control("", "", ""); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "there is no run in runs/") {
+		t.Errorf("where no run is: %v", err)
+	}
+	srv := httptest.NewUnstartedServer(nil)
+	addr, shown := srv.Listener.Addr().String(), ""
+	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown = r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusForbidden)
+	})
+	srv.Start()
+	defer srv.Close()
+	now := time.Now()
+	older := folder(t, "runs/older", addr, now.Add(-time.Hour))
+	newer := folder(t, "runs/newer", addr, now)
+	for name, c := range map[string]struct {
+		addr, run, file, found string
+		secret                 perdure.Secret
+	}{
+		"the newest":             {"", "", "", "runs/newer", newer},
+		"a folder":               {"", "runs/older", "", "runs/older", older},
+		"a folder, not the file": {"", "runs/older", "runs/newer/secret", "runs/older", older},
+		"an address and a file":  {addr, "", "runs/older/secret", "", older},
+	} {
+		client, found, err := reach.Control(c.addr, c.run, c.file)
+		must(t, err)
+		if found != c.found {
+			t.Errorf("%s: found in %q, want %q", name, found, c.found)
+		}
+		if _, err := client.Status(t.Context()); err == nil || !strings.Contains(shown, c.secret.Reveal()) {
+			t.Errorf("%s: another secret was shown; %v", name, err)
+		}
+	}
+	if _, _, err := reach.Control(addr, "", ""); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("an address without a secret: %v", err)
+	}
+	if _, _, err := reach.Control("", t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "is no run's folder") {
+		t.Errorf("a folder of no run: %v", err)
+	}
+}
+
+// TestFind: what a process must be told to find its job.
+func TestFind(t *testing.T) {
+	run := t.TempDir()
+	folder(t, run, "127.0.0.1:1", time.Now())
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, closed.Close())
+	for want, job := range map[string]reach.Job{
+		"which job? write --join":             {Run: run},
+		"leave --coordinator out":             {Join: "127.0.0.1:1", Coordinator: "127.0.0.1:1"},
+		"the run asks for its secret":         {Join: "127.0.0.1:1"},
+		"no job answers at " + addrOf(closed): {Join: addrOf(closed), Run: run},
+	} {
+		if _, err := job.Find(t.Context(), wire.RoleWorker); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", job, err, want)
+		}
+	}
+	if err := (&reach.Job{}).NeedsFolder("its rows are there"); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "its rows are there") {
+		t.Errorf("without a folder: %v", err)
+	}
+	must(t, (&reach.Job{Run: run}).NeedsFolder(""))
+}
+
+func addrOf(l net.Listener) string { return l.Addr().String() }
+
+// TestNames: no two processes have one name.
+func TestNames(t *testing.T) {
+	if a, b := reach.ProcessName(), reach.ProcessName(); a == b {
+		t.Errorf("twice %s", a)
+	}
+}

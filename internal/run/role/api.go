@@ -1,0 +1,183 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+)
+
+// Scale implements control.Backend.
+func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, err error) {
+	var refused error
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
+		ch := membership.Change{Leave: s.Leave, At: s.At}
+		if s.Workers != 0 && len(s.Leave) > 0 {
+			refused = fmt.Errorf("%w: say how many workers are to take part, or which slots are not", perdure.ErrUsage)
+		} else if s.Workers != 0 {
+			ch, refused = core.Facts().Scaled(s.Workers, s.At)
+		}
+		if refused != nil {
+			return
+		}
+		if ch.Add == 0 && len(ch.Leave) == 0 {
+			accepted = fmt.Sprintf("nothing changes: %d workers take part already", s.Workers)
+		}
+		refused = core.Scale(ch)
+	})
+	return accepted, errors.Join(err, refused)
+}
+
+// backend answers the control API in the coordinator's process.
+type backend struct {
+	co   *coordinator.Coordinator
+	run  string
+	log  bool   // a process of the job serves its update log
+	addr string // where processes of the job connect
+
+	began time.Time // this process
+}
+
+func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
+	b.settle(ctx)
+	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
+		f := core.Facts()
+		s = control.Status{
+			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
+			Clock: core.MinClock(), End: f.View.End, State: state(core),
+			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
+			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
+			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
+		}
+		if saving := f.Saving; f.Job.Recovery.Auto {
+			s.Saving = &saving
+		}
+		s.Processes = append(s.Processes, control.Process{
+			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
+		})
+		if log := latest.Log; log != nil {
+			s.Processes = append(s.Processes, control.Process{
+				Role: string(supervisor.RoleLog), PID: log.PID, Incarnation: log.Incarnation, State: processState(log.State),
+			})
+		}
+		add := func(role wire.Role, k membership.Kind, n int) {
+			for i := range n {
+				d := core.Condition(k, i)
+				p := control.Process{
+					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
+				}
+				if d.Server != nil {
+					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
+					if p.State == control.ProcessLive { // else it is not heard of
+						p.Unread = d.Server.Unread()
+					}
+				}
+				if k == membership.Worker {
+					p.Span = f.View.Slots[i].Span
+				}
+				if d.Worker != nil {
+					p.Resources, p.KeptBytes, p.Outage = d.Worker.Resources, d.Worker.KeptBytes, d.Worker.Outage
+					s.BytesPushed += d.Worker.Counters.BytesPushed
+					s.BytesPulled += d.Worker.Counters.BytesPulled
+				}
+				s.Processes = append(s.Processes, p)
+			}
+		}
+		add(wire.RoleServer, membership.Server, len(f.Servers))
+		add(wire.RoleWorker, membership.Worker, len(f.Slots))
+	})
+	return s, err
+}
+
+// settleFor is how long after its beginning a coordinator is asked again, before it is
+// taken by its word: it knows the clocks of workers only once they have come back.
+const settleFor = 2 * time.Second
+
+// settle waits until a coordinator that has just begun has heard of all workers.
+func (b *backend) settle(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, b.began.Add(settleFor))
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for heard := false; ; {
+		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil || heard {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+func state(core *membership.Core) control.State {
+	f := core.Facts()
+	switch {
+	case f.View.Done || core.Complete():
+		return control.StateDone
+	case core.Serving():
+		return control.StateTraining
+	case slices.ContainsFunc(f.Slots[:f.Job.Slots], func(p membership.Place) bool { return p.Incarnation == 0 }):
+		return control.StateStarting
+	}
+	return control.StateRecovering
+}
+
+func processState(s string) control.ProcessState {
+	switch s {
+	case "alive":
+		return control.ProcessLive
+	case "dead":
+		return control.ProcessDead
+	case "silent":
+		return control.ProcessSuspect
+	case "left":
+		return control.ProcessLeft
+	}
+	return control.ProcessStarting
+}
+
+func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View.Clone() })
+	return v, err
+}
+
+func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
+	f, err := supervisor.ParseFault(spec)
+	if err != nil {
+		return "", err
+	}
+	var refused error
+	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
+		refused = f.Validate(len(core.Facts().Servers), len(core.Facts().Slots), b.log)
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return "", err
+	}
+	if err := b.order(ctx, wire.Order{Kind: "fault", Spec: f.String()}); err != nil {
+		return "", err
+	}
+	return "planned: " + f.String(), nil
+}
+
+func (b *backend) Stop(ctx context.Context) error {
+	return b.order(ctx, wire.Order{Kind: "stop"})
+}
+
+func (b *backend) order(ctx context.Context, o wire.Order) error {
+	there, err := b.co.Order(ctx, o)
+	if err == nil && !there {
+		err = fmt.Errorf("the job's supervisor is not connected; try again")
+	}
+	return err
+}

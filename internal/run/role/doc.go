@@ -1,0 +1,9 @@
+// Package role is what the processes of a job run, each of which has one role: the coordinator
+// with the job's control API, a server, a worker, or the update log. A role reads the run's
+// settings, bounds what it takes of the machine, and hands itself to the shell that does the
+// work (coordinator, server, worker, updatelog). It prints what people are told to its Out, and
+// all else to its Log.
+//
+// A process has one role, and runs it once. It sets GOMAXPROCS and the pace of the garbage
+// collector of the whole process.
+package role

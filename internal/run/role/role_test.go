@@ -1,0 +1,134 @@
+package role_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/secrets"
+)
+
+// TestLog: an update log is a role that anybody can run, who names a folder.
+func TestLog(t *testing.T) {
+	t.Setenv("GOGC", "100") // the pace of this process stays as it is
+	dir := filepath.Join(t.TempDir(), "log")
+	ctx, cancel := context.WithCancel(t.Context())
+	var out told
+	out.when = func() {
+		defer cancel()
+		url, err := updatelog.ReadURL(dir)
+		if err != nil {
+			t.Errorf("it says that it listens: %v", err)
+			return
+		}
+		i, err := updatelog.Inspect(ctx, url, updatelog.DialOptions{})
+		if err != nil {
+			t.Errorf("it says that it listens: %v", err)
+			return
+		}
+		if streams, err := i.Streams(ctx); err != nil || len(streams) > 0 {
+			t.Errorf("a new log has the streams %v, %v", streams, err)
+		}
+		_ = i.Close() // only read
+	}
+	l := role.Log{Dir: dir, Listen: "127.0.0.1:0", Sync: string(updatelog.SyncInterval), MB: 64, Out: &out, Log: slog.New(slog.DiscardHandler)}
+	if err := l.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if want := "the log listens; its URL, which is secret, is in " + filepath.Join(dir, "url") + "\n"; out.String() != want {
+		t.Errorf("told %q, want %q", out.String(), want)
+	}
+	l.MB = -1
+	if err := l.Run(t.Context()); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a log of -1 MiB: %v", err)
+	}
+}
+
+// told does something once it is told something.
+type told struct {
+	bytes.Buffer
+	when func()
+}
+
+func (t *told) Write(b []byte) (int, error) {
+	t.Buffer.Write(b)
+	t.when()
+	return len(b), nil
+}
+
+// TestMistakes: what a role refuses before it looks for its job, and what it finds over.
+func TestMistakes(t *testing.T) {
+	var out bytes.Buffer
+	if err := (&role.Server{Zone: "a/b"}).Run(t.Context(), t.Context()); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "--zone") {
+		t.Errorf("an odd zone: %v", err)
+	}
+	if err := (&role.Worker{LostAfter: -time.Second}).Run(t.Context()); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a worker that is lost before it begins: %v", err)
+	}
+	run := t.TempDir()
+	drawn, err := secrets.Draw(run)
+	if err == nil {
+		err = drawn.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nobody.Close() // nothing came
+	work := func() error {
+		w := role.Worker{Job: reach.Job{Run: run, Join: nobody.Addr().String()}, Out: &out}
+		return w.Run(t.Context())
+	}
+	if err := work(); err == nil || !strings.Contains(err.Error(), "no job answers") || out.Len() > 0 {
+		t.Errorf("where no job is: %v, %s", err, &out)
+	}
+	if err := os.WriteFile(filepath.Join(run, "summary.json"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := work(); err != nil || !strings.HasPrefix(out.String(), "the job is done") {
+		t.Errorf("a run that has its summary: %v, %s", err, &out)
+	}
+}
+
+// TestObey: an order makes this process's network fail as it says, and nonsense nothing.
+func TestObey(t *testing.T) {
+	faults := transport.Faulty(transport.TCP{})
+	l, err := faults.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	reached := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		c, err := faults.Dial(ctx, l.Addr())
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	}
+	for _, spec := range []string{"", "cut", "cut soon 1h", "cut 0 soon", "hide 0 1h"} {
+		if role.Obey(wire.Order{Spec: spec}, faults, nil, 1); !reached() {
+			t.Fatalf("%q cut the network", spec)
+		}
+	}
+	if role.Obey(wire.Order{Spec: "cut 0 1h"}, faults, nil, 1); reached() {
+		t.Error("the network was to be cut")
+	}
+}

@@ -1,0 +1,68 @@
+package role
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
+
+// Server is the process of a server.
+type Server struct {
+	Job    reach.Job
+	Index  int    // below 0: one that the job chooses
+	Listen string // where workers reach it
+	Zone   string // "": not known
+	Log    *slog.Logger
+}
+
+// Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
+// when now ends, it ends at once.
+func (c *Server) Run(ctx, now context.Context) error {
+	if c.Zone != "" {
+		if err := settings.CheckZone(c.Zone); err != nil {
+			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
+		}
+	}
+	s, err := c.Job.Find(ctx, wire.RoleServer)
+	if err != nil {
+		return err
+	}
+	dir, snaps, strategy := "", "", recovery.Of(s.Job.Recovery).Traits()
+	switch {
+	case c.Job.Run != "":
+		dir, snaps = checkpoints(c.Job.Run), settings.SnapshotFolder(c.Job.Run)
+	case strategy.Logged():
+		return c.Job.NeedsFolder("its servers keep snapshots there")
+	case strategy.Saves():
+		return c.Job.NeedsFolder("its servers keep checkpoints there")
+	}
+	pace.Garbage(s.Job.Servers)
+	pace.ShareCores(s.Job.Servers)
+	if strategy.Logged() {
+		pace.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+	}
+	faults, err := s.Network(wire.RoleServer, c.Index)
+	if err != nil {
+		return err
+	}
+	return quiet(server.Run(now, server.Config{
+		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
+		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir, Log: c.Log,
+		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), SnapshotDir: s.SnapshotDir(snaps), SnapshotBytes: s.SnapshotBytes(),
+		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
+	}))
+}

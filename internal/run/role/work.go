@@ -1,0 +1,135 @@
+package role
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// farewell says why a worker ends whose slot has left.
+func farewell(out io.Writer, w *worker.Client) {
+	if at, left := w.Left(); left {
+		fmt.Fprintf(out, "worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
+	}
+}
+
+// Worker is the process of a worker that trains one of the workloads.
+type Worker struct {
+	Job       reach.Job
+	Slot      int           // below 0: one that the job chooses
+	LostAfter time.Duration // without a word of any process of the job; 0: never
+	OutageMB  int           // most updates that it queues for shards that are out; 0: as the job says
+	Out       io.Writer     // what people are told
+	Log       *slog.Logger
+}
+
+// Run trains until the job ends. When ctx ends it finishes its clock, if it can, and leaves.
+func (c *Worker) Run(ctx context.Context) error {
+	if c.LostAfter < 0 {
+		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
+	}
+	s, err := c.Job.Find(ctx, wire.RoleWorker)
+	if err != nil {
+		return c.unlessDone(err)
+	}
+	if err := c.check(&s); err != nil {
+		return err
+	}
+	pace.Garbage(s.Job.Slots)
+	pace.ShareCores(s.Job.Slots)
+	w, err := workload.New(s.Job.Workload, s.Params)
+	if err != nil {
+		return err
+	}
+	faults, err := s.Network(wire.RoleWorker, c.Slot)
+	if err != nil {
+		return err
+	}
+	p := &training.Pacer{Least: time.Duration(s.ComputeMs) * time.Millisecond}
+	client, err := worker.Dial(ctx, c.config(&s, faults, p))
+	if err != nil {
+		return quiet(c.unlessDone(err))
+	}
+	defer client.Close()
+	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
+		return err
+	}
+	if c.Job.Join != "" {
+		fmt.Fprintf(c.Out, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
+	}
+	observer := func(ctx context.Context) (*worker.Client, error) {
+		return reach.Observe(ctx, worker.Config{Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Log: c.Log})
+	}
+	err = training.Train(ctx, client, w, s, p, observer)
+	farewell(c.Out, client)
+	if ctx.Err() != nil {
+		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
+	}
+	return quiet(err)
+}
+
+// check refuses a job that this process cannot work in.
+func (c *Worker) check(s *settings.Run) error {
+	if s.Job.Workload == settings.OwnWorkload {
+		return errOwnWorkers
+	}
+	if c.OutageMB < 0 || c.OutageMB > settings.MaxOutageMB {
+		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, settings.MaxOutageMB)
+	}
+	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
+		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out", perdure.ErrUsage)
+	}
+	return c.Job.NeedsFolder("what its workers train is in its run.json")
+}
+
+// config is the worker's client. One that the run's parent has started waits for its slot,
+// which somebody who joined may have taken: then it stands by.
+func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *training.Pacer) worker.Config {
+	patience := time.Duration(0)
+	if c.Job.Join == "" {
+		patience = math.MaxInt64
+	}
+	return worker.Config{
+		Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot),
+		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
+		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
+		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Job.Join != "",
+		OpenLog: s.OpenLogToRead,
+		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
+	}
+}
+
+// unlessDone returns nil, and says so, where err is that the job is done, or that nobody
+// answers while the run's folder has how it ended.
+func (c *Worker) unlessDone(err error) error {
+	over := errors.Is(err, perdure.ErrDone)
+	if !over && c.Job.Run != "" && !errors.Is(err, perdure.ErrUsage) {
+		_, missing := os.Stat(filepath.Join(c.Job.Run, "summary.json"))
+		over = missing == nil
+	}
+	if !over {
+		return err
+	}
+	fmt.Fprintln(c.Out, "the job is done: there is nothing to work on any more")
+	return nil
+}
+
+// errOwnWorkers is why perdure worker does not join every job.
+var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's address instead")

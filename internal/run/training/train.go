@@ -1,0 +1,121 @@
+package training
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// lastClock is how long a worker that must leave may still take to finish its
+// clock. Others may have left before, and then it cannot.
+const lastClock = 500 * time.Millisecond
+
+// Train is what a worker process does: it works from its slot's clock to the
+// job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
+// clock, if it can, and leaves.
+func Train(ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *Pacer, observe func(context.Context) (*worker.Client, error)) error {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
+	t, err := Open(run, c, w)
+	if err != nil {
+		return err
+	}
+	tr := &trainer{c: c, w: w, t: t, s: s, p: p, judge: &evaluator{w: w, own: t, observe: observe}}
+	defer tr.judge.close()
+	if c.Now() == 0 {
+		if err := c.AwaitSlots(run); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+	}
+	for clock := c.Now(); ; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		end := c.End()
+		if end > 0 && clock >= end {
+			err := tr.finish(ctx)
+			if !errors.Is(err, perdure.ErrRolledBack) {
+				return err
+			}
+		} else if err := tr.step(run, clock); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		if clock, err = c.Clock(run); err != nil {
+			return err
+		}
+	}
+}
+
+// trainer is one worker's training.
+type trainer struct {
+	c     *worker.Client
+	w     workload.Workload
+	t     *Tables
+	s     settings.Run
+	p     *Pacer
+	judge *evaluator
+	lost  time.Time // when the last train loss was reported
+}
+
+// finish waits for the others; a SIGTERM meanwhile is no reason to leave early
+// as long as the job may roll back, so only the job's end or ctx's ends it.
+func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
+
+// step does one clock: it may evaluate the model first, and asks for the job's
+// end when its goal is reached.
+func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
+	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
+		reached, err := tr.evaluate(ctx, clock)
+		if err != nil {
+			return err
+		}
+		if reached {
+			tr.p.enough.Store(true)
+		}
+	}
+	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
+		if err := tr.c.EndJob(ctx); err != nil || clock >= tr.c.End() {
+			return err
+		}
+		// Others are ahead: all stop where the first of them stands.
+	}
+	begin := time.Now()
+	tr.t.waited = 0
+	rank, of := tr.c.Share()
+	m, err := tr.w.Step(ctx, tr.t, workload.Share{Rank: rank, Of: of}, clock)
+	if err != nil {
+		return err
+	}
+	tr.c.AddSamples(m.Samples)
+	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
+		tr.lost = now
+		tr.c.Report(wire.Report{Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss), TrainRMSE: rundir.Finite(m.TrainRMSE)})
+	}
+	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
+}
+
+// evaluate reports how good the model is, and whether it is as good as is wanted.
+func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
+	generation := tr.c.Generation()
+	whole, end := tr.c.Whole(ctx)
+	defer end()
+	e, err := tr.judge.evaluate(whole, &tr.s.Job)
+	switch {
+	case err != nil && whole.Err() != nil && ctx.Err() == nil:
+		return false, nil // in an outage nobody has the newest rows; training goes on
+	case err != nil:
+		return false, err
+	case tr.c.Generation() != generation:
+		return false, perdure.ErrRolledBack // it may be of either
+	}
+	tr.c.Report(wire.Report{Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy), TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog})
+	return tr.s.Until.Reached(e.Eval), nil
+}
