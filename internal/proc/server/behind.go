@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -20,32 +21,13 @@ import (
 // it is summed and written.
 const behindPiece = 256 << 10
 
-// goOn leaves the cut that the shard stands at, if it need not stand, and reports
-// whether it did. It needs sh.mu.
-func (sh *shard) goOn() bool {
-	if !sh.traits.Behind() || sh.writing > 0 || !sh.intake.AtCut() {
-		return false
-	}
-	sh.writing = sh.intake.MinClock()
-	sh.leaveCut(sh.writing)
-	if sh.s.cfg.Weakened.Cuts {
-		sh.applyToCut()
-	}
-	if sh.place.config.Head {
-		w := sh.beginWriting(sh.writing)
-		sh.behind = true
-		sh.s.wg.Go(func() { sh.saveBehind(w) })
-	}
-	return true
-}
-
-// writing is a segment that is being written from snapshots of its tables.
+// writing is a segment that is being written from an image of its rows.
 type writing struct {
 	sh    *shard
+	image *replica.Image // guarded by sh.mu, as what it is of
 	seg   *checkpoint.Segment
-	rows  []*table.Snapshot // guarded by sh.mu, as what they are of
-	left  int64             // bytes of them that are not read yet
-	turn  bool              // it may read
+	left  int64 // bytes of it that are not read yet
+	turn  bool  // it may read
 	room  []byte
 	began time.Time
 }
@@ -53,35 +35,21 @@ type writing struct {
 // errNotNeeded means that nobody needs a segment any more.
 var errNotNeeded = errors.New("server: the shard has moved, or the server ends")
 
-// mostKept is how many segments a checkpoint of a shard is made of at most.
-const mostKept = 32
-
-// beginWriting begins to write the shard as it is now, at a cut. The segment has the rows
-// that have changed since the last one; but all where that is no more than twice the
-// work, and where what would be superseded in the files came to more than a whole
-// segment. It needs sh.mu.
-func (sh *shard) beginWriting(cut perdure.Clock) *writing {
-	var changed, all, old int64
-	for _, p := range sh.parts {
-		c, a := p.ChangedBytes()
-		changed, all = changed+c, all+a
+// beginWriting begins to write an image. It needs sh.mu.
+func (sh *shard) beginWriting(m *replica.Image) *writing {
+	seg := sh.segment(m.Cut)
+	seg.Seq, seg.Applied, seg.States = m.Seq, m.Applied, m.States
+	w := &writing{sh: sh, image: m, seg: seg, room: make([]byte, behindPiece), began: time.Now()}
+	if n := len(m.Follows); n > 0 {
+		last := checkpoint.FileRef(m.Follows[n-1])
+		seg.Follows = &last
 	}
-	for _, f := range sh.kept {
-		old += f.Bytes
-	}
-	if len(sh.kept) == mostKept || (2*changed >= all || old+changed > 2*all) && !sh.s.cfg.Follow {
-		sh.kept = nil
-	}
-	w := &writing{sh: sh, seg: sh.segment(cut), room: make([]byte, behindPiece), began: time.Now()}
-	if n := len(sh.kept); n > 0 {
-		w.seg.Follows = &sh.kept[n-1]
-	}
-	for _, p := range sh.parts {
-		rows := p.SnapshotChanged(len(sh.kept) == 0)
-		w.rows, w.left = append(w.rows, rows), w.left+rows.Bytes()
-		w.seg.Tables = append(w.seg.Tables, checkpoint.TableRows{
-			Spec: p.Spec, First: int64(p.First),
-			Stream: &checkpoint.Stream{Rows: int64(rows.Rows()), Runs: rows.Runs(), Next: func() ([]byte, error) { return w.next(rows) }},
+	for t, rows := range m.Rows {
+		w.left += rows.Bytes()
+		next := func() ([]byte, error) { return w.next(rows) }
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{
+			Spec: m.Specs[t], First: int64(m.First[t]),
+			Stream: &checkpoint.Stream{Rows: int64(rows.Rows()), Runs: rows.Runs(), Next: next},
 		})
 	}
 	return w
@@ -139,20 +107,15 @@ func (w *writing) write() (perdure.Segment, error) {
 	w.endTurn()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, rows := range w.rows {
-		if rows.Close(); err != nil {
-			rows.Undo()
-		}
-	}
 	seg := described(w.seg.Cut, ref)
-	if err == nil {
-		for _, f := range sh.kept {
-			seg.Base = append(seg.Base, perdure.SegmentFile(f))
-		}
-		sh.kept = append(sh.kept, ref.Self())
-		sh.saveTime, sh.saveBytes = time.Since(w.began), ref.Bytes
+	if err != nil {
+		sh.rep.State.Unwritten(w.image)
+		return seg, err
 	}
-	return seg, err
+	seg.Base = w.image.Follows
+	sh.rep.State.Written(w.image, perdure.SegmentFile(ref.Self()))
+	sh.saveTime, sh.saveBytes = time.Since(w.began), ref.Bytes
+	return seg, nil
 }
 
 // saveBehind writes a cut while the shard goes on. What cannot be written now is said, and
@@ -170,6 +133,6 @@ func (sh *shard) saveBehind(w *writing) {
 	sh.trouble(err.Error())
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.behind, sh.pumped = false, false // it may stand there already
-	sh.carryOut()
+	sh.rep.GiveUpSaving() // it may stand at the next one already
+	sh.advance()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -18,18 +19,17 @@ import (
 // greeting is how long a peer may take to say who it is.
 const greeting = 5 * time.Second
 
-// conn is a connection from a worker or an observer.
+// conn is a connection from a worker or an observer, or from another server.
 type conn struct {
-	tc          transport.Conn
-	slot        perdure.Slot // NoSlot: an observer
-	incarnation perdure.Incarnation
-	log         *slog.Logger
-	opens       map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
-	server      bool                            // from another server
-	index       int                             // that one's number
-	job         *perdure.JobSpec                // which never changes
-	box         outbox                          // of the goroutine that receives from it
-	taking      *incoming                       // that goroutine's, too: the snapshot that it brings
+	replica.Reader
+	tc     transport.Conn
+	log    *slog.Logger
+	opens  map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
+	server bool                            // from another server
+	index  int                             // that one's number
+	job    *perdure.JobSpec                // which never changes
+	box    outbox                          // of the goroutine that receives from it
+	taking *incoming                       // that goroutine's, too: the snapshot that it brings
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -51,14 +51,15 @@ const (
 
 // waits counts a read that waits, from now on or, n = -1, no more. It returns how many
 // bytes such reads take, and whether others wait for the same MinClock.
-func (c *conn) waits(w *waitingGet, n int) (bytes int64, others bool) {
+func (c *conn) waits(rd *replica.Read, n int) (bytes int64, others bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting += int64(n) * w.bytes()
-	if c.needs[w.need] += n; c.needs[w.need] == 0 {
-		delete(c.needs, w.need)
+	c.waiting += int64(n) * (waitingBytes + 8*int64(len(rd.Rows.IDs)))
+	c.needs[rd.Need] += n
+	if c.needs[rd.Need] == 0 {
+		delete(c.needs, rd.Need)
 	}
-	return c.waiting, c.needs[w.need] > 0
+	return c.waiting, c.needs[rd.Need] > 0
 }
 
 // allStaged counts an acknowledgement that a clock is staged on one more shard, and
@@ -161,12 +162,15 @@ func (c *conn) flush() {
 	}
 	if err := c.tc.TrySend(c.held...); err != nil && !c.broken {
 		c.broken = true
-		c.log.Warn("closed a connection", "slot", c.slot, "peer", c.tc.Peer(), "err", err)
+		c.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", err)
 		go c.tc.Close() // it may take a moment
 	}
 	clear(c.held) // lets the payloads go
 	c.held, c.heldBytes = c.held[:0], 0
 }
+
+// connOf returns the connection that a reader is.
+func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 
 // shardName says which life of a shard is meant.
 type shardName struct {
@@ -185,7 +189,11 @@ func (s *Server) serve(tc transport.Conn) {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return
 	}
-	c := &conn{tc: tc, slot: perdure.Slot(hello.Index), incarnation: hello.Incarnation, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{}}
+	c := &conn{
+		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
+		tc:     tc, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{},
+	}
+	c.Conn = c
 	if err := s.admit(c, hello); err != nil {
 		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
 		return
@@ -197,7 +205,7 @@ func (s *Server) serve(tc transport.Conn) {
 	place := func(f *wire.Frame, n int) []byte { return c.place(s, f, n) }
 	for {
 		if err := tc.RecvInto(&f, place); err != nil {
-			s.cfg.Log.Info("connection ended", "slot", c.slot, "incarnation", c.incarnation, "err", err)
+			s.cfg.Log.Info("connection ended", "slot", c.Slot, "incarnation", c.Incarnation, "err", err)
 			return
 		}
 		c.hold()
@@ -207,7 +215,7 @@ func (s *Server) serve(tc transport.Conn) {
 		}
 		if err != nil {
 			c.release()
-			s.cfg.Log.Warn("closed a connection", "slot", c.slot, "peer", tc.Peer(), "err", err)
+			s.cfg.Log.Warn("closed a connection", "slot", c.Slot, "peer", tc.Peer(), "err", err)
 			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Again: errors.Is(err, errRenamed)})
 			return
 		}
@@ -225,9 +233,9 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 	case hello.Job != s.job.ID:
 		r.Reason = fmt.Sprintf("this server works for job %s, the peer for job %q", s.job.ID, hello.Job)
 	case hello.Role == wire.RoleObserver:
-		c.slot = perdure.NoSlot
+		c.Slot = perdure.NoSlot
 	case hello.Role == wire.RoleServer:
-		c.slot, c.server, c.index = perdure.NoSlot, true, hello.Index
+		c.Slot, c.server, c.index = perdure.NoSlot, true, hello.Index
 	case hello.Role != wire.RoleWorker:
 		r.Reason = fmt.Sprintf("a server talks to workers, observers and servers, not to a %q", hello.Role)
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
@@ -254,7 +262,7 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 	s.mu.Unlock()
 	for _, sh := range s.held() {
-		sh.unsubscribe(c)
+		sh.forget(c)
 	}
 }
 
@@ -369,7 +377,7 @@ func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
 	if c.server {
 		return sh.fromPredecessor(c, f, box)
 	}
-	sh.subscribe(c, f.Flags&wire.FlagWrites != 0, f.Clock)
+	sh.open(c, f.Flags&wire.FlagWrites != 0, f.Clock)
 	return true
 }
 

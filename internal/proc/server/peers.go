@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -58,7 +59,7 @@ func (s *Server) peerAt(addr string) *peer {
 	link := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
-			p.set(&conn{tc: tc, slot: perdure.NoSlot, log: s.cfg.Log})
+			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.cfg.Log})
 			for _, sh := range s.held() {
 				sh.relink(p)
 			}

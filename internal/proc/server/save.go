@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
@@ -41,38 +42,34 @@ func (sh *shard) insist(failing string, f func() error) error {
 func (sh *shard) segment(cut perdure.Clock) *checkpoint.Segment {
 	return &checkpoint.Segment{
 		Job: sh.job.ID, Generation: sh.name.generation, Epoch: sh.name.epoch, Cut: cut,
-		Shard: sh.id, Seed: sh.job.Seed, Seq: sh.seq,
-		Applied: append([]perdure.Clock(nil), sh.intake.Applied()...),
-		States:  append([][]byte(nil), sh.states...),
+		Shard: sh.id, Seed: sh.job.Seed, Seq: sh.rep.State.Seq(),
+		Applied: append([]perdure.Clock(nil), sh.rep.State.Applied()...),
+		States:  append([][]byte(nil), sh.rep.State.States()...),
 	}
 }
 
 // whole is segment with the rows where they lie: nothing is copied. It needs sh.mu.
 func (sh *shard) whole() *checkpoint.Segment {
-	seg := sh.segment(sh.intake.MinClock())
-	for _, p := range sh.parts {
+	seg := sh.segment(sh.rep.State.MinClock())
+	for _, p := range sh.rep.State.Parts() {
 		seg.Tables = append(seg.Tables, checkpoint.TableRows{Spec: p.Spec, First: int64(p.First), Image: p.Image()})
 	}
 	return seg
 }
 
-// saveStanding has the head write the cut that it stands at, in a goroutine of its own.
-// Meanwhile the shard answers reads and takes updates in, and applies none. Where
-// checkpoints are written in the background it stands because the last one is not
-// written: its head died over it, or could not write it. After the job's last clock
-// nothing changes, so that that cut can be written like this, too. It needs sh.mu.
-func (sh *shard) saveStanding() {
-	if !sh.ready || !sh.place.config.Head || sh.behind {
+// beginSave has a cut written, in a goroutine of its own. Where the shard stands at it, it
+// answers reads meanwhile and takes updates in, and applies none. It needs sh.mu.
+func (sh *shard) beginSave(sv *replica.Save) {
+	if sv.Image != nil {
+		w := sh.beginWriting(sv.Image)
+		sh.s.wg.Go(func() { sh.saveBehind(w) })
 		return
 	}
-	if sh.intake.AtCut() || sh.writing > 0 && sh.writing == sh.schedule.End {
-		sh.saving = true
-		cut, whole := sh.intake.MinClock(), (*checkpoint.Segment)(nil)
-		if !sh.traits.Behind() {
-			whole = sh.whole()
-		}
-		sh.s.wg.Go(func() { sh.save(cut, whole) })
+	cut, whole := sv.Cut, (*checkpoint.Segment)(nil)
+	if !sh.traits.Behind() {
+		whole = sh.whole()
 	}
+	sh.s.wg.Go(func() { sh.save(cut, whole) })
 }
 
 // save writes a cut while the shard stands at it: whole, or, if that is nil, what has
@@ -82,7 +79,7 @@ func (sh *shard) save(cut perdure.Clock, whole *checkpoint.Segment) {
 	err := sh.insist("cannot write a checkpoint segment; training waits", func() (err error) {
 		if whole == nil {
 			sh.mu.Lock()
-			w := sh.beginWriting(cut)
+			w := sh.beginWriting(sh.rep.State.Image(cut))
 			sh.mu.Unlock()
 			seg, err = w.write()
 			return err
@@ -128,35 +125,15 @@ func (sh *shard) saved(seg perdure.Segment) {
 	if sh.retired() {
 		return // its successor saves it, too
 	}
-	sh.appendFact(wire.KindPassCut, perdure.NoSlot, 0, seg.Cut, wire.JSON(seg))
-	sh.carryOut()
-}
-
-// passCut goes on after a cut that is saved. It needs sh.mu.
-func (sh *shard) passCut(seg perdure.Segment) {
-	switch {
-	case seg.Cut == sh.writing:
-	case seg.Cut > sh.cut: // it stands there
-		sh.leaveCut(seg.Cut)
-	default:
-		return // two heads have saved it
-	}
-	sh.segments = append(sh.segments, seg)
-	sh.writing, sh.behind, sh.saving = 0, false, false
-}
-
-// leaveCut goes on after a cut. It needs sh.mu.
-func (sh *shard) leaveCut(cut perdure.Clock) {
-	sh.cut = cut
-	sh.intake.SetCut(sh.schedule.After(cut))
-	sh.planCut()
+	sh.appendFact(&replica.Fact{Kind: wire.KindPassCut, Slot: perdure.NoSlot, Clock: seg.Cut, Payload: wire.JSON(seg)})
+	sh.advance()
 }
 
 // loadContent reads what a shard held at the cut that the view says: from the checkpoint,
 // or, at clock 0 and where none is kept, nothing.
-func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, error) {
+func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (replica.Content, error) {
 	job := s.jobSpec()
-	c := content{states: make([][]byte, job.Slots), applied: make([]perdure.Clock, job.Slots)}
+	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
 	if at == 0 {
 		return c, nil // its tables are entries of the log
@@ -166,11 +143,11 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 		return c, err
 	}
 	blank := func(spec perdure.TableSpec, first, rows int64) (table.Image, error) {
-		p, err := blankPart(job, v, id, len(c.parts), spec, first, rows)
+		p, err := blankPart(job, v, id, len(c.Parts), spec, first, rows)
 		if err != nil {
 			return table.Image{}, err
 		}
-		c.parts = append(c.parts, p)
+		c.Parts = append(c.Parts, p)
 		return p.Image(), nil
 	}
 	seg, err := checkpoint.Restore(s.cfg.Disk, s.cfg.CheckpointDir, m, id, blank)
@@ -180,14 +157,14 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (content, erro
 	if len(seg.Applied) < job.Slots || len(seg.Applied) > len(v.Slots) {
 		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), len(v.Slots))
 	}
-	c.states = make([][]byte, len(seg.Applied))
-	for _, p := range c.parts {
+	c.States = make([][]byte, len(seg.Applied))
+	for _, p := range c.Parts {
 		if err := p.Restored(); err != nil {
 			return c, err
 		}
 	}
-	copy(c.states, seg.States)
-	c.applied, c.seq = seg.Applied, seg.Seq
+	copy(c.States, seg.States)
+	c.Applied, c.Seq = seg.Applied, seg.Seq
 	return c, nil
 }
 

@@ -177,8 +177,8 @@ func (s *Server) ended() {
 	}
 	for _, sh := range s.held() {
 		sh.mu.Lock()
-		if sh.ready {
-			sh.applyAll() // what another goroutine was to do
+		if sh.rep.Ready() {
+			sh.rep.Finish() // what another goroutine was to do
 			s.cfg.Ended(sh.whole())
 		}
 		sh.mu.Unlock()

@@ -2,23 +2,21 @@ package server
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
-	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// shard is one replica of a shard on this server: from a restore to the next
-// roll-back or move, which makes a new one.
+// shard is what surrounds one replica of a shard on this server: from a restore to the next
+// roll-back or move, which makes a new one. What its log gives goes into the replica, and what
+// the replica wants done is carried out here.
 type shard struct {
 	s      *Server
 	id     perdure.ShardID
@@ -26,92 +24,39 @@ type shard struct {
 	name   shardName // the life that it is in; changed under Server.mu and mu
 	job    perdure.JobSpec
 	traits recovery.Traits
+	began  time.Time
 	slots  atomic.Int32         // that entries of the log can be of
 	gone   atomic.Bool          // retired: whatever still comes for it is ignored
 	said   *perdure.ShardStatus // its last status; guarded by Server.mu
 
 	mu        sync.Mutex // guards what follows
-	ready     bool       // it serves, in this epoch
-	saving    bool       // a segment is being written while the shard stands at its cut
+	rep       *replica.Replica
 	view      *perdure.View
 	place     place
-	log       *chain.Replica[entry] // nil until the rows are restored
-	stream    *stream               // nil unless the update log has what this log would
-	pred      *conn                 // from the predecessor; nil: it has not asked for anything yet
-	logged    []int64               // by slot: what updates and ticks count in the log that are not in the intake
-	proposed  proposals
-	renewed   bool // it has been in another epoch
-	opening   []opening
-	box       *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming  *incoming // the snapshot that is to take the shard's place
+	log       *chain.Replica[replica.Entry] // nil until the rows are restored
+	stream    *stream                       // nil unless the update log has what this log would
+	pred      *conn                         // from the predecessor; nil: it has not asked for anything yet
+	logged    []int64                       // by slot: what updates and ticks count in the log that are not in the replica
+	box       *outbox                       // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming  *incoming                     // the snapshot that is to take the shard's place
 	untold    untold
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
-	scales    bool            // updates are weakened by their age
-	scaled    scaled
-	tailReads bool // who reads does so at the tail: see perdure.JobSpec.TailReads
-
-	intake   *consistency.Intake // nil: there are no rows yet
-	parts    []*table.Part       // by table
-	states   [][]byte            // by slot: what its program saved last, as of the applied vector
-	seq      uint64              // updates that the rows contain
-	waiting  []waitingGet
-	acks     []*conn               // by slot: where its acknowledgements go
-	dirty    []bool                // by slot: its counts have changed since they were acknowledged
-	staged   []bool                // by slot: likewise what is staged, and its worker waits for that
-	prompt   []perdure.Clock       // by slot: it waits until its updates of clocks below this are applied
-	spoke    []perdure.Incarnation // by slot: the newest process of which the view told in this life, or that opened the shard
-	opened   []perdure.Incarnation // by slot: the newest process that opened it to read
-	out      pushes
-	pumped   bool         // what may be applied was, since it is ready
-	taken    perdure.Slot // whose update was taken last
-	due      bool         // a goroutine is on its way that will pump
-	large    bool         // a large update was applied since the last acknowledgements
-	segments []perdure.Segment
-	schedule recovery.Schedule // of cuts, as of the log
-	cut      perdure.Clock     // the newest cut that the shard has gone on after
-	synced   perdure.Clock     // periods after which the others were brought up to date
-	mending  mending
-	arrears  arrears
-	problem  string
-
-	writing   perdure.Clock        // the cut that it has gone on after and that is not known to be saved; 0: none
-	behind    bool                 // it is being written here, or its word is on its way
-	kept      []checkpoint.FileRef // the segments that the next one can follow; none: it has all rows
-	saveTime  time.Duration        // that the last one took to be written
-	saveBytes int64                // of it
-}
-
-// content is what a shard is restored to.
-type content struct {
-	parts   []*table.Part
-	states  [][]byte
-	applied []perdure.Clock
-	seq     uint64
-}
-
-// waitingGet is a read that the shard's MinClock does not allow yet.
-type waitingGet struct {
-	c       *conn
-	kind    wire.Kind // KindGet or KindScan
-	request uint64
-	need    perdure.Clock
-	rows    wire.Rows
-	push    bool // what becomes of the rows is wanted too
-	since   time.Time
-	others  bool // of its connection's reads wait, for the same, elsewhere: its answer goes with theirs
+	due       bool            // a goroutine is on its way that will settle
+	out       outflows
+	problem   string
+	saveTime  time.Duration // that the last segment took to be written
+	saveBytes int64         // of it
 }
 
 func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
-	slots := s.job.Slots
 	sh := &shard{
-		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, schedule: recovery.ScheduleOf(s.job.Recovery), logged: make([]int64, slots), ticked: make([]perdure.Clock, slots),
-		acks: make([]*conn, slots), dirty: make([]bool, slots), staged: make([]bool, slots), prompt: make([]perdure.Clock, slots), spoke: make([]perdure.Incarnation, slots), opened: make([]perdure.Incarnation, slots),
+		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, began: time.Now(),
+		rep: replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.Weakened}),
 	}
-	sh.slots.Store(int32(slots))
+	sh.slots.Store(int32(s.job.Slots))
 	if sh.traits.Logged() {
 		sh.stream = newStream(s.ctx)
 	}
-	sh.out = sh.newPushes()
 	return sh
 }
 
@@ -125,277 +70,298 @@ func (sh *shard) retire() {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.opening, sh.incoming = nil, nil
-	sh.stopWaiting(func(*waitingGet) bool { return true })
-}
-
-// stopWaiting forgets reads that wait. It needs sh.mu.
-func (sh *shard) stopWaiting(which func(w *waitingGet) bool) {
-	sh.waiting = slices.DeleteFunc(sh.waiting, func(w waitingGet) bool {
-		if !which(&w) {
-			return false
-		}
-		w.c.waits(&w, -1)
-		return true
-	})
+	sh.incoming = nil
+	sh.rep.Audience.Retire()
+	sh.carryOut()
 }
 
 // fill hands the restored content over.
-func (sh *shard) fill(c content, v *perdure.View) {
+func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.parts, sh.states, sh.seq, sh.view, sh.problem = c.parts, c.states, c.seq, v, ""
-	sh.intake = consistency.NewIntake(false, c.applied, sh.s.cfg.Weakened)
-	sh.agree()
-	sh.cut = v.RestoredAt(sh.id)
-	sh.intake.SetCut(sh.schedule.After(sh.cut))
-	sh.makeRoom()
-	sh.makeSubs(sh.fromBefore())
+	sh.view, sh.problem = v, ""
+	sh.rep.Fill(c, v)
+	sh.expectSlots(len(sh.rep.State.Applied()))
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
 
-// setEnd takes over the job's end, which is a cut too. It needs sh.mu.
-func (sh *shard) setEnd(end perdure.Clock) {
-	sh.schedule.End = end
-	sh.intake.SetEnd(end)
-	sh.planCut()
-}
+// expectSlots lets entries come that are of so many slots.
+func (sh *shard) expectSlots(n int) { sh.slots.Store(max(sh.slots.Load(), int32(n))) }
 
-// setNamed takes over a cut that was named. It needs sh.mu.
-func (sh *shard) setNamed(cut perdure.Clock) {
-	sh.schedule.Named = max(sh.schedule.Named, cut)
-	sh.planCut()
-}
-
-// planCut sets the next cut: of the interval, at the job's end, or one that was named;
-// the shard may stand there already. One that it stands at is not moved. It needs sh.mu.
-func (sh *shard) planCut() {
-	if sh.traits.Saves() && !sh.intake.AtCut() {
-		sh.intake.SetCut(sh.schedule.Next(sh.intake.MinClock(), sh.cut))
-	}
-}
-
-func newPart(job *perdure.JobSpec, spec perdure.TableSpec, id perdure.TableID, s perdure.ShardID) *table.Part {
-	if spec.Sparse {
-		return table.New(spec, id, job.Seed, 0, 0)
-	}
-	first, rows := placement.Range(spec.Rows, job.Shards, s)
-	return table.New(spec, id, job.Seed, first, rows)
-}
-
-// pump applies whatever may be applied, has the shard saved when it stands at a
-// cut, and answers those who waited for either. It needs sh.mu.
-func (sh *shard) pump() {
-	if sh.saving {
-		sh.acknowledge() // what is staged meanwhile
-		return
-	}
-	sh.applyAll()
-	sh.mend()
-	if !sh.held() {
-		sh.push()
-	}
-	sh.saveStanding()
-	sh.answerWaiting()
-	sh.acknowledge()
-	sh.syncPeriodic()
-}
-
-// syncPeriodic has the head of a periodic chain bring the others up to it, whenever
-// its MinClock has come past another multiple of the period. It needs sh.mu.
-func (sh *shard) syncPeriodic() {
-	if !sh.place.config.Periodic || !sh.place.config.Head || !sh.ready {
-		return
-	}
-	if n := sh.intake.MinClock() / sh.traits.Period; n > sh.synced {
-		sh.synced = n
-		sh.log.Sync()
+// advance takes what the log gives, and carries out what follows, until neither wants
+// anything more. It needs sh.mu.
+func (sh *shard) advance() {
+	for again := true; again; {
+		large := sh.takeLog()
+		if !sh.rep.State.Has() {
+			return
+		}
+		if large && sh.s.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
+			// Another core applies it, while this connection's next frames are received.
+			sh.due = true
+			sh.rep.Stir(false)
+			sh.carryOut()
+			sh.s.wg.Go(sh.catchUp)
+			return
+		}
+		again = false
+		if sh.rep.Stirred() {
+			sh.rep.Settle()
+			again = sh.carryOut()
+		}
+		sh.rep.AnswerOpens(sh.log.Applied())
 		sh.carryOut()
+	}
+}
+
+// takeLog brings the replica what the log gives it, passes on what the log wants sent, and
+// appends what the view says, until nothing more comes. It reports whether a large update is
+// complete that the replica has not applied yet. It needs sh.mu.
+func (sh *shard) takeLog() (large bool) {
+	for {
+		r := sh.log.Ready()
+		for i := range r.Apply {
+			large = sh.step(&r.Apply[i]) || large
+		}
+		for i := range r.Messages {
+			sh.pass(&r.Messages[i])
+		}
+		for to, p := range []*peer{chain.Successor: sh.place.succ, chain.Joiner: sh.place.join} {
+			if r.Snapshot[to] && p != nil {
+				sh.copyTo(p)
+			}
+		}
+		if before := len(r.Apply) + len(r.Messages); !sh.propose() && before == 0 {
+			return large
+		}
+	}
+}
+
+// step brings the replica the log's next entry. It needs sh.mu.
+func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
+	f, fx := &g.Entry.Frame, sh.rep.Effects()
+	sh.untold.note(&g.Entry, sh.rep.State.End())
+	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
+		sh.logs(f, -1)
+	}
+	large = sh.rep.Step(&g.Entry, sh.owned(g))
+	if f.Kind == wire.KindRoster {
+		sh.expectSlots(len(sh.rep.State.Applied()))
+	}
+	if len(fx.Spent) > 0 { // the next entry's payload may be copied there
+		sh.recycle(fx)
+	}
+	return large
+}
+
+// owned returns an entry's body as memory of the replica's alone: a copy where the log, or a
+// connection, still has it. It needs sh.mu.
+func (sh *shard) owned(g *chain.Given[replica.Entry]) []byte {
+	body := g.Entry.Frame.Body
+	if !g.Kept || body == nil {
+		return body
+	}
+	alone := sh.s.buffers.payload(len(body))
+	copy(alone, body)
+	return alone
+}
+
+// recycle takes memory back that the replica does not need any more. It needs sh.mu.
+func (sh *shard) recycle(fx *replica.Effects) {
+	for i, b := range fx.Spent {
+		sh.s.buffers.keep(b)
+		fx.Spent[i] = nil
+	}
+	fx.Spent = fx.Spent[:0]
+}
+
+// propose appends what the view says, and reports whether there was something. It needs sh.mu.
+func (sh *shard) propose() (news bool) {
+	if !sh.log.Serving() || !sh.rep.State.Has() || sh.stream != nil && !sh.lives() {
+		return false
+	}
+	if news = sh.rep.Propose(); news {
+		fx := sh.rep.Effects()
+		for i := range fx.Facts {
+			sh.appendFact(&fx.Facts[i])
+		}
+		fx.Facts = fx.Facts[:0]
+	}
+	return news
+}
+
+// carryOut does what the replica wants done, in the order of the fields of replica.Effects,
+// where it says why. It reports whether the log has something to do because of that. It needs
+// sh.mu.
+func (sh *shard) carryOut() (again bool) {
+	fx := sh.rep.Effects()
+	sh.recycle(fx)
+	for _, c := range fx.Moved {
+		sh.send(connOf(c), sh.frame(wire.KindMoved))
+	}
+	for i := range fx.Torn {
+		sh.refuseTorn(&fx.Torn[i])
+	}
+	if fx.Advanced {
+		sh.out.since = time.Now()
+	}
+	for _, slot := range fx.Pushes {
+		sh.pushTo(slot)
+	}
+	for i := range fx.Saves {
+		sh.beginSave(&fx.Saves[i])
+	}
+	for i := range fx.Dropped {
+		connOf(fx.Dropped[i].Reader).waits(&fx.Dropped[i], -1)
+	}
+	for i := range fx.Answers {
+		sh.answerLate(&fx.Answers[i])
+	}
+	for i := range fx.Opened {
+		sh.welcome(&fx.Opened[i])
+	}
+	for i := range fx.Acks {
+		sh.acknowledge(&fx.Acks[i])
+	}
+	if fx.Later {
+		sh.s.tellSoon()
+	}
+	if again = fx.Sync; again {
+		sh.log.Sync()
+	}
+	if fx.Tell {
+		sh.s.notify()
+	}
+	if fx.Fail != nil {
+		sh.s.fail(fx.Fail)
+	}
+	fx.Clear()
+	return again
+}
+
+// catchUp settles what was left to it.
+func (sh *shard) catchUp() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.applyDue()
+}
+
+// applyDue applies what was left to another goroutine that has not come to it yet:
+// a read is answered after the updates before it. It needs sh.mu.
+func (sh *shard) applyDue() {
+	if sh.due && !sh.retired() {
+		sh.due = false
+		sh.rep.Stir(true)
+		sh.advance()
+	}
+}
+
+// mendNow answers those who wait until the shard has been sent all again, if nothing else
+// does. It needs sh.mu.
+func (sh *shard) mendNow() {
+	if sh.rep.Mends() {
+		sh.rep.Stir(true)
+		sh.advance()
 	}
 }
 
 // yield brings the next member up to a head that is to be dropped, and tells the
 // coordinator once it is. It needs sh.mu.
 func (sh *shard) yield() {
-	if !sh.ready || !sh.yields() {
+	if !sh.rep.Ready() || !sh.yields() {
 		return
 	}
 	if sh.log.Shared() {
 		sh.s.notify()
 	} else if sh.place.config.Periodic {
 		sh.log.Sync()
+		sh.advance()
+	}
+}
+
+// yields reports whether this is a head that is to be dropped, and takes in nothing
+// more: what it is sent, the next one is sent again. It needs sh.mu.
+func (sh *shard) yields() bool {
+	mine := &sh.view.Shards[sh.id]
+	return mine.Yields && sh.place.config.Head && mine.Epoch == sh.name.epoch
+}
+
+// follow brings the shard to what the view says of it.
+func (sh *shard) follow(v *perdure.View, at place) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.view, sh.place = v, at
+	n := shardName{v.Generation, at.config.Epoch}
+	renew := n != sh.name
+	if renew {
+		sh.name, sh.pred, sh.untold, sh.incoming = n, nil, untold{}, nil
+	}
+	sh.rep.Follow(v, replica.Place{Head: at.config.Head, Reads: at.reads(), Periodic: at.config.Periodic}, renew)
+	sh.carryOut()
+	if sh.log == nil {
+		return // it is still being restored
+	}
+	if sh.stream != nil {
+		at.config = alone(at.config.Epoch)
+	}
+	sh.log.Configure(at.config)
+	sh.rep.Heed()
+	sh.advance()
+	sh.rep.TellSeen() // nobody waits for what a slot sees that has left
+	sh.carryOut()
+	sh.yield()
+	sh.mendNow() // who has left is not waited for
+}
+
+// open answers an Open, once all is applied that was received before it. The slot has ended
+// so many clocks.
+func (sh *shard) open(c *conn, writes bool, ended perdure.Clock) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.retired() {
+		return
+	}
+	o := replica.Open{Reader: &c.Reader, Writes: writes, Ended: ended}
+	if sh.log != nil {
+		o.Pos = sh.log.End()
+	}
+	sh.rep.Open(o)
+	sh.applyDue()
+	if sh.log != nil {
+		sh.rep.AnswerOpens(sh.log.Applied())
 		sh.carryOut()
 	}
+	sh.mendNow()
 }
 
-// applyAll applies what may be applied. It needs sh.mu.
-func (sh *shard) applyAll() {
-	for more := true; more; more = sh.goOn() {
-		sh.applyToCut()
+// welcome tells a reader how far its slot has come. It needs sh.mu.
+func (sh *shard) welcome(o *replica.Opened) {
+	c := connOf(o.Reader)
+	c.beginRound()
+	if o.Replaces != nil {
+		go connOf(o.Replaces).tc.Close() // it may take a moment
 	}
+	sh.send(c, sh.countsFrame(c, wire.KindOpened))
 }
 
-// applyToCut applies what may be applied before the next cut. It needs sh.mu.
-func (sh *shard) applyToCut() {
-	least := sh.intake.MinClock()
-	for u := sh.intake.Next(); u != nil; u = sh.intake.Next() {
-		sh.scale(u, least)
-		sh.apply(u)
-		if now := sh.intake.MinClock(); now > least {
-			least = now
-			sh.evict(now)
-		}
+// acknowledge tells a slot how far it has come. It needs sh.mu.
+func (sh *shard) acknowledge(a *replica.Ack) {
+	c := connOf(a.Reader)
+	prompt := a.Prompt || c.allStaged(a.Staged)
+	if f := sh.countsFrame(c, wire.KindAck); prompt {
+		sh.send(c, f)
+	} else {
+		sh.sendSoon(c, f)
 	}
-}
-
-// apply changes the rows by an update. Its payloads were checked when they came to the
-// head; only a sparse table may have become full since. It needs sh.mu.
-func (sh *shard) apply(u *consistency.Update) {
-	size := 0
-	var rows *newest
-	if u.Repeats {
-		rows = gather()
-	}
-	for i, payload := range u.Parts {
-		size += len(payload)
-		b := wire.ReadBlocks(payload)
-		for b.Next() {
-			if rows != nil && sh.fits(&b.Block, u) {
-				rows.add(&b.Block, sh.parts[b.Table].Spec.Dim)
-			} else if rows == nil {
-				sh.applyBlock(&b.Block, u)
-			}
-		}
-		if b.Err() != nil {
-			sh.cannotApply(u, b.Err())
-		}
-		if b.State != nil {
-			sh.states[u.Slot] = slices.Clone(b.State)
-		}
-		u.Parts[i] = nil
-		sh.s.buffers.keep(payload)
-	}
-	if rows != nil {
-		rows.each(func(b *wire.Block) { sh.applyBlock(b, u) })
-	}
-	if !u.Lost {
-		sh.seq += uint64(u.Clocks)
-	}
-	if sh.out.seen != nil {
-		sh.out.seen.Applied(u.Slot, u.Last(), sh.seq)
-	}
-	sh.dirty[u.Slot] = true
-	sh.large = sh.large || size >= wire.PromptBytes
-	sh.intake.Free(u)
-}
-
-// cannotApply ends a server that would go on without what others have applied.
-func (sh *shard) cannotApply(u *consistency.Update, err error) {
-	sh.s.fail(fmt.Errorf("server: shard %d cannot apply the update of slot %d, clock %d: %w", sh.id, u.Slot, u.Clock, err))
-}
-
-// fits reports whether a block is of a table that there is, with as many values as its
-// rows have. It needs sh.mu.
-func (sh *shard) fits(b *wire.Block, u *consistency.Update) bool {
-	if int(b.Table) >= len(sh.parts) || len(b.Values) != b.Count*sh.parts[b.Table].Spec.Dim {
-		sh.cannotApply(u, fmt.Errorf("%w: %d values for %d rows of table %d of %d", wire.ErrPayload, len(b.Values), b.Count, b.Table, len(sh.parts)))
-		return false
-	}
-	return true
-}
-
-// applyBlock needs sh.mu.
-func (sh *shard) applyBlock(b *wire.Block, u *consistency.Update) {
-	if !sh.fits(b, u) {
-		return
-	}
-	if err := sh.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, sh.weakened(b), u.Last()); err != nil {
-		sh.cannotApply(u, err)
-		return
-	}
-	if !sh.s.cfg.Weakened.Pushes {
-		by := perdure.NoSlot
-		if c := sh.acks[u.Slot]; c != nil && c.incarnation == u.Incarnation && sh.scaled.by == 1 {
-			by = u.Slot // an earlier process's update is not what its successor shows, nor is a weakened one
-		}
-		sh.changed(b, by)
-	}
-}
-
-// evict drops the rows that were not updated for long, where a table asks for it.
-// It needs sh.mu.
-func (sh *shard) evict(least perdure.Clock) {
-	for id, p := range sh.parts {
-		if p.Spec.Evict == 0 {
-			continue
-		}
-		p.Evict(least, func(row perdure.RowID) {
-			if sub := sh.out.subs[id]; sub != nil {
-				sub.Changed(perdure.NoSlot, row)
-			}
-		})
-	}
-}
-
-// acknowledge tells the slots whose counts have changed: at once where a worker
-// waits for it, or keeps a large update until then; else with the next answer or
-// soon. It needs sh.mu.
-func (sh *shard) acknowledge() {
-	now := sh.large || sh.out.seen != nil
-	sh.large = false
-	if sh.out.seen != nil {
-		sh.newlySeen()
-	}
-	later := false
-	for slot, dirty := range sh.dirty {
-		c := sh.acks[slot]
-		if c == nil || !dirty {
-			continue
-		}
-		atOnce := now || sh.prompt[slot] != 0
-		if !atOnce && !sh.staged[slot] {
-			later = true
-			continue
-		}
-		atOnce = atOnce || c.allStaged(sh.intake.Counts(perdure.Slot(slot)).Staged)
-		if f, owed := sh.ack(c); owed && atOnce {
-			sh.send(c, f)
-		} else if owed {
-			sh.sendSoon(c, f)
-		}
-		if sh.intake.Applied()[slot] >= sh.prompt[slot] {
-			sh.prompt[slot] = 0
-		}
-	}
-	if later {
-		sh.s.tellSoon()
-	}
-}
-
-// ack returns the acknowledgement that a connection is owed, if it is. It needs
-// sh.mu.
-func (sh *shard) ack(c *conn) (f wire.Frame, owed bool) {
-	if !sh.serves(c) || !sh.dirty[c.slot] {
-		return f, false
-	}
-	sh.dirty[c.slot], sh.staged[c.slot] = false, false
-	return sh.countsFrame(c, wire.KindAck), true
 }
 
 // countsFrame tells a slot how far it has come. It needs sh.mu.
 func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
-	var counts perdure.Counts
-	if c.slot >= 0 {
-		counts = sh.intake.Counts(c.slot)
-		if counts.Seen = counts.Applied; sh.out.seen != nil {
-			counts.Seen = min(counts.Applied, sh.out.seen.Seen(c.slot))
-		}
-	}
 	f := sh.frame(kind)
-	f.Slot, f.Incarnation = c.slot, c.incarnation
-	f.Clock = sh.intake.MinClock()
+	f.Slot, f.Incarnation = c.Slot, c.Incarnation
+	f.Clock = sh.rep.State.MinClock()
 	a := sh.s.buffers.answer(0)
-	a.head = wire.AppendCounts(a.head[:0], counts)
+	a.head = wire.AppendCounts(a.head[:0], sh.rep.Counts(&c.Reader))
 	f.Payload, f.Release = a.head, a
 	return f
 }
@@ -406,77 +372,33 @@ func (sh *shard) frame(kind wire.Kind) wire.Frame {
 	}}
 }
 
-// subscribe answers an Open, once all is applied that was received before it. The slot
-// has ended so many clocks.
-func (sh *shard) subscribe(c *conn, writes bool, ended perdure.Clock) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.retired() {
-		return
-	}
-	sh.mending.tell(c.slot, ended)
-	sh.arrears.tell(c.slot, ended)
-	o := opening{c: c, writes: writes}
-	if sh.log != nil {
-		o.pos = sh.log.End()
-	}
-	sh.opening = append(sh.opening, o)
-	sh.applyDue()
-	sh.answerOpens()
-	sh.mendNow()
-}
-
-// answerOpens answers the Opens that may be answered. It needs sh.mu.
-func (sh *shard) answerOpens() {
-	if !sh.ready {
-		return
-	}
-	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool {
-		if o.pos > sh.log.Applied() || !sh.seats(o.c) {
-			return false
-		}
-		sh.answerOpen(o.c, o.writes)
-		return true
-	})
-}
-
-// answerOpen needs sh.mu.
-func (sh *shard) answerOpen(c *conn, writes bool) {
-	if c.slot >= 0 && c.incarnation < sh.intake.Incarnation(c.slot) {
-		return // its connection is being closed
-	}
-	c.beginRound()
+// refuseTorn ends the connection of whoever has sent an update only a part of which could
+// be applied. The other replicas ignore it, as this one does. In an update log it is there
+// for good. It needs sh.mu.
+func (sh *shard) refuseTorn(t *replica.Torn) {
 	switch {
-	case c.slot >= 0 && !writes:
-		sh.replaces(c)
-		sh.acks[c.slot] = c
-		sh.openedBy(c)
-	case sh.serves(c): // it reads from another replica now
-		sh.acks[c.slot] = nil
-		sh.stopPushing(c.slot)
-	}
-	sh.send(c, sh.countsFrame(c, wire.KindOpened))
-	if sh.out.seen != nil {
-		sh.acknowledge() // others need not wait for what it had cached
+	case t.From != nil:
+		c := connOf(t.From)
+		sh.s.cfg.Log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
+		_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
+		go c.tc.Close()                                         // it may take a moment
+	case sh.stream != nil:
+		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: begin the job again", ErrLog, sh.id, t.Why))
 	}
 }
 
-// unsubscribe forgets a connection that has ended.
-func (sh *shard) unsubscribe(c *conn) {
+// forget forgets a connection that has ended.
+func (sh *shard) forget(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.stopWaiting(func(w *waitingGet) bool { return w.c == c })
-	sh.opening = slices.DeleteFunc(sh.opening, func(o opening) bool { return o.c == c })
 	if sh.pred == c {
 		sh.pred = nil
 	}
 	if c.taking != nil && sh.incoming == c.taking {
 		sh.incoming = nil
 	}
-	if sh.serves(c) {
-		sh.acks[c.slot] = nil
-		sh.stopPushing(c.slot)
-	}
+	sh.rep.Audience.Forget(&c.Reader)
+	sh.carryOut()
 }
 
 // status tells the coordinator how far this shard is.
@@ -498,34 +420,74 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 
 // fullStatus needs sh.mu.
 func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
+	if !sh.rep.Ready() && sh.rep.State.Has() && sh.place.config.Head && v.Shards[sh.id].Lost {
+		sh.applyDue() // what is applied later is not lost
+	}
 	st := perdure.ShardStatus{
-		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since, Ready: sh.ready,
-		Joined:   sh.joined(),
-		Segments: slices.Clone(sh.segments), Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
+		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since,
+		Joined:  sh.joined(),
+		Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
 		Unread: sh.unread(),
 	}
-	if !sh.ready {
-		if sh.intake != nil && sh.place.config.Head && v.Shards[sh.id].Lost {
-			sh.applyDue() // what is applied later is not lost
-			st.Applied, st.Seq = slices.Clone(sh.intake.Applied()), sh.seq
-		}
-		return st
-	}
-	st.MinClock, st.Seq, st.Roster = sh.intake.MinClock(), sh.seq, sh.intake.Roster()
-	st.Named, st.Whole = sh.schedule.Named, sh.mending.whole
-	st.Missed = sh.place.config.Head && sh.writing > 0 && sh.writing >= sh.schedule.Named && !sh.behind && !sh.saving
-	st.Yielded = sh.yields() && sh.log.Shared()
-	for i, sl := range v.Slots {
-		slot := perdure.Slot(i)
-		if i >= len(sh.intake.Applied()) {
-			break // its roster is on its way
-		}
-		if !sl.Settled {
-			st.Fences = append(st.Fences, perdure.Fence{
-				Slot: slot, Incarnation: sh.intake.Incarnation(slot), Counts: sh.intake.Counts(slot),
-				Carried: sl.Decided && sh.intake.Carried(slot, sl.Incarnation),
-			})
-		}
-	}
+	sh.rep.Status(v, &st)
+	st.Yielded = st.Ready && sh.yields() && sh.log.Shared()
 	return st
+}
+
+// echo tells whoever asks whether the shard is behind: whether it is known to lack updates
+// that have been made.
+func (sh *shard) echo(c *conn, f *wire.Frame) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.rep.Ready() || sh.retired() {
+		return // who asks will open it anew
+	}
+	sh.applyDue()
+	out := sh.frame(wire.KindEcho)
+	out.Request = f.Request
+	unread := sh.unread()
+	if sh.stream != nil && !sh.stream.level || unread != nil && *unread > 0 || sh.rep.Lacks() {
+		out.Flags = wire.FlagBehind
+	}
+	c.send(out)
+}
+
+// send sends frames on a connection: at once, or, while what came together is being
+// dealt with, together with others.
+func (sh *shard) send(c *conn, frames ...wire.Frame) {
+	if sh.box == nil {
+		c.send(frames...)
+		return
+	}
+	sh.box.put(c, frames)
+}
+
+// inLog returns what a slot's updates take in the log. It needs sh.mu.
+func (sh *shard) inLog(slot perdure.Slot) int64 {
+	if int(slot) >= len(sh.logged) {
+		return 0
+	}
+	return sh.logged[slot]
+}
+
+// logs counts what an update takes in the log while it is not in the replica: sign 1
+// when it comes, -1 when it has gone there. It needs sh.mu.
+func (sh *shard) logs(f *wire.Frame, sign int64) {
+	for int(f.Slot) >= len(sh.logged) {
+		sh.logged = append(sh.logged, 0)
+	}
+	sh.logged[f.Slot] += sign * logCost(f)
+}
+
+// expect lets entries of a roster's slots come.
+func (sh *shard) expect(f *wire.Frame) error {
+	var spans []perdure.Span
+	if err := wire.ParseControl(f, &spans); err != nil {
+		return err
+	}
+	if n := len(spans); n < sh.job.Slots || n > perdure.MaxSlots {
+		return fmt.Errorf("%w: a roster of %d slots in a job of %d", wire.ErrPayload, n, sh.job.Slots)
+	}
+	sh.expectSlots(len(spans))
+	return nil
 }

@@ -2,48 +2,22 @@ package server
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// A snapshot is a shard's whole state at a position of its log, on its way to a
-// replica that lacks it. It goes over a connection of its own, so that the log's entries
-// need not queue behind it, and while updates and reads go on: rows are sent piece by
+// A snapshot goes to a replica that lacks it over a connection of its own, so that the log's
+// entries need not queue behind it, and while updates and reads go on: rows are sent piece by
 // piece from where they lie, and the shard is locked for one piece at a time.
-//
-// First comes the head: its size in 8 bytes, JSON, what slots have saved, and the parts
-// of the updates that are not applied yet. Then the rows, as a table.Snapshot gives them.
-type snapshotHead struct {
-	Seq      uint64            `json:"seq"`
-	Cut      perdure.Clock     `json:"cut"`               // the newest that it has gone on after
-	Writing  perdure.Clock     `json:"writing,omitempty"` // one that it has gone on after, and that is not known to be saved
-	End      perdure.Clock     `json:"end"`
-	Named    perdure.Clock     `json:"named,omitempty"`
-	Segments []perdure.Segment `json:"segments,omitempty"`
-	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
-	Tables   []snapshotTable   `json:"tables"`
-	Intake   consistency.State `json:"intake"`
-	// Of an update log: the newest epoch that has begun in it, and how many facts of
-	// that one are in the state.
-	Life  perdure.Epoch `json:"life,omitempty"`
-	Facts uint64        `json:"facts,omitempty"`
-}
 
-type snapshotTable struct {
-	Spec perdure.TableSpec `json:"spec"`
-	Rows int               `json:"rows"` // that the shard holds
-}
-
-// pieceBytes is how much of a snapshot is sent at once, and piecesAhead how many pieces
+// snapshotPiece is how much of a snapshot is sent at once, and piecesAhead how many pieces
 // are sent ahead of what the receiver says it has taken in. As long as it has nothing to
 // do, a process looks after those who read from it, so both are small: nobody waits for
 // more than a piece, and neither side is ever far ahead.
@@ -84,7 +58,7 @@ const copyPause = 100 * time.Millisecond
 // copyTo sends a peer a snapshot, in a goroutine of its own, in its turn. It needs
 // sh.mu.
 func (sh *shard) copyTo(p *peer) {
-	name, room := sh.name, roomOf(sh.rowBytes())
+	name, room := sh.name, roomOf(sh.rep.State.Bytes())
 	sh.s.wg.Go(func() {
 		if p.copying.Acquire(sh.s.ctx, room) != nil {
 			return // the server ends
@@ -101,15 +75,6 @@ func (sh *shard) copyTo(p *peer) {
 			sh.relink(p)
 		}
 	})
-}
-
-// rowBytes returns about how many bytes of rows there are. It needs sh.mu.
-func (sh *shard) rowBytes() (n int64) {
-	for _, p := range sh.parts {
-		_, all := p.ChangedBytes()
-		n += all
-	}
-	return n
 }
 
 // errMoved means that the shard is not in the life that a snapshot is of any more: its
@@ -150,49 +115,10 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	if snap.moved() {
 		return nil, errMoved
 	}
-	snap.words, snap.rows, snap.left = sh.picture()
+	state := sh.rep.State.Snapshot(replica.Life{})
+	snap.words, snap.rows, snap.left = state.Words, state.Rows, state.Bytes
 	snap.pos = sh.log.Applied()
 	return snap, nil
-}
-
-// picture returns the shard as it is: the head of a snapshot, and the rows, whose bytes
-// it counts. The rows' snapshots are to be closed. It needs sh.mu.
-func (sh *shard) picture() (words []byte, rows []*table.Snapshot, size int64) {
-	head := snapshotHead{Seq: sh.seq, Cut: sh.cut, Writing: sh.writing, End: sh.schedule.End, Named: sh.schedule.Named, Segments: sh.segments, Intake: sh.intake.State()}
-	if sh.stream != nil {
-		head.Life, head.Facts = sh.stream.life, sh.stream.facts
-	}
-	var bulk [][]byte
-	for _, state := range sh.states {
-		head.States, bulk = append(head.States, sizeOf(state)), append(bulk, state)
-	}
-	for _, s := range head.Intake.Slots {
-		for _, u := range s.Pending {
-			bulk = append(bulk, u.Parts...)
-		}
-	}
-	for _, p := range sh.parts {
-		r := p.Snapshot()
-		rows, size = append(rows, r), size+r.Bytes()
-		head.Tables = append(head.Tables, snapshotTable{p.Spec, r.Rows()})
-	}
-	b, err := json.Marshal(&head)
-	if err != nil { // it is plain data
-		panic(fmt.Sprintf("server: encode a snapshot: %v", err))
-	}
-	words = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
-	for _, b := range bulk {
-		words = append(words, b...)
-	}
-	return words, rows, size
-}
-
-// sizeOf returns the length of b, -1 of nil.
-func sizeOf(b []byte) int {
-	if b == nil {
-		return -1
-	}
-	return len(b)
 }
 
 // moved reports whether the shard's life has ended that the snapshot is of. It needs

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -62,13 +63,9 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 		to[sh.pred] = append(to[sh.pred], f)
 		sh.untold.told()
 	}
-	for _, c := range sh.acks {
-		if c == nil || !sh.ready {
-			continue
-		}
-		if f, owed := sh.ack(c); owed {
-			to[c] = append(to[c], f)
-		}
+	for _, r := range sh.rep.Audience.TakeAcks(nil) {
+		c := connOf(r)
+		to[c] = append(to[c], sh.countsFrame(c, wire.KindAck))
 	}
 }
 
@@ -89,18 +86,19 @@ type untold struct {
 func (u *untold) told() { u.held, u.bytes, u.awaited = false, 0, false }
 
 // note notes an entry that is to be applied, of a job that ends at a clock, if not 0.
-func (u *untold) note(e entry, end perdure.Clock) {
-	u.bytes += entryBytes(e)
-	ofClock := e.f.Kind == wire.KindUpdate || e.f.Kind == wire.KindTick
-	u.awaited = u.awaited || !ofClock || end > 0 && e.f.Until() >= end
+func (u *untold) note(e *replica.Entry, end perdure.Clock) {
+	f := &e.Frame
+	u.bytes += entryBytes(*e)
+	ofClock := f.Kind == wire.KindUpdate || f.Kind == wire.KindTick
+	u.awaited = u.awaited || !ofClock || end > 0 && f.Until() >= end
 }
 
 // holdsBack reports whether the word of what is committed goes to the predecessor
 // later, with others. It needs sh.mu.
-func (sh *shard) holdsBack(m *chain.Outgoing[entry]) bool {
+func (sh *shard) holdsBack(m *chain.Outgoing[replica.Entry]) bool {
 	u := &sh.untold
 	joins := m.Joiner != 0 // the tail waits for its word
-	if joins || !sh.tailReads || m.Pos <= u.followed || u.awaited || u.bytes >= mostUntold {
+	if joins || !sh.rep.State.TailReads() || m.Pos <= u.followed || u.awaited || u.bytes >= mostUntold {
 		u.told()
 		return false
 	}
@@ -121,10 +119,10 @@ func (sh *shard) early(f *wire.Frame) bool {
 	}
 	sh.ticked[f.Slot] = max(sh.ticked[f.Slot], f.Clock+1)
 	for slot, clock := range sh.ticked {
-		if clock > f.Clock || slot >= len(sh.intake.Applied()) || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
+		if clock > f.Clock || slot >= len(sh.rep.State.Applied()) || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
 			continue
 		}
-		if sh.intake.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
+		if sh.rep.State.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
 			return true
 		}
 	}

@@ -19,12 +19,12 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 	switch {
 	case c.server, f.Kind == wire.KindEcho:
 		return nil
-	case c.slot < 0 && f.Kind == wire.KindLoad:
+	case c.Slot < 0 && f.Kind == wire.KindLoad:
 		return fmt.Errorf("an observer has no saved state")
-	case c.slot < 0: // what else it may not say those say who take it
-	case f.Slot != c.slot:
-		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot, c.slot)
-	case f.Incarnation != c.incarnation:
+	case c.Slot < 0: // what else it may not say those say who take it
+	case f.Slot != c.Slot:
+		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot, c.Slot)
+	case f.Incarnation != c.Incarnation:
 		return errRenamed
 	}
 	switch f.Kind {
@@ -41,7 +41,7 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 // view says. It needs sh.mu.
 func (sh *shard) precededBy(c *conn) bool {
 	pred := &sh.place.pred
-	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.incarnation || sh.s.cfg.WeakenedGenerations
+	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation || sh.s.cfg.WeakenedGenerations
 }
 
 // strange turns away a server that says it is the predecessor, and is not.
@@ -50,13 +50,4 @@ func (sh *shard) strange(c *conn) {
 	sh.s.cfg.Log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
 	go c.tc.Close()                                                    // it may take a moment
-}
-
-// replaces ends the connection on which a connection's slot has read so far, of the same
-// process: it broke, and that was not noticed yet. Else its process, should it still use that
-// one, would wait there for what is told here. It needs sh.mu.
-func (sh *shard) replaces(c *conn) {
-	if old := sh.acks[c.slot]; old != nil && old != c && old.incarnation == c.incarnation {
-		go old.tc.Close() // it may take a moment
-	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -38,8 +40,7 @@ type stream struct {
 	resume updatelog.Position // of what is not in the state, the first may be there
 	level  bool               // all is that was in the stream when it was opened
 	newest uint64             // the position of the newest snapshot that there was then
-	life   perdure.Epoch      // the newest that has begun in the stream
-	facts  uint64             // of its facts, so many are in the state
+	life   replica.Life       // the newest epoch that has begun in the stream, and its facts that are in the state
 	begun  perdure.Epoch      // the newest whose Life this server was to append
 	asked  uint64             // of its facts, so many were
 	queue  []wire.Frame       // of these, those that the log does not have
@@ -68,7 +69,7 @@ func (sh *shard) lives() bool {
 		st.begun, st.asked, st.queue = sh.name.epoch, 0, nil
 		sh.enqueue(sh.frame(wire.KindLife))
 	}
-	return st.life == sh.name.epoch && !sh.place.config.Joining
+	return st.life.Epoch == sh.name.epoch && !sh.place.config.Joining
 }
 
 // enqueue has a fact appended to the stream. It needs sh.mu.
@@ -243,8 +244,10 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 		sh.stream.newest = files[0].Position
 	}
 	for i, file := range files {
-		in := &incoming{sh: sh}
-		err = checkpoint.ReadSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, file.Name, sh.job.ID, sh.id, in.fromFile)
+		in := replica.NewIncoming(&sh.job, sh.id)
+		err = checkpoint.ReadSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, file.Name, sh.job.ID, sh.id, func(about *checkpoint.Snapshot, r io.Reader) error {
+			return fromFile(in, about, r)
+		})
 		if err == nil {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
@@ -266,9 +269,9 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 }
 
 // loaded needs sh.mu.
-func (sh *shard) loaded(in *incoming) {
+func (sh *shard) loaded(in *replica.Incoming) {
 	sh.adopt(in)
-	sh.stream.life, sh.stream.facts = in.head.Life, in.head.Facts
+	sh.stream.life = in.Life()
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
 
@@ -292,8 +295,8 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 	}
 	sh.stream.resume, sh.stream.unread.taken = e.Resume, e.Position
 	sh.stream.saves.count(sh.job.ID, &e)
-	sh.carryOut()
-	sh.savePicture()
+	sh.advance()
+	sh.saveSnapshot()
 	return nil
 }
 
@@ -307,46 +310,41 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 	case f.Kind == wire.KindUpdate || f.Kind == wire.KindTick:
 		return sh.takeUpdate(f)
 	case f.Kind == wire.KindAddTable && f.Slot >= 0: // a worker's: it has updates of it
-		sh.log.Append(entry{f: wire.Frame{Header: f.Header, Payload: f.Payload}})
-		sh.carryOut()
+		sh.log.Append(replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}})
+		sh.advance()
 		return nil
 	case sh.s.cfg.WeakenedGenerations && f.Kind != wire.KindLife:
-	case f.Epoch < st.life || f.Epoch == st.life && f.Request <= st.facts || f.Epoch > st.life && f.Kind != wire.KindLife:
+	case f.Epoch < st.life.Epoch || f.Epoch == st.life.Epoch && f.Request <= st.life.Facts || f.Epoch > st.life.Epoch && f.Kind != wire.KindLife:
 		return nil // of a head that was succeeded, or appended twice
 	case f.Kind == wire.KindLife:
-		st.life, st.facts = f.Epoch, 0
+		st.life = replica.Life{Epoch: f.Epoch}
 		return nil
 	}
-	st.facts = f.Request
-	sh.log.Append(entry{f: wire.Frame{Header: f.Header, Payload: append([]byte(nil), f.Payload...)}})
-	sh.carryOut()
+	st.life.Facts = f.Request
+	sh.log.Append(replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: append([]byte(nil), f.Payload...)}})
+	sh.advance()
 	return nil
 }
 
 // takeUpdate needs sh.mu.
 func (sh *shard) takeUpdate(f *wire.Frame) error {
-	if n := len(sh.intake.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
+	if n := len(sh.rep.State.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock, f.Part, f.Parts)
 	}
-	e := entry{f: wire.Frame{Header: f.Header}}
-	if f.Kind == wire.KindUpdate && !sh.counted(f) {
-		if err := sh.checkBlocks(f.Payload); err != nil {
+	e := replica.Entry{Frame: wire.Frame{Header: f.Header}}
+	if f.Kind == wire.KindUpdate && !sh.rep.State.Counted(f.Slot, f.Until()) {
+		if err := sh.rep.State.CheckUpdate(f.Payload, len(sh.view.Tables)); err != nil {
 			return err
 		}
-		if e.f.Body = f.Payload; sh.s.buffers.wants(e.f.Body) { // it is not this server's alone
-			e.f.Body = sh.s.buffers.payload(len(f.Payload))
-			copy(e.f.Body, f.Payload)
+		e.Frame.Body = f.Payload
+		if sh.s.buffers.wants(f.Payload) { // it is not this server's alone
+			e.Frame.Body = sh.s.buffers.payload(len(f.Payload))
+			copy(e.Frame.Body, f.Payload)
 		}
 	}
-	sh.logs(&e.f, 1)
+	sh.logs(&e.Frame, 1)
 	sh.log.Append(e)
 	return nil
-}
-
-// counted reports whether an update will be ignored, since it has been applied. It needs
-// sh.mu.
-func (sh *shard) counted(f *wire.Frame) bool {
-	return f.Until() <= sh.intake.Applied()[f.Slot] && !sh.s.cfg.Weakened.ExactlyOnce
 }
 
 // appendFacts appends to the stream what is in the queue, one after the other.

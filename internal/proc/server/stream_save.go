@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -52,10 +53,10 @@ func (sv *saves) count(job string, e *updatelog.Entry) {
 	sv.at = e.Position
 }
 
-// savePicture has a snapshot written, in a goroutine of its own, if enough was read since
+// saveSnapshot has a snapshot written, in a goroutine of its own, if enough was read since
 // the last: as much as the shard's part of what is asked for, and as it is to write, but
 // never so much that the log could fill up. It needs sh.mu.
-func (sh *shard) savePicture() {
+func (sh *shard) saveSnapshot() {
 	sv := &sh.stream.saves
 	least := max(sh.s.cfg.SnapshotBytes/int64(sh.job.Shards), sv.size)
 	if most := sh.logPart(); most > 0 {
@@ -67,16 +68,16 @@ func (sh *shard) savePicture() {
 	if sv.writing || !sh.place.config.Head || sv.bytes < least {
 		return
 	}
-	words, rows, size := sh.picture()
-	sv.writing, sv.size = true, size
+	snap := sh.rep.State.Snapshot(sh.stream.life)
+	sv.writing, sv.size = true, snap.Bytes
 	before := sv.between
 	sv.between, sv.bytes = sv.bytes, 0
 	about := &checkpoint.Snapshot{
 		Job: sh.job.ID, Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch,
-		Seq: sh.seq, Position: uint64(sh.stream.resume), Head: int64(len(words)), Rows: size,
+		Seq: sh.rep.State.Seq(), Position: uint64(sh.stream.resume), Head: int64(len(snap.Words)), Rows: snap.Bytes,
 	}
 	sh.s.wg.Go(func() {
-		err := sh.writePicture(about, words, rows)
+		err := sh.writeSnapshot(about, snap)
 		if err != nil && !errors.Is(err, errMoved) && sh.stream.ctx.Err() == nil {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
 			sh.trouble(err.Error())
@@ -91,26 +92,26 @@ func (sh *shard) savePicture() {
 			sv.bytes, sv.between = sv.bytes+sv.between, before
 		}
 		if sh.stream.ctx.Err() == nil {
-			sh.savePicture() // of what was read meanwhile: if the log is full now, nothing more is read
+			sh.saveSnapshot() // of what was read meanwhile: if the log is full now, nothing more is read
 		}
 	})
 }
 
-// writePicture writes a snapshot, and lets go of what it makes superfluous.
-func (sh *shard) writePicture(about *checkpoint.Snapshot, words []byte, rows []*table.Snapshot) error {
+// writeSnapshot writes a snapshot, and lets go of what it makes superfluous.
+func (sh *shard) writeSnapshot(about *checkpoint.Snapshot, snap *replica.Snapshot) error {
 	s := sh.s
 	defer func() {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		for _, r := range rows {
+		for _, r := range snap.Rows {
 			r.Close()
 		}
 	}()
 	piece := make([]byte, snapshotPiece)
 	file, err := checkpoint.WriteSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, about, func(w io.Writer) error {
-		_, err := w.Write(words)
-		for i := 0; i < len(rows) && err == nil; {
-			b := sh.copyRows(rows[i], piece)
+		_, err := w.Write(snap.Words)
+		for i := 0; i < len(snap.Rows) && err == nil; {
+			b := sh.copyRows(snap.Rows[i], piece)
 			if sh.retired() {
 				return errMoved
 			}
@@ -129,7 +130,7 @@ func (sh *shard) writePicture(about *checkpoint.Snapshot, words []byte, rows []*
 	sv := &sh.stream.saves
 	sv.files = append([]checkpoint.SnapshotFile{file}, sv.files...)
 	sv.files = sv.files[:min(len(sv.files), keptSnapshots)]
-	files, mine := sv.files, sh.stream.life <= about.Epoch
+	files, mine := sv.files, sh.stream.life.Epoch <= about.Epoch
 	most := mostParts * sh.logPart()
 	full := sv.full || most > 0 && sv.between+sv.bytes > most
 	if sh.problem != "" {
@@ -168,7 +169,7 @@ func (sh *shard) makeLogRoom(full bool) {
 	}
 	sv := &sh.stream.saves
 	if sv.full = full; full {
-		sh.savePicture()
+		sh.saveSnapshot()
 	}
 	if full && !sv.writing && len(sv.files) > 0 {
 		file := sv.files[0]
@@ -188,19 +189,19 @@ func (sh *shard) copyRows(rows *table.Snapshot, room []byte) []byte {
 }
 
 // fromFile takes a snapshot's file.
-func (in *incoming) fromFile(about *checkpoint.Snapshot, r io.Reader) error {
-	in.words = make([]byte, about.Head)
-	if _, err := io.ReadFull(r, in.words); err != nil {
+func fromFile(in *replica.Incoming, about *checkpoint.Snapshot, r io.Reader) error {
+	words := make([]byte, about.Head)
+	if _, err := io.ReadFull(r, words); err != nil {
 		return err
 	}
-	if err := in.parse(); err != nil {
+	if err := in.AddWords(words, true); err != nil {
 		return err
 	}
-	for _, run := range in.runs {
+	for _, run := range in.Missing() {
 		if _, err := io.ReadFull(r, run); err != nil {
 			return err
 		}
 	}
-	in.runs = nil
-	return in.settle()
+	in.Filled()
+	return in.Finish()
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -97,11 +98,11 @@ func (s *Server) bring(sh *shard, at place) {
 // fenceConns ends the connections of superseded processes. It needs s.mu.
 func (s *Server) fenceConns() {
 	for c := range s.conns {
-		if c.slot < 0 || int(c.slot) >= len(s.view.Slots) {
+		if c.Slot < 0 || int(c.Slot) >= len(s.view.Slots) {
 			continue
 		}
-		if now := s.view.Slots[c.slot].Incarnation; c.incarnation < now {
-			_ = transport.Refuse(c.tc, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.slot, now)})
+		if now := s.view.Slots[c.Slot].Incarnation; c.Incarnation < now {
+			_ = transport.Refuse(c.tc, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.Slot, now)})
 			go c.tc.Close() // it may take a moment
 		}
 	}
@@ -112,7 +113,7 @@ func (s *Server) fenceConns() {
 // was retired meanwhile ignores what it brings. A checkpoint that is not there may have
 // been deleted since: then others have the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *perdure.View) {
-	var content content
+	var content replica.Content
 	err := sh.insist("cannot read a checkpoint; training waits", func() (err error) {
 		content, err = s.loadContent(sh.id, v)
 		return err

@@ -1,4 +1,4 @@
-package server
+package replica
 
 import (
 	"github.com/perdure/perdure"

@@ -1,0 +1,344 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Audience is who reads a shard: their connections, the reads and Opens of theirs that wait,
+// what is pushed to them, and what their slots have not been told. Where it needs to know what
+// the rows are, it is given the state.
+type Audience struct {
+	readers
+	pushes pushes
+	view   *perdure.View
+	fx     Effects
+}
+
+// shows returns the slot of an update if its reader can tell itself what the update does to
+// the rows: an earlier process's is not what its successor shows.
+func (a *Audience) shows(u *consistency.Update) perdure.Slot {
+	if c := a.seats[u.Slot].reader; c != nil && c.Incarnation == u.Incarnation {
+		return u.Slot
+	}
+	return perdure.NoSlot
+}
+
+// renew begins another epoch: who reads opens the shard anew.
+func (a *Audience) renew() {
+	a.readers.renew(&a.fx)
+	a.pushes.restart(len(a.seats))
+}
+
+// grow makes room for the slots that the state has.
+func (a *Audience) grow(st *State) {
+	if slots := len(st.Applied()); slots > len(a.seats) {
+		a.readers.grow(slots)
+		a.pushes.grow(slots, st.Applied(), st.Seq())
+	}
+}
+
+// follow takes over who speaks for which slot. What slots' processes have queued that are
+// superseded does not come, and is no arrears.
+func (a *Audience) follow(queued arrears) {
+	v := a.view
+	for i, sl := range v.Slots[:min(len(v.Slots), len(a.seats))] {
+		slot, s := perdure.Slot(i), &a.seats[i]
+		if s.spoke > 0 && s.spoke < sl.Incarnation {
+			a.pushes.opened(slot) // nobody reads what its former process had cached
+		}
+		if s.spoke < sl.Incarnation {
+			delete(queued, slot)
+		}
+		s.spoke = max(s.spoke, sl.Incarnation)
+		if s.reader != nil && s.reader.Incarnation < sl.Incarnation {
+			s.reader = nil
+			a.pushes.stop(slot)
+		}
+		a.pushes.active(slot, a.speaks(slot))
+	}
+}
+
+// speaks reports whether a slot has a process that may read, as far as is known: by the
+// view, or because it has opened the shard. Who is told the view late, being cut off
+// from the coordinator, say, must not think that nobody reads.
+func (a *Audience) speaks(slot perdure.Slot) bool {
+	var sl perdure.SlotView
+	if int(slot) < len(a.view.Slots) {
+		sl = a.view.Slots[slot]
+	}
+	switch opened := a.seats[slot].opened; {
+	case opened > sl.Incarnation:
+		return true
+	case sl.Incarnation == 0 || sl.Left:
+		return false
+	default:
+		return sl.Settled || opened == sl.Incarnation
+	}
+}
+
+// Wait keeps a read until it may be answered.
+func (a *Audience) Wait(rd Read) { a.waiting = append(a.waiting, rd) }
+
+// answer notes that a read is answered with the rows as they are now.
+func (a *Audience) answer(rd *Read, st *State) error {
+	if err := st.rows.checkRead(rd, len(st.intake.Applied())); err != nil {
+		return err
+	}
+	if !rd.Scan && rd.Subscribe && a.Serves(rd.Reader) {
+		vap := st.rows.parts[rd.Rows.Table].Spec.Consistency.Kind == perdure.VAP
+		a.pushes.subscribe(rd.Reader.Slot, &rd.Rows, vap, st.rows.seq)
+	}
+	return nil
+}
+
+// answerWaiting has the reads answered that MinClock now allows.
+func (a *Audience) answerWaiting(st *State, holds bool) {
+	q := &a.readers
+	if len(q.waiting) == 0 {
+		return
+	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(rd Read) bool {
+		if !st.allows(&rd) || holds {
+			return false
+		}
+		err := a.answer(&rd, st)
+		a.fx.Answers = append(a.fx.Answers, Answer{Read: rd, Ack: err == nil && q.TakeAck(rd.Reader), Err: err})
+		return true
+	})
+}
+
+// Opening reports whether Opens wait.
+func (a *Audience) Opening() bool { return len(a.opening) > 0 }
+
+// answerOpens answers the Opens that may be answered when the log is applied up to pos.
+func (a *Audience) answerOpens(pos uint64, st *State) {
+	q := &a.readers
+	q.opening = slices.DeleteFunc(q.opening, func(o Open) bool {
+		if o.Pos > pos || !q.Seated(o.Reader) {
+			return false
+		}
+		a.answerOpen(o.Reader, o.Writes, st)
+		return true
+	})
+}
+
+func (a *Audience) answerOpen(c *Reader, writes bool, st *State) {
+	if c.Slot >= 0 && c.Incarnation < st.intake.Incarnation(c.Slot) {
+		return // its connection is being closed
+	}
+	opened := Opened{Reader: c}
+	switch q := &a.readers; {
+	case c.Slot >= 0 && !writes:
+		s := &q.seats[c.Slot]
+		if old := s.reader; old != nil && old != c && old.Incarnation == c.Incarnation {
+			opened.Replaces = old
+		}
+		s.reader = c
+		a.pushes.stop(c.Slot) // nothing is pushed until it reads
+		s.spoke, s.opened = max(s.spoke, c.Incarnation), max(s.opened, c.Incarnation)
+		a.pushes.opened(c.Slot)
+		a.pushes.active(c.Slot, a.speaks(c.Slot))
+	case q.Serves(c): // it reads from another replica now
+		q.seats[c.Slot].reader = nil
+		a.pushes.stop(c.Slot)
+	}
+	a.fx.Opened = append(a.fx.Opened, opened)
+	if a.pushes.seen != nil {
+		a.acknowledge(st) // others need not wait for what it had cached
+	}
+}
+
+// Forget forgets a connection that has ended.
+func (a *Audience) Forget(c *Reader) {
+	q := &a.readers
+	q.drop(&a.fx, func(rd *Read) bool { return rd.Reader == c })
+	q.opening = slices.DeleteFunc(q.opening, func(o Open) bool { return o.Reader == c })
+	if q.Serves(c) {
+		q.seats[c.Slot].reader = nil
+		a.pushes.stop(c.Slot)
+	}
+}
+
+// Retire forgets who reads, at the end of this life of the shard: they ask its successor.
+func (a *Audience) Retire() {
+	a.opening = nil
+	a.drop(&a.fx, func(*Read) bool { return true })
+}
+
+// acknowledge has the slots told whose counts have changed.
+func (a *Audience) acknowledge(st *State) {
+	seen := a.pushes.newlySeen(&a.readers)
+	a.readers.acknowledge(st.intake, seen, &a.fx)
+}
+
+// prompt takes a slot's word that it waits until its clocks below ended are applied.
+func (a *Audience) prompt(c *Reader, ended perdure.Clock, st *State) {
+	s := &a.seats[c.Slot]
+	s.prompt = max(s.prompt, ended)
+	a.acknowledge(st)
+}
+
+// saw takes a slot's word for which state its cached rows have.
+func (a *Audience) saw(c *Reader, seq uint64, st *State) error {
+	if !a.Serves(c) || a.pushes.seen == nil {
+		return nil
+	}
+	if seq > st.rows.seq {
+		return fmt.Errorf("it has seen state %d of shard %d, which has come to %d", seq, st.rows.shard, st.rows.seq)
+	}
+	a.pushes.seen.Saw(c.Slot, seq)
+	a.acknowledge(st)
+	return nil
+}
+
+// unsubscribe ends subscriptions: the reader has no use for the rows any more.
+func (a *Audience) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
+	if !a.Serves(c) {
+		return nil
+	}
+	if int(rows.Table) >= len(st.rows.parts) || a.pushes.subs[rows.Table] == nil {
+		return fmt.Errorf("no rows of table %d are pushed", rows.Table)
+	}
+	p := st.rows.parts[rows.Table]
+	if err := st.rows.check(p, rows, rows.Count*p.Spec.Dim); err != nil {
+		return err
+	}
+	for i := range rows.Count {
+		a.pushes.subs[rows.Table].Drop(c.Slot, rows.ID(i))
+	}
+	if a.pushes.seen != nil && !a.pushes.wanted(c.Slot) {
+		a.pushes.opened(c.Slot) // it reads nothing from its cache any more
+		a.acknowledge(st)
+	}
+	return nil
+}
+
+// TakeAcks takes all acknowledgements that are owed, and appends whom they are for.
+func (a *Audience) TakeAcks(to []*Reader) []*Reader {
+	for i := range a.seats {
+		if c := a.seats[i].reader; c != nil && a.TakeAck(c) {
+			to = append(to, c)
+		}
+	}
+	return to
+}
+
+// counts tells a connection's slot how far it has come.
+func (a *Audience) counts(c *Reader, st *State) (counts perdure.Counts) {
+	if c.Slot < 0 {
+		return counts
+	}
+	counts = st.intake.Counts(c.Slot)
+	if counts.Seen = counts.Applied; a.pushes.seen != nil {
+		counts.Seen = min(counts.Applied, a.pushes.seen.Seen(c.Slot))
+	}
+	return counts
+}
+
+// addSubs makes room for the subscriptions of tables that are pushed. A new generation begins
+// with empty caches; where the shard's rows were lost in the middle of one, slots may still
+// read what they had of its former life.
+func (a *Audience) addSubs(st *State, lost, reads bool) {
+	o, q := &a.pushes, &a.readers
+	for id := len(o.subs); id < len(st.rows.parts); id++ {
+		p := st.rows.parts[id]
+		if m := p.Spec.Consistency; !m.Pushed() {
+			o.subs = append(o.subs, nil)
+			continue
+		}
+		o.subs = append(o.subs, consistency.NewSubscriptions(len(q.seats), p.First, p.Rows))
+		if p.Spec.Consistency.Kind == perdure.VAP && o.seen == nil && reads {
+			o.seen = consistency.NewVisibility(st.intake.Applied(), st.rows.seq)
+			o.told = make([]perdure.Clock, len(q.seats))
+			for slot := range q.seats {
+				if q.seats[slot].reader != nil || !lost { // it opened the shard before there was anything to read
+					o.seen.Opened(perdure.Slot(slot))
+				}
+			}
+		}
+	}
+}
+
+// push has what has changed sent to who has subscribed to it.
+func (a *Audience) push(st *State) {
+	o, least := &a.pushes, st.intake.MinClock()
+	if !o.any() || least == o.least && (o.seen == nil || st.rows.seq == o.seq) {
+		return
+	}
+	if least != o.least {
+		a.fx.Advanced = true
+	}
+	o.least, o.seq = least, st.rows.seq
+	o.advance()
+	for slot := range a.seats {
+		if a.seats[slot].reader != nil && o.wanted(perdure.Slot(slot)) {
+			o.rounds[slot].due = true
+			a.fx.Pushes = append(a.fx.Pushes, perdure.Slot(slot))
+		}
+	}
+}
+
+// Flow returns whom a slot's rows are pushed to, nil if nobody, and the number of that flow:
+// one that has another number has ended.
+func (a *Audience) Flow(slot perdure.Slot) (*Reader, uint64) {
+	return a.seats[slot].reader, a.pushes.rounds[slot].flow
+}
+
+// BeginRound goes on with a slot's round, or begins one, which it reports.
+func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
+	o, to := &a.pushes, &a.pushes.rounds[slot]
+	o.from = 0
+	if to.begun {
+		return false
+	}
+	if st.rows.seq != o.seq {
+		o.advance() // it had to wait: what changed meanwhile is in its state, too
+	}
+	to.begun, to.due, to.minClock = true, false, o.least
+	to.state = wire.State{Seq: st.rows.seq, Applied: append(to.state.Applied[:0], st.intake.Applied()...)}
+	for _, sub := range o.subs {
+		if sub != nil {
+			sub.Begin(slot)
+		}
+	}
+	return true
+}
+
+// NextRows returns the next rows of a slot's round, of at most about so many bytes with their
+// numbers, and how many bytes these are; none: the round has no more. They are good until the
+// next call.
+func (a *Audience) NextRows(slot perdure.Slot, most int, st *State) (rows wire.Rows, p *table.Part, bytes int) {
+	o := &a.pushes
+	for ; o.from < len(o.subs); o.from++ {
+		id, sub := o.from, o.subs[o.from]
+		if sub == nil {
+			continue
+		}
+		p = st.rows.parts[id]
+		rowBytes := 4 * p.Spec.Dim
+		long := max(2, runBytes/rowBytes)
+		first, n, ids := sub.Next(slot, long, max(1, min(most, wire.PartBytes)/(rowBytes+8)), o.ids)
+		if ids != nil {
+			o.ids, n = ids, len(ids)
+		}
+		if n > 0 {
+			return wire.Rows{Table: perdure.TableID(id), First: first, Count: n, IDs: ids}, p, n * (rowBytes + 8)
+		}
+	}
+	return wire.Rows{}, nil, 0
+}
+
+// EndRound says that for now no more of a slot's round is sent; done: it has no more. It
+// returns the state of the round and its MinClock, which are told at its end, and whether
+// more is to follow.
+func (a *Audience) EndRound(slot perdure.Slot, done bool) (state *wire.State, minClock perdure.Clock, more bool) {
+	to := &a.pushes.rounds[slot]
+	to.begun = !done
+	return &to.state, to.minClock, !done || to.due
+}

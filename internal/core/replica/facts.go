@@ -1,0 +1,97 @@
+package replica
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Fact is what the head of a shard makes of the view, and appends to the log, so that all
+// replicas take it at the same place.
+type Fact struct {
+	Kind        wire.Kind
+	Slot        perdure.Slot
+	Incarnation perdure.Incarnation
+	Clock       perdure.Clock
+	Payload     []byte
+}
+
+// proposals are what the head has appended to the log because the view says so.
+type proposals struct {
+	roster          uint64
+	named           perdure.Clock
+	tables          int
+	end             perdure.Clock
+	fenced, decided []perdure.Incarnation // by slot
+	base, based     bool                  // what a lost shard begins with: appended; applied, so that all members have it
+}
+
+// beforeServing proposes what all members are to have before the head serves, one at a time,
+// and reports whether there was something: who takes part, and which cut was named.
+func (p *proposals) beforeServing(v *perdure.View, head bool, st *State, fx *Effects) bool {
+	if !head {
+		return false
+	}
+	if v.Roster > max(p.roster, st.intake.Roster()) {
+		p.roster = v.Roster
+		fx.propose(Fact{Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster), Payload: wire.JSON(v.Spans())})
+		return true
+	}
+	if v.Named > max(p.named, st.cuts.schedule.Named) {
+		p.named = v.Named
+		fx.propose(Fact{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: v.Named})
+		return true
+	}
+	return false
+}
+
+// mayServe reports whether nothing stands against serving: of a lost shard, all members must
+// have what it begins with. The head proposes that.
+func (p *proposals) mayServe(mine *perdure.ShardView, head bool, fx *Effects) bool {
+	if !head || !mine.Lost || p.based {
+		return true
+	}
+	if mine.Base != nil && !p.base {
+		p.base = true
+		state := wire.State{Applied: mine.Base}
+		fx.propose(Fact{Kind: wire.KindBase, Slot: perdure.NoSlot, Payload: wire.AppendState(nil, &state)})
+	}
+	// Else the live slots have not told yet what they were acknowledged, or a member does
+	// not have it yet: once the head is ready, the view no longer tells the next one.
+	return false
+}
+
+// begin takes over what the log has already, when the head begins to serve.
+func (p *proposals) begin(st *State) {
+	p.tables, p.end = len(st.rows.parts), st.cuts.schedule.End
+	for slot := range st.Applied() {
+		p.fenced = append(p.fenced, st.intake.Incarnation(perdure.Slot(slot)))
+		p.decided = append(p.decided, 0)
+	}
+}
+
+// serving proposes what the view says while the head serves.
+func (p *proposals) serving(v *perdure.View, fx *Effects) {
+	for ; p.tables < len(v.Tables); p.tables++ {
+		spec := wire.JSON(v.Tables[p.tables])
+		fx.propose(Fact{Kind: wire.KindAddTable, Slot: perdure.NoSlot, Clock: perdure.Clock(p.tables), Payload: spec})
+	}
+	if v.End != p.end {
+		p.end = v.End
+		fx.propose(Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: v.End})
+	}
+	for i, sl := range v.Slots {
+		if i == len(p.fenced) {
+			p.fenced, p.decided = append(p.fenced, 0), append(p.decided, 0)
+		}
+		if sl.Incarnation > p.fenced[i] {
+			p.fenced[i] = sl.Incarnation
+			fx.propose(Fact{Kind: wire.KindFence, Slot: perdure.Slot(i), Incarnation: sl.Incarnation})
+		}
+		if sl.Decided && sl.Incarnation > p.decided[i] {
+			p.decided[i] = sl.Incarnation
+			fx.propose(Fact{Kind: wire.KindDecide, Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Clock: sl.Start})
+		}
+	}
+}
+
+func (fx *Effects) propose(f Fact) { fx.Facts = append(fx.Facts, f) }

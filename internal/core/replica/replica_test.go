@@ -1,0 +1,301 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// bench is a replica that a test drives: the head of a shard that has one table of 4 rows, of
+// one value each, and a reader for each of two slots.
+type bench struct {
+	*Replica
+	t       testing.TB
+	view    perdure.View
+	readers []*Reader
+	pos     uint64
+}
+
+func newBench(t testing.TB, model string, recovery string, slots int) *bench {
+	t.Helper()
+	job := perdure.JobSpec{ID: "j", Slots: slots, Servers: 1, Shards: 1, Seed: 7}
+	if err := job.Recovery.UnmarshalText([]byte(recovery)); err != nil {
+		t.Fatal(err)
+	}
+	spec := perdure.TableSpec{Name: "w", Dim: 1, Rows: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	if err := spec.Consistency.UnmarshalText([]byte(model)); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{Replica: New(Settings{Job: job}), t: t}
+	b.view = perdure.View{Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: []perdure.ShardView{{Epoch: 1}}}
+	for range slots {
+		b.view.Slots = append(b.view.Slots, perdure.SlotView{Incarnation: 1, Settled: true})
+	}
+	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
+	b.Fill(Content{States: make([][]byte, slots), Applied: make([]perdure.Clock, slots)}, &b.view)
+	b.Heed()
+	b.turn()
+	for slot := range perdure.Slot(slots) {
+		b.readers = append(b.readers, &Reader{Slot: slot, Incarnation: 1})
+		b.Open(Open{Reader: b.readers[slot], Pos: b.pos})
+		b.AnswerOpens(b.pos)
+	}
+	b.Effects().Clear()
+	return b
+}
+
+// turn proposes and steps until nothing more comes, and settles.
+func (b *bench) turn() {
+	for b.Propose() {
+		facts := slices.Clone(b.Effects().Facts)
+		b.Effects().Facts = nil
+		for _, f := range facts {
+			b.step(wire.Frame{Header: wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock}, Payload: f.Payload})
+		}
+	}
+	b.Settle()
+}
+
+func (b *bench) step(f wire.Frame) {
+	b.pos++
+	e := Entry{Frame: f}
+	if f.Slot >= 0 && int(f.Slot) < len(b.readers) {
+		e.From = b.readers[f.Slot]
+	}
+	b.Step(&e, f.Body)
+}
+
+// update steps a slot's update of a clock, which adds 1 to a row.
+func (b *bench) update(slot perdure.Slot, clock perdure.Clock, row perdure.RowID) {
+	body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: row, Count: 1}, Values: []float32{1}})
+	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: slot, Clock: clock, Incarnation: 1, Parts: 1}, Body: body})
+}
+
+func (b *bench) tick(slot perdure.Slot, clock perdure.Clock) {
+	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: slot, Clock: clock, Incarnation: 1}})
+}
+
+func (b *bench) read(slot perdure.Slot, need perdure.Clock, row perdure.RowID, subscribe bool) (now bool) {
+	b.t.Helper()
+	rd := Read{Reader: b.readers[slot], Need: need, Rows: wire.Rows{First: row, Count: 1}, Subscribe: subscribe}
+	now, err := b.Read(&rd)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !now {
+		b.Audience.Wait(rd)
+	}
+	return now
+}
+
+// effects says what is to be done, in the order of the fields, and clears it.
+func (b *bench) effects() string {
+	var says []string
+	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
+	fx := b.Effects()
+	for _, r := range fx.Moved {
+		say("moved %d", r.Slot)
+	}
+	for _, t := range fx.Torn {
+		say("torn %s", t.Why)
+	}
+	for _, slot := range fx.Pushes {
+		say("push %d", slot)
+	}
+	for _, s := range fx.Saves {
+		say("save %d, stands %v", s.Cut, s.Image == nil)
+	}
+	for _, rd := range fx.Dropped {
+		say("dropped %d", rd.Reader.Slot)
+	}
+	for _, a := range fx.Answers {
+		say("answer %d, acknowledged %v", a.Reader.Slot, a.Ack)
+	}
+	for _, o := range fx.Opened {
+		say("opened %d", o.Reader.Slot)
+	}
+	for _, a := range fx.Acks {
+		say("ack %d", a.Reader.Slot)
+	}
+	if fx.Later {
+		say("later")
+	}
+	if fx.Fail != nil {
+		say("fail %v", fx.Fail)
+	}
+	fx.Clear()
+	return strings.Join(says, "; ")
+}
+
+// What follows from entries, under each kind of model.
+func TestEffects(t *testing.T) {
+	type do func(b *bench)
+	settle := func(b *bench) { b.Settle() }
+	for _, c := range []struct {
+		name, model, recovery string
+		do                    []do
+		want                  string
+	}{
+		{"nobody waits for an acknowledgement", "ssp:1", "none", []do{func(b *bench) { b.update(0, 0, 1) }, settle}, "later"},
+		{"who waits for MinClock is answered with its acknowledgement", "ssp:0", "none", []do{
+			func(b *bench) { b.read(0, 1, 0, false) },
+			func(b *bench) { b.update(0, 0, 1) },
+			func(b *bench) { b.update(1, 0, 2) }, settle,
+		}, "answer 0, acknowledged true; later"},
+		{"a push comes before the answer", "essp:0", "none", []do{
+			func(b *bench) { b.read(0, 0, 0, true) },
+			func(b *bench) { b.read(0, 1, 1, true) },
+			func(b *bench) { b.update(0, 0, 1) },
+			func(b *bench) { b.update(1, 0, 0) }, settle,
+		}, "push 0; answer 0, acknowledged true; later"},
+		{"a push comes before the acknowledgement", "vap:1", "none", []do{
+			func(b *bench) { b.read(0, 0, 0, true) },
+			func(b *bench) { b.update(1, 0, 0) }, settle,
+		}, "push 0; ack 1"},
+		{"a gap has its sender open anew", "ssp:1", "none", []do{func(b *bench) { b.update(0, 1, 1) }, settle}, "moved 0"},
+		{"a staged update is acknowledged", "bsp", "none", []do{func(b *bench) { b.update(0, 0, 1) }, settle}, "ack 0"},
+		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []do{
+			func(b *bench) { b.update(0, 0, 1) },
+			func(b *bench) { b.update(1, 0, 1) }, settle,
+		}, "save 1, stands true; later"},
+		{"a cut is left, and what comes after it is applied", "ssp:1", "resend:1", []do{
+			func(b *bench) { b.update(0, 0, 1) },
+			func(b *bench) { b.update(1, 0, 1) },
+			func(b *bench) { b.update(0, 1, 1) }, settle,
+		}, "save 1, stands false; later"},
+		{"a connection that ends waits for nothing", "ssp:0", "none", []do{
+			func(b *bench) { b.read(0, 1, 0, false) },
+			func(b *bench) { b.Audience.Forget(b.readers[0]) },
+		}, "dropped 0"},
+		{"another epoch drops what waits", "ssp:0", "none", []do{
+			func(b *bench) { b.read(0, 1, 0, false) },
+			func(b *bench) { b.Follow(&b.view, b.place, true) },
+		}, "dropped 0"},
+		{"a large number of values is a failure of all", "ssp:0", "none", []do{func(b *bench) {
+			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 0, Count: 1}, Values: []float32{1, 2}})
+			b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: 0, Incarnation: 1, Parts: 1}, Body: body})
+		}, settle}, "later; fail server: shard 0 cannot apply the update of slot 0, clock 0: wire: malformed payload: " +
+			"2 values for 1 rows of table 0 of 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.model, c.recovery, 2)
+			for _, do := range c.do {
+				do(b)
+			}
+			if got := b.effects(); got != c.want {
+				t.Errorf("to do: %s\nwant:  %s", got, c.want)
+			}
+		})
+	}
+}
+
+// What is written of a cut is what the rows were there, whatever is applied before it is read.
+func TestImageIsOfItsCut(t *testing.T) {
+	b := newBench(t, "ssp:1", "resend:1", 2)
+	b.update(0, 0, 1)
+	b.update(1, 0, 1)
+	b.update(0, 1, 1)
+	b.update(1, 1, 1)
+	b.Settle()
+	fx := b.Effects()
+	if len(fx.Saves) != 1 || fx.Saves[0].Cut != 1 {
+		t.Fatalf("to be saved: %+v", fx.Saves)
+	}
+	m := fx.Saves[0].Image
+	if got := b.values(); got[1] != 4 {
+		t.Errorf("the shard does not go on: its rows are %v", got)
+	}
+	piece, _ := m.Rows[0].Next(1<<10, func(n int) []byte { return make([]byte, n) })
+	if got := wire.Floats(piece); got[1] != 2 || m.Seq != 2 || !slices.Equal(m.Applied, []perdure.Clock{1, 1}) {
+		t.Errorf("of the cut rows %v are written, which contain %v, %d updates", got, m.Applied, m.Seq)
+	}
+}
+
+func (b *bench) values() []float32 {
+	values := make([]float32, 4)
+	if err := b.State.Parts()[0].ReadRows(values, 0, nil, 4); err != nil {
+		b.t.Fatal(err)
+	}
+	return values
+}
+
+// copyOf makes a replica of another one's snapshot.
+func (b *bench) copyOf() *bench {
+	b.t.Helper()
+	n := &bench{Replica: New(Settings{Job: *b.job}), t: b.t, view: b.view, pos: b.pos}
+	n.Follow(&n.view, Place{}, false)
+	snap := b.State.Snapshot(Life{})
+	in := NewIncoming(b.job, 0)
+	if err := in.AddWords(snap.Words[:10], false); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := in.AddWords(snap.Words[10:], true); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, rows := range snap.Rows {
+		for {
+			piece, _ := rows.Next(1<<10, func(n int) []byte { return make([]byte, n) })
+			if len(piece) == 0 {
+				break
+			}
+			if _, err := in.AddRows(piece); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		rows.Close()
+	}
+	if err := in.Finish(); err != nil {
+		b.t.Fatal(err)
+	}
+	n.Adopt(in)
+	return n
+}
+
+// Replicas that are given the same entries are the same: whenever each settles, and whether it
+// has begun with them or with a snapshot of another one.
+func TestReplicasAgree(t *testing.T) {
+	for _, model := range []string{"bsp", "ssp:1", "asp", "essp:2", "vap:2"} {
+		for seed := range uint64(20) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			const slots = 3
+			all := []*bench{newBench(t, model, "none", slots), newBench(t, model, "none", slots)}
+			var staged, ticked [slots]perdure.Clock
+			for range 60 {
+				slot := perdure.Slot(random.IntN(slots))
+				row, twoStep := perdure.RowID(random.IntN(4)), all[0].State.intake.TwoStep()
+				for _, b := range all {
+					switch {
+					case twoStep && staged[slot] > ticked[slot]:
+						b.tick(slot, ticked[slot])
+					default:
+						b.update(slot, staged[slot], row)
+					}
+					if random.IntN(3) == 0 {
+						b.Settle()
+					}
+				}
+				if twoStep && staged[slot] > ticked[slot] {
+					ticked[slot]++
+				} else {
+					staged[slot]++
+				}
+				if random.IntN(20) == 0 {
+					all = append(all, all[0].copyOf())
+				}
+			}
+			for i, b := range all {
+				b.Finish()
+				if got, want := b.values(), all[0].values(); !slices.Equal(got, want) ||
+					!slices.Equal(b.State.Applied(), all[0].State.Applied()) || b.State.Seq() != all[0].State.Seq() {
+					t.Fatalf("%s, seed %d: replica %d has %v, %v; the first one %v, %v",
+						model, seed, i, got, b.State.Applied(), want, all[0].State.Applied())
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// State is what the log makes of a shard: rows, counts and cuts. It is a function of the
+// entries, in their order, and of nothing else.
+type State struct {
+	weak   consistency.Weakened
+	intake *consistency.Intake // nil: there are no rows yet
+	rows   rows
+	cuts   cuts
+	taken  perdure.Slot // whose update was taken last
+	tail   bool         // who reads does so at the tail: see perdure.JobSpec.TailReads
+}
+
+func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
+	return State{
+		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
+		cuts: cuts{behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing, schedule: recovery.ScheduleOf(job.Recovery)},
+	}
+}
+
+// fill begins with a content that was restored from a cut.
+func (st *State) fill(c Content, cut perdure.Clock) {
+	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
+	st.intake = consistency.NewIntake(false, c.Applied, st.weak)
+	st.agree()
+	st.cuts.left = cut
+	st.intake.SetCut(st.cuts.schedule.After(cut))
+}
+
+// agree brings the state to what its tables, all together, ask for.
+func (st *State) agree() {
+	specs := st.rows.specs()
+	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
+	st.tail = st.rows.job.TailReads(specs)
+	st.rows.scales = st.rows.job.Scales(specs)
+}
+
+// offer takes a part of an update, whose body belongs to the state from then on.
+func (st *State) offer(f *wire.Frame, body []byte, to *Audience) consistency.Verdict {
+	st.keepOrder(f.Slot, f.Clock, to)
+	verdict := st.intake.Offer(consistency.Part{
+		Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation,
+		Index: int(f.Part), Of: int(f.Parts), Payload: body,
+		Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0,
+	})
+	if verdict != consistency.Kept {
+		to.fx.Spent = append(to.fx.Spent, body)
+	}
+	return verdict
+}
+
+// keepOrder applies what may be applied before a slot's next update is taken. Where
+// clocks are not ticked, what can be applied at the same time is applied in the order
+// of slots: replicas take entries in batches of their own, and only the order of the
+// log is the same on all. The same goes for what a cut holds back, where no entry of the
+// log tells when the shard goes on.
+func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *Audience) {
+	held := st.cuts.behind && st.intake.Holds(clock)
+	if (slot != st.taken || held) && !st.intake.TwoStep() {
+		st.applyAll(to)
+	}
+	st.taken = slot
+}
+
+// heavyBytes is the least size of an update that is worth another goroutine.
+const heavyBytes = 256 << 10
+
+// heavy reports whether the slot's next update is a large one.
+func (st *State) heavy(slot perdure.Slot) bool {
+	pending := st.intake.Pending(slot)
+	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 && len(pending[0].Parts[0]) >= heavyBytes)
+}
+
+// applyAll applies what may be applied, and leaves the cuts at which the shard need not stand.
+func (st *State) applyAll(to *Audience) {
+	for more := true; more; more = st.leaveCut(to) {
+		st.applyToCut(to)
+	}
+}
+
+// applyToCut applies what may be applied before the next cut.
+func (st *State) applyToCut(to *Audience) {
+	least := st.intake.MinClock()
+	for u := st.intake.Next(); u != nil; u = st.intake.Next() {
+		st.rows.scale(u, least, st.intake)
+		st.apply(u, to)
+		if now := st.intake.MinClock(); now > least {
+			least = now
+			st.evict(now, to)
+		}
+	}
+}
+
+// leaveCut leaves the cut that the shard stands at, if it need not stand, and reports
+// whether it did. The head's image of it is taken now: before anything that comes later.
+func (st *State) leaveCut(to *Audience) bool {
+	if st.cuts.mustStand() || !st.intake.AtCut() {
+		return false
+	}
+	cut := st.intake.MinClock()
+	st.cuts.unsaved = cut
+	st.cuts.leave(cut, st.intake)
+	if st.weak.Cuts {
+		st.applyToCut(to)
+	}
+	if st.cuts.head {
+		st.cuts.writes = true
+		to.fx.Saves = append(to.fx.Saves, Save{Cut: cut, Image: st.Image(cut)})
+	}
+	return true
+}
+
+// apply changes the rows by an update. Its payloads were checked when they came to the
+// head; only a sparse table may have become full since.
+func (st *State) apply(u *consistency.Update, to *Audience) {
+	by, size := to.shows(u), 0
+	if st.rows.scaled.by != 1 {
+		by = perdure.NoSlot
+	}
+	var rows *newest
+	if u.Repeats {
+		rows = gather()
+	}
+	for i, payload := range u.Parts {
+		size += len(payload)
+		b := wire.ReadBlocks(payload)
+		for b.Next() {
+			if rows == nil {
+				st.applyBlock(&b.Block, u, by, to)
+			} else if err := st.rows.fits(&b.Block); err != nil {
+				to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
+			} else {
+				rows.add(&b.Block, st.rows.parts[b.Table].Spec.Dim)
+			}
+		}
+		if b.Err() != nil {
+			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, b.Err())
+		}
+		if b.State != nil {
+			st.rows.states[u.Slot] = slices.Clone(b.State)
+		}
+		u.Parts[i] = nil
+		to.fx.Spent = append(to.fx.Spent, payload)
+	}
+	if rows != nil {
+		rows.each(func(b *wire.Block) { st.applyBlock(b, u, by, to) })
+	}
+	if !u.Lost {
+		st.rows.seq += uint64(u.Clocks)
+	}
+	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
+	to.seats[u.Slot].dirty = true
+	to.large = to.large || size >= wire.PromptBytes
+	st.intake.Free(u)
+}
+
+func (st *State) applyBlock(b *wire.Block, u *consistency.Update, by perdure.Slot, to *Audience) {
+	if err := st.rows.apply(b, u.Last()); err != nil {
+		to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
+		return
+	}
+	if st.weak.Pushes {
+		return
+	}
+	if !st.rows.parts[b.Table].Spec.Rule.Adds() {
+		by = perdure.NoSlot
+	}
+	to.pushes.changed(&b.Rows, by)
+}
+
+// cannotApply ends a server that would go on without what others have applied.
+const cannotApply = "server: shard %d cannot apply the update of slot %d, clock %d: %w"
+
+// evict drops the rows that were not updated for long, where a table asks for it.
+func (st *State) evict(least perdure.Clock, to *Audience) {
+	for id, p := range st.rows.parts {
+		if p.Spec.Evict == 0 {
+			continue
+		}
+		p.Evict(least, func(row perdure.RowID) {
+			if sub := to.pushes.subs[id]; sub != nil {
+				sub.Changed(perdure.NoSlot, row)
+			}
+		})
+	}
+}
+
+// take takes an entry that the head made of the view, where it concerns nobody but the state.
+func (st *State) take(f *wire.Frame) error {
+	switch f.Kind {
+	case wire.KindFence:
+		st.intake.Fence(f.Slot, f.Incarnation)
+	case wire.KindDecide:
+		st.intake.Decide(f.Slot, f.Incarnation, f.Clock)
+	case wire.KindEnd:
+		st.cuts.setEnd(f.Clock, st.intake)
+	case wire.KindCut:
+		st.cuts.setNamed(f.Clock, st.intake)
+	case wire.KindPassCut:
+		var seg perdure.Segment
+		if err := wire.ParseControl(f, &seg); err != nil {
+			return err
+		}
+		st.cuts.passed(seg, st.intake)
+	}
+	return nil
+}
+
+// addTable adds a table, unless somebody has said so before.
+func (st *State) addTable(f *wire.Frame) (added bool, err error) {
+	var spec perdure.TableSpec
+	if err := wire.ParseControl(f, &spec); err != nil {
+		return false, err
+	}
+	if err := spec.Validate(st.rows.job.Shards); err != nil || f.Clock < perdure.Clock(len(st.rows.parts)) {
+		return false, err
+	}
+	st.rows.add(spec)
+	st.agree()
+	return true, nil
+}
+
+// raise takes a base over: what the rows lack of it is lost.
+func (st *State) raise(f *wire.Frame) error {
+	var a wire.Answer
+	if err := wire.ParseAnswer(f, &a); err != nil {
+		return err
+	}
+	if n := len(st.intake.Applied()); len(a.Applied) > n {
+		return fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), n)
+	}
+	st.intake.Raise(a.Applied)
+	return nil
+}
+
+// setRoster takes over when each slot takes part.
+func (st *State) setRoster(f *wire.Frame) error {
+	var spans []perdure.Span
+	if err := wire.ParseControl(f, &spans); err != nil {
+		return err
+	}
+	if n := len(st.intake.Applied()); len(spans) < n || len(spans) > perdure.MaxSlots {
+		return fmt.Errorf("%w: a roster of %d slots in a job of %d", wire.ErrPayload, len(spans), n)
+	}
+	for slot, n := range st.intake.Applied() {
+		if spans[slot].From > n {
+			st.rows.states[slot] = nil // another worker's
+		}
+	}
+	st.intake.SetSpans(uint64(f.Clock), spans)
+	slots := len(st.intake.Applied())
+	st.rows.states = append(st.rows.states, make([][]byte, max(0, slots-len(st.rows.states)))...)
+	return nil
+}
+
+// allows reports whether MinClock allows a read. A table that is not known here yet is on its
+// way with the next view.
+func (st *State) allows(rd *Read) bool {
+	return int(rd.Rows.Table) < len(st.rows.parts) && st.intake.MinClock() >= rd.Need
+}
