@@ -35,7 +35,7 @@ var layers = map[string]int{
 	"internal/core/silence": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Pure cores over rows and frames.
-	"internal/core/reads": 2, "internal/core/replica": 2,
+	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
 
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -47,38 +48,22 @@ type Client struct {
 	err         error           // why the client cannot go on, if it cannot
 	job         perdure.JobSpec
 	traits      recovery.Traits
-	cuts        recovery.Schedule // nothing is named in it: see schedule
 	slot        perdure.Slot
 	incarnation perdure.Incarnation
 	welcomed    bool
 	view        perdure.View
 	viewed      bool
 	generation  perdure.Generation
+	out         *outbox.Box    // what this slot has made, and the present clock
 	coordinator transport.Conn // nil while there is none
 	reports     []wire.Frame   // not sent yet
-	clock       perdure.Clock
-	rolled      bool // the job was rolled back and Clock was not called since
-	finished    bool
 	shards      []*shardLink
 	peers       map[route]*peer
-	tables      []*Table       // by id; nil for those nobody asked for
-	reads       *reads.Reader  // from the first view on
-	spans       []perdure.Span // by slot: as the view says
-	bounds      bool           // some table's model is vap
-	state       []byte         // what the program wants saved; nil: nothing
-	saved       []byte         // what has left of it: LoadState need not ask
-	stateDirty  bool           // the next update carries it
-	keptBytes   int64          // of updates that were not acknowledged yet
-	retained    int64          // of those that were, and are kept until they are in a checkpoint
-	crowded     bool           // these are so many that a cut is wanted
-	spareLeft   int            // bytes that may still be kept of updates that are safe
-	held        bool           // they wait to be sent: vap
-	built       bool           // this clock's updates exist: a call of Clock was interrupted
-	settled     perdure.Clock  // at which Settle was called last; -1: never
-	updates     updatelog.Log  // nil: updates go to servers
+	tables      []*Table      // by id; nil for those nobody asked for
+	reads       *reads.Reader // from the first view on
+	updates     updatelog.Log // nil: updates go to servers
 	logWaits    updatelog.Waits
 	outages     outages
-	weak        []float32 // what own updates are weakened to: see Table.weakened
 	stats       stats
 }
 
@@ -96,7 +81,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Client{
 		cfg: cfg, credentials: credentials, cancel: cancel, wake: make(chan struct{}, 1),
-		spareLeft: mostSpare, settled: -1, slot: cfg.Slot, peers: map[route]*peer{},
+		out: outbox.New(cfg.limits()), slot: cfg.Slot, peers: map[route]*peer{},
 	}
 	if cfg.Observer {
 		c.slot = perdure.NoSlot
@@ -123,7 +108,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
-		c.clock = max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot))
+		c.out.Begin(max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot)))
 		c.setMoment()
 	}
 	return c, nil
@@ -151,7 +136,7 @@ func (c *Client) Slot() perdure.Slot { return c.slot }
 func (c *Client) Now() perdure.Clock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.clock
+	return c.out.Clock()
 }
 
 // End returns the clock at which this slot's work ends, with the job or because it
@@ -176,7 +161,7 @@ func (c *Client) end() perdure.Clock {
 func (c *Client) At(clock perdure.Clock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.clock = clock
+	c.out.Begin(clock)
 	c.setMoment()
 	c.reads.Forget()
 }
@@ -295,13 +280,11 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.welcomed { // the first one says it for good: the program reads these without a lock
-		c.job, c.traits, c.cuts = w.Job, recovery.Of(w.Job.Recovery).Traits(), recovery.ScheduleOf(w.Job.Recovery)
-		if c.retains() {
-			c.spareLeft = max(c.spareLeft, int(c.cfg.RetainBytes)) // what a cut makes superfluous is for the next one's
-		}
+		c.job, c.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
 		if !c.cfg.Observer {
 			c.slot = perdure.Slot(w.Index)
 		}
+		c.out.Join(&c.job, c.slot)
 	}
 	c.incarnation, c.ticket, c.welcomed, c.coordinator = w.Incarnation, w.Ticket, true, conn
 	unsent := c.reports
@@ -412,29 +395,7 @@ func (c *Client) heartbeat(ctx context.Context) {
 func (c *Client) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.tables {
-		if t == nil {
-			continue
-		}
-		for _, p := range t.parts {
-			p.deltas.trim()
-		}
-		t.trimRooms()
-	}
-	for _, sh := range c.shards {
-		sh.free = sh.free[:min(len(sh.free), mostFreeUpdates)]
-		sh.most = len(sh.kept)
-	}
-}
-
-// allApplied reports whether every update that can still count is applied. It
-// needs c.mu.
-func (c *Client) allApplied() bool {
-	goal := c.clock
-	if end := c.end(); end > 0 {
-		goal = min(goal, end)
-	}
-	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool { return sh.counts.Applied < goal })
+	c.out.Trim()
 }
 
 // Report tells the coordinator, and through it the people who watch, what the

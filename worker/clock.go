@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -30,52 +30,51 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.mayClock(); err != nil {
-		return c.clock, err
+		return c.out.Clock(), err
 	}
-	if c.rolled || c.ended() {
+	if c.out.Phase().Ended() {
 		return c.turn(), nil
 	}
 	begin := time.Now()
 	defer c.stats.clocked(begin, c.stats.stale)
 	err := c.wait(ctx, func() (bool, error) {
-		return c.rolled || c.ended() || !c.view.Pause && c.within() && c.hasRoom(), nil
+		return c.out.Phase().Ended() || !c.view.Pause && c.out.Within() && c.out.HasRoom(), nil
 	})
 	c.waited(begin)
 	if err != nil {
-		return c.clock, err
+		return c.out.Clock(), err
 	}
-	if !c.rolled && !c.ended() && !c.built {
+	if c.out.Phase() == outbox.Open {
 		if err := c.buildUpdates(); err != nil {
-			return c.clock, err
+			return c.out.Clock(), err
 		}
 	}
-	if c.bounds {
+	if c.out.Phase() == outbox.Built {
 		if err := c.sendBounded(ctx); err != nil {
-			return c.clock, err
+			return c.out.Clock(), err
 		}
 	}
-	if c.twoStep() {
-		err := c.wait(ctx, func() (bool, error) { return c.rolled || c.ended() || c.staged() && !c.view.Pause, nil })
+	if c.out.TwoStep() {
+		err := c.wait(ctx, func() (bool, error) { return c.out.Phase().Ended() || c.out.Stage() && !c.view.Pause, nil })
 		if err != nil {
-			return c.clock, err
+			return c.out.Clock(), err
 		}
 	}
-	if c.rolled || c.ended() {
+	if c.out.Phase().Ended() {
 		return c.turn(), nil
 	}
-	if c.twoStep() {
+	if c.out.TwoStep() {
 		c.tick()
 	}
-	c.clock++
-	c.built = false
+	c.out.Next()
 	c.setMoment()
 	c.clockedOut()
 	c.reads.Tidy()
 	c.carryOut()
-	if slices.Contains(c.job.Alarms, c.clock) || slices.ContainsFunc(c.spans, func(s perdure.Span) bool { return s.From == c.clock+1 }) {
+	if slices.Contains(c.job.Alarms, c.out.Clock()) || c.out.Begins() {
 		c.notify()
 	}
-	return c.clock, nil
+	return c.out.Clock(), nil
 }
 
 // mayClock needs c.mu.
@@ -88,146 +87,66 @@ func (c *Client) mayClock() error {
 
 // turn takes the clock that a roll-back or the job's end dictates. It needs c.mu.
 func (c *Client) turn() perdure.Clock {
-	if c.rolled {
-		c.rolled = false
-		c.clock = c.view.Begin(c.slot)
+	rolled := c.out.Phase() == outbox.Rolled
+	if c.out.Turn(); rolled {
 		c.setMoment()
 		c.notify()
-		return c.clock
+	} else {
+		c.reads.Forget() // what was Inc'd is not shown any more
 	}
-	end := c.end()
-	for _, sh := range c.shards {
-		c.forgetFrom(sh, end)
-	}
-	for _, t := range c.tables {
-		if t != nil {
-			t.endClock() // what was Inc'd is dropped, and not shown any more
-		}
-	}
-	c.reads.Forget()
-	c.stateDirty, c.built, c.held = false, false, false
-	return c.clock
+	return c.out.Clock()
 }
 
-// ended reports whether this slot has done its last clock, which the job or its own
-// span ends.
-func (c *Client) ended() bool {
-	end := c.end()
-	return end > 0 && c.clock >= end
-}
-
-func (c *Client) twoStep() bool { return c.job.TwoStep(c.view.Tables) }
-
-// staged reports whether this clock is staged on all shards. It needs c.mu.
-func (c *Client) staged() bool {
-	return !slices.ContainsFunc(c.shards, func(sh *shardLink) bool {
-		staged := sh.counts.Staged
-		if c.logs() {
-			staged = sh.stream.clocks
-		}
-		return staged <= c.clock
-	})
-}
-
-// tick lets the shards apply this clock: it is staged on all of them, so it
-// will be applied on all, whatever happens to this process. It needs c.mu.
+// tick lets the shards apply this clock, which is staged on all of them. It needs c.mu.
 func (c *Client) tick() {
+	c.out.Tick()
 	for _, sh := range c.shards {
-		for _, u := range sh.from(c.clock) {
-			u.ticked = true
-		}
-	}
-	for _, sh := range c.shards {
+		f := c.out.TickFrame(c.header(sh))
 		switch {
 		case c.logs():
-			c.appendFrame(sh, c.tickFrame(sh, c.clock), nil)
-		case sh.headOpen && !sh.behind:
-			sh.head.batch = append(sh.head.batch, c.tickFrame(sh, c.clock))
+			c.appendFrame(sh, f, nil)
+		case sh.headOpen && !sh.out.Behind():
+			sh.head.batch = append(sh.head.batch, f)
 		}
 	}
 	c.flush()
 }
 
-// buildUpdates turns what was Inc'd into one update for every shard, keeps them
-// and sends them. It needs c.mu.
+// buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon
+// as vap lets it. It needs c.mu.
 func (c *Client) buildUpdates() error {
-	for _, t := range c.tables {
-		if t == nil {
-			continue
-		}
-		if err := t.checkFinite(); err != nil {
-			return err
-		}
+	if err := c.out.CheckFinite(); err != nil {
+		return err
 	}
 	for _, sh := range c.shards {
-		b := c.builder(sh)
 		for _, t := range c.tables {
 			if t != nil {
-				t.parts[sh.id].encode(&b, t, true)
+				t.showLoans(t.parts[sh.id])
 			}
 		}
-		if c.stateDirty && sh.id == c.home() {
-			b.state(c.state)
-		}
-		if o := c.reads.Origin(sh.rows); o.Basis >= 0 && c.job.Scales(c.view.Tables) {
-			c.tellOrigin(o, &b)
-		}
-		b.flush()
-		if err := b.check(); err != nil {
+		if err := sh.out.Fill(c.reads.Origin(sh.rows)); err != nil {
 			return err
 		}
 	}
 	c.reads.Built()
-	for _, sh := range c.shards {
-		b := c.builder(sh)
-		if u := b.u; u.sent == len(u.parts) {
-			b.end(nil) // an empty update; or all has left, but not how many parts there are
-		}
-		b.u.prompt = c.settled == c.clock
-		c.keep(sh, b.u.bytes)
-		b.u.open, b.u.held, sh.building = false, c.bounds, nil
-	}
-	for _, t := range c.tables {
-		if t != nil {
-			t.endClock()
-		}
-	}
+	c.out.Seal()
 	c.reads.Renew()
-	if c.stateDirty {
-		c.saved = c.state
-	}
-	c.stateDirty, c.built = false, true
-	c.stats.sent += int64(len(c.shards))
-	if c.held = c.bounds; !c.held {
+	if c.out.Phase() != outbox.Built {
 		c.sendUpdates()
 	}
 	return nil
 }
 
-// sendUpdates sends this clock's updates, as far as they have not left. It needs
-// c.mu.
+// sendUpdates sends this clock's updates, as far as they have not left. It needs c.mu.
 func (c *Client) sendUpdates() {
 	for _, sh := range c.shards {
-		if c.merge(sh); c.holds(sh, sh.kept[len(sh.kept)-1]) {
-			c.hold(sh)
-		} else {
-			c.sendParts(sh)
-		}
+		c.sendParts(sh, true)
 		if sh.open {
 			c.reads.Renewals(sh.rows)
 			c.gather()
 		}
 	}
 	c.flush()
-}
-
-// builder goes on with a shard's update of the present clock, or begins it.
-func (c *Client) builder(sh *shardLink) partBuilder {
-	if sh.building == nil {
-		sh.building = c.newUpdate(sh)
-		sh.kept = append(sh.kept, sh.building)
-	}
-	return partBuilder{u: sh.building, start: len(sh.building.arena)}
 }
 
 // Flush sends what was Inc'd to the table so far in this clock, while the program
@@ -242,7 +161,7 @@ func (t *Table) Flush() error {
 	if err := c.mayInc(); err != nil {
 		return err
 	}
-	if err := t.checkFinite(); err != nil {
+	if err := t.out.CheckFinite(); err != nil {
 		return err
 	}
 	for _, p := range t.parts {
@@ -254,45 +173,31 @@ func (t *Table) Flush() error {
 	return nil
 }
 
-// send puts a part's deltas into the update of the present clock, see encode, and
-// makes them ready to leave. It needs c.mu.
+// send puts a part's deltas into the update of the present clock, and makes them ready to
+// leave. It needs c.mu.
 func (t *Table) send(p *part, loans bool) error {
-	c, d := t.c, &p.deltas
-	if d.n == d.gone && (!loans || len(d.loans) == 0) || c.ended() || c.built || c.bounds {
-		return nil // else Clock will say what becomes of it
-	}
-	sh := c.shards[p.shard]
-	held := c.holdsParts(sh)
-	if held && len(d.loans) == 0 {
+	c, sh := t.c, t.c.shards[p.shard]
+	if !p.deltas.Due(loans, sh.headOpen) {
 		return nil
 	}
-	b := c.builder(sh)
-	p.encode(&b, t, loans)
-	b.flush()
-	if err := b.check(); err != nil {
-		return err
+	if loans {
+		t.showLoans(p)
 	}
-	if !held {
-		c.sendParts(sh)
+	leaves, err := p.deltas.Fill(loans, sh.headOpen)
+	if leaves && err == nil {
+		c.sendParts(sh, false)
 	}
-	return nil
+	return err
 }
 
 // sendParts sends those parts of a shard's updates that have not left, if they may go
-// now. It needs c.mu.
-func (c *Client) sendParts(sh *shardLink) {
+// now. mayHold says that the newest update may wait for the next one. It needs c.mu.
+func (c *Client) sendParts(sh *shardLink, mayHold bool) {
 	if c.logs() {
-		c.appendTo(sh, len(sh.kept))
+		c.appendParts(sh, mayHold)
 		return
 	}
 	c.feed(sh)
-}
-
-// endClock begins the table's next clock.
-func (t *Table) endClock() {
-	for _, p := range t.parts {
-		p.deltas.reset()
-	}
 }
 
 // Settle waits until all updates of the clocks that this client has ended are
@@ -304,22 +209,17 @@ func (c *Client) Settle(ctx context.Context) error {
 	if err := c.usable(); err != nil || c.slot < 0 {
 		return err
 	}
-	c.settled = c.clock // the next clock's updates ask by themselves
-	if !c.allApplied() {
+	c.out.Prompt() // the next clock's updates ask by themselves
+	if !c.out.AllApplied() {
 		for _, sh := range c.shards {
-			u := sh.lastEnded()
-			if u == nil || u.prompt || u.payloadBytes() >= wire.PromptBytes {
-				continue // the server will say so by itself
-			}
-			u.prompt = true // also if it has to be sent again
-			if sh.open {
+			if sh.out.Await() && sh.open {
 				sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
 			}
 		}
 		c.letAllGo()
 		c.flush()
 	}
-	return c.wait(ctx, func() (bool, error) { return c.allApplied(), c.usable() })
+	return c.wait(ctx, func() (bool, error) { return c.out.AllApplied(), c.usable() })
 }
 
 // SaveState gives what the program itself must keep (a position in the data, a
@@ -335,7 +235,7 @@ func (c *Client) SaveState(state []byte) error {
 	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
 		return err
 	}
-	c.state, c.stateDirty = append([]byte{}, state...), true
+	c.out.SaveState(append([]byte{}, state...))
 	return nil
 }
 
@@ -347,14 +247,7 @@ func (c *Client) SaveState(state []byte) error {
 func (c *Client) SaveDue() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.schedule().Has(c.clock + 1)
-}
-
-// schedule says of which clocks there are cuts, as far as is known. It needs c.mu.
-func (c *Client) schedule() recovery.Schedule {
-	s := c.cuts
-	s.Named = c.view.Named
-	return s
+	return c.out.SaveDue()
 }
 
 // LoadState returns what the slot's program had saved before the present clock,
@@ -365,10 +258,10 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
 		return nil, err
 	}
-	if c.saved != nil { // the replica that would be asked may not have it yet
-		return slices.Clone(c.saved), nil
+	if saved := c.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
+		return slices.Clone(saved), nil
 	}
-	call := c.reads.Load(c.shards[c.home()].rows, c.clock)
+	call := c.reads.Load(c.shards[placement.Home(c.slot, len(c.shards))].rows, c.out.Clock())
 	if err := c.await(ctx, call, c.usable); err != nil {
 		return nil, err
 	}
@@ -376,15 +269,12 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	return call.State(), nil
 }
 
-// home is the shard that keeps this slot's saved state.
-func (c *Client) home() perdure.ShardID { return placement.Home(c.slot, len(c.shards)) }
-
 // usable returns why Get, Inc and the like cannot be done now. It needs c.mu.
 func (c *Client) usable() error {
 	if c.err != nil {
 		return c.err
 	}
-	if c.rolled {
+	if c.out.Phase() == outbox.Rolled {
 		return perdure.ErrRolledBack
 	}
 	return nil
@@ -396,11 +286,11 @@ func (c *Client) usable() error {
 func (c *Client) Finish(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.finished = true
+	c.out.Last(true)
 	c.letAllGo()
 	c.notify()
 	c.stats.over = time.Now()
-	defer func() { c.finished = false }()
+	defer c.out.Last(false)
 	over := func() bool { return c.view.Done || c.view.Slots[c.slot].Left }
 	err := c.wait(ctx, func() (bool, error) { return over(), c.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
@@ -420,7 +310,7 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	defer c.mu.Unlock()
 	return c.wait(ctx, func() (bool, error) {
 		vacant := slices.ContainsFunc(c.view.Slots, func(s perdure.SlotView) bool {
-			return s.Has(c.clock) && (s.Incarnation == 0 || !s.Settled)
+			return s.Has(c.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
 		})
 		return !vacant, c.usable()
 	})
@@ -431,11 +321,11 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 func (c *Client) EndJob(ctx context.Context) error {
 	for {
 		c.mu.Lock()
-		r := wire.Report{Clock: c.clock, EndAfter: true}
+		r := wire.Report{Clock: c.out.Clock(), EndAfter: true}
 		before := c.view.End
 		err := c.usable()
 		planned := c.job.Clocks > 0 && before == c.job.Clocks
-		ended := before > 0 && (before <= c.clock || !planned)
+		ended := before > 0 && (before <= c.out.Clock() || !planned)
 		c.mu.Unlock()
 		if err != nil || ended {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -67,6 +68,14 @@ const (
 
 // NeverLost is a Config.LostAfter of who waits for the job for ever.
 const NeverLost time.Duration = -1
+
+// limits are the bounds of what is kept.
+func (cfg *Config) limits() outbox.Limits {
+	return outbox.Limits{
+		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: mostSpare,
+		Weakened: outbox.Weakened{Bound: cfg.WeakenedBound, Retention: cfg.WeakenedRetention, Merging: cfg.WeakenedMerging},
+	}
+}
 
 // complete puts the defaults in for what is not said.
 func (cfg *Config) complete() {

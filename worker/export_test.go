@@ -31,34 +31,14 @@ func (c *Client) Counters() perdure.WorkerCounters {
 func (c *Client) Held() (counted, kept [3]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counted = [3]int64{c.keptBytes, c.retained}
-	for _, sh := range c.shards {
-		counted[2] += sh.shownBytes
-		counted[0] -= sh.keptBytes // each shard's are compared with its own
-		own := int64(0)
-		for i, u := range sh.kept {
-			switch {
-			case i < sh.acked:
-				kept[1] += u.bytes
-			case u.logged:
-				kept[2] += u.bytes
-			case !u.open:
-				own += u.bytes
-			}
-		}
-		kept[0] += max(own-sh.keptBytes, sh.keptBytes-own)
-	}
-	return counted, kept
+	return c.out.Held()
 }
 
 // Keeps returns how many updates the client keeps.
 func (c *Client) Keeps() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, sh := range c.shards {
-		n += len(sh.kept)
-	}
-	return n
+	return c.out.Keeps()
 }
 
 // Named returns the cut that was named last, 0 if none was.

@@ -31,7 +31,7 @@ func (c *Client) Leave() error {
 func (c *Client) Share() (rank, of int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.view.Share(c.slot, c.clock)
+	return c.view.Share(c.slot, c.out.Clock())
 }
 
 // Left returns whether this slot has left the job, and the clock from which it did not

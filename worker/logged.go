@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -15,16 +16,6 @@ import (
 // from there: so a worker goes on writing while a shard has no server. An update is safe,
 // and under two-step clocks staged, once the log has acknowledged all of it. It is kept
 // for longer only to be shown on top of rows that do not contain it yet.
-
-// mostShown is how many bytes of such updates are kept before Clock waits for servers. Of
-// shards that are out, where the job goes on without them, OutageBytes are.
-const mostShown = 256 << 20
-
-// streamLink is what this client has put into a shard's stream.
-type streamLink struct {
-	tables int           // of which it has said there that they exist
-	clocks perdure.Clock // updates of clocks below this are whole in the log
-}
 
 // logs reports whether updates go to an update log. It needs to be welcome.
 func (c *Client) logs() bool { return c.traits.Logged() }
@@ -65,26 +56,53 @@ func (c *Client) onLogStatus(shard int, why error) {
 	}
 }
 
-// appendUpdate puts an update's parts from the first on into its shard's stream. It needs
-// c.mu.
-func (c *Client) appendUpdate(sh *shardLink, u *update, first int) {
-	for ; sh.stream.tables < len(c.view.Tables); sh.stream.tables++ { // who reads the stream must know them
-		f := c.shardFrame(sh, wire.KindAddTable)
-		f.Clock, f.Payload = perdure.Clock(sh.stream.tables), wire.JSON(c.view.Tables[sh.stream.tables])
-		c.appendFrame(sh, f, nil)
+// appendParts puts those parts of a shard's updates into its stream that are not there yet.
+// mayHold says that the newest update may wait, to be merged with the next. It needs c.mu.
+func (c *Client) appendParts(sh *shardLink, mayHold bool) {
+	entries := sh.out.ToLog(c.header(sh), mayHold)
+	for _, e := range entries {
+		c.appendFrame(sh, e.Frame, e.Completes)
 	}
-	for _, f := range c.addUpdate(sh, u, first, nil) {
-		if f.Parts > 0 && f.Part == f.Parts-1 {
-			c.appendFrame(sh, f, u)
-		} else {
-			c.appendFrame(sh, f, nil)
+	switch {
+	case !sh.out.Holding():
+		sh.heldSince = time.Time{}
+	case len(entries) > 0 || sh.heldSince.IsZero():
+		sh.heldSince = time.Now()
+	}
+}
+
+// letGo gives the update log what is held back from it for a shard. It needs c.mu.
+func (c *Client) letGo(sh *shardLink) {
+	if sh.out.Holding() {
+		c.appendParts(sh, false)
+	}
+}
+
+// letAllGo is letGo for all shards.
+func (c *Client) letAllGo() {
+	for _, sh := range c.shards {
+		c.letGo(sh)
+	}
+}
+
+// holdsFor is for how many times Config.OutAfter an update is held back from the log: others,
+// to whom the shard is there, may wait for its clocks.
+const holdsFor = 10
+
+// letOldGo is letGo where somebody may wait for it: where this process itself waits, maybe
+// for another that waits for these clocks, and where it takes long over them. It needs c.mu.
+func (c *Client) letOldGo(now time.Time) {
+	waits := len(c.waiting) > 0 && now.Sub(c.waitsSince) >= c.cfg.OutAfter/4
+	for _, sh := range c.shards {
+		if waits || now.Sub(sh.heldSince) >= holdsFor*c.cfg.OutAfter {
+			c.letGo(sh)
 		}
 	}
 }
 
 // appendFrame puts a frame, which may complete an update, into a shard's stream. It needs
 // c.mu.
-func (c *Client) appendFrame(sh *shardLink, f wire.Frame, completes *update) {
+func (c *Client) appendFrame(sh *shardLink, f wire.Frame, completes *outbox.Update) {
 	header := make([]byte, wire.HeaderBytes)
 	wire.PutHeader(header, &f)
 	err := c.updates.Append(context.Background(), int(sh.id), [][]byte{header, f.Payload, f.Body}, func(_ updatelog.Position, err error) {
@@ -98,48 +116,24 @@ func (c *Client) appendFrame(sh *shardLink, f wire.Frame, completes *update) {
 }
 
 // appended notes that an update is in the log, or that the log takes no more.
-func (c *Client) appended(sh *shardLink, u *update, err error) {
+func (c *Client) appended(sh *shardLink, u *outbox.Update, err error) {
 	if err != nil {
 		c.logFails(err)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sh.stream.clocks = u.until()
-	if slices.Contains(sh.kept, u) {
-		u.logged = true
-		c.keep(sh, -u.bytes)
-		sh.shownBytes += u.bytes
+	sh.out.Logged(u)
+	if c.out.Crowds() {
+		c.notify()
 	}
-	c.dropSafe(sh)
 	c.broadcast()
 }
 
 func (c *Client) logFails(err error) { c.fail(fmt.Errorf("worker: the update log: %w", err)) }
 
-// within reports whether so little is on its way that a clock may end. It needs c.mu.
-func (c *Client) within() bool {
-	shown := int64(0)
-	for _, sh := range c.shards {
-		if !sh.out {
-			shown += sh.shownBytes
-		}
-	}
-	return c.mayKeep() && shown < mostShown
-}
-
-// forgetBytes stops counting an update that is kept no more. It needs c.mu.
-func (c *Client) forgetBytes(sh *shardLink, u *update) {
-	switch {
-	case u.logged:
-		sh.shownBytes -= u.bytes
-	case !u.open:
-		c.keep(sh, -u.bytes)
-	}
-}
-
 // isBack reports whether a shard has gone back behind what was acknowledged, which no
 // server that has read the job's log does.
 func (c *Client) isBack(sh *shardLink, counts perdure.Counts) bool {
-	return c.logs() && counts.Applied < sh.counts.Applied && sh.gen == c.generation
+	return c.logs() && counts.Applied < sh.out.Counts().Applied && sh.gen == c.generation
 }

@@ -1,12 +1,10 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
 )
 
 const (
@@ -21,8 +19,6 @@ const (
 	// An answer that took longer than so many times Config.OutAfter says nothing of how
 	// long the next will take: the shard was away.
 	mostUsual = 10
-	// updateCost is what an update that is queued takes beside its bytes, about.
-	updateCost = 512
 )
 
 // outages is what a client knows of the shards that are out, where it is to go on
@@ -36,7 +32,6 @@ type outages struct {
 
 // outage is one shard's part of it.
 type outage struct {
-	out   bool
 	quiet time.Time     // since when the shard owes an answer; zero: it owes none
 	usual time.Duration // so long it took to answer, lately
 	stuck bool          // some who wait for the shard have not been told that it is out
@@ -86,13 +81,13 @@ func (c *Client) watch(ctx context.Context) {
 // to be expected of one that is there. It needs c.mu.
 func (c *Client) observe(sh *shardLink, now time.Time) {
 	switch {
-	case sh.out && sh.stuck:
+	case sh.out.Out() && sh.stuck:
 		c.release(sh)
 	case !c.owes(sh):
 		c.answers(sh)
 	case sh.quiet.IsZero():
 		sh.quiet = now
-	case !sh.out && now.Sub(sh.quiet) >= c.patience(sh):
+	case !sh.out.Out() && now.Sub(sh.quiet) >= c.patience(sh):
 		c.isOut(sh)
 	}
 }
@@ -108,7 +103,7 @@ func (c *Client) patience(sh *shardLink) time.Duration {
 	owed := int64(0)
 	for _, other := range c.shards {
 		if other.head == sh.head || other.reader == sh.reader {
-			owed += other.keptBytes + other.shownBytes
+			owed += other.out.Owed()
 		}
 	}
 	return silences*(c.cfg.OutAfter+sh.usual) + time.Duration(float64(owed)/slowest*float64(time.Second))
@@ -133,39 +128,30 @@ func (c *Client) owes(sh *shardLink) bool {
 	if !sh.open || !sh.headOpen {
 		return true
 	}
-	for _, u := range sh.kept {
-		if u.until() <= sh.counts.Applied {
-			continue
-		}
-		if c.logs() && !u.logged {
-			return false // the log does
-		}
-		cut := c.schedule().From(sh.rows.MinClock())
-		return !u.open && !u.held && (cut < 0 || u.clock < cut)
-	}
-	return false
+	return sh.out.Owes(sh.rows.MinClock())
 }
 
 // answers notes that a shard has shown that it is there, or that nothing shows that
 // it is not. It needs c.mu.
 func (c *Client) answers(sh *shardLink) {
 	sh.quiet = time.Time{}
-	if !sh.out {
+	if !sh.out.Out() {
 		return
 	}
-	sh.out, sh.stuck = false, false
+	sh.stuck = false
+	sh.out.SetOut(false)
 	if c.outages.shards--; c.outages.shards == 0 {
 		c.outages.end = time.Now()
 	}
 	c.reads.Back(sh.rows)
-	c.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", len(sh.kept))
+	c.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", sh.out.Keeps())
 	c.letGo(sh)
 	c.broadcast()
 }
 
 // isOut needs c.mu.
 func (c *Client) isOut(sh *shardLink) {
-	sh.out = true
+	sh.out.SetOut(true)
 	if c.outages.shards++; c.outages.shards == 1 {
 		c.outages.begin = time.Now()
 	}
@@ -184,68 +170,14 @@ func (c *Client) release(sh *shardLink) {
 	c.carryOut()
 }
 
-// keep counts n more bytes of updates that are kept for a shard.
-func (c *Client) keep(sh *shardLink, n int64) {
-	c.keptBytes += n
-	sh.keptBytes += n
-}
-
-// tellOrigin puts into an update what it was computed from.
-func (c *Client) tellOrigin(o consistency.Origin, b *partBuilder) {
-	b.origin(o)
-	if o.Alone && c.job.StaleScale == perdure.ScaleAverage { // other scales follow from what others do
-		b.u.weight = consistency.Scale(c.job.StaleScale, o, 0, consistency.SlotsOf(c.spans, c.clock))
-	}
-}
-
-// weakened returns deltas of an own update as servers apply them, as far as that is
-// known here; they themselves stay as they are. It needs c.mu.
-func (t *Table) weakened(u *update, deltas []float32) []float32 {
-	if u.weight == 1 || !t.c.job.StaleScale.Weakens(t.spec.Rule) {
-		return deltas
-	}
-	t.c.weak = append(t.c.weak[:0], deltas...)
-	for i := range t.c.weak {
-		t.c.weak[i] *= u.weight
-	}
-	return t.c.weak
-}
-
-// mayKeep reports whether more updates may be kept: fewer bytes than the window wait
-// to be acknowledged by shards that are there, and fewer than are allowed are
-// queued for those that are out. It needs c.mu.
-func (c *Client) mayKeep() bool {
-	queued := c.queuedBytes()
-	window := c.keptBytes
-	for _, sh := range c.shards {
-		if sh.out {
-			window -= sh.keptBytes
-		}
-	}
-	return (window == 0 || window < c.cfg.WindowBytes) && (queued == 0 || queued < cmp.Or(c.cfg.OutageBytes, c.job.QueuedBytes()))
-}
-
-// queuedBytes returns what the updates take that are kept for shards that are out.
-func (c *Client) queuedBytes() (n int64) {
-	if c.outages.shards == 0 {
-		return 0
-	}
-	for _, sh := range c.shards {
-		if sh.out {
-			n += sh.keptBytes + sh.shownBytes + updateCost*int64(len(sh.kept)-sh.acked)
-		}
-	}
-	return n
-}
-
 // outageNow describes the present outage, nil if there is none. It needs c.mu.
 func (c *Client) outageNow(now time.Time) *perdure.WorkerOutage {
 	if c.outages.shards == 0 {
 		return nil
 	}
-	o := &perdure.WorkerOutage{Seconds: now.Sub(c.outages.begin).Seconds(), Bytes: c.queuedBytes()}
+	o := &perdure.WorkerOutage{Seconds: now.Sub(c.outages.begin).Seconds(), Bytes: c.out.Queued()}
 	for _, sh := range c.shards {
-		if sh.out {
+		if sh.out.Out() {
 			o.Shards = append(o.Shards, sh.id)
 		}
 	}
@@ -269,6 +201,6 @@ func (c *Client) waited(begin time.Time) {
 func (c *Client) clockedOut() {
 	if c.outages.shards > 0 {
 		c.stats.outageClocks++
-		c.stats.queued = max(c.stats.queued, c.queuedBytes())
+		c.stats.queued = max(c.stats.queued, c.out.Queued())
 	}
 }

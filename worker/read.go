@@ -32,8 +32,8 @@ func (c *Client) readStats() *reads.Stats {
 
 // setMoment tells reads what the clock and the view are. It needs c.mu.
 func (c *Client) setMoment() {
-	now := reads.Moment{Clock: c.clock, End: c.view.End, Begun: consistency.Always, Spans: c.spans}
-	if c.slot >= 0 && int(c.slot) < len(c.view.Slots) && c.twoStep() {
+	now := reads.Moment{Clock: c.out.Clock(), End: c.view.End, Begun: consistency.Always, Spans: c.out.Spans()}
+	if c.slot >= 0 && int(c.slot) < len(c.view.Slots) && c.out.TwoStep() {
 		now.Begun = c.view.Slots[c.slot].Start
 	}
 	c.reads.SetMoment(now)
@@ -51,7 +51,7 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 		if err := c.usable(); err != nil {
 			return err
 		}
-		call := t.rows.Read(rows, dst, (*own)(c))
+		call := t.rows.Read(rows, dst, c.out)
 		if err := c.await(ctx, call, c.usable); c.readsOn(err) {
 			continue
 		} else if err != nil {

@@ -150,7 +150,7 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 // tellsEnded has a shard that has come back know how many clocks this slot has ended
 // without it: whoever judges the model then waits until it has them. It needs c.mu.
 func (c *Client) tellsEnded(sh *shardLink) {
-	if u := sh.lastEnded(); c.continues() && u != nil && u.until() > sh.counts.Applied {
+	if c.continues() && sh.out.EndedUnapplied() {
 		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// shardLink is this client's side of one shard: which life of it is meant, whom
-// it talks to about it, and the updates that are not safe there yet.
+// shardLink is this client's side of one shard: which life of it is meant, and whom
+// it talks to about it.
 //
 // Updates and ticks go to the head of the shard's chain. All else goes to the
 // replica that is read from, which also says what is staged, applied and safe: what
@@ -20,33 +21,13 @@ type shardLink struct {
 	epoch    perdure.Epoch
 	gen      perdure.Generation
 	head     *peer
-	headOpen bool       // it has said Opened for (gen, epoch) on the present connection
-	behind   bool       // it was not sent all that is kept yet
-	reader   *peer      // to the replica that is read from
-	open     bool       // likewise
-	next     *peer      // to who joins the chain, and may be read from soon; nil: nobody
-	kept     []*update  // of clocks that follow one another
-	stream   streamLink // where the job has an update log
+	headOpen bool          // it has said Opened for (gen, epoch) on the present connection
+	reader   *peer         // to the replica that is read from
+	open     bool          // likewise
+	next     *peer         // to who joins the chain, and may be read from soon; nil: nobody
+	out      *outbox.Shard // what it is to get
 	outage
-	rest       rest
-	keptBytes  int64          // of those that are whole and were not acknowledged yet
-	shownBytes int64          // of those that are in the update log, and are kept to be shown
-	retained   int64          // of those that are applied, and kept until they are in a checkpoint
-	condensed  int64          // that were when they were merged last, or fewer
-	acked      int            // so many of them, the first, were acknowledged once
-	most       int            // so many were kept at once, lately
-	fed        perdure.Clock  // those of clocks below have been sent to this head
-	counts     perdure.Counts // as acknowledged
-
-	// What earlier processes of the slot had done when this one first opened the
-	// shard in this generation: its own updates of these clocks are ignored there.
-	inherited perdure.Clock
-	met       bool // that is known
-	// What the head had applied when it was last opened.
-	headApplied perdure.Clock
-
-	building *update   // of the present clock, the last of kept; nil: none yet
-	free     []*update // to be used again
+	rest rest
 
 	rows *reads.Shard // what was read of it
 }
@@ -75,9 +56,7 @@ func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
 	if sh.head == head && sh.reader == reader && sh.epoch == sv.Epoch && sh.gen == c.generation {
 		return
 	}
-	for _, u := range sh.kept {
-		u.again = u.again || u.sent > 0 // it may be queued for the former head still
-	}
+	sh.out.Redirect()
 	sh.head, sh.reader, sh.epoch, sh.gen = head, reader, sv.Epoch, c.generation
 	if reader != nil {
 		c.reads.Direct(sh.rows, &reader.answers, sh.epoch)
@@ -104,17 +83,22 @@ func (c *Client) readsFrom(sh *shardLink, sv *perdure.ShardView) perdure.Holder 
 	return sv.Replica((int(max(c.slot, 0)) + int(sh.id)) % sv.Replicas())
 }
 
+// header is what all frames about a shard have in common.
+func (c *Client) header(sh *shardLink) wire.Header {
+	return wire.Header{Generation: sh.gen, Epoch: sh.epoch, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation}
+}
+
 func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
-	return wire.Frame{Header: wire.Header{
-		Kind: kind, Generation: sh.gen, Epoch: sh.epoch, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation,
-	}}
+	f := wire.Frame{Header: c.header(sh)}
+	f.Kind = kind
+	return f
 }
 
 // sendOpen asks the shard's head, the replica that is read from, or whoever is both,
 // for the shard's present life; all else to it waits for the answer. It needs c.mu.
 func (c *Client) sendOpen(sh *shardLink, to *peer) {
 	f := c.shardFrame(sh, wire.KindOpen)
-	if f.Clock = c.clock; c.rolled || c.slot < 0 {
+	if f.Clock = c.out.Clock(); c.out.Phase() == outbox.Rolled || c.slot < 0 {
 		f.Clock = 0 // nothing is in this generation of it
 	}
 	if to == sh.head {
@@ -151,7 +135,7 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 	case f.Kind == wire.KindAck:
 		return c.onAck(sh, f)
 	case f.Kind == wire.KindRows:
-		return c.taken(c.reads.Take(sh.rows, f, (*own)(c)))
+		return c.taken(c.reads.Take(sh.rows, f, c.out))
 	case f.Kind == wire.KindState:
 		c.reads.TakeState(f)
 		c.carryOut()
@@ -160,7 +144,7 @@ func (c *Client) fromServer(p *peer, f *wire.Frame) error {
 	case f.Kind == wire.KindIDs:
 		return c.taken(c.reads.TakeIDs(f))
 	case f.Kind == wire.KindPush:
-		return c.taken(c.reads.TakePush(sh.rows, f, (*own)(c)))
+		return c.taken(c.reads.TakePush(sh.rows, f, c.out))
 	}
 	return nil
 }
@@ -174,25 +158,25 @@ func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 	}
 	if reads && c.isBack(sh, counts) {
 		err := updatelog.Damaged(updatelog.StreamName(c.job.ID, int(sh.id)), "shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
-			sh.id, counts.Applied, c.slot, sh.counts.Applied)
+			sh.id, counts.Applied, c.slot, sh.out.Counts().Applied)
 		c.done.Go(func() { c.logFails(err) })
 		return nil
 	}
 	if reads {
 		sh.open = true
 		sh.rest.opened, sh.rest.opens = time.Now(), sh.rest.opens+1
-		sh.counts = counts
-		if !sh.met {
-			sh.met, sh.inherited = true, counts.Applied
-		}
-		c.keepStateSafe(sh)
+		sh.out.Opened(counts, c.view.Shards[sh.id].Lost)
 		c.acknowledged(sh, f.Clock)
 	}
 	if writes {
-		sh.headOpen, sh.headApplied = true, counts.Applied
+		sh.headOpen = true
+		sh.out.HeadHas(counts.Applied)
 	}
 	if writes && !c.logs() {
-		c.resend(sh, counts)
+		if sh.head.batch, err = sh.out.Resend(counts, c.header(sh), sh.head.batch); err != nil {
+			c.err = err
+			c.broadcast()
+		}
 	}
 	if reads {
 		c.tellsEnded(sh)
@@ -212,14 +196,11 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	if counts.Applied > sh.counts.Applied {
+	if counts.Applied > sh.out.Counts().Applied {
 		c.learns(sh)
 		c.answers(sh)
 	}
-	sh.counts = perdure.Counts{
-		Staged: max(sh.counts.Staged, counts.Staged), Ticked: max(sh.counts.Ticked, counts.Ticked),
-		Applied: max(sh.counts.Applied, counts.Applied), Seen: max(sh.counts.Seen, counts.Seen),
-	}
+	sh.out.Ack(counts)
 	c.acknowledged(sh, f.Clock)
 	return nil
 }
@@ -227,55 +208,36 @@ func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
 // acknowledged follows up on a shard's new counts and MinClock. It needs c.mu.
 func (c *Client) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	sh.rows.Heard(minClock)
-	c.dropSafe(sh)
-	if sh.behind {
+	if sh.out.Behind() {
 		c.feed(sh)
 		c.flush()
 	}
-	if c.finished {
+	if c.out.Crowds() || c.out.IsLast() {
 		c.notify()
 	}
 	c.broadcast()
 }
 
-// keepStateSafe sends the program's saved state again with the next update when
-// its home shard has begin anew from rows that may lack it. It needs c.mu.
-func (c *Client) keepStateSafe(sh *shardLink) {
-	if c.view.Shards[sh.id].Lost && c.state != nil && sh.id == c.home() {
-		c.stateDirty = true
-	}
-}
-
-// lastEnded returns the newest kept update of a clock that is over, nil if there is
-// none.
-func (sh *shardLink) lastEnded() *update {
-	for i := len(sh.kept) - 1; i >= 0; i-- {
-		if !sh.kept[i].open {
-			return sh.kept[i]
-		}
-	}
-	return nil
-}
-
 // askAgain asks the replica that is read from for what is wanted of it. It needs
 // c.mu.
 func (c *Client) askAgain(sh *shardLink) {
-	if u := sh.lastEnded(); u != nil && u.prompt && u.until() > sh.counts.Applied {
+	if sh.out.Awaited() {
 		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh)) // what was asked of another is forgotten
 	}
 	c.reads.Opened(sh.rows)
 	c.carryOut()
 }
 
-func (c *Client) tickFrame(sh *shardLink, clock perdure.Clock) wire.Frame {
-	f := c.shardFrame(sh, wire.KindTick)
-	f.Clock = clock
-	return f
-}
-
 // syncFrame asks to be told at once when what this slot has done is applied.
 func (c *Client) syncFrame(sh *shardLink) wire.Frame {
 	f := c.shardFrame(sh, wire.KindSync)
-	f.Clock = c.clock
+	f.Clock = c.out.Clock()
 	return f
+}
+
+// feed makes ready to leave what a shard's head has not been sent. It needs c.mu.
+func (c *Client) feed(sh *shardLink) {
+	if sh.headOpen {
+		sh.head.batch = sh.out.Feed(c.header(sh), sh.head.batch)
+	}
 }

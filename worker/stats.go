@@ -4,26 +4,26 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 )
 
 // stats are counted since the client's start; Client.mu guards them.
 type stats struct {
-	sent, pushed, samples int64
-	beyond                int64 // updates that alone exceeded vap's bound
-	outageClocks          int64 // while a shard was out
-	queued                int64 // bytes at most for shards that were
-	outageWait            time.Duration
+	samples      int64
+	outageClocks int64 // while a shard was out
+	queued       int64 // bytes at most for shards that were
+	outageWait   time.Duration
 
 	began       time.Time // of the first read
 	over        time.Time // when the program had done its last clock; zero: it has not
 	stale, comm time.Duration
 }
 
-func (s *stats) snapshot(now time.Time, read *reads.Stats) perdure.WorkerCounters {
+func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters) perdure.WorkerCounters {
 	w := perdure.WorkerCounters{
-		UpdatesSent: s.sent, BytesPushed: s.pushed, BytesPulled: read.Pulled,
-		Samples: s.samples, BeyondBound: s.beyond,
+		UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
+		Samples: s.samples, BeyondBound: made.Beyond,
 		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(), MissingUpdates: read.Missing.Counts(),
 		OutageClocks: s.outageClocks, StaleRows: read.Beyond, QueuedBytes: s.queued, OutageNs: int64(s.outageWait),
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/table"
@@ -24,11 +25,9 @@ type Table struct {
 	c     *Client
 	id    perdure.TableID
 	spec  perdure.TableSpec
-	parts []*part // by shard
+	out   *outbox.Table // what was Inc'd to it
+	parts []*part       // by shard
 	rows  *reads.Table
-
-	rooms     []*room // memory for Deltas that nobody uses
-	idleRooms int     // so many of them, the first, were not wanted since the last trim
 }
 
 // part is one shard's part of a table as this client has it.
@@ -36,14 +35,8 @@ type part struct {
 	shard  perdure.ShardID
 	first  perdure.RowID // dense
 	rows   int           // dense
-	deltas deltas
+	deltas *outbox.Deltas
 	picked []int32 // sparse: what of an Inc is this part's
-}
-
-// span is a run of rows of a dense table's part.
-type span struct {
-	p     *part
-	at, n int
 }
 
 // Table creates a table, or attaches to the one of that name: all slots that
@@ -83,20 +76,19 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	}
 	if c.tables[id] == nil {
 		c.tables[id] = newTable(c, perdure.TableID(id), spec)
-		c.bounds = c.bounds || spec.Consistency.Kind == perdure.VAP
 	}
 	t := c.tables[id]
 	return t, t.reach(ctx)
 }
 
 func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
-	t := &Table{c: c, id: id, spec: spec, rows: c.reads.Table(id, spec)}
+	t := &Table{c: c, id: id, spec: spec, out: c.out.Table(id, spec), rows: c.reads.Table(id, spec)}
 	for s := range c.job.Shards {
 		p := &part{shard: perdure.ShardID(s)}
 		if !spec.Sparse {
 			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
 		}
-		p.deltas.init(t.id, spec, p.first, p.rows, &c.spareLeft)
+		p.deltas = t.out.Part(p.shard)
 		t.parts = append(t.parts, p)
 	}
 	return t
@@ -231,15 +223,15 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.c.mayInc(); err != nil {
 		return err
 	}
-	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.mayAdd(at, run) }); err != nil {
+	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayAdd(at, run) }); err != nil {
 		return fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
 	dim := t.spec.Dim
 	return t.eachRun(first, n, func(p *part, at, run, i int) error {
-		for from := 0; from < run; from += runRows(dim) {
-			k := min(runRows(dim), run-from)
+		for from := 0; from < run; from += outbox.RunRows(dim) {
+			k := min(outbox.RunRows(dim), run-from)
 			d := delta[(i+from)*dim : (i+from+k)*dim]
-			again := p.deltas.addRun(at+from, k, d)
+			again := p.deltas.AddRun(at+from, k, d)
 			t.rows.Show(p.shard, at+from, k, d)
 			if err := t.added(p, again); err != nil {
 				return err
@@ -253,17 +245,13 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 // leaves now, while the program goes on, unless rows are likely to be Inc'd
 // again.
 func (t *Table) added(p *part, again bool) error {
-	c, d := t.c, &p.deltas
-	if again {
-		c.shards[p.shard].building.repeats = true
-	}
-	if !d.streams || d.twice || d.bytes() < wire.PartBytes-4*d.dim-64 {
+	if !p.deltas.Added(again) {
 		return nil
 	}
 	if err := t.send(p, false); err != nil {
 		return err
 	}
-	c.flush()
+	t.c.flush()
 	return nil
 }
 
@@ -299,15 +287,15 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 		return t.incSparse(rows, delta)
 	}
 	for _, row := range rows {
-		if p := t.part(row); p.deltas.mayAdd(int(row-p.first), 1) != nil {
-			return fmt.Errorf("%w: row %d of table %s", errLent, row, t.spec.Name)
+		if p := t.part(row); p.deltas.MayAdd(int(row-p.first), 1) != nil {
+			return fmt.Errorf("%w: row %d of table %s", outbox.ErrLent, row, t.spec.Name)
 		}
 	}
 	dim := t.spec.Dim
 	for i, row := range rows {
 		p, d := t.part(row), delta[i*dim:(i+1)*dim]
 		at := int(row - p.first)
-		again := p.deltas.addRun(at, 1, d)
+		again := p.deltas.AddRun(at, 1, d)
 		t.rows.Show(p.shard, at, 1, d)
 		if err := t.added(p, again); err != nil {
 			return err
@@ -335,11 +323,11 @@ func (t *Table) incSparse(rows []perdure.RowID, delta []float32) error {
 			for j, i := range picked[:n] {
 				ids[j] = rows[i]
 			}
-			p.deltas.index.FindAll(ids[:n], at[:n])
+			p.deltas.FindAll(ids[:n], at[:n])
 			again := false
 			for j, i := range picked[:n] {
 				d := delta[int(i)*dim : (int(i)+1)*dim]
-				again = p.deltas.addRow(ids[j], at[j], d) || again
+				again = p.deltas.AddRow(ids[j], at[j], d) || again
 				t.rows.ShowRow(p.shard, ids[j], d)
 			}
 			if err := t.added(p, again); err != nil {
@@ -363,13 +351,7 @@ func (t *Table) finite(delta []float32, row func(i int) perdure.RowID) error {
 	if at < 0 {
 		return nil
 	}
-	return t.notFinite(at, row(at/t.spec.Dim), delta[at])
-}
-
-// notFinite says which value is NaN or Inf: the at-th of rows of which it is in
-// the given one.
-func (t *Table) notFinite(at int, row perdure.RowID, v float32) error {
-	return fmt.Errorf("%w: value %d of row %d of table %s is %v; nothing of it was taken", perdure.ErrNonFinite, at%t.spec.Dim, row, t.spec.Name, v)
+	return t.out.NotFinite(at, row(at/t.spec.Dim), delta[at])
 }
 
 // mayInc needs c.mu.

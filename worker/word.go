@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -62,17 +63,18 @@ func (c *Client) says() said {
 
 // status needs c.mu.
 func (c *Client) status() perdure.WorkerStatus {
+	retained, crowded := c.out.Retained()
 	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.clock, Crowded: c.crowded, Counters: c.stats.snapshot(time.Now(), c.readStats()),
-		KeptBytes: c.retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
+		Revision: c.view.Revision, Generation: c.generation, Clock: c.out.Clock(), Crowded: crowded,
+		Counters: c.stats.snapshot(time.Now(), c.readStats(), c.out.Counters), KeptBytes: retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
 	}
-	if c.rolled {
+	if c.out.Phase() == outbox.Rolled {
 		st.Clock = c.view.Begin(c.slot)
 	}
-	st.Finished = c.finished && c.allApplied()
+	st.Finished = c.out.IsLast() && c.out.AllApplied()
 	for i := range c.view.Shards {
 		if sv := &c.view.Shards[i]; sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].counts.Applied})
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].out.Counts().Applied})
 		}
 	}
 	return st

@@ -1,4 +1,4 @@
-package worker
+package outbox
 
 import (
 	"testing"
@@ -9,12 +9,12 @@ import (
 // Memory of updates that only a burst needed is let go once it has lain unused.
 func TestDeltasForgetBursts(t *testing.T) {
 	left := 1 << 20
-	var d deltas
-	d.init(0, perdure.TableSpec{Dim: 4}, 0, 8, &left)
+	d := Deltas{of: &Table{}}
+	d.init(perdure.TableSpec{Dim: 4}, 0, 8, &left)
 	use := func(n int) { // n updates at once
 		var taken []memory
 		for range n {
-			d.addRun(0, 8, make([]float32, 32))
+			d.AddRun(0, 8, make([]float32, 32))
 			taken = append(taken, memory{d.values, nil})
 			d.values = nil
 			d.reset()
@@ -31,7 +31,8 @@ func TestDeltasForgetBursts(t *testing.T) {
 			bytes += m.bytes()
 		}
 		if len(d.spare) != step.spare || left+bytes != 1<<20 {
-			t.Errorf("step %d: %d are spare, want %d; %d bytes are kept and %d may be", i, len(d.spare), step.spare, bytes, left)
+			t.Errorf("step %d: %d are spare, want %d; %d bytes are kept and %d may be",
+				i, len(d.spare), step.spare, bytes, left)
 		}
 	}
 }

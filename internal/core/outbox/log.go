@@ -1,0 +1,84 @@
+package outbox
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// The update log. Where the job has one, updates and ticks go there, and servers read them
+// from there: so a worker goes on writing while a shard has no server. An update is safe, and
+// under two-step clocks staged, once the log has acknowledged all of it. It is kept for
+// longer only to be shown on top of rows that do not contain it yet.
+
+// logFrames is memory for what ToLog returns.
+type logFrames struct {
+	entries []Entry
+	frames  []wire.Frame
+}
+
+// stream is what this process has put into a shard's stream of the log.
+type stream struct {
+	tables int           // that the stream's readers have been told of
+	clocks perdure.Clock // updates of clocks below this are whole in the log
+}
+
+// Entry is a frame for a shard's stream.
+type Entry struct {
+	wire.Frame
+	Completes *Update // for Logged, once the log has the entry; nil: it completes none
+}
+
+// ToLog returns what is to be appended to the shard's stream, in order. If mayHold, the newest
+// update may be held back, for the next ones to be added to it: see Holding. What is returned
+// is good until the next call, for whatever shard.
+func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
+	b, n := s.box, len(s.kept)
+	if s.holding = mayHold && s.holds(s.kept[n-1]); s.holding {
+		n--
+	}
+	first := n
+	for first > 0 && (s.kept[first-1].phase == Open || s.kept[first-1].sent < len(s.kept[first-1].parts)) {
+		first--
+	}
+	clear(b.log.entries)
+	if b.log.entries = b.log.entries[:0]; first < n {
+		s.tellTables(as)
+	}
+	for _, u := range s.kept[first:n] {
+		b.log.frames = s.frames(u, as, b.log.frames[:0])
+		for _, f := range b.log.frames {
+			e := Entry{Frame: f}
+			if f.Parts > 0 && f.Part == f.Parts-1 {
+				e.Completes = u
+			}
+			b.log.entries = append(b.log.entries, e)
+		}
+	}
+	return b.log.entries
+}
+
+// tellTables appends the tables that the readers of the stream must know.
+func (s *Shard) tellTables(as wire.Header) {
+	b := s.box
+	for ; s.stream.tables < len(b.terms.view.Tables); s.stream.tables++ {
+		as.Kind, as.Clock = wire.KindAddTable, perdure.Clock(s.stream.tables)
+		f := wire.Frame{Header: as, Payload: wire.JSON(b.terms.view.Tables[s.stream.tables])}
+		b.log.entries = append(b.log.entries, Entry{Frame: f})
+	}
+}
+
+// Holding reports whether an update is held back from the log.
+func (s *Shard) Holding() bool { return s.holding }
+
+// Logged notes that an update is in the log.
+func (s *Shard) Logged(u *Update) {
+	s.stream.clocks = u.until()
+	if slices.Contains(s.kept, u) {
+		u.logged = true
+		s.keep(-u.bytes)
+		s.shown += u.bytes
+	}
+	s.dropSafe()
+}

@@ -1,0 +1,112 @@
+package outbox
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// A program reads its own writes: what servers have said is theirs, and what they had not got
+// by then is put on top of it here.
+
+// Lacks reports whether there are updates of a shard, or deltas of its part of a table, of
+// clocks from the given one on: those that an answer does not contain.
+func (b *Box) Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool {
+	kept := b.shards[s].kept
+	if n := len(kept); n > 0 && kept[n-1].until() > from {
+		return true
+	}
+	return b.tables[t].parts[s].n > 0 && from <= b.clock
+}
+
+// AddTo applies what Lacks speaks of to n rows of a shard, from first on, which have the given
+// values.
+func (b *Box) AddTo(
+	values []float32, shard perdure.ShardID, t perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
+) {
+	s, d := b.shards[shard], b.tables[t].parts[shard]
+	rows := wire.Rows{Table: t, First: first, Count: n}
+	for _, u := range s.kept.from(from) {
+		if u.clock < from {
+			continue // it was merged when all of it was applied; other strategies keep none of it
+		}
+		if u.repeats {
+			d.overlayNewest(u, &rows, values)
+			continue
+		}
+		for i := range u.blocks {
+			if u.blocks[i].Table == t {
+				d.overlayBlock(u, i, &rows, values)
+			}
+		}
+	}
+	if from > b.clock || s.building != nil && s.building.repeats {
+		return
+	}
+	for i := range n {
+		if delta := d.Find(first + perdure.RowID(i)); delta != nil {
+			table.Apply(d.of.spec.Rule, d.dim, values[i*d.dim:(i+1)*d.dim], delta, b.clock)
+		}
+	}
+}
+
+// overlayBlock applies what a block of an update has for a run of rows.
+func (d *Deltas) overlayBlock(u *Update, block int, rows *wire.Rows, values []float32) {
+	b, dim := &u.blocks[block], d.dim
+	end := rows.First + perdure.RowID(rows.Count-1) // the last: one more may not be a number
+	if b.IDs == nil {
+		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
+		if from <= to {
+			i, j, n := int(from-rows.First)*dim, int(from-b.First)*dim, int(to-from+1)*dim
+			d.apply(u, values[i:i+n], b.Values[j:j+n])
+		}
+		return
+	}
+	if rows.Count < len(b.IDs) {
+		index := u.index(block)
+		for i := range rows.Count {
+			if j, ok := index[rows.First+perdure.RowID(i)]; ok {
+				d.apply(u, values[i*dim:(i+1)*dim], b.Values[int(j)*dim:(int(j)+1)*dim])
+			}
+		}
+		return
+	}
+	for j, id := range b.IDs {
+		if id >= rows.First && id <= end {
+			i := int(id - rows.First)
+			d.apply(u, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim])
+		}
+	}
+}
+
+// overlayNewest applies what an update with repeated rows has for a run of rows: like the
+// server it takes the last that belongs to a row.
+func (d *Deltas) overlayNewest(u *Update, rows *wire.Rows, values []float32) {
+	dim := d.dim
+	for i := range rows.Count {
+		row := rows.First + perdure.RowID(i)
+		var delta []float32
+		if u.phase == Open {
+			delta = d.Find(row)
+		}
+		if delta == nil {
+			delta = u.newest(d.of.id, row, dim)
+		}
+		if delta != nil {
+			d.apply(u, values[i*dim:(i+1)*dim], delta)
+		}
+	}
+}
+
+// apply applies deltas of an update as servers do, as far as that is known here. They
+// themselves stay as they are.
+func (d *Deltas) apply(u *Update, values, deltas []float32) {
+	if b := d.of.box; u.weight != 1 && b.terms.job.StaleScale.Weakens(d.of.spec.Rule) {
+		b.weak = append(b.weak[:0], deltas...)
+		for i := range b.weak {
+			b.weak[i] *= u.weight
+		}
+		deltas = b.weak
+	}
+	table.Apply(d.of.spec.Rule, d.dim, values, deltas, u.clock)
+}

@@ -1,0 +1,88 @@
+package outbox
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// Every step from every phase: where it leads, or that it cannot be taken. This is the naive
+// twin of course, step by step and in words.
+func TestCourse(t *testing.T) {
+	want := func(s step, p Phase) (Phase, bool) {
+		switch {
+		case s == roll: // whatever the clock was at is void
+			return Rolled, true
+		case s == turn: // Clock begins anew, after a roll-back or at the job's end
+			return Open, true
+		case p == Rolled: // nothing else becomes of it
+			return 0, false
+		case s == build && p == Open:
+			return Built, true
+		case s == send && p == Built:
+			return Sent, true
+		case s == stage && (p == Sent || p == Staged): // asked for as often as one likes
+			return Staged, true
+		case s == unstage && (p == Sent || p == Staged):
+			return Sent, true
+		case s == tick && p == Staged: // never before all shards have staged it
+			return Ticked, true
+		case s == next && (p == Sent || p == Ticked): // never between: a staged clock is ticked first
+			return Open, true
+		}
+		return 0, false
+	}
+	for s := range steps {
+		for p := Open; p <= Rolled; p++ {
+			got, ok := p.after(s)
+			if to, may := want(s, p); ok != may || ok && got != to {
+				t.Errorf("%v of a clock that is %v: %v, %v; want %v, %v", s, p, got, ok, to, may)
+			}
+		}
+	}
+}
+
+// A clock is over where the job ends, in whatever phase it is, unless it was rolled back; it is
+// not over any more if the job ends later after all. Only a clock that is over or rolled back has
+// ended. A step that cannot be taken is a mistake of the caller.
+func TestEnds(t *testing.T) {
+	for p := Open; p <= Rolled; p++ {
+		for end := range 5 {
+			at := progress{clock: 2, phase: p, end: perdure.Clock(end)}
+			want := p
+			if p != Rolled && (end == 1 || end == 2) {
+				want = Over
+			}
+			if got := at.Phase(); got != want || got.Ended() != slices.Contains([]Phase{Rolled, Over}, want) {
+				t.Errorf("clock 2, %v, the job ends at %d: %v, want %v", p, end, got, want)
+			}
+			for s := range steps {
+				err := tryStep(&progress{clock: 2, phase: p, end: at.end}, s)
+				if _, may := p.after(s); may != (err == nil) {
+					t.Errorf("%v of a clock that is %v: %v", s, p, err)
+				}
+			}
+		}
+	}
+}
+
+func tryStep(p *progress, s step) (err any) {
+	defer func() { err = recover() }()
+	p.step(s)
+	return nil
+}
+
+func TestPhasesHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for p := Open; p <= Over; p++ {
+		seen[p.String()] = true
+	}
+	for s := range steps {
+		seen[fmt.Sprint(s)] = true
+	}
+	if len(seen) != int(Over)+1+int(steps) || seen[""] {
+		t.Error(seen)
+	}
+}

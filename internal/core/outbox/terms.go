@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// terms are what the job and its present view say of updates.
+type terms struct {
+	slot   perdure.Slot
+	job    *perdure.JobSpec
+	traits recovery.Traits
+	cuts   recovery.Schedule // with what is named in the view
+	view   perdure.View
+	spans  []perdure.Span
+
+	twoStep bool // a clock is first staged on all shards, and then applied
+	adds    bool // two updates do the same as their sum
+}
+
+// see takes a newer view.
+func (t *terms) see(v perdure.View) {
+	t.view, t.spans, t.cuts.Named = v, v.Spans(), v.Named
+	t.twoStep = t.job.TwoStep(v.Tables)
+	t.adds = t.merges()
+}
+
+// merges reports whether two updates of this job do the same as their sum.
+func (t *terms) merges() bool {
+	if t.twoStep || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
+		return false // other scales follow from each clock's own age
+	}
+	return !slices.ContainsFunc(t.view.Tables, func(t perdure.TableSpec) bool {
+		constant := t.Rule.Schedule == "" || t.Rule.Schedule == perdure.ScheduleConst
+		return t.Consistency.Kind == perdure.VAP || !t.Rule.Adds() || !constant || t.Evict > 0
+	})
+}
+
+// begin returns the clock at which this slot begins a generation.
+func (t *terms) begin() perdure.Clock {
+	if t.slot < 0 {
+		return t.view.Cut
+	}
+	return t.view.Begin(t.slot)
+}
+
+// end returns the clock at which this slot's work ends; 0: it is not known.
+func (t *terms) end() perdure.Clock {
+	if t.slot < 0 || int(t.slot) >= len(t.view.Slots) {
+		return t.view.End
+	}
+	return t.view.EndOf(t.slot)
+}
+
+// logs reports whether updates go to an update log.
+func (t *terms) logs() bool { return t.traits.Logged() }
+
+// home is the shard that keeps this slot's saved state.
+func (t *terms) home() perdure.ShardID { return placement.Home(t.slot, len(t.view.Shards)) }
+
+// scales reports whether servers scale updates by their age, and so must be told their origin.
+func (t *terms) scales() bool { return t.job.Scales(t.view.Tables) }

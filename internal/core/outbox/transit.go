@@ -1,0 +1,120 @@
+package outbox
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// Vap bounds what is in transit: the updates that not every slot can see. A clock's updates
+// are sent when they and all that is in transit of this slot are small enough together, or
+// when nothing else is in transit (ESSP paper, section 3).
+
+// Seen grows whenever an update comes out of transit, or it becomes known what was in transit
+// before: MaySend need not be asked again until it has.
+func (b *Box) Seen() (sum perdure.Clock) {
+	for _, s := range b.shards {
+		sum += s.counts.Seen
+		if s.met {
+			sum++
+		}
+	}
+	return sum
+}
+
+// MaySend reports whether vap lets the present clock's updates, which are Built, be sent.
+func (b *Box) MaySend() bool {
+	if b.limits.Weakened.Bound {
+		return true
+	}
+	alone := true
+	for _, s := range b.shards {
+		if !s.met || s.counts.Seen < s.inherited {
+			return false // what an earlier process of the slot sent is in transit, however large
+		}
+		alone = alone && len(s.inTransit()) <= 1
+	}
+	beyond := false
+	for _, t := range b.tables {
+		if t == nil || t.spec.Consistency.Kind != perdure.VAP {
+			continue
+		}
+		norm := t.transitNorm()
+		if !consistency.MaySend(t.spec.Consistency, b.clock, norm, alone) {
+			return false
+		}
+		beyond = beyond || !consistency.MaySend(t.spec.Consistency, b.clock, norm, false)
+	}
+	if beyond {
+		b.Counters.Beyond++
+	}
+	return true
+}
+
+// inTransit returns the updates that not every slot can see, among them the one that waits to
+// be sent. One that an earlier process of the slot has done is not this one's.
+func (s *Shard) inTransit() sequence {
+	from := max(s.counts.Seen, s.inherited)
+	for i, u := range s.kept {
+		if u.clock >= from {
+			return s.kept[i:]
+		}
+	}
+	return nil
+}
+
+// transitNorm returns the largest absolute value of what the table's updates in transit, added
+// up, do to a value.
+func (t *Table) transitNorm() (norm float64) {
+	one := make([]float32, t.spec.Dim)
+	for _, s := range t.box.shards {
+		updates := s.inTransit()
+		sums := map[perdure.RowID][]float32{}
+		for _, u := range updates {
+			alone := len(updates) == 1 // under vap nothing leaves early, so no row is in an update twice
+			norm = max(norm, t.addTransit(u, sums, one, alone))
+		}
+		for _, sum := range sums {
+			norm = max(norm, largest(sum))
+		}
+	}
+	return norm
+}
+
+// addTransit adds what an update does to the sums by row. If it is alone in transit nothing is
+// to be added up: it returns the largest value, and one is memory for a row.
+func (t *Table) addTransit(
+	u *Update, sums map[perdure.RowID][]float32, one []float32, alone bool,
+) (norm float64) {
+	dim := t.spec.Dim
+	for i := range u.blocks {
+		b := &u.blocks[i]
+		for j := 0; j < b.Count && b.Table == t.id; j++ {
+			sum := one
+			if alone {
+				clear(one)
+			} else if sum = sums[b.ID(j)]; sum == nil {
+				sum = make([]float32, dim)
+				sums[b.ID(j)] = sum
+			}
+			table.Apply(t.spec.Rule, dim, sum, b.Values[j*dim:(j+1)*dim], u.clock)
+			if alone {
+				norm = max(norm, largest(sum))
+			}
+		}
+	}
+	return norm
+}
+
+// largest returns the largest absolute value; NaN counts as +Inf.
+func largest(values []float32) (norm float64) {
+	for _, v := range values {
+		if v != v {
+			return math.Inf(1)
+		}
+		norm = max(norm, math.Abs(float64(v)))
+	}
+	return norm
+}
