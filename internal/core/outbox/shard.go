@@ -116,8 +116,8 @@ func (s *Shard) dropSafe() {
 		s.retain(u.bytes)
 	}
 	safe := s.acked
-	if s.box.retains() {
-		safe = min(safe, len(s.kept)-len(s.kept.from(s.box.terms.view.Durable)))
+	if s.box.retains() { // a restored shard's are in transit again, also those that were seen before
+		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.box.terms.view.Durable, s.counts.Seen))))
 	}
 	s.most = max(s.most, len(s.kept))
 	for _, u := range s.kept[:safe] {

@@ -1,0 +1,870 @@
+package outbox
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// The naive twin keeps everything: what each clock did to each row of each shard. A Box is
+// driven at random through Incs, ends of clocks, acknowledgements, broken connections, lost
+// servers, checkpoints, roll-backs and outages. What must hold:
+//
+//   - a shard that counts n clocks has what these n clocks did, each once, whatever was sent
+//     again or merged;
+//   - a shard that goes back to a safe point gets everything after it again: nothing was
+//     forgotten before;
+//   - no update lies across a cut, or across what a shard counts;
+//   - the program reads its own writes, on top of whatever a shard has;
+//   - bytes are counted as they are kept, frames are not written to while they are on their way,
+//     and once all is safe nothing is kept.
+
+var (
+	firstSeed = flag.Uint64("outbox.first", 1, "the first `seed` that the outbox is driven from")
+	seeds     = flag.Uint64("outbox.seeds", 300, "how many seeds it is driven from, for each kind of job")
+)
+
+func TestNaiveTwin(t *testing.T) {
+	for _, job := range []struct{ model, recovery string }{
+		{"asp", "checkpoint:4"},
+		{"bsp", "checkpoint:4"},
+		{"vap:40", "checkpoint:4"},
+		{"asp", "resend:4"},
+		{"bsp", "resend:4"},
+		{"vap:40", "resend:4"},
+		{"asp", "stateless"},
+		{"bsp", "stateless"},
+	} {
+		t.Run(job.model+","+job.recovery, func(t *testing.T) {
+			did := map[string]int{}
+			for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+				w := newWorld(t, seed, job.model, job.recovery, Weakened{})
+				if err := w.run(300); err != nil {
+					t.Fatalf("%v\nreplay with: go test ./internal/core/outbox -run '%s' -outbox.first=%d -outbox.seeds=1",
+						err, t.Name(), seed)
+				}
+				for what, n := range w.did {
+					did[what] += n
+				}
+			}
+			t.Log(did)
+			for _, what := range needed(job.model, job.recovery) {
+				if did[what] == 0 && *seeds > 100 {
+					t.Errorf("in no course of events: %s", what)
+				}
+			}
+		})
+	}
+}
+
+// The twin notices each promise that is broken.
+func TestTwinNotices(t *testing.T) {
+	for _, test := range []struct {
+		name, model, recovery string
+		weak                  Weakened
+	}{
+		{"bound", "vap:40", "checkpoint:4", Weakened{Bound: true}},
+		{"retention", "asp", "resend:4", Weakened{Retention: true}},
+		{"merging", "asp", "resend:4", Weakened{Merging: true}},
+	} {
+		for seed := uint64(1); ; seed++ {
+			w := newWorld(t, seed, test.model, test.recovery, test.weak)
+			if err := w.run(300); err != nil {
+				t.Logf("%s, seed %d: %v", test.name, seed, err)
+				break
+			}
+			if seed == 1000 {
+				t.Errorf("nobody notices that the promise of %s is broken", test.name)
+				break
+			}
+		}
+	}
+}
+
+// needed lists what must have happened in some course.
+func needed(model, recovery string) []string {
+	all := []string{"clock", "over", "break", "crash", "loan", "overlay", "behind", "early part", "repeats"}
+	if model == "asp" && recovery != "checkpoint:4" {
+		all = append(all, "merged")
+	}
+	if model[0] == 'v' {
+		all = slices.DeleteFunc(all, func(s string) bool { return s == "early part" || s == "repeats" })
+		all = append(all, "bound")
+	}
+	if model == "bsp" { // one clock at a time is on its way
+		all = slices.DeleteFunc(all, func(s string) bool { return s == "behind" })
+	}
+	if recovery == "stateless" {
+		return slices.DeleteFunc(all, func(s string) bool { return s == "behind" || s == "break" })
+	}
+	return all
+}
+
+// row is a row of a table.
+type row struct {
+	t  perdure.TableID
+	id perdure.RowID
+}
+
+// change is what updates do to rows.
+type change map[row][testDim]float32
+
+const testDim = 2
+
+func (c change) add(r row, d []float32) {
+	v := c[r]
+	for i := range v {
+		v[i] += d[i]
+	}
+	c[r] = v
+}
+
+func (c change) addAll(other change) {
+	for r, v := range other {
+		c.add(r, v[:])
+	}
+}
+
+// equal compares what is not 0.
+func (c change) equal(other change) bool {
+	isZero := func(_ row, v [testDim]float32) bool { return v == [testDim]float32{} }
+	a, b := maps.Clone(c), maps.Clone(other)
+	maps.DeleteFunc(a, isZero)
+	maps.DeleteFunc(b, isZero)
+	return maps.Equal(a, b)
+}
+
+// sent is a frame on its way, and what it was when it was sent.
+type sent struct {
+	wire.Frame
+	copied []byte
+	entry  *Update // of the log: what it completes
+}
+
+func (f *sent) bytes() []byte { return slices.Concat(f.Payload, f.Body) }
+
+// server is a naive shard, and the way to it.
+type server struct {
+	s      *Shard
+	open   bool
+	way    []sent // not received yet, in order
+	lost   []sent // queued on connections that have broken
+	counts perdure.Counts
+	rows   change
+	staged map[perdure.Clock]change // not applied yet, by first clock
+	until  map[perdure.Clock]perdure.Clock
+	parts  []sent        // of the update that is coming
+	log    []sent        // all that was ever appended
+	read   int           // of it
+	acked  int           // of it: the log has acknowledged it
+	whole  perdure.Clock // updates of clocks below are among that
+	was    []change
+}
+
+type world struct {
+	t       *testing.T
+	rand    *rand.Rand
+	job     perdure.JobSpec
+	model   perdure.Consistency
+	view    perdure.View
+	b       *Box
+	tables  []*Table
+	servers []*server
+	open    []change // by shard: Inc'd in the present clock
+	loans   []func() // that are to be filled before the clock ends, or a flush
+	did     map[string]int
+}
+
+const testRows = 24
+
+func newWorld(t *testing.T, seed uint64, model, how string, weak Weakened) *world {
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
+	var err error
+	if w.model, err = perdure.ParseConsistency(model); err != nil {
+		t.Fatal(err)
+	}
+	w.job = perdure.JobSpec{Slots: 1, Shards: 1 + w.rand.IntN(3), Consistency: w.model}
+	if w.job.Recovery, err = perdure.ParseRecovery(how); err != nil {
+		t.Fatal(err)
+	}
+	rule := perdure.Rule{Kind: perdure.RuleAdd}
+	w.view = perdure.View{
+		Revision: 1, Generation: 1, Shards: make([]perdure.ShardView, w.job.Shards),
+		Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		Tables: []perdure.TableSpec{
+			{Name: "dense", Rows: testRows, Dim: testDim, Rule: rule, Consistency: w.model},
+			{Name: "sparse", Sparse: true, Dim: testDim, Rule: rule, Consistency: w.model},
+		},
+	}
+	w.b = New(Limits{
+		Window: 1 << (7 + w.rand.IntN(10)), Retain: 1 << (10 + w.rand.IntN(10)), Outage: 1 << 16,
+		Spare: 1 << (8 + w.rand.IntN(8)), Weakened: weak,
+	})
+	w.b.Join(&w.job, 0)
+	w.b.See(w.view, false)
+	for id, spec := range w.view.Tables {
+		w.tables = append(w.tables, w.b.Table(perdure.TableID(id), spec))
+	}
+	for s := range w.job.Shards {
+		w.servers = append(w.servers, &server{s: w.b.Shard(perdure.ShardID(s)), rows: change{}})
+		w.servers[s].forget()
+		w.open = append(w.open, change{})
+	}
+	return w
+}
+
+// forget drops what a server has received and not staged.
+func (v *server) forget() {
+	v.staged, v.until, v.parts = map[perdure.Clock]change{}, map[perdure.Clock]perdure.Clock{}, nil
+}
+
+func (w *world) run(n int) error {
+	for i := range n {
+		if err := w.act(); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+		if err := w.check(); err != nil {
+			return fmt.Errorf("after step %d: %w", i, err)
+		}
+	}
+	return w.settle()
+}
+
+func (w *world) act() error {
+	v := w.servers[w.rand.IntN(len(w.servers))]
+	switch n := w.rand.IntN(100); {
+	case n < 25:
+		return w.inc()
+	case n < 30:
+		return w.lend()
+	case n < 33:
+		return w.flush()
+	case n < 58:
+		return w.clock()
+	case n < 80:
+		return w.each(v, func(v *server) error { return w.deliver(v, 1+w.rand.IntN(4)) })
+	case n < 92:
+		return w.each(v, func(v *server) error { w.ack(v, false); return nil })
+	case n < 94:
+		w.cutOff(v)
+	case n < 96:
+		return w.each(v, w.connect)
+	case n < 97:
+		return w.crash(v)
+	case n < 98:
+		return w.save()
+	case n < 99 && w.rand.IntN(6) == 0:
+		w.end()
+	default:
+		return w.overlay(v)
+	}
+	return nil
+}
+
+// each does something with a shard. Where all shards must have a clock before the next one
+// begins, it does it with all: more happens so.
+func (w *world) each(v *server, do func(*server) error) error {
+	if !w.model.TwoStep() {
+		return do(v)
+	}
+	for _, v := range w.servers {
+		if err := do(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check is what holds at all times.
+func (w *world) check() error {
+	if counted, kept := w.b.Held(); counted != kept {
+		return fmt.Errorf("%v bytes are counted, and %v kept", counted, kept)
+	}
+	for i, v := range w.servers {
+		for _, way := range [][]sent{v.way, v.lost} {
+			for k := range way {
+				if !bytes.Equal(way[k].bytes(), way[k].copied) {
+					return fmt.Errorf("shard %d: a frame of clock %d was written to while it was on its way", i, way[k].Clock)
+				}
+			}
+		}
+		clock := perdure.Clock(-1)
+		for _, u := range v.s.kept {
+			if clock >= 0 && u.clock != clock {
+				return fmt.Errorf("shard %d: an update of clock %d comes after those below %d", i, u.clock, clock)
+			}
+			clock = u.until()
+		}
+	}
+	return nil
+}
+
+func (w *world) delta() []float32 {
+	return []float32{float32(w.rand.IntN(9) - 4), float32(w.rand.IntN(9) - 4)}
+}
+
+func (w *world) part(t int, id perdure.RowID) (*Deltas, perdure.ShardID) {
+	s := placement.ShardOfID(id, w.job.Shards)
+	if t == 0 {
+		s = placement.ShardOf(testRows, w.job.Shards, id)
+	}
+	return w.tables[t].Part(s), s
+}
+
+func (w *world) inc() error {
+	if w.b.Phase() != Open {
+		return nil
+	}
+	for range 1 + w.rand.IntN(6) {
+		t, id, delta := w.rand.IntN(2), perdure.RowID(w.rand.IntN(testRows)), w.delta()
+		d, s := w.part(t, id)
+		again := false
+		if t == 0 {
+			at := int(id - d.first)
+			if err := d.MayAdd(at, 1); errors.Is(err, ErrLent) {
+				continue
+			}
+			again = d.AddRun(at, 1, delta)
+		} else {
+			var at [1]int
+			d.FindAll([]perdure.RowID{id}, at[:])
+			again = d.AddRow(id, at[0], delta)
+		}
+		if again {
+			w.did["repeats"]++
+		}
+		d.Added(again)
+		w.open[s].add(row{perdure.TableID(t), id}, delta)
+	}
+	return nil
+}
+
+// lend has the program compute deltas in place.
+func (w *world) lend() error {
+	if w.b.Phase() != Open {
+		return nil
+	}
+	id := perdure.RowID(w.rand.IntN(testRows))
+	d, s := w.part(0, id)
+	if d.MayLend(int(id-d.first), 1) != nil {
+		return nil
+	}
+	r := w.tables[0].Room(testDim)
+	d.Lend(int(id-d.first), 1, r, r.Values)
+	copy(r.Values, []float32{99, 99}) // not defined until then
+	w.loans = append(w.loans, func() {
+		copy(r.Values, w.delta())
+		w.open[s].add(row{0, id}, r.Values)
+		w.did["loan"]++
+	})
+	return nil
+}
+
+func (w *world) fillLoans() {
+	for _, fill := range w.loans {
+		fill()
+	}
+	w.loans = nil
+}
+
+func (w *world) flush() error {
+	if w.b.Phase().Ended() {
+		return nil
+	}
+	if w.b.Phase() == Open && !w.b.Bounded() {
+		w.fillLoans()
+	}
+	for _, t := range w.tables {
+		for s, v := range w.servers {
+			d := t.Part(perdure.ShardID(s))
+			if !d.Due(true, v.open) {
+				continue
+			}
+			leaves, err := d.Fill(true, v.open)
+			if err != nil {
+				return err
+			}
+			if leaves {
+				w.did["early part"]++
+				w.send(v, false)
+			}
+		}
+	}
+	return nil
+}
+
+// clock goes on with Clock as far as it can without waiting.
+func (w *world) clock() error {
+	if w.b.Phase() == Rolled {
+		w.b.Turn()
+		if w.b.Clock() != w.view.Cut {
+			return fmt.Errorf("the clock after a roll-back is %d, want %d", w.b.Clock(), w.view.Cut)
+		}
+	}
+	if w.b.Phase() == Over {
+		w.over()
+		return nil
+	}
+	if w.b.Phase() == Open {
+		if !w.b.Within() || !w.b.HasRoom() {
+			return nil
+		}
+		w.fillLoans()
+		if err := w.b.CheckFinite(); err != nil {
+			return err
+		}
+		for _, v := range w.servers {
+			if err := v.s.Fill(consistency.Origin{Basis: wire.NoBasis}); err != nil {
+				return err
+			}
+		}
+		for s, v := range w.servers {
+			v.was = append(v.was[:w.b.Clock()], w.open[s])
+			w.open[s] = change{}
+		}
+		w.b.Seal()
+		if w.b.Phase() == Sent {
+			w.sendAll()
+		}
+	}
+	if w.b.Phase() == Built {
+		may := w.b.MaySend()
+		if want, alone := w.naiveBound(); may != want {
+			return fmt.Errorf("vap lets clock %d be sent: %v, want %v (alone: %v)", w.b.Clock(), may, want, alone)
+		}
+		if !may {
+			w.did["bound"]++
+			return nil
+		}
+		w.b.Send()
+		w.sendAll()
+	}
+	if w.b.TwoStep() {
+		if !w.b.Stage() {
+			return nil
+		}
+		for s, v := range w.servers {
+			if v.s.counts.Staged <= w.b.Clock() && (!w.logged() || v.whole <= w.b.Clock()) {
+				return fmt.Errorf("clock %d is taken for staged, and shard %d has %v", w.b.Clock(), s, v.s.counts)
+			}
+		}
+		w.b.Tick()
+		for _, v := range w.servers {
+			f := w.b.TickFrame(wire.Header{})
+			if w.logged() {
+				v.log = append(v.log, sent{Frame: f})
+			} else if v.open && !v.s.Behind() {
+				v.way = append(v.way, sent{Frame: f})
+			}
+		}
+	}
+	w.b.Next()
+	w.did["clock"]++
+	return nil
+}
+
+// end has the job end soon, or now.
+func (w *world) end() {
+	if w.view.End > 0 || w.b.Clock() == 0 {
+		return
+	}
+	w.view.End = w.b.Clock() + perdure.Clock(w.rand.IntN(4))
+	w.view.Revision++
+	w.b.See(w.view, false)
+}
+
+// over ends the last clock: what was made of the one that would come next is dropped.
+func (w *world) over() {
+	w.b.Turn()
+	w.did["over"]++
+	w.loans = nil
+	for s := range w.servers {
+		w.open[s] = change{}
+	}
+}
+
+func (w *world) logged() bool { return w.job.Recovery.Kind == perdure.RecoverStateless }
+
+// naiveBound is what vap says of all that is in transit.
+func (w *world) naiveBound() (may, alone bool) {
+	norm, alone := [2]float64{}, true
+	for _, v := range w.servers {
+		if !v.s.met {
+			return false, false
+		}
+		sum := change{}
+		from := v.s.counts.Seen
+		for c := from; c <= w.b.Clock(); c++ {
+			sum.addAll(v.was[c])
+		}
+		alone = alone && from >= w.b.Clock()
+		for r, values := range sum {
+			for _, x := range values {
+				norm[r.t] = max(norm[r.t], math.Abs(float64(x)))
+			}
+		}
+	}
+	return consistency.MaySend(w.model, w.b.Clock(), max(norm[0], norm[1]), alone), alone
+}
+
+func (w *world) sendAll() {
+	for _, v := range w.servers {
+		w.send(v, true)
+	}
+}
+
+func (w *world) send(v *server, mayHold bool) {
+	if w.logged() {
+		for _, e := range v.s.ToLog(wire.Header{}, mayHold) {
+			f := sent{Frame: e.Frame, entry: e.Completes}
+			f.Payload, f.Body = f.bytes(), nil // the log copies
+			v.log = append(v.log, f)
+		}
+		return
+	}
+	if v.open {
+		w.queue(v, v.s.Feed(wire.Header{}, nil))
+	}
+}
+
+func (w *world) queue(v *server, frames []wire.Frame) {
+	for _, f := range frames {
+		s := sent{Frame: f}
+		s.copied = s.bytes()
+		v.way = append(v.way, s)
+	}
+	if v.s.Behind() {
+		w.did["behind"]++
+	}
+}
+
+func (w *world) deliver(v *server, n int) error {
+	if w.logged() {
+		for ; n > 0 && v.read < v.acked; n-- {
+			f := v.log[v.read]
+			v.read++
+			if err := w.receive(v, f); err != nil {
+				return err
+			}
+		}
+		w.logAck(v)
+		return nil
+	}
+	for ; n > 0 && v.open && len(v.way) > 0; n-- {
+		f := v.way[0]
+		v.way = v.way[1:]
+		f.Payload, f.Body = f.bytes(), nil
+		if err := w.receive(v, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logAck has the log acknowledge some of what it was given.
+func (w *world) logAck(v *server) {
+	for range w.rand.IntN(6) {
+		if v.acked == len(v.log) {
+			return
+		}
+		if u := v.log[v.acked].entry; u != nil {
+			v.s.Logged(u)
+			v.whole = u.until()
+		}
+		v.acked++
+	}
+}
+
+// receive is the naive server.
+func (w *world) receive(v *server, f sent) error {
+	c := &v.counts
+	switch f.Kind {
+	case wire.KindAddTable:
+		return nil
+	case wire.KindTick:
+		if f.Clock < c.Staged {
+			c.Ticked = max(c.Ticked, f.Clock+1)
+		}
+	case wire.KindUpdate:
+		until := f.Until()
+		for cut := f.Clock + 1; cut < until; cut++ {
+			if w.b.terms.cuts.Has(cut) {
+				return fmt.Errorf("an update of the clocks %d to %d lies across the cut %d", f.Clock, until-1, cut)
+			}
+		}
+		if until <= c.Staged {
+			return nil
+		}
+		if f.Clock != c.Staged {
+			return fmt.Errorf("an update of the clocks %d to %d comes to a shard that has %d",
+				f.Clock, until-1, c.Staged)
+		}
+		if until-f.Clock > 1 {
+			w.did["merged"]++
+		}
+		if f.Part == 0 {
+			v.parts = nil
+		}
+		if int(f.Part) != len(v.parts) {
+			return fmt.Errorf("part %d of clock %d comes after %d others", f.Part, f.Clock, len(v.parts))
+		}
+		v.parts = append(v.parts, f)
+		if f.Parts == 0 || int(f.Part) < int(f.Parts)-1 {
+			return nil
+		}
+		sum, err := unpack(v.parts)
+		if err != nil {
+			return err
+		}
+		v.parts = nil
+		if want := v.between(f.Clock, until); !sum.equal(want) {
+			return fmt.Errorf("the update of the clocks %d to %d has %v, want %v", f.Clock, until-1, sum, want)
+		}
+		c.Staged = until
+		v.staged[f.Clock], v.until[f.Clock] = sum, until
+		if f.Flags&wire.FlagTicked != 0 || !w.model.TwoStep() {
+			c.Ticked = max(c.Ticked, until)
+		}
+	}
+	for c.Applied < c.Ticked && v.staged[c.Applied] != nil {
+		at := c.Applied
+		v.rows.addAll(v.staged[at])
+		c.Applied = v.until[at]
+		delete(v.staged, at)
+	}
+	return nil
+}
+
+// between is what clocks did to a shard's rows.
+func (v *server) between(from, to perdure.Clock) change {
+	sum := change{}
+	for c := from; c < to; c++ {
+		sum.addAll(v.was[c])
+	}
+	return sum
+}
+
+// unpack reads an update.
+func unpack(parts []sent) (change, error) {
+	sum := change{}
+	for _, f := range parts {
+		b := wire.ReadBlocks(f.Payload)
+		for b.Next() {
+			for i := range b.Count {
+				r, d := row{b.Table, b.ID(i)}, b.Values[i*testDim:(i+1)*testDim]
+				if f.Flags&wire.FlagRepeats != 0 || parts[len(parts)-1].Flags&wire.FlagRepeats != 0 {
+					delete(sum, r)
+				}
+				sum.add(r, d)
+			}
+		}
+		if err := b.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return sum, nil
+}
+
+// ack tells the box what a shard has. What is seen by all may be less than what is applied.
+func (w *world) ack(v *server, all bool) {
+	if !v.open {
+		return
+	}
+	v.s.Ack(w.told(v, all))
+	if v.s.Behind() {
+		w.send(v, false)
+	}
+}
+
+func (w *world) told(v *server, all bool) perdure.Counts {
+	c := v.counts
+	c.Seen = c.Applied
+	if seen := max(v.s.counts.Seen, 0); w.model.Kind == perdure.VAP && !all && c.Applied > seen {
+		c.Seen = seen + perdure.Clock(w.rand.Int64N(int64(c.Applied-seen+1)))
+	}
+	return c
+}
+
+// cutOff breaks the connection. The shard may be taken for out then.
+func (w *world) cutOff(v *server) {
+	if v.open {
+		w.did["break"]++
+	}
+	v.open = false
+	v.lost = append(v.lost, v.way...)
+	v.lost = v.lost[max(0, len(v.lost)-20):]
+	if v.way = nil; !w.logged() {
+		v.parts = nil
+	}
+	if w.rand.IntN(2) == 0 {
+		v.s.Redirect()
+	}
+	v.s.SetOut(w.rand.IntN(3) > 0)
+}
+
+func (w *world) connect(v *server) error {
+	if v.open {
+		return nil
+	}
+	if w.model.TwoStep() || v.s.out {
+		v.s.SetOut(false)
+	}
+	v.open = true
+	if w.logged() {
+		v.s.Opened(w.told(v, false), false)
+		if v.s.Holding() {
+			w.send(v, false)
+		}
+		return nil
+	}
+	v.s.Opened(w.told(v, false), false)
+	v.s.HeadHas(v.counts.Applied)
+	frames, err := v.s.Resend(v.counts, wire.Header{}, nil)
+	w.queue(v, frames)
+	return err
+}
+
+// crash takes a server away, with all that it has.
+func (w *world) crash(v *server) error {
+	w.did["crash"]++
+	w.cutOff(v)
+	v.forget()
+	safe := w.view.Durable
+	switch w.job.Recovery.Kind {
+	case perdure.RecoverStateless: // it serves again once it has read the log as far as before
+		n := v.read
+		v.read = 0
+		v.back(0)
+		for ; v.read < n; v.read++ {
+			if err := w.receive(v, v.log[v.read]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case perdure.RecoverCheckpoint: // all go back
+		w.view.Generation++
+		w.view.Cut, w.view.End = safe, 0
+		w.view.Revision++
+		w.b.See(w.view, true)
+		w.loans = nil
+		for s, other := range w.servers {
+			w.cutOff(other)
+			other.forget()
+			w.open[s] = change{}
+			other.was = other.was[:safe]
+			other.back(safe)
+		}
+		return nil
+	}
+	v.back(safe)
+	return nil
+}
+
+// back gives a shard the rows that it had at a clock.
+func (v *server) back(to perdure.Clock) {
+	v.rows, v.counts = v.between(0, to), perdure.Counts{Staged: to, Ticked: to, Applied: to, Seen: to}
+}
+
+// save writes a checkpoint: the newest cut that all shards have come to.
+func (w *world) save() error {
+	least := w.b.Clock()
+	for _, v := range w.servers {
+		least = min(least, v.counts.Applied)
+	}
+	if every := w.job.Recovery.Every; every > 0 && least-least%every > w.view.Durable {
+		w.view.Durable = least - least%every
+		w.view.Revision++
+		w.b.See(w.view, false)
+		w.did["save"]++
+	}
+	return nil
+}
+
+// overlay reads rows as a program does.
+func (w *world) overlay(v *server) error {
+	if w.b.Phase().Ended() {
+		return nil
+	}
+	s := perdure.ShardID(slices.Index(w.servers, v))
+	contained := v.counts.Applied
+	want := maps.Clone(v.rows)
+	want.addAll(v.between(contained, perdure.Clock(len(v.was))))
+	want.addAll(w.open[s])
+	for range 8 {
+		t, id := w.rand.IntN(2), perdure.RowID(w.rand.IntN(testRows))
+		if _, of := w.part(t, id); of != s {
+			continue
+		}
+		r := row{perdure.TableID(t), id}
+		values := v.rows[r]
+		got := values[:]
+		if w.b.Lacks(s, r.t, contained) {
+			w.b.AddTo(got, s, r.t, id, 1, contained)
+		}
+		if wanted := want[r]; !slices.Equal(got, wanted[:]) {
+			return fmt.Errorf("shard %d: row %v reads %v at clock %d, want %v; the answer contains %d clocks",
+				s, r, got, w.b.Clock(), wanted, contained)
+		}
+		w.did["overlay"]++
+	}
+	return nil
+}
+
+// settle ends the clock that is going on, and lets everything arrive: then all shards have all
+// clocks, and nothing is kept but what is in no checkpoint.
+func (w *world) settle() error {
+	w.b.Last(true)
+	for range 10_000 {
+		if err := w.clockOver(); err != nil {
+			return err
+		}
+		done := true
+		for _, v := range w.servers {
+			if err := errors.Join(w.connect(v), w.deliver(v, 100)); err != nil {
+				return err
+			}
+			w.ack(v, true)
+			done = done && v.counts.Applied == w.b.Clock()
+		}
+		if err := errors.Join(w.check(), w.save()); err != nil {
+			return err
+		}
+		if done && (w.b.Phase() == Open || w.b.Phase() == Over) {
+			return w.settled()
+		}
+	}
+	return fmt.Errorf("clock %d never ends", w.b.Clock())
+}
+
+// clockOver goes on with a clock that has been begun to be ended.
+func (w *world) clockOver() error {
+	if w.b.Phase() == Open {
+		return nil
+	}
+	return w.clock()
+}
+
+func (w *world) settled() error {
+	for i, v := range w.servers {
+		if want := v.between(0, w.b.Clock()); !v.rows.equal(want) {
+			return fmt.Errorf("in the end shard %d has %v, want %v", i, v.rows, want)
+		}
+		for _, u := range v.s.kept {
+			if u.phase != Open && (!w.b.retains() || u.until() <= w.view.Durable) {
+				return fmt.Errorf("in the end shard %d keeps an update of the clocks %d to %d", i, u.clock, u.until()-1)
+			}
+		}
+	}
+	return nil
+}
