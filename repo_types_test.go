@@ -20,12 +20,10 @@ const (
 // it is to be taken apart, as docs/ROOMS.md says.
 var ceilings = map[string]int{
 	"methods worker.Client":                         117,
-	"methods internal/core/membership.Core":         161,
 	"methods internal/proc/server.shard":            107,
 	"methods internal/proc/coordinator.Coordinator": 48,
 	"methods internal/proc/server.Server":           44,
 	"methods internal/proc/supervisor.Job":          41,
-	"fields internal/core/membership.Core":          59,
 	"fields worker.Client":                          32,
 	"fields internal/proc/server.shard":             27,
 	"fields cmd/perdure.trainCmd":                   55, // flags
@@ -34,14 +32,13 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.upCmd":                      34, // flags
 	"fields cmd/perdure.jobFlags":                   32, // flags
 	"fields cmd/perdure.localJob":                   31,
-	"fields internal/core/membership.index":         30,
 	"fields studies/consistency.runner":             30,
 	"fields studies/consistency.settings":           28, // flags
 	"fields worker.Config":                          26,
 	"lines cmd/perdure":                             7254,
 	"lines internal/data/updatelog":                 3400,
 	"lines internal/proc/server":                    3950,
-	"lines internal/core/membership":                3320,
+	"lines internal/core/membership":                3430,
 }
 
 // shape is what is counted of one folder.

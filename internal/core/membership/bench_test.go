@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,15 +48,15 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	}
 	s.Ready()
 	s.cost, s.coding, s.messages, s.bytes, s.words, s.wordBytes = 0, 0, 0, 0, 0, 0
-	if len(s.open.list) > 0 || !s.Serving() {
-		t.Fatalf("%d shards are not as they should be", len(s.open.list))
+	if len(s.agenda.open.list) > 0 || !s.Serving() {
+		t.Fatalf("%d shards are not as they should be", len(s.agenda.open.list))
 	}
 	return s
 }
 
 // well is the status of a server that is as the view wants it.
 func (s *scaled) well(server int) (st perdure.ServerStatus) {
-	for _, shard := range sorted(s.held[server]) {
+	for _, shard := range slices.Sorted(s.job.spread.Held(server)) {
 		sv := &s.facts.View.Shards[shard]
 		one := perdure.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
 		if j := sv.Joining; j != nil && j.Server == server {
@@ -82,8 +83,8 @@ func (s *scaled) measure(do func()) Ready {
 	do()
 	r := s.Ready()
 	s.cost += time.Since(start).Nanoseconds()
-	s.told(r.Delta, len(s.servers))
-	s.told(r.WorkerDelta, len(s.slots))
+	s.told(r.Delta, len(s.job.servers))
+	s.told(r.WorkerDelta, len(s.job.slots))
 	return r
 }
 
@@ -105,7 +106,7 @@ func (s *scaled) told(d *perdure.ViewDelta, hear int) {
 
 // says has a server say what is new of its status, over the wire.
 func (s *scaled) says(server int, st *perdure.ServerStatus, counts bool) {
-	for len(s.tellers) < len(s.servers) {
+	for len(s.tellers) < len(s.job.servers) {
 		s.tellers = append(s.tellers, perdure.ServerTeller{})
 	}
 	start := time.Now()
@@ -128,12 +129,12 @@ func (s *scaled) says(server int, st *perdure.ServerStatus, counts bool) {
 // die has a server die, and returns how many replicas it held and whom to heal with.
 func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	near = map[int]struct{}{victim: {}}
-	for shard := range s.held[victim] {
+	for shard := range s.job.spread.Held(victim) {
 		for _, h := range members(&s.facts.View.Shards[shard]) {
 			near[h.Server] = struct{}{}
 		}
 	}
-	replicas = len(s.held[victim])
+	replicas = s.job.spread.Load(victim)
 	s.measure(func() { s.Gone(Server, victim, s.facts.Servers[victim].PID, "exited") })
 	return replicas, near
 }
@@ -151,9 +152,9 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
 	s.tellers[victim] = perdure.ServerTeller{}
-	for round := 0; len(s.open.list) > 0; round++ {
+	for round := 0; len(s.agenda.open.list) > 0; round++ {
 		report := map[int]struct{}{}
-		for _, shard := range s.open.list {
+		for _, shard := range s.agenda.open.list {
 			sv := &s.facts.View.Shards[shard]
 			report[sv.Server] = struct{}{}
 			if sv.Joining != nil {
@@ -165,7 +166,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 			s.says(i, &st, true)
 		}
 		if round == 100 {
-			s.Fatalf("%d shards are never whole", len(s.open.list))
+			s.Fatalf("%d shards are never whole", len(s.agenda.open.list))
 		}
 	}
 }
@@ -179,7 +180,7 @@ func (s *scaled) replace(slot int) {
 	name := fmt.Sprintf("n%d", s.processes)
 	s.measure(func() { s.Join(Worker, slot, Newcomer{Process: name, PID: 100000 + s.processes}) })
 	for range 2 {
-		for i := range s.servers {
+		for i := range s.job.servers {
 			st := s.well(i)
 			s.says(i, &st, true)
 		}
@@ -189,7 +190,7 @@ func (s *scaled) replace(slot int) {
 	}
 	s.measure(func() { s.WorkerStatus(slot, name, perdure.WorkerStatus{Generation: 1}) })
 	s.fenced = nil
-	for i := range s.servers {
+	for i := range s.job.servers {
 		s.report(i)
 	}
 }
@@ -217,7 +218,7 @@ func each(b *testing.B, run func(s *scaled, n int)) {
 // the view without it: 24 shards are touched.
 func BenchmarkDeath(b *testing.B) {
 	each(b, func(s *scaled, n int) {
-		victim := n * 37 % len(s.servers)
+		victim := n * 37 % len(s.job.servers)
 		_, near := s.die(victim)
 		cost, messages, bytes := s.cost, s.messages, s.bytes
 		s.heal(victim, near)
@@ -229,7 +230,7 @@ func BenchmarkDeath(b *testing.B) {
 // all that it held.
 func BenchmarkHealing(b *testing.B) {
 	each(b, func(s *scaled, n int) {
-		victim := n * 37 % len(s.servers)
+		victim := n * 37 % len(s.job.servers)
 		cost, messages, bytes := s.cost, s.messages, s.bytes
 		_, near := s.die(victim)
 		s.cost, s.messages, s.bytes = cost, messages, bytes
@@ -240,7 +241,7 @@ func BenchmarkHealing(b *testing.B) {
 // BenchmarkWorkerDeath is a worker's, until another process speaks for its slot: every
 // shard has refused its predecessor, and carried out what was decided.
 func BenchmarkWorkerDeath(b *testing.B) {
-	each(b, func(s *scaled, n int) { s.replace(n * 37 % len(s.slots)) })
+	each(b, func(s *scaled, n int) { s.replace(n * 37 % len(s.job.slots)) })
 }
 
 // BenchmarkStatus is a server's word, of which so many facts are new: of each of so many

@@ -134,7 +134,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
 	}
-	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.draining(sv) >= 0 {
+	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.facts.draining(sv) >= 0 {
 		return // somebody leaves for it
 	}
 	used := map[string]bool{}
@@ -145,7 +145,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 		return
 	}
 	for x, p := range f.Servers {
-		if !used[p.Zone] && c.core.eligible(x) {
+		if !used[p.Zone] && c.core.job.eligible(x) {
 			c.fail("shard %d: %+v joins in a zone that the chain is in, and server %d is in another", i, *sv.Joining, x)
 		}
 	}

@@ -198,7 +198,7 @@ func (c *cluster) haunt(g ghost) {
 
 func (c *cluster) ghost(k Kind, index int) {
 	for _, g := range c.ghosts {
-		switch place, _ := c.core.place(k, index); {
+		switch place, _ := c.core.job.place(k, index); {
 		case g.kind != k || g.index != index || g.name == place.Process:
 		case k == Server:
 			c.core.ServerStatus(index, g.name, g.server)
@@ -417,7 +417,7 @@ func (c *cluster) report(k Kind, index int) {
 		st.Shards = append(st.Shards, c.status(s, i, sh))
 	}
 	c.haunt(ghost{kind: k, index: index, name: p.name, server: st})
-	c.core.say(index, p.name, &s.said, &st, !c.sparing || c.core.tick%4 == 0)
+	c.core.say(index, p.name, &s.said, &st, !c.sparing || c.core.job.tick%4 == 0)
 	c.flush()
 }
 

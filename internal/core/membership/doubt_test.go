@@ -39,12 +39,12 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 
 // speak has all who are not quiet say that they are there.
 func (c *crowd) speak() {
-	for i := range c.servers {
+	for i := range c.job.servers {
 		if p := c.facts.Servers[i].Process; !c.quiet[p] {
 			c.ServerStatus(i, p, perdure.ServerStatus{})
 		}
 	}
-	for i := range c.slots {
+	for i := range c.job.slots {
 		if p := c.facts.Slots[i].Process; !c.quiet[p] {
 			c.WorkerStatus(i, p, perdure.WorkerStatus{Generation: 1})
 		}
@@ -85,7 +85,7 @@ func TestLateLoop(t *testing.T) {
 func TestUnread(t *testing.T) {
 	c := newCrowd(t, 3, 3)
 	for range 200 {
-		for i := range c.servers {
+		for i := range c.job.servers {
 			c.Heard(Server, i, target(Server, i))
 			c.Heard(Worker, i, target(Worker, i))
 		}
@@ -159,12 +159,12 @@ func TestBackOff(t *testing.T) {
 		last = after
 		c.settleAgain(5, fmt.Sprintf("next:%d", round))
 	}
-	for i := range c.slots {
+	for i := range c.job.slots {
 		c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
 	}
 	c.Ready()
 	for range 60 {
-		for i := range c.slots {
+		for i := range c.job.slots {
 			c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
 		}
 		c.Tick()
@@ -175,12 +175,12 @@ func TestBackOff(t *testing.T) {
 		if after++; after > 2*patience {
 			t.Fatal("not suspected, though the job has gone on since")
 		}
-		for i := range c.slots {
+		for i := range c.job.slots {
 			if i != 5 {
 				c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
 			}
 		}
-		for i := range c.servers {
+		for i := range c.job.servers {
 			c.ServerStatus(i, target(Server, i), perdure.ServerStatus{})
 		}
 	}
@@ -191,8 +191,8 @@ func TestBackOff(t *testing.T) {
 func (c *crowd) settleAgain(slot int, process string) {
 	c.Gone(Worker, slot, c.facts.Slots[slot].PID, "killed")
 	c.Join(Worker, slot, Newcomer{Process: process, PID: 2000})
-	c.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
-	c.watch.Await(&c.slots[slot].ear)
+	c.rec.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
+	c.job.watch.Await(&c.job.slots[slot].ear)
 	c.ticks(40)
 }
 

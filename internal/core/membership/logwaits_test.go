@@ -17,23 +17,23 @@ func TestLogWaits(t *testing.T) {
 	var told []string
 	pass := func(ticks int, waiting ...int) {
 		for range ticks {
-			for i := range c.core.slots {
-				o := &c.core.slots[i]
+			for i := range c.core.job.slots {
+				o := &c.core.job.slots[i]
 				st := perdure.WorkerStatus{}
 				if slices.Contains(waiting, i) {
 					st.Log = "it is full"
 				}
 				o.worker = &st
 			}
-			c.core.watchLog()
-			c.core.tick++
+			c.core.reports.watchLog()
+			c.core.job.tick++
 		}
-		for _, e := range c.core.out.Events {
+		for _, e := range c.core.rec.out.Events {
 			if e.Target == "log" {
 				told = append(told, e.Kind+" "+e.Text)
 			}
 		}
-		c.core.out.Events = nil
+		c.core.rec.out.Events = nil
 	}
 	want := func(texts ...string) {
 		t.Helper()
@@ -41,9 +41,9 @@ func TestLogWaits(t *testing.T) {
 			t.Fatalf("told %q; want %q", told, texts)
 		}
 	}
-	c.core.tick = 1
-	for i := range c.core.slots {
-		c.core.slots[i].connected = true
+	c.core.job.tick = 1
+	for i := range c.core.job.slots {
+		c.core.job.slots[i].connected = true
 	}
 	pass(logPatience, 0)
 	pass(1)
@@ -54,7 +54,7 @@ func TestLogWaits(t *testing.T) {
 	want(begun)
 	pass(logPatience, 1)
 	want(begun)
-	c.core.slots[1].connected = false
+	c.core.job.slots[1].connected = false
 	pass(5, 1)
 	want(begun, "serving updates go to the log again")
 }

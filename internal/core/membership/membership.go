@@ -30,67 +30,6 @@ import (
 	"github.com/perdure/perdure/internal/core/silence"
 )
 
-// Facts are what must survive the coordinator.
-type Facts struct {
-	Job          perdure.JobSpec `json:"job"`
-	View         perdure.View    `json:"view"`
-	Servers      []Place         `json:"servers"`
-	Slots        []Place         `json:"slots"`
-	UpdatesLost  int64           `json:"updates_lost"`  // whose effect is in no row any more
-	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
-	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
-
-	Ending bool    `json:"ending,omitempty"` // the slots pause so that the job's end can be named
-	Change *Change `json:"change,omitempty"` // they pause so that its clock can be
-	Told   uint64  `json:"told,omitempty"`   // the View.Roster that all shards have heard of
-
-	Cutting bool          `json:"cutting,omitempty"`  // the slots pause so that a cut can be named
-	CutTold perdure.Clock `json:"cut_told,omitempty"` // the View.Named that all shards have heard of
-	Closing *Closing      `json:"closing,omitempty"`  // the job is to end, and a last checkpoint is wanted
-
-	Saving perdure.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
-
-	// PastClocks counts the clocks of slots' spans before their present ones.
-	PastClocks int64 `json:"past_clocks,omitempty"`
-
-	// Contained is how many updates the rows had when the job was complete, once it is
-	// done: who held them may go then.
-	Contained int64 `json:"contained,omitempty"`
-
-	// Failed says why the job can not go on, in one line; "" while it can.
-	Failed string `json:"failed,omitempty"`
-}
-
-// Place is a server's number or a worker's slot, and the process that has it.
-type Place struct {
-	Process     string              `json:"process"` // "": nobody
-	PID         int                 `json:"pid"`
-	Addr        string              `json:"addr,omitempty"`
-	Incarnation perdure.Incarnation `json:"incarnation"`
-	Zone        string              `json:"zone,omitempty"`      // of a server: the failure domain that it is in
-	Draining    bool                `json:"draining,omitempty"`  // a server that is to end, once others have what it holds
-	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
-	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
-	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
-	AtCuts      bool                `json:"at_cuts,omitempty"`   // a slot whose process saves what it must keep for cuts only
-	// Unkept, of a slot where workers keep their updates until they are in a checkpoint:
-	// of the clocks below it there may be updates that no process keeps any more.
-	Unkept perdure.Clock `json:"unkept,omitempty"`
-	// Made, of a slot: of the clocks below it some shard may have updates that its former
-	// processes made.
-	Made perdure.Clock `json:"made,omitempty"`
-	Any  bool          `json:"any,omitempty"` // it asked for any place: nobody starts its next process in this one
-}
-
-// Kind says whether a place is a server's or a worker's.
-type Kind string
-
-// The kinds of places.
-const (
-	Server Kind = "server"
-	Worker Kind = "worker"
-)
-
 // Event is something worth telling people.
 type Event struct {
 	Kind   string // placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved, draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
@@ -132,56 +71,26 @@ type Ready struct {
 	Events             []Event
 }
 
-// observed is what is known of a place's process without being recorded.
-type observed struct {
-	connected bool
-	gone      bool  // it is dead
-	assumed   bool  // that is not certain: its connection broke, and it did not come back
-	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
-	ear       silence.Ear
-	server    *perdure.ServerWord
-	worker    *perdure.WorkerStatus
-	lastClock perdure.Clock // of the slot, by whatever incarnation
-	fenced    cursor        // of the slot: over the shards' fences
-	highest   cursor        // likewise
-}
-
-// Core is the state machine. See the package comment.
+// Core is the state machine. See the package comment. Its parts share the facts, what is
+// known beside (job), the way to change them (record) and what is to be looked at (agenda);
+// none of them calls another. What one finds that is for another to do it returns.
 type Core struct {
-	facts      Facts
-	strategy   recovery.Strategy
-	traits     recovery.Traits
-	dirty      bool
-	tick       int64
-	watch      silence.Watch
-	judged     []silence.Subject // memory of subjects
-	grace      int64             // ticks after which a slot is suspended that nobody speaks for; 0: never
-	servers    []observed
-	slots      []observed
-	publishing perdure.Clock // cut being published; -1: none
-	complete   bool
-	contained  int64                    // how many updates the rows had when the job was complete last
-	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	pausedAt   uint64                   // the first revision that asks for a pause
-	durableAt  uint64                   // the first revision with the newest cut, as far as this core knows
-	weakened   bool                     // see Weaken
-	dropped    bool                     // a "serving" event is due once the dropped shards serve
+	facts  *Facts
+	job    *job
+	rec    *record
+	agenda *agenda
 
-	timer saver.Timer // where the interval between checkpoints is chosen
+	chains  chains
+	bases   bases
+	fates   fates
+	roster  roster
+	cuts    cuts
+	reports reports
 
-	out      Ready
-	logWaits logWaits
-
-	course     course // of the view that was told last
-	forServers news
-	forWorkers news
-	vacant     int  // slots
-	expectant  bool // of those some workers or observers know
-
-	layout  []placement.Server // by server
-	stirred bool               // something happened that may matter to the shards that are due
-	uneven  bool               // servers may hold unequal numbers of replicas
-	index
+	contained int64  // how many updates the rows had when the job was complete last
+	paused    cursor // over the slots, in a pause
+	finished  cursor // over the slots, at the job's end
+	applied   cursor // likewise over the shards
 }
 
 // usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
@@ -190,162 +99,69 @@ const usualTick = 0.1
 // New makes a core from recorded facts. A process that is silent for about
 // patience ticks is suspected to be frozen or cut off: see package silence.
 func New(facts Facts, patience int64) *Core {
-	strategy := recovery.Of(facts.Job.Recovery)
+	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
+	n := len(f.View.Shards)
+	j := &job{
+		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
+		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), lost: map[perdure.ShardID]bool{},
+		clocks: tally{count: map[perdure.Clock]int{}}, publishing: -1, pausedAt: f.View.Revision,
+	}
+	a := newAgenda(n)
+	r := &record{facts: f, job: j, agenda: a, teller: newTeller(&f.View)}
 	c := &Core{
-		facts: facts, strategy: strategy, traits: strategy.Traits(), watch: silence.NewWatch(patience), publishing: -1, pausedAt: facts.View.Revision,
-		slots: make([]observed, len(facts.Slots)),
-		lost:  map[perdure.ShardID]bool{}, stirred: true, uneven: true, timer: saver.NewTimer(usualTick),
-		index: index{
-			away: map[int]struct{}{}, healing: map[Kind]*set{Server: {}, Worker: {}}, clocks: tally{count: map[perdure.Clock]int{}},
-			fencing: make([]set, len(facts.View.Shards)), based: make([]cursor, len(facts.View.Shards)),
-		},
+		facts: f, job: j, rec: r, agenda: a,
+		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]cursor, n)}, fates: fates{f, j, r, a},
+		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r, agenda: a},
+		cuts: cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
 	}
-	c.course = courseOf(&facts.View)
-	c.forServers.since, c.forWorkers.since = facts.View.Revision, facts.View.Revision
-	for i := range facts.View.Slots {
-		if vacant(&facts.View.Slots[i]) {
-			c.vacant++
-		}
+	for i := range f.Servers {
+		r.addServer(f.Servers[i].Zone)
 	}
-	for i := range facts.Servers {
-		c.addServer(facts.Servers[i].Zone)
+	for s := range f.View.Shards {
+		r.spreadShard(s)
+		a.changed(s, &f.View.Shards[s])
 	}
-	for s := range facts.View.Shards {
-		c.hold(s, 1)
-		c.look(s)
-		c.noteBase(s)
-		c.noteMending(s)
-		c.noteZones(s)
+	for i := range j.slots {
+		a.calling.add(i)
+		j.clocks.move(-1, j.counted(i))
+		a.changedSlot(i, &f.View.Slots[i])
 	}
-	for i := range c.slots {
-		c.calling.add(i)
-		c.clocks.move(-1, c.counted(i))
-		c.await(i)
-		c.noteEnd(i)
-	}
-	c.refresh()
+	r.refresh()
 	return c
-}
-
-// addServer notes what is known of one more server's place.
-func (c *Core) addServer(zone string) {
-	c.unjudged.add(len(c.servers))
-	c.leaving.add(len(c.servers))
-	c.servers = append(c.servers, observed{})
-	c.layout = append(c.layout, placement.Server{Zone: zone})
-	c.zoned = c.zoned || zone != c.layout[0].Zone
-	c.loads.add(0, 1)
-	c.held = append(c.held, map[int]struct{}{})
-}
-
-// settleIn notes the zone that a server is in.
-func (c *Core) settleIn(server int, zone string) {
-	if c.layout[server].Zone == zone {
-		return
-	}
-	c.layout[server].Zone = zone
-	c.zoned = true // or was
-	for s := range c.held[server] {
-		c.noteZones(s)
-	}
-}
-
-// Begin returns the facts of a job that nobody has joined yet, at clock cut of
-// the given generation: 0 and 1 for a fresh one, else a checkpoint's.
-func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock, tables []perdure.TableSpec) Facts {
-	f := Facts{
-		Job:       job,
-		Servers:   make([]Place, job.Servers),
-		Slots:     make([]Place, job.Slots),
-		ShardLost: make([]int64, job.Shards),
-		View: perdure.View{
-			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
-			Tables: tables,
-			Shards: make([]perdure.ShardView, job.Shards),
-			Slots:  make([]perdure.SlotView, job.Slots),
-		},
-	}
-	for i := range f.View.Shards {
-		f.View.Shards[i].Server = -1
-	}
-	return f
-}
-
-// Facts returns the present facts. Do not change them.
-func (c *Core) Facts() *Facts { return &c.facts }
-
-// Ready returns what to do, once, and begins collecting anew.
-func (c *Core) Ready() Ready {
-	r := c.out
-	c.out = Ready{}
-	if c.dirty {
-		c.dirty = false
-		c.facts.View.Revision++
-		r.Facts = &c.facts
-		c.tell(&r)
-	}
-	return r
-}
-
-// Clone returns a copy that later changes of the facts leave as it is.
-func (f *Facts) Clone() Facts {
-	g := *f
-	g.Servers, g.Slots, g.ShardLost = slices.Clone(f.Servers), slices.Clone(f.Slots), slices.Clone(f.ShardLost)
-	g.View = f.View.Clone()
-	return g
-}
-
-func (c *Core) event(kind, target, format string, args ...any) {
-	c.out.Events = append(c.out.Events, Event{Kind: kind, Target: target, Text: fmt.Sprintf(format, args...)})
-}
-
-func (c *Core) place(k Kind, index int) (*Place, *observed) {
-	if k == Server {
-		return &c.facts.Servers[index], &c.servers[index]
-	}
-	return &c.facts.Slots[index], &c.slots[index]
-}
-
-func (c *Core) size(k Kind) int {
-	if k == Server {
-		return len(c.servers)
-	}
-	return len(c.slots)
 }
 
 func target(k Kind, index int) string { return fmt.Sprintf("%s:%d", k, index) }
 
-// noticed records that a process is dead.
-func (c *Core) noticed(k Kind, index int, how string) {
-	p, o := c.place(k, index)
-	o.assumed = false
-	if k == Server {
-		c.lookAt(index)
-	}
-	if o.gone {
-		return
-	}
-	o.gone, o.connected = true, false
-	if told := p.Left && p.Draining; c.facts.View.Done || k == Server && told || k == Worker && c.facts.View.Slots[index].Left {
-		return // it was told that it may end
-	}
-	c.healing[k].add(index)
-	c.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
-	if k == Server && !p.Left && (c.facts.Job.NoReplace || p.Draining || p.Any) {
-		p.Left, c.dirty = true, true
-	}
-}
+// Facts returns the present facts. Do not change them.
+func (c *Core) Facts() *Facts { return c.facts }
+
+// Ready returns what to do, once, and begins collecting anew.
+func (c *Core) Ready() Ready { return c.rec.ready() }
+
+// Shown says that a worker or an observer was told the whole view.
+func (c *Core) Shown() { c.rec.teller.shown() }
+
+// TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
+func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
+
+// SuspendAfter has slots suspended that nobody has spoken for so many ticks, where
+// clocks are not ticked; 0: none.
+func (c *Core) SuspendAfter(ticks int64) { c.roster.grace = ticks }
+
+// Weaken has nobody roll back because a shard was lost, or for want of updates that nobody
+// has kept. It is for negative controls only.
+func (c *Core) Weaken() { c.job.weakened = true }
 
 // Gone says that a place's process is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {
-	if k != Server && k != Worker || index < 0 || index >= c.size(k) {
+	if k != Server && k != Worker || index < 0 || index >= c.job.size(k) {
 		return
 	}
-	p, _ := c.place(k, index)
+	p, _ := c.job.place(k, index)
 	if p.Process == "" || p.PID != pid {
 		return // a later process has the place already
 	}
-	c.noticed(k, index, how)
+	c.rec.noticed(k, index, how)
 	if k == Worker {
 		c.vacate(index)
 	}
@@ -355,21 +171,56 @@ func (c *Core) Gone(k Kind, index int, pid int, how string) {
 // Disconnected says that the connection to a place's process broke. It may be
 // alive and come back.
 func (c *Core) Disconnected(k Kind, index int, process string) {
-	if index < 0 || index >= c.size(k) {
+	if index < 0 || index >= c.job.size(k) {
 		return
 	}
-	if p, o := c.place(k, index); p.Process == process {
+	if p, o := c.job.place(k, index); p.Process == process {
 		o.connected = false
-		c.watch.Breaks(&o.ear)
+		c.job.watch.Breaks(&o.ear)
 		if k == Server {
-			c.unjudged.add(index)
+			c.agenda.unjudged.add(index)
 		}
 		if k == Server && p.Any && o.ear.Suspect() { // nobody will ask for its place by number
-			c.noticed(k, index, "it did not come back")
+			c.rec.noticed(k, index, "it did not come back")
 			o.assumed = true
 		}
 	}
 	c.reconcile()
+}
+
+// vacate fences a slot's incarnations so far; its fate is to be decided.
+func (c *Core) vacate(slot int) {
+	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
+	spoke := p.Process != "" && sl.Settled
+	p.Process, p.PID, c.rec.dirty = "", 0, true
+	if sl.Left {
+		return // nobody comes after it
+	}
+	p.Incarnation++
+	c.rec.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
+	if lacks := p.AtCuts && !c.job.complete && !c.facts.View.Done; lacks {
+		p.AtCuts = false // its next process says it anew
+		c.rollBack(fmt.Sprintf("what worker:%d was to keep is saved for checkpoints only", slot))
+	} else if spoke {
+		c.outlives(slot)
+	}
+}
+
+// outlives notes that a slot's process is gone, and with it what it has kept, and has the
+// strategy say what becomes of a shard that needs that: one that was restored and has not
+// been sent all again.
+func (c *Core) outlives(slot int) {
+	if c.job.traits.Retains() {
+		c.facts.Slots[slot].Unkept = unknown
+	}
+	needed := slices.ContainsFunc(c.agenda.mending.sorted(), func(s int) bool { return !c.job.whole(s) })
+	fate := c.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: c.facts.repeats()})
+	switch {
+	case fate.Kind == recovery.Fail:
+		c.rec.fail("%s", fate.Why)
+	case fate.Kind == recovery.RollBack && !c.job.weakened:
+		c.rollBack(fate.Why)
+	}
 }
 
 // AddTable creates a table, or attaches to an equal one of that name.
@@ -385,48 +236,46 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 	if err := spec.Validate(c.facts.Job.Shards); err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
-	for i := range c.slots {
-		if w := c.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
+	for i := range c.job.slots {
+		if w := c.job.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
 			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
 		}
 	}
-	c.changeTables(append(c.facts.View.Tables, spec))
+	c.rec.changeTables(append(c.facts.View.Tables, spec))
 	return nil
 }
 
-// EndAfter ends the job at the earliest clock that every slot can still meet,
-// as asked by a slot that is at clock at. Under two-step clocks that is this
-// clock itself, whatever the others are doing: none of its updates can be
-// applied before the asking slot has ticked it. Else the slots pause, and say
-// where they stand: see decidePause.
-func (c *Core) EndAfter(at perdure.Clock) {
-	v := &c.facts.View
-	at = max(at, 1)
-	if c.facts.Ending || v.End != 0 && v.End <= at {
-		return
+// Drop declares shards lost, as if their servers had died, though they live.
+func (c *Core) Drop(shards []perdure.ShardID) {
+	for _, s := range shards {
+		if int(s) < len(c.facts.View.Shards) {
+			c.job.lost[s] = true
+		}
 	}
-	c.dirty = true
-	if c.twoStep() {
-		c.endAt(at)
-		return
+	for s := range c.job.lost {
+		c.agenda.touchShard(int(s))
 	}
-	c.facts.Ending = true
+	if len(c.job.lost) > 0 {
+		c.reports.dropped = true
+		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.lost))
+	}
 	c.reconcile()
 }
 
-func (c *Core) endAt(clock perdure.Clock) {
-	c.facts.View.End = clock
-	c.event("end", "", "the goal is reached; the job ends at clock %d", clock)
-}
-
-// Finish says that what the job left behind is safe: everybody may go.
-func (c *Core) Finish() {
-	if !c.facts.View.Done {
-		c.facts.View.Done, c.facts.Contained, c.dirty = true, c.contained, true
+// Published says that a checkpoint is durable, or could not be made so. It
+// reports whether the checkpoint counts: one that a roll-back overtook does not,
+// and nothing older may be deleted because of it.
+func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) bool {
+	v := &c.facts.View
+	if generation != v.Generation {
+		return false
 	}
+	c.job.publishing = -1
+	c.agenda.stirred = c.agenda.stirred || len(c.agenda.orphans.list) > 0 // who waited for it
+	counts := ok && cut > v.Durable
+	if counts {
+		c.cuts.published(cut)
+	}
+	c.reconcile()
+	return counts
 }
-
-// Complete reports whether every slot has finished its last clock and every
-// update is applied (and, where checkpoints are kept, saved). What is done was: a core
-// that has not seen it knows it from the facts.
-func (c *Core) Complete() bool { return c.complete || c.facts.View.Done }

@@ -18,9 +18,9 @@ func TestPauseBeginsAgain(t *testing.T) {
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true
 	c.facts.Slots[0].Process = "worker"
 	says := func() {
-		c.slots[0].worker = &perdure.WorkerStatus{Revision: c.facts.View.Revision, Generation: c.facts.View.Generation}
+		c.job.slots[0].worker = &perdure.WorkerStatus{Revision: c.facts.View.Revision, Generation: c.facts.View.Generation}
 	}
-	cut := func() { c.facts.Cutting, c.dirty = true, true; c.decidePause() }
+	cut := func() { c.facts.Cutting, c.rec.dirty = true, true; c.decidePause() }
 
 	cut()
 	if r := c.Ready(); !c.facts.View.Pause || r.WorkerDelta == nil {

@@ -141,7 +141,7 @@ func (c *cluster) do(d deed) {
 			s.draining = true
 		}
 	case "more":
-		if len(c.servers) < 6 && c.core.placed() {
+		if len(c.servers) < 6 && c.core.facts.placed() {
 			c.more()
 		}
 	case "kill":
@@ -283,7 +283,7 @@ func (c *cluster) deserted() bool {
 // and, where it has an end, is completed.
 func (c *cluster) calm() error {
 	for _, s := range c.servers {
-		s.draining = s.draining && c.core.placed()
+		s.draining = s.draining && c.core.facts.placed()
 	}
 	if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
 		c.wellness(int(silence.MostStarting * c.patience)) // it may have been silent from the beginning
@@ -306,7 +306,7 @@ func (c *cluster) calm() error {
 		c.fail("it is stuck at clock %d, goal %d", c.core.MinClock(), goal)
 	}
 	for i := range c.workers {
-		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil && !c.core.isEarly(i) {
+		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil && !c.core.job.isEarly(i) {
 			c.fail("worker %d is %s", i, cond.State)
 		}
 	}
@@ -330,8 +330,8 @@ func (c *cluster) calm() error {
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
 		chain := members(&c.saved.View.Shards[i])
-		if c.core.irreplaceable() && !slices.ContainsFunc(chain, c.lives) && slices.ContainsFunc(chain, func(h perdure.Holder) bool {
-			return c.saved.Servers[h.Server].Left && c.core.standing(&h) == silent
+		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) && slices.ContainsFunc(chain, func(h perdure.Holder) bool {
+			return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == silent
 		}) {
 			return true
 		}
@@ -345,7 +345,7 @@ func (c *cluster) checkBalance() {
 	var open []int
 	zones := map[string]bool{}
 	for i := range c.servers {
-		if c.core.eligible(i) {
+		if c.core.job.eligible(i) {
 			open = append(open, i)
 			zones[c.saved.Servers[i].Zone] = true
 		}
@@ -361,7 +361,7 @@ func (c *cluster) checkBalance() {
 		for _, h := range chain {
 			held[h.Server]++
 			in[c.saved.Servers[h.Server].Zone] = true
-			if len(open) > 0 && !c.core.eligible(h.Server) {
+			if len(open) > 0 && !c.core.job.eligible(h.Server) {
 				c.fail("shard %d is still on server %d", i, h.Server)
 			}
 		}

@@ -18,7 +18,7 @@ func TestFrozenServer(t *testing.T) {
 	c.wellness(30)
 	c.process(Server, 1).silent = true
 	silent := 0
-	for !c.core.servers[1].ear.Suspect() {
+	for !c.core.job.servers[1].ear.Suspect() {
 		if silent++; silent > patience {
 			t.Fatal("not suspected")
 		}

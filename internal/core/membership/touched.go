@@ -49,67 +49,74 @@ func courseOf(v *perdure.View) course {
 	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Pause, v.Done, v.Roster}
 }
 
-// tell puts into r what changed of the view, for those who act on it.
-func (c *Core) tell(r *Ready) {
-	v := &c.facts.View
-	if now := courseOf(v); now != c.course {
-		c.course = now
-		c.forServers.due, c.forWorkers.due = true, true
-	}
-	r.Delta, r.WorkerDelta = c.forServers.delta(v), c.forWorkers.delta(v)
-	if r.WorkerDelta != nil {
-		c.expectant = c.vacant > 0
-	}
-}
-
-// Shown says that a worker or an observer was told the whole view.
-func (c *Core) Shown() { c.expectant = c.expectant || c.vacant > 0 }
-
-// changeShard gives a shard another view. Who copies it is no matter of workers'.
-func (c *Core) changeShard(shard int, next perdure.ShardView) {
-	before := &c.facts.View.Shards[shard]
-	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) && before.Epoch == next.Epoch &&
-		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
-	c.forWorkers.due = c.forWorkers.due || !same
-	*before = next
-	c.forServers.shards.add(shard)
-	c.forWorkers.shards.add(shard)
-	c.forServers.due, c.dirty = true, true
-}
-
-// changeSlot gives a slot another view. A worker needs to know of the others only
-// when processes speak for all of them, if some did not when it was told last, and hears
-// of its own before it speaks. Of when slots take part all hear, since their number
-// is another then; and where some come later, of each that comes.
-func (c *Core) changeSlot(slot int, next perdure.SlotView) {
-	before := &c.facts.View.Slots[slot]
-	if *before == next {
-		return
-	}
-	matters := before.Left != next.Left || c.facts.View.Roster > 0 && vacant(before) && !vacant(&next)
-	if vacant(before) {
-		c.vacant--
-	}
-	clock := c.counted(slot)
-	*before = next
-	c.clocks.move(clock, c.counted(slot))
-	c.await(slot)
-	c.noteEnd(slot)
-	c.wakeEarly()
-	if vacant(before) {
-		c.vacant++
-	}
-	c.forServers.slots.add(slot)
-	c.forWorkers.slots.add(slot)
-	c.forServers.due, c.dirty = true, true
-	c.forWorkers.due = c.forWorkers.due || matters || c.vacant == 0 && c.expectant
-}
-
 // vacant reports whether no process speaks for a slot.
 func vacant(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
-func (c *Core) changeTables(tables []perdure.TableSpec) {
-	c.facts.View.Tables = tables
-	c.forServers.tables, c.forWorkers.tables = true, true
-	c.forServers.due, c.forWorkers.due, c.dirty = true, true, true
+// teller knows what of the view those who act on it were told last, and what is another
+// since.
+type teller struct {
+	course    course // that was told last
+	servers   news
+	workers   news
+	vacant    int  // slots
+	expectant bool // of those some workers or observers know
+}
+
+func newTeller(v *perdure.View) teller {
+	t := teller{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
+	for i := range v.Slots {
+		if vacant(&v.Slots[i]) {
+			t.vacant++
+		}
+	}
+	return t
+}
+
+// tell returns what changed of the view, for servers and for workers and observers; nil:
+// nothing that they act on.
+func (t *teller) tell(v *perdure.View) (servers, workers *perdure.ViewDelta) {
+	if now := courseOf(v); now != t.course {
+		t.course = now
+		t.servers.due, t.workers.due = true, true
+	}
+	servers, workers = t.servers.delta(v), t.workers.delta(v)
+	if workers != nil {
+		t.expectant = t.vacant > 0
+	}
+	return servers, workers
+}
+
+// shown notes that a worker or an observer was told the whole view.
+func (t *teller) shown() { t.expectant = t.expectant || t.vacant > 0 }
+
+// shard notes that a shard gets another view. Who copies it is no matter of workers'.
+func (t *teller) shard(shard int, before, next *perdure.ShardView) {
+	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) && before.Epoch == next.Epoch &&
+		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
+	t.servers.shards.add(shard)
+	t.workers.shards.add(shard)
+	t.servers.due, t.workers.due = true, t.workers.due || !same
+}
+
+// slot notes that a slot gets another view. A worker needs to know of the others only when
+// processes speak for all of them, if some did not when it was told last, and hears of its
+// own before it speaks. Of when slots take part all hear, since their number is another
+// then; and where some come later, of each that comes.
+func (t *teller) slot(slot int, before, next *perdure.SlotView, later bool) {
+	matters := before.Left != next.Left || later && vacant(before) && !vacant(next)
+	if vacant(before) {
+		t.vacant--
+	}
+	if vacant(next) {
+		t.vacant++
+	}
+	t.servers.slots.add(slot)
+	t.workers.slots.add(slot)
+	t.servers.due, t.workers.due = true, t.workers.due || matters || t.vacant == 0 && t.expectant
+}
+
+// tables notes that there are others.
+func (t *teller) tables() {
+	t.servers.tables, t.workers.tables = true, true
+	t.servers.due, t.workers.due = true, true
 }

@@ -18,35 +18,35 @@ func (c *cluster) checkTouched() {
 	if k.facts.View.Pause {
 		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
 	}
-	whole := New(k.facts.Clone(), k.watch.Patience())
-	whole.SuspendAfter(k.grace)
-	whole.servers, whole.slots = slices.Clone(k.servers), slices.Clone(k.slots)
-	whole.clocks = tally{count: map[perdure.Clock]int{}}
-	for i := range whole.slots {
-		whole.clocks.move(-1, whole.counted(i))
-		whole.slots[i].fenced, whole.slots[i].highest = 0, 0
+	whole := New(k.facts.Clone(), k.job.watch.Patience())
+	whole.roster.grace = k.roster.grace
+	j := whole.job
+	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
+	j.clocks = tally{count: map[perdure.Clock]int{}}
+	for i := range j.slots {
+		j.clocks.move(-1, j.counted(i))
+		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
-	whole.watch = k.watch
-	whole.tick, whole.pausedAt, whole.durableAt = k.tick, k.pausedAt, k.durableAt
-	whole.publishing, whole.complete, whole.dropped = k.publishing, k.complete, k.dropped
-	whole.lost, whole.dirty = maps.Clone(k.lost), k.dirty
-	for kind, s := range k.healing {
+	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
+	j.publishing, j.complete, whole.reports.dropped = k.job.publishing, k.job.complete, k.reports.dropped
+	j.lost, whole.rec.dirty = maps.Clone(k.job.lost), k.rec.dirty
+	for kind, s := range k.agenda.healing {
 		for _, i := range s.list {
-			whole.healing[kind].add(i)
+			whole.agenda.healing[kind].add(i)
 		}
 	}
-	for i := range whole.servers {
-		whole.unjudged.add(i)
+	for i := range j.servers {
+		whole.agenda.unjudged.add(i)
 	}
 	whole.reconcile()
-	if len(whole.out.Events)+len(whole.out.Kills) > 0 || whole.out.Publish != nil {
-		c.fail("looking at everything brings %+v besides", whole.out)
+	if len(whole.rec.out.Events)+len(whole.rec.out.Kills) > 0 || whole.rec.out.Publish != nil {
+		c.fail("looking at everything brings %+v besides", whole.rec.out)
 	}
-	if !reflect.DeepEqual(whole.facts, k.facts) {
+	if !reflect.DeepEqual(*whole.facts, *k.facts) {
 		c.fail("looking at everything makes\n%+v of\n%+v", whole.facts, k.facts)
 	}
-	if whole.complete != k.complete {
-		c.fail("complete %v, looking at everything %v", k.complete, whole.complete)
+	if j.complete != k.job.complete {
+		c.fail("complete %v, looking at everything %v", k.job.complete, j.complete)
 	}
 	if got, want := k.Serving(), whole.Serving(); got != want {
 		c.fail("serving %v, looking at everything %v", got, want)
@@ -57,33 +57,32 @@ func (c *cluster) checkTouched() {
 // shards, against what they are.
 func (c *cluster) checkKept() {
 	k := c.core
-	k.judge()
+	k.rec.judge()
 	for i := range k.facts.View.Shards {
-		if open := k.open.has(i); !open && !k.ready(i) {
+		if open := k.agenda.open.has(i); !open && !k.job.ready(i) {
 			c.fail("shard %d is not ready, and nobody looks at it", i)
 		}
-		if !k.due.has(i) && k.unready.has(i) == k.ready(i) {
-			c.fail("shard %d: ready %v, unready %v", i, k.ready(i), k.unready.has(i))
+		if !k.agenda.due.has(i) && k.job.unready.has(i) == k.job.ready(i) {
+			c.fail("shard %d: ready %v, unready %v", i, k.job.ready(i), k.job.unready.has(i))
 		}
 	}
-	for i := range k.servers {
+	for i := range k.job.servers {
 		p := &k.facts.Servers[i]
-		_, away := k.away[i]
-		leaving := k.leaving.has(i)
-		if k.layout[i].Open != k.eligible(i) || away != (!p.Left && !p.Draining && !k.eligible(i)) || p.Draining && !p.Left && !leaving {
-			c.fail("server %d: open %v, away %v, leaving %v", i, k.layout[i].Open, away, leaving)
+		_, away := k.agenda.away[i]
+		leaving := k.agenda.leaving.has(i)
+		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) || p.Draining && !p.Left && !leaving {
+			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
 		}
 	}
-	if k.placed() && k.level() {
-		layout := k.arrangement()
-		if m, ok := layout.Move(); ok {
+	if k.facts.placed() && k.job.spread.Level() {
+		if m := k.job.spread.Moves(1); m != nil {
 			c.fail("the servers are said to be level, and %+v would help", m)
 		}
 	}
 	least := perdure.Clock(-1)
-	for i := range k.slots {
+	for i := range k.job.slots {
 		sl := &k.facts.View.Slots[i]
-		clock := max(k.slots[i].lastClock, sl.Start, sl.From)
+		clock := max(k.job.slots[i].lastClock, sl.Start, sl.From)
 		if (sl.Until == 0 || clock < sl.Until) && (least < 0 || clock < least) {
 			least = clock
 		}

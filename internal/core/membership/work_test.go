@@ -12,10 +12,10 @@ type bill struct{ shards, slots, servers, views, workerViews, bytes int }
 // costOf does something and returns what it cost.
 func (s *scaled) costOf(do func()) (b bill) {
 	s.Helper()
-	before := s.looks
+	before := s.job.looks
 	do()
 	r := s.Ready()
-	b.shards, b.slots, b.servers = s.looks.shards-before.shards, s.looks.slots-before.slots, s.looks.servers-before.servers
+	b.shards, b.slots, b.servers = s.job.looks.shards-before.shards, s.job.looks.slots-before.slots, s.job.looks.servers-before.servers
 	if r.Delta != nil {
 		said, err := json.Marshal(r.Delta)
 		if err != nil {
@@ -37,11 +37,11 @@ func TestWork(t *testing.T) {
 	for _, job := range scales {
 		s := newScaled(t, job)
 		costs := map[string]bill{}
-		if s.replace(70); s.messages != 3*int64(len(s.servers)) {
-			t.Errorf("%d messages about a worker that is replaced, to %d servers", s.messages, len(s.servers))
+		if s.replace(70); s.messages != 3*int64(len(s.job.servers)) {
+			t.Errorf("%d messages about a worker that is replaced, to %d servers", s.messages, len(s.job.servers))
 		}
 		victim := 50
-		replicas := len(s.held[victim])
+		replicas := s.job.spread.Load(victim)
 		if replicas != 24 {
 			t.Fatalf("server %d holds %d replicas", victim, replicas)
 		}

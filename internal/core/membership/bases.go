@@ -1,0 +1,126 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// bases finds out what lost shards begin with.
+type bases struct {
+	facts  *Facts
+	job    *job
+	rec    *record
+	agenda *agenda
+	based  []cursor // by shard, over the slots: who has told what it was acknowledged
+}
+
+// learnBases decides what a lost shard's applied vector starts with: what each
+// slot was acknowledged, or, under a chain that acknowledges early, what its new
+// head has, where that is more. The gap is lost, counted and never awaited.
+func (b *bases) learnBases() {
+	for _, i := range b.agenda.unbased.sorted() {
+		base, known := b.base(i)
+		if !known {
+			continue
+		}
+		v := &b.facts.View
+		lost := b.facts.PastClocks // of all that the vector counts, what the rows lack
+		for slot, n := range base {
+			lost += int64(v.Slots[slot].Clocks(n))
+			if !b.job.traits.Early { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+				lost -= int64(v.Slots[slot].Clocks(v.Cut))
+			}
+		}
+		if b.job.traits.Early {
+			lost -= int64(b.job.shardStatus(i).Seq)
+		}
+		b.facts.UpdatesLost += lost - b.facts.ShardLost[i]
+		b.facts.ShardLost[i] = lost
+		next := b.facts.View.Shards[i]
+		next.Base = base
+		b.rec.changeShard(i, next)
+	}
+}
+
+// base computes the applied vector that a lost shard starts with; not known
+// while a live slot has not told what it was acknowledged.
+func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
+	n := len(b.facts.View.Slots)
+	var has []perdure.Clock // what the rows have, where any are left
+	if b.job.traits.Early {
+		st := b.job.shardStatus(shard)
+		if st == nil || len(st.Applied) != n {
+			return nil, false
+		}
+		has = st.Applied
+	}
+	if !b.based[shard].all(n, func(slot int) bool { _, known := b.acknowledged(shard, slot); return known }) {
+		return nil, false
+	}
+	base = make([]perdure.Clock, n)
+	for i := range base {
+		base[i], _ = b.acknowledged(shard, i)
+	}
+	for i := range has {
+		base[i] = max(base[i], has[i])
+	}
+	if b.facts.twoStep() {
+		// All slots' counts of a shard are equal under two-step clocks; some just
+		// have not heard of the last one. One that has done none of its clocks yet
+		// tells nothing: it may have joined before the others came to its first.
+		most := b.facts.View.Cut
+		for i, n := range base {
+			if n > b.facts.View.Slots[i].From {
+				most = max(most, n)
+			}
+		}
+		for i := range base {
+			base[i] = b.facts.View.Slots[i].Clamp(most)
+		}
+	}
+	return base, true
+}
+
+// acknowledged returns how many of a slot's clocks a lost shard had acknowledged as
+// applied, as far as anybody knows; not known yet while a live slot has not told.
+func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
+	b.job.looks.slots++
+	sl, o := &b.facts.View.Slots[slot], &b.job.slots[slot]
+	if sl.Left {
+		return sl.Until, true
+	}
+	if !sl.Settled || o.gone {
+		return b.highestApplied(slot)
+	}
+	if o.worker == nil {
+		return 0, false
+	}
+	at := slices.IndexFunc(o.worker.Acked, func(a perdure.Acked) bool {
+		return int(a.Shard) == shard && a.Epoch == b.facts.View.Shards[shard].Epoch
+	})
+	if at < 0 {
+		return 0, false
+	}
+	// A process that has not heard of the shard yet knows nothing of its
+	// predecessors' updates, but it will not send them.
+	return max(o.worker.Acked[at].Applied, sl.Start), true
+}
+
+// highestApplied returns the most that any shard that kept its rows has applied
+// of a dead slot, which it was or could have been acknowledged; not known while
+// one of them has not told.
+func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
+	most = b.facts.View.Slots[slot].Start
+	known = b.job.slots[slot].highest.all(len(b.facts.View.Shards), func(i int) bool {
+		if b.agenda.unbased.has(i) {
+			return true // it knows nothing itself
+		}
+		f, told := b.job.fence(i, slot)
+		if told {
+			most = max(most, f.Counts.Applied)
+		}
+		return told
+	})
+	return most, known
+}

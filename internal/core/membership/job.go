@@ -1,0 +1,293 @@
+package membership
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/silence"
+)
+
+// observed is what is known of a place's process without being recorded.
+type observed struct {
+	connected bool
+	gone      bool  // it is dead
+	assumed   bool  // that is not certain: its connection broke, and it did not come back
+	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
+	ear       silence.Ear
+	server    *perdure.ServerWord
+	worker    *perdure.WorkerStatus
+	lastClock perdure.Clock // of the slot, by whatever incarnation
+	fenced    cursor        // of the slot: over the shards' fences
+	highest   cursor        // likewise
+}
+
+// job is what is recorded of a job and what is known of it beside. Its methods answer
+// questions, and change nothing but what was heard of whom.
+type job struct {
+	facts    *Facts
+	strategy recovery.Strategy
+	traits   recovery.Traits
+
+	servers []observed
+	slots   []observed
+	tick    int64
+	watch   silence.Watch
+	judged  []silence.Subject // memory of subjects
+
+	spread     *placement.Spread        // where replicas are
+	unready    set                      // shards that do not serve, but for those that are due
+	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
+	clocks     tally                    // of all slots that have clocks to do
+	publishing perdure.Clock            // cut being published; -1: none
+	complete   bool
+	pausedAt   uint64 // the first revision that asks for a pause
+	weakened   bool   // see Core.Weaken
+
+	looks looks
+}
+
+// looks counts what the core has looked at; tests hold it against what was touched.
+type looks struct{ shards, slots, servers int }
+
+func (j *job) place(k Kind, index int) (*Place, *observed) {
+	if k == Server {
+		return &j.facts.Servers[index], &j.servers[index]
+	}
+	return &j.facts.Slots[index], &j.slots[index]
+}
+
+func (j *job) size(k Kind) int {
+	if k == Server {
+		return len(j.servers)
+	}
+	return len(j.slots)
+}
+
+// guest reports whether a place's process came by itself: nobody here has started it,
+// can kill it, or starts its next one.
+func (j *job) guest(k Kind, index int) bool {
+	p, _ := j.place(k, index)
+	return p.Any || k == Worker && (p.Guest || j.facts.Job.OwnWorkers)
+}
+
+// upshot says what becomes of a silent process.
+func (j *job) upshot(k Kind, index int) string {
+	switch {
+	case !j.guest(k, index):
+		return "it is killed and replaced"
+	case k == Server:
+		return "the others take over what it holds; start another if it does not come back"
+	}
+	return "start another in its place if it does not come back"
+}
+
+// heard notes a sign of life.
+func (j *job) heard(o *observed) {
+	if j.watch.Hushed() {
+		j.watch.Excuse(j.subjects())
+	}
+	j.watch.Sign(&o.ear, o.server != nil || o.worker != nil)
+}
+
+// subjects returns all places, servers first, as those whose silence is judged.
+func (j *job) subjects() []silence.Subject {
+	j.judged = j.judged[:0]
+	for _, k := range []Kind{Server, Worker} {
+		for i := range j.size(k) {
+			p, o := j.place(k, i)
+			speaks := k == Worker || !p.Left || j.spread.Load(i) > 0
+			if k == Worker { // told to wait, it has nothing to say
+				sl := &j.facts.View.Slots[i]
+				speaks = !sl.Left && (sl.Settled || !o.connected)
+			}
+			j.judged = append(j.judged, silence.Subject{
+				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: k == Worker,
+			})
+		}
+	}
+	return j.judged
+}
+
+// logProblem returns why one of the live processes waits for the update log, "" if none
+// does.
+func (j *job) logProblem() string {
+	for _, k := range []Kind{Server, Worker} {
+		for i := range j.size(k) {
+			_, o := j.place(k, i)
+			switch {
+			case o.gone || o.ear.Suspect() || !o.connected:
+			case o.server != nil && o.server.Log != "":
+				return o.server.Log
+			case o.worker != nil && o.worker.Log != "":
+				return o.worker.Log
+			}
+		}
+	}
+	return ""
+}
+
+// strange reports whether a server's place is a living process's that asked for any,
+// and not the one's who asks for it by number.
+func (j *job) strange(index int, process string) bool {
+	if index >= len(j.servers) {
+		return false
+	}
+	p, o := &j.facts.Servers[index], &j.servers[index]
+	return p.Any && !o.gone && p.Process != process
+}
+
+// free finds the place that a process has already, the first that is vacant, or
+// a slot whose process has been out of touch for a third of the patience: a
+// worker that nobody watches, which a fresh one replaces. The old one, should it
+// come back, is fenced. For a server one more is made where there is none, unless it is to
+// be seen yet whether one will be vacant.
+func (j *job) free(k Kind, process string) (index int, more bool) {
+	vacant, lost := -1, -1
+	for i := range j.size(k) {
+		p, o := j.place(k, i)
+		if p.Process == process {
+			return i, false
+		}
+		if k == Worker && (j.facts.View.Slots[i].Left || j.isEarly(i)) {
+			continue
+		}
+		if vacant < 0 && j.isFree(k, i) {
+			vacant = i
+		}
+		if lost < 0 && k == Worker && !o.connected && j.watch.Silence(&o.ear) > j.watch.Patience()/3 {
+			lost = i
+		}
+	}
+	if vacant >= 0 {
+		return vacant, false
+	}
+	if k == Server && j.facts.placed() && !j.inDoubt() && len(j.servers) < maxServers {
+		return len(j.servers), true
+	}
+	return lost, false
+}
+
+// isFree reports whether a place is free for who asks for any. That of a server that
+// came by number is kept for its next process, which asks for it by number too; that
+// of one which may have the last rows of a shard, for that one.
+func (j *job) isFree(k Kind, index int) bool {
+	p, o := j.place(k, index)
+	switch {
+	case p.Process == "":
+		return true
+	case k == Worker || !o.gone:
+		return o.gone
+	}
+	return p.Left && !(o.assumed && j.irreplaceable() && j.last(index))
+}
+
+// inDoubt reports whether a server is out of touch whose place will be vacant, should
+// it be dead: who asks for any place waits until that is clear.
+func (j *job) inDoubt() bool {
+	for i := range j.servers {
+		p, o := &j.facts.Servers[i], &j.servers[i]
+		if !o.gone && !p.Left && !p.Draining && (p.Any || j.facts.Job.NoReplace) && !j.eligible(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// counted returns the clock that a slot is at, as far as is known; -1: it has done
+// its last one.
+func (j *job) counted(slot int) perdure.Clock {
+	sl := &j.facts.View.Slots[slot]
+	clock := max(j.slots[slot].lastClock, sl.Start, sl.From)
+	if sl.Until > 0 && clock >= sl.Until {
+		return -1
+	}
+	return clock
+}
+
+// minClock returns the least clock of all slots, as far as is known.
+func (j *job) minClock() perdure.Clock {
+	return max(j.clocks.least, j.facts.View.Cut) // nobody works below it, also before all have reported
+}
+
+// serves reports whether every shard serves and every slot works.
+func (j *job) serves() bool {
+	if len(j.unready.list) > 0 {
+		return false
+	}
+	for i := range j.slots {
+		if sl := &j.facts.View.Slots[i]; !sl.Left && !j.isEarly(i) && (!sl.Settled || j.slots[i].gone) {
+			return false
+		}
+	}
+	return true
+}
+
+// stand returns the highest clock that any slot works on and the highest that any has
+// come to by work of its own, as far as is known.
+func (j *job) stand() (working, come perdure.Clock) {
+	for i := range j.slots {
+		if clock, _ := j.stands(i); clock >= 0 {
+			working = max(working, clock)
+			if clock > j.facts.View.Slots[i].From {
+				come = max(come, clock)
+			}
+		}
+	}
+	return working, come
+}
+
+// stands returns the clock that a slot is at, as far as is known, -1 if it takes no
+// part now; and whether that is where it stands until the pause that there is ends.
+func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
+	v, sl, o := &j.facts.View, &j.facts.View.Slots[slot], &j.slots[slot]
+	switch w := o.worker; {
+	case sl.Left || j.isEarly(slot):
+		return -1, true
+	case j.facts.Slots[slot].Process == "" && (sl.Settled || sl.Incarnation == 0):
+		return max(sl.Start, j.facts.Slots[slot].Made, v.Begin(perdure.Slot(slot))), true // nobody is there: whoever comes hears of it first
+	case w == nil || o.gone || !sl.Settled || w.Generation != v.Generation || w.Revision < j.pausedAt:
+		return max(o.lastClock, sl.Start, v.Begin(perdure.Slot(slot))), false
+	default:
+		return max(w.Clock, sl.Start, j.facts.Slots[slot].Made), true // its first words may come before it knows where it begins
+	}
+}
+
+// isEarly reports whether the job has not come to the clock from which a slot takes
+// part, so that nobody is let in for it yet.
+func (j *job) isEarly(slot int) bool {
+	sl := &j.facts.View.Slots[slot]
+	if sl.From == 0 {
+		return false
+	}
+	reached := j.facts.View.Cut
+	for i := range j.slots {
+		other := &j.facts.View.Slots[i]
+		switch done := max(j.slots[i].lastClock, other.Start); {
+		case other.Left:
+			reached = max(reached, other.Until) // the only one that had come so far may have gone since
+		case i != slot && other.From < sl.From || done > other.From: // else it may be early itself
+			reached = max(reached, done)
+		}
+	}
+	return reached+1 < sl.From
+}
+
+// spanDone reports whether a slot that is to leave has done its last clock.
+func (j *job) spanDone(slot int) bool {
+	v, sl, o := &j.facts.View, &j.facts.View.Slots[slot], &j.slots[slot]
+	if w := o.worker; w != nil && !o.gone && sl.Settled && w.Generation == v.Generation {
+		return w.Finished && w.Clock >= sl.Until
+	}
+	return j.facts.Slots[slot].Process == "" && sl.Settled && sl.Start >= sl.Until
+}
+
+// unkept returns a slot of whose updates that are in no checkpoint some are kept by
+// nobody, -1 if there is none.
+func (j *job) unkept() int {
+	for i := range j.facts.Slots {
+		if j.facts.Slots[i].Unkept > j.facts.View.Durable && !j.weakened {
+			return i
+		}
+	}
+	return -1
+}

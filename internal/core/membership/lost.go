@@ -1,0 +1,143 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// placeShards gives the shards out when every server has come for the first time.
+func (ch *chains) placeShards() {
+	v := &ch.facts.View
+	if ch.facts.placed() {
+		return
+	}
+	var servers []int
+	var zones []string
+	for i := range ch.facts.Servers {
+		p := &ch.facts.Servers[i]
+		if p.Left {
+			continue
+		}
+		if p.Process == "" {
+			return
+		}
+		servers, zones = append(servers, i), append(zones, p.Zone)
+	}
+	if len(servers) == 0 {
+		return
+	}
+	for s, chain := range placement.Chains(len(v.Shards), ch.job.traits.Copies, zones) {
+		holders := make([]perdure.Holder, len(chain))
+		for i, x := range chain {
+			holders[i] = ch.facts.holder(servers[x])
+		}
+		next := perdure.ShardView{Holder: holders[0], Epoch: 1}
+		if len(holders) > 1 {
+			next.Followers = holders[1:]
+		}
+		ch.rec.changeShard(s, next)
+	}
+	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
+}
+
+// replaceLost gives shards that nobody has the rows of to the processes that took
+// their holders' places, or to the servers that are left where nobody takes them. It is for when
+// no server is missing. It returns the fate of these shards, as far as it is not theirs
+// alone.
+func (ch *chains) replaceLost() recovery.Fate {
+	lost := ch.agenda.orphans.sorted()
+	v := &ch.facts.View
+	homeless := func(shard int) bool {
+		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), ch.job.replaced)
+	}
+	if slices.ContainsFunc(lost, homeless) && ch.refuge() < 0 {
+		if ch.facts.Job.NoReplace {
+			ch.rec.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(ch.job.servers))
+		}
+		return recovery.Fate{} // those that were to end have gone; others come
+	}
+	fate := ch.orphaned(len(lost))
+	switch fate.Kind {
+	case recovery.Wait:
+		return recovery.Fate{}
+	case recovery.Fail:
+		ch.rec.fail("%s", fate.Why)
+		return recovery.Fate{}
+	}
+	for _, i := range lost {
+		chain := ch.anew(i)
+		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew, Restored: fate.Kind == recovery.Restored}
+		if len(chain) > 1 {
+			next.Followers = chain[1:]
+		}
+		ch.rec.changeShard(i, next)
+		delete(ch.job.lost, perdure.ShardID(i))
+	}
+	switch {
+	case fate.Kind == recovery.Anew:
+		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(lost))
+	case fate.Kind == recovery.Restored:
+		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after", len(lost), v.Durable)
+	case fate.Kind == recovery.Replay:
+		ch.rec.event("replay", "", "%d shards are read from the update log again", len(lost))
+	case fate.Kind == recovery.RollBack && !ch.job.weakened:
+	case ch.job.weakened:
+		ch.rec.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(lost), v.Cut)
+	default:
+		ch.rec.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(lost), fate.Kind)
+	}
+	if ch.job.weakened && fate.Kind == recovery.RollBack {
+		return recovery.Fate{}
+	}
+	return fate
+}
+
+// orphaned returns what becomes of so many shards that nobody has the rows of.
+func (ch *chains) orphaned(shards int) recovery.Fate {
+	return ch.job.strategy.Orphaned(recovery.Loss{
+		Shards: shards, Unkept: ch.job.unkept(), Durable: ch.facts.View.Durable, Publishing: ch.job.publishing >= 0,
+	})
+}
+
+// anew returns the chain of a shard that begins again: on the servers that held it,
+// where their places are taken, else on others, or, where there are none, on one that is
+// to end. Nobody has to copy it from anybody: all begin with the same rows, those of the
+// cut.
+func (ch *chains) anew(shard int) (chain []perdure.Holder) {
+	copies := ch.job.traits.Copies
+	for _, server := range serversOf(members(&ch.facts.View.Shards[shard])) {
+		if ch.job.replaced(server) && len(chain) < copies {
+			chain = append(chain, ch.facts.holder(server))
+		}
+	}
+	for len(chain) < copies {
+		to := ch.job.spread.Choose(serversOf(chain), -1)
+		if to < 0 {
+			break
+		}
+		chain = append(chain, ch.facts.holder(to))
+	}
+	if len(chain) == 0 {
+		chain = append(chain, ch.facts.holder(ch.refuge()))
+	}
+	return chain
+}
+
+// refuge returns the server for a shard that nobody has the rows of, and no place is
+// taken of: one that may be given replicas, else one that is to end, for it stays as
+// long as it is the only one; -1 if there is none.
+func (ch *chains) refuge() int {
+	found := ch.job.spread.Choose(nil, -1)
+	if found >= 0 {
+		return found
+	}
+	for i := range ch.job.servers {
+		if ch.job.present(i) && (found < 0 || ch.job.spread.Load(i) < ch.job.spread.Load(found)) {
+			found = i
+		}
+	}
+	return found
+}

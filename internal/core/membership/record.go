@@ -1,0 +1,192 @@
+package membership
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// record is the way in which the facts change, and what is to be done about it. Whatever
+// changes here is told to those who act on it, and touched on the agenda.
+type record struct {
+	facts  *Facts
+	job    *job
+	agenda *agenda
+	teller teller
+	dirty  bool  // the facts are others than were saved
+	out    Ready // so far
+	chain  []int // memory of spreadShard
+}
+
+// spreadShard notes who holds a shard, and who begins to.
+func (r *record) spreadShard(shard int) {
+	sv := &r.facts.View.Shards[shard]
+	r.chain = r.chain[:0]
+	for i := range sv.Replicas() {
+		r.chain = append(r.chain, sv.Replica(i).Server)
+	}
+	r.job.spread.Set(shard, r.chain, joiner(sv))
+}
+
+// joiner returns the server that begins to hold a shard; -1: there is none.
+func joiner(sv *perdure.ShardView) int {
+	if sv.Joining == nil {
+		return -1
+	}
+	return sv.Joining.Server
+}
+
+// ready returns what to do, and begins collecting anew.
+func (r *record) ready() Ready {
+	out := r.out
+	r.out = Ready{}
+	if r.dirty {
+		r.dirty = false
+		r.facts.View.Revision++
+		out.Facts = r.facts
+		out.Delta, out.WorkerDelta = r.teller.tell(&r.facts.View)
+	}
+	return out
+}
+
+func (r *record) event(kind, target, format string, args ...any) {
+	r.out.Events = append(r.out.Events, Event{Kind: kind, Target: target, Text: fmt.Sprintf(format, args...)})
+}
+
+// fail ends the job for a reason that is beyond repair.
+func (r *record) fail(why string, args ...any) {
+	text := fmt.Sprintf(why, args...)
+	if at := r.facts.View.Durable; at > 0 {
+		text += fmt.Sprintf(", or go on from clock %d with perdure train --resume RUN", at)
+	}
+	r.facts.Failed, r.dirty = text, true
+	r.event("failed", "", "%s", text)
+}
+
+// kill asks for a suspect's certain end, once.
+func (r *record) kill(k Kind, index int) {
+	p, o := r.job.place(k, index)
+	if o.ear.GiveUp(r.job.minClock()) {
+		r.out.Kills = append(r.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: r.job.guest(k, index)})
+	}
+}
+
+// noticed records that a process is dead.
+func (r *record) noticed(k Kind, index int, how string) {
+	p, o := r.job.place(k, index)
+	o.assumed = false
+	if k == Server {
+		r.touchServer(index)
+	}
+	if o.gone {
+		return
+	}
+	o.gone, o.connected = true, false
+	if told := p.Left && p.Draining; r.facts.View.Done || k == Server && told || k == Worker && r.facts.View.Slots[index].Left {
+		return // it was told that it may end
+	}
+	r.agenda.healing[k].add(index)
+	r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+	if k == Server && !p.Left && (r.facts.Job.NoReplace || p.Draining || p.Any) {
+		p.Left, r.dirty = true, true
+	}
+}
+
+func (r *record) endAt(clock perdure.Clock) {
+	r.facts.View.End = clock
+	r.event("end", "", "the goal is reached; the job ends at clock %d", clock)
+}
+
+// touchServer has a server looked at, and its shards.
+func (r *record) touchServer(server int) { r.agenda.touchServer(server, r.job.spread.Held(server)) }
+
+// changeShard gives a shard another view. Its followers are not to be changed in place:
+// older views share them.
+func (r *record) changeShard(shard int, next perdure.ShardView) {
+	r.teller.shard(shard, &r.facts.View.Shards[shard], &next)
+	r.facts.View.Shards[shard], r.dirty = next, true
+	r.spreadShard(shard)
+	r.job.unready.add(shard) // unless it turns out that it is ready
+	r.agenda.changed(shard, &next)
+}
+
+// changeSlot gives a slot another view.
+func (r *record) changeSlot(slot int, next perdure.SlotView) {
+	at := &r.facts.View.Slots[slot]
+	if *at == next {
+		return
+	}
+	r.teller.slot(slot, at, &next, r.facts.View.Roster > 0)
+	clock := r.job.counted(slot)
+	*at, r.dirty = next, true
+	r.job.clocks.move(clock, r.job.counted(slot))
+	r.agenda.changedSlot(slot, at)
+}
+
+func (r *record) changeTables(tables []perdure.TableSpec) {
+	r.facts.View.Tables, r.dirty = tables, true
+	r.teller.tables()
+}
+
+// setClock notes the clock of a slot's process.
+func (r *record) setClock(slot int, clock perdure.Clock) {
+	if r.job.slots[slot].lastClock == clock {
+		return
+	}
+	before := r.job.counted(slot)
+	r.job.slots[slot].lastClock = clock
+	r.job.clocks.move(before, r.job.counted(slot))
+	r.agenda.wakeEarly()
+}
+
+// addServer notes what is known of one more server's place.
+func (r *record) addServer(zone string) {
+	server := len(r.job.servers)
+	r.agenda.unjudged.add(server)
+	r.agenda.leaving.add(server)
+	r.job.servers = append(r.job.servers, observed{})
+	r.job.spread.Add(zone)
+}
+
+// addSlot notes what is known of one more slot, which takes no part yet.
+func (r *record) addSlot() {
+	v := &r.facts.View
+	r.job.slots = append(r.job.slots, observed{})
+	v.Slots = append(v.Slots, perdure.SlotView{})
+	r.teller.vacant++
+	r.job.clocks.move(-1, r.job.counted(len(r.job.slots)-1))
+}
+
+// judge finds out which servers may be given replicas, and which are awaited, of
+// those of which something was heard. Where that changes, so may what becomes of the
+// shards that wait for a server.
+func (r *record) judge() {
+	news := false
+	for _, i := range r.agenda.unjudged.list {
+		r.job.looks.servers++
+		p, is := &r.facts.Servers[i], r.job.eligible(i)
+		_, was := r.agenda.away[i]
+		away := !p.Left && !p.Draining && !is
+		news = news || is != r.job.spread.IsOpen(i) || away != was
+		r.job.spread.Open(i, is)
+		if away {
+			r.agenda.away[i] = struct{}{}
+		} else {
+			delete(r.agenda.away, i)
+		}
+	}
+	r.agenda.unjudged.clear()
+	if news {
+		for _, s := range r.agenda.wanting.list {
+			r.agenda.touchShard(s)
+		}
+		r.agenda.stirred = true
+	}
+}
+
+// refresh finds out which of the shards that are due serve.
+func (r *record) refresh() {
+	for _, s := range r.agenda.due.list {
+		r.job.unready.put(s, !r.job.ready(s))
+	}
+}

@@ -1,0 +1,66 @@
+package membership
+
+// logWaits is what is known of those who wait for the update log.
+type logWaits struct {
+	since int64 // the tick of which on somebody has waited; 0: nobody does
+	told  bool  // that somebody waits
+}
+
+// logPatience is for how many ticks somebody may wait for the update log until people
+// are told: one that ends is there again sooner, and its parent tells of that.
+const logPatience = 10
+
+// reports tells people of what works again.
+type reports struct {
+	facts    *Facts
+	job      *job
+	rec      *record
+	agenda   *agenda
+	dropped  bool // a "serving" event is due once the dropped shards serve
+	logWaits logWaits
+}
+
+// healed reports the places that work again after a failure.
+func (re *reports) healed() {
+	v := &re.facts.View
+	for _, i := range re.agenda.healing[Server].sorted() {
+		if o := &re.job.servers[i]; re.job.serving(i) {
+			re.agenda.healing[Server].remove(i)
+			how := "serves again"
+			if o.gone || o.ear.Suspect() {
+				how = "is not missed any more: the others serve all shards"
+			}
+			re.rec.event("serving", target(Server, i), "server:%d %s", i, how)
+		}
+	}
+	if re.dropped && len(re.job.lost) == 0 && re.job.serves() {
+		re.dropped = false
+		re.rec.event("serving", "shards", "all shards serve again")
+	}
+	for _, i := range re.agenda.healing[Worker].sorted() {
+		if o := &re.job.slots[i]; !o.gone && o.connected && re.facts.Slots[i].Process != "" && v.Slots[i].Settled {
+			re.agenda.healing[Worker].remove(i)
+			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
+		}
+	}
+}
+
+// watchLog tells people, once, that updates wait for the update log, and that they go on.
+func (re *reports) watchLog() {
+	if !re.job.traits.Logged() {
+		return
+	}
+	why, w := re.job.logProblem(), &re.logWaits
+	switch {
+	case why != "" && w.since == 0:
+		w.since = re.job.tick
+	case why != "" && !w.told && re.job.tick-w.since >= logPatience:
+		w.told = true
+		re.rec.event("trouble", "log", "updates wait, and go on by themselves when they can: %s", why)
+	case why == "" && w.told:
+		re.rec.event("serving", "log", "updates go to the log again")
+		*w = logWaits{}
+	case why == "":
+		*w = logWaits{}
+	}
+}

@@ -1,0 +1,133 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// roster says who takes part in the job, and from when until when.
+type roster struct {
+	facts  *Facts
+	job    *job
+	rec    *record
+	agenda *agenda
+	grace  int64  // ticks after which a slot is suspended that nobody speaks for; 0: never
+	told   cursor // over the shards: who goes by the newest spans
+}
+
+// rosterTold reports whether every shard goes by the newest spans.
+func (ro *roster) rosterTold() bool {
+	return ro.told.all(len(ro.facts.View.Shards), func(i int) bool {
+		st := ro.job.shardStatus(i)
+		return st != nil && st.Ready && st.Roster >= ro.facts.View.Roster
+	})
+}
+
+// changeNow names a change's clock, all slots standing at the given one or before it.
+func (ro *roster) changeNow(ch Change, working perdure.Clock) {
+	v, at := &ro.facts.View, ch.At
+	if at == 0 {
+		at = working + 1
+	}
+	if at <= working || v.End > 0 && at >= v.End {
+		ro.rec.event("scaled", "", "nobody joins or leaves: clock %d is over, or the job ends before", at)
+		return
+	}
+	ch.Leave = slices.DeleteFunc(slices.Clone(ch.Leave), func(slot perdure.Slot) bool {
+		if !ro.facts.abandoned(int(slot)) {
+			return false
+		}
+		ro.suspend(int(slot), fmt.Sprintf("worker:%d, whose process is gone, leaves", slot))
+		return true // nobody would do its clocks until then
+	})
+	if ch.Add+len(ch.Leave)+len(ch.Again) == 0 {
+		return
+	}
+	next := ro.facts.Clone()
+	joined, err := next.change(ch, at)
+	if err != nil { // it was tried when it was asked for
+		ro.rec.event("scaled", "", "nobody joins or leaves: %v", err)
+		return
+	}
+	for range len(next.Slots) - len(ro.job.slots) {
+		ro.rec.addSlot()
+	}
+	ro.facts.Slots, ro.facts.PastClocks, v.Roster = next.Slots, next.PastClocks, next.View.Roster
+	for i := range v.Slots {
+		ro.rec.changeSlot(i, next.View.Slots[i])
+	}
+	for _, i := range joined {
+		ro.rec.setClock(i, at-1)
+		ro.job.slots[i] = observed{lastClock: at - 1, fenced: ro.job.slots[i].fenced}
+		ro.rec.event("scaled", target(Worker, i), "worker:%d joins; it takes part from clock %d on", i, at)
+	}
+	for _, slot := range ch.Leave {
+		ro.rec.event("scaled", target(Worker, int(slot)), "worker:%d leaves; clock %d is its last", slot, at-1)
+	}
+}
+
+// suspendVacant suspends the slots that nobody speaks for.
+func (ro *roster) suspendVacant() {
+	for i := range ro.job.slots {
+		if ro.grace > 0 && ro.facts.abandoned(i) && ro.job.watch.Silence(&ro.job.slots[i].ear) > ro.grace {
+			ro.suspend(i, fmt.Sprintf("nobody has come for worker:%d", i))
+		}
+	}
+}
+
+// suspend ends a slot's part in the job at the clock that it had come to on every
+// shard. Shards that have more of it keep that.
+func (ro *roster) suspend(slot int, why string) {
+	v := &ro.facts.View
+	now := upTo(v.Slots[slot].From, v.Slots[slot].Start)
+	spans := v.Spans()
+	if spans[slot] = now; someoneWorks(spans, ro.job.minClock()) != nil {
+		return
+	}
+	v.Roster++
+	next := v.Slots[slot]
+	next.Span, next.Left, ro.facts.Slots[slot].Suspended = now, true, true
+	ro.rec.changeSlot(slot, next)
+	ro.agenda.healing[Worker].remove(slot)
+	ro.rec.event("scaled", target(Worker, slot), "%s; the others go on without it from clock %d on", why, now.Until)
+}
+
+// cutSuspended ends the parts of suspended slots where a roll-back goes back to, for
+// nobody does their later clocks again.
+func (ro *roster) cutSuspended() {
+	v := &ro.facts.View
+	shorter := false
+	for i := range v.Slots {
+		if sl := &v.Slots[i]; ro.facts.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
+			next := *sl
+			next.Span, shorter = upTo(sl.From, v.Cut), true
+			ro.rec.changeSlot(i, next)
+		}
+	}
+	if shorter {
+		v.Roster++
+	}
+}
+
+// leave lets the slots go that have done their last clock, where no roll-back can go
+// back before it.
+func (ro *roster) leave() {
+	v := &ro.facts.View
+	for _, i := range ro.agenda.ending.sorted() {
+		sl := &v.Slots[i]
+		if !ro.job.spanDone(i) {
+			continue
+		}
+		if ro.job.traits.Saves() && v.Durable < sl.Until {
+			ro.agenda.calling.add(i)
+			continue
+		}
+		next := *sl
+		next.Left = true
+		ro.rec.changeSlot(i, next)
+		ro.agenda.healing[Worker].remove(i)
+		ro.rec.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)
+	}
+}
