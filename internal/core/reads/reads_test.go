@@ -14,7 +14,7 @@ import (
 
 var (
 	seedFlag = flag.Uint64("reads.seed", 0, "the one seed to run, with its log; 0: many")
-	many     = flag.Uint64("reads.seeds", 150, "how many seeds to run of each model")
+	many     = flag.Uint64("reads.seeds", 60, "how many seeds to run of each model")
 )
 
 // TestReads runs a reader through random lives of its shards, and compares all that it
