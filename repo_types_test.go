@@ -38,7 +38,7 @@ var ceilings = map[string]int{
 	"lines cmd/perdure":                             7254,
 	"lines internal/data/updatelog":                 3400,
 	"lines internal/proc/server":                    3950,
-	"lines internal/core/membership":                3430,
+	"lines internal/core/membership":                3060,
 }
 
 // shape is what is counted of one folder.

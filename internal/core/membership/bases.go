@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 )
 
 // bases finds out what lost shards begin with.
@@ -11,15 +12,15 @@ type bases struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
-	based  []cursor // by shard, over the slots: who has told what it was acknowledged
+	agenda *agenda.Agenda
+	based  []agenda.Cursor // by shard, over the slots: who has told what it was acknowledged
 }
 
 // learnBases decides what a lost shard's applied vector starts with: what each
 // slot was acknowledged, or, under a chain that acknowledges early, what its new
 // head has, where that is more. The gap is lost, counted and never awaited.
 func (b *bases) learnBases() {
-	for _, i := range b.agenda.unbased.sorted() {
+	for _, i := range b.agenda.Unbased.Sorted() {
 		base, known := b.base(i)
 		if !known {
 			continue
@@ -55,7 +56,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		}
 		has = st.Applied
 	}
-	if !b.based[shard].all(n, func(slot int) bool { _, known := b.acknowledged(shard, slot); return known }) {
+	if !b.based[shard].All(n, func(slot int) bool { _, known := b.acknowledged(shard, slot); return known }) {
 		return nil, false
 	}
 	base = make([]perdure.Clock, n)
@@ -112,8 +113,8 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 // one of them has not told.
 func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
 	most = b.facts.View.Slots[slot].Start
-	known = b.job.slots[slot].highest.all(len(b.facts.View.Shards), func(i int) bool {
-		if b.agenda.unbased.has(i) {
+	known = b.job.slots[slot].highest.All(len(b.facts.View.Shards), func(i int) bool {
+		if b.agenda.Unbased.Has(i) {
 			return true // it knows nothing itself
 		}
 		f, told := b.job.fence(i, slot)

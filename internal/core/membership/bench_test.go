@@ -48,8 +48,8 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	}
 	s.Ready()
 	s.cost, s.coding, s.messages, s.bytes, s.words, s.wordBytes = 0, 0, 0, 0, 0, 0
-	if len(s.agenda.open.list) > 0 || !s.Serving() {
-		t.Fatalf("%d shards are not as they should be", len(s.agenda.open.list))
+	if len(s.agenda.Open.All()) > 0 || !s.Serving() {
+		t.Fatalf("%d shards are not as they should be", len(s.agenda.Open.All()))
 	}
 	return s
 }
@@ -152,9 +152,9 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
 	s.tellers[victim] = perdure.ServerTeller{}
-	for round := 0; len(s.agenda.open.list) > 0; round++ {
+	for round := 0; len(s.agenda.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
-		for _, shard := range s.agenda.open.list {
+		for _, shard := range s.agenda.Open.All() {
 			sv := &s.facts.View.Shards[shard]
 			report[sv.Server] = struct{}{}
 			if sv.Joining != nil {
@@ -166,7 +166,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 			s.says(i, &st, true)
 		}
 		if round == 100 {
-			s.Fatalf("%d shards are never whole", len(s.agenda.open.list))
+			s.Fatalf("%d shards are never whole", len(s.agenda.Open.All()))
 		}
 	}
 }

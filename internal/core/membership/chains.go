@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
@@ -19,7 +20,7 @@ type chains struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
+	agenda *agenda.Agenda
 }
 
 // members returns a shard's chain, in memory of its own.
@@ -65,7 +66,7 @@ func without(chain []perdure.Holder, server int) []perdure.Holder {
 // dropDead takes whoever has died out of the chains that are due.
 func (ch *chains) dropDead() {
 	var d deaths
-	for _, s := range ch.agenda.due.sorted() {
+	for _, s := range ch.agenda.Due.Sorted() {
 		ch.shrink(s, &d)
 	}
 	ch.tellDeaths(&d)
@@ -76,12 +77,12 @@ func (ch *chains) dropDead() {
 // no server is missing.
 func (ch *chains) extend(whole bool) {
 	ch.rec.refresh()
-	for _, s := range ch.agenda.nextShards() {
-		if !ch.agenda.orphans.has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
-			ch.agenda.open.remove(s)
+	for _, s := range ch.agenda.NextShards() {
+		if !ch.agenda.Orphans.Has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
+			ch.agenda.Open.Remove(s)
 		}
 	}
-	if whole && len(ch.agenda.open.list) == 0 {
+	if whole && len(ch.agenda.Open.All()) == 0 {
 		ch.rebalance()
 	}
 }
@@ -91,7 +92,7 @@ func (ch *chains) extend(whole bool) {
 // word that may have been long on its way.
 func (ch *chains) shrink(shard int, d *deaths) {
 	ch.job.looks.shards++
-	ch.agenda.orphans.remove(shard)
+	ch.agenda.Orphans.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	if j := sv.Joining; j != nil && ch.job.standing(j) != alive {
 		next := *sv
@@ -111,7 +112,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		waits = waits || how[i] == silent
 	}
 	if !serves && !waits {
-		ch.agenda.orphans.add(shard)
+		ch.agenda.Orphans.Add(shard)
 		d.lost = append(d.lost, shard)
 		d.last = append(d.last, serversOf(chain)...)
 		return
@@ -186,7 +187,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 // reports whether there is nothing left to do.
 func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	ch.job.looks.shards++
-	ch.agenda.wanting.remove(shard)
+	ch.agenda.Wanting.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	ready := ch.job.ready(shard) && (!sv.Lost || sv.Base != nil)
 	if j := sv.Joining; j != nil {
@@ -201,7 +202,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	}
 	if leaver >= 0 {
 		if !ready {
-			ch.agenda.wanting.add(shard) // should a server come, nobody need leave
+			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
 		} else if ch.yielded(shard, leaver) {
 			ch.enter(shard, without(members(sv), leaver))
 		}
@@ -217,7 +218,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 			return false
 		}
 	}
-	ch.agenda.wanting.add(shard)
+	ch.agenda.Wanting.Add(shard)
 	return false
 }
 
@@ -278,11 +279,11 @@ func (ch *chains) leaver(holders []perdure.Holder) int {
 
 // rebalance begins a few moves that make the servers' loads more equal.
 func (ch *chains) rebalance() {
-	if !ch.agenda.uneven || ch.job.complete {
+	if !ch.agenda.Uneven || ch.job.complete {
 		return
 	}
 	if ch.job.spread.Level() {
-		ch.agenda.uneven = false
+		ch.agenda.Uneven = false
 		return
 	}
 	moves := ch.job.spread.Moves(maxMoves)
@@ -291,7 +292,7 @@ func (ch *chains) rebalance() {
 		ch.join(m.Shard, m.To)
 	}
 	if len(moves) < maxMoves {
-		ch.agenda.uneven = len(ch.agenda.open.list) > 0 // who moves may have others move
+		ch.agenda.Uneven = len(ch.agenda.Open.All()) > 0 // who moves may have others move
 	}
 }
 
@@ -299,18 +300,18 @@ func (ch *chains) rebalance() {
 // return.
 func (ch *chains) missing() bool {
 	ch.rec.judge()
-	return len(ch.agenda.away) > 0
+	return ch.agenda.Away.Len() > 0
 }
 
 // drained lets the servers go that were to end and hold nothing any more.
 func (ch *chains) drained() {
-	for _, i := range ch.agenda.leaving.sorted() {
+	for _, i := range ch.agenda.Leaving.Sorted() {
 		p := &ch.facts.Servers[i]
 		if !p.Draining || p.Left {
-			ch.agenda.leaving.remove(i)
+			ch.agenda.Leaving.Remove(i)
 		} else if ch.facts.placed() && ch.job.spread.Load(i) == 0 {
 			p.Left, ch.rec.dirty = true, true
-			ch.agenda.unjudged.add(i)
+			ch.agenda.Unjudged.Add(i)
 			ch.rec.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
 		}
 	}

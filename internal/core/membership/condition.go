@@ -1,8 +1,6 @@
 package membership
 
-import (
-	"github.com/perdure/perdure"
-)
+import "github.com/perdure/perdure"
 
 // Condition describes a place for people.
 type Condition struct {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/saver"
 )
 
@@ -27,12 +28,12 @@ type cuts struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
+	agenda *agenda.Agenda
 
-	timer     saver.Timer // where the interval between checkpoints is chosen
-	durableAt uint64      // the first revision with the newest cut, as far as this core knows
-	heard     cursor      // over the shards: who has heard of the cut that was named
-	written   cursor      // over the shards: of whose segments a cut is made
+	timer     saver.Timer   // where the interval between checkpoints is chosen
+	durableAt uint64        // the first revision with the newest cut, as far as this core knows
+	heard     agenda.Cursor // over the shards: who has heard of the cut that was named
+	written   agenda.Cursor // over the shards: of whose segments a cut is made
 }
 
 // Closing is what is known of the last checkpoint of a job that is to end early.
@@ -107,7 +108,7 @@ func (cu *cuts) wantCut() {
 		cu.facts.Cutting, cu.rec.dirty = true, true
 		return
 	}
-	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.agenda.calling.list) == 0 {
+	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.agenda.Calling.All()) == 0 {
 		return
 	}
 	at, asked := cu.calls()
@@ -122,10 +123,10 @@ func (cu *cuts) wantCut() {
 
 // calls reports whether any slot asks for a cut, and after which of their clocks.
 func (cu *cuts) calls() (at perdure.Clock, asked bool) {
-	for _, i := range cu.agenda.calling.sorted() {
+	for _, i := range cu.agenda.Calling.Sorted() {
 		need, asks := cu.callsFor(i)
 		if !asks {
-			cu.agenda.calling.remove(i)
+			cu.agenda.Calling.Remove(i)
 			continue
 		}
 		at, asked = max(at, need), true
@@ -141,7 +142,7 @@ func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	if p.Unkept > v.Durable && p.Unkept != unknown {
 		at, asks = p.Unkept, true
 	}
-	if cu.agenda.ending.has(slot) && v.Durable < sl.Until && cu.job.spanDone(slot) {
+	if cu.agenda.Ending.Has(slot) && v.Durable < sl.Until && cu.job.spanDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
@@ -183,7 +184,7 @@ func (cu *cuts) nameLast(cut perdure.Clock) {
 
 // cutTold reports whether every shard knows of the cut that was named last.
 func (cu *cuts) cutTold() bool {
-	return cu.heard.all(len(cu.facts.View.Shards), func(i int) bool {
+	return cu.heard.All(len(cu.facts.View.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
 		return st != nil && st.Ready && st.Named >= cu.facts.View.Named
 	})
@@ -199,8 +200,8 @@ func (cu *cuts) forgetCuts() {
 	for i := range cu.facts.Slots {
 		cu.facts.Slots[i].Unkept, cu.facts.Slots[i].Made = 0, 0
 	}
-	cu.agenda.calling.clear()
-	for _, s := range cu.agenda.mending.sorted() {
+	cu.agenda.Calling.Clear()
+	for _, s := range cu.agenda.Mending.Sorted() {
 		next := cu.facts.View.Shards[s]
 		next.Restored = false
 		cu.rec.changeShard(s, next)
@@ -214,7 +215,7 @@ func (cu *cuts) collectCut() {
 	if !cu.job.traits.Saves() || cu.job.publishing >= 0 {
 		return
 	}
-	if !cu.written.all(len(v.Shards), func(i int) bool {
+	if !cu.written.All(len(v.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
 		return st != nil && slices.ContainsFunc(st.Segments, func(g perdure.Segment) bool { return g.Cut > v.Durable })
 	}) {

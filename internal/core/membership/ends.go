@@ -1,8 +1,6 @@
 package membership
 
-import (
-	"github.com/perdure/perdure"
-)
+import "github.com/perdure/perdure"
 
 // Close asks for a last checkpoint, of the earliest clock that every slot can still
 // meet, since the job is to end. All goes on meanwhile, and who dies is replaced: whoever
@@ -47,7 +45,7 @@ func (c *Core) checkComplete() {
 	if v.End <= 0 || c.job.traits.Saves() && v.Durable < v.End {
 		return
 	}
-	if !c.finished.all(len(c.job.slots), func(i int) bool {
+	if !c.finished.All(len(c.job.slots), func(i int) bool {
 		w := c.job.slots[i].worker
 		if v.Slots[i].Left || v.Slots[i].From >= v.End {
 			return true
@@ -56,7 +54,7 @@ func (c *Core) checkComplete() {
 	}) {
 		return
 	}
-	if !c.applied.all(len(v.Shards), func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
+	if !c.applied.All(len(v.Shards), func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
 		return
 	}
 	c.job.complete = true

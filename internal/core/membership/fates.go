@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
@@ -12,14 +13,14 @@ type fates struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
+	agenda *agenda.Agenda
 }
 
 // decide takes the next step of the slots that are awake: settling their fates, then
 // noting that every shard has carried that out. It returns why all are to roll back, "" if
 // they are not.
 func (fa *fates) decide() (rollBack string) {
-	for _, slot := range fa.agenda.nextSlots() {
+	for _, slot := range fa.agenda.NextSlots() {
 		fa.job.looks.slots++
 		sl := fa.facts.View.Slots[slot]
 		switch {
@@ -89,10 +90,10 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 // settled before the others have come to the clock before its first.
 func (fa *fates) settle(slot int) {
 	if fa.job.isEarly(slot) {
-		fa.agenda.early.add(slot)
+		fa.agenda.Early.Add(slot)
 		return
 	}
-	fa.agenda.early.remove(slot)
+	fa.agenda.Early.Remove(slot)
 	if fa.fences(slot, func(f *perdure.Fence) bool { return f.Carried }) == nil {
 		return
 	}
@@ -106,9 +107,9 @@ func (fa *fates) settle(slot int) {
 // ones: then the slot waits for the word of a shard that has not.
 func (fa *fates) fences(slot int, good func(f *perdure.Fence) bool) []perdure.Fence {
 	n, at := len(fa.facts.View.Shards), &fa.job.slots[slot].fenced
-	fa.agenda.fencing[*at%cursor(n)].remove(slot)
-	if !at.all(n, func(i int) bool { f, told := fa.job.fence(i, slot); return told && good(&f) }) {
-		fa.agenda.fencing[*at].add(slot)
+	fa.agenda.Fencing[*at%agenda.Cursor(n)].Remove(slot)
+	if !at.All(n, func(i int) bool { f, told := fa.job.fence(i, slot); return told && good(&f) }) {
+		fa.agenda.Fencing[*at].Add(slot)
 		return nil
 	}
 	fences := make([]perdure.Fence, n)
@@ -131,5 +132,5 @@ func (fa *fates) made(slot int, upTo perdure.Clock) {
 	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
 		p.Unkept, fa.rec.dirty = upTo, true
 	}
-	fa.agenda.calling.add(slot)
+	fa.agenda.Calling.Add(slot)
 }

@@ -168,7 +168,7 @@ func (j *job) serving(server int) bool {
 		return false
 	}
 	if !j.traits.Apart || j.spread.Load(server) == 0 {
-		return len(j.unready.list) == 0
+		return j.unready.Len() == 0
 	}
 	for i := range j.spread.Held(server) {
 		if j.facts.View.Shards[i].Server == server && !j.ready(i) {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
@@ -17,8 +18,8 @@ type observed struct {
 	server    *perdure.ServerWord
 	worker    *perdure.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
-	fenced    cursor        // of the slot: over the shards' fences
-	highest   cursor        // likewise
+	fenced    agenda.Cursor // of the slot: over the shards' fences
+	highest   agenda.Cursor // likewise
 }
 
 // job is what is recorded of a job and what is known of it beside. Its methods answer
@@ -35,9 +36,10 @@ type job struct {
 	judged  []silence.Subject // memory of subjects
 
 	spread     *placement.Spread        // where replicas are
-	unready    set                      // shards that do not serve, but for those that are due
+	unready    agenda.Set               // shards that do not serve, but for those that are due
 	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	clocks     tally                    // of all slots that have clocks to do
+	clocks     agenda.Tally             // of all slots that have clocks to do
+	healing    map[Kind]*agenda.Set     // places of which a "serving" event is due once they work again
 	publishing perdure.Clock            // cut being published; -1: none
 	complete   bool
 	pausedAt   uint64 // the first revision that asks for a pause
@@ -206,12 +208,12 @@ func (j *job) counted(slot int) perdure.Clock {
 
 // minClock returns the least clock of all slots, as far as is known.
 func (j *job) minClock() perdure.Clock {
-	return max(j.clocks.least, j.facts.View.Cut) // nobody works below it, also before all have reported
+	return max(j.clocks.Least(), j.facts.View.Cut) // nobody works below it, also before all have reported
 }
 
 // serves reports whether every shard serves and every slot works.
 func (j *job) serves() bool {
-	if len(j.unready.list) > 0 {
+	if j.unready.Len() > 0 {
 		return false
 	}
 	for i := range j.slots {

@@ -48,7 +48,7 @@ func (ch *chains) placeShards() {
 // no server is missing. It returns the fate of these shards, as far as it is not theirs
 // alone.
 func (ch *chains) replaceLost() recovery.Fate {
-	lost := ch.agenda.orphans.sorted()
+	lost := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
 		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), ch.job.replaced)

@@ -24,10 +24,12 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/teller"
 )
 
 // Event is something worth telling people.
@@ -78,7 +80,7 @@ type Core struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
+	agenda *agenda.Agenda
 
 	chains  chains
 	bases   bases
@@ -87,10 +89,10 @@ type Core struct {
 	cuts    cuts
 	reports reports
 
-	contained int64  // how many updates the rows had when the job was complete last
-	paused    cursor // over the slots, in a pause
-	finished  cursor // over the slots, at the job's end
-	applied   cursor // likewise over the shards
+	contained int64         // how many updates the rows had when the job was complete last
+	paused    agenda.Cursor // over the slots, in a pause
+	finished  agenda.Cursor // over the slots, at the job's end
+	applied   agenda.Cursor // likewise over the shards
 }
 
 // usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
@@ -104,13 +106,13 @@ func New(facts Facts, patience int64) *Core {
 	j := &job{
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
 		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), lost: map[perdure.ShardID]bool{},
-		clocks: tally{count: map[perdure.Clock]int{}}, publishing: -1, pausedAt: f.View.Revision,
+		healing: map[Kind]*agenda.Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision,
 	}
-	a := newAgenda(n)
-	r := &record{facts: f, job: j, agenda: a, teller: newTeller(&f.View)}
+	a := agenda.New(n)
+	r := &record{facts: f, job: j, agenda: a, teller: teller.New(&f.View)}
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
-		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]cursor, n)}, fates: fates{f, j, r, a},
+		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r, agenda: a},
 		cuts: cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
 	}
@@ -119,12 +121,12 @@ func New(facts Facts, patience int64) *Core {
 	}
 	for s := range f.View.Shards {
 		r.spreadShard(s)
-		a.changed(s, &f.View.Shards[s])
+		a.Changed(s, &f.View.Shards[s])
 	}
 	for i := range j.slots {
-		a.calling.add(i)
-		j.clocks.move(-1, j.counted(i))
-		a.changedSlot(i, &f.View.Slots[i])
+		a.Calling.Add(i)
+		j.clocks.Move(-1, j.counted(i))
+		a.ChangedSlot(i, &f.View.Slots[i])
 	}
 	r.refresh()
 	return c
@@ -139,7 +141,7 @@ func (c *Core) Facts() *Facts { return c.facts }
 func (c *Core) Ready() Ready { return c.rec.ready() }
 
 // Shown says that a worker or an observer was told the whole view.
-func (c *Core) Shown() { c.rec.teller.shown() }
+func (c *Core) Shown() { c.rec.teller.Shown() }
 
 // TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
 func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
@@ -178,7 +180,7 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		o.connected = false
 		c.job.watch.Breaks(&o.ear)
 		if k == Server {
-			c.agenda.unjudged.add(index)
+			c.agenda.Unjudged.Add(index)
 		}
 		if k == Server && p.Any && o.ear.Suspect() { // nobody will ask for its place by number
 			c.rec.noticed(k, index, "it did not come back")
@@ -213,7 +215,7 @@ func (c *Core) outlives(slot int) {
 	if c.job.traits.Retains() {
 		c.facts.Slots[slot].Unkept = unknown
 	}
-	needed := slices.ContainsFunc(c.agenda.mending.sorted(), func(s int) bool { return !c.job.whole(s) })
+	needed := slices.ContainsFunc(c.agenda.Mending.Sorted(), func(s int) bool { return !c.job.whole(s) })
 	fate := c.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: c.facts.repeats()})
 	switch {
 	case fate.Kind == recovery.Fail:
@@ -253,7 +255,7 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 		}
 	}
 	for s := range c.job.lost {
-		c.agenda.touchShard(int(s))
+		c.agenda.TouchShard(int(s))
 	}
 	if len(c.job.lost) > 0 {
 		c.reports.dropped = true
@@ -271,7 +273,7 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 		return false
 	}
 	c.job.publishing = -1
-	c.agenda.stirred = c.agenda.stirred || len(c.agenda.orphans.list) > 0 // who waited for it
+	c.agenda.Stirred = c.agenda.Stirred || len(c.agenda.Orphans.All()) > 0 // who waited for it
 	counts := ok && cut > v.Durable
 	if counts {
 		c.cuts.published(cut)

@@ -1,8 +1,6 @@
 package membership
 
-import (
-	"github.com/perdure/perdure"
-)
+import "github.com/perdure/perdure"
 
 // EndAfter ends the job at the earliest clock that every slot can still meet,
 // as asked by a slot that is at clock at. Under two-step clocks that is this
@@ -44,7 +42,7 @@ func (c *Core) decidePause() {
 	if pause == v.Pause {
 		return
 	}
-	if v.Pause, c.rec.dirty = pause, true; pause && !c.rec.teller.course.pause { // else nobody was told that it had ended
+	if v.Pause, c.rec.dirty = pause, true; pause && !c.rec.teller.Paused() { // else nobody was told that it had ended
 		c.job.pausedAt = v.Revision + 1
 	}
 }
@@ -55,7 +53,7 @@ func (c *Core) endPause() {
 	if c.facts.View.Revision < c.job.pausedAt {
 		return // it is in no view yet
 	}
-	if !c.paused.all(len(c.job.slots), func(i int) bool { _, surely := c.job.stands(i); return surely }) {
+	if !c.paused.All(len(c.job.slots), func(i int) bool { _, surely := c.job.stands(i); return surely }) {
 		return
 	}
 	working, come := c.job.stand()

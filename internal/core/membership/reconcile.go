@@ -9,7 +9,7 @@ func (c *Core) reconcile() {
 	if c.facts.over() {
 		return
 	}
-	for again := true; again; again = c.agenda.more(c.facts.placed()) {
+	for again := true; again; again = c.agenda.More(c.facts.placed()) {
 		c.chains.placeShards()
 		c.stepChains()
 		c.bases.learnBases()
@@ -33,15 +33,15 @@ func (c *Core) reconcile() {
 // shards that nobody has are given anew, and chains are made whole.
 func (c *Core) stepChains() {
 	c.rec.judge()
-	if !c.agenda.stirred || !c.facts.placed() {
+	if !c.agenda.Stirred || !c.facts.placed() {
 		return
 	}
-	c.agenda.stirred = false
+	c.agenda.Stirred = false
 	if c.chains.dropDead(); c.facts.Failed != "" {
 		return
 	}
 	whole := !c.chains.missing()
-	if whole && len(c.agenda.orphans.list) > 0 {
+	if whole && len(c.agenda.Orphans.All()) > 0 {
 		switch fate := c.chains.replaceLost(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
@@ -70,10 +70,10 @@ func (c *Core) rollBack(why string) {
 		c.rec.setClock(i, next.Start)
 	}
 	for i := range v.Shards {
-		c.agenda.touchShard(i) // nobody is ready in this generation
+		c.agenda.TouchShard(i) // nobody is ready in this generation
 	}
 	for i := range v.Slots {
-		c.agenda.touchSlot(i, &v.Slots[i])
+		c.agenda.TouchSlot(i, &v.Slots[i])
 	}
 	c.facts.ClocksRedone += redone
 	c.job.publishing = -1

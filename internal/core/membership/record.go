@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/teller"
 )
 
 // record is the way in which the facts change, and what is to be done about it. Whatever
@@ -11,8 +13,8 @@ import (
 type record struct {
 	facts  *Facts
 	job    *job
-	agenda *agenda
-	teller teller
+	agenda *agenda.Agenda
+	teller teller.Teller
 	dirty  bool  // the facts are others than were saved
 	out    Ready // so far
 	chain  []int // memory of spreadShard
@@ -44,7 +46,7 @@ func (r *record) ready() Ready {
 		r.dirty = false
 		r.facts.View.Revision++
 		out.Facts = r.facts
-		out.Delta, out.WorkerDelta = r.teller.tell(&r.facts.View)
+		out.Delta, out.WorkerDelta = r.teller.Tell(&r.facts.View)
 	}
 	return out
 }
@@ -85,7 +87,7 @@ func (r *record) noticed(k Kind, index int, how string) {
 	if told := p.Left && p.Draining; r.facts.View.Done || k == Server && told || k == Worker && r.facts.View.Slots[index].Left {
 		return // it was told that it may end
 	}
-	r.agenda.healing[k].add(index)
+	r.job.healing[k].Add(index)
 	r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (r.facts.Job.NoReplace || p.Draining || p.Any) {
 		p.Left, r.dirty = true, true
@@ -98,16 +100,16 @@ func (r *record) endAt(clock perdure.Clock) {
 }
 
 // touchServer has a server looked at, and its shards.
-func (r *record) touchServer(server int) { r.agenda.touchServer(server, r.job.spread.Held(server)) }
+func (r *record) touchServer(server int) { r.agenda.TouchServer(server, r.job.spread.Held(server)) }
 
 // changeShard gives a shard another view. Its followers are not to be changed in place:
 // older views share them.
 func (r *record) changeShard(shard int, next perdure.ShardView) {
-	r.teller.shard(shard, &r.facts.View.Shards[shard], &next)
+	r.teller.Shard(shard, &r.facts.View.Shards[shard], &next)
 	r.facts.View.Shards[shard], r.dirty = next, true
 	r.spreadShard(shard)
-	r.job.unready.add(shard) // unless it turns out that it is ready
-	r.agenda.changed(shard, &next)
+	r.job.unready.Add(shard) // unless it turns out that it is ready
+	r.agenda.Changed(shard, &next)
 }
 
 // changeSlot gives a slot another view.
@@ -116,16 +118,16 @@ func (r *record) changeSlot(slot int, next perdure.SlotView) {
 	if *at == next {
 		return
 	}
-	r.teller.slot(slot, at, &next, r.facts.View.Roster > 0)
+	r.teller.Slot(slot, at, &next, r.facts.View.Roster > 0)
 	clock := r.job.counted(slot)
 	*at, r.dirty = next, true
-	r.job.clocks.move(clock, r.job.counted(slot))
-	r.agenda.changedSlot(slot, at)
+	r.job.clocks.Move(clock, r.job.counted(slot))
+	r.agenda.ChangedSlot(slot, at)
 }
 
 func (r *record) changeTables(tables []perdure.TableSpec) {
 	r.facts.View.Tables, r.dirty = tables, true
-	r.teller.tables()
+	r.teller.Tables()
 }
 
 // setClock notes the clock of a slot's process.
@@ -135,15 +137,15 @@ func (r *record) setClock(slot int, clock perdure.Clock) {
 	}
 	before := r.job.counted(slot)
 	r.job.slots[slot].lastClock = clock
-	r.job.clocks.move(before, r.job.counted(slot))
-	r.agenda.wakeEarly()
+	r.job.clocks.Move(before, r.job.counted(slot))
+	r.agenda.WakeEarly()
 }
 
 // addServer notes what is known of one more server's place.
 func (r *record) addServer(zone string) {
 	server := len(r.job.servers)
-	r.agenda.unjudged.add(server)
-	r.agenda.leaving.add(server)
+	r.agenda.Unjudged.Add(server)
+	r.agenda.Leaving.Add(server)
 	r.job.servers = append(r.job.servers, observed{})
 	r.job.spread.Add(zone)
 }
@@ -153,8 +155,8 @@ func (r *record) addSlot() {
 	v := &r.facts.View
 	r.job.slots = append(r.job.slots, observed{})
 	v.Slots = append(v.Slots, perdure.SlotView{})
-	r.teller.vacant++
-	r.job.clocks.move(-1, r.job.counted(len(r.job.slots)-1))
+	r.teller.Add()
+	r.job.clocks.Move(-1, r.job.counted(len(r.job.slots)-1))
 }
 
 // judge finds out which servers may be given replicas, and which are awaited, of
@@ -162,31 +164,26 @@ func (r *record) addSlot() {
 // shards that wait for a server.
 func (r *record) judge() {
 	news := false
-	for _, i := range r.agenda.unjudged.list {
+	for _, i := range r.agenda.Unjudged.All() {
 		r.job.looks.servers++
 		p, is := &r.facts.Servers[i], r.job.eligible(i)
-		_, was := r.agenda.away[i]
 		away := !p.Left && !p.Draining && !is
-		news = news || is != r.job.spread.IsOpen(i) || away != was
+		news = news || is != r.job.spread.IsOpen(i) || away != r.agenda.Away.Has(i)
 		r.job.spread.Open(i, is)
-		if away {
-			r.agenda.away[i] = struct{}{}
-		} else {
-			delete(r.agenda.away, i)
-		}
+		r.agenda.Away.Put(i, away)
 	}
-	r.agenda.unjudged.clear()
+	r.agenda.Unjudged.Clear()
 	if news {
-		for _, s := range r.agenda.wanting.list {
-			r.agenda.touchShard(s)
+		for _, s := range r.agenda.Wanting.All() {
+			r.agenda.TouchShard(s)
 		}
-		r.agenda.stirred = true
+		r.agenda.Stirred = true
 	}
 }
 
 // refresh finds out which of the shards that are due serve.
 func (r *record) refresh() {
-	for _, s := range r.agenda.due.list {
-		r.job.unready.put(s, !r.job.ready(s))
+	for _, s := range r.agenda.Due.All() {
+		r.job.unready.Put(s, !r.job.ready(s))
 	}
 }

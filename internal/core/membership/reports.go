@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/perdure/perdure/internal/core/agenda"
+
 // logWaits is what is known of those who wait for the update log.
 type logWaits struct {
 	since int64 // the tick of which on somebody has waited; 0: nobody does
@@ -15,7 +17,7 @@ type reports struct {
 	facts    *Facts
 	job      *job
 	rec      *record
-	agenda   *agenda
+	agenda   *agenda.Agenda
 	dropped  bool // a "serving" event is due once the dropped shards serve
 	logWaits logWaits
 }
@@ -23,9 +25,9 @@ type reports struct {
 // healed reports the places that work again after a failure.
 func (re *reports) healed() {
 	v := &re.facts.View
-	for _, i := range re.agenda.healing[Server].sorted() {
+	for _, i := range re.job.healing[Server].Sorted() {
 		if o := &re.job.servers[i]; re.job.serving(i) {
-			re.agenda.healing[Server].remove(i)
+			re.job.healing[Server].Remove(i)
 			how := "serves again"
 			if o.gone || o.ear.Suspect() {
 				how = "is not missed any more: the others serve all shards"
@@ -37,9 +39,9 @@ func (re *reports) healed() {
 		re.dropped = false
 		re.rec.event("serving", "shards", "all shards serve again")
 	}
-	for _, i := range re.agenda.healing[Worker].sorted() {
+	for _, i := range re.job.healing[Worker].Sorted() {
 		if o := &re.job.slots[i]; !o.gone && o.connected && re.facts.Slots[i].Process != "" && v.Slots[i].Settled {
-			re.agenda.healing[Worker].remove(i)
+			re.job.healing[Worker].Remove(i)
 			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
 		}
 	}

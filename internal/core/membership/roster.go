@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 )
 
 // roster says who takes part in the job, and from when until when.
@@ -12,14 +13,14 @@ type roster struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda
-	grace  int64  // ticks after which a slot is suspended that nobody speaks for; 0: never
-	told   cursor // over the shards: who goes by the newest spans
+	agenda *agenda.Agenda
+	grace  int64         // ticks after which a slot is suspended that nobody speaks for; 0: never
+	told   agenda.Cursor // over the shards: who goes by the newest spans
 }
 
 // rosterTold reports whether every shard goes by the newest spans.
 func (ro *roster) rosterTold() bool {
-	return ro.told.all(len(ro.facts.View.Shards), func(i int) bool {
+	return ro.told.All(len(ro.facts.View.Shards), func(i int) bool {
 		st := ro.job.shardStatus(i)
 		return st != nil && st.Ready && st.Roster >= ro.facts.View.Roster
 	})
@@ -90,7 +91,7 @@ func (ro *roster) suspend(slot int, why string) {
 	next := v.Slots[slot]
 	next.Span, next.Left, ro.facts.Slots[slot].Suspended = now, true, true
 	ro.rec.changeSlot(slot, next)
-	ro.agenda.healing[Worker].remove(slot)
+	ro.job.healing[Worker].Remove(slot)
 	ro.rec.event("scaled", target(Worker, slot), "%s; the others go on without it from clock %d on", why, now.Until)
 }
 
@@ -115,19 +116,19 @@ func (ro *roster) cutSuspended() {
 // back before it.
 func (ro *roster) leave() {
 	v := &ro.facts.View
-	for _, i := range ro.agenda.ending.sorted() {
+	for _, i := range ro.agenda.Ending.Sorted() {
 		sl := &v.Slots[i]
 		if !ro.job.spanDone(i) {
 			continue
 		}
 		if ro.job.traits.Saves() && v.Durable < sl.Until {
-			ro.agenda.calling.add(i)
+			ro.agenda.Calling.Add(i)
 			continue
 		}
 		next := *sl
 		next.Left = true
 		ro.rec.changeSlot(i, next)
-		ro.agenda.healing[Worker].remove(i)
+		ro.job.healing[Worker].Remove(i)
 		ro.rec.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)
 	}
 }

@@ -1,19 +1,6 @@
 package membership
 
-import (
-	"slices"
-
-	"github.com/perdure/perdure"
-)
-
-// stirs reports whether a replica says something that may change its chain.
-func stirs(before, now *perdure.ShardStatus) bool {
-	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
-}
-
-// sameSegment reports whether two segments of a shard are one.
-func sameSegment(a, b perdure.Segment) bool { return a.File == b.File && a.CRC == b.CRC }
+import "github.com/perdure/perdure"
 
 // ServerSays takes what a server says of itself. False: it lacks what it was told
 // before, and is to be told all.
@@ -42,13 +29,13 @@ func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fi
 	}
 	if d.Draining && !p.Draining {
 		p.Draining, c.rec.dirty = true, true
-		c.agenda.leaving.add(index)
+		c.agenda.Leaving.Add(index)
 		c.rec.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
 		c.rec.touchServer(index)
 		news = true
 	}
 	o.server.Take(d, func(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta) {
-		news = c.agenda.hears(s, before, now, c.facts.View.End) || news
+		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news
 	})
 	if now := o.server.Problem(); now != "" && before == "" {
 		c.rec.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
@@ -67,7 +54,7 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		if st.Crowded {
-			c.agenda.calling.add(slot)
+			c.agenda.Calling.Add(slot)
 			news = news || before == nil || !before.Crowded || before.Revision < c.cuts.durableAt
 		}
 		o.worker = &st
@@ -75,16 +62,8 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 		if st.Generation == c.facts.View.Generation {
 			c.rec.setClock(slot, st.Clock)
 		}
-		if news || len(c.agenda.woken.list) > 0 {
+		if news || len(c.agenda.Woken.All()) > 0 {
 			c.reconcile()
 		}
 	}
-}
-
-// counts reports whether a replica says something that may matter to slots, cuts or
-// the job's end.
-func counts(before *perdure.ShardWord, now *perdure.ShardDelta, end perdure.Clock) bool {
-	return len(now.Fences) > 0 || len(now.Unfenced) > 0 || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
-		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
-		before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
 }

@@ -59,7 +59,7 @@ func (c *Core) suspect(k Kind, index int) {
 	}
 	if k == Server {
 		if c.job.traits.Copies > 1 {
-			c.agenda.healing[k].add(index)
+			c.job.healing[k].Add(index)
 		}
 		c.rec.touchServer(index)
 	}

@@ -4,11 +4,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 )
 
 // checkTouched holds the core, which looked only at what was touched, against one that
@@ -22,21 +20,21 @@ func (c *cluster) checkTouched() {
 	whole.roster.grace = k.roster.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
-	j.clocks = tally{count: map[perdure.Clock]int{}}
+	j.clocks = agenda.Tally{}
 	for i := range j.slots {
-		j.clocks.move(-1, j.counted(i))
+		j.clocks.Move(-1, j.counted(i))
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
 	j.publishing, j.complete, whole.reports.dropped = k.job.publishing, k.job.complete, k.reports.dropped
 	j.lost, whole.rec.dirty = maps.Clone(k.job.lost), k.rec.dirty
-	for kind, s := range k.agenda.healing {
-		for _, i := range s.list {
-			whole.agenda.healing[kind].add(i)
+	for kind, s := range k.job.healing {
+		for _, i := range s.All() {
+			whole.job.healing[kind].Add(i)
 		}
 	}
 	for i := range j.servers {
-		whole.agenda.unjudged.add(i)
+		whole.agenda.Unjudged.Add(i)
 	}
 	whole.reconcile()
 	if len(whole.rec.out.Events)+len(whole.rec.out.Kills) > 0 || whole.rec.out.Publish != nil {
@@ -59,17 +57,17 @@ func (c *cluster) checkKept() {
 	k := c.core
 	k.rec.judge()
 	for i := range k.facts.View.Shards {
-		if open := k.agenda.open.has(i); !open && !k.job.ready(i) {
+		if open := k.agenda.Open.Has(i); !open && !k.job.ready(i) {
 			c.fail("shard %d is not ready, and nobody looks at it", i)
 		}
-		if !k.agenda.due.has(i) && k.job.unready.has(i) == k.job.ready(i) {
-			c.fail("shard %d: ready %v, unready %v", i, k.job.ready(i), k.job.unready.has(i))
+		if !k.agenda.Due.Has(i) && k.job.unready.Has(i) == k.job.ready(i) {
+			c.fail("shard %d: ready %v, unready %v", i, k.job.ready(i), k.job.unready.Has(i))
 		}
 	}
 	for i := range k.job.servers {
 		p := &k.facts.Servers[i]
-		_, away := k.agenda.away[i]
-		leaving := k.agenda.leaving.has(i)
+		away := k.agenda.Away.Has(i)
+		leaving := k.agenda.Leaving.Has(i)
 		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) || p.Draining && !p.Left && !leaving {
 			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
 		}
@@ -90,57 +88,4 @@ func (c *cluster) checkKept() {
 	if want := max(least, k.facts.View.Cut); k.MinClock() != want {
 		c.fail("MinClock %d, want %d", k.MinClock(), want)
 	}
-}
-
-// A cursor finds out whether all are good, wherever it stands, and looks first at
-// the one that was not.
-func TestCursor(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var at cursor
-		var good []bool
-		for range rapid.IntRange(1, 30).Draw(t, "times") {
-			if len(good) > 0 && rapid.Bool().Draw(t, "turn") {
-				i := rapid.IntRange(0, len(good)-1).Draw(t, "which")
-				good[i] = !good[i]
-			} else {
-				good = rapid.SliceOfN(rapid.Bool(), 0, 5).Draw(t, "good")
-			}
-			want := true
-			for _, g := range good {
-				want = want && g
-			}
-			if got := at.all(len(good), func(i int) bool { return good[i] }); got != want {
-				t.Fatalf("%v of %v", got, good)
-			}
-			looked := 0
-			if got := at.all(len(good), func(i int) bool { looked++; return good[i] }); got != want || !got && looked != 1 {
-				t.Fatalf("%v of %v after a look at %d", got, good, looked)
-			}
-		}
-	})
-}
-
-// A set is what a map would be.
-func TestSet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s set
-		want := map[int]struct{}{}
-		for range rapid.IntRange(1, 40).Draw(t, "times") {
-			i := rapid.IntRange(0, 8).Draw(t, "number")
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0:
-				s.clear()
-				clear(want)
-			case 1, 2, 3:
-				s.remove(i)
-				delete(want, i)
-			default:
-				s.add(i)
-				want[i] = struct{}{}
-			}
-			if _, in := want[i]; s.has(i) != in || len(s.list) != len(want) || !slices.Equal(s.sorted(), sorted(want)) {
-				t.Fatalf("%v, want %v", s.list, sorted(want))
-			}
-		}
-	})
 }

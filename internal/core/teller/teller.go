@@ -1,9 +1,16 @@
-package membership
+// Package teller knows what of the view those who act on it were told last, and what has
+// changed since: so that a change costs what was touched, however large the job is.
+//
+// It is told of each change, and asked what to tell when the view is recorded. Servers hear
+// of every change, workers of those that they act on. A Teller is not safe for concurrent
+// use.
+package teller
 
 import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/agenda"
 )
 
 // news gathers what of the view is another than some who hear of it were told last.
@@ -11,8 +18,8 @@ type news struct {
 	since  uint64 // the revision that they were told; who has come since was told a later one
 	due    bool   // some of it they act on: they are to be told all of it now
 	tables bool
-	shards set
-	slots  set
+	shards agenda.Set
+	slots  agenda.Set
 }
 
 // delta returns what is to be told of the view, nil if nothing is, and begins anew.
@@ -23,15 +30,15 @@ func (n *news) delta(v *perdure.View) *perdure.ViewDelta {
 	}
 	d := v.Delta(n.since, n.tables, numbers[perdure.ShardID](&n.shards), numbers[perdure.Slot](&n.slots))
 	n.since, n.due, n.tables = v.Revision, false, false
-	n.shards.clear()
-	n.slots.clear()
+	n.shards.Clear()
+	n.slots.Clear()
 	return &d
 }
 
 // numbers returns what is in a set, in order.
-func numbers[N ~int32](s *set) []N {
-	list := make([]N, 0, len(s.list))
-	for _, i := range s.sorted() {
+func numbers[N ~int32](s *agenda.Set) []N {
+	list := make([]N, 0, s.Len())
+	for _, i := range s.Sorted() {
 		list = append(list, N(i))
 	}
 	return list
@@ -52,9 +59,8 @@ func courseOf(v *perdure.View) course {
 // vacant reports whether no process speaks for a slot.
 func vacant(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
-// teller knows what of the view those who act on it were told last, and what is another
-// since.
-type teller struct {
+// Teller is what was told to all, and what is to be.
+type Teller struct {
 	course    course // that was told last
 	servers   news
 	workers   news
@@ -62,8 +68,9 @@ type teller struct {
 	expectant bool // of those some workers or observers know
 }
 
-func newTeller(v *perdure.View) teller {
-	t := teller{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
+// New returns a teller of a view that everybody knows.
+func New(v *perdure.View) Teller {
+	t := Teller{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
 	for i := range v.Slots {
 		if vacant(&v.Slots[i]) {
 			t.vacant++
@@ -72,9 +79,9 @@ func newTeller(v *perdure.View) teller {
 	return t
 }
 
-// tell returns what changed of the view, for servers and for workers and observers; nil:
+// Tell returns what changed of the view, for servers and for workers and observers; nil:
 // nothing that they act on.
-func (t *teller) tell(v *perdure.View) (servers, workers *perdure.ViewDelta) {
+func (t *Teller) Tell(v *perdure.View) (servers, workers *perdure.ViewDelta) {
 	if now := courseOf(v); now != t.course {
 		t.course = now
 		t.servers.due, t.workers.due = true, true
@@ -86,23 +93,23 @@ func (t *teller) tell(v *perdure.View) (servers, workers *perdure.ViewDelta) {
 	return servers, workers
 }
 
-// shown notes that a worker or an observer was told the whole view.
-func (t *teller) shown() { t.expectant = t.expectant || t.vacant > 0 }
+// Shown notes that a worker or an observer was told the whole view.
+func (t *Teller) Shown() { t.expectant = t.expectant || t.vacant > 0 }
 
-// shard notes that a shard gets another view. Who copies it is no matter of workers'.
-func (t *teller) shard(shard int, before, next *perdure.ShardView) {
+// Shard notes that a shard gets another view. Who copies it is no matter of workers'.
+func (t *Teller) Shard(shard int, before, next *perdure.ShardView) {
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) && before.Epoch == next.Epoch &&
 		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
-	t.servers.shards.add(shard)
-	t.workers.shards.add(shard)
+	t.servers.shards.Add(shard)
+	t.workers.shards.Add(shard)
 	t.servers.due, t.workers.due = true, t.workers.due || !same
 }
 
-// slot notes that a slot gets another view. A worker needs to know of the others only when
+// Slot notes that a slot gets another view. A worker needs to know of the others only when
 // processes speak for all of them, if some did not when it was told last, and hears of its
 // own before it speaks. Of when slots take part all hear, since their number is another
 // then; and where some come later, of each that comes.
-func (t *teller) slot(slot int, before, next *perdure.SlotView, later bool) {
+func (t *Teller) Slot(slot int, before, next *perdure.SlotView, later bool) {
 	matters := before.Left != next.Left || later && vacant(before) && !vacant(next)
 	if vacant(before) {
 		t.vacant--
@@ -110,13 +117,19 @@ func (t *teller) slot(slot int, before, next *perdure.SlotView, later bool) {
 	if vacant(next) {
 		t.vacant++
 	}
-	t.servers.slots.add(slot)
-	t.workers.slots.add(slot)
+	t.servers.slots.Add(slot)
+	t.workers.slots.Add(slot)
 	t.servers.due, t.workers.due = true, t.workers.due || matters || t.vacant == 0 && t.expectant
 }
 
-// tables notes that there are others.
-func (t *teller) tables() {
+// Tables notes that there are others.
+func (t *Teller) Tables() {
 	t.servers.tables, t.workers.tables = true, true
 	t.servers.due, t.workers.due = true, true
 }
+
+// Add notes that there is one more slot, which nobody speaks for.
+func (t *Teller) Add() { t.vacant++ }
+
+// Paused reports whether workers pause by what they were told last.
+func (t *Teller) Paused() bool { return t.course.pause }
