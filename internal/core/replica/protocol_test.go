@@ -1,4 +1,4 @@
-package consistency
+package replica
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
 )
 
 // The protocol tests run all five models on a system of slots and shards without
-// network or goroutines: shards made of Intake, Subscriptions and Visibility as
-// a server puts them together, readers with caches as a worker has them, and
+// network or goroutines: shards, each of them a Replica, readers with caches as a worker has them, and
 // connections that are first in, first out. Whatever may happen next is a move. A
 // row's value is the set of updates in it, so that what a read sees is checked
 // against the definitions themselves, and labels against values.
@@ -20,7 +20,7 @@ const (
 	mostSlots  = 4
 	mostShards = 2
 	mostRows   = 4
-	mostClocks = 16
+	mostClocks = 12
 )
 
 // updateSet is a row's value: a set of updates (slot, clock).
@@ -80,7 +80,8 @@ type plan struct {
 	writes              [mostSlots][mostClocks]rowMask // what its update changes
 	sparse              bool
 	oneWay              bool // not every slot reads in every clock
-	piece               int  // rows of a frame of a push
+	piece               int  // rows that are pushed at once
+	spare               int  // bytes that are left then: a round's last rows say that it ends
 
 	chances
 	off   off
@@ -98,23 +99,23 @@ type chances struct {
 
 // off switches safety mechanisms off, for negative controls.
 type off struct {
-	Weakened        // the intake's, and a shard's pushes, and a sender's bound
-	order      bool // a round's last frame comes before its rows
-	note       bool // a reader tells the shard what it drops, and forgets it
-	again      bool // a reader drops what it has subscribed to again since
-	subs       bool // a reader takes what it asked for before a drop for pushed
-	connection bool // a shard heeds what comes late from a connection that was replaced
-	rest       bool // what becomes due during a round is forgotten at its end
-	advance    bool // a round that begins late is taken to hold what changed since
-	saw        bool // a reader says that it saw a round when it begins
-	answered   bool // a shard forgets that a slot which had no cached rows has some now
+	consistency.Weakened      // the intake's, and a shard's pushes, and a sender's bound
+	order                bool // a round's last frame comes before its rows
+	note                 bool // a reader tells the shard what it drops, and forgets it
+	again                bool // a reader drops what it has subscribed to again since
+	subs                 bool // a reader takes what it asked for before a drop for pushed
+	connection           bool // a shard heeds what comes late from a connection that was replaced
+	rest                 bool // what becomes due during a round is forgotten at its end
+	advance              bool // a round that begins late is taken to hold what changed since
+	saw                  bool // a reader says that it saw a round when it begins
+	answered             bool // a shard forgets that a slot which had no cached rows has some now
 }
 
 // system is one state of everything. Its fields are values or are cloned.
 type system struct {
 	*plan
 	left    chances
-	shards  [mostShards]pushShard
+	shards  [mostShards]shardSide
 	readers [mostSlots]reader
 	ups     [mostSlots][mostShards][]frame // on their way to the shard
 	late    [mostSlots][mostShards][]frame // likewise, on a connection that was replaced
@@ -125,7 +126,7 @@ type system struct {
 func newSystem(p *plan) *system {
 	s := &system{plan: p, left: p.chances}
 	for i := range p.shards {
-		s.shards[i] = newPushShard(p)
+		s.shards[i] = newShardSide(p, i)
 	}
 	for i := range p.slots {
 		r := &s.readers[i]
@@ -162,9 +163,6 @@ func (s *system) say(format string, args ...any) {
 		fmt.Fprintf(s.trace, format+"\n", args...)
 	}
 }
-
-// home is the shard that holds a row.
-func (p *plan) home(row int) int { return row % p.shards }
 
 // valueOf is what a row holds when its shard has applied so much of each slot.
 func (p *plan) valueOf(row int, applied vector) (c updateSet) {
@@ -274,14 +272,6 @@ func (k *keyOf) label(l *label) {
 	for _, c := range l.applied {
 		*k = append(*k, byte('a'+c))
 	}
-}
-
-func (k *keyOf) set(r rowSet) {
-	n := uint64(0)
-	if len(r) > 0 {
-		n = r[0] // the few rows there are fit in a word
-	}
-	k.num(int(n))
 }
 
 func (k *keyOf) frames(fs []frame) {

@@ -1,4 +1,4 @@
-package consistency
+package replica
 
 import (
 	"fmt"
@@ -45,6 +45,9 @@ func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
 	d.MaybeScanArgs(t, "rows", &p.rows)
 	d.MaybeScanArgs(t, "piece", &p.piece)
 	d.MaybeScanArgs(t, "clocks", &clocks)
+	if p.rows <= p.piece {
+		p.spare = 1
+	}
 	for slot := range p.slots {
 		reads, writes := p.rows, p.rows
 		if arg, ok := d.Arg("reads"); ok {
@@ -181,9 +184,17 @@ func (s *system) show() {
 			s.say("  row %d: %v, MinClock %d, %s", row, c.value, r.of(row, shard).least, pushed)
 		}
 		for shard := range s.plan.shards {
-			sh := &s.shards[shard]
-			n := sh.counts(perdure.Slot(slot))
-			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen, sh.subs.Rows(perdure.Slot(slot)))
+			n := s.countsOf(slot, shard)
+			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen, s.shards[shard].rep.Audience.pushes.subs[0].Rows(perdure.Slot(slot)))
 		}
 	}
+}
+
+func model(t *testing.T, s string) perdure.Consistency {
+	t.Helper()
+	m, err := perdure.ParseConsistency(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

@@ -1,4 +1,4 @@
-package consistency
+package replica
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
 )
 
 // reader is a slot's process: a worker, reduced to what it reads and sends. In each
@@ -127,7 +128,7 @@ func (s *system) next(slot int) nextDeed {
 			return reads
 		case !r.links[shard].open || r.cache[row].pushed:
 			return waits
-		case slices.ContainsFunc(r.asked, func(a asked) bool { return a.row == row && a.need >= Needed(s.model, r.clock) }):
+		case slices.ContainsFunc(r.asked, func(a asked) bool { return a.row == row && a.need >= consistency.Needed(s.model, r.clock) }):
 			return waits
 		}
 		return asks
@@ -147,7 +148,7 @@ func (s *system) next(slot int) nextDeed {
 func (s *system) mayAnswer(slot, row int) bool {
 	r, shard := &s.readers[slot], s.home(row)
 	c := &r.cache[row]
-	return c.known && MayReuse(s.model, Cached{
+	return c.known && consistency.MayReuse(s.model, consistency.Cached{
 		MinClock: r.of(row, shard).least, FetchedAt: c.fetched, Current: c.pushed && r.links[shard].open,
 	}, r.clock)
 }
@@ -171,7 +172,7 @@ func (s *system) maySend(slot int) bool {
 			}
 		}
 	}
-	return MaySend(s.model, r.clock, slices.Max(sums[:]), alone)
+	return consistency.MaySend(s.model, r.clock, slices.Max(sums[:]), alone)
 }
 
 // goOn lets a reader do what it does next.
@@ -265,7 +266,7 @@ func (s *system) unwant(slot, row int) {
 func (s *system) ask(slot, row int, ahead bool) {
 	r, shard := &s.readers[slot], s.home(row)
 	r.request++
-	a := asked{slot<<8 | r.request, row, Needed(s.model, r.clock), r.links[shard].subs, ahead}
+	a := asked{slot<<8 | r.request, row, consistency.Needed(s.model, r.clock), r.links[shard].subs, ahead}
 	r.asked = append(r.asked, a)
 	s.say("slot %d at clock %d asks for row %d", slot, r.clock, row)
 	s.up(slot, shard, frame{kind: getFrame, request: a.request, row: row, subscribe: s.model.Pushed(), clock: a.need})

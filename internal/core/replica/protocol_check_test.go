@@ -1,10 +1,11 @@
-package consistency
+package replica
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
 )
 
 // read holds what a slot reads against the definitions, by the value alone; then
@@ -32,7 +33,7 @@ func (s *system) checkDefinition(slot, row int, value updateSet) error {
 	c := s.readers[slot].clock
 	var must, own vector
 	for p := range s.slots {
-		must[p] = max(0, Needed(s.model, c))
+		must[p] = max(0, consistency.Needed(s.model, c))
 		if s.model.Bounded() {
 			must[p] = max(0, c-s.model.Staleness)
 		}
@@ -73,12 +74,12 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 			known[p] = min(known[p], c+s.model.Staleness+1)
 		}
 	}
-	most := MissingBound(s.slots, s.model.Staleness)
+	most := consistency.MissingBound(s.slots, s.model.Staleness)
 	lacks := int64(0)
 	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
 		lacks++
 	}
-	count := Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness, c)
+	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness, c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
 	s.worst = max(s.worst, lacks)
 	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
@@ -93,7 +94,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 // way, else the shard's.
 func (s *system) mayRead(slot, row int) updateSet {
 	r, shard := &s.readers[slot], s.home(row)
-	sees := s.shards[shard].rows[row]
+	sees := s.shards[shard].row(row)
 	if c := &r.cache[row]; c.known && c.pushed && r.links[shard].open {
 		sees = c.value
 	}
@@ -153,17 +154,21 @@ func (s *system) finished() error {
 			return fmt.Errorf("stuck: slot %d at clock %d, still to read %v", slot, r.clock, r.left.ids())
 		}
 		for shard := range s.plan.shards {
-			sh := &s.shards[shard]
-			if n := sh.counts(perdure.Slot(slot)); n.Applied != s.ends[slot] || n.Seen != s.ends[slot] {
+			if n := s.countsOf(slot, shard); n.Applied != s.ends[slot] || n.Seen != s.ends[slot] {
 				return fmt.Errorf("stuck: of slot %d's clocks shard %d has applied %d, and %d are seen", slot, shard, n.Applied, n.Seen)
 			}
 		}
 		for row := range s.rows {
 			c := &r.cache[row]
-			if sh := s.home(row); c.known && c.pushed && c.value != s.shards[sh].rows[row] {
-				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, c.value, s.shards[sh].rows[row])
+			if sh := s.home(row); c.known && c.pushed && c.value != s.shards[sh].row(row) {
+				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, c.value, s.shards[sh].row(row))
 			}
 		}
 	}
 	return nil
+}
+
+// countsOf is how far a slot has come on a shard, as it would be told.
+func (s *system) countsOf(slot, shard int) perdure.Counts {
+	return s.shards[shard].rep.Counts(&Reader{Slot: perdure.Slot(slot)})
 }

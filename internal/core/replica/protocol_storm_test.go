@@ -1,4 +1,4 @@
-package consistency
+package replica
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
 )
 
 // pushStorm is a random plan and a random way through it. It is plain data: rapid
@@ -25,8 +26,11 @@ func pushStorms(m perdure.Consistency) *rapid.Generator[pushStorm] {
 		number := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
 		p := plan{
 			model: m, slots: number("slots", 2, mostSlots), shards: number("shards", 1, mostShards), rows: number("rows", 1, mostRows),
-			sparse: rapid.Bool().Draw(t, "sparse"), piece: number("piece", 1, mostRows),
+			sparse: rapid.Bool().Draw(t, "sparse"), piece: number("piece", 1, mostRows), spare: number("spare", 0, 1),
 			chances: chances{number("drops", 0, 4), number("evicts", 0, 4), number("breaks", 0, 3), number("aheads", 0, 6), 0},
+		}
+		if !p.sparse {
+			p.shards = min(p.shards, p.rows) // no shard is empty
 		}
 		end := perdure.Clock(number("clocks", 2, 7))
 		all := 1<<p.rows - 1
@@ -98,7 +102,7 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		models []string
 	}{
 		{"the order of a round", off{order: true}, []string{"essp:1"}},
-		{"the pushes", off{Weakened: Weakened{Pushes: true}}, []string{"essp:1", "vap:1"}},
+		{"the pushes", off{Weakened: consistency.Weakened{Pushes: true}}, []string{"essp:1", "vap:1"}},
 		{"the note of a drop", off{note: true}, []string{"essp:1", "vap:1"}},
 		{"the note of a row read again", off{again: true}, []string{"essp:1", "vap:1"}},
 		{"the note of what was asked for", off{subs: true}, []string{"essp:1", "vap:1"}},
@@ -107,9 +111,9 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		{"what changed before a late round", off{advance: true}, []string{"essp:1"}},
 		{"the end of a round", off{saw: true}, []string{"vap:1"}},
 		{"the first of a slot's cached rows", off{answered: true}, []string{"vap:1"}},
-		{"the bound", off{Weakened: Weakened{Bound: true}}, []string{"vap:1", "vap:3"}},
-		{"the staging", off{Weakened: Weakened{Staging: true}}, []string{"bsp"}},
-		{"the exactly-once filter", off{Weakened: Weakened{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
+		{"the bound", off{Weakened: consistency.Weakened{Bound: true}}, []string{"vap:1", "vap:3"}},
+		{"the staging", off{Weakened: consistency.Weakened{Staging: true}}, []string{"bsp"}},
+		{"the exactly-once filter", off{Weakened: consistency.Weakened{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
 	} {
 		for _, name := range c.models {
 			t.Run(c.name+", "+name, func(t *testing.T) {

@@ -1,0 +1,126 @@
+package replica
+
+import (
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"github.com/perdure/perdure"
+)
+
+// cloneOf copies a replica with all that it owns, so that an explorer can go on from it in
+// several ways. What never changes is shared: readers, views and jobs.
+func cloneOf(r *Replica) *Replica {
+	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, slices: map[unsafe.Pointer]reflect.Value{}}
+	n := *r
+	c.fix(reflect.ValueOf(&n).Elem())
+	return &n
+}
+
+type cloner struct {
+	pointers map[unsafe.Pointer]reflect.Value // copies, by what they are of
+	slices   map[unsafe.Pointer]reflect.Value
+}
+
+var (
+	shared = map[reflect.Type]bool{
+		reflect.TypeFor[*Reader]():          true,
+		reflect.TypeFor[*perdure.View]():    true,
+		reflect.TypeFor[*perdure.JobSpec](): true,
+	}
+	flat sync.Map // by reflect.Type: whether there is nothing to follow in it; cases run side by side
+)
+
+// isFlat reports whether a value of a type is copied by an assignment.
+func isFlat(t reflect.Type) bool {
+	if known, ok := flat.Load(t); ok {
+		return known.(bool)
+	}
+	is := false
+	switch t.Kind() {
+	case reflect.Pointer:
+		is = shared[t]
+	case reflect.Slice, reflect.Map:
+	case reflect.Array:
+		is = isFlat(t.Elem())
+	case reflect.Struct:
+		is = true
+		for i := range t.NumField() {
+			is = is && isFlat(t.Field(i).Type)
+		}
+	default: // numbers, strings, functions; an interface holds what is shared
+		is = true
+	}
+	flat.Store(t, is)
+	return is
+}
+
+// fix replaces what v, which has been assigned from another value, has in common with that.
+func (c *cloner) fix(v reflect.Value) {
+	if isFlat(v.Type()) {
+		return
+	}
+	if !v.CanSet() { // a field that is not exported
+		v = reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		c.fixPointer(v)
+	case reflect.Slice:
+		c.fixSlice(v)
+	case reflect.Map:
+		if !v.IsNil() {
+			n := reflect.MakeMapWithSize(v.Type(), v.Len())
+			for k, e := range v.Seq2() {
+				at := reflect.New(e.Type()).Elem()
+				at.Set(e)
+				c.fix(at)
+				n.SetMapIndex(k, at)
+			}
+			v.Set(n)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			c.fix(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			c.fix(v.Field(i))
+		}
+	}
+}
+
+func (c *cloner) fixPointer(v reflect.Value) {
+	if v.IsNil() {
+		return
+	}
+	if n, ok := c.pointers[v.UnsafePointer()]; ok {
+		v.Set(n)
+		return
+	}
+	n := reflect.New(v.Type().Elem())
+	n.Elem().Set(v.Elem())
+	c.pointers[v.UnsafePointer()] = n
+	v.Set(n)
+	c.fix(n.Elem())
+}
+
+func (c *cloner) fixSlice(v reflect.Value) {
+	if v.Cap() == 0 {
+		return
+	}
+	if n, ok := c.slices[v.UnsafePointer()]; ok && n.Type() == v.Type() && n.Cap() >= v.Len() {
+		v.Set(n.Slice(0, v.Len()))
+		return
+	}
+	n := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+	reflect.Copy(n, v)
+	c.slices[v.UnsafePointer()] = n
+	v.Set(n)
+	if isFlat(v.Type().Elem()) {
+		return
+	}
+	for i := range n.Len() {
+		c.fix(n.Index(i))
+	}
+}
