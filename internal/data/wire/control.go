@@ -21,19 +21,21 @@ const (
 
 // Hello is the first frame of every connection.
 type Hello struct {
-	Role        Role                `json:"role"`
-	Job         string              `json:"job"`                   // "" on a first contact with the coordinator: any
-	Index       int                 `json:"index"`                 // server number or slot; -1: the coordinator chooses
-	Process     string              `json:"process"`               // unique to this process
-	PID         int                 `json:"pid"`                   // 0 inside one process
-	Addr        string              `json:"addr,omitempty"`        // where a server listens for workers
-	Incarnation perdure.Incarnation `json:"incarnation,omitempty"` // what the coordinator granted earlier, on a reconnect
-	Zone        string              `json:"zone,omitempty"`        // the failure domain that a server is in
-	AtCuts      bool                `json:"at_cuts,omitempty"`     // a worker that saves its state for checkpoints only
-	Grow        bool                `json:"grow,omitempty"`        // a worker that finds no free slot: the job is to have one more
-	Secret      perdure.Secret      `json:"secret,omitempty"`      // of the run, for this role
-	Nonce       perdure.Secret      `json:"nonce,omitempty"`       // of a worker: what it drew at its beginning
-	Ticket      perdure.Secret      `json:"ticket,omitempty"`      // of a worker: what the coordinator's Welcome gave it, for servers
+	Role    Role   `json:"role"`
+	Job     string `json:"job"`            // "" on a first contact with the coordinator: any
+	Index   int    `json:"index"`          // server number or slot; -1: the coordinator chooses
+	Process string `json:"process"`        // unique to this process
+	PID     int    `json:"pid"`            // 0 inside one process
+	Addr    string `json:"addr,omitempty"` // where a server listens for workers
+	// Incarnation is what the coordinator granted earlier, on a reconnect.
+	Incarnation perdure.Incarnation `json:"incarnation,omitempty"`
+	Zone        string              `json:"zone,omitempty"`    // the failure domain that a server is in
+	AtCuts      bool                `json:"at_cuts,omitempty"` // a worker that saves its state for checkpoints only
+	// Grow: a worker that finds no free slot asks for one more.
+	Grow   bool           `json:"grow,omitempty"`
+	Secret perdure.Secret `json:"secret,omitempty"` // of the run, for this role
+	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: what it drew at its beginning
+	Ticket perdure.Secret `json:"ticket,omitempty"` // of a worker: what the coordinator's Welcome gave it, for servers
 }
 
 // Welcome answers Hello.
@@ -84,21 +86,23 @@ type Event struct {
 // Progress is what the coordinator knows of the job, for its parent and for
 // people: at every tick, at alarms, and when it is complete.
 type Progress struct {
-	Revision     uint64             `json:"revision"`
-	Generation   perdure.Generation `json:"generation"`
-	Clock        perdure.Clock      `json:"clock"` // the least of all slots' clocks
-	End          perdure.Clock      `json:"end"`
-	Durable      perdure.Clock      `json:"durable"`
-	Complete     bool               `json:"complete"`    // nothing is left to do but to export the model
-	Done         bool               `json:"done"`        // not even that: nobody is to come any more
-	Closed       bool               `json:"closed"`      // the job is to end early, and the last checkpoint that there can be is durable
-	Serving      bool               `json:"serving"`     // every shard serves and every slot works
-	UpdatesIn    int64              `json:"updates_in"`  // that the rows contain now
-	UpdatesDue   int64              `json:"updates_due"` // that the rows are to contain at the end, none lost
-	UpdatesLost  int64              `json:"updates_lost"`
-	ClocksRedone int64              `json:"clocks_redone"`
-	Places       []PlaceProgress    `json:"places"`           // all in the first of a connection, then those of which something is new
-	Saving       *perdure.Saving    `json:"saving,omitempty"` // where the interval between checkpoints is chosen
+	Revision   uint64             `json:"revision"`
+	Generation perdure.Generation `json:"generation"`
+	Clock      perdure.Clock      `json:"clock"` // the least of all slots' clocks
+	End        perdure.Clock      `json:"end"`
+	Durable    perdure.Clock      `json:"durable"`
+	Complete   bool               `json:"complete"` // nothing is left to do but to export the model
+	Done       bool               `json:"done"`     // not even that: nobody is to come any more
+	// Closed: the job is to end early, and the last checkpoint that there can be is durable.
+	Closed       bool  `json:"closed"`
+	Serving      bool  `json:"serving"`     // every shard serves and every slot works
+	UpdatesIn    int64 `json:"updates_in"`  // that the rows contain now
+	UpdatesDue   int64 `json:"updates_due"` // that the rows are to contain at the end, none lost
+	UpdatesLost  int64 `json:"updates_lost"`
+	ClocksRedone int64 `json:"clocks_redone"`
+	// Places are all in the first of a connection, then those of which something is new.
+	Places []PlaceProgress `json:"places"`
+	Saving *perdure.Saving `json:"saving,omitempty"` // where the interval between checkpoints is chosen
 }
 
 // PlaceProgress is one server's or worker's part of a Progress.
@@ -120,7 +124,10 @@ type PlaceProgress struct {
 
 // Order asks a process to do something.
 type Order struct {
-	Kind   string `json:"kind"` // "kill", "fault", "stop" to the supervisor; "fault" to servers and workers; "close" (make a last checkpoint: the job is to end), "end", "finish", "drop", "pass", and "log" (note how the log's process is) to the coordinator
+	// Kind is "kill", "fault" or "stop" to the supervisor; "fault" to servers and workers; to
+	// the coordinator "close" (make a last checkpoint: the job is to end), "end", "finish",
+	// "drop", "pass", or "log" (note how the log's process is).
+	Kind   string `json:"kind"`
 	Target string `json:"target,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Spec   string `json:"spec,omitempty"`

@@ -12,7 +12,8 @@ import (
 // Rows of a table are named in one of two ways: a run of consecutive rows, or a
 // list of row ids.
 //
-//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis; 0xFFFFFFFD: it was made alone)
+//	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis;
+//	              0xFFFFFFFD: it was made alone)
 //	 4      4     mode: 0 run, 1 list
 //	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
 //	16      8     run: the first row (basis: the clock); list: 0
@@ -366,7 +367,8 @@ func AppendIDs(dst []byte, stored int, ids []perdure.RowID) []byte {
 // ParseIDs reads what AppendIDs wrote; the ids alias src where the machine allows.
 func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 	le := binary.LittleEndian
-	if len(src) < 16 || len(src)%8 != 0 || le.Uint64(src) > math.MaxInt64 || le.Uint64(src[8:]) != uint64(len(src)/8-2) {
+	if len(src) < 16 || len(src)%8 != 0 || le.Uint64(src) > math.MaxInt64 ||
+		le.Uint64(src[8:]) != uint64(len(src)/8-2) {
 		return 0, nil, fmt.Errorf("%w: row ids in %d bytes", ErrPayload, len(src))
 	}
 	return int(le.Uint64(src)), rowIDs(src[16:]), nil

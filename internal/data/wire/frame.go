@@ -66,16 +66,18 @@ type Kind uint8
 // The kinds of frames. Payloads of control frames are as Control has it; those of
 // data frames are described with their codecs.
 const (
-	KindHello   Kind = 1  // control, first frame of every connection: Hello
-	KindWelcome Kind = 2  // control, answer to Hello: Welcome
-	KindRefuse  Kind = 3  // control, last frame before the connection is closed: Refusal
-	KindView    Kind = 4  // control, coordinator → all, after Welcome: perdure.View
-	KindStatus  Kind = 5  // control, server → coordinator: perdure.ServerDelta
-	KindTable   Kind = 6  // control, worker → coordinator: perdure.TableSpec to create or attach; answered in the next view
-	KindReport  Kind = 7  // control, worker → coordinator → supervisor: Report
-	KindEvent   Kind = 8  // control, coordinator → supervisor: Event
-	KindOrder   Kind = 9  // control, coordinator → supervisor, server or worker: Order
-	KindExited  Kind = 10 // control, supervisor → coordinator: Exited
+	KindHello   Kind = 1 // control, first frame of every connection: Hello
+	KindWelcome Kind = 2 // control, answer to Hello: Welcome
+	KindRefuse  Kind = 3 // control, last frame before the connection is closed: Refusal
+	KindView    Kind = 4 // control, coordinator → all, after Welcome: perdure.View
+	KindStatus  Kind = 5 // control, server → coordinator: perdure.ServerDelta
+	// KindTable is control, worker → coordinator: perdure.TableSpec to create or attach; answered
+	// in the next view.
+	KindTable  Kind = 6
+	KindReport Kind = 7  // control, worker → coordinator → supervisor: Report
+	KindEvent  Kind = 8  // control, coordinator → supervisor: Event
+	KindOrder  Kind = 9  // control, coordinator → supervisor, server or worker: Order
+	KindExited Kind = 10 // control, supervisor → coordinator: Exited
 	// KindProgress is control, coordinator → supervisor: Progress.
 	KindProgress Kind = 11
 	// KindViewDelta is control, coordinator → server, worker or observer, after View:
@@ -84,38 +86,59 @@ const (
 	// KindWorkerStatus is control, worker → coordinator: perdure.WorkerDelta.
 	KindWorkerStatus Kind = 13
 
-	KindOpen   Kind = 16 // worker → server: opens a shard at (generation, epoch); clock is how many clocks the slot has ended; no payload
+	// KindOpen is worker → server: opens a shard at (generation, epoch); clock is how many clocks
+	// the slot has ended; no payload.
+	KindOpen   Kind = 16
 	KindOpened Kind = 17 // server → worker: the shard is ready; Counts payload
 	KindGet    Kind = 18 // worker → server: rows wanted; header clock is the MinClock needed
 	KindRows   Kind = 19 // server → worker: Rows payload; header clock is the content's MinClock
-	KindUpdate Kind = 20 // worker → server: one part of an update, of all clocks < Until from clock on; Blocks payload; FlagTicked on a resend
+	// KindUpdate is worker → server: one part of an update, of all clocks < Until from clock on;
+	// Blocks payload; FlagTicked on a resend.
+	KindUpdate Kind = 20
 	KindTick   Kind = 21 // worker → server: the staged update of this clock is to be applied; no payload
 	KindAck    Kind = 22 // server → worker: Counts payload
 	KindLoad   Kind = 23 // worker → server: the slot's saved state is wanted; header clock is the clock to work on
 	KindState  Kind = 24 // server → worker: the slot's saved state, as saved; FlagNone when there is none
 	KindMoved  Kind = 25 // server → worker: this process does not hold the shard at that generation and epoch
-	KindSync   Kind = 26 // worker → server: acknowledge at once, until the slot's updates of clocks < clock are applied; no payload
-	KindScan   Kind = 27 // worker → server: ids of stored rows of a sparse table wanted, from the First-th stored row on, at most Count; header clock as for Get
-	KindIDs    Kind = 28 // server → worker: answer to KindScan; IDs payload
-	KindPush   Kind = 29 // server → worker: rows that changed, of those subscribed to; Push payload; header clock as for Rows
-	KindDrop   Kind = 30 // worker → server: these rows are not to be pushed any more; rows payload
-	KindSaw    Kind = 31 // worker → server, under vap: all rows that it may read from its cache are of the state that a Push ended with, or newer; request is its seq
+	// KindSync is worker → server: acknowledge at once, until the slot's updates of clocks < clock
+	// are applied; no payload.
+	KindSync Kind = 26
+	// KindScan is worker → server: ids of stored rows of a sparse table wanted, from the First-th
+	// stored row on, at most Count; header clock as for Get.
+	KindScan Kind = 27
+	KindIDs  Kind = 28 // server → worker: answer to KindScan; IDs payload
+	// KindPush is server → worker: rows that changed, of those subscribed to; Push payload; header
+	// clock as for Rows.
+	KindPush Kind = 29
+	KindDrop Kind = 30 // worker → server: these rows are not to be pushed any more; rows payload
+	// KindSaw is worker → server, under vap: all rows that it may read from its cache are of the
+	// state that a Push ended with, or newer; request is its seq.
+	KindSaw Kind = 31
 
 	// Between the members of a shard's chain. A log entry is an Update, a Tick or one
 	// of the kinds from KindFence on; its request is its position in the shard's log.
-	KindFollow    Kind = 32 // predecessor → successor: follow me in this generation and epoch; request is the position at which my log ends. Of a joiner clock, in these five kinds, is its Since
-	KindHave      Kind = 33 // successor → predecessor: I have all entries up to position request; FlagNone: I have nothing, send a snapshot
+
+	// KindFollow is predecessor → successor: follow me in this generation and epoch; request is
+	// the position at which my log ends. Of a joiner clock, in these five kinds, is its Since.
+	KindFollow Kind = 32
+	// KindHave is successor → predecessor: I have all entries up to position request; FlagNone: I
+	// have nothing, send a snapshot.
+	KindHave      Kind = 33
 	KindCommitted Kind = 34 // successor → predecessor: the tail has all entries up to position request
-	KindSnapshot  Kind = 35 // tail → joining replica: the next piece of the shard as of position request, answered with KindHave; FlagNone, FlagLast
-	KindLevel     Kind = 36 // tail → joining replica: up to position request you have been sent what I have
-	KindFence     Kind = 37 // entry: incarnations of the slot before incarnation are refused; no payload
-	KindDecide    Kind = 38 // entry: what becomes of them: their updates of clocks < clock count; no payload
-	KindEnd       Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
-	KindAddTable  Kind = 40 // entry: the shard has one more table; perdure.TableSpec; clock is its number
-	KindBase      Kind = 41 // entry: the applied vector is raised to this; State payload
-	KindPassCut   Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
-	KindRoster    Kind = 43 // entry: the slots take part in these spans from now on; []perdure.Span; clock is View.Roster
-	KindCut       Kind = 44 // entry: the shard is to be saved at the cut of clock, too; no payload
+	// KindSnapshot is tail → joining replica: the next piece of the shard as of position request,
+	// answered with KindHave; FlagNone, FlagLast.
+	KindSnapshot Kind = 35
+	KindLevel    Kind = 36 // tail → joining replica: up to position request you have been sent what I have
+	KindFence    Kind = 37 // entry: incarnations of the slot before incarnation are refused; no payload
+	KindDecide   Kind = 38 // entry: what becomes of them: their updates of clocks < clock count; no payload
+	KindEnd      Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
+	KindAddTable Kind = 40 // entry: the shard has one more table; perdure.TableSpec; clock is its number
+	KindBase     Kind = 41 // entry: the applied vector is raised to this; State payload
+	KindPassCut  Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
+	// KindRoster is entry: the slots take part in these spans from now on; []perdure.Span; clock
+	// is View.Roster.
+	KindRoster Kind = 43
+	KindCut    Kind = 44 // entry: the shard is to be saved at the cut of clock, too; no payload
 	// KindLife is of an update log only: an epoch has begun, and what is of an earlier
 	// one's head counts no more; no payload.
 	KindLife Kind = 45

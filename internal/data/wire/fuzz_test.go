@@ -133,7 +133,8 @@ func FuzzParseControl(f *testing.F) {
 		allocates(t, len(b), func() {
 			frame := Frame{Payload: b}
 			for _, v := range []any{
-				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &perdure.ViewDelta{}, &perdure.ServerDelta{}, &perdure.WorkerDelta{}, &perdure.TableSpec{},
+				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &perdure.ViewDelta{}, &perdure.ServerDelta{},
+				&perdure.WorkerDelta{}, &perdure.TableSpec{},
 				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
 			} {
 				_ = ParseControl(&frame, v) // refused or not: without a panic

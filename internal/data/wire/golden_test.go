@@ -131,7 +131,10 @@ func raw(f *Frame) any { return string(f.Payload) }
 
 var sampleTable = perdure.TableSpec{
 	Name: "w", Rows: 785, Dim: 10,
-	Rule:        perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 100, Factor: 0.25},
+	Rule: perdure.Rule{
+		Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 100,
+		Factor: 0.25,
+	},
 	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite,
@@ -139,70 +142,121 @@ var sampleTable = perdure.TableSpec{
 
 var sampleJob = perdure.JobSpec{
 	ID: "job-1", Workload: "softmax", Seed: 7, Slots: 3, Servers: 2, Shards: 4, Clocks: 500,
-	Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
-	Alarms: []perdure.Clock{100, 200}, AwaitExport: true,
+	Consistency: perdure.Consistency{Kind: perdure.BSP},
+	Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+	Alarms:      []perdure.Clock{100, 200}, AwaitExport: true,
 }
 
 func controlSamples() []sample {
-	return []sample{
-		control("hello", KindHello, Hello{Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711, Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Secret: "00ff", Nonce: "n", Ticket: "11ee"}),
+	samples := []sample{
+		control("hello", KindHello, Hello{
+			Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711,
+			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Secret: "00ff", Nonce: "n",
+			Ticket: "11ee",
+		}),
 		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee"}),
-		control("refusal", KindRefuse, Refusal{Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true}),
+		control("refusal", KindRefuse, Refusal{
+			Reason: "the slot was taken", Fenced: true, Over: true, Done: true,
+			Again: true,
+		}),
 		control("view", KindView, perdure.View{
-			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
+			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardView{{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
-				Base: []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
+				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}, {Holder: perdure.Holder{Server: -1}}},
-			Slots:  []perdure.SlotView{{Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true}, {}},
+			Slots: []perdure.SlotView{{
+				Incarnation: 4, Decided: true, Start: 41, Settled: true,
+				Span: perdure.Span{From: 30, Until: 90}, Left: true,
+			}, {}},
 			Roster: 2,
 		}),
 		control("view-delta", KindViewDelta, perdure.ViewDelta{
-			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true, Tables: []perdure.TableSpec{sampleTable},
+			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
+			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}}, Joining: &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
-				Base: []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
+				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
 			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
-				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90}, Left: true,
+				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90},
+				Left: true,
 			}}},
 			Roster: 2,
 		}),
-		control("status-server", KindStatus, perdure.ServerDelta{
-			Seq: 2, Revision: 9, Draining: true, Log: "it is full", Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
-			Shards: []perdure.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: perdure.ShardStatus{
-				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70, Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62}, Problem: "disk full",
-				Fences:   []perdure.Fence{{Slot: 2, Incarnation: 4, Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true}},
-				Segments: []perdure.Segment{{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180, Base: []perdure.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}}}},
-				Yielded:  true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
-			}}, {ShardStatus: perdure.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
-			Gone: []perdure.ShardID{2},
-		}),
-		control("status-server-same", KindStatus, perdure.ServerDelta{Seq: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
-		control("status-worker", KindWorkerStatus, perdure.WorkerDelta{Seq: 1, HasAcked: true, HasOutage: true, HasCounters: true, WorkerStatus: perdure.WorkerStatus{
-			Log: "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true, Acked: []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
-			KeptBytes: 4096, Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{1, 4}, Seconds: 2.5, Bytes: 512},
-			Counters: perdure.WorkerCounters{
-				UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
-				ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
-			},
-			Resources: perdure.Resources{Goroutines: 18, HeapBytes: 8192},
-		}}),
 		control("table", KindTable, sampleTable),
-		control("report", KindReport, Report{Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true, EndAfter: true}),
-		control("event", KindEvent, Event{Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000, Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2}),
+		control("report", KindReport, Report{
+			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5),
+			TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
+			EndAfter: true,
+		}),
+		control("event", KindEvent, Event{
+			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,
+			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2,
+		}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
 		control("progress", KindProgress, Progress{
-			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true, Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
+			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
+			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
 			Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Places: []PlaceProgress{{
-				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61, Problem: "disk full",
-				Worker: &perdure.WorkerCounters{UpdatesSent: 1}, Span: perdure.Span{From: 30, Until: 90}, Awaited: true,
+				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
+				Problem: "disk full",
+				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Span: perdure.Span{From: 30, Until: 90},
+				Awaited: true,
 			}},
 		}),
+	}
+	return append(samples, statusSamples()...)
+}
+
+// statusSamples are what servers and workers tell the coordinator.
+func statusSamples() []sample {
+	return []sample{
+		control("status-server", KindStatus, perdure.ServerDelta{
+			Seq: 2, Revision: 9, Draining: true, Log: "it is full",
+			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
+			Shards: []perdure.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: perdure.ShardStatus{
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
+				Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
+				Problem: "disk full",
+				Fences: []perdure.Fence{{
+					Slot: 2, Incarnation: 4,
+					Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
+				}},
+				Segments: []perdure.Segment{{
+					Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180,
+					Base: []perdure.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
+				}},
+				Yielded: true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
+			}}, {ShardStatus: perdure.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
+			Gone: []perdure.ShardID{2},
+		}),
+		control("status-server-same", KindStatus,
+			perdure.ServerDelta{Seq: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
+		control("status-worker", KindWorkerStatus,
+			perdure.WorkerDelta{
+				Seq: 1, HasAcked: true, HasOutage: true, HasCounters: true,
+				WorkerStatus: perdure.WorkerStatus{
+					Log: "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true,
+					Acked:     []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
+						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,
+						Bytes: 512,
+					},
+					Counters: perdure.WorkerCounters{
+						UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
+						ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
+					},
+					Resources: perdure.Resources{Goroutines: 18, HeapBytes: 8192},
+				},
+			}),
 	}
 }
 
@@ -250,8 +304,10 @@ func dataSamples() []sample {
 		data("sync", KindSync, 0, nil, "", raw),
 		data("echo", KindEcho, 0, nil, "", raw),
 		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
-		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]), Push{Answer{state, values[:3]}, list}, parsePush),
-		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}}, parsePush),
+		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]),
+			Push{Answer{state, values[:3]}, list}, parsePush),
+		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}},
+			parsePush),
 		data("drop", KindDrop, 0, AppendRows(nil, &list), list, parseRows),
 		data("saw", KindSaw, 0, nil, "", raw),
 		data("ids", KindIDs, 0, AppendIDs(nil, 1000, list.IDs), storedIDs{1000, list.IDs}, parseIDs),
@@ -268,7 +324,10 @@ func dataSamples() []sample {
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
 		entry("roster", KindRoster, []perdure.Span{{}, {From: 30, Until: 90}}),
-		entry("pass-cut", KindPassCut, perdure.Segment{Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180}),
+		entry("pass-cut", KindPassCut, perdure.Segment{
+			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
+			Seq: 180,
+		}),
 	}
 }
 

@@ -22,7 +22,7 @@ func (k *Keys) For(role Role) perdure.Secret {
 	return k.Servers
 }
 
-// Check turns away who does not show the secret of its role.
+// Check turns away a process that does not show the secret of its role.
 func (k *Keys) Check(h *Hello) error {
 	if k.For(h.Role).Admits(h.Secret) {
 		return nil
@@ -48,7 +48,7 @@ func (r Role) Known() Role {
 }
 
 // Ticket is what the coordinator gives to the process that it lets speak for a slot, and
-// what servers ask of who would. Only who knows the servers' secret can make one.
+// what servers ask of one that would. Only those who know the servers' secret can make it.
 func (k *Keys) Ticket(job string, slot perdure.Slot, incarnation perdure.Incarnation, process string) perdure.Secret {
 	if k.Servers == "" {
 		return ""
@@ -76,7 +76,8 @@ const (
 func (h *Hello) Validate() error {
 	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
 		if len(word) > maxName {
-			return fmt.Errorf("%w: a hello with a word of %d bytes; at most %d are taken", ErrPayload, len(word), maxName)
+			return fmt.Errorf("%w: a hello with a word of %d bytes; at most %d are taken",
+				ErrPayload, len(word), maxName)
 		}
 	}
 	if h.Index < -1 {

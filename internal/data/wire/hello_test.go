@@ -34,7 +34,8 @@ func TestKeys(t *testing.T) {
 		{"king\n", "job", "the secret of a process of an unknown role is not"},
 	} {
 		err := k.Check(&Hello{Role: c.role, Secret: c.secret})
-		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n")) {
+		if (err == nil) != (c.says == "") || err != nil &&
+			(!strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("a %q with %q: %v; want %q", c.role, c.secret.Reveal(), err, c.says)
 		}
 	}
@@ -45,12 +46,13 @@ func TestKeys(t *testing.T) {
 }
 
 // TestTicket: a ticket is of one process for one slot, of one incarnation, in one job, and
-// of who knows the servers' secret.
+// made with the servers' secret.
 func TestTicket(t *testing.T) {
 	k := Keys{Job: "job", Servers: "servers"}
 	seen := map[perdure.Secret]bool{}
 	for _, ticket := range []perdure.Secret{
-		k.Ticket("a", 1, 1, "p"), k.Ticket("b", 1, 1, "p"), k.Ticket("a", 2, 1, "p"), k.Ticket("a", 1, 2, "p"), k.Ticket("a", 1, 1, "q"),
+		k.Ticket("a", 1, 1, "p"), k.Ticket("b", 1, 1, "p"), k.Ticket("a", 2, 1, "p"), k.Ticket("a", 1, 2, "p"),
+		k.Ticket("a", 1, 1, "q"),
 		(&Keys{Job: "job", Servers: "others"}).Ticket("a", 1, 1, "p"),
 	} {
 		if ticket == "" || seen[ticket] {
@@ -86,7 +88,16 @@ func TestSecretIsNotPrinted(t *testing.T) {
 
 func TestHelloBounds(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
-	for _, h := range []Hello{{Index: -2}, {Index: -1 << 62}, {PID: -1}, {Process: long}, {Addr: long}, {Zone: long}, {Job: long}, {Role: Role(long)}} {
+	for _, h := range []Hello{
+		{Index: -2},
+		{Index: -1 << 62},
+		{PID: -1},
+		{Process: long},
+		{Addr: long},
+		{Zone: long},
+		{Job: long},
+		{Role: Role(long)},
+	} {
 		if h.Validate() == nil {
 			t.Errorf("%.100v is taken", h)
 		}
@@ -96,7 +107,8 @@ func TestHelloBounds(t *testing.T) {
 		t.Error(err)
 	}
 	other := h
-	if other.Nonce = "m"; h.Name() == other.Name() || h.Name() == h.Process || !strings.HasPrefix(h.Name(), "own-4711+") {
+	if other.Nonce = "m"; h.Name() == other.Name() || h.Name() == h.Process ||
+		!strings.HasPrefix(h.Name(), "own-4711+") {
 		t.Errorf("named %s and %s", h.Name(), other.Name())
 	}
 }

@@ -27,13 +27,20 @@ func told(t rapid.TB, d *perdure.ServerDelta, to *perdure.ServerWord) (bytes int
 	return wire.HeaderBytes + f.PayloadBytes(), heard
 }
 
-// busy is a status of so many replicas, each of which has a fence of each slot.
+// busy is a status of some replicas, each of which has a fence of each slot.
 func busy(replicas, slots int, clock perdure.Clock) *perdure.ServerStatus {
 	st := &perdure.ServerStatus{Revision: 9, Resources: perdure.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
 	for i := range replicas {
-		sh := perdure.ShardStatus{Shard: perdure.ShardID(i), Generation: 1, Epoch: 1, Since: 2, Ready: true, MinClock: clock, Seq: uint64(clock)}
+		sh := perdure.ShardStatus{
+			Shard: perdure.ShardID(i), Generation: 1, Epoch: 1, Since: 2, Ready: true,
+			MinClock: clock, Seq: uint64(clock),
+		}
 		for slot := range slots {
-			sh.Fences = append(sh.Fences, perdure.Fence{Slot: perdure.Slot(slot), Incarnation: 1, Counts: perdure.Counts{Staged: 7, Ticked: 7, Applied: 7}})
+			sh.Fences = append(sh.Fences,
+				perdure.Fence{
+					Slot: perdure.Slot(slot), Incarnation: 1,
+					Counts: perdure.Counts{Staged: 7, Ticked: 7, Applied: 7},
+				})
 		}
 		st.Shards = append(st.Shards, sh)
 	}
@@ -80,7 +87,8 @@ func TestHeartbeatBytes(t *testing.T) {
 		if counts > 100+40*job.replicas {
 			t.Errorf("the counts of %d replicas are told in %d bytes", job.replicas, counts)
 		}
-		t.Logf("%d replicas, %d slots: all in %d bytes, nothing new in %d, a fence in %d, counts in %d", job.replicas, job.slots, all, same[len(same)-1], one[len(one)-1], counts)
+		t.Logf("%d replicas, %d slots: all in %d bytes, nothing new in %d, a fence in %d, counts in %d", job.replicas,
+			job.slots, all, same[len(same)-1], one[len(one)-1], counts)
 	}
 	if same[0] != same[1] || same[1] != same[2] || one[0] != one[1] || one[1] != one[2] {
 		t.Errorf("nothing new takes %d bytes, a fence %d: they depend on the job's size", same, one)
@@ -109,12 +117,14 @@ func TestStatusDeltas(t *testing.T) {
 				}
 			}
 			for _, sh := range before.Shards {
-				if now := word.Shards[sh.Shard]; !heard[sh.Shard] && (now == nil || !reflect.DeepEqual(now.ShardStatus.Applied, sh.Applied) || now.Ready != sh.Ready) {
+				if now := word.Shards[sh.Shard]; !heard[sh.Shard] &&
+					(now == nil || !reflect.DeepEqual(now.ShardStatus.Applied, sh.Applied) || now.Ready != sh.Ready) {
 					t.Fatalf("shard %d changed unheard: %+v after %+v", sh.Shard, now, sh)
 				}
 			}
 			for i := range st.Shards { // what decides is known at once
-				if got := word.Shards[st.Shards[i].Shard]; got == nil || got.Ready != st.Shards[i].Ready || (got.MinClock >= 5) != (st.Shards[i].MinClock >= 5) && st.Shards[i].MinClock >= 5 {
+				if got := word.Shards[st.Shards[i].Shard]; got == nil || got.Ready != st.Shards[i].Ready ||
+					(got.MinClock >= 5) != (st.Shards[i].MinClock >= 5) && st.Shards[i].MinClock >= 5 {
 					t.Fatalf("shard %d is said to be %+v, and is %+v", st.Shards[i].Shard, got, st.Shards[i])
 				}
 			}
@@ -129,15 +139,20 @@ func TestStatusDeltas(t *testing.T) {
 
 func statuses() *rapid.Generator[perdure.ServerStatus] {
 	return rapid.Custom(func(t *rapid.T) perdure.ServerStatus {
-		st := perdure.ServerStatus{Revision: rapid.Uint64().Draw(t, "revision"), Draining: rapid.Bool().Draw(t, "draining")}
+		st := perdure.ServerStatus{
+			Revision: rapid.Uint64().Draw(t, "revision"),
+			Draining: rapid.Bool().Draw(t, "draining"),
+		}
 		for s := range 4 {
 			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
 				continue
 			}
 			sh := perdure.ShardStatus{
-				Shard: perdure.ShardID(s), Epoch: perdure.Epoch(rapid.IntRange(1, 2).Draw(t, "epoch")), Ready: rapid.Bool().Draw(t, "ready"),
-				MinClock: perdure.Clock(rapid.IntRange(-1, 6).Draw(t, "clock")), Seq: rapid.Uint64Range(0, 3).Draw(t, "seq"),
-				Problem: rapid.SampledFrom([]string{"", "the disk is full"}).Draw(t, "problem"),
+				Shard: perdure.ShardID(s), Epoch: perdure.Epoch(rapid.IntRange(1, 2).Draw(t, "epoch")),
+				Ready:    rapid.Bool().Draw(t, "ready"),
+				MinClock: perdure.Clock(rapid.IntRange(-1, 6).Draw(t, "clock")),
+				Seq:      rapid.Uint64Range(0, 3).Draw(t, "seq"),
+				Problem:  rapid.SampledFrom([]string{"", "the disk is full"}).Draw(t, "problem"),
 			}
 			if n := rapid.IntRange(-1, 3).Draw(t, "applied"); n > 0 {
 				sh.Applied = make([]perdure.Clock, n)
@@ -148,7 +163,8 @@ func statuses() *rapid.Generator[perdure.ServerStatus] {
 			}
 			for slot := range perdure.Slot(5) {
 				if rapid.Bool().Draw(t, "fenced") {
-					sh.Fences = append(sh.Fences, perdure.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
+					sh.Fences = append(sh.Fences,
+						perdure.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
 				}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "saved") == 0 {
@@ -171,14 +187,19 @@ func TestWorkerDeltas(t *testing.T) {
 				teller = perdure.WorkerTeller{}
 			}
 			st := perdure.WorkerStatus{
-				Generation: 1, Clock: perdure.Clock(rapid.IntRange(-1, 99).Draw(t, "clock")), Finished: rapid.Bool().Draw(t, "finished"),
+				Generation: 1, Clock: perdure.Clock(rapid.IntRange(-1, 99).Draw(t, "clock")),
+				Finished: rapid.Bool().Draw(t, "finished"),
 				Counters: perdure.WorkerCounters{Samples: rapid.Int64Range(0, 2).Draw(t, "samples")},
 			}
 			if rapid.Bool().Draw(t, "acked") {
-				st.Acked = []perdure.Acked{{Shard: 1, Epoch: 2, Applied: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "applied"))}}
+				st.Acked = []perdure.Acked{{
+					Shard: 1, Epoch: 2,
+					Applied: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "applied")),
+				}}
 			}
 			if rapid.Bool().Draw(t, "outage") {
-				st.Outage = &perdure.WorkerOutage{Shards: []perdure.ShardID{perdure.ShardID(rapid.IntRange(0, 1).Draw(t, "out"))}, Seconds: rapid.Float64().Draw(t, "seconds")}
+				st.Outage = &perdure.WorkerOutage{Shards: []perdure.ShardID{perdure.ShardID(rapid.IntRange(0, 1).Draw(t,
+					"out"))}, Seconds: rapid.Float64().Draw(t, "seconds")}
 			}
 			if rapid.Bool().Draw(t, "lag") {
 				st.Counters.ReadLag = map[int64]int64{-1: 3, 0: rapid.Int64().Draw(t, "reads")}

@@ -19,10 +19,14 @@ import (
 func drawHeader(t *rapid.T) Header {
 	return Header{
 		Kind: Kind(rapid.Byte().Draw(t, "kind")), Flags: rapid.Uint16().Draw(t, "flags"),
-		Generation: perdure.Generation(rapid.Uint64().Draw(t, "generation")), Epoch: perdure.Epoch(rapid.Uint64().Draw(t, "epoch")),
-		Clock: perdure.Clock(rapid.Int64().Draw(t, "clock")), Request: rapid.Uint64Max(MaxRequest).Draw(t, "request"), Clocks: rapid.Uint16().Draw(t, "clocks"),
-		Slot: perdure.Slot(rapid.Int32().Draw(t, "slot")), Incarnation: perdure.Incarnation(rapid.Uint32().Draw(t, "incarnation")),
-		Shard: perdure.ShardID(rapid.Int32().Draw(t, "shard")), Part: rapid.Uint16().Draw(t, "part"), Parts: rapid.Uint16().Draw(t, "parts"),
+		Generation: perdure.Generation(rapid.Uint64().Draw(t, "generation")),
+		Epoch:      perdure.Epoch(rapid.Uint64().Draw(t, "epoch")),
+		Clock:      perdure.Clock(rapid.Int64().Draw(t, "clock")),
+		Request:    rapid.Uint64Max(MaxRequest).Draw(t, "request"), Clocks: rapid.Uint16().Draw(t, "clocks"),
+		Slot:        perdure.Slot(rapid.Int32().Draw(t, "slot")),
+		Incarnation: perdure.Incarnation(rapid.Uint32().Draw(t, "incarnation")),
+		Shard:       perdure.ShardID(rapid.Int32().Draw(t, "shard")), Part: rapid.Uint16().Draw(t, "part"),
+		Parts: rapid.Uint16().Draw(t, "parts"),
 	}
 }
 
@@ -40,7 +44,8 @@ func TestFramesRoundTrip(t *testing.T) {
 		for i := range sent {
 			var f Frame
 			var err error
-			if b, err = Decode(b, &f); err != nil || f.Header != sent[i].Header || !bytes.Equal(f.Payload, sent[i].Payload) {
+			if b, err = Decode(b, &f); err != nil || f.Header != sent[i].Header ||
+				!bytes.Equal(f.Payload, sent[i].Payload) {
 				t.Fatalf("frame %d: %+v, %v; want %+v", i, f, err, sent[i])
 			}
 		}
@@ -53,7 +58,8 @@ func TestFramesRoundTrip(t *testing.T) {
 func drawRows(t *rapid.T) Rows {
 	r := Rows{Table: perdure.TableID(rapid.Uint32Max(math.MaxUint32-3).Draw(t, "table"))}
 	if rapid.Bool().Draw(t, "run") {
-		r.First, r.Count = perdure.RowID(rapid.Uint64().Draw(t, "first")), rapid.IntRange(0, MaxPayload*8).Draw(t, "count")
+		r.First, r.Count = perdure.RowID(rapid.Uint64().Draw(t, "first")),
+			rapid.IntRange(0, MaxPayload*8).Draw(t, "count")
 		return r
 	}
 	r.IDs = []perdure.RowID{}
@@ -65,7 +71,8 @@ func drawRows(t *rapid.T) Rows {
 }
 
 func sameRows(a, b Rows) bool {
-	return a.Table == b.Table && a.First == b.First && a.Count == b.Count && slices.Equal(a.IDs, b.IDs) && (a.IDs == nil) == (b.IDs == nil)
+	return a.Table == b.Table && a.First == b.First && a.Count == b.Count && slices.Equal(a.IDs, b.IDs) &&
+		(a.IDs == nil) == (b.IDs == nil)
 }
 
 func sameFloats(a, b []float32) bool { // by their bits: NaNs, too
@@ -140,10 +147,15 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 		sent := Answer{State{rapid.Uint64().Draw(t, "seq"), rapid.Uint64().Draw(t, "waited"), clocks()}, drawFloats(t)}
 		var got Answer
 		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendState(nil, &sent.State), sent.Values)}, &got)
-		if err != nil || got.Seq != sent.Seq || got.Waited != sent.Waited || !slices.Equal(got.Applied, sent.Applied) || !sameFloats(got.Values, sent.Values) {
+		if err != nil || got.Seq != sent.Seq || got.Waited != sent.Waited || !slices.Equal(got.Applied, sent.Applied) ||
+			!sameFloats(got.Values, sent.Values) {
 			t.Fatalf("%+v, %v; want %+v", got, err, sent)
 		}
-		c := perdure.Counts{Staged: perdure.Clock(rapid.Int64().Draw(t, "s")), Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a")), Seen: perdure.Clock(rapid.Int64().Draw(t, "n"))}
+		c := perdure.Counts{
+			Staged: perdure.Clock(rapid.Int64().Draw(t, "s")),
+			Ticked: perdure.Clock(rapid.Int64().Draw(t, "t")), Applied: perdure.Clock(rapid.Int64().Draw(t, "a")),
+			Seen: perdure.Clock(rapid.Int64().Draw(t, "n")),
+		}
 		if back, err := ParseCounts(AppendCounts(nil, c)); err != nil || back != c {
 			t.Fatalf("%+v, %v; want %+v", back, err, c)
 		}
@@ -156,7 +168,9 @@ func TestDamage(t *testing.T) {
 	refused := func(what string, b []byte) {
 		var f Frame
 		_, err := Decode(b, &f)
-		if !slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) || strings.Contains(err.Error(), "\n") {
+		if !slices.ContainsFunc(sentinels, func(s error) bool {
+			return errors.Is(err, s)
+		}) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -210,12 +224,14 @@ func TestTruncatedPayloads(t *testing.T) {
 			f := Frame{Header: s.frame.Header, Payload: s.frame.Payload[:n:n]}
 			switch got := s.parse(&f).(type) {
 			case error:
-				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindDrop && !errors.Is(got, ErrPayload) {
+				if s.frame.Kind != KindGet && s.frame.Kind != KindScan && s.frame.Kind != KindDrop &&
+					!errors.Is(got, ErrPayload) {
 					t.Errorf("%s cut to %d: %v", s.name, n, got)
 				}
 			case blocks: // at the end of a block, or of the values before the padding
 				want := s.want.(blocks)
-				if len(got.Blocks) > len(want.Blocks) || len(got.Blocks) == len(want.Blocks) && string(got.State) == string(want.State) && n <= len(s.frame.Payload)-8 {
+				if len(got.Blocks) > len(want.Blocks) || len(got.Blocks) == len(want.Blocks) &&
+					string(got.State) == string(want.State) && n <= len(s.frame.Payload)-8 {
 					t.Errorf("%s cut to %d says %+v", s.name, n, got)
 				}
 			case Answer: // has no number of values: its reader knows how many it asked for
@@ -251,18 +267,21 @@ func TestAnnouncedTooMuch(t *testing.T) {
 	}
 	var r Rows
 	for what, b := range map[string][]byte{
-		"a list of many rows": rows(1, 1<<24), "a list of all rows": rows(1, math.MaxUint64), "a run of all rows": rows(0, math.MaxUint64),
-		"an unknown mode": rows(2, 0), "just too large a run": rows(0, MaxPayload*8+1),
+		"a list of many rows": rows(1, 1<<24), "a list of all rows": rows(1, math.MaxUint64),
+		"a run of all rows": rows(0, math.MaxUint64),
+		"an unknown mode":   rows(2, 0), "just too large a run": rows(0, MaxPayload*8+1),
 	} {
 		if _, err := ParseRows(b, &r); !errors.Is(err, ErrPayload) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, n := range []uint64{1, 1 << 32, 1 << 62, math.MaxUint64} {
-		if _, err := readAll(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err, ErrPayload) {
+		if _, err := readAll(le.AppendUint64(rows(0, 1), n), func(*Block) error { return nil }); !errors.Is(err,
+			ErrPayload) {
 			t.Errorf("%d values that are not there: %v", n, err)
 		}
-		if err := ParseAnswer(&Frame{Payload: append(le.AppendUint64(make([]byte, 8), n), make([]byte, 8)...)}, &Answer{}); !errors.Is(err, ErrPayload) {
+		if err := ParseAnswer(&Frame{Payload: append(le.AppendUint64(make([]byte, 8), n), make([]byte, 8)...)},
+			&Answer{}); !errors.Is(err, ErrPayload) {
 			t.Errorf("an applied vector of %d that is not there: %v", n, err)
 		}
 	}
@@ -320,7 +339,8 @@ func TestAnswerInTwoPieces(t *testing.T) {
 		err := ParseAnswer(&Frame{Payload: whole[:cut], Body: whole[cut:]}, &a)
 		switch {
 		case cut == len(head) || cut == len(whole):
-			if err != nil || a.Seq != 7 || !slices.Equal(a.Applied, []perdure.Clock{1, 2}) || !slices.Equal(a.Values, values) {
+			if err != nil || a.Seq != 7 || !slices.Equal(a.Applied, []perdure.Clock{1, 2}) ||
+				!slices.Equal(a.Values, values) {
 				t.Errorf("split at %d: %+v, %v", cut, a, err)
 			}
 		case !errors.Is(err, ErrPayload):

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acceptPause is how long who has too many files open waits for some to be closed.
+// acceptPause is how long a process that has too many files open waits for some to be closed.
 const acceptPause = 100 * time.Millisecond
 
 // AcceptAll takes a listener's connections and gives each to serve, which returns at once.

@@ -126,7 +126,10 @@ func oneWay(b *testing.B, tcp TCP, name string, bytes, frame int) {
 		batch = batch[:0]
 		start := next()
 		for i := start; i < start+bytes; i += frame {
-			batch = append(batch, wire.Frame{Header: wire.Header{Kind: wire.KindRows, Request: uint64(i)}, Body: src[i:][:frame]})
+			batch = append(batch, wire.Frame{
+				Header: wire.Header{Kind: wire.KindRows, Request: uint64(i)},
+				Body:   src[i:][:frame],
+			})
 		}
 		if near.Send(batch...) != nil || near.Recv(&f) != nil {
 			b.Fatal("broken")

@@ -44,7 +44,8 @@ func subjects() []subject {
 		mem := NewMemory(1, MemoryOptions{MaxQueued: maxQueued})
 		return mem.Host("worker:0"), mem.Host("server:0"), "server:0/0", "server:0/1"
 	}
-	faulty := func(inner func() (Network, Network, string, string), fault func(*FaultLayer)) func() (Network, Network, string, string) {
+	type makes = func() (near, far Network, addr, nobody string)
+	faulty := func(inner makes, fault func(*FaultLayer)) makes {
 		return func() (Network, Network, string, string) {
 			near, far, addr, nobody := inner()
 			n, f := Faulty(near), Faulty(far)
@@ -69,7 +70,8 @@ func subjects() []subject {
 		{"far memory", true, faulty(memory, far)},
 	}
 	if runtime.GOOS == "linux" {
-		all = append(all, subject{"Unix", false, unix}, subject{"faulty Unix", false, faulty(unix, calm)}, subject{"far Unix", false, faulty(unix, far)})
+		all = append(all, subject{"Unix", false, unix}, subject{"faulty Unix", false, faulty(unix, calm)},
+			subject{"far Unix", false, faulty(unix, far)})
 	}
 	return all
 }
@@ -133,7 +135,10 @@ func testBacklog(t *testing.T, s subject) {
 	go func() {
 		for i := range n {
 			payload := bytes.Repeat([]byte{byte(i)}, 32<<10)
-			if err := near.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(i)}, Payload: payload}); err != nil {
+			if err := near.Send(wire.Frame{
+				Header:  wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(i)},
+				Payload: payload,
+			}); err != nil {
 				sent <- err
 				return
 			}
@@ -143,7 +148,8 @@ func testBacklog(t *testing.T, s subject) {
 	var f wire.Frame
 	for i := range n {
 		must(t, far.Recv(&f))
-		if f.Clock != perdure.Clock(i) || len(f.Payload) != 32<<10 || f.Payload[0] != byte(i) || f.Payload[len(f.Payload)-1] != byte(i) {
+		if f.Clock != perdure.Clock(i) || len(f.Payload) != 32<<10 || f.Payload[0] != byte(i) ||
+			f.Payload[len(f.Payload)-1] != byte(i) {
 			t.Fatalf("frame %d came as clock %d with %d bytes", i, f.Clock, len(f.Payload))
 		}
 	}
@@ -175,7 +181,10 @@ func testTrySend(t *testing.T, s subject) {
 	sent := 0
 	var err error
 	for ; err == nil && sent < 1<<11; sent++ {
-		err = near.TrySend(wire.Frame{Header: wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(sent)}, Payload: payload})
+		err = near.TrySend(wire.Frame{
+			Header:  wire.Header{Kind: wire.KindTick, Clock: perdure.Clock(sent)},
+			Payload: payload,
+		})
 	}
 	if !errors.Is(err, ErrFull) {
 		t.Fatalf("after %d frames of 64 KiB: %v", sent, err)
@@ -271,7 +280,8 @@ func testOrder(t *testing.T, s subject) {
 	for i := range n {
 		must(t, far.Recv(&f))
 		if f.Request != uint64(i) || !bytes.Equal(f.Payload, noise[:sizes[i]]) {
-			t.Fatalf("seed %d: got frame %d with %d bytes, want %d with %d", seed, f.Request, len(f.Payload), i, sizes[i])
+			t.Fatalf("seed %d: got frame %d with %d bytes, want %d with %d", seed, f.Request, len(f.Payload), i,
+				sizes[i])
 		}
 	}
 	sender.Wait()

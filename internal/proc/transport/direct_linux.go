@@ -33,7 +33,8 @@ func (c *socketConn) writev(fd uintptr) {
 			v.SetLen(len(piece))
 			o.iovecs = append(o.iovecs, v)
 		}
-		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&o.iovecs[0])), uintptr(len(o.iovecs)))
+		n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&o.iovecs[0])),
+			uintptr(len(o.iovecs)))
 		clear(o.iovecs) // lets the payloads go
 		if errno == syscall.EINTR {
 			continue

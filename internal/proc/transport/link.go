@@ -49,7 +49,8 @@ func (l *Link) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) || errors.Is(err, perdure.ErrStopped) {
+		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) ||
+			errors.Is(err, perdure.ErrStopped) {
 			return err
 		}
 		if up {
@@ -206,7 +207,7 @@ func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, er
 // tooLong is never read or written, so that it takes no memory.
 var tooLong [wire.MaxPayload + 1]byte
 
-// HeardEvery is how often who has no answer to a Hello yet says that it has heard it.
+// HeardEvery is how often a process that has no answer to a Hello yet says that it has heard it.
 const HeardEvery = linkHandshake / 5
 
 // Reassure says, until ctx ends, that a Hello was heard that is still to be answered: it was

@@ -280,10 +280,15 @@ func TestLinkRefused(t *testing.T) {
 			}
 			runLink(t, serve, nil, func(l *linked) {
 				err := l.wait()
-				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.refusal.Reason) || strings.Contains(err.Error(), "\n") {
+				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.refusal.Reason) ||
+					strings.Contains(err.Error(), "\n") {
 					t.Errorf("%+v, late %v: Run returned %v", c.refusal, late, err)
 				}
-				if want := []string{"up", "a", "down"}; lives != 1 || late && !slices.Equal(l.events, want) || !late && l.events != nil {
+				want := []string{"up", "a", "down"}
+				if !late {
+					want = nil
+				}
+				if lives != 1 || !slices.Equal(l.events, want) {
 					t.Errorf("%+v, late %v: %d connections, events %q", c.refusal, late, lives, l.events)
 				}
 			})
@@ -295,8 +300,10 @@ func TestLinkRefused(t *testing.T) {
 // called.
 func TestLinkGarbage(t *testing.T) {
 	garbage := map[string]func(c Conn){
-		"another kind":         func(c Conn) { say(c, "a") },
-		"a refusal that lies":  func(c Conn) { _ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindRefuse}, Payload: []byte("{")}) },
+		"another kind": func(c Conn) { say(c, "a") },
+		"a refusal that lies": func(c Conn) {
+			_ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindRefuse}, Payload: []byte("{")})
+		},
 		"a refusal of nothing": func(c Conn) { _ = c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindRefuse}}) },
 		"nothing but the end":  func(Conn) {},
 	}
@@ -333,7 +340,8 @@ func TestLinkSilentPeer(t *testing.T) {
 	runLink(t, hang, change, func(l *linked) {
 		err := <-l.ended
 		took := time.Since(start)
-		if err == nil || !strings.Contains(err.Error(), peerAddr+" has said nothing for 5s") || took < linkHandshake || took > linkHandshake+time.Second {
+		if err == nil || !strings.Contains(err.Error(), peerAddr+" has said nothing for 5s") || took < linkHandshake ||
+			took > linkHandshake+time.Second {
 			t.Errorf("a silent peer was given up after %v with %v", took, err)
 		}
 	})
@@ -370,11 +378,20 @@ func TestGreet(t *testing.T) {
 		send *wire.Frame
 		want string // "": it is a hello
 	}{
-		"a hello":         {&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte(`{"role":"worker","index":-1}`)}, ""},
-		"another kind":    {&wire.Frame{Header: wire.Header{Kind: wire.KindTick}}, "instead of a hello"},
-		"no JSON":         {&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte("{")}, "malformed payload"},
-		"the wrong types": {&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte(`{"index":"one"}`)}, "malformed payload"},
-		"nothing":         {nil, "has said nothing for 3s"},
+		"a hello": {&wire.Frame{
+			Header:  wire.Header{Kind: wire.KindHello},
+			Payload: []byte(`{"role":"worker","index":-1}`),
+		}, ""},
+		"another kind": {&wire.Frame{Header: wire.Header{Kind: wire.KindTick}}, "instead of a hello"},
+		"no JSON": {
+			&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte("{")},
+			"malformed payload",
+		},
+		"the wrong types": {
+			&wire.Frame{Header: wire.Header{Kind: wire.KindHello}, Payload: []byte(`{"index":"one"}`)},
+			"malformed payload",
+		},
+		"nothing": {nil, "has said nothing for 3s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			mem := NewMemory(1, MemoryOptions{})
@@ -403,7 +420,8 @@ func TestGreet(t *testing.T) {
 			if c.want == "" && (err != nil || hello.Role != wire.RoleWorker || hello.Index != -1) {
 				t.Errorf("%s: %+v, %v", what, hello, err)
 			}
-			if c.want != "" && (err == nil || !strings.Contains(fmt.Sprint(err), c.want) || strings.Contains(err.Error(), "\n")) {
+			if c.want != "" && (err == nil || !strings.Contains(fmt.Sprint(err), c.want) ||
+				strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%s: %v; want %q", what, err, c.want)
 			}
 			if took := time.Since(start); c.send == nil && took != 3*time.Second {
@@ -413,8 +431,8 @@ func TestGreet(t *testing.T) {
 	}
 }
 
-// Whoever is told that its Hello was heard waits for the answer, however long; who is told
-// nothing dials again.
+// A process that is told that its Hello was heard waits for the answer, however long; one
+// that is told nothing dials again.
 func TestLinkIsHeard(t *testing.T) {
 	const waits = 20 * linkHandshake
 	for told, want := range map[bool]int{true: 1, false: 20} {
@@ -438,8 +456,10 @@ func TestLinkIsHeard(t *testing.T) {
 			if err := l.end(); !errors.Is(err, context.Canceled) {
 				t.Errorf("Run returned %v", err)
 			}
-			if up := slices.Contains(l.events, "up"); up != told || lives < want || told && lives > want || (heard > 0) != told {
-				t.Errorf("told that it was heard: %v; it heard so %d times, was welcomed: %v, after %d connections", told, heard, up, lives)
+			if up := slices.Contains(l.events, "up"); up != told || lives < want || told && lives > want ||
+				(heard > 0) != told {
+				t.Errorf("told that it was heard: %v; it heard so %d times, was welcomed: %v, after %d connections",
+					told, heard, up, lives)
 			}
 		})
 	}

@@ -114,7 +114,9 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	own, err := TCP{Socket: SocketTCP}.Listen("127.0.0.1:0")
 	must(t, err)
 	defer own.Close()
-	foreign, err := asUser(12345, func() (net.Listener, error) { return listenLocal(netip.MustParseAddrPort(own.Addr())) })
+	foreign, err := asUser(12345, func() (net.Listener, error) {
+		return listenLocal(netip.MustParseAddrPort(own.Addr()))
+	})
 	must(t, err)
 	defer foreign.Close()
 	near, far := dialPair(t, TCP{}, own)
@@ -122,7 +124,8 @@ func TestSocketOfAnotherUser(t *testing.T) {
 		t.Fatal("talks to another user's listener")
 	}
 	exchange(t, near, far)
-	if _, err := (TCP{Socket: SocketUnix}).Dial(t.Context(), own.Addr()); err == nil || !strings.Contains(err.Error(), "another user") {
+	if _, err := (TCP{Socket: SocketUnix}).Dial(t.Context(), own.Addr()); err == nil ||
+		!strings.Contains(err.Error(), "another user") {
 		t.Fatalf("dialling another user's socket gave %v", err)
 	}
 

@@ -56,7 +56,8 @@ func testBody(t *testing.T, s subject) {
 	f := wire.Frame{Body: all, Release: new(counter)} // of no meaning to Recv
 	for i, split := range splits {
 		must(t, far.Recv(&f))
-		if n := split[0] + split[1]; f.Request != uint64(i) || !bytes.Equal(f.Payload, all[:n]) || f.Body != nil || f.Release != nil {
+		if n := split[0] + split[1]; f.Request != uint64(i) || !bytes.Equal(f.Payload, all[:n]) || f.Body != nil ||
+			f.Release != nil {
 			t.Fatalf("frame %d: not what was sent", i)
 		}
 	}

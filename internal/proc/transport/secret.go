@@ -30,10 +30,12 @@ func ReadSecret(path string) (perdure.Secret, error) {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's folder, or a copy of it", perdure.ErrUsage, path)
+		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's folder, "+
+			"or a copy of it", perdure.ErrUsage, path)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return "", fmt.Errorf("%w: others than its owner can use %s, which has a run's secret (mode %04o); write chmod 600 %s", perdure.ErrUsage, path, mode, path)
+		return "", fmt.Errorf("%w: others than its owner can use %s, which has a run's secret (mode %04o); write "+
+			"chmod 600 %s", perdure.ErrUsage, path, mode, path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,5 +59,6 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 	if err != nil && err != io.EOF {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
-	return "", fmt.Errorf("%w: %s has no run's secret, which is a line of %d hexadecimal digits; name the file secret in the run's folder, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
+	return "", fmt.Errorf("%w: %s has no run's secret, which is a line of %d hexadecimal digits; name the file "+
+		"secret in the run's folder, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
 }

@@ -133,7 +133,8 @@ func (t TCP) ListenFile(f *os.File) (Listener, error) {
 		return nil, fmt.Errorf("transport: inherited socket %s: %w", f.Name(), err)
 	}
 	if _, ok := nl.(*net.TCPListener); !ok {
-		return nil, errors.Join(fmt.Errorf("transport: inherited socket %s is %s, not TCP", f.Name(), nl.Addr().Network()), nl.Close())
+		err := fmt.Errorf("transport: inherited socket %s is %s, not TCP", f.Name(), nl.Addr().Network())
+		return nil, errors.Join(err, nl.Close())
 	}
 	return t.listener([]net.Listener{nl}), nil
 }

@@ -43,8 +43,9 @@ type Conn interface {
 	// also when Send fails; at the latest before Close returns. It may be called
 	// before Send returns and by its goroutine, so it must not take a lock that
 	// the caller holds. A body that is lent stays unchanged until Send returns, and
-	// is copied by its Keeper where that is not enough. The slice of frames is the caller's again when Send returns:
-	// one that is used again and again costs no allocation.
+	// is copied by its Keeper where that is not enough. The slice of frames is the
+	// caller's again when Send returns: one that is used again and again costs no
+	// allocation.
 	Send(frames ...wire.Frame) error
 	// TrySend is Send for those who must not wait: it fails with ErrFull, and
 	// sends nothing, where Send would block.
