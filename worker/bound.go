@@ -7,31 +7,31 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// sendBounded sends this clock's updates once vap allows it. It needs c.mu.
-func (c *Client) sendBounded(ctx context.Context) error {
+// sendBounded sends this clock's updates once vap allows it.
+func (l *locked) sendBounded(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
-		c.waited(begin)
-		if !c.stats.began.IsZero() {
-			c.stats.stale += time.Since(begin)
+		l.outages.waited(begin, time.Now())
+		if !l.stats.began.IsZero() {
+			l.stats.stale += time.Since(begin)
 		}
 	}()
 	looked := perdure.Clock(-1)
-	err := c.wait(ctx, func() (bool, error) {
-		if c.out.Phase().Ended() {
+	err := l.waits.until(ctx, func() (bool, error) {
+		if l.out.Phase().Ended() {
 			return true, nil
 		}
-		seen := c.out.Seen()
-		if seen == looked || c.view.Pause {
+		seen := l.out.Seen()
+		if seen == looked || l.view.Pause {
 			return false, nil
 		}
 		looked = seen
-		return c.out.MaySend(), nil
+		return l.out.MaySend(), nil
 	})
-	if err != nil || c.out.Phase().Ended() {
+	if err != nil || l.out.Phase().Ended() {
 		return err
 	}
-	c.out.Send()
-	c.sendUpdates()
+	l.out.Send()
+	l.sendUpdates()
 	return nil
 }

@@ -19,52 +19,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Client is one process's membership in a job. See the package comment.
 type Client struct {
-	cfg Config
-	credentials
+	cfg    Config
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	wake   chan struct{} // capacity 1: a status is worth sending
 	heard  hearing
 
-	mu          sync.Mutex      // guards all that follows
-	waiting     []chan struct{} // of those who wait; capacity 1
-	waitsSince  time.Time       // somebody does
-	freeWaits   []chan struct{} // to be used again
-	err         error           // why the client cannot go on, if it cannot
-	job         perdure.JobSpec
-	traits      recovery.Traits
-	slot        perdure.Slot
-	incarnation perdure.Incarnation
-	welcomed    bool
-	view        perdure.View
-	viewed      bool
-	generation  perdure.Generation
-	out         *outbox.Box    // what this slot has made, and the present clock
-	coordinator transport.Conn // nil while there is none
-	reports     []wire.Frame   // not sent yet
-	shards      []*shardLink
-	peers       map[route]*peer
-	tables      []*Table      // by id; nil for those nobody asked for
-	reads       *reads.Reader // from the first view on
-	updates     updatelog.Log // nil: updates go to servers
-	logWaits    updatelog.Waits
-	outages     outages
-	stats       stats
+	mu    sync.Mutex
+	state locked // guarded by mu: see lock
+}
+
+// lock locks the client, and returns what only the lock's holder may use. mu.Unlock ends it.
+func (c *Client) lock() *locked {
+	c.mu.Lock()
+	return &c.state
+}
+
+// newClient returns a client that has not begun.
+func newClient(cfg Config, s session) *Client {
+	c := &Client{cfg: cfg}
+	c.state = locked{
+		cfg: &c.cfg, done: &c.done, wake: make(chan struct{}, 1), waits: waits{mu: &c.mu}, session: s,
+		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
+		slot:    cfg.Slot, out: outbox.New(cfg.limits()), outages: outages{after: cfg.OutAfter},
+	}
+	if cfg.Observer {
+		c.state.slot = perdure.NoSlot
+	}
+	return c
 }
 
 // Dial joins the job of a coordinator: it returns once this process may speak
@@ -73,25 +66,30 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Coordinator == "" {
 		return nil, fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
 	}
-	credentials, err := cfg.credentials()
+	session, err := newSession(&cfg)
 	if err != nil {
 		return nil, err
 	}
 	cfg.complete()
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &Client{
-		cfg: cfg, credentials: credentials, cancel: cancel, wake: make(chan struct{}, 1),
-		out: outbox.New(cfg.limits()), slot: cfg.Slot, peers: map[route]*peer{},
-	}
-	if cfg.Observer {
-		c.slot = perdure.NoSlot
-	}
+	c := newClient(cfg, session)
+	c.cancel = cancel
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator,
-		Hello: c.hello, Up: c.up, Frame: c.frame, Down: c.down,
-		Heard:   func() { heard = time.Now(); c.heard.note() },
-		Patient: func(_ int, _ error) bool { return c.isWelcome() || time.Since(heard) < cfg.Patience },
+		Hello: c.hello, Up: c.up, Frame: c.frame,
+		Down: func(conn transport.Conn, err error) {
+			l := c.lock()
+			defer c.mu.Unlock()
+			l.session.down(conn)
+			cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+		},
+		Heard: func() { heard = time.Now(); c.heard.note() },
+		Patient: func(_ int, _ error) bool {
+			l := c.lock()
+			defer c.mu.Unlock()
+			return l.session.welcomed || time.Since(heard) < cfg.Patience
+		},
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })
@@ -102,14 +100,14 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.cancel()
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if c.continues() {
+	if l.outages.on {
 		c.done.Go(func() { c.watch(run) })
 	}
 	if !cfg.Observer {
-		c.out.Begin(max(c.view.Slots[c.slot].Start, c.view.Begin(c.slot)))
-		c.setMoment()
+		l.out.Begin(max(l.view.Slots[l.slot].Start, l.view.Begin(l.slot)))
+		l.setMoment()
 	}
 	return c, nil
 }
@@ -119,155 +117,62 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
-	if c.updates != nil {
-		_ = c.updates.Close() // what matters was waited for
+	if log := c.state.log.log; log != nil {
+		_ = log.Close() // what matters was waited for
 	}
 	c.done.Wait()
 	return nil
 }
 
 // Job returns what the job was asked to be.
-func (c *Client) Job() perdure.JobSpec { return c.job }
+func (c *Client) Job() perdure.JobSpec { return c.state.job }
 
 // Slot returns the slot that this process holds, NoSlot for an observer.
-func (c *Client) Slot() perdure.Slot { return c.slot }
+func (c *Client) Slot() perdure.Slot { return c.state.slot }
 
 // Now returns the clock to work on.
 func (c *Client) Now() perdure.Clock {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.out.Clock()
+	return l.out.Clock()
 }
 
 // End returns the clock at which this slot's work ends, with the job or because it
 // leaves before; 0 if that is not known yet. It may come to be known at any time, but
 // is never less than the present clock.
 func (c *Client) End() perdure.Clock {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.end()
-}
-
-// end needs c.mu.
-func (c *Client) end() perdure.Clock {
-	if c.slot < 0 {
-		return c.view.End
+	if l.slot < 0 {
+		return l.view.End
 	}
-	return c.view.EndOf(c.slot)
+	return l.view.EndOf(l.slot)
 }
 
 // At sets the clock at which an observer reads: its Gets wait until every
 // update of clocks < clock is applied, or all that the job will have.
 func (c *Client) At(clock perdure.Clock) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	c.out.Begin(clock)
-	c.setMoment()
-	c.reads.Forget()
+	l.out.Begin(clock)
+	l.setMoment()
+	l.reads.Forget()
 }
 
-func (c *Client) isWelcome() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.welcomed
-}
-
-// wait waits until ready, an error of its own, the client's end or ctx's end.
-// It needs c.mu, which it gives up while it waits.
-func (c *Client) wait(ctx context.Context, ready func() (bool, error)) error {
-	if over, err := c.look(ready); over {
-		return err
-	}
-	woken := c.newWait()
-	defer c.freeWait(woken)
-	for {
-		c.mu.Unlock()
-		select {
-		case <-woken:
-		case <-ctx.Done():
-		}
-		c.mu.Lock()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if over, err := c.look(ready); over {
-			return err
-		}
-	}
-}
-
-// look reports whether a wait is over, and how. It needs c.mu.
-func (c *Client) look(ready func() (bool, error)) (over bool, err error) {
-	if c.err != nil {
-		return true, c.err
-	}
-	ok, err := ready()
-	return ok || err != nil, err
-}
-
-// newWait needs c.mu.
-func (c *Client) newWait() (woken chan struct{}) {
-	if n := len(c.freeWaits); n > 0 {
-		woken, c.freeWaits = c.freeWaits[n-1], c.freeWaits[:n-1]
-	} else {
-		woken = make(chan struct{}, 1)
-	}
-	if len(c.waiting) == 0 {
-		c.waitsSince = time.Now()
-	}
-	c.waiting = append(c.waiting, woken)
-	return woken
-}
-
-// freeWait needs c.mu.
-func (c *Client) freeWait(woken chan struct{}) {
-	i := slices.Index(c.waiting, woken)
-	c.waiting = slices.Delete(c.waiting, i, i+1)
-	select {
-	case <-woken:
-	default:
-	}
-	c.freeWaits = append(c.freeWaits, woken)
-}
-
-// broadcast lets everybody who waits look again. It needs c.mu.
-func (c *Client) broadcast() {
-	for _, woken := range c.waiting {
-		select {
-		case woken <- struct{}{}:
-		default: // it will look anyway
-		}
-	}
-}
-
-// fail ends the client; the first error stays.
+// fail ends the client; the first error stays. nil ends its connections only.
 func (c *Client) fail(err error) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if c.err == nil && err != nil {
-		c.err = err
-		if errors.Is(err, context.Canceled) {
-			c.err = transport.ErrClosed
-		}
+	if errors.Is(err, context.Canceled) {
+		err = transport.ErrClosed
 	}
-	for _, p := range c.peers {
-		p.cancel()
-	}
-	c.broadcast()
+	l.fail(err)
 }
 
 func (c *Client) hello() wire.Hello {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	h := wire.Hello{
-		Role: wire.RoleWorker, Index: int(c.slot), Process: c.cfg.Process, PID: c.cfg.PID,
-		Incarnation: c.incarnation, Job: c.job.ID, Grow: c.cfg.Grow, AtCuts: c.cfg.SavesAtCuts,
-		Secret: c.secret, Nonce: c.nonce, Ticket: c.ticket,
-	}
-	if c.cfg.Observer {
-		h.Role = wire.RoleObserver
-	}
-	return h
+	return l.session.hello(l.cfg, l.slot, l.job.ID)
 }
 
 func (c *Client) up(conn transport.Conn, f *wire.Frame) {
@@ -277,32 +182,22 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 		c.fail(err)
 		return
 	}
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if !c.welcomed { // the first one says it for good: the program reads these without a lock
-		c.job, c.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
+	if !l.session.welcomed { // the first one says it for good: the program reads these without a lock
+		l.job, l.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
 		if !c.cfg.Observer {
-			c.slot = perdure.Slot(w.Index)
+			l.slot = perdure.Slot(w.Index)
 		}
-		c.out.Join(&c.job, c.slot)
+		l.outages.on = l.job.OnOutage.Continue && l.slot >= 0
+		l.out.Join(&l.job, l.slot)
 	}
-	c.incarnation, c.ticket, c.welcomed, c.coordinator = w.Incarnation, w.Ticket, true, conn
-	unsent := c.reports
-	c.reports = nil
-	if len(unsent) > 0 {
-		_ = conn.Send(unsent...) // a broken link says it itself
+	l.session.welcome(conn, &w)
+	for _, sh := range l.shards {
+		sh.as.Incarnation = w.Incarnation
 	}
-	c.broadcast()
-	c.notify()
-}
-
-func (c *Client) down(conn transport.Conn, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.coordinator == conn {
-		c.coordinator = nil
-	}
-	c.cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
+	l.waits.wake()
+	l.notify()
 }
 
 func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
@@ -313,17 +208,24 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		if err := wire.ParseControl(f, &v); err != nil {
 			return err
 		}
-		c.mu.Lock()
+		l := c.lock()
 		defer c.mu.Unlock()
-		c.onView(v)
+		l.onView(v)
 	case wire.KindViewDelta:
 		var d perdure.ViewDelta
 		if err := wire.ParseControl(f, &d); err != nil {
 			return err
 		}
-		c.mu.Lock()
+		l := c.lock()
 		defer c.mu.Unlock()
-		return c.onDelta(&d)
+		if d.Revision <= l.view.Revision {
+			return nil // heard before
+		}
+		v, err := d.Apply(&l.view)
+		if err != nil {
+			return err // of whoever has missed something: it is told the whole view on the next connection
+		}
+		l.onView(v)
 	case wire.KindOrder:
 		var o wire.Order
 		if err := wire.ParseControl(f, &o); err != nil {
@@ -334,14 +236,6 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 	}
 	return nil
-}
-
-// notify wakes the heartbeat.
-func (c *Client) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 // heartbeat tells the coordinator how this worker is: at once when something
@@ -366,9 +260,11 @@ func (c *Client) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-trim.C:
-			c.trim()
+			c.mu.Lock()
+			c.state.out.Trim()
+			c.mu.Unlock()
 			continue
-		case <-c.wake:
+		case <-c.state.wake:
 			ask()
 			continue
 		case <-tick.C:
@@ -391,31 +287,18 @@ func (c *Client) heartbeat(ctx context.Context) {
 	}
 }
 
-// trim lets go of memory that updates needed in a burst, and no more.
-func (c *Client) trim() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.out.Trim()
-}
-
 // Report tells the coordinator, and through it the people who watch, what the
 // program measured. It does not wait.
 func (c *Client) Report(r wire.Report) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	r.Slot, r.Generation = c.slot, c.generation
-	f := wire.Control(wire.KindReport, r)
-	if c.coordinator == nil || c.coordinator.Send(f) != nil {
-		if len(c.reports) < maxReports {
-			c.reports = append(c.reports, f)
-		}
-	}
+	l.report(r)
 }
 
 // Generation returns the generation that this client works in: the count of
 // roll-backs of the whole job, and 1.
 func (c *Client) Generation() perdure.Generation {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.generation
+	return l.generation
 }

@@ -27,126 +27,118 @@ import (
 // every slot can see are small enough to send them. If it returns ctx's error it can be called again
 // and goes on where it was.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if err := c.mayClock(); err != nil {
-		return c.out.Clock(), err
+	if err := l.asSlot(clocks); err != nil {
+		return l.out.Clock(), err
 	}
-	if c.out.Phase().Ended() {
-		return c.turn(), nil
+	if l.out.Phase().Ended() {
+		return l.turn(), nil
 	}
 	begin := time.Now()
-	defer c.stats.clocked(begin, c.stats.stale)
-	err := c.wait(ctx, func() (bool, error) {
-		return c.out.Phase().Ended() || !c.view.Pause && c.out.Within() && c.out.HasRoom(), nil
+	defer l.stats.clocked(begin, l.stats.stale)
+	err := l.waits.until(ctx, func() (bool, error) {
+		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom(), nil
 	})
-	c.waited(begin)
+	l.outages.waited(begin, time.Now())
 	if err != nil {
-		return c.out.Clock(), err
+		return l.out.Clock(), err
 	}
-	if c.out.Phase() == outbox.Open {
-		if err := c.buildUpdates(); err != nil {
-			return c.out.Clock(), err
+	if l.out.Phase() == outbox.Open {
+		if err := l.buildUpdates(); err != nil {
+			return l.out.Clock(), err
 		}
 	}
-	if c.out.Phase() == outbox.Built {
-		if err := c.sendBounded(ctx); err != nil {
-			return c.out.Clock(), err
+	if l.out.Phase() == outbox.Built {
+		if err := l.sendBounded(ctx); err != nil {
+			return l.out.Clock(), err
 		}
 	}
-	if c.out.TwoStep() {
-		err := c.wait(ctx, func() (bool, error) { return c.out.Phase().Ended() || c.out.Stage() && !c.view.Pause, nil })
+	if l.out.TwoStep() {
+		err := l.waits.until(ctx, func() (bool, error) { return l.out.Phase().Ended() || l.out.Stage() && !l.view.Pause, nil })
 		if err != nil {
-			return c.out.Clock(), err
+			return l.out.Clock(), err
 		}
 	}
-	if c.out.Phase().Ended() {
-		return c.turn(), nil
+	if l.out.Phase().Ended() {
+		return l.turn(), nil
 	}
-	if c.out.TwoStep() {
-		c.tick()
+	if l.out.TwoStep() {
+		l.tick()
 	}
-	c.out.Next()
-	c.setMoment()
-	c.clockedOut()
-	c.reads.Tidy()
-	c.carryOut()
-	if slices.Contains(c.job.Alarms, c.out.Clock()) || c.out.Begins() {
-		c.notify()
+	l.out.Next()
+	l.setMoment()
+	l.outages.clocked(l.out.Queued())
+	l.reads.Tidy()
+	l.carryOut()
+	if slices.Contains(l.job.Alarms, l.out.Clock()) || l.out.Begins() {
+		l.notify()
 	}
-	return c.out.Clock(), nil
+	return l.out.Clock(), nil
 }
 
-// mayClock needs c.mu.
-func (c *Client) mayClock() error {
-	if c.err == nil && c.slot < 0 {
-		return fmt.Errorf("%w: an observer has no clocks to end and no state to save", perdure.ErrUsage)
-	}
-	return c.err
-}
-
-// turn takes the clock that a roll-back or the job's end dictates. It needs c.mu.
-func (c *Client) turn() perdure.Clock {
-	rolled := c.out.Phase() == outbox.Rolled
-	if c.out.Turn(); rolled {
-		c.setMoment()
-		c.notify()
+// turn takes the clock that a roll-back or the job's end dictates.
+func (l *locked) turn() perdure.Clock {
+	rolled := l.out.Phase() == outbox.Rolled
+	if l.out.Turn(); rolled {
+		l.setMoment()
+		l.notify()
 	} else {
-		c.reads.Forget() // what was Inc'd is not shown any more
+		l.reads.Forget() // what was Inc'd is not shown any more
 	}
-	return c.out.Clock()
+	return l.out.Clock()
 }
 
-// tick lets the shards apply this clock, which is staged on all of them. It needs c.mu.
-func (c *Client) tick() {
-	c.out.Tick()
-	for _, sh := range c.shards {
-		f := c.out.TickFrame(c.header(sh))
+// tick lets the shards apply this clock, which is staged on all of them.
+func (l *locked) tick() {
+	l.out.Tick()
+	for _, sh := range l.shards {
+		f := l.out.TickFrame(sh.as)
 		switch {
-		case c.logs():
-			c.appendFrame(sh, f, nil)
+		case l.traits.Logged():
+			l.failIf(l.log.append(sh, f, nil))
 		case sh.headOpen && !sh.out.Behind():
 			sh.head.batch = append(sh.head.batch, f)
 		}
 	}
-	c.flush()
+	l.servers.flush()
 }
 
 // buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon
-// as vap lets it. It needs c.mu.
-func (c *Client) buildUpdates() error {
-	if err := c.out.CheckFinite(); err != nil {
+// as vap lets it.
+func (l *locked) buildUpdates() error {
+	if err := l.out.CheckFinite(); err != nil {
 		return err
 	}
-	for _, sh := range c.shards {
-		for _, t := range c.tables {
+	for _, sh := range l.shards {
+		for _, t := range l.tables {
 			if t != nil {
 				t.showLoans(t.parts[sh.id])
 			}
 		}
-		if err := sh.out.Fill(c.reads.Origin(sh.rows)); err != nil {
+		if err := sh.out.Fill(l.reads.Origin(sh.rows)); err != nil {
 			return err
 		}
 	}
-	c.reads.Built()
-	c.out.Seal()
-	c.reads.Renew()
-	if c.out.Phase() != outbox.Built {
-		c.sendUpdates()
+	l.reads.Built()
+	l.out.Seal()
+	l.reads.Renew()
+	if l.out.Phase() != outbox.Built {
+		l.sendUpdates()
 	}
 	return nil
 }
 
-// sendUpdates sends this clock's updates, as far as they have not left. It needs c.mu.
-func (c *Client) sendUpdates() {
-	for _, sh := range c.shards {
-		c.sendParts(sh, true)
+// sendUpdates sends this clock's updates, as far as they have not left.
+func (l *locked) sendUpdates() {
+	for _, sh := range l.shards {
+		l.sendParts(sh, true)
 		if sh.open {
-			c.reads.Renewals(sh.rows)
-			c.gather()
+			l.reads.Renewals(sh.rows)
+			l.gather()
 		}
 	}
-	c.flush()
+	l.servers.flush()
 }
 
 // Flush sends what was Inc'd to the table so far in this clock, while the program
@@ -155,28 +147,27 @@ func (c *Client) sendUpdates() {
 // clock.) It changes nothing else: nothing is applied before Clock, and rows that
 // are Inc'd again are sent again, with all that was Inc'd to them in the clock.
 func (t *Table) Flush() error {
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.mayInc(); err != nil {
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
+	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	if err := t.out.CheckFinite(); err != nil {
 		return err
 	}
 	for _, p := range t.parts {
-		if err := t.send(p, true); err != nil {
+		if err := l.send(t, p, true); err != nil {
 			return err
 		}
 	}
-	c.flush()
+	l.servers.flush()
 	return nil
 }
 
 // send puts a part's deltas into the update of the present clock, and makes them ready to
-// leave. It needs c.mu.
-func (t *Table) send(p *part, loans bool) error {
-	c, sh := t.c, t.c.shards[p.shard]
+// leave.
+func (l *locked) send(t *Table, p *part, loans bool) error {
+	sh := l.shards[p.shard]
 	if !p.deltas.Due(loans, sh.headOpen) {
 		return nil
 	}
@@ -185,41 +176,42 @@ func (t *Table) send(p *part, loans bool) error {
 	}
 	leaves, err := p.deltas.Fill(loans, sh.headOpen)
 	if leaves && err == nil {
-		c.sendParts(sh, false)
+		l.sendParts(sh, false)
 	}
 	return err
 }
 
 // sendParts sends those parts of a shard's updates that have not left, if they may go
-// now. mayHold says that the newest update may wait for the next one. It needs c.mu.
-func (c *Client) sendParts(sh *shardLink, mayHold bool) {
-	if c.logs() {
-		c.appendParts(sh, mayHold)
-		return
+// now. mayHold says that the newest update may wait for the next one.
+func (l *locked) sendParts(sh *shardLink, mayHold bool) {
+	switch {
+	case l.traits.Logged():
+		l.failIf(l.log.put(sh, mayHold))
+	case sh.headOpen:
+		sh.head.batch = sh.out.Feed(sh.as, sh.head.batch)
 	}
-	c.feed(sh)
 }
 
 // Settle waits until all updates of the clocks that this client has ended are
 // applied. Under bsp that needs the other slots to end them, too. If the job is
 // rolled back meanwhile it returns ErrRolledBack.
 func (c *Client) Settle(ctx context.Context) error {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil || c.slot < 0 {
+	if err := l.usable(); err != nil || l.slot < 0 {
 		return err
 	}
-	c.out.Prompt() // the next clock's updates ask by themselves
-	if !c.out.AllApplied() {
-		for _, sh := range c.shards {
+	l.out.Prompt() // the next clock's updates ask by themselves
+	if !l.out.AllApplied() {
+		for _, sh := range l.shards {
 			if sh.out.Await() && sh.open {
-				sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
+				sh.reader.batch = append(sh.reader.batch, sh.sync(l.out.Clock()))
 			}
 		}
-		c.letAllGo()
-		c.flush()
+		l.letGo(all)
+		l.servers.flush()
 	}
-	return c.wait(ctx, func() (bool, error) { return c.out.AllApplied(), c.usable() })
+	return l.waits.until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
 }
 
 // SaveState gives what the program itself must keep (a position in the data, a
@@ -230,12 +222,12 @@ func (c *Client) SaveState(state []byte) error {
 	if len(state) > wire.PartBytes {
 		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message", perdure.ErrUsage, len(state), wire.PartBytes)
 	}
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
+	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
 		return err
 	}
-	c.out.SaveState(append([]byte{}, state...))
+	l.out.SaveState(append([]byte{}, state...))
 	return nil
 }
 
@@ -245,59 +237,48 @@ func (c *Client) SaveState(state []byte) error {
 // takes the whole job back to the last checkpoint, of which LoadState gives the state;
 // and a job that keeps no checkpoints refuses it.
 func (c *Client) SaveDue() bool {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.out.SaveDue()
+	return l.out.SaveDue()
 }
 
 // LoadState returns what the slot's program had saved before the present clock,
 // nil if nothing.
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if err := cmp.Or(c.mayClock(), c.usable()); err != nil {
+	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
 		return nil, err
 	}
-	if saved := c.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
+	if saved := l.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
 		return slices.Clone(saved), nil
 	}
-	call := c.reads.Load(c.shards[placement.Home(c.slot, len(c.shards))].rows, c.out.Clock())
-	if err := c.await(ctx, call, c.usable); err != nil {
+	call := l.reads.Load(l.shards[placement.Home(l.slot, len(l.shards))].rows, l.out.Clock())
+	if err := l.await(ctx, call, l.usable); err != nil {
 		return nil, err
 	}
 	defer call.Free()
 	return call.State(), nil
 }
 
-// usable returns why Get, Inc and the like cannot be done now. It needs c.mu.
-func (c *Client) usable() error {
-	if c.err != nil {
-		return c.err
-	}
-	if c.out.Phase() == outbox.Rolled {
-		return perdure.ErrRolledBack
-	}
-	return nil
-}
-
 // Finish says that this slot has done its last clock and waits until the whole
 // job is done, or, of a slot that leaves before, until it may go. If the job is rolled back meanwhile it returns ErrRolledBack:
 // call Clock and go on from there.
 func (c *Client) Finish(ctx context.Context) error {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	c.out.Last(true)
-	c.letAllGo()
-	c.notify()
-	c.stats.over = time.Now()
-	defer c.out.Last(false)
-	over := func() bool { return c.view.Done || c.view.Slots[c.slot].Left }
-	err := c.wait(ctx, func() (bool, error) { return over(), c.usable() })
+	l.out.Last(true)
+	l.letGo(all)
+	l.notify()
+	l.stats.over = time.Now()
+	defer l.out.Last(false)
+	over := func() bool { return l.view.Done || l.view.Slots[l.slot].Left }
+	err := l.waits.until(ctx, func() (bool, error) { return over(), l.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
 		return nil // whatever became of the connections since; or it was away when the others were told
 	}
 	if err != nil {
-		c.stats.over = time.Time{} // it goes on
+		l.stats.over = time.Time{} // it goes on
 	}
 	return err
 }
@@ -306,40 +287,37 @@ func (c *Client) Finish(ctx context.Context) error {
 // together: who came first would else be ahead from the start, by as much as its
 // tables allow. If the job is rolled back meanwhile it returns ErrRolledBack.
 func (c *Client) AwaitSlots(ctx context.Context) error {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.wait(ctx, func() (bool, error) {
-		vacant := slices.ContainsFunc(c.view.Slots, func(s perdure.SlotView) bool {
-			return s.Has(c.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
+	return l.waits.until(ctx, func() (bool, error) {
+		vacant := slices.ContainsFunc(l.view.Slots, func(s perdure.SlotView) bool {
+			return s.Has(l.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
 		})
-		return !vacant, c.usable()
+		return !vacant, l.usable()
 	})
 }
 
 // EndJob asks that the job end as soon as every slot can, because its goal is
 // reached at this clock, and waits until that is recorded.
 func (c *Client) EndJob(ctx context.Context) error {
+	l := c.lock()
+	defer c.mu.Unlock()
 	for {
-		c.mu.Lock()
-		r := wire.Report{Clock: c.out.Clock(), EndAfter: true}
-		before := c.view.End
-		err := c.usable()
-		planned := c.job.Clocks > 0 && before == c.job.Clocks
-		ended := before > 0 && (before <= c.out.Clock() || !planned)
-		c.mu.Unlock()
-		if err != nil || ended {
+		before, clock := l.view.End, l.out.Clock()
+		planned := l.job.Clocks > 0 && before == l.job.Clocks
+		ended := before > 0 && (before <= clock || !planned)
+		if err := l.usable(); err != nil || ended {
 			return err
 		}
-		c.Report(r)
+		l.report(wire.Report{Clock: clock, EndAfter: true})
 		pause, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		c.mu.Lock()
-		err = c.wait(pause, func() (bool, error) { return c.view.End != before, c.usable() })
-		c.mu.Unlock()
+		err := l.waits.until(pause, func() (bool, error) { return l.view.End != before, l.usable() })
+		over := pause.Err() != nil
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && pause.Err() == nil {
+		if err != nil && !over {
 			return err
 		}
 	}

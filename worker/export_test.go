@@ -5,9 +5,9 @@ import "github.com/perdure/perdure"
 // CacheLeft returns how many bytes the client may still cache, and how many its
 // cached rows take as they are counted.
 func (c *Client) CacheLeft() (left, taken int) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.reads.Cached()
+	return l.reads.Cached()
 }
 
 // Cached reports whether a row has a place in the cache, and whether it is taken
@@ -20,30 +20,30 @@ func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 
 // Counters returns what the client's next status would say.
 func (c *Client) Counters() perdure.WorkerCounters {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.status().Counters
+	return l.status().Counters
 }
 
 // Held returns the bytes that the client counts of updates that are not acknowledged, of
 // those that are and are retained, and of those that are in the log and shown; and what
 // they are by what it keeps.
 func (c *Client) Held() (counted, kept [3]int64) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.out.Held()
+	return l.out.Held()
 }
 
 // Keeps returns how many updates the client keeps.
 func (c *Client) Keeps() (n int) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.out.Keeps()
+	return l.out.Keeps()
 }
 
 // Named returns the cut that was named last, 0 if none was.
 func (c *Client) Named() perdure.Clock {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.view.Named
+	return l.view.Named
 }

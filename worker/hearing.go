@@ -62,44 +62,34 @@ func (c *Client) listen(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if !c.isWelcome() {
-				continue // Config.Patience says how long to look for the job
-			}
-			switch silent := c.heard.look(now, every); {
-			case silent >= silentTicks:
-				c.fail(c.lost())
+			if over := c.lookAround(now, every); over {
 				c.cancel()
 				return
-			case silent > 0 && silent%asksEvery == 0:
-				c.askWhoIsThere()
 			}
 		}
 	}
 }
 
-// askWhoIsThere asks the coordinator and all servers for a sign of life.
-func (c *Client) askWhoIsThere() {
-	c.mu.Lock()
+// lookAround looks whether somebody has been heard, asks all for a sign of life where not, and
+// ends the client when it has been for too long.
+func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
+	l := c.lock()
 	defer c.mu.Unlock()
-	echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: c.slot, Shard: -1}}
-	if c.coordinator != nil {
-		_ = c.coordinator.TrySend(echo) // a broken link says it itself
+	if !l.session.welcomed {
+		return false // Config.Patience says how long to look for the job
 	}
-	for _, p := range c.peers {
-		if p.conn != nil && p.behind == nil {
-			c.post(p, echo)
+	silent := c.heard.look(now, every)
+	switch {
+	case silent >= silentTicks:
+		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, since %s; "+
+			"if it has ended, go on from its folder", perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator,
+			l.servers.count(), c.heard.since.Format(time.DateTime)))
+	case silent > 0 && silent%asksEvery == 0:
+		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
+		if l.session.conn != nil {
+			_ = l.session.conn.TrySend(echo) // a broken link says it itself
 		}
+		l.servers.postAll(echo)
 	}
-}
-
-// lost says what this client has lost sight of.
-func (c *Client) lost() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	servers := map[string]bool{}
-	for to := range c.peers {
-		servers[to.addr] = true
-	}
-	return fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, since %s; "+
-		"if it has ended, go on from its folder", perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator, len(servers), c.heard.since.Format(time.DateTime))
+	return silent >= silentTicks
 }

@@ -13,14 +13,14 @@ import (
 // clock that it is at is done again by the next one. transport.ErrClosed where
 // there is no connection to the coordinator now: it will notice by the silence.
 func (c *Client) Leave() error {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if c.coordinator == nil || c.cfg.Observer {
+	if l.session.conn == nil || l.cfg.Observer {
 		return transport.ErrClosed
 	}
-	c.letAllGo()
-	return c.coordinator.Send(wire.Control(wire.KindExited, wire.Exited{
-		Role: wire.RoleWorker, Index: int(c.slot), PID: c.cfg.PID, How: "it left",
+	l.letGo(all)
+	return l.session.conn.Send(wire.Control(wire.KindExited, wire.Exited{
+		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "it left",
 	}))
 }
 
@@ -29,28 +29,29 @@ func (c *Client) Leave() error {
 // there. It is a pure function of the job's spans (perdure.View.Share), which are known
 // when the clock begins.
 func (c *Client) Share() (rank, of int) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return c.view.Share(c.slot, c.out.Clock())
+	return l.view.Share(l.slot, l.out.Clock())
 }
 
 // Left returns whether this slot has left the job, and the clock from which it did not
 // take part.
 func (c *Client) Left() (at perdure.Clock, left bool) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	if c.slot < 0 || int(c.slot) >= len(c.view.Slots) {
+	if l.slot < 0 || int(l.slot) >= len(l.view.Slots) {
 		return 0, false
 	}
-	s := &c.view.Slots[c.slot]
+	s := &l.view.Slots[l.slot]
 	return s.Until, s.Left
 }
 
 // join waits until this process may speak for its slot, and knows whom to speak to.
 func (c *Client) join(ctx context.Context) error {
-	c.mu.Lock()
-	err := c.wait(ctx, func() (bool, error) {
-		return c.welcomed && c.viewed && c.view.Shards[0].Server >= 0 && int(c.slot) < len(c.view.Slots), nil
+	l := c.lock()
+	err := l.waits.until(ctx, func() (bool, error) {
+		known := l.session.welcomed && l.viewed && l.view.Shards[0].Server >= 0
+		return known && int(l.slot) < len(l.view.Slots), nil
 	})
 	c.mu.Unlock()
 	if err != nil {

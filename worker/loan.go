@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/perdure/perdure"
@@ -16,10 +17,9 @@ func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	if err := t.check(first, n, n*t.spec.Dim); err != nil {
 		return nil, err
 	}
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.mayInc(); err != nil {
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
+	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
 		return nil, err
 	}
 	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayLend(at, run) }); err != nil {

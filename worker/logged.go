@@ -3,10 +3,10 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -17,24 +17,31 @@ import (
 // and under two-step clocks staged, once the log has acknowledged all of it. It is kept
 // for longer only to be shown on top of rows that do not contain it yet.
 
-// logs reports whether updates go to an update log. It needs to be welcome.
-func (c *Client) logs() bool { return c.traits.Logged() }
+// updateLog is the job's update log, as this client writes it.
+type updateLog struct {
+	log   updatelog.Log // nil: updates go to servers
+	waits updatelog.Waits
+	// appended is called, without the lock, when the log has an entry that completes an
+	// update, or when it takes no more.
+	appended func(sh *shardLink, completes *outbox.Update, err error)
+}
 
 // openLog opens the job's update log, if it has one.
 func (c *Client) openLog(ctx context.Context) error {
-	if !c.logs() || c.cfg.Observer {
+	l := &c.state // what is read of it here does not change any more
+	if !l.traits.Logged() || c.cfg.Observer {
 		return nil
 	}
-	open := c.cfg.OpenLog
+	open, job := c.cfg.OpenLog, &l.job
 	if open == nil {
 		open = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 			return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true}) // servers have made it
 		}
 	}
-	keys := wire.Keys{Job: c.secret}
-	updates, err := open(ctx, updatelog.Authorized(c.job.Log, keys.LogToken(&c.job)), updatelog.Options{
-		Job: c.job.ID, Shards: c.job.Shards, Status: c.onLogStatus,
-		Lost:  func(_ int, err error) { c.logFails(err) },
+	keys := wire.Keys{Job: l.session.secret}
+	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
+		Job: job.ID, Shards: job.Shards, Status: l.log.note(c.cfg.Log),
+		Lost:  func(_ int, err error) { c.fail(logFailed(err)) },
 		Bound: math.MaxInt, // the window is the bound: Append, then, never waits
 	})
 	if err != nil {
@@ -42,26 +49,37 @@ func (c *Client) openLog(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.updates = updates
+	l.log.log = log
+	l.log.appended = func(sh *shardLink, u *outbox.Update, err error) {
+		l := c.lock()
+		defer c.mu.Unlock()
+		l.logged(sh, u, err)
+	}
 	return nil
 }
 
-// onLogStatus is told when the log takes nothing, and when it does again.
-func (c *Client) onLogStatus(shard int, why error) {
-	switch news := c.logWaits.Note(shard, why); {
-	case news && why != nil:
-		c.cfg.Log.Warn("updates wait for the update log", "shard", shard, "why", why)
-	case news:
-		c.cfg.Log.Info("updates go to the update log again", "shard", shard)
+func logFailed(err error) error { return fmt.Errorf("worker: the update log: %w", err) }
+
+// note returns what is told when the log takes nothing, and when it does again.
+func (u *updateLog) note(log *slog.Logger) func(shard int, why error) {
+	return func(shard int, why error) {
+		switch news := u.waits.Note(shard, why); {
+		case news && why != nil:
+			log.Warn("updates wait for the update log", "shard", shard, "why", why)
+		case news:
+			log.Info("updates go to the update log again", "shard", shard)
+		}
 	}
 }
 
-// appendParts puts those parts of a shard's updates into its stream that are not there yet.
-// mayHold says that the newest update may wait, to be merged with the next. It needs c.mu.
-func (c *Client) appendParts(sh *shardLink, mayHold bool) {
-	entries := sh.out.ToLog(c.header(sh), mayHold)
+// put puts those parts of a shard's updates into its stream that are not there yet. mayHold
+// says that the newest update may wait, to be merged with the next.
+func (u *updateLog) put(sh *shardLink, mayHold bool) error {
+	entries := sh.out.ToLog(sh.as, mayHold)
 	for _, e := range entries {
-		c.appendFrame(sh, e.Frame, e.Completes)
+		if err := u.append(sh, e.Frame, e.Completes); err != nil {
+			return err
+		}
 	}
 	switch {
 	case !sh.out.Holding():
@@ -69,71 +87,56 @@ func (c *Client) appendParts(sh *shardLink, mayHold bool) {
 	case len(entries) > 0 || sh.heldSince.IsZero():
 		sh.heldSince = time.Now()
 	}
+	return nil
 }
 
-// letGo gives the update log what is held back from it for a shard. It needs c.mu.
-func (c *Client) letGo(sh *shardLink) {
-	if sh.out.Holding() {
-		c.appendParts(sh, false)
+// append puts a frame, which may complete an update, into a shard's stream.
+func (u *updateLog) append(sh *shardLink, f wire.Frame, completes *outbox.Update) error {
+	header, appended := make([]byte, wire.HeaderBytes), u.appended
+	wire.PutHeader(header, &f)
+	parts := [][]byte{header, f.Payload, f.Body}
+	err := u.log.Append(context.Background(), int(sh.id), parts, func(_ updatelog.Position, err error) {
+		if err != nil || completes != nil {
+			appended(sh, completes, err)
+		}
+	})
+	if err != nil {
+		return logFailed(err)
 	}
-}
-
-// letAllGo is letGo for all shards.
-func (c *Client) letAllGo() {
-	for _, sh := range c.shards {
-		c.letGo(sh)
-	}
+	return nil
 }
 
 // holdsFor is for how many times Config.OutAfter an update is held back from the log: others,
 // to whom the shard is there, may wait for its clocks.
 const holdsFor = 10
 
-// letOldGo is letGo where somebody may wait for it: where this process itself waits, maybe
-// for another that waits for these clocks, and where it takes long over them. It needs c.mu.
-func (c *Client) letOldGo(now time.Time) {
-	waits := len(c.waiting) > 0 && now.Sub(c.waitsSince) >= c.cfg.OutAfter/4
-	for _, sh := range c.shards {
-		if waits || now.Sub(sh.heldSince) >= holdsFor*c.cfg.OutAfter {
-			c.letGo(sh)
+// old says which shards' updates have been held back for so long that somebody may wait for
+// them. waits says that this process itself waits, maybe for another that waits for them.
+func (u *updateLog) old(now time.Time, after time.Duration, waits bool) func(sh *shardLink) bool {
+	return func(sh *shardLink) bool { return waits || now.Sub(sh.heldSince) >= holdsFor*after }
+}
+
+// all is for letGo: whatever is held back.
+func all(*shardLink) bool { return true }
+
+// letGo gives the update log what is held back from it, for some shards.
+func (l *locked) letGo(which func(*shardLink) bool) {
+	for _, sh := range l.shards {
+		if sh.out.Holding() && which(sh) {
+			l.failIf(l.log.put(sh, false))
 		}
 	}
 }
 
-// appendFrame puts a frame, which may complete an update, into a shard's stream. It needs
-// c.mu.
-func (c *Client) appendFrame(sh *shardLink, f wire.Frame, completes *outbox.Update) {
-	header := make([]byte, wire.HeaderBytes)
-	wire.PutHeader(header, &f)
-	err := c.updates.Append(context.Background(), int(sh.id), [][]byte{header, f.Payload, f.Body}, func(_ updatelog.Position, err error) {
-		if err != nil || completes != nil {
-			c.appended(sh, completes, err)
-		}
-	})
+// logged notes that an update is in the log, or that the log takes no more.
+func (l *locked) logged(sh *shardLink, u *outbox.Update, err error) {
 	if err != nil {
-		c.done.Go(func() { c.logFails(err) })
-	}
-}
-
-// appended notes that an update is in the log, or that the log takes no more.
-func (c *Client) appended(sh *shardLink, u *outbox.Update, err error) {
-	if err != nil {
-		c.logFails(err)
+		l.fail(logFailed(err))
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	sh.out.Logged(u)
-	if c.out.Crowds() {
-		c.notify()
+	if l.out.Crowds() {
+		l.notify()
 	}
-	c.broadcast()
-}
-
-func (c *Client) logFails(err error) { c.fail(fmt.Errorf("worker: the update log: %w", err)) }
-
-// isBack reports whether a shard has gone back behind what was acknowledged, which no
-// server that has read the job's log does.
-func (c *Client) isBack(sh *shardLink, counts perdure.Counts) bool {
-	return c.logs() && counts.Applied < sh.out.Counts().Applied && sh.gen == c.generation
+	l.waits.wake()
 }

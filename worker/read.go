@@ -14,45 +14,44 @@ import (
 // What is read, and how a read is served, package reads decides. Here its calls wait, and
 // what it has due is sent.
 
-// newReads begins to read the job's tables. It needs c.mu.
-func (c *Client) newReads(shards int) *reads.Reader {
-	return reads.New(reads.Config{
-		Slot: c.slot, Slots: c.job.Slots, Exact: c.cfg.Observer, Bytes: c.cfg.CacheBytes,
-		OnOutage: c.job.OnOutage, OutageRows: c.job.OutageRows,
-	}, shards)
+// reads is what package reads is to know of the job.
+func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
+	return reads.Config{
+		Slot: slot, Slots: job.Slots, Exact: cfg.Observer, Bytes: cfg.CacheBytes,
+		OnOutage: job.OnOutage, OutageRows: job.OutageRows,
+	}
 }
 
-// readStats returns what was counted of reads. It needs c.mu.
-func (c *Client) readStats() *reads.Stats {
-	if c.reads == nil {
+// readStats returns what was counted of reads; nothing before the first view.
+func readStats(r *reads.Reader) *reads.Stats {
+	if r == nil {
 		return &reads.Stats{}
 	}
-	return c.reads.Stats()
+	return r.Stats()
 }
 
-// setMoment tells reads what the clock and the view are. It needs c.mu.
-func (c *Client) setMoment() {
-	now := reads.Moment{Clock: c.out.Clock(), End: c.view.End, Begun: consistency.Always, Spans: c.out.Spans()}
-	if c.slot >= 0 && int(c.slot) < len(c.view.Slots) && c.out.TwoStep() {
-		now.Begun = c.view.Slots[c.slot].Start
+// setMoment tells reads what the clock and the view are.
+func (l *locked) setMoment() {
+	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}
+	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.TwoStep() {
+		now.Begun = l.view.Slots[l.slot].Start
 	}
-	c.reads.SetMoment(now)
+	l.reads.SetMoment(now)
 }
 
 // read reads rows into dst.
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stats.began.IsZero() {
-		c.stats.began = time.Now()
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
+	if l.stats.began.IsZero() {
+		l.stats.began = time.Now()
 	}
 	for {
-		if err := c.usable(); err != nil {
+		if err := l.usable(); err != nil {
 			return err
 		}
-		call := t.rows.Read(rows, dst, c.out)
-		if err := c.await(ctx, call, c.usable); c.readsOn(err) {
+		call := t.rows.Read(rows, dst, l.out)
+		if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
 			continue
 		} else if err != nil {
 			return err
@@ -65,23 +64,23 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 
 // readsOn reports whether a read that ended with err is simply made again: an observer
 // does nothing that a roll-back could undo.
-func (c *Client) readsOn(err error) bool {
-	return c.cfg.Observer && errors.Is(err, perdure.ErrRolledBack)
+func (cfg *Config) readsOn(err error) bool {
+	return cfg.Observer && errors.Is(err, perdure.ErrRolledBack)
 }
 
 // await sends a call's requests and waits until all are answered, an error of check, or a
-// roll-back. After an error the call's memory is not written to any more. It needs c.mu.
-func (c *Client) await(ctx context.Context, call *reads.Call, check func() error) error {
+// roll-back. After an error the call's memory is not written to any more.
+func (l *locked) await(ctx context.Context, call *reads.Call, check func() error) error {
 	if call.Done() {
 		return nil
 	}
-	c.carryOut()
+	l.carryOut()
 	begin := time.Now()
 	defer func() {
-		c.stats.blocked(begin, call)
-		c.waited(begin)
+		l.stats.blocked(begin, call)
+		l.outages.waited(begin, time.Now())
 	}()
-	err := c.wait(ctx, func() (bool, error) {
+	err := l.waits.until(ctx, func() (bool, error) {
 		if err := check(); err != nil {
 			return false, err
 		}
@@ -91,76 +90,50 @@ func (c *Client) await(ctx context.Context, call *reads.Call, check func() error
 		return call.Done(), nil
 	})
 	if err != nil {
-		c.abandon(call)
+		l.abandon(call)
 	}
 	return err
 }
 
-// abandon gives a call up and waits until no answer is being received into its memory. It
-// needs c.mu.
-func (c *Client) abandon(call *reads.Call) {
+// abandon gives a call up and waits until no answer is being received into its memory.
+func (l *locked) abandon(call *reads.Call) {
 	call.Abandon()
-	woken := c.newWait()
-	defer c.freeWait(woken)
-	for c.carryOut(); call.Receives(); c.carryOut() {
-		c.mu.Unlock()
-		<-woken
-		c.mu.Lock()
-	}
+	l.waits.while(func() bool {
+		l.carryOut()
+		return call.Receives()
+	})
 }
 
-// carryOut does what reads has due. It needs c.mu.
-func (c *Client) carryOut() {
-	if c.gather() {
-		c.flush()
+// carryOut does what reads has due.
+func (l *locked) carryOut() {
+	if l.gather() {
+		l.servers.flush()
 	}
 }
 
 // gather does what reads has due, but for sending what it gathers for servers, and reports
-// whether that is anything. It needs c.mu.
-func (c *Client) gather() (any bool) {
-	due := c.reads.Due()
+// whether that is anything.
+func (l *locked) gather() (any bool) {
+	due := l.reads.Due()
 	for i := range due.Frames {
-		sh := c.shards[due.Frames[i].Shard]
-		f := c.shardFrame(sh, due.Frames[i].Kind)
+		sh := l.shards[due.Frames[i].Shard]
+		f := sh.frame(due.Frames[i].Kind)
 		f.Request, f.Clock = due.Frames[i].Request, due.Frames[i].Clock
 		f.Flags, f.Payload = due.Frames[i].Flags, due.Frames[i].Payload
 		sh.reader.batch = append(sh.reader.batch, f)
 	}
 	for _, from := range due.Close {
-		for _, p := range c.peers {
-			if &p.answers == from && p.conn != nil {
-				go p.conn.Close()
-			}
-		}
+		l.servers.closeSource(from)
 	}
 	if due.Wake {
-		c.broadcast()
+		l.waits.wake()
 	}
 	return len(due.Frames) > 0
 }
 
-// place says where an answer is to be received: see reads.Reader.Land.
-func (c *Client) place(p *peer, f *wire.Frame, n int) []byte {
-	if f.Kind != wire.KindRows {
-		return nil
+// settle says that a connection is not receiving into a reader's memory any more.
+func (l *locked) settle(p *peer) {
+	if l.reads.Settle(&p.answers) {
+		l.waits.wake()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settle(p)
-	return c.reads.Land(&p.answers, f, n)
-}
-
-// settle says that a connection is not receiving into a reader's memory any more. It needs
-// c.mu.
-func (c *Client) settle(p *peer) {
-	if c.reads.Settle(&p.answers) {
-		c.broadcast()
-	}
-}
-
-// taken follows up on what a server has sent of rows. It needs c.mu.
-func (c *Client) taken(err error) error {
-	c.carryOut()
-	return err
 }

@@ -28,21 +28,18 @@ type rest struct {
 	opens   int       // how often it was
 }
 
-// onEcho takes a shard's answer. It needs c.mu.
-func (c *Client) onEcho(sh *shardLink, f *wire.Frame) {
-	sh.rest.request, sh.rest.behind = f.Request, f.Flags&wire.FlagBehind != 0
-	c.broadcast()
-}
+// isOpened notes that the shard was opened.
+func (r *rest) isOpened(now time.Time) { r.opened, r.opens = now, r.opens+1 }
+
+// answers takes what the shard says of itself.
+func (r *rest) answers(f *wire.Frame) { r.request, r.behind = f.Request, f.Flags&wire.FlagBehind != 0 }
 
 // Opens returns how often shards have been opened to be read: what is read while it
 // does not change is read from shards that were there throughout.
 func (c *Client) Opens() (n int) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	for _, sh := range c.shards {
-		n += sh.rest.opens
-	}
-	return n
+	return l.shards.opens()
 }
 
 // AtRest waits until no shard is known to lack updates that have been made, as it does
@@ -50,12 +47,12 @@ func (c *Client) Opens() (n int) {
 // it waits for them. It reports whether none does. What others do meanwhile
 // it does not wait for.
 func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool, err error) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
 	var until time.Time
 	for calm := 0; ; {
-		if !c.allOpen() {
-			if err := c.wait(ctx, func() (bool, error) { return c.allOpen(), nil }); err != nil {
+		if !l.shards.open() {
+			if err := l.waits.until(ctx, func() (bool, error) { return l.shards.open(), nil }); err != nil {
 				return false, err
 			}
 			until = time.Time{} // it was an outage
@@ -63,94 +60,44 @@ func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool,
 		if until.IsZero() {
 			until = time.Now().Add(patience)
 		}
-		behind, err := c.askBehind(ctx)
+		behind, err := l.askBehind(ctx)
 		if err != nil {
 			return false, err
 		}
 		if calm++; behind {
 			calm = 0
 		}
-		if calm > 1 || calm == 1 && !c.fresh() {
+		if calm > 1 || calm == 1 && !l.shards.fresh(time.Now()) {
 			return true, nil
 		}
 		if time.Now().After(until) {
 			return false, nil
 		}
-		if err := c.pause(ctx, restEvery); err != nil {
+		if err := l.waits.pause(ctx, restEvery); err != nil {
 			return false, err
 		}
 	}
 }
 
-// allOpen reports whether every shard can be read. It needs c.mu.
-func (c *Client) allOpen() bool {
-	for _, sh := range c.shards {
-		if !sh.open {
-			return false
-		}
-	}
-	return true
-}
-
-// fresh reports whether some shard was opened a short time ago. It needs c.mu.
-func (c *Client) fresh() bool {
-	for _, sh := range c.shards {
-		if time.Since(sh.rest.opened) < freshFor {
-			return true
-		}
-	}
-	return false
-}
-
-// askBehind asks every shard whether it is behind; one that does not answer soon is. It
-// needs c.mu, which it gives up while it waits.
-func (c *Client) askBehind(ctx context.Context) (behind bool, err error) {
-	request := c.reads.Number()
-	for _, sh := range c.shards {
+// askBehind asks every shard whether it is behind; one that does not answer soon is.
+func (l *locked) askBehind(ctx context.Context) (behind bool, err error) {
+	request := l.reads.Number()
+	for _, sh := range l.shards {
 		if sh.open {
-			f := c.shardFrame(sh, wire.KindEcho)
+			f := sh.frame(wire.KindEcho)
 			f.Request = request
 			sh.reader.batch = append(sh.reader.batch, f)
 		}
 	}
-	c.flush()
+	l.servers.flush()
 	soon, cancel := context.WithTimeout(ctx, 10*restEvery)
 	defer cancel()
-	err = c.wait(soon, func() (bool, error) {
-		for _, sh := range c.shards {
-			if sh.rest.request != request {
-				return false, nil
-			}
-		}
-		return true, nil
+	err = l.waits.until(soon, func() (answered bool, _ error) {
+		answered, behind = l.shards.answered(request)
+		return answered, nil
 	})
-	if err != nil && soon.Err() != nil && ctx.Err() == nil && c.err == nil {
+	if err != nil && soon.Err() != nil && ctx.Err() == nil && l.waits.err == nil {
 		return true, nil
-	}
-	for _, sh := range c.shards {
-		behind = behind || sh.rest.behind
 	}
 	return behind, err
-}
-
-// pause lets time pass. It needs c.mu, which it gives up meanwhile.
-func (c *Client) pause(ctx context.Context, d time.Duration) error {
-	over, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	err := c.wait(over, func() (bool, error) { return false, nil })
-	if c.err != nil {
-		return c.err
-	}
-	if ctx.Err() == nil && over.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// tellsEnded has a shard that has come back know how many clocks this slot has ended
-// without it: whoever judges the model then waits until it has them. It needs c.mu.
-func (c *Client) tellsEnded(sh *shardLink) {
-	if c.continues() && sh.out.EndedUnapplied() {
-		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh))
-	}
 }

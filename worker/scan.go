@@ -16,12 +16,11 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	if !t.spec.Sparse {
 		return nil, fmt.Errorf("%w: table %s is dense; it stores the rows 0 to %d", perdure.ErrUsage, t.spec.Name, t.spec.Rows-1)
 	}
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
 	for {
-		all, err := t.scan(ctx)
-		if c.readsOn(err) {
+		all, err := l.scan(ctx, t)
+		if l.cfg.readsOn(err) {
 			continue
 		}
 		slices.Sort(all)
@@ -29,16 +28,15 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	}
 }
 
-// scan asks every shard for the rows that it stores. It needs c.mu.
-func (t *Table) scan(ctx context.Context) (all []perdure.RowID, err error) {
-	c := t.c
-	for _, sh := range c.shards {
+// scan asks every shard for the rows that it stores.
+func (l *locked) scan(ctx context.Context, t *Table) (all []perdure.RowID, err error) {
+	for _, sh := range l.shards {
 		for at := 0; ; {
-			if err := c.usable(); err != nil {
+			if err := l.usable(); err != nil {
 				return nil, err
 			}
 			call := t.rows.Scan(sh.rows, at)
-			if err := c.await(ctx, call, c.usable); err != nil {
+			if err := l.await(ctx, call, l.usable); err != nil {
 				return nil, err
 			}
 			ids, of := call.Stored()

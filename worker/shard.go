@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -18,226 +19,278 @@ import (
 // it has acknowledged it shows. They may be one server, and are without followers.
 type shardLink struct {
 	id       perdure.ShardID
-	epoch    perdure.Epoch
-	gen      perdure.Generation
-	head     *peer
-	headOpen bool          // it has said Opened for (gen, epoch) on the present connection
+	as       wire.Header   // what all frames about it have in common: which life of it is meant, and who speaks
+	head     *peer         // where updates go
+	headOpen bool          // it has said Opened for that life on the present connection
 	reader   *peer         // to the replica that is read from
 	open     bool          // likewise
-	next     *peer         // to who joins the chain, and may be read from soon; nil: nobody
+	next     *peer         // to one that joins the chain, and may be read from soon; nil: there is none
 	out      *outbox.Shard // what it is to get
+	rows     *reads.Shard  // what was read of it
+	rest     rest
 	outage
-	rest rest
-
-	rows *reads.Shard // what was read of it
+	heldSince time.Time // since when updates are held back from the update log; zero: none is
 }
 
-// closed notes that the replica that is read from does not answer for the shard's present
-// life, until it has said Opened. It needs c.mu.
-func (c *Client) closed(sh *shardLink) {
-	sh.open = false
-	c.reads.Closed(sh.rows)
-}
-
-// direct points a shard at its present head, and at the replica to read from. It
-// needs c.mu.
-func (c *Client) direct(sh *shardLink, sv *perdure.ShardView) {
-	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
-	lane := int(sh.id) % c.cfg.Connections
-	if sh.next = nil; sv.Joining != nil && !c.traits.Early {
-		sh.next = c.peer(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
-	}
-	if sv.Replicas() > 0 {
-		reader = c.peer(route{c.readsFrom(sh, sv).Addr, lane})
-		if head = reader; !c.cfg.Observer && !c.logs() { // who has no updates for it needs no head
-			head = c.peer(route{sv.Addr, lane})
-		}
-	}
-	if sh.head == head && sh.reader == reader && sh.epoch == sv.Epoch && sh.gen == c.generation {
-		return
-	}
-	sh.out.Redirect()
-	sh.head, sh.reader, sh.epoch, sh.gen = head, reader, sv.Epoch, c.generation
-	if reader != nil {
-		c.reads.Direct(sh.rows, &reader.answers, sh.epoch)
-	}
-	if head != nil {
-		c.sendOpen(sh, head)
-	}
-	if reader != head {
-		c.sendOpen(sh, reader)
-	}
-}
-
-// readsFrom chooses the member of a shard's chain that this client reads from. A
-// head that acknowledges early is ahead of all others. Else, where who knows first
-// or knows all is wanted, that is the tail; and where not, the slots spread over the
-// members, and an observer reads as slot 0 does. It needs c.mu.
-func (c *Client) readsFrom(sh *shardLink, sv *perdure.ShardView) perdure.Holder {
-	switch {
-	case c.traits.Early:
-		return sv.Holder
-	case c.job.TailReads(c.view.Tables):
-		return sv.Tail()
-	}
-	return sv.Replica((int(max(c.slot, 0)) + int(sh.id)) % sv.Replicas())
-}
-
-// header is what all frames about a shard have in common.
-func (c *Client) header(sh *shardLink) wire.Header {
-	return wire.Header{Generation: sh.gen, Epoch: sh.epoch, Shard: sh.id, Slot: c.slot, Incarnation: c.incarnation}
-}
-
-func (c *Client) shardFrame(sh *shardLink, kind wire.Kind) wire.Frame {
-	f := wire.Frame{Header: c.header(sh)}
+// frame begins a frame about the shard.
+func (sh *shardLink) frame(kind wire.Kind) wire.Frame {
+	f := wire.Frame{Header: sh.as}
 	f.Kind = kind
 	return f
 }
 
+// sync asks to be told at once when what this slot has done is applied. clock is the present
+// one.
+func (sh *shardLink) sync(clock perdure.Clock) wire.Frame {
+	f := sh.frame(wire.KindSync)
+	f.Clock = clock
+	return f
+}
+
+// uses reports whether a shard's updates go to a peer, or its rows come from it.
+func (sh *shardLink) uses(p *peer) bool { return sh.head == p || sh.reader == p }
+
+// there reports whether the connections to the shard are whole, and it is open on them.
+func (sh *shardLink) there() bool { return sh.open && sh.headOpen }
+
+// links are all shards' links, by shard.
+type links []*shardLink
+
+// open reports whether every shard can be read.
+func (all links) open() bool {
+	return !slices.ContainsFunc(all, func(sh *shardLink) bool { return !sh.open })
+}
+
+// use reports whether some shard uses a peer, or soon may.
+func (all links) use(p *peer) bool {
+	return slices.ContainsFunc(all, func(sh *shardLink) bool { return sh.uses(p) || sh.next == p })
+}
+
+// fresh reports whether some shard was opened a short time ago.
+func (all links) fresh(now time.Time) bool {
+	return slices.ContainsFunc(all, func(sh *shardLink) bool { return now.Sub(sh.rest.opened) < freshFor })
+}
+
+// opens returns how often shards have been opened to be read.
+func (all links) opens() (n int) {
+	for _, sh := range all {
+		n += sh.rest.opens
+	}
+	return n
+}
+
+// answered reports whether every shard has answered a request to say whether it is behind,
+// and whether one has said that it is, then or before.
+func (all links) answered(request uint64) (answered, behind bool) {
+	answered = true
+	for _, sh := range all {
+		answered = answered && sh.rest.request == request
+		behind = behind || sh.rest.behind
+	}
+	return answered, behind
+}
+
+// owed returns how many bytes of updates the servers of a shard have to apply, for whatever
+// shard.
+func (all links) owed(sh *shardLink) (bytes int64) {
+	for _, other := range all {
+		if other.head == sh.head || other.reader == sh.reader {
+			bytes += other.out.Owed()
+		}
+	}
+	return bytes
+}
+
+// direct points a shard at its present head, and at the replica to read from.
+func (l *locked) direct(sh *shardLink, sv *perdure.ShardView) {
+	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
+	lane := int(sh.id) % l.cfg.Connections
+	if sh.next = nil; sv.Joining != nil && !l.traits.Early {
+		sh.next = l.servers.to(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
+	}
+	if sv.Replicas() > 0 {
+		from := source(sv, l.traits.Early, l.job.TailReads(l.view.Tables), l.slot, sh.id)
+		reader = l.servers.to(route{from.Addr, lane})
+		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // who has no updates for it needs no head
+			head = l.servers.to(route{sv.Addr, lane})
+		}
+	}
+	if sh.head == head && sh.reader == reader && sh.as.Epoch == sv.Epoch && sh.as.Generation == l.generation {
+		return
+	}
+	sh.out.Redirect()
+	sh.head, sh.reader = head, reader
+	sh.as = wire.Header{
+		Generation: l.generation, Epoch: sv.Epoch, Shard: sh.id, Slot: l.slot, Incarnation: l.session.incarnation,
+	}
+	if reader != nil {
+		l.reads.Direct(sh.rows, &reader.answers, sv.Epoch)
+	}
+	if head != nil {
+		l.sendOpen(sh, head)
+	}
+	if reader != head {
+		l.sendOpen(sh, reader)
+	}
+}
+
+// source is the member of a shard's chain that a slot reads from. A head that acknowledges
+// early is ahead of all others. Else, where readers want the one that knows first or knows all
+// (tail), it is the tail; and where not, the slots spread over the members, and an observer
+// reads as slot 0 does.
+func source(sv *perdure.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) perdure.Holder {
+	switch {
+	case early:
+		return sv.Holder
+	case tail:
+		return sv.Tail()
+	}
+	return sv.Replica((int(max(slot, 0)) + int(id)) % sv.Replicas())
+}
+
 // sendOpen asks the shard's head, the replica that is read from, or whoever is both,
-// for the shard's present life; all else to it waits for the answer. It needs c.mu.
-func (c *Client) sendOpen(sh *shardLink, to *peer) {
-	f := c.shardFrame(sh, wire.KindOpen)
-	if f.Clock = c.out.Clock(); c.out.Phase() == outbox.Rolled || c.slot < 0 {
+// for the shard's present life; all else to it waits for the answer.
+func (l *locked) sendOpen(sh *shardLink, to *peer) {
+	f := sh.frame(wire.KindOpen)
+	if f.Clock = l.out.Clock(); l.out.Phase() == outbox.Rolled || l.slot < 0 {
 		f.Clock = 0 // nothing is in this generation of it
 	}
 	if to == sh.head {
 		sh.headOpen = false
 	}
 	if to == sh.reader {
-		c.closed(sh)
-		c.carryOut()
+		sh.open = false // until it has said Opened
+		l.reads.Closed(sh.rows)
+		l.carryOut()
 	} else {
 		f.Flags = wire.FlagWrites
 	}
-	c.post(to, f)
+	l.servers.post(to, f)
 }
 
-// fromServer handles a frame from a server. It needs c.mu.
-func (c *Client) fromServer(p *peer, f *wire.Frame) error {
-	c.settle(p)
-	if int(f.Shard) < 0 || int(f.Shard) >= len(c.shards) {
+// fromServer handles a frame from a server.
+func (l *locked) fromServer(p *peer, f *wire.Frame) error {
+	l.settle(p)
+	if int(f.Shard) < 0 || int(f.Shard) >= len(l.shards) {
 		return nil
 	}
-	sh := c.shards[f.Shard]
+	sh := l.shards[f.Shard]
 	writes, reads := p == sh.head, p == sh.reader
-	if c.cfg.WeakenedGenerations {
+	if l.cfg.WeakenedGenerations {
 		writes, reads = true, true
-	} else if sh.gen != f.Generation || sh.epoch != f.Epoch {
+	} else if sh.as.Generation != f.Generation || sh.as.Epoch != f.Epoch {
 		return nil // of another life of the shard
 	}
+	var err error
 	switch {
 	case f.Kind == wire.KindMoved && sh.uses(p):
-		c.sendOpen(sh, p)
+		l.sendOpen(sh, p)
 	case f.Kind == wire.KindOpened && (writes || reads):
-		return c.onOpened(sh, f, writes, reads)
+		return l.onOpened(sh, f, writes, reads)
 	case !reads: // who only takes updates has no say in what is read, or safe
 	case f.Kind == wire.KindAck:
-		return c.onAck(sh, f)
+		return l.onAck(sh, f)
 	case f.Kind == wire.KindRows:
-		return c.taken(c.reads.Take(sh.rows, f, c.out))
+		err = l.reads.Take(sh.rows, f, l.out)
 	case f.Kind == wire.KindState:
-		c.reads.TakeState(f)
-		c.carryOut()
+		l.reads.TakeState(f)
 	case f.Kind == wire.KindEcho:
-		c.onEcho(sh, f)
+		sh.rest.answers(f)
+		l.waits.wake()
 	case f.Kind == wire.KindIDs:
-		return c.taken(c.reads.TakeIDs(f))
+		err = l.reads.TakeIDs(f)
 	case f.Kind == wire.KindPush:
-		return c.taken(c.reads.TakePush(sh.rows, f, c.out))
+		err = l.reads.TakePush(sh.rows, f, l.out)
 	}
-	return nil
+	l.carryOut()
+	return err
 }
 
 // onOpened goes on with a shard: with what it is to be sent, where its head has
-// answered, with all else, where the replica that is read from has. It needs c.mu.
-func (c *Client) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) error {
+// answered, with all else, where the replica that is read from has.
+func (l *locked) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
 		return err
 	}
-	if reads && c.isBack(sh, counts) {
-		err := updatelog.Damaged(updatelog.StreamName(c.job.ID, int(sh.id)), "shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
-			sh.id, counts.Applied, c.slot, sh.out.Counts().Applied)
-		c.done.Go(func() { c.logFails(err) })
+	was := sh.out.Counts().Applied
+	if reads && l.traits.Logged() && counts.Applied < was && sh.as.Generation == l.generation {
+		// No server that has read the job's log goes back behind what was acknowledged.
+		err := updatelog.Damaged(updatelog.StreamName(l.job.ID, int(sh.id)),
+			"shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
+			sh.id, counts.Applied, l.slot, was)
+		l.fail(logFailed(err))
 		return nil
 	}
 	if reads {
 		sh.open = true
-		sh.rest.opened, sh.rest.opens = time.Now(), sh.rest.opens+1
-		sh.out.Opened(counts, c.view.Shards[sh.id].Lost)
-		c.acknowledged(sh, f.Clock)
+		sh.rest.isOpened(time.Now())
+		sh.out.Opened(counts, l.view.Shards[sh.id].Lost)
+		l.acknowledged(sh, f.Clock)
 	}
 	if writes {
 		sh.headOpen = true
 		sh.out.HeadHas(counts.Applied)
 	}
-	if writes && !c.logs() {
-		if sh.head.batch, err = sh.out.Resend(counts, c.header(sh), sh.head.batch); err != nil {
-			c.err = err
-			c.broadcast()
+	if writes && !l.traits.Logged() {
+		if sh.head.batch, err = sh.out.Resend(counts, sh.as, sh.head.batch); err != nil {
+			l.waits.err = err
+			l.waits.wake()
 		}
 	}
 	if reads {
-		c.tellsEnded(sh)
-		c.askAgain(sh)
+		l.greet(sh)
 	}
-	if sh.open && sh.headOpen {
-		c.answers(sh)
+	if sh.there() {
+		l.isThere(sh)
 	}
-	c.flush()
+	l.servers.flush()
 	return nil
 }
 
 // onAck takes the word of the replica that is read from of how far this slot's
-// updates have come. It needs c.mu.
-func (c *Client) onAck(sh *shardLink, f *wire.Frame) error {
+// updates have come.
+func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
 		return err
 	}
 	if counts.Applied > sh.out.Counts().Applied {
-		c.learns(sh)
-		c.answers(sh)
+		l.outages.answered(&sh.outage, sh.there(), time.Now())
+		l.isThere(sh)
 	}
 	sh.out.Ack(counts)
-	c.acknowledged(sh, f.Clock)
+	l.acknowledged(sh, f.Clock)
 	return nil
 }
 
-// acknowledged follows up on a shard's new counts and MinClock. It needs c.mu.
-func (c *Client) acknowledged(sh *shardLink, minClock perdure.Clock) {
+// acknowledged follows up on a shard's new counts and MinClock.
+func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	sh.rows.Heard(minClock)
 	if sh.out.Behind() {
-		c.feed(sh)
-		c.flush()
+		l.sendParts(sh, false)
+		l.servers.flush()
 	}
-	if c.out.Crowds() || c.out.IsLast() {
-		c.notify()
+	if l.out.Crowds() || l.out.IsLast() {
+		l.notify()
 	}
-	c.broadcast()
+	l.waits.wake()
 }
 
-// askAgain asks the replica that is read from for what is wanted of it. It needs
-// c.mu.
-func (c *Client) askAgain(sh *shardLink) {
+// greet tells the replica that is read from what it needs to know as it is opened, and asks
+// it for what is wanted of it. A shard that has come back is to know how many clocks this slot
+// has ended without it: whoever judges the model then waits until it has them.
+func (l *locked) greet(sh *shardLink) {
+	syncs := 0
+	if l.outages.on && sh.out.EndedUnapplied() {
+		syncs++
+	}
 	if sh.out.Awaited() {
-		sh.reader.batch = append(sh.reader.batch, c.syncFrame(sh)) // what was asked of another is forgotten
+		syncs++ // what was asked of another is forgotten
 	}
-	c.reads.Opened(sh.rows)
-	c.carryOut()
-}
-
-// syncFrame asks to be told at once when what this slot has done is applied.
-func (c *Client) syncFrame(sh *shardLink) wire.Frame {
-	f := c.shardFrame(sh, wire.KindSync)
-	f.Clock = c.out.Clock()
-	return f
-}
-
-// feed makes ready to leave what a shard's head has not been sent. It needs c.mu.
-func (c *Client) feed(sh *shardLink) {
-	if sh.headOpen {
-		sh.head.batch = sh.out.Feed(c.header(sh), sh.head.batch)
+	for range syncs {
+		sh.reader.batch = append(sh.reader.batch, sh.sync(l.out.Clock()))
 	}
+	l.reads.Opened(sh.rows)
+	l.carryOut()
 }

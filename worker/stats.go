@@ -10,22 +10,19 @@ import (
 
 // stats are counted since the client's start; Client.mu guards them.
 type stats struct {
-	samples      int64
-	outageClocks int64 // while a shard was out
-	queued       int64 // bytes at most for shards that were
-	outageWait   time.Duration
+	samples int64
 
 	began       time.Time // of the first read
 	over        time.Time // when the program had done its last clock; zero: it has not
 	stale, comm time.Duration
 }
 
-func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters) perdure.WorkerCounters {
+func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters, out *outages) perdure.WorkerCounters {
 	w := perdure.WorkerCounters{
 		UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
 		Samples: s.samples, BeyondBound: made.Beyond,
 		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(), MissingUpdates: read.Missing.Counts(),
-		OutageClocks: s.outageClocks, StaleRows: read.Beyond, QueuedBytes: s.queued, OutageNs: int64(s.outageWait),
+		OutageClocks: out.clocks, StaleRows: read.Beyond, QueuedBytes: out.queued, OutageNs: int64(out.wait),
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
 	if !s.over.IsZero() {
@@ -64,7 +61,7 @@ func (s *stats) clocked(begin time.Time, stale time.Duration) {
 
 // AddSamples counts training samples that the program has worked through.
 func (c *Client) AddSamples(n int) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	c.stats.samples += int64(n)
+	l.stats.samples += int64(n)
 }

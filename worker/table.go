@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,51 +43,51 @@ type part struct {
 // Table creates a table, or attaches to the one of that name: all slots that
 // ask must ask for the same. Tables are created before the first clock ends.
 func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, error) {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
 	if spec.Consistency == (perdure.Consistency{}) {
-		spec.Consistency = c.job.ConsistencyOf(spec.Name)
+		spec.Consistency = l.job.ConsistencyOf(spec.Name)
 	}
 	spec.Rule = spec.Rule.WithDefaults()
-	if err := spec.Validate(c.job.Shards); err != nil {
+	if err := spec.Validate(l.job.Shards); err != nil {
 		return nil, err
 	}
-	if c.job.OnOutage.Continue && spec.Consistency.TwoStep() {
+	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
 		return nil, fmt.Errorf("%w: table %s is bsp, and the job goes on while a shard is out, which bsp cannot", perdure.ErrUsage, spec.Name)
 	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
 	var sentOn any
-	err := c.wait(ctx, func() (bool, error) {
-		id = slices.IndexFunc(c.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
-		if id >= 0 && c.view.Tables[id] != spec {
+	err := l.waits.until(ctx, func() (bool, error) {
+		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
+		if id >= 0 && l.view.Tables[id] != spec {
 			return false, fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrUsage, spec.Name)
 		}
-		if id < 0 && c.coordinator != nil && sentOn != c.coordinator && !c.cfg.Observer {
-			sentOn = c.coordinator
-			_ = c.coordinator.Send(asked) // sent again on the next connection
+		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
+			sentOn = l.session.conn
+			_ = l.session.conn.Send(asked) // sent again on the next connection
 		}
 		return id >= 0, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("worker: table %s: %w", spec.Name, err)
 	}
-	for len(c.tables) <= id {
-		c.tables = append(c.tables, nil)
+	for len(l.tables) <= id {
+		l.tables = append(l.tables, nil)
 	}
-	if c.tables[id] == nil {
-		c.tables[id] = newTable(c, perdure.TableID(id), spec)
+	if l.tables[id] == nil {
+		l.tables[id] = l.newTable(c, perdure.TableID(id), spec)
 	}
-	t := c.tables[id]
-	return t, t.reach(ctx)
+	t := l.tables[id]
+	return t, l.reach(ctx, t)
 }
 
-func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
-	t := &Table{c: c, id: id, spec: spec, out: c.out.Table(id, spec), rows: c.reads.Table(id, spec)}
-	for s := range c.job.Shards {
+func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
+	t := &Table{c: c, id: id, spec: spec, out: l.out.Table(id, spec), rows: l.reads.Table(id, spec)}
+	for s := range l.job.Shards {
 		p := &part{shard: perdure.ShardID(s)}
 		if !spec.Sparse {
-			p.first, p.rows = placement.Range(spec.Rows, c.job.Shards, p.shard)
+			p.first, p.rows = placement.Range(spec.Rows, l.job.Shards, p.shard)
 		}
 		p.deltas = t.out.Part(p.shard)
 		t.parts = append(t.parts, p)
@@ -95,10 +96,10 @@ func newTable(c *Client, id perdure.TableID, spec perdure.TableSpec) *Table {
 }
 
 // reach waits until every server knows the table: it reads one row of each
-// shard, or none of a sparse table, however old. It needs c.mu.
-func (t *Table) reach(ctx context.Context) error {
+// shard, or none of a sparse table, however old.
+func (l *locked) reach(ctx context.Context, t *Table) error {
 	call := t.rows.Reach()
-	err := t.c.await(ctx, call, func() error { return t.c.err })
+	err := l.await(ctx, call, func() error { return l.waits.err })
 	if errors.Is(err, perdure.ErrRolledBack) {
 		return nil // shards that begin anew know all tables
 	}
@@ -143,14 +144,13 @@ func (t *Table) Prefetch(rows []perdure.RowID) error {
 	if err := t.checkList(rows, len(rows)*t.spec.Dim); err != nil {
 		return err
 	}
-	c := t.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
+	if err := l.usable(); err != nil {
 		return err
 	}
 	t.rows.Prefetch(rows)
-	c.carryOut()
+	l.carryOut()
 	return nil
 }
 
@@ -218,9 +218,9 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.finite(delta, func(i int) perdure.RowID { return first + perdure.RowID(i) }); err != nil {
 		return err
 	}
-	t.c.mu.Lock()
+	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := t.c.mayInc(); err != nil {
+	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayAdd(at, run) }); err != nil {
@@ -233,7 +233,7 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 			d := delta[(i+from)*dim : (i+from+k)*dim]
 			again := p.deltas.AddRun(at+from, k, d)
 			t.rows.Show(p.shard, at+from, k, d)
-			if err := t.added(p, again); err != nil {
+			if err := l.added(t, p, again); err != nil {
 				return err
 			}
 		}
@@ -244,14 +244,14 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 // added follows up on an Inc to a part: what is enough for a part of an update
 // leaves now, while the program goes on, unless rows are likely to be Inc'd
 // again.
-func (t *Table) added(p *part, again bool) error {
+func (l *locked) added(t *Table, p *part, again bool) error {
 	if !p.deltas.Added(again) {
 		return nil
 	}
-	if err := t.send(p, false); err != nil {
+	if err := l.send(t, p, false); err != nil {
 		return err
 	}
-	t.c.flush()
+	l.servers.flush()
 	return nil
 }
 
@@ -278,13 +278,13 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if err := t.finite(delta, func(i int) perdure.RowID { return rows[i] }); err != nil {
 		return err
 	}
-	t.c.mu.Lock()
+	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if err := t.c.mayInc(); err != nil {
+	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
 		return err
 	}
 	if t.spec.Sparse {
-		return t.incSparse(rows, delta)
+		return t.incSparse(l, rows, delta)
 	}
 	for _, row := range rows {
 		if p := t.part(row); p.deltas.MayAdd(int(row-p.first), 1) != nil {
@@ -297,7 +297,7 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 		at := int(row - p.first)
 		again := p.deltas.AddRun(at, 1, d)
 		t.rows.Show(p.shard, at, 1, d)
-		if err := t.added(p, again); err != nil {
+		if err := l.added(t, p, again); err != nil {
 			return err
 		}
 	}
@@ -305,8 +305,8 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 }
 
 // incSparse adds deltas to rows of a sparse table, shard by shard, and many at a
-// time, so that the waits for the index's memory overlap. It needs c.mu.
-func (t *Table) incSparse(rows []perdure.RowID, delta []float32) error {
+// time, so that the waits for the index's memory overlap.
+func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) error {
 	for _, p := range t.parts {
 		p.picked = p.picked[:0]
 	}
@@ -330,7 +330,7 @@ func (t *Table) incSparse(rows []perdure.RowID, delta []float32) error {
 				again = p.deltas.AddRow(ids[j], at[j], d) || again
 				t.rows.ShowRow(p.shard, ids[j], d)
 			}
-			if err := t.added(p, again); err != nil {
+			if err := l.added(t, p, again); err != nil {
 				return err
 			}
 		}
@@ -352,12 +352,4 @@ func (t *Table) finite(delta []float32, row func(i int) perdure.RowID) error {
 		return nil
 	}
 	return t.out.NotFinite(at, row(at/t.spec.Dim), delta[at])
-}
-
-// mayInc needs c.mu.
-func (c *Client) mayInc() error {
-	if c.slot < 0 {
-		return fmt.Errorf("%w: an observer cannot Inc", perdure.ErrUsage)
-	}
-	return c.usable()
 }

@@ -2,53 +2,40 @@ package worker
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/reads"
 )
 
-// onDelta brings the client to what changed of the view that it has. An error is
-// for the connection: whoever has missed something is told the whole view on the next
-// one. It needs c.mu.
-func (c *Client) onDelta(d *perdure.ViewDelta) error {
-	if d.Revision <= c.view.Revision {
-		return nil // heard before
-	}
-	v, err := d.Apply(&c.view)
-	if err == nil {
-		c.onView(v)
-	}
-	return err
-}
-
-// onView brings the client to what the view says. It needs c.mu.
-func (c *Client) onView(v perdure.View) {
-	if c.viewed && v.Revision <= c.view.Revision {
+// onView brings the client to what the view says.
+func (l *locked) onView(v perdure.View) {
+	if l.viewed && v.Revision <= l.view.Revision {
 		return
 	}
-	rolled := c.viewed && v.Generation > c.generation
-	ends := v.End != c.view.End
-	c.view, c.viewed, c.generation = v, true, v.Generation
-	c.out.See(v, rolled)
-	if len(c.shards) == 0 {
-		c.reads = c.newReads(len(v.Shards))
+	rolled := l.viewed && v.Generation > l.generation
+	ends := v.End != l.view.End
+	l.view, l.viewed, l.generation = v, true, v.Generation
+	l.out.See(v, rolled)
+	if len(l.shards) == 0 {
+		l.reads = reads.New(l.cfg.reads(&l.job, l.slot), len(v.Shards))
 		for i := range v.Shards {
 			s := perdure.ShardID(i)
-			c.shards = append(c.shards, &shardLink{id: s, out: c.out.Shard(s), rows: c.reads.Shard(s)})
+			l.shards = append(l.shards, &shardLink{id: s, out: l.out.Shard(s), rows: l.reads.Shard(s)})
 		}
 	}
-	c.setMoment()
+	l.setMoment()
 	if rolled {
-		c.reads.RollBack(v.Cut)
+		l.reads.RollBack(v.Cut)
 	}
 	if ends {
-		c.reads.NeedLess()
-		c.carryOut()
+		l.reads.NeedLess()
+		l.carryOut()
 	}
-	c.out.Crowds() // the coordinator is told all anyway
+	l.out.Crowds() // the coordinator is told all anyway
 	if v.Shards[0].Server >= 0 {
-		for _, sh := range c.shards {
-			c.direct(sh, &v.Shards[sh.id])
+		for _, sh := range l.shards {
+			l.direct(sh, &v.Shards[sh.id])
 		}
-		c.dropPeers()
+		l.servers.keep(l.shards.use)
 	}
-	c.broadcast()
-	c.notify()
+	l.waits.wake()
+	l.notify()
 }

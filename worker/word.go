@@ -56,25 +56,24 @@ func (w *word) say(now time.Time) {
 
 // says returns the status of this moment.
 func (c *Client) says() said {
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
-	return said{c.status(), c.coordinator, c.view.BeatsPerWord(c.job.Servers)}
+	return said{l.status(), l.session.conn, l.view.BeatsPerWord(l.job.Servers)}
 }
 
-// status needs c.mu.
-func (c *Client) status() perdure.WorkerStatus {
-	retained, crowded := c.out.Retained()
+func (l *locked) status() perdure.WorkerStatus {
+	retained, crowded := l.out.Retained()
 	st := perdure.WorkerStatus{
-		Revision: c.view.Revision, Generation: c.generation, Clock: c.out.Clock(), Crowded: crowded,
-		Counters: c.stats.snapshot(time.Now(), c.readStats(), c.out.Counters), KeptBytes: retained, Log: c.logWaits.Why(), Outage: c.outageNow(time.Now()),
+		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
+		Counters: l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages), KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(time.Now(), l.shards, l.out.Queued()),
 	}
-	if c.out.Phase() == outbox.Rolled {
-		st.Clock = c.view.Begin(c.slot)
+	if l.out.Phase() == outbox.Rolled {
+		st.Clock = l.view.Begin(l.slot)
 	}
-	st.Finished = c.out.IsLast() && c.out.AllApplied()
-	for i := range c.view.Shards {
-		if sv := &c.view.Shards[i]; sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: c.shards[i].out.Counts().Applied})
+	st.Finished = l.out.IsLast() && l.out.AllApplied()
+	for i := range l.view.Shards {
+		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: l.shards[i].out.Counts().Applied})
 		}
 	}
 	return st

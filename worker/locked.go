@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// locked is what a client's lock guards. Client.lock returns it, so that only the lock's
+// holder has it: its methods, and those of what it consists of, need the lock to be held.
+// They never wait for the network. Where a call waits (waits.until), the lock is given up.
+type locked struct {
+	cfg     *Config
+	done    *sync.WaitGroup // of the client's goroutines
+	wake    chan struct{}   // of capacity 1: a status is worth sending
+	waits   waits
+	session session
+	servers servers
+
+	// What the coordinator's first welcome has said; the program reads it without the lock.
+	job    perdure.JobSpec
+	traits recovery.Traits
+	slot   perdure.Slot
+
+	view       perdure.View
+	viewed     bool
+	generation perdure.Generation
+
+	out     *outbox.Box   // what this slot has made, and the present clock
+	reads   *reads.Reader // what it has read; from the first view on
+	tables  []*Table      // by id; nil for those that nobody asked for
+	shards  links         // from the first view on
+	log     updateLog
+	outages outages
+	stats   stats
+}
+
+// notify wakes the heartbeat.
+func (l *locked) notify() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the client; the first error stays.
+func (l *locked) fail(err error) {
+	if l.waits.err == nil {
+		l.waits.err = err
+	}
+	l.servers.end()
+	l.waits.wake()
+}
+
+// failIf ends the client if there is an error.
+func (l *locked) failIf(err error) {
+	if err != nil {
+		l.fail(err)
+	}
+}
+
+// What only a slot can do.
+const (
+	incs   = "cannot Inc"
+	clocks = "has no clocks to end and no state to save"
+)
+
+// asSlot returns why this process cannot do what only a slot can, rolled back or not.
+func (l *locked) asSlot(what string) error {
+	if l.waits.err == nil && l.slot < 0 {
+		return fmt.Errorf("%w: an observer %s", perdure.ErrUsage, what)
+	}
+	return l.waits.err
+}
+
+// usable returns why Get, Inc and the like cannot be done now.
+func (l *locked) usable() error {
+	if l.waits.err != nil {
+		return l.waits.err
+	}
+	if l.out.Phase() == outbox.Rolled {
+		return perdure.ErrRolledBack
+	}
+	return nil
+}
+
+// report tells the coordinator what the program measured.
+func (l *locked) report(r wire.Report) {
+	r.Slot, r.Generation = l.slot, l.generation
+	l.session.report(wire.Control(wire.KindReport, r))
+}

@@ -1,0 +1,214 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// servers are the connections to the servers that have shards. mu guards it, and needs to
+// be held.
+type servers struct {
+	mu    *sync.Mutex
+	done  *sync.WaitGroup // of the goroutines that send
+	peers map[route]*peer
+	start func(*peer) // begins to connect, in goroutines of its own
+}
+
+// peer is a server's address and the connection to it.
+type peer struct {
+	addr   string
+	ctx    context.Context // of its connection; cancel ends it
+	cancel context.CancelFunc
+
+	conn    transport.Conn // nil while there is none
+	batch   []wire.Frame   // to be sent by flush
+	behind  transport.Conn // it takes so little that a goroutine sends to it; nil: it is not so
+	answers reads.Source   // that come on it
+}
+
+// route is a way to a server: shards are spread over several connections where they are
+// asked for.
+type route struct {
+	addr string
+	lane int
+}
+
+// to returns the peer by a route, connecting to it if need be.
+func (s *servers) to(way route) *peer {
+	p := s.peers[way]
+	if p == nil {
+		p = &peer{addr: way.addr}
+		p.ctx, p.cancel = context.WithCancel(context.Background())
+		s.peers[way] = p
+		s.start(p)
+	}
+	return p
+}
+
+// keep ends the connections to all servers but some.
+func (s *servers) keep(wanted func(*peer) bool) {
+	for to, p := range s.peers {
+		if !wanted(p) {
+			p.cancel()
+			delete(s.peers, to)
+		}
+	}
+}
+
+// end ends all connections. No other is made for those who ask again.
+func (s *servers) end() {
+	for _, p := range s.peers {
+		p.cancel()
+	}
+}
+
+// flush sends what was gathered for each server, as one batch.
+func (s *servers) flush() {
+	for _, p := range s.peers {
+		s.flushTo(p)
+	}
+}
+
+// post sends a frame to a server, behind what was gathered for it.
+func (s *servers) post(p *peer, f wire.Frame) {
+	p.batch = append(p.batch, f)
+	s.flushTo(p)
+}
+
+// postAll posts a frame to all servers that take frames now.
+func (s *servers) postAll(f wire.Frame) {
+	for _, p := range s.peers {
+		if p.conn != nil && p.behind == nil {
+			s.post(p, f)
+		}
+	}
+}
+
+// count returns how many servers there are connections to.
+func (s *servers) count() int {
+	addrs := map[string]bool{}
+	for way := range s.peers {
+		addrs[way.addr] = true
+	}
+	return len(addrs)
+}
+
+// closeSource breaks the connection that answers come on.
+func (s *servers) closeSource(from *reads.Source) {
+	for _, p := range s.peers {
+		if &p.answers == from && p.conn != nil {
+			go p.conn.Close()
+		}
+	}
+}
+
+// flushTo sends what was gathered for a server. A broken connection says so itself, and
+// what it lost is sent again when shards are opened anew. A server that takes nothing for
+// now is left to another goroutine: whoever talks to others does not wait for it, least of
+// all the view that will say that it is gone.
+func (s *servers) flushTo(p *peer) {
+	if len(p.batch) == 0 || p.behind != nil {
+		return
+	}
+	if p.conn != nil && errors.Is(p.conn.TrySend(p.batch...), transport.ErrFull) {
+		conn, batch := p.conn, p.batch
+		p.behind, p.batch = conn, nil
+		s.done.Go(func() { s.follow(p, conn, batch) }) // the link still runs, so Close waits for both
+		return
+	}
+	p.forgetBatch()
+}
+
+// follow sends batches to a server as it takes them, until it has them all. It takes mu
+// itself.
+func (s *servers) follow(p *peer, conn transport.Conn, batch []wire.Frame) {
+	for len(batch) > 0 {
+		_ = conn.Send(batch...) // a broken connection says it itself
+		s.mu.Lock()
+		batch = nil
+		if p.behind == conn {
+			batch, p.batch = p.batch, nil
+			if len(batch) == 0 {
+				p.behind = nil
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// down forgets a connection that has broken, and what was to be sent on it.
+func (p *peer) down() {
+	p.conn, p.behind = nil, nil
+	p.forgetBatch()
+}
+
+// forgetBatch empties what was gathered, and lets the payloads go.
+func (p *peer) forgetBatch() {
+	clear(p.batch)
+	p.batch = p.batch[:0]
+}
+
+// connect begins to connect to a server.
+func (c *Client) connect(p *peer) {
+	link := transport.Link{
+		Network: c.cfg.Network, Addr: p.addr, Hello: c.hello,
+		Place: func(f *wire.Frame, n int) []byte { // where an answer is to be received: see reads.Reader.Land
+			if f.Kind != wire.KindRows {
+				return nil
+			}
+			l := c.lock()
+			defer c.mu.Unlock()
+			l.settle(p)
+			return l.reads.Land(&p.answers, f, n)
+		},
+		Up: func(conn transport.Conn, _ *wire.Frame) {
+			c.heard.note()
+			l := c.lock()
+			defer c.mu.Unlock()
+			p.conn = conn
+			for _, sh := range l.shards {
+				if sh.uses(p) {
+					l.sendOpen(sh, p)
+				}
+			}
+		},
+		Frame: func(_ transport.Conn, f *wire.Frame) error {
+			c.heard.note()
+			l := c.lock()
+			defer c.mu.Unlock()
+			return l.fromServer(p, f)
+		},
+		Down: func(_ transport.Conn, err error) {
+			l := c.lock()
+			defer c.mu.Unlock()
+			l.peerDown(p)
+			c.cfg.Log.Info("lost a server", "addr", p.addr, "err", err)
+		},
+	}
+	c.done.Go(func() {
+		if err := link.Run(p.ctx); p.ctx.Err() == nil {
+			c.fail(err)
+		}
+	})
+}
+
+// peerDown notes that a connection has broken.
+func (l *locked) peerDown(p *peer) {
+	l.settle(p)
+	p.down()
+	for _, sh := range l.shards {
+		if sh.head == p {
+			sh.headOpen = false
+		}
+		if sh.reader == p {
+			sh.open = false
+			l.reads.Closed(sh.rows)
+		}
+	}
+	l.carryOut()
+}

@@ -1,0 +1,79 @@
+package worker
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// session is what this process is to its coordinator: what it shows to be let in, as whom
+// it was let in, and what it has to say.
+type session struct {
+	secret perdure.Secret // the run's; "": it is not asked for
+	nonce  perdure.Secret // drawn by this client: no other can say that it is this process
+
+	welcomed    bool
+	incarnation perdure.Incarnation
+	ticket      perdure.Secret // for servers: it speaks for its slot
+	conn        transport.Conn // nil while there is none
+	reports     []wire.Frame   // not sent yet
+}
+
+// newSession begins with what the configuration says.
+func newSession(cfg *Config) (s session, err error) {
+	if cfg.Slot < perdure.NoSlot {
+		return s, fmt.Errorf("%w: worker: slot %d; choose one from 0, or perdure.NoSlot for any that is free",
+			perdure.ErrUsage, cfg.Slot)
+	}
+	if s.secret = cfg.Secret; cfg.SecretFile != "" {
+		if s.secret, err = transport.ReadSecret(cfg.SecretFile); err != nil {
+			return s, fmt.Errorf("worker: %w", err)
+		}
+	}
+	if s.secret != "" {
+		s.nonce = perdure.Secret(rand.Text())
+	}
+	return s, nil
+}
+
+// hello is what it says first on each connection, to whomever.
+func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
+	h := wire.Hello{
+		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,
+		Incarnation: s.incarnation, Job: job, Grow: cfg.Grow, AtCuts: cfg.SavesAtCuts,
+		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket,
+	}
+	if cfg.Observer {
+		h.Role = wire.RoleObserver
+	}
+	return h
+}
+
+// welcome takes the coordinator's answer, and sends what it was not told meanwhile.
+func (s *session) welcome(conn transport.Conn, w *wire.Welcome) {
+	s.incarnation, s.ticket, s.welcomed, s.conn = w.Incarnation, w.Ticket, true, conn
+	unsent := s.reports
+	s.reports = nil
+	if len(unsent) > 0 {
+		_ = conn.Send(unsent...) // a broken link says it itself
+	}
+}
+
+// down notes that a connection has broken.
+func (s *session) down(conn transport.Conn) {
+	if s.conn == conn {
+		s.conn = nil
+	}
+}
+
+// report sends a frame, now or on the next connection; it keeps no more than maxReports.
+func (s *session) report(f wire.Frame) {
+	if s.conn == nil || s.conn.Send(f) != nil {
+		if len(s.reports) < maxReports {
+			s.reports = append(s.reports, f)
+		}
+	}
+}
