@@ -95,7 +95,8 @@ type saving struct {
 // New returns the outbox of a process that has not joined its job yet.
 func New(limits Limits) *Box {
 	return &Box{
-		limits: limits, terms: terms{slot: perdure.NoSlot}, prompt: -1, spareLeft: limits.Spare,
+		limits: limits, prompt: -1, spareLeft: limits.Spare,
+		terms: terms{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come though no welcome was understood
 	}
 }
 
