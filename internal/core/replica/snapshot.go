@@ -268,5 +268,6 @@ func (st *State) adopt(in *Incoming) {
 	c, h, sv := &in.content, &in.head, &st.cuts
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
 	st.intake = consistency.Restore(&h.Intake, st.weak)
+	st.agree()
 	sv.left, sv.unsaved, sv.schedule.End, sv.schedule.Named, sv.segments = h.Cut, h.Writing, h.End, h.Named, h.Segments
 }
