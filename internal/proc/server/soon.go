@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -118,8 +119,9 @@ func (sh *shard) early(f *wire.Frame) bool {
 		sh.ticked = append(sh.ticked, 0) // its roster is in the log, before it
 	}
 	sh.ticked[f.Slot] = max(sh.ticked[f.Slot], f.Clock+1)
-	for slot, clock := range sh.ticked {
-		if clock > f.Clock || slot >= len(sh.rep.State.Applied()) || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
+	for slot := range sh.rep.State.Applied() {
+		sent := consistency.Count(sh.ticked, perdure.Slot(slot)) > f.Clock
+		if sent || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
 			continue
 		}
 		if sh.rep.State.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
