@@ -17,7 +17,8 @@ type store interface {
 	publish(ctx context.Context, shard int, records [][]byte) (Position, error)
 	// read delivers the records from a position on, and calls atEnd when the last
 	// one that there was has been delivered: once, for the end when it began.
-	read(ctx context.Context, shard int, from Position, deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
+	read(ctx context.Context, shard int, from Position,
+		deliver func(at Position, stored time.Time, record []byte) error, atEnd func()) error
 	extent(ctx context.Context, shard int) (first, next Position, err error)
 	// record returns the record at a position; nil: there is none.
 	record(ctx context.Context, shard int, at Position) ([]byte, error)
@@ -73,7 +74,10 @@ type pending struct {
 
 func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &log{Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound}, lanes: make([]lane, o.Shards)}
+	l := &log{
+		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound},
+		lanes: make([]lane, o.Shards),
+	}
 	s.onReturn(l.returned)
 	return l
 }
@@ -235,7 +239,8 @@ func (l *log) unanswered(shard int) (answered func() bool) {
 
 // lasting reports whether no waiting cures an error.
 func lasting(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrimmed) || errors.Is(err, ErrDamaged)
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTrimmed) ||
+		errors.Is(err, ErrDamaged)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -250,7 +255,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Read implements Log.
-func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(Entry) error, caughtUp func(Position)) error {
+func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(Entry) error,
+	caughtUp func(Position),
+) error {
 	if err := l.has(shard); err != nil {
 		return err
 	}
@@ -267,9 +274,13 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 		from = first
 	}
 	if from < first || from > next {
-		return fmt.Errorf("%w: shard %d is to be read from position %d; its log has %d to %d", ErrTrimmed, shard, from, first, next-1)
+		return fmt.Errorf("%w: shard %d is to be read from position %d; its log has %d to %d", ErrTrimmed, shard,
+			from, first, next-1)
 	}
-	return l.ended((&reader{assembler: newAssembler(l.Job, shard, from), deliver: deliver, caughtUp: caughtUp}).run(ctx, l.store))
+	return l.ended((&reader{
+		assembler: newAssembler(l.Job, shard, from), deliver: deliver,
+		caughtUp: caughtUp,
+	}).run(ctx, l.store))
 }
 
 // within is ctx until the log is closed.

@@ -48,7 +48,8 @@ func certify(t *testing.T) (ca, cert, key string) {
 	must(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(secret)
 	must(t, err)
-	return file("ca.pem", "CERTIFICATE", rootDER), file("cert.pem", "CERTIFICATE", leafDER), file("key.pem", "EC PRIVATE KEY", keyDER)
+	return file("ca.pem", "CERTIFICATE", rootDER), file("cert.pem", "CERTIFICATE", leafDER),
+		file("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
 // TestTLS: a log that asks for certificates is used by who has one, and refused to others
@@ -63,7 +64,10 @@ func TestTLS(t *testing.T) {
 	pool.AppendCertsFromPEM(authority)
 	url := runPlain(t, &server.Options{
 		JetStream: true, StoreDir: t.TempDir(), TLS: true, TLSVerify: true, TLSTimeout: 5,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert,
+		},
 	})
 	o := DialOptions{Options: Options{Job: job, Shards: 2}, CA: ca, Cert: cert, Key: key}
 	l, err := Dial(t.Context(), url, o)
@@ -88,7 +92,8 @@ func TestTLS(t *testing.T) {
 // TestReplicas: streams that are on three servers outlive any one of them. A server that is
 // alone refuses them.
 func TestReplicas(t *testing.T) {
-	_, err := Dial(t.Context(), runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}), DialOptions{Options: Options{Job: job, Shards: 2}, Replicas: 3})
+	_, err := Dial(t.Context(), runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}),
+		DialOptions{Options: Options{Job: job, Shards: 2}, Replicas: 3})
 	wantError(t, "three copies on one server", err, ErrRefused, "replicas")
 
 	nodes, urls := runCluster(t)
@@ -117,7 +122,8 @@ func runCluster(t *testing.T) (nodes map[string]*server.Server, urls string) {
 		port, _ := strconv.Atoi(r.Port())
 		s, err := server.NewServer(&server.Options{
 			ServerName: "node-" + r.Port(), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-			JetStream: true, StoreDir: t.TempDir(), Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes,
+			JetStream: true, StoreDir: t.TempDir(),
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes,
 		})
 		must(t, err)
 		s.Start()

@@ -174,7 +174,8 @@ type outcome struct {
 func start(t testing.TB, l Log, text string) <-chan outcome {
 	t.Helper()
 	c := make(chan outcome, 1)
-	must(t, l.Append(t.Context(), 1, [][]byte{[]byte(text[:len(text)/2]), nil, []byte(text[len(text)/2:])}, func(at Position, err error) { c <- outcome{at, err} }))
+	must(t, l.Append(t.Context(), 1, [][]byte{[]byte(text[:len(text)/2]), nil, []byte(text[len(text)/2:])},
+		func(at Position, err error) { c <- outcome{at, err} }))
 	return c
 }
 
@@ -190,7 +191,8 @@ func put1(t testing.TB, l Log, text string) Position {
 func refused1(t testing.TB, l Log) error {
 	t.Helper()
 	done := make(chan error, 1)
-	if err := l.Append(t.Context(), 1, [][]byte{[]byte("next")}, func(_ Position, err error) { done <- err }); err != nil {
+	if err := l.Append(t.Context(), 1, [][]byte{[]byte("next")},
+		func(_ Position, err error) { done <- err }); err != nil {
 		return err
 	}
 	return <-done
@@ -273,7 +275,8 @@ func testOrder(t *testing.T, w world) {
 	entries, resume := wantTexts(t, l, Oldest, strings.Join(all, " "))
 	for i, e := range entries[1:] {
 		if e.Position < entries[i].Position || e.Resume < entries[i].Resume {
-			t.Fatalf("entry %d is at %d, %d, behind one at %d, %d", i+1, e.Position, e.Resume, entries[i].Position, entries[i].Resume)
+			t.Fatalf("entry %d is at %d, %d, behind one at %d, %d", i+1, e.Position, e.Resume, entries[i].Position,
+				entries[i].Resume)
 		}
 	}
 	if at := entries[n-1]; at.Resume != at.Position+1 || resume != at.Resume {
@@ -356,7 +359,8 @@ func testInterleaved(t *testing.T, w world) {
 	}
 	entries, resume, err := read(t, l, Oldest)
 	must(t, err)
-	if len(entries) != 3 || string(entries[0].Payload) != "small" || string(entries[1].Payload) != b || string(entries[2].Payload) != a {
+	if len(entries) != 3 || string(entries[0].Payload) != "small" || string(entries[1].Payload) != b ||
+		string(entries[2].Payload) != a {
 		t.Fatalf("read %s; want small and both large ones, whole", texts(entries))
 	}
 	want := [][2]Position{{5, 1}, {6, 1}, {7, 8}}
@@ -368,7 +372,8 @@ func testInterleaved(t *testing.T, w world) {
 		must(t, err)
 		for _, later := range entries[i+1:] {
 			if !strings.Contains(texts(again), short(string(later.Payload))) {
-				t.Fatalf("resumed from %d there is %s; what was at %d is missing", e.Resume, texts(again), later.Position)
+				t.Fatalf("resumed from %d there is %s; what was at %d is missing", e.Resume, texts(again),
+					later.Position)
 			}
 		}
 	}
@@ -455,7 +460,8 @@ func testFollow(t *testing.T, w world) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil }, func(p Position) { up <- p })
+		ended <- l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil },
+			func(p Position) { up <- p })
 	}()
 	if s, p := <-got, <-up; s != "old" || p != 2 {
 		t.Errorf("%s, caught up at %d", s, p)
@@ -756,7 +762,12 @@ func testMisuse(t *testing.T, w world) {
 		_, _, err := l.Extent(t.Context(), shard)
 		wantError(t, "Extent", err, ErrRefused, "0 to 1")
 	}
-	for _, o := range []Options{{Job: "a.b", Shards: 1}, {Job: "", Shards: 1}, {Job: "a"}, {Job: strings.Repeat("a", 65), Shards: 1}} {
+	for _, o := range []Options{
+		{Job: "a.b", Shards: 1},
+		{Job: "", Shards: 1},
+		{Job: "a"},
+		{Job: strings.Repeat("a", 65), Shards: 1},
+	} {
 		if err := o.check(); !errors.Is(err, ErrRefused) {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -42,17 +42,13 @@ func TestDiskFull(t *testing.T) {
 	defer l.Close()
 	put := func(i byte) <-chan error {
 		done := make(chan error, 1)
-		must(t, l.Append(t.Context(), 0, [][]byte{bytes.Repeat([]byte{i}, 1<<20)}, func(_ Position, err error) { done <- err }))
+		must(t, l.Append(t.Context(), 0, [][]byte{bytes.Repeat([]byte{i}, 1<<20)},
+			func(_ Position, err error) { done <- err }))
 		return done
 	}
 	must(t, <-put(0))
 	filler := filepath.Join(disk, "filler")
-	f, err := os.Create(filler)
-	must(t, err)
-	for err == nil {
-		_, err = f.Write(make([]byte, 1<<16))
-	}
-	must(t, f.Close())
+	fill(t, filler)
 	const n = 24 // more than what may be in the system's hands
 	var done []<-chan error
 	for i := range byte(n) {
@@ -97,13 +93,24 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// fill makes a file of what room there is on its disk.
+func fill(t *testing.T, path string) {
+	f, err := os.Create(path)
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 1<<16))
+	}
+	must(t, f.Close())
+}
+
 // TestNoRoom refuses streams for which the disk has no room, in one line that says so.
 func TestNoRoom(t *testing.T) {
 	s, err := Serve(filepath.Join(smallDisk(t, "64m"), "log"), ServeOptions{})
 	must(t, err)
 	defer s.Close()
 	_, err = Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: 2}, MaxBytes: 100 << 20})
-	wantError(t, "a stream that is too large", err, ErrRefused, "has no room for stream perdure-job-1-0, which may take 100 MiB")
+	wantError(t, "a stream that is too large", err, ErrRefused,
+		"has no room for stream perdure-job-1-0, which may take 100 MiB")
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("it is not one line: %v", err)
 	}
@@ -118,7 +125,9 @@ func TestInspectNoRoom(t *testing.T) {
 		small := smallDisk(t, "17m")
 		t.Setenv("TMPDIR", small)
 		_, err := InspectFolder(t.Context(), w.dir, time.Minute)
-		wantError(t, "a small disk", err, ErrRefused, "a copy of it is made, which takes 18 MiB, and "+small+" has no room for that; make room, or choose another folder with TMPDIR")
+		wantError(t, "a small disk", err, ErrRefused,
+			"a copy of it is made, which takes 18 MiB, and "+small+
+				" has no room for that; make room, or choose another folder with TMPDIR")
 		t.Setenv("TMPDIR", smallDisk(t, "19m"))
 		i, err := InspectFolder(t.Context(), w.dir, time.Minute)
 		must(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // Stream is one shard's stream as it is found in a log.
@@ -72,10 +73,11 @@ func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*In
 	if err != nil && !starting {
 		return nil, err
 	}
-	lock, err := disk.Share(filepath.Join(dir, lockFile))
+	lock, err := disk.Share(filepath.Join(dir, folder.Lock))
 	switch {
 	case errors.Is(err, disk.ErrLocked) && starting:
-		return nil, fmt.Errorf("%w: the log in %s is just starting; should it stay so, bring the address back in its file %s, which is empty, or start it again", ErrAway, dir, urlFile)
+		return nil, fmt.Errorf("%w: the log in %s is just starting; should it stay so, bring the address back in "+
+			"its file %s, which is empty, or start it again", ErrAway, dir, folder.URL)
 	case errors.Is(err, disk.ErrLocked):
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -89,7 +91,7 @@ func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*In
 	if starting {
 		err = noAddress(dir)
 	} else {
-		copied, err = copyLog(ctx, dir)
+		copied, err = folder.Copy(ctx, dir, leastRoom)
 	}
 	if lock != nil {
 		err = errors.Join(err, lock.Close())
@@ -106,25 +108,31 @@ func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*In
 
 // inspectCopy looks into the copy of a folder, which is removed in the end.
 func inspectCopy(ctx context.Context, dir, copied string) (*Inspector, error) {
-	before, err := readBlocks(dir, copied)
+	before, err := folder.ReadBlocks(dir, copied, MaxRecord)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	lost, err := before.lost()
+	lost, err := before.Lost()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	has := streamFolders(copied)
+	var has []Stream
+	for _, s := range folder.Streams(copied) {
+		has = append(has, Stream{Name: s.Name, Job: s.Job, Shard: s.Shard, First: 1, Next: 1})
+	}
 	s, err := Serve(copied, ServeOptions{private: true})
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(lost, before.cutOff())
+	maps.Copy(lost, before.CutOff())
 	c, err := connect(ctx, s.url, DialOptions{}, nats.InProcessServer(s.nats))
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Inspector{c: c, lost: lost, has: has, close: func() error { return errors.Join(c.close(), s.Close(), os.RemoveAll(copied)) }}, nil
+	return &Inspector{
+		c: c, lost: lost, has: has,
+		close: func() error { return errors.Join(c.close(), s.Close(), os.RemoveAll(copied)) },
+	}, nil
 }
 
 // Close lets go of the log.
@@ -154,12 +162,17 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	}
 	for _, s := range i.has {
 		if !slices.ContainsFunc(streams, func(other Stream) bool { return other.Name == s.Name }) {
-			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; bring a copy of the log back, or begin the job again", ErrDamaged, s.Name, s.Shard)
+			s.Damage = fmt.Errorf("%w: stream %s (shard %d) cannot be opened: its meta.inf is damaged; bring a copy "+
+				"of the log back, or begin the job again", ErrDamaged, s.Name, s.Shard)
 			streams = append(streams, s)
 		}
 	}
 	streams = append(streams, gaps(streams)...)
-	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Shard, b.Shard)) })
+	slices.SortFunc(streams, func(a,
+		b Stream,
+	) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Shard, b.Shard))
+	})
 	return streams, nil
 }
 
@@ -190,7 +203,10 @@ func gaps(streams []Stream) (gone []Stream) {
 // Gone is a stream that should be in a log, and is not there.
 func Gone(job string, shard int) Stream {
 	name := StreamName(job, shard)
-	return Stream{Name: name, Job: job, Shard: shard, First: 1, Next: 1, Damage: Damaged(name, "it is gone, with all of its records")}
+	return Stream{
+		Name: name, Job: job, Shard: shard, First: 1, Next: 1,
+		Damage: Damaged(name, "it is gone, with all of its records"),
+	}
 }
 
 // Records shows the records that a stream has now, in order, and what entries

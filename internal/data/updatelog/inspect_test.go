@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // content returns what a folder's files hold, and are like, by name.
@@ -45,10 +47,12 @@ func account(t *testing.T, dir string) string {
 	for _, s := range streams {
 		records := 0
 		err := i.Records(t.Context(), s, func(Record) error { records++; return nil })
-		if (err != nil || s.Damage != nil) && !errors.Is(err, ErrDamaged) || err != nil && strings.Contains(err.Error(), "\n") {
+		if (err != nil || s.Damage != nil) && !errors.Is(err, ErrDamaged) ||
+			err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("shard %d: %v and %v", s.Shard, s.Damage, err)
 		}
-		fmt.Fprintf(&b, "shard %d: %d to %d, %d of %d records: %v; %v\n", s.Shard, s.First, s.Next, records, s.Records, s.Damage, err)
+		fmt.Fprintf(&b, "shard %d: %d to %d, %d of %d records: %v; %v\n", s.Shard, s.First, s.Next, records,
+			s.Records, s.Damage, err)
 	}
 	must(t, i.Close())
 	return b.String()
@@ -87,7 +91,7 @@ func wantAccount(t *testing.T, dir string, parts ...string) {
 // spoil changes the bytes of a file.
 func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		file := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		file := filepath.Join(append([]string{dir, folder.Folders}, name...)...)
 		b, err := os.ReadFile(file)
 		must(t, err)
 		must(t, os.WriteFile(file, change(b), 0o600))
@@ -97,7 +101,7 @@ func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir 
 // remove removes a file, or a folder with all in it.
 func remove(name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		path := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
+		path := filepath.Join(append([]string{dir, folder.Folders}, name...)...)
 		_, err := os.Stat(path)
 		must(t, err)
 		must(t, os.RemoveAll(path))
@@ -106,10 +110,76 @@ func remove(name ...string) func(t *testing.T, dir string) {
 
 func empty([]byte) []byte { return nil }
 
+const wholeLog = "shard 0: 1 to 1, 0 of 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 of 3 records: <nil>; <nil>\n"
+
+// damage is what was done to a copy of a log's folder, and what is told of it.
+type damage struct {
+	from string
+	do   func(t *testing.T, dir string)
+	want string
+}
+
+// damages are of the folder of a log that was killed, and of one that was closed, by name.
+func damages(killed, closed string) map[string]damage {
+	flip := func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }
+	half := func(b []byte) []byte { return append(b, b[:60]...) }
+	zero, one := StreamName(job, 0), StreamName(job, 1)
+	return map[string]damage{
+		"killed":                {killed, func(*testing.T, string) {}, wholeLog},
+		"closed":                {closed, func(*testing.T, string) {}, wholeLog},
+		"killed, half a record": {killed, spoil(half, one, "msgs", "1.blk"), wholeLog},
+		"killed, a record flipped": {
+			killed, spoil(flip, one, "msgs", "1.blk"),
+			"1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + folder.Folders + "/" + one +
+				"/msgs/1.blk is damaged after ",
+		},
+		"closed, a record flipped": {
+			closed, spoil(flip, one, "msgs", "1.blk"),
+			"record 2 of stream " + one + " (shard 1) is damaged: ",
+		},
+		"killed, the file gone": {
+			killed, remove(one, "msgs", "1.blk"),
+			"stream " + one + ": there is no file of records in DIR/",
+		},
+		"closed, the file gone": {
+			closed, remove(one, "msgs", "1.blk"),
+			"stream " + one + ": there is no file of records in DIR/",
+		},
+		"closed, the file empty": {
+			closed, spoil(empty, one, "msgs", "1.blk"),
+			"stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;",
+		},
+		"closed, the end gone": {
+			closed,
+			spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;",
+		},
+		"closed, the index gone": {closed, remove(one, "msgs", "index.db"), wholeLog},
+		"closed, the index damaged": {
+			closed,
+			spoil(func(b []byte) []byte { b[9]++; return b }, one, "msgs", "index.db"), wholeLog,
+		},
+		"killed, the folder gone": {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
+		"a folder of any number": {killed, func(t *testing.T, dir string) {
+			must(t, os.Mkdir(filepath.Join(dir, folder.Folders, "perdure-x-999999999999"), 0o700))
+		}, "shard 999999999999: 1 to 1, "},
+		"closed, the folder gone": {
+			closed, remove(zero),
+			"stream " + zero + ": it is gone, with all of its records;",
+		},
+		"closed, the records gone": {
+			closed, remove(one, "msgs"),
+			"stream " + one + ": there is no file of records in DIR/",
+		},
+		"killed, what it is cut short": {
+			killed, spoil(func(b []byte) []byte { return b[:100] }, one, "meta.inf"),
+			"stream " + one + " (shard 1) cannot be opened",
+		},
+	}
+}
+
 // TestInspectTwice looks into logs that nobody serves, of which some were killed, and some
 // were damaged: what is told is the same every time, and nothing changes.
 func TestInspectTwice(t *testing.T) {
-	const whole = "shard 0: 1 to 1, 0 of 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 of 3 records: <nil>; <nil>\n"
 	w := newServerWorld(t, SyncInterval)
 	l := open1(t, w)
 	for _, text := range []string{"first", "second", "third"} {
@@ -118,37 +188,11 @@ func TestInspectTwice(t *testing.T) {
 	killed, closed := t.TempDir(), t.TempDir()
 	must(t, os.CopyFS(killed, os.DirFS(w.dir)))
 	w.restart(t, func() { must(t, os.CopyFS(closed, os.DirFS(w.dir))) })
-	flip := func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }
-	half := func(b []byte) []byte { return append(b, b[:60]...) }
-	zero, one := StreamName(job, 0), StreamName(job, 1)
-	for name, c := range map[string]struct {
-		from   string
-		damage func(t *testing.T, dir string)
-		want   string
-	}{
-		"killed":                    {killed, func(*testing.T, string) {}, whole},
-		"closed":                    {closed, func(*testing.T, string) {}, whole},
-		"killed, half a record":     {killed, spoil(half, one, "msgs", "1.blk"), whole},
-		"killed, a record flipped":  {killed, spoil(flip, one, "msgs", "1.blk"), "1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one + "/msgs/1.blk is damaged after "},
-		"closed, a record flipped":  {closed, spoil(flip, one, "msgs", "1.blk"), "record 2 of stream " + one + " (shard 1) is damaged: "},
-		"killed, the file gone":     {killed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
-		"closed, the file gone":     {closed, remove(one, "msgs", "1.blk"), "stream " + one + ": there is no file of records in DIR/"},
-		"closed, the file empty":    {closed, spoil(empty, one, "msgs", "1.blk"), "stream " + one + ": it ended with record 3 when its index.db was written, and ends with record 0;"},
-		"closed, the end gone":      {closed, spoil(func(b []byte) []byte { return b[:len(b)-2] }, one, "msgs", "1.blk"), "ends with record 2;"},
-		"closed, the index gone":    {closed, remove(one, "msgs", "index.db"), whole},
-		"closed, the index damaged": {closed, spoil(func(b []byte) []byte { b[9]++; return b }, one, "msgs", "index.db"), whole},
-		"killed, the folder gone":   {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
-		"a folder of any number": {killed, func(t *testing.T, dir string) {
-			must(t, os.Mkdir(filepath.Join(dir, streamsFolder, "perdure-x-999999999999"), 0o700))
-		}, "shard 999999999999: 1 to 1, "},
-		"closed, the folder gone":      {closed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
-		"closed, the records gone":     {closed, remove(one, "msgs"), "stream " + one + ": there is no file of records in DIR/"},
-		"killed, what it is cut short": {killed, spoil(func(b []byte) []byte { return b[:100] }, one, "meta.inf"), "stream " + one + " (shard 1) cannot be opened"},
-	} {
+	for name, c := range damages(killed, closed) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(c.from)))
-			c.damage(t, dir)
+			c.do(t, dir)
 			wantAccount(t, dir, strings.ReplaceAll(c.want, "DIR", dir))
 		})
 	}
@@ -168,7 +212,7 @@ func TestInspectFiles(t *testing.T) {
 		return dir
 	}
 	dir, msgs := copied(), filepath.Join(StreamName(job, 1), "msgs")
-	files, _ := filepath.Glob(filepath.Join(dir, streamsFolder, msgs, "*.blk"))
+	files, _ := filepath.Glob(filepath.Join(dir, folder.Folders, msgs, "*.blk"))
 	if len(files) < 3 {
 		t.Fatalf("the stream is in %v", files)
 	}
@@ -197,7 +241,7 @@ func TestInspectFiles(t *testing.T) {
 func TestInspectAddress(t *testing.T) {
 	w := newServerWorld(t, SyncInterval)
 	put1(t, open1(t, w), "a")
-	file := filepath.Join(w.dir, urlFile)
+	file := filepath.Join(w.dir, folder.URL)
 	right, err := os.ReadFile(file)
 	must(t, err)
 	look := func(url string) error {
@@ -208,14 +252,20 @@ func TestInspectAddress(t *testing.T) {
 		}
 		return err
 	}
-	for _, bad := range []string{"\n", "rubbish\n", "\x00\x00\x00\n", "http://127.0.0.1:1\n", "nats://\n", "nats://%zz@x\n"} {
-		wantError(t, fmt.Sprintf("%q of a log that is served", bad), look(bad), ErrRefused, file+" has no address of a log; write one there")
+	for _, bad := range []string{
+		"\n", "rubbish\n", "\x00\x00\x00\n", "http://127.0.0.1:1\n", "nats://\n",
+		"nats://%zz@x\n",
+	} {
+		wantError(t, fmt.Sprintf("%q of a log that is served", bad), look(bad), ErrRefused,
+			file+" has no address of a log; write one there")
 	}
-	wantError(t, "a log that starts", look(""), ErrAway, "is just starting; should it stay so, bring the address back in its file url")
+	wantError(t, "a log that starts", look(""), ErrAway,
+		"is just starting; should it stay so, bring the address back in its file url")
 	must(t, look(string(right)))
 	w.restart(t, func() {
 		for _, bad := range []string{"", "nats://x@127.0.0.1:1", "\n", "rubbish\n"} {
-			wantError(t, fmt.Sprintf("%q of a log that nobody serves", bad), look(bad), ErrRefused, file+" has no address of a log; write one there")
+			wantError(t, fmt.Sprintf("%q of a log that nobody serves", bad), look(bad), ErrRefused,
+				file+" has no address of a log; write one there")
 		}
 		must(t, look("nats://any@127.0.0.1:1\n"))
 		must(t, look(string(right)))

@@ -118,7 +118,8 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 			c.nc = nc
 			break
 		}
-		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
+		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+			errors.Is(err, nats.ErrAuthRevoked) {
 			return nil, fmt.Errorf("%w: the log at %s does not take these credentials", ErrRefused, c.url)
 		}
 		if !transient(err) {
@@ -132,9 +133,11 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 	}
 	if most := c.nc.MaxPayload(); most < MaxRecord {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: the log at %s takes messages of at most %d bytes; set max_payload of its server to %d or more", ErrRefused, c.url, most, MaxRecord)
+		return nil, fmt.Errorf("%w: the log at %s takes messages of at most %d bytes; set max_payload of its server "+
+			"to %d or more", ErrRefused, c.url, most, MaxRecord)
 	}
-	js, err := jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(ackTimeout))
+	js, err := jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(maxPending),
+		jetstream.WithPublishAsyncTimeout(ackTimeout))
 	if err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -180,8 +183,10 @@ func (c *client) opened() {
 // the connection breaks.
 func transient(err error) bool {
 	var timeout interface{ Timeout() bool }
-	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, syscall.EPIPE) ||
-		errors.As(err, &timeout) && timeout.Timeout() || strings.Contains(err.Error(), "connection re") || strings.Contains(err.Error(), "EOF")
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, syscall.EPIPE) ||
+		errors.As(err, &timeout) && timeout.Timeout() || strings.Contains(err.Error(), "connection re") ||
+		strings.Contains(err.Error(), "EOF")
 }
 
 func (c *client) settings() []nats.Option {
@@ -276,7 +281,8 @@ func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int
 	if *refused++; *refused < surelyFull {
 		return err
 	}
-	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; give that log more room, or the job a smaller one (--log-mb)",
+	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; give that log more room, "+
+		"or the job a smaller one (--log-mb)",
 		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 
@@ -288,9 +294,11 @@ func owned(have, want jetstream.StreamConfig) error {
 	case job == "" || err != nil:
 		return fmt.Errorf("%w: stream %s is not a Perdure job's; choose another job id", ErrRefused, want.Name)
 	case v > Version:
-		return fmt.Errorf("%w: stream %s is of version %d; this program knows versions up to %d", ErrRefused, want.Name, v, Version)
+		return fmt.Errorf("%w: stream %s is of version %d; this program knows versions up to %d", ErrRefused,
+			want.Name, v, Version)
 	case job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard]:
-		return fmt.Errorf("%w: stream %s belongs to shard %s of job %s", ErrRefused, want.Name, have.Metadata[metaShard], job)
+		return fmt.Errorf("%w: stream %s belongs to shard %s of job %s", ErrRefused, want.Name,
+			have.Metadata[metaShard], job)
 	}
 	return nil
 }
@@ -351,7 +359,8 @@ func (c *client) publish(ctx context.Context, shard int, records [][]byte) (Posi
 	}
 	acks := make([]jetstream.PubAckFuture, len(records))
 	for i, r := range records {
-		ack, err := c.js.PublishAsync(subject(c.o.Job, shard), r, jetstream.WithStallWait(ackTimeout), jetstream.WithRetryAttempts(0))
+		ack, err := c.js.PublishAsync(subject(c.o.Job, shard), r, jetstream.WithStallWait(ackTimeout),
+			jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return 0, c.refused(ctx, shard, err)
 		}

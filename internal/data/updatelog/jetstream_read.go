@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func (c *client) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error, atEnd func()) error {
+func (c *client) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error,
+	atEnd func(),
+) error {
 	returned := c.nc.Stats().Reconnects
 	_, end, err := c.extent(ctx, shard)
 	if err != nil {
@@ -116,7 +118,8 @@ func (r *reading) same(ctx context.Context) error {
 		return nil
 	}
 	first, next, err := r.extent(ctx, r.shard)
-	if err == nil && next < r.next && sleep(ctx, lookTimeout) == nil { // a cluster's new leader may not know of all at once
+	// a cluster's new leader may not know of all at once
+	if err == nil && next < r.next && sleep(ctx, lookTimeout) == nil {
 		first, next, err = r.extent(ctx, r.shard)
 	}
 	switch {

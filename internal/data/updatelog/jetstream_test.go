@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/internal/data/updatelog/folder"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,7 +73,10 @@ func TestTransient(t *testing.T) {
 			t.Errorf("%v is taken for a lasting error", err)
 		}
 	}
-	for _, err := range []error{nats.ErrAuthorization, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}} {
+	for _, err := range []error{
+		nats.ErrAuthorization,
+		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}},
+	} {
 		if transient(err) {
 			t.Errorf("%v is waited for", err)
 		}
@@ -111,7 +116,8 @@ func TestOwned(t *testing.T) {
 		{"is not a Perdure job's; ", map[string]string{metaJob: "owned4", metaShard: "0", metaVersion: "x"}},
 	} {
 		owned := fmt.Sprint("owned", i)
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: StreamName(owned, 0), Subjects: []string{owned}, Metadata: c.meta})
+		_, err := js.CreateStream(t.Context(),
+			jetstream.StreamConfig{Name: StreamName(owned, 0), Subjects: []string{owned}, Metadata: c.meta})
 		must(t, err)
 		_, err = w.dial(t, Options{Job: owned, Shards: 1})
 		wantError(t, "another's stream", err, ErrRefused, c.want)
@@ -165,7 +171,7 @@ func TestSameAddress(t *testing.T) {
 	if got, err := ReadURL(w.dir); err != nil || got != before {
 		t.Errorf("%q, %v", got, err)
 	}
-	info, err := os.Stat(filepath.Join(w.dir, urlFile))
+	info, err := os.Stat(filepath.Join(w.dir, folder.URL))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
 	}
@@ -195,7 +201,8 @@ func TestInspect(t *testing.T) {
 		defer i.Close()
 		streams, err := i.Streams(t.Context())
 		must(t, err)
-		if len(streams) != 2 || streams[1].Job != job || streams[1].Shard != 1 || streams[1].Version != Version || streams[0].Records != 0 {
+		if len(streams) != 2 || streams[1].Job != job || streams[1].Shard != 1 || streams[1].Version != Version ||
+			streams[0].Records != 0 {
 			t.Fatalf("streams %+v", streams)
 		}
 		err = i.Records(t.Context(), streams[1], func(r Record) error {
@@ -272,7 +279,8 @@ func TestRun(t *testing.T) {
 func TestReadAhead(t *testing.T) {
 	for shards := 1; shards <= 128; shards++ {
 		if n := ahead(shards); n <= MaxRecord || n*shards > maxUnread*2/3 {
-			t.Errorf("%d readers ask for %d bytes each; a record has %d, and %d may wait", shards, n, MaxRecord, maxUnread)
+			t.Errorf("%d readers ask for %d bytes each; a record has %d, and %d may wait", shards, n, MaxRecord,
+				maxUnread)
 		}
 	}
 }
@@ -287,7 +295,8 @@ func TestAllAtOnce(t *testing.T) {
 	failed := make(chan error, clients)
 	for range clients {
 		go func() {
-			l, err := Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: shards}, MaxBytes: each})
+			l, err := Dial(t.Context(), s.URL(),
+				DialOptions{Options: Options{Job: job, Shards: shards}, MaxBytes: each})
 			for shard := 0; shard < shards && err == nil; shard++ {
 				_, _, err = l.Extent(t.Context(), shard)
 			}
@@ -331,7 +340,7 @@ func testInspectKilled(t *testing.T, log string) {
 	t.Run("meta.inf", func(t *testing.T) {
 		dir := t.TempDir()
 		must(t, os.CopyFS(dir, os.DirFS(log)))
-		must(t, os.Truncate(filepath.Join(dir, streamsFolder, StreamName(job, 1), "meta.inf"), 100))
+		must(t, os.Truncate(filepath.Join(dir, folder.Folders, StreamName(job, 1), "meta.inf"), 100))
 		i, err := InspectFolder(t.Context(), dir, time.Minute)
 		must(t, err)
 		defer i.Close()
@@ -343,16 +352,17 @@ func testInspectKilled(t *testing.T, log string) {
 		err = i.Records(t.Context(), streams[1], func(Record) error { return nil })
 		wantError(t, "what a stream is", err, ErrDamaged, "stream "+StreamName(job, 1)+" (shard 1) cannot be opened")
 	})
-	msgs := filepath.Join(log, streamsFolder, StreamName(job, 1), "msgs")
+	msgs := filepath.Join(log, folder.Folders, StreamName(job, 1), "msgs")
 	must(t, os.Remove(filepath.Join(msgs, "index.db"))) // it is written when the server ends in order
 	for name, c := range map[string]struct {
 		spoil   func(b []byte) []byte
 		records int
 		whole   bool
 	}{
-		"untouched":         {func(b []byte) []byte { return b }, 3, true},
-		"half a record":     {func(b []byte) []byte { return append(b, b[:60]...) }, 3, true},
-		"cut in the third":  {func(b []byte) []byte { return b[:len(b)-2] }, 2, true}, // the same, as far as anybody knows
+		"untouched":     {func(b []byte) []byte { return b }, 3, true},
+		"half a record": {func(b []byte) []byte { return append(b, b[:60]...) }, 3, true},
+		// the same, as far as anybody knows
+		"cut in the third":  {func(b []byte) []byte { return b[:len(b)-2] }, 2, true},
 		"the first flipped": {func(b []byte) []byte { b[strings.Index(string(b), "first")]++; return b }, 0, false},
 		"second flipped":    {func(b []byte) []byte { b[strings.Index(string(b), "second")]++; return b }, 1, false},
 		"the third flipped": {func(b []byte) []byte { b[strings.Index(string(b), "third")]++; return b }, 2, false},
@@ -360,7 +370,7 @@ func testInspectKilled(t *testing.T, log string) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(log)))
-			file := filepath.Join(dir, streamsFolder, StreamName(job, 1), "msgs", "1.blk")
+			file := filepath.Join(dir, folder.Folders, StreamName(job, 1), "msgs", "1.blk")
 			b, err := os.ReadFile(file)
 			must(t, err)
 			must(t, os.WriteFile(file, c.spoil(b), 0o600))

@@ -188,7 +188,8 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 
 // tooLarge refuses what never fits.
 func tooLarge(group, limit int) error {
-	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; give the log more room", ErrRefused, group, limit)
+	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; give "+
+		"the log more room", ErrRefused, group, limit)
 }
 
 // there waits until the log is there, and returns with its lock held.
@@ -247,7 +248,9 @@ func (c *memoryClient) trim(ctx context.Context, shard int, before Position) err
 	return nil
 }
 
-func (c *memoryClient) read(ctx context.Context, shard int, from Position, deliver func(Position, time.Time, []byte) error, atEnd func()) error {
+func (c *memoryClient) read(ctx context.Context, shard int, from Position,
+	deliver func(Position, time.Time, []byte) error, atEnd func(),
+) error {
 	_, end, err := c.extent(ctx, shard)
 	if err != nil {
 		return err

@@ -39,7 +39,8 @@ func TestDelay(t *testing.T) {
 		entries, _, err := read(t, l, Oldest)
 		must(t, err)
 		if len(entries) != 2 || entries[0].Resume >= entries[0].Position {
-			t.Fatalf("%d entries; the first at %d is resumed from %d: nothing is between its records", len(entries), entries[0].Position, entries[0].Resume)
+			t.Fatalf("%d entries; the first at %d is resumed from %d: nothing is between its records", len(entries),
+				entries[0].Position, entries[0].Resume)
 		}
 	})
 }
@@ -106,7 +107,8 @@ func TestAwayGroup(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			_ = l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil }, func(p Position) { up <- p })
+			_ = l.Read(ctx, 1, Oldest, func(e Entry) error { got <- string(e.Payload); return nil },
+				func(p Position) { up <- p })
 		}()
 		<-up
 		synctest.Wait()

@@ -31,7 +31,8 @@ import (
 
 // TestSumCovers changes any one bit of a record, or cuts it off anywhere: it is refused.
 func TestSumCovers(t *testing.T) {
-	record := encode(Header{Job: job, Shard: 3, Producer: 7, Group: 9}, [][][]byte{{[]byte("some")}, {[]byte("entries")}})[0]
+	record := encode(Header{Job: job, Shard: 3, Producer: 7, Group: 9},
+		[][][]byte{{[]byte("some")}, {[]byte("entries")}})[0]
 	if _, _, err := decode(record); err != nil {
 		t.Fatal(err)
 	}

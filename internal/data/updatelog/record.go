@@ -63,7 +63,8 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	}
 	if v := binary.LittleEndian.Uint16(b[4:]); v != Version {
 		if sum(b) == binary.LittleEndian.Uint32(b[sumAt:]) {
-			return h, nil, fmt.Errorf("%w: the record is of version %d; this program reads version %d", ErrRefused, v, Version)
+			return h, nil, fmt.Errorf("%w: the record is of version %d; this program reads version %d", ErrRefused, v,
+				Version)
 		}
 		return h, nil, fmt.Errorf("its checksum is wrong")
 	}

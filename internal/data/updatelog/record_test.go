@@ -45,7 +45,8 @@ func TestAssemble(t *testing.T) {
 			later, _ := replay(rt, stream, times, e.Resume)
 			want := all[i+1:]
 			if len(later) < len(want) {
-				rt.Fatalf("resumed from %d, %d entries come; %d follow that at %d", e.Resume, len(later), len(want), e.Position)
+				rt.Fatalf("resumed from %d, %d entries come; %d follow that at %d", e.Resume, len(later), len(want),
+					e.Position)
 			}
 			for j, w := range want {
 				if got := later[len(later)-len(want)+j]; !bytes.Equal(got.Payload, w.Payload) {
@@ -84,7 +85,8 @@ func drawStream(rt *rapid.T) (stream [][]byte, times []time.Time) {
 				number++
 				records := cut(Header{Job: job, Shard: 1, Producer: uint64(p), Group: number}, payload, parts)
 				if hole := rapid.IntRange(-2, parts-1).Draw(rt, "hole"); hole >= 0 {
-					records = append(records[:hole:hole], records[hole+rapid.IntRange(1, parts-hole).Draw(rt, "lost"):]...)
+					records = append(records[:hole:hole],
+						records[hole+rapid.IntRange(1, parts-hole).Draw(rt, "lost"):]...)
 				} else {
 					whole = true
 				}

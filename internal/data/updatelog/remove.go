@@ -37,7 +37,8 @@ func (c *client) create(ctx context.Context, shard int) error {
 		return err
 	}
 	if s.CachedInfo().State.LastSeq > 0 {
-		return fmt.Errorf("%w: the log at %s has updates of this job already; a run begins with an empty one", ErrRefused, c.url)
+		return fmt.Errorf("%w: the log at %s has updates of this job already; a run begins with an empty one",
+			ErrRefused, c.url)
 	}
 	return nil
 }
@@ -49,7 +50,8 @@ func (c *client) undo(ctx context.Context, why error) error {
 	defer cancel()
 	for _, name := range c.made {
 		if err := c.remove(ctx, name); err != nil {
-			return fmt.Errorf("%w; of what was made of this job's log, stream %s and maybe more are left (%w): remove them with perdure log rm --nats URL --job %s", why, name, err, c.o.Job)
+			return fmt.Errorf("%w; of what was made of this job's log, stream %s and maybe more are left (%w): "+
+				"remove them with perdure log rm --nats URL --job %s", why, name, err, c.o.Job)
 		}
 	}
 	return why

@@ -48,7 +48,8 @@ func TestCreate(t *testing.T) {
 	url, i := limited(t)
 	must(t, Create(t.Context(), url, sized("other", 2, 32)))
 	err := Create(t.Context(), url, sized(job, 3, 80))
-	wantError(t, "a third stream", err, ErrRefused, "has no room for stream "+StreamName(job, 2)+", which may take 80 MiB")
+	wantError(t, "a third stream", err, ErrRefused,
+		"has no room for stream "+StreamName(job, 2)+", which may take 80 MiB")
 	if strings.Contains(err.Error(), "are left") {
 		t.Error(err)
 	}
@@ -64,9 +65,11 @@ func TestCreate(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	put1(t, l, "a")
-	wantError(t, "another's updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused, "has updates of this job already")
+	wantError(t, "another's updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused,
+		"has updates of this job already")
 	must(t, l.Trim(t.Context(), 1, 2))
-	wantError(t, "what had updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused, "has updates of this job already")
+	wantError(t, "what had updates", Create(t.Context(), url, sized("other", 2, 32)), ErrRefused,
+		"has updates of this job already")
 	wantNames(t, i, StreamName(job, 0), StreamName(job, 1), "perdure-other-0", "perdure-other-1")
 	wantError(t, "no job", Create(t.Context(), url, sized("", 1, 64)), ErrRefused, "no job id")
 }

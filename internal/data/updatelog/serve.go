@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // Sync says when the log's own server writes through to the disk.
@@ -52,11 +53,8 @@ type ServeOptions struct {
 	private bool // nobody outside this process can reach it
 }
 
-// The names within a log's folder.
+// Of the server.
 const (
-	urlFile  = "url"  // how to reach the server, its secret included
-	lockFile = "lock" // held while it runs
-
 	serverName = "perdure-log"
 	syncEvery  = 10 * time.Second
 	startLimit = time.Minute // for reading what is there
@@ -97,11 +95,11 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	s := &Server{dir: dir, o: o, unlock: func() error { return nil }}
-	if err := checkFiles(dir); err != nil {
+	if err := folder.Check(dir); err != nil {
 		return nil, err
 	}
 	if l, ok := disk.OS().(disk.Locker); ok {
-		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, lockFile)), fmt.Sprintf("process %d", os.Getpid()))
+		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, folder.Lock)), fmt.Sprintf("process %d", os.Getpid()))
 		if errors.Is(err, disk.ErrLocked) {
 			return nil, fmt.Errorf("%w in %s: %w", ErrRunning, dir, err)
 		}
@@ -150,7 +148,7 @@ func (s *Server) start() error {
 	if old, err := ReadURL(s.dir); err == nil && old == s.url {
 		return nil // nobody is to find half of it
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, urlFile), []byte(s.url+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, folder.URL), []byte(s.url+"\n"), 0o600); err != nil {
 		s.nats.Shutdown()
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -193,7 +191,7 @@ const mostURL = 1 << 16
 // ReadURL reads the URL of the log that has its streams in a folder. The log need
 // not run.
 func ReadURL(dir string) (string, error) {
-	b, err := disk.ReadRegular(filepath.Join(dir, urlFile), mostURL)
+	b, err := disk.ReadRegular(filepath.Join(dir, folder.URL), mostURL)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
 		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
 	}
@@ -226,8 +224,9 @@ func Authorized(addr, token string) string {
 // noAddress says what is wrong with a log's file that is to have its address. What is there
 // may be secret.
 func noAddress(dir string) error {
-	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 (a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
-		ErrRefused, filepath.Join(dir, urlFile))
+	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 "+
+		"(a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
+		ErrRefused, filepath.Join(dir, folder.URL))
 }
 
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
@@ -268,7 +267,7 @@ func (s *Server) URL() string { return s.url }
 // once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	for sleep(ctx, checkEvery) == nil {
-		if err := checkFiles(s.dir); err != nil {
+		if err := folder.Check(s.dir); err != nil {
 			return s.abandon(err)
 		}
 		switch failed, room := s.failed(), s.hasRoom(); {

@@ -24,6 +24,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // Position is the number of a record in its shard's stream, from 1.
@@ -119,12 +121,12 @@ var (
 	ErrClosed = errors.New("updatelog: closed")
 	// ErrRefused wraps every reason for which a log cannot be used as asked, and
 	// waiting is of no use.
-	ErrRefused = errors.New("updatelog: refused")
+	ErrRefused = folder.ErrRefused
 	// ErrTrimmed is returned for reading from where nothing is kept: entries that
 	// the reader needs are gone.
 	ErrTrimmed = errors.New("updatelog: the entries at this position are gone")
 	// ErrDamaged is what every DamageError wraps.
-	ErrDamaged = errors.New("updatelog: damaged")
+	ErrDamaged = folder.ErrDamaged
 	// ErrAway says that the log does not answer.
 	ErrAway = errors.New("updatelog: the log does not answer")
 	// ErrDisk says that what the log is kept on is full, or fails; it goes on when that
@@ -144,25 +146,33 @@ type DamageError struct {
 
 // Error says what is damaged, and what to do, in one line.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("updatelog: record %d of stream %s (shard %d) is damaged: %s; what follows cannot be replayed: bring a copy of the log back, or begin the job again",
+	return fmt.Sprintf("updatelog: record %d of stream %s (shard %d) is damaged: %s; what follows cannot be "+
+		"replayed: bring a copy of the log back, or begin the job again",
 		e.Position, e.Stream, e.Shard, e.Reason)
 }
 
 // Unwrap makes errors.Is(err, ErrDamaged) true.
 func (e *DamageError) Unwrap() error { return ErrDamaged }
 
+// Damaged says what is wrong with a stream, and what to do. It wraps ErrDamaged.
+func Damaged(stream, format string, args ...any) error {
+	return folder.Damaged(stream, format, args...)
+}
+
 // lostEnd is what is wrong with a stream that has lost records from a position on which
 // somebody has read, or was told that they are there.
 func lostEnd(job string, shard int, from Position) error {
 	return &DamageError{
 		Stream: StreamName(job, shard), Shard: shard, Position: from,
-		Reason: "it was there, and is gone, or is another one (the log's machine failed before it was on the disk, say)",
+		Reason: "it was there, and is gone, or is another one (the log's machine failed before it was on the " +
+			"disk, say)",
 	}
 }
 
 // trimmed says that what is to be read of a shard from a position on is gone.
 func trimmed(job string, shard int, from, first Position) error {
-	return fmt.Errorf("%w: stream %s is to be read from record %d, and begins with record %d; bring a copy of the log, or newer snapshots, back, or begin the job again",
+	return fmt.Errorf("%w: stream %s is to be read from record %d, and begins with record %d; bring a copy of the "+
+		"log, or newer snapshots, back, or begin the job again",
 		ErrTrimmed, StreamName(job, shard), from, first)
 }
 

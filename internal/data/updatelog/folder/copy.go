@@ -1,4 +1,4 @@
-package updatelog
+package folder
 
 import (
 	"context"
@@ -11,30 +11,29 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// dataFolder is what the NATS server keeps in a log's folder.
-const dataFolder = "jetstream"
-
-// copyLog copies a log's folder, that nobody may serve meanwhile, into a temporary one, for a
-// server to look into: as it starts it cuts off what it finds damaged, removes files, and
-// writes others. All is copied: it may write to any of the files, and the folders may be on
-// different disks.
-func copyLog(ctx context.Context, dir string) (to string, err error) {
-	need, err := dataBytes(filepath.Join(dir, dataFolder))
+// Copy copies a log's folder into a temporary one, for a server to look into, and leaves room
+// bytes free on that disk. Nobody may serve the folder meanwhile. A server that starts cuts off
+// what it finds damaged, removes files, and writes others. So all is copied: it may write to any
+// of the files, and the folders may be on different disks.
+func Copy(ctx context.Context, dir string, room int64) (to string, err error) {
+	need, err := dataBytes(filepath.Join(dir, Data))
 	if err != nil {
 		return "", fmt.Errorf("%w: the log in %s: %w", ErrRefused, dir, err)
 	}
 	noRoom := func() error {
-		return fmt.Errorf("%w: to look into the log in %s a copy of it is made, which takes %d MiB, and %s has no room for that; make room, or choose another folder with TMPDIR",
-			ErrRefused, dir, (need+leastRoom)>>20, os.TempDir())
+		return fmt.Errorf("%w: to look into the log in %s a copy of it is made, which takes %d MiB, and %s has no "+
+			"room for that; make room, or choose another folder with TMPDIR",
+			ErrRefused, dir, (need+room)>>20, os.TempDir())
 	}
-	if free, known := disk.Free(os.TempDir()); known && free < need+leastRoom {
+	if free, known := disk.Free(os.TempDir()); known && free < need+room {
 		return "", noRoom()
 	}
 	to, err = os.MkdirTemp("", "perdure-log-")
 	if err != nil {
-		return "", fmt.Errorf("%w: to look into the log in %s a copy of it is made: %w; choose another folder with TMPDIR", ErrRefused, dir, err)
+		return "", fmt.Errorf("%w: to look into the log in %s a copy of it is made: %w; choose another folder with "+
+			"TMPDIR", ErrRefused, dir, err)
 	}
-	if err = copyFolder(ctx, filepath.Join(dir, dataFolder), filepath.Join(to, dataFolder)); err == nil {
+	if err = copyFolder(ctx, filepath.Join(dir, Data), filepath.Join(to, Data)); err == nil {
 		return to, nil
 	}
 	if disk.Full(err) {

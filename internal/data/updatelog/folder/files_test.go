@@ -1,4 +1,4 @@
-package updatelog
+package folder
 
 import (
 	"context"

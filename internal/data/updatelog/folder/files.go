@@ -1,4 +1,4 @@
-package updatelog
+package folder
 
 import (
 	"errors"
@@ -14,14 +14,14 @@ import (
 // passes over, and what was there is gone. So a log looks what its files are before it starts,
 // and while it runs: it reads some only when somebody wants what is in them.
 
-// checkFiles returns an error, in one line, that names a file of a log's folder that is none.
-func checkFiles(dir string) error {
-	for _, name := range []string{urlFile, lockFile} {
+// Check returns an error, in one line, that names a file of a log's folder that is none.
+func Check(dir string) error {
+	for _, name := range []string{URL, Lock} {
 		if err := checkFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	return checkFolder(filepath.Join(dir, dataFolder), deepest)
+	return checkFolder(filepath.Join(dir, Data), deepest)
 }
 
 // deepest is more than how deep a log's folders are within each other.
