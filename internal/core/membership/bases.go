@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // bases finds out what lost shards begin with.
@@ -63,23 +64,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	for i := range base {
 		base[i], _ = b.acknowledged(shard, i)
 	}
-	for i := range has {
-		base[i] = max(base[i], has[i])
-	}
-	if b.facts.twoStep() {
-		// All slots' counts of a shard are equal under two-step clocks; some just
-		// have not heard of the last one. One that has done none of its clocks yet
-		// tells nothing: it may have joined before the others came to its first.
-		most := b.facts.View.Cut
-		for i, n := range base {
-			if n > b.facts.View.Slots[i].From {
-				most = max(most, n)
-			}
-		}
-		for i := range base {
-			base[i] = b.facts.View.Slots[i].Clamp(most)
-		}
-	}
+	verdict.Base(base, has, b.facts.View.Slots, b.facts.View.Cut, b.facts.twoStep())
 	return base, true
 }
 

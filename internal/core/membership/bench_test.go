@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -142,7 +143,7 @@ func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 // heal has another process take a dead server's place and everybody concerned report,
 // until all chains are whole.
 func (s *scaled) heal(victim int, near map[int]struct{}) {
-	for _, i := range sorted(near) {
+	for _, i := range slices.Sorted(maps.Keys(near)) {
 		if st := s.well(i); i != victim {
 			s.says(i, &st, true)
 		}
@@ -161,7 +162,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 				report[sv.Joining.Server] = struct{}{}
 			}
 		}
-		for _, i := range sorted(report) {
+		for _, i := range slices.Sorted(maps.Keys(report)) {
 			st := s.well(i)
 			s.says(i, &st, true)
 		}

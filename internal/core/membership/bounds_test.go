@@ -3,8 +3,6 @@ package membership
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -52,26 +50,5 @@ func TestScaleBounds(t *testing.T) {
 	c := New(f.Clone(), 3)
 	if err := c.Scale(Change{Add: perdure.MaxSlots - 2}); err != nil {
 		t.Errorf("as many as there may be: %v", err)
-	}
-}
-
-// TestSomeoneWorks compares with a look at every clock.
-func TestSomeoneWorks(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
-		spans := make([]perdure.Span, rng.IntN(5))
-		for i := range spans {
-			spans[i].From = perdure.Clock(rng.IntN(8))
-			if rng.IntN(3) > 0 {
-				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
-			}
-		}
-		at, want := perdure.Clock(rng.IntN(8)), true
-		for c := at; c < 20; c++ {
-			want = want && slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) })
-		}
-		if err := someoneWorks(spans, at); (err == nil) != want {
-			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
-		}
 	}
 }

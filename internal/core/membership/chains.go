@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // maxMoves bounds how many replicas move at a time to make servers more equal:
@@ -39,8 +40,6 @@ func serversOf(chain []perdure.Holder) []int {
 	}
 	return servers
 }
-
-func sorted(set map[int]struct{}) []int { return slices.Sorted(maps.Keys(set)) }
 
 // deaths gathers what happened to chains in one step.
 type deaths struct {
@@ -87,31 +86,26 @@ func (ch *chains) extend(whole bool) {
 	}
 }
 
-// shrink drops from a shard's chain who is dead, and who is only silent if
-// somebody else has the rows: not one of whom, after a silence, nothing is known but a
-// word that may have been long on its way.
+// shrink drops from a shard's chain who does not stay in it: see verdict.Chain.
 func (ch *chains) shrink(shard int, d *deaths) {
 	ch.job.looks.shards++
 	ch.agenda.Orphans.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
-	if j := sv.Joining; j != nil && ch.job.standing(j) != alive {
+	if j := sv.Joining; j != nil && !ch.job.alive(j) {
 		next := *sv
 		next.Joining = nil
 		ch.rec.changeShard(shard, next)
 	}
 	chain := members(sv)
-	how := make([]standing, len(chain))
-	serves, waits, sure := false, false, false
+	how := make([]verdict.Member, len(chain))
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
-		if i == 0 && ch.job.lost[perdure.ShardID(shard)] {
-			how[i] = dead
-		}
-		serves = serves || how[i] == alive
-		sure = sure || how[i] == alive && ch.job.servers[chain[i].Server].back == 0
-		waits = waits || how[i] == silent
 	}
-	if !serves && !waits {
+	if ch.job.lost[perdure.ShardID(shard)] {
+		how[0] = verdict.Dead
+	}
+	sure, lost := verdict.Chain(how)
+	if lost {
 		ch.agenda.Orphans.Add(shard)
 		d.lost = append(d.lost, shard)
 		d.last = append(d.last, serversOf(chain)...)
@@ -119,7 +113,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	}
 	var stay []perdure.Holder
 	for i := range chain {
-		if how[i] == alive || how[i] == silent && !sure {
+		if how[i].Stays(sure) {
 			stay = append(stay, chain[i])
 			continue
 		}

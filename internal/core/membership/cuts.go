@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/saver"
 )
 
@@ -148,6 +149,24 @@ func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	w := o.worker
 	asks = asks || w != nil && !o.gone && w.Crowded && w.Generation == v.Generation && w.Revision >= cu.durableAt
 	return at, asks
+}
+
+// outlives notes that a slot's process is gone, and with it what it has kept, and has the
+// strategy say what becomes of a shard that needs that: one that was restored and has not
+// been sent all again. It returns why all are to roll back, "" if they are not.
+func (cu *cuts) outlives(slot int) (rollBack string) {
+	if cu.job.traits.Retains() {
+		cu.facts.Slots[slot].Unkept = unknown
+	}
+	needed := slices.ContainsFunc(cu.agenda.Mending.Sorted(), func(s int) bool { return !cu.job.whole(s) })
+	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.repeats()})
+	switch {
+	case fate.Kind == recovery.Fail:
+		cu.rec.fail("%s", fate.Why)
+	case fate.Kind == recovery.RollBack && !cu.job.weakened:
+		return fate.Why
+	}
+	return ""
 }
 
 // nameCut names a cut, all slots standing at the given clock or before it.

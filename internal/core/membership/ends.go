@@ -63,3 +63,73 @@ func (c *Core) checkComplete() {
 		c.rec.event("complete", "", "every slot has finished clock %d", v.End)
 	}
 }
+
+// EndAfter ends the job at the earliest clock that every slot can still meet,
+// as asked by a slot that is at clock at. Under two-step clocks that is this
+// clock itself, whatever the others are doing: none of its updates can be
+// applied before the asking slot has ticked it. Else the slots pause, and say
+// where they stand: see decidePause.
+func (c *Core) EndAfter(at perdure.Clock) {
+	v := &c.facts.View
+	at = max(at, 1)
+	if c.facts.Ending || v.End != 0 && v.End <= at {
+		return
+	}
+	c.rec.dirty = true
+	if c.facts.twoStep() {
+		c.rec.endAt(at)
+		return
+	}
+	c.facts.Ending = true
+	c.reconcile()
+}
+
+// decidePause ends what slots pause for once every slot has said, of its pause, at
+// which clock it stands. The highest of these is the job's end, if that is what is
+// asked: so no shard has an update beyond it. From the next one on others take part, if
+// that is: so everybody hears of it before. The pause goes on until all shards have.
+func (c *Core) decidePause() {
+	v := &c.facts.View
+	c.cuts.wantCut()
+	if v.Pause {
+		c.endPause()
+	}
+	if c.facts.Told < v.Roster && c.roster.rosterTold() {
+		c.facts.Told, c.rec.dirty = v.Roster, true
+	}
+	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
+		c.facts.CutTold, c.rec.dirty = v.Named, true
+	}
+	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting || c.facts.CutTold < v.Named
+	if pause == v.Pause {
+		return
+	}
+	if v.Pause, c.rec.dirty = pause, true; pause && !c.rec.teller.Paused() { // else nobody was told that it had ended
+		c.job.pausedAt = v.Revision + 1
+	}
+}
+
+// endPause names what the slots have paused for, if all of them have said where they
+// stand.
+func (c *Core) endPause() {
+	if c.facts.View.Revision < c.job.pausedAt {
+		return // it is in no view yet
+	}
+	if !c.paused.All(len(c.job.slots), func(i int) bool { _, surely := c.job.stands(i); return surely }) {
+		return
+	}
+	working, come := c.job.stand()
+	if c.facts.Ending {
+		c.facts.Ending, c.rec.dirty = false, true
+		if end := max(come, 1); c.facts.View.End == 0 || end < c.facts.View.End {
+			c.rec.endAt(end)
+		}
+	}
+	if ch := c.facts.Change; ch != nil {
+		c.facts.Change, c.rec.dirty = nil, true
+		c.roster.changeNow(*ch, working)
+	}
+	if c.facts.Cutting {
+		c.cuts.nameCut(working)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // fates decides what becomes of slots whose processes have died.
@@ -36,27 +37,17 @@ func (fa *fates) decide() (rollBack string) {
 	return ""
 }
 
-// decideSlot settles the fate of a dead slot's last clock. Under two-step clocks:
-// was any tick seen, all get it; was staging lost where it is needed, all roll
-// back, or, under a strategy that loses rows, that shard counts the update as
-// lost; was no tick seen, the staging is dropped and the clock is done again.
-// Otherwise the next process starts at the lowest count of all shards. It reports
-// whether the job goes on as it was, and if not why all are to roll back, if they are.
+// decideSlot settles the fate of a dead slot's last clock: see verdict.Start. Was staging
+// lost where it is needed, all roll back, or, under a strategy that loses rows, that shard
+// counts the update as lost. It reports whether the job goes on as it was, and if not why
+// all are to roll back, if they are.
 func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	fences := fa.fences(slot, func(*perdure.Fence) bool { return true })
 	if fences == nil {
 		return "", true
 	}
-	start, staged := fences[0].Counts.Applied, fences[0].Counts.Staged
-	for _, f := range fences {
-		if fa.facts.twoStep() {
-			start = max(start, f.Counts.Ticked)
-		} else {
-			start = min(start, f.Counts.Applied)
-		}
-		staged = min(staged, f.Counts.Staged)
-	}
-	if fa.facts.twoStep() && staged < start {
+	start, torn := verdict.Start(fences, fa.facts.twoStep())
+	if torn {
 		switch why, fate := "slot %d died half way through clock %d and a shard lost its part", fa.job.strategy.Halved(); fate.Kind {
 		case recovery.RollBack:
 			return fmt.Sprintf(why, slot, start-1), false

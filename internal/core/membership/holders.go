@@ -4,30 +4,28 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-)
-
-// standing is how a holder of a shard is.
-type standing int
-
-const (
-	alive  standing = iota
-	silent          // suspected, or not come back; it may have its rows still
-	dead            // its rows are gone
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // standing judges a holder by what was last heard of its server's place.
-func (j *job) standing(h *perdure.Holder) standing {
+func (j *job) standing(h *perdure.Holder) verdict.Member {
 	p, o := &j.facts.Servers[h.Server], &j.servers[h.Server]
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
-		return dead
+		return verdict.Dead
 	case o.gone && p.Any && j.traits.Copies == 1:
-		return dead // nobody takes its place, nor tells more
+		return verdict.Dead // nobody takes its place, nor tells more
 	case o.gone, o.ear.Suspect():
-		return silent
+		return verdict.Silent
 	}
-	return alive
+	if o.back > 0 {
+		return verdict.Back
+	}
+	return verdict.Alive
 }
+
+// alive reports whether a holder lives, as far as is known.
+func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= verdict.Back }
 
 // eligible reports whether a server may be given replicas.
 func (j *job) eligible(server int) bool {
@@ -49,7 +47,7 @@ func (j *job) replaced(server int) bool {
 // last reports whether nobody but a server, as far as is known, has all rows of some
 // shard.
 func (j *job) last(server int) bool {
-	return j.alone(server, func(h *perdure.Holder) bool { return j.standing(h) == alive })
+	return j.alone(server, func(h *perdure.Holder) bool { return j.alive(h) })
 }
 
 // mayBeLast reports whether a server's process, which is not heard, may be alive and
@@ -59,7 +57,7 @@ func (j *job) last(server int) bool {
 func (j *job) mayBeLast(server int) bool {
 	o := &j.servers[server]
 	return j.traits.Copies > 1 && !o.gone && (j.irreplaceable() || !o.ear.Suspect()) &&
-		j.alone(server, func(h *perdure.Holder) bool { return j.servers[h.Server].connected && j.standing(h) == alive })
+		j.alone(server, func(h *perdure.Holder) bool { return j.servers[h.Server].connected && j.alive(h) })
 }
 
 // alone reports whether a server holds a shard of whose other holders none is good.

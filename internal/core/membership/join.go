@@ -34,43 +34,85 @@ const maxServers = 4096
 // job's servers one more. So does one whose number such a server has.
 // Asking again is safe. A worker is told Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Verdict) {
-	if k == Worker && c.facts.departed(index) && !c.facts.Slots[index].Suspended {
-		return index, 0, Departed
-	}
-	if c.facts.over() {
-		return index, 0, Over
-	}
+	a := asks{kind: k, index: index, over: c.facts.over(), grows: n.Grow, fixed: c.facts.twoStep() || c.roster.grace == 0}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)
-	if anyPlace {
+	if anyPlace && !a.over {
 		more := false
-		if index, more = c.job.free(k, n.Process); more {
+		if a.index, more = c.job.free(k, n.Process); more {
 			c.facts.Servers = append(c.facts.Servers, Place{})
 			c.rec.addServer("")
 		}
 	}
-	if index < 0 {
-		if k == Worker && n.Grow && (c.facts.twoStep() || c.roster.grace == 0) {
-			return -1, 0, Fixed
-		}
-		if k == Worker && n.Grow && c.facts.Change == nil {
-			_ = c.Scale(Change{Add: 1, Guest: true}) // it asks again
-		}
-		return -1, 0, Taken
+	if a.departed = k == Worker && c.facts.departed(a.index); a.departed {
+		a.again = anyPlace || c.facts.Slots[a.index].Suspended // whoever asks for any had the slot
 	}
-	if index >= c.job.size(k) {
-		return index, 0, Refused
+	a.none = a.index >= c.job.size(k)
+	if a.index >= 0 && !a.none {
+		p, o := c.job.place(k, a.index)
+		a.other = p.Process != n.Process
+		a.taken = a.other && p.Process != "" && (o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.index))
 	}
-	if k == Worker && c.facts.departed(index) {
+	switch v, change := a.admit(); {
+	case v != Granted && change == nil:
+		return a.index, 0, v
+	case v != Granted:
 		if c.facts.Change == nil {
-			_ = c.Scale(Change{Again: []perdure.Slot{perdure.Slot(index)}}) // it asks again
+			_ = c.Scale(*change) // it asks again
 		}
-		return index, 0, Taken
+		return a.index, 0, v
 	}
+	c.letIn(k, a.index, n, a.other, anyPlace)
+	c.reconcile()
+	p, _ := c.job.place(k, a.index)
+	if k == Worker && !c.facts.View.Slots[a.index].Settled {
+		return a.index, p.Incarnation, Wait
+	}
+	return a.index, p.Incarnation, Granted
+}
+
+// asks is what decides about a process that asks for a place.
+type asks struct {
+	kind     Kind
+	index    int  // of the place; -1: it asks for any, and none is free
+	none     bool // there is no such place
+	over     bool // the job is done, or has failed
+	departed bool // the slot has left the job
+	again    bool // it was suspended: it takes part again when a process comes for it
+	other    bool // another process had the place
+	taken    bool // and lives, or may have the last rows of a shard
+	grows    bool // the job is to have one slot more for it, where none is free
+	fixed    bool // all would have to wait for it
+}
+
+// admit decides whether the process is let in. Else there may be a change that makes room
+// for it, for when it asks again.
+func (a *asks) admit() (v Verdict, change *Change) {
+	switch {
+	case a.departed && !a.again:
+		return Departed, nil
+	case a.over:
+		return Over, nil
+	case a.index < 0 && a.kind == Worker && a.grows && a.fixed:
+		return Fixed, nil
+	case a.index < 0 && a.kind == Worker && a.grows:
+		return Taken, &Change{Add: 1, Guest: true}
+	case a.index < 0:
+		return Taken, nil
+	case a.none:
+		return Refused, nil
+	case a.departed:
+		return Taken, &Change{Again: []perdure.Slot{perdure.Slot(a.index)}}
+	case a.taken:
+		return Taken, nil
+	}
+	return Granted, nil
+}
+
+// letIn notes that a process has its place. other says that it is another one than had it,
+// anyPlace that it asked for any.
+func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	p, o := c.job.place(k, index)
-	if p.Process != n.Process {
-		if p.Process != "" && (o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(index)) {
-			return index, 0, Taken
-		}
+	if other {
 		c.take(k, index, n.Process)
 		p.Any = anyPlace
 	}
@@ -88,11 +130,6 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		c.job.spread.Settle(index, n.Zone)
 		c.rec.touchServer(index)
 	}
-	c.reconcile()
-	if k == Worker && !c.facts.View.Slots[index].Settled {
-		return index, p.Incarnation, Wait
-	}
-	return index, p.Incarnation, Granted
 }
 
 // take gives a place to a new process. The old one, if any, is dead.

@@ -21,7 +21,6 @@ package membership
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
@@ -113,7 +112,7 @@ func New(facts Facts, patience int64) *Core {
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
 		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
-		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r, agenda: a},
+		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
 		cuts: cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
 	}
 	for i := range f.Servers {
@@ -204,24 +203,9 @@ func (c *Core) vacate(slot int) {
 		p.AtCuts = false // its next process says it anew
 		c.rollBack(fmt.Sprintf("what worker:%d was to keep is saved for checkpoints only", slot))
 	} else if spoke {
-		c.outlives(slot)
-	}
-}
-
-// outlives notes that a slot's process is gone, and with it what it has kept, and has the
-// strategy say what becomes of a shard that needs that: one that was restored and has not
-// been sent all again.
-func (c *Core) outlives(slot int) {
-	if c.job.traits.Retains() {
-		c.facts.Slots[slot].Unkept = unknown
-	}
-	needed := slices.ContainsFunc(c.agenda.Mending.Sorted(), func(s int) bool { return !c.job.whole(s) })
-	fate := c.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: c.facts.repeats()})
-	switch {
-	case fate.Kind == recovery.Fail:
-		c.rec.fail("%s", fate.Why)
-	case fate.Kind == recovery.RollBack && !c.job.weakened:
-		c.rollBack(fate.Why)
+		if why := c.cuts.outlives(slot); why != "" {
+			c.rollBack(why)
+		}
 	}
 }
 

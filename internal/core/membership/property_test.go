@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // storm is a random course of a whole job. It is plain data, made and shrunk by
@@ -331,7 +332,7 @@ func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
 		chain := members(&c.saved.View.Shards[i])
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) && slices.ContainsFunc(chain, func(h perdure.Holder) bool {
-			return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == silent
+			return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == verdict.Silent
 		}) {
 			return true
 		}

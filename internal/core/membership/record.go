@@ -27,15 +27,11 @@ func (r *record) spreadShard(shard int) {
 	for i := range sv.Replicas() {
 		r.chain = append(r.chain, sv.Replica(i).Server)
 	}
-	r.job.spread.Set(shard, r.chain, joiner(sv))
-}
-
-// joiner returns the server that begins to hold a shard; -1: there is none.
-func joiner(sv *perdure.ShardView) int {
-	if sv.Joining == nil {
-		return -1
+	joiner := -1
+	if sv.Joining != nil {
+		joiner = sv.Joining.Server
 	}
-	return sv.Joining.Server
+	r.job.spread.Set(shard, r.chain, joiner)
 }
 
 // ready returns what to do, and begins collecting anew.

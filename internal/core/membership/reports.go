@@ -1,25 +1,17 @@
 package membership
 
-import "github.com/perdure/perdure/internal/core/agenda"
-
-// logWaits is what is known of those who wait for the update log.
-type logWaits struct {
-	since int64 // the tick of which on somebody has waited; 0: nobody does
-	told  bool  // that somebody waits
-}
-
 // logPatience is for how many ticks somebody may wait for the update log until people
 // are told: one that ends is there again sooner, and its parent tells of that.
 const logPatience = 10
 
 // reports tells people of what works again.
 type reports struct {
-	facts    *Facts
-	job      *job
-	rec      *record
-	agenda   *agenda.Agenda
-	dropped  bool // a "serving" event is due once the dropped shards serve
-	logWaits logWaits
+	facts   *Facts
+	job     *job
+	rec     *record
+	dropped bool  // a "serving" event is due once the dropped shards serve
+	waits   int64 // the tick from which on somebody has waited for the update log; 0: nobody does
+	told    bool  // people were told that somebody waits
 }
 
 // healed reports the places that work again after a failure.
@@ -52,17 +44,17 @@ func (re *reports) watchLog() {
 	if !re.job.traits.Logged() {
 		return
 	}
-	why, w := re.job.logProblem(), &re.logWaits
+	why := re.job.logProblem()
 	switch {
-	case why != "" && w.since == 0:
-		w.since = re.job.tick
-	case why != "" && !w.told && re.job.tick-w.since >= logPatience:
-		w.told = true
+	case why != "" && re.waits == 0:
+		re.waits = re.job.tick
+	case why != "" && !re.told && re.job.tick-re.waits >= logPatience:
+		re.told = true
 		re.rec.event("trouble", "log", "updates wait, and go on by themselves when they can: %s", why)
-	case why == "" && w.told:
+	case why == "" && re.told:
 		re.rec.event("serving", "log", "updates go to the log again")
-		*w = logWaits{}
+		re.waits, re.told = 0, false
 	case why == "":
-		*w = logWaits{}
+		re.waits, re.told = 0, false
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // roster says who takes part in the job, and from when until when.
@@ -82,9 +83,9 @@ func (ro *roster) suspendVacant() {
 // shard. Shards that have more of it keep that.
 func (ro *roster) suspend(slot int, why string) {
 	v := &ro.facts.View
-	now := upTo(v.Slots[slot].From, v.Slots[slot].Start)
+	now := verdict.UpTo(v.Slots[slot].From, v.Slots[slot].Start)
 	spans := v.Spans()
-	if spans[slot] = now; someoneWorks(spans, ro.job.minClock()) != nil {
+	if spans[slot] = now; verdict.SomeoneWorks(spans, ro.job.minClock()) != nil {
 		return
 	}
 	v.Roster++
@@ -103,7 +104,7 @@ func (ro *roster) cutSuspended() {
 	for i := range v.Slots {
 		if sl := &v.Slots[i]; ro.facts.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
 			next := *sl
-			next.Span, shorter = upTo(sl.From, v.Cut), true
+			next.Span, shorter = verdict.UpTo(sl.From, v.Cut), true
 			ro.rec.changeSlot(i, next)
 		}
 	}

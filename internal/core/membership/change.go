@@ -1,11 +1,10 @@
 package membership
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // Change is a change of who takes part in the job, from a clock on that no slot has
@@ -93,24 +92,7 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 		joined = append(joined, i)
 	}
 	v.Roster++
-	return joined, someoneWorks(v.Spans(), at)
-}
-
-// someoneWorks reports from when on no slot would take part, if there is such a clock
-// from the given one on.
-func someoneWorks(spans []perdure.Span, at perdure.Clock) error {
-	sorted := slices.SortedFunc(slices.Values(spans), func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
-	until := at // all clocks below it have somebody
-	for _, s := range sorted {
-		if s.From > until {
-			break
-		}
-		if s.Until == 0 {
-			return nil
-		}
-		until = max(until, s.Until)
-	}
-	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage, until)
+	return joined, verdict.SomeoneWorks(v.Spans(), at)
 }
 
 // Plan lets so many slots take part from a clock on, in a job that has not begun.
@@ -145,15 +127,6 @@ func (f *Facts) Resume(spans []perdure.Span) {
 	v.Roster, f.Told = 1, 1
 }
 
-// upTo is the span of a slot that has done its clocks up to the given one; one without
-// any clock if these are none.
-func upTo(from, until perdure.Clock) perdure.Span {
-	if until <= from {
-		return perdure.Span{From: from + 1, Until: from + 1}
-	}
-	return perdure.Span{From: from, Until: until}
-}
-
 // SlotClocks returns how many clocks all slots together take part in until clock end.
 func (f *Facts) SlotClocks(end perdure.Clock) int64 {
 	n := f.PastClocks
@@ -161,4 +134,44 @@ func (f *Facts) SlotClocks(end perdure.Clock) int64 {
 		n += int64(f.View.Slots[i].Clocks(end))
 	}
 	return n
+}
+
+// Scale asks for a change. Slots pause, and say where they stand; then the clock is
+// named, the change recorded with it, and they go on once all shards know. What cannot
+// be is refused (perdure.ErrUsage, perdure.ErrStopped).
+func (c *Core) Scale(ch Change) error {
+	v := &c.facts.View
+	switch {
+	case v.Done || c.job.complete || c.facts.Failed != "":
+		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
+	case c.facts.Change != nil:
+		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
+	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots || len(ch.Again) > perdure.MaxSlots:
+		return fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add, len(ch.Leave), perdure.MaxSlots)
+	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
+		return nil
+	case ch.At > perdure.MaxClock:
+		return fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
+	case ch.At < 0 || v.End > 0 && ch.At >= v.End:
+		return fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, v.End)
+	}
+	at := ch.At
+	if working, _ := c.job.stand(); at == 0 {
+		at = working + 1
+	} else if at <= working {
+		return fmt.Errorf("%w: clock %d; the workers are at clock %d already", perdure.ErrUsage, at, working)
+	}
+	try := c.facts.Clone()
+	if _, err := try.change(ch, at); err != nil {
+		return err
+	}
+	c.facts.Change, c.rec.dirty = &ch, true
+	c.reconcile()
+	return nil
+}
+
+// Awaited reports whether a slot that joined the job needs a process, which somebody is to start.
+func (c *Core) Awaited(slot int) bool {
+	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
+	return sl.From > 0 && !sl.Left && !p.Guest && p.Process == "" && !c.job.isEarly(slot)
 }

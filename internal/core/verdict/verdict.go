@@ -1,0 +1,108 @@
+// Package verdict holds decisions about a job's shards and slots, each a function of
+// what it depends on and of nothing else: who stays in a chain, where a dead slot goes on,
+// what a lost shard begins with, whether anybody is left to work. Package membership asks,
+// and carries out what is decided.
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Member is how a member of a chain is, as far as is known.
+type Member int
+
+// How members are.
+const (
+	Alive  Member = iota
+	Back          // alive by its first word after a silence, which may have been long on its way
+	Silent        // suspected, or not come back; it may have its rows still
+	Dead          // its rows are gone
+)
+
+// Chain says what becomes of a chain. lost: nobody has its rows. sure: a member surely has
+// them, so that those who are silent need not be waited for.
+func Chain(members []Member) (sure, lost bool) {
+	lost = true
+	for _, m := range members {
+		sure = sure || m == Alive
+		lost = lost && m == Dead
+	}
+	return sure, lost
+}
+
+// Stays reports whether a member stays in its chain: who is silent does while nobody else
+// surely has the rows.
+func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure }
+
+// Start says from which clock a dead slot's next process goes on, given what every shard
+// has of it. Under two-step clocks: was any tick seen, all shards get that clock; was none
+// seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count
+// of all shards. torn says that a shard lost its part of a clock that counts: what was
+// staged there does not reach the start.
+func Start(fences []perdure.Fence, twoStep bool) (start perdure.Clock, torn bool) {
+	start = fences[0].Counts.Applied
+	staged := fences[0].Counts.Staged
+	for i := range fences {
+		if n := &fences[i].Counts; twoStep {
+			start = max(start, n.Ticked)
+		} else {
+			start = min(start, n.Applied)
+		}
+		staged = min(staged, fences[i].Counts.Staged)
+	}
+	return start, twoStep && staged < start
+}
+
+// Base completes the applied vector that a lost shard starts with, in place. It has what
+// each slot was acknowledged; has is what the rows have, where any are left.
+//
+// Under two-step clocks all slots' counts of a shard are equal; some just have not heard of
+// the last one. One that has done none of its clocks yet tells nothing: it may have joined
+// before the others came to its first.
+func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock, twoStep bool) {
+	for i := range has {
+		base[i] = max(base[i], has[i])
+	}
+	if !twoStep {
+		return
+	}
+	most := cut
+	for i, n := range base {
+		if n > slots[i].From {
+			most = max(most, n)
+		}
+	}
+	for i := range base {
+		base[i] = slots[i].Clamp(most)
+	}
+}
+
+// UpTo is the span of a slot that has done its clocks up to the given one; one without any
+// clock if these are none.
+func UpTo(from, until perdure.Clock) perdure.Span {
+	if until <= from {
+		return perdure.Span{From: from + 1, Until: from + 1}
+	}
+	return perdure.Span{From: from, Until: until}
+}
+
+// SomeoneWorks reports from when on no slot would take part, if there is such a clock from
+// the given one on.
+func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
+	sorted := slices.SortedFunc(slices.Values(spans), func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
+	until := at // all clocks below it have somebody
+	for _, s := range sorted {
+		if s.From > until {
+			break
+		}
+		if s.Until == 0 {
+			return nil
+		}
+		until = max(until, s.Until)
+	}
+	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage, until)
+}

@@ -1,0 +1,112 @@
+package verdict
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// Who stays in a chain, by how its members are.
+func TestChain(t *testing.T) {
+	const alive, back, silent, dead = Alive, Back, Silent, Dead
+	for _, c := range []struct {
+		chain []Member
+		stay  []int
+		lost  bool
+	}{
+		{[]Member{alive, alive}, []int{0, 1}, false},
+		{[]Member{dead, alive}, []int{1}, false},
+		{[]Member{silent, alive}, []int{1}, false},
+		{[]Member{silent, back}, []int{0, 1}, false}, // who is back may be dead: the silent one is waited for
+		{[]Member{silent, back, alive}, []int{1, 2}, false},
+		{[]Member{dead, back}, []int{1}, false},
+		{[]Member{silent, silent}, []int{0, 1}, false}, // one of them may have the rows
+		{[]Member{dead, silent}, []int{1}, false},
+		{[]Member{dead, dead}, nil, true},
+		{[]Member{dead}, nil, true},
+	} {
+		sure, lost := Chain(c.chain)
+		var stay []int
+		for i, m := range c.chain {
+			if m.Stays(sure) {
+				stay = append(stay, i)
+			}
+		}
+		if lost != c.lost || !slices.Equal(stay, c.stay) {
+			t.Errorf("%v: %v stay, lost %v; want %v, %v", c.chain, stay, lost, c.stay, c.lost)
+		}
+	}
+}
+
+// Where a dead slot goes on, by what each shard has of it: staged, ticked, applied.
+func TestStart(t *testing.T) {
+	type counts [3]perdure.Clock
+	for name, c := range map[string]struct {
+		twoStep bool
+		shards  []counts
+		start   perdure.Clock
+		torn    bool
+	}{
+		"all have the same":          {true, []counts{{5, 5, 5}, {5, 5, 5}}, 5, false},
+		"staged on all, no tick":     {true, []counts{{6, 5, 5}, {6, 5, 5}}, 5, false},
+		"staged on some, no tick":    {true, []counts{{6, 5, 5}, {5, 5, 5}}, 5, false},
+		"one tick was seen":          {true, []counts{{6, 6, 5}, {6, 5, 5}}, 6, false},
+		"one tick, staging was lost": {true, []counts{{6, 6, 5}, {5, 5, 5}}, 6, true},
+		"applied beyond a tick":      {true, []counts{{6, 6, 6}, {6, 5, 5}}, 6, false},
+		"one step: the lowest":       {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false},
+		"one step: nothing is torn":  {false, []counts{{0, 0, 3}}, 3, false},
+	} {
+		fences := make([]perdure.Fence, len(c.shards))
+		for i, n := range c.shards {
+			fences[i].Counts = perdure.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
+		}
+		if start, torn := Start(fences, c.twoStep); start != c.start || torn != c.torn {
+			t.Errorf("%s: from clock %d, torn %v; want %d, %v", name, start, torn, c.start, c.torn)
+		}
+	}
+}
+
+// What a lost shard begins with.
+func TestBase(t *testing.T) {
+	slots := []perdure.SlotView{{}, {}, {Span: perdure.Span{From: 6}}, {Span: perdure.Span{Until: 4}}}
+	for name, c := range map[string]struct {
+		acked, has []perdure.Clock
+		cut        perdure.Clock
+		twoStep    bool
+		want       []perdure.Clock
+	}{
+		"what was acknowledged":          {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}},
+		"or what the rows have":          {[]perdure.Clock{3, 5, 6, 4}, []perdure.Clock{4, 4, 7, 4}, 0, false, []perdure.Clock{4, 5, 7, 4}},
+		"two-step: all have the same":    {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}},
+		"one that has just joined":       {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}},
+		"nothing done since a roll-back": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}},
+	} {
+		base := slices.Clone(c.acked)
+		if Base(base, c.has, slots, c.cut, c.twoStep); !slices.Equal(base, c.want) {
+			t.Errorf("%s: %v, want %v", name, base, c.want)
+		}
+	}
+}
+
+// TestSomeoneWorks compares with a look at every clock.
+func TestSomeoneWorks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		spans := make([]perdure.Span, rng.IntN(5))
+		for i := range spans {
+			spans[i].From = perdure.Clock(rng.IntN(8))
+			if rng.IntN(3) > 0 {
+				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
+			}
+		}
+		at, want := perdure.Clock(rng.IntN(8)), true
+		for c := at; c < 20; c++ {
+			want = want && slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) })
+		}
+		if err := SomeoneWorks(spans, at); (err == nil) != want {
+			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
+		}
+	}
+}
