@@ -299,3 +299,23 @@ func TestReplicasAgree(t *testing.T) {
 		}
 	}
 }
+
+// Who begins with a snapshot weakens updates by their age as all others do.
+func TestCopyWeakens(t *testing.T) {
+	b := newBench(t, "ssp:9", "none", 1)
+	b.job.StaleScale = perdure.ScaleInverse
+	b.State.agree()
+	b.update(0, 0, 1)
+	b.Settle()
+	late := func(b *bench) float32 {
+		body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1, Count: 1}, Values: []float32{1}})
+		body = wire.AppendBasisBlock(body, 0, 0) // of rows of MinClock 0
+		b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 1, Incarnation: 1, Parts: 1}, Body: body})
+		b.Settle()
+		return b.values()[1]
+	}
+	other := b.copyOf()
+	if got, want := late(other), late(b); got != want || want != 1.5 {
+		t.Errorf("an update of age 1 makes %v of a 1 on a copy, %v on the first", got, want)
+	}
+}
