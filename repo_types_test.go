@@ -32,7 +32,6 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.localJob":                   31,
 	"fields studies/consistency.runner":             30,
 	"fields studies/consistency.settings":           28, // flags
-	"fields worker.Config":                          26,
 	"lines cmd/perdure":                             7254,
 	"lines internal/proc/server":                    3950,
 }

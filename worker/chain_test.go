@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -152,7 +153,7 @@ func (c *chained) addServer(i int) {
 
 func (c *chained) newReplica() *replica {
 	return &replica{
-		intake: consistency.NewIntake(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), consistency.Weakened{}),
+		intake: consistency.NewIntake(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), weaken.Set{}),
 		prompt: make([]perdure.Clock, c.job.Slots), owed: make([]time.Time, c.job.Slots),
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -71,6 +72,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.complete()
+	cfg.weak = weaken.Of(ctx)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := newClient(cfg, session)
 	c.cancel = cancel

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -47,11 +48,7 @@ type Config struct {
 	// credentials. It is called once, by Dial.
 	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 
-	// For negative controls in tests only.
-	WeakenedGenerations bool // takes what other generations and epochs say
-	WeakenedBound       bool // sends under vap whatever is in transit
-	WeakenedRetention   bool // keeps no update that is applied
-	WeakenedMerging     bool // merges updates across cuts, and with those of earlier processes of the slot
+	weak weaken.Set // by Dial's context: negative controls in simulations
 }
 
 const (
@@ -73,7 +70,7 @@ const NeverLost time.Duration = -1
 func (cfg *Config) limits() outbox.Limits {
 	return outbox.Limits{
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: mostSpare,
-		Weakened: outbox.Weakened{Bound: cfg.WeakenedBound, Retention: cfg.WeakenedRetention, Merging: cfg.WeakenedMerging},
+		Weak: cfg.weak,
 	}
 }
 

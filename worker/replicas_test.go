@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -402,7 +403,7 @@ func TestEagerHeadDies(t *testing.T) {
 		c.with(1, func(s *chainServer) {
 			s.unready, s.holds = false, false
 			for _, r := range s.replicas {
-				r.intake = consistency.NewIntake(false, base, consistency.Weakened{})
+				r.intake = consistency.NewIntake(false, base, weaken.Set{})
 			}
 		})
 		c.setView(func(v *perdure.View) {

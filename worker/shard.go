@@ -176,7 +176,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	}
 	sh := l.shards[f.Shard]
 	writes, reads := p == sh.head, p == sh.reader
-	if l.cfg.WeakenedGenerations {
+	if l.cfg.weak.Generations {
 		writes, reads = true, true
 	} else if sh.as.Generation != f.Generation || sh.as.Epoch != f.Epoch {
 		return nil // of another life of the shard

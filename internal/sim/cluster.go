@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -59,12 +59,7 @@ type Options struct {
 	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
 	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
 
-	// Negative controls: a mechanism that is switched off.
-	Weakened            consistency.Weakened
-	WeakenedGenerations bool
-	WeakenedRetention   bool // workers keep nothing that is applied
-	WeakenedRollBack    bool // nobody rolls back because a shard was lost, or for want of what the dead had kept
-	WeakenedMerging     bool // workers merge updates across cuts, and with those of others
+	Weak weaken.Set // negative controls: mechanisms that are switched off
 }
 
 // outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
@@ -128,7 +123,7 @@ func Start(ctx context.Context, o Options) *Cluster {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	ctx, stop := context.WithCancelCause(ctx)
+	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Weak))
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
 		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
@@ -258,8 +253,8 @@ func (c *Cluster) program(p *process) func(context.Context) error {
 				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0", Coordinator: CoordinatorAddr,
 				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", SnapshotDir: "snapshots", SnapshotBytes: c.o.SnapshotBytes, LogBytes: c.o.LogBytes,
 				OpenLog: c.openLog(ctx), Log: log, Drain: p.drain,
-				Ended:    func(seg *checkpoint.Segment) { c.ended(p, seg) },
-				Weakened: c.o.Weakened, WeakenedGenerations: c.o.WeakenedGenerations, Follow: c.o.Follow,
+				Ended:  func(seg *checkpoint.Segment) { c.ended(p, seg) },
+				Follow: c.o.Follow,
 			})
 		}
 	case wire.RoleWorker:
@@ -292,7 +287,7 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 	first := begin(c.o.Job, c.o.Plan)
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: l, Registry: tapped{r, c.onSaved}, Begin: &first, Disk: fs, CheckpointDir: "checkpoint", Log: log,
-		WeakenedRollBack: c.o.WeakenedRollBack, Tick: c.tick(),
+		Tick: c.tick(),
 	})
 	if err != nil {
 		return err
@@ -306,13 +301,9 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
 		Network: countedNet{network, c}, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
-		OpenLog:             c.openLog(ctx),
-		OutAfter:            outAfter,
-		RetainBytes:         c.o.Retain,
-		WeakenedGenerations: c.o.WeakenedGenerations,
-		WeakenedBound:       c.o.Weakened.Bound,
-		WeakenedRetention:   c.o.WeakenedRetention,
-		WeakenedMerging:     c.o.WeakenedMerging,
+		OpenLog:     c.openLog(ctx),
+		OutAfter:    outAfter,
+		RetainBytes: c.o.Retain,
 	})
 	if err == nil {
 		defer w.Close()

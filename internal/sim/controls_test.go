@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/sim"
 )
 
@@ -52,8 +52,8 @@ func at(seeds ...uint64) cell { return cell{seeds: seeds} }
 
 func no(why string) cell { return cell{why: why} }
 
-func weak(w consistency.Weakened) func(*sim.Options) {
-	return func(o *sim.Options) { o.Weakened = w }
+func weak(w weaken.Set) func(*sim.Options) {
+	return func(o *sim.Options) { o.Weak = w }
 }
 
 // as has a scenario's tables be of one of the models.
@@ -128,33 +128,33 @@ const (
 
 // TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
-	{"exactly once", weak(consistency.Weakened{ExactlyOnce: true}), redone, []cell{
+	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
 		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(1, 7, 10), at(1, 7, 10), at(1, 7, 10), at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
 	}},
-	{"staging", weak(consistency.Weakened{Staging: true}), as("bsp"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
-	{"generations, epochs", func(o *sim.Options) { o.WeakenedGenerations = true }, hard, []cell{
+	{"staging", weak(weaken.Set{Staging: true}), as("bsp"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
+	{"generations, epochs", weak(weaken.Set{Generations: true}), hard, []cell{
 		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack), at(4, 10, 36), at(10, 36, 73), no(ownControl),
 	}},
-	{"roll-back", func(o *sim.Options) { o.WeakenedRollBack = true }, as("asp", "ssp:1"), []cell{
+	{"roll-back", weak(weaken.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
 		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44), at(4, 30, 44), no(noUndo),
 	}},
-	{"pushes", weak(consistency.Weakened{Pushes: true}), as("essp:0", "essp:2", "vap:30"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
-	{"bound", weak(consistency.Weakened{Bound: true}), as("vap:30"), []cell{
+	{"pushes", weak(weaken.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
+	{"bound", weak(weaken.Set{Bound: true}), as("vap:30"), []cell{
 		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(4, 5, 7),
 	}},
-	{"joins", weak(consistency.Weakened{Joins: true}), drawRoster, []cell{
+	{"joins", weak(weaken.Set{Joins: true}), drawRoster, []cell{
 		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 7),
 	}},
-	{"cuts", weak(consistency.Weakened{Cuts: true}), crossed, []cell{
+	{"cuts", weak(weaken.Set{Cuts: true}), crossed, []cell{
 		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), no(noCuts), no(noCuts), no(noCuts), no(noCuts), at(27, 42, 58), no(noCuts),
 	}},
-	{"retention", func(o *sim.Options) { o.WeakenedRetention = true }, nil, only("resend", refuses("nobody has kept", keptNot, 2, 4, 5), noResend)},
-	{"holding", weak(consistency.Weakened{Holding: true}), nil, only("resend", at(2, 4, 5), noResend)},
-	{"merging", func(o *sim.Options) { o.WeakenedMerging = true }, drawOutages, []cell{
+	{"retention", weak(weaken.Set{Retention: true}), nil, only("resend", refuses("nobody has kept", keptNot, 2, 4, 5), noResend)},
+	{"holding", weak(weaken.Set{Holding: true}), nil, only("resend", at(2, 4, 5), noResend)},
+	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
 		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20), no(noAcross), no(noAcross), no(noAcross),
 		refuses("it takes none", tornNot, 12, 17, 20), refuses("it takes none", tornNot, 12, 33, 44), no(noAcross),
 	}},
-	{"merging, taken in part", func(o *sim.Options) { o.WeakenedMerging, o.Weakened.Whole = true, true }, drawOutages, only("resend", at(12, 20), "as merging")},
+	{"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages, only("resend", at(12, 20), "as merging")},
 }
 
 // only is a row of one strategy.

@@ -234,7 +234,7 @@ func TestLateFacts(t *testing.T) {
 
 // The negative control: where epochs are not told apart, it does.
 func TestLateFactsWeakened(t *testing.T) {
-	err := logged(t, 1<<20, func(o *sim.Options) { o.WeakenedGenerations = true }, lateBase)
+	err := logged(t, 1<<20, func(o *sim.Options) { o.Weak.Generations = true }, lateBase)
 	var v *sim.Violation
 	if !errors.As(err, &v) {
 		t.Errorf("nothing was noticed: %v", err)

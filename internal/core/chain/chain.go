@@ -31,7 +31,10 @@
 // where [Replica.Wants] says so.
 package chain
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
+)
 
 // Peer says whom a message is for, or whom it is from.
 type Peer int
@@ -118,7 +121,7 @@ type Replica[E any] struct {
 	cfg    Config
 	size   func(E) int
 	window int
-	weak   weakened
+	weak   weaken.Set
 
 	log       []E    // free places, to be used again, and then the entries from first on
 	free      int    // how many
@@ -154,14 +157,6 @@ type link struct {
 	counts   bool   // it was told so ever: nothing is committed without it
 	idle     int    // ticks without progress
 	over     bool   // of a joiner: too much was kept for it; nothing more is until it says what it has
-}
-
-// weakened switches safety mechanisms off, so that a test can show that it would
-// notice their absence. It is for negative controls only.
-type weakened struct {
-	epochs    bool // messages of other epochs are taken
-	positions bool // entries are taken wherever they stand
-	levels    bool // a joiner never counts
 }
 
 // leadWindows is how many windows of entries an eager head applies ahead of what is
@@ -352,7 +347,7 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 		return
 	}
 	l := r.link(from)
-	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
+	if m.Epoch != r.cfg.Epoch && !r.weak.Epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
 		return
 	}
 	switch m.Kind {
@@ -373,7 +368,7 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
 		r.asked = max(r.asked, m.Epoch) // it knows a newer view: answered when that is here, too
 	}
-	if m.Epoch != r.cfg.Epoch && !r.weak.epochs || r.cfg.Head {
+	if m.Epoch != r.cfg.Epoch && !r.weak.Epochs || r.cfg.Head {
 		return
 	}
 	if r.cfg.Joining && m.Joiner != r.cfg.Joiner && m.Kind != Entry {
@@ -383,7 +378,7 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	case Follow:
 		r.have()
 	case Entry:
-		if r.has && (m.Pos == r.end+1 || r.weak.positions) {
+		if r.has && (m.Pos == r.end+1 || r.weak.Positions) {
 			r.add(m.Entry)
 		}
 	case Level:
@@ -550,7 +545,7 @@ func (r *Replica[E]) feed(l *link) {
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
 	if l.to == Joiner && l.sent == r.end && !l.levelled {
-		l.levelled, l.counts = true, !r.weak.levels
+		l.levelled, l.counts = true, !r.weak.Levels
 		r.send(Joiner, Message[E]{Kind: Level, Pos: r.end})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // op is an entry of the tests. Each is one byte long.
@@ -72,7 +73,7 @@ type packet struct {
 type settings struct {
 	eager, periodic bool
 	window          int
-	weak            weakened
+	weak            weaken.Set
 }
 
 // cluster is a chain with its coordinator and its network. Packets between two

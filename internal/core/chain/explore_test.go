@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // explored is a small case. Its explorer visits every state that it can reach: each
@@ -368,9 +370,9 @@ func TestExplore(t *testing.T) {
 // The explorer notices when a safety mechanism is off.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
-		"the epochs":    {servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1, settings: settings{weak: weakened{epochs: true}}},
-		"the positions": {servers: 2, members: 2, shards: 1, clients: 2, breaks: 1, settings: settings{weak: weakened{positions: true}}},
-		"the levels":    {servers: 2, members: 1, shards: 1, clients: 1, joins: 1, settings: settings{weak: weakened{levels: true}}},
+		"the epochs":    {servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1, settings: settings{weak: weaken.Set{Epochs: true}}},
+		"the positions": {servers: 2, members: 2, shards: 1, clients: 2, breaks: 1, settings: settings{weak: weaken.Set{Positions: true}}},
+		"the levels":    {servers: 2, members: 1, shards: 1, clients: 1, joins: 1, settings: settings{weak: weaken.Set{Levels: true}}},
 	} {
 		e.window = 100
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/perdure/perdure/internal/core/weaken"
+
 	"pgregory.net/rapid"
 )
 
@@ -95,7 +97,7 @@ type stormRun struct {
 }
 
 // run lets a storm happen, and then lets the cluster come to rest.
-func (s storm) run(weak weakened, trace func(string, ...any)) error {
+func (s storm) run(weak weaken.Set, trace func(string, ...any)) error {
 	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, weak: weak}, s.Servers, s.Members)
 	c.trace = trace
 	r := &stormRun{cluster: c}
@@ -330,7 +332,7 @@ func TestStorms(t *testing.T) {
 			t.Parallel()
 			for range 10 {
 				rapid.Check(t, func(t *rapid.T) {
-					if err := storms(steps).Draw(t, "storm").run(weakened{}, nil); err != nil {
+					if err := storms(steps).Draw(t, "storm").run(weaken.Set{}, nil); err != nil {
 						t.Fatal(err)
 					}
 				})
@@ -341,8 +343,8 @@ func TestStorms(t *testing.T) {
 
 // Storms notice when a safety mechanism is off.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for name, weak := range map[string]weakened{
-		"the epochs": {epochs: true}, "the positions": {positions: true}, "the levels": {levels: true},
+	for name, weak := range map[string]weaken.Set{
+		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 func TestAge(t *testing.T) {
@@ -75,7 +76,7 @@ func TestScaleAverage(t *testing.T) {
 
 // How old an update is, and how many slots take part, follows from the log alone.
 func TestSlotsOfClock(t *testing.T) {
-	in := NewIntake(false, make([]perdure.Clock, 2), Weakened{})
+	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
 	in.SetSpans(1, []perdure.Span{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
 		if got := in.Slots(clock); got != want {

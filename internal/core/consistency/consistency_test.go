@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 func model(t *testing.T, s string) perdure.Consistency {
@@ -105,7 +106,7 @@ func TestGiveUp(t *testing.T) {
 // a part.
 func TestIntakeOwnsItsVector(t *testing.T) {
 	applied := []perdure.Clock{1, 1}
-	in := NewIntake(false, applied, Weakened{})
+	in := NewIntake(false, applied, weaken.Set{})
 	applied[0] = 7
 	if v := in.Offer(Part{Slot: 0, Clock: 1, Of: 1}); v != Kept {
 		t.Fatalf("offer: %v", v)
@@ -119,7 +120,7 @@ func TestIntakeOwnsItsVector(t *testing.T) {
 }
 
 func ExampleIntake() {
-	in := NewIntake(false, make([]perdure.Clock, 2), Weakened{})
+	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
 	in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	again := in.Offer(Part{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	for u := in.Next(); u != nil; u = in.Next() {
@@ -137,7 +138,7 @@ func ExampleIntake() {
 // whatever way an update goes, its bytes go with it.
 func TestPendingBytes(t *testing.T) {
 	for _, twoStep := range []bool{false, true} {
-		in := NewIntake(twoStep, []perdure.Clock{0, 0}, Weakened{})
+		in := NewIntake(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
 		in.SetCut(2)
 		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
 			t.Helper()

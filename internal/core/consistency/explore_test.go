@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // The explorer visits every state that 2 slots, 2 shards and 2 clocks can reach
@@ -28,7 +29,7 @@ type explored struct {
 	parts   int // of every update
 	deaths  int // that may happen in one course
 	breaks  int // connections that may break in one course
-	weak    Weakened
+	weak    weaken.Set
 }
 
 // world is one state of everything. Its fields are values or are cloned.
@@ -438,10 +439,10 @@ func TestExploreAll(t *testing.T) {
 // The explorer notices when a safety mechanism is off.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for _, e := range []explored{
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: Weakened{Staging: true}},
-		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: Weakened{ExactlyOnce: true}},
-		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: Weakened{ExactlyOnce: true}},
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: Weakened{Fencing: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{Staging: true}},
+		{twoStep: true, clocks: 2, parts: 1, breaks: 1, weak: weaken.Set{ExactlyOnce: true}},
+		{twoStep: false, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{ExactlyOnce: true}},
+		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{Fencing: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

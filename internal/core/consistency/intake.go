@@ -5,21 +5,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
-
-// Weakened switches safety mechanisms off, so that a test can show that it
-// would notice their absence. It is for negative controls only.
-type Weakened struct {
-	ExactlyOnce bool // updates already counted are applied again
-	Staging     bool // updates count as soon as they are received, without a tick
-	Pushes      bool // changed rows are not pushed, though their readers are told so
-	Bound       bool // vap sends whatever is in transit
-	Joins       bool // nobody waits for slots that joined a running job
-	Holding     bool // a restored shard answers before it has been sent all again
-	Cuts        bool // what is saved in the background has updates of later clocks, too
-	Fencing     bool // what a slot's former processes say is taken
-	Whole       bool // an update is taken of which a part is applied already, or may not be
-}
 
 // Update is one slot's update of one clock, or of several that follow one another, as far
 // as the shard has received it.
@@ -78,14 +65,14 @@ const (
 //     last clock of its span is waited for no more.
 type Intake struct {
 	twoStep bool
-	weak    Weakened
+	weak    weaken.Set
 	cut     perdure.Clock // the next cut; ≤ 0: none
 	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied []perdure.Clock
 	spans   []perdure.Span // by slot
 	roster  uint64         // that they are of
 	slots   []slotIntake
-	again   []*Update // Weakened.ExactlyOnce: duplicates to apply once more
+	again   []*Update // weaken.Set.ExactlyOnce: duplicates to apply once more
 	free    []*Update // to be used again
 }
 
@@ -100,7 +87,7 @@ type slotIntake struct {
 // copies. Under twoStep a clock is staged first and applied once all slots have
 // ticked it, in slot order; otherwise an update is applied as soon as it is
 // complete.
-func NewIntake(twoStep bool, applied []perdure.Clock, weak Weakened) *Intake {
+func NewIntake(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Intake {
 	return &Intake{
 		twoStep: twoStep && !weak.Staging,
 		weak:    weak,

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // TestScripts runs the scripts of testdata/scripts, which are the specification of
@@ -41,7 +42,7 @@ func scriptIntake(t *testing.T, d *datadriven.TestData) *Intake {
 			applied[i] = perdure.Clock(n)
 		}
 	}
-	in := NewIntake(d.HasArg("two-step"), applied, Weakened{})
+	in := NewIntake(d.HasArg("two-step"), applied, weaken.Set{})
 	in.SetCut(perdure.Clock(cut))
 	in.SetEnd(perdure.Clock(end))
 	return in

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // State is all that an Intake holds, in plain data: what a shard's replica must be
@@ -67,7 +68,7 @@ func (in *Intake) State() State {
 }
 
 // Restore makes an intake of a State, whose payloads it takes over.
-func Restore(st *State, weak Weakened) *Intake {
+func Restore(st *State, weak weaken.Set) *Intake {
 	in := NewIntake(st.TwoStep, st.Applied, weak)
 	in.cut, in.end, in.roster, in.spans = st.Cut, st.End, st.Roster, slices.Clone(st.Spans)
 	for i := range st.Slots {

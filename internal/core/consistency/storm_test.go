@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // storm is a random course of events for one shard. It is plain data: rapid
@@ -94,7 +95,7 @@ type course struct {
 }
 
 // run plays a storm, then calms down, and reports the first thing that is wrong.
-func (s storm) run(weak Weakened) error {
+func (s storm) run(weak weaken.Set) error {
 	c := &course{storm: s, in: NewIntake(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
 	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
@@ -336,7 +337,7 @@ func (c *course) calm() error {
 // naive one does.
 func TestIntakeLikeNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if err := storms(3).Draw(t, "storm").run(Weakened{}); err != nil {
+		if err := storms(3).Draw(t, "storm").run(weaken.Set{}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -344,7 +345,7 @@ func TestIntakeLikeNaive(t *testing.T) {
 
 // The storms notice when a safety mechanism is off.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for _, weak := range []Weakened{{ExactlyOnce: true}, {Staging: true}} {
+	for _, weak := range []weaken.Set{{ExactlyOnce: true}, {Staging: true}} {
 		noticed := 0
 		for seed := range 50 {
 			if storms(1).Example(seed).run(weak) != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // fakeShard is a replica of a shard. Its state is a function of its log, which it
@@ -58,7 +59,7 @@ func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
 // begin makes a replica's rows, those that a log begins with.
 func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock) {
 	sh.copied, sh.origin = true, slices.Clone(origin)
-	sh.in = consistency.NewIntake(twoStep, origin, consistency.Weakened{})
+	sh.in = consistency.NewIntake(twoStep, origin, weaken.Set{})
 	sh.cut = sh.in.MinClock()
 }
 
@@ -98,7 +99,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 		for i := range raised {
 			raised[i] = max(raised[i], e.base[i])
 		}
-		sh.in = consistency.NewIntake(sh.in.TwoStep(), raised, consistency.Weakened{})
+		sh.in = consistency.NewIntake(sh.in.TwoStep(), raised, weaken.Set{})
 		for _, again := range sh.log[:sh.fed] {
 			eat(sh.in, again)
 			c.pump(shard, sh)
@@ -116,7 +117,7 @@ func (sh *fakeShard) whole() *consistency.Intake {
 			}
 		}
 	}
-	in := consistency.NewIntake(sh.in.TwoStep(), origin, consistency.Weakened{})
+	in := consistency.NewIntake(sh.in.TwoStep(), origin, weaken.Set{})
 	for _, e := range sh.log {
 		eat(in, e)
 		for u := in.Next(); u != nil; u = in.Next() {

@@ -30,7 +30,7 @@ const (
 // for the shard.
 func (s *Shard) mayMerge() bool {
 	b := s.box
-	return s.out && (b.limits.Weakened.Merging || s.met && b.clock >= s.own()) && b.terms.adds
+	return s.out && (b.limits.Weak.Merging || s.met && b.clock >= s.own()) && b.terms.adds
 }
 
 // waits reports whether an update is whole and nothing of it has ever left.
@@ -45,7 +45,7 @@ func (s *Shard) merge() {
 	}
 	into, u := s.kept[n-2], s.kept[n-1]
 	before := into.bytes
-	own := s.box.limits.Weakened.Merging || into.clock >= s.own()
+	own := s.box.limits.Weak.Merging || into.clock >= s.own()
 	if !into.waits() || !u.waits() || !own || !s.box.sumUp(into, u) {
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Shard) condense() {
 // queued to be sent somewhere.
 func (s *Shard) condenses(into, u *Update) bool {
 	before := into.bytes
-	own := s.box.limits.Weakened.Merging || into.clock >= s.inherited
+	own := s.box.limits.Weak.Merging || into.clock >= s.inherited
 	if into.again || u.again || into.clocks > u.clocks || !own || !s.box.sumUp(into, u) {
 		return false
 	}
@@ -112,7 +112,7 @@ func (b *Box) sumUp(into, u *Update) bool {
 	if into.repeats || u.repeats || into.clocks+u.clocks > mostMerged {
 		return false
 	}
-	if b.terms.cuts.Has(u.clock) && !b.limits.Weakened.Merging {
+	if b.terms.cuts.Has(u.clock) && !b.limits.Weak.Merging {
 		return false
 	}
 	s := b.newSum(into, u)

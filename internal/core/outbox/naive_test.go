@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -49,7 +50,7 @@ func TestNaiveTwin(t *testing.T) {
 		t.Run(job.model+","+job.recovery, func(t *testing.T) {
 			did := map[string]int{}
 			for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
-				w := newWorld(t, seed, job.model, job.recovery, Weakened{})
+				w := newWorld(t, seed, job.model, job.recovery, weaken.Set{})
 				if err := w.run(300); err != nil {
 					t.Fatalf("%v\nreplay with: go test ./internal/core/outbox -run '%s' -outbox.first=%d -outbox.seeds=1",
 						err, t.Name(), seed)
@@ -72,11 +73,11 @@ func TestNaiveTwin(t *testing.T) {
 func TestTwinNotices(t *testing.T) {
 	for _, test := range []struct {
 		name, model, recovery string
-		weak                  Weakened
+		weak                  weaken.Set
 	}{
-		{"bound", "vap:40", "checkpoint:4", Weakened{Bound: true}},
-		{"retention", "asp", "resend:4", Weakened{Retention: true}},
-		{"merging", "asp", "resend:4", Weakened{Merging: true}},
+		{"bound", "vap:40", "checkpoint:4", weaken.Set{Bound: true}},
+		{"retention", "asp", "resend:4", weaken.Set{Retention: true}},
+		{"merging", "asp", "resend:4", weaken.Set{Merging: true}},
 	} {
 		for seed := uint64(1); ; seed++ {
 			w := newWorld(t, seed, test.model, test.recovery, test.weak)
@@ -188,7 +189,7 @@ type world struct {
 
 const testRows = 24
 
-func newWorld(t *testing.T, seed uint64, model, how string, weak Weakened) *world {
+func newWorld(t *testing.T, seed uint64, model, how string, weak weaken.Set) *world {
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), did: map[string]int{}}
 	var err error
 	if w.model, err = perdure.ParseConsistency(model); err != nil {
@@ -209,7 +210,7 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak Weakened) *worl
 	}
 	w.b = New(Limits{
 		Window: 1 << (7 + w.rand.IntN(10)), Retain: 1 << (10 + w.rand.IntN(10)), Outage: 1 << 16,
-		Spare: 1 << (8 + w.rand.IntN(8)), Weakened: weak,
+		Spare: 1 << (8 + w.rand.IntN(8)), Weak: weak,
 	})
 	w.b.Join(&w.job, 0)
 	w.b.See(w.view, false)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // Limits bound what is kept, in bytes.
@@ -37,14 +38,7 @@ type Limits struct {
 	Spare  int   // of memory that is kept to be used again
 
 	// For negative controls in tests only.
-	Weakened Weakened
-}
-
-// Weakened are the promises that a test breaks to see that somebody notices.
-type Weakened struct {
-	Bound     bool // sends under vap whatever is in transit
-	Retention bool // keeps no update that is applied
-	Merging   bool // merges updates across cuts, and with those of earlier processes of the slot
+	Weak weaken.Set
 }
 
 // mostShown is how many bytes of updates that are in the update log are kept to be shown
@@ -158,7 +152,7 @@ func (b *Box) Spans() []perdure.Span { return b.terms.spans }
 func (b *Box) SaveDue() bool { return b.terms.cuts.Has(b.clock + 1) }
 
 // retains reports whether updates are kept until they are in a checkpoint.
-func (b *Box) retains() bool { return b.terms.traits.Retains() && !b.limits.Weakened.Retention }
+func (b *Box) retains() bool { return b.terms.traits.Retains() && !b.limits.Weak.Retention }
 
 // TwoStep reports whether a clock is first staged on all shards, and then applied.
 func (b *Box) TwoStep() bool { return b.terms.twoStep }

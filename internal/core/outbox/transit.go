@@ -26,7 +26,7 @@ func (b *Box) Seen() (sum perdure.Clock) {
 
 // MaySend reports whether vap lets the present clock's updates, which are Built, be sent.
 func (b *Box) MaySend() bool {
-	if b.limits.Weakened.Bound {
+	if b.limits.Weak.Bound {
 		return true
 	}
 	alone := true

@@ -52,7 +52,7 @@ func newShardSide(p *plan, shard int) shardSide {
 	for range p.slots {
 		v.Slots = append(v.Slots, perdure.SlotView{Incarnation: 1, Settled: true})
 	}
-	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Weakened})}
+	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
 	sh.rep.Follow(v, Place{Head: true, Reads: true}, false)
 	sh.rep.Fill(Content{States: make([][]byte, p.slots), Applied: make([]perdure.Clock, p.slots)}, v)
 	sh.rep.Heed()

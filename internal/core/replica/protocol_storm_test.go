@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // pushStorm is a random plan and a random way through it. It is plain data: rapid
@@ -102,7 +102,7 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		models []string
 	}{
 		{"the order of a round", off{order: true}, []string{"essp:1"}},
-		{"the pushes", off{Weakened: consistency.Weakened{Pushes: true}}, []string{"essp:1", "vap:1"}},
+		{"the pushes", off{Set: weaken.Set{Pushes: true}}, []string{"essp:1", "vap:1"}},
 		{"the note of a drop", off{note: true}, []string{"essp:1", "vap:1"}},
 		{"the note of a row read again", off{again: true}, []string{"essp:1", "vap:1"}},
 		{"the note of what was asked for", off{subs: true}, []string{"essp:1", "vap:1"}},
@@ -111,9 +111,9 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		{"what changed before a late round", off{advance: true}, []string{"essp:1"}},
 		{"the end of a round", off{saw: true}, []string{"vap:1"}},
 		{"the first of a slot's cached rows", off{answered: true}, []string{"vap:1"}},
-		{"the bound", off{Weakened: consistency.Weakened{Bound: true}}, []string{"vap:1", "vap:3"}},
-		{"the staging", off{Weakened: consistency.Weakened{Staging: true}}, []string{"bsp"}},
-		{"the exactly-once filter", off{Weakened: consistency.Weakened{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
+		{"the bound", off{Set: weaken.Set{Bound: true}}, []string{"vap:1", "vap:3"}},
+		{"the staging", off{Set: weaken.Set{Staging: true}}, []string{"bsp"}},
+		{"the exactly-once filter", off{Set: weaken.Set{ExactlyOnce: true}}, []string{"ssp:2", "essp:1", "asp"}},
 	} {
 		for _, name := range c.models {
 			t.Run(c.name+", "+name, func(t *testing.T) {

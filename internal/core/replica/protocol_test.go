@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // The protocol tests run all five models on a system of slots and shards without
@@ -99,16 +99,16 @@ type chances struct {
 
 // off switches safety mechanisms off, for negative controls.
 type off struct {
-	consistency.Weakened      // the intake's, and a shard's pushes, and a sender's bound
-	order                bool // a round's last frame comes before its rows
-	note                 bool // a reader tells the shard what it drops, and forgets it
-	again                bool // a reader drops what it has subscribed to again since
-	subs                 bool // a reader takes what it asked for before a drop for pushed
-	connection           bool // a shard heeds what comes late from a connection that was replaced
-	rest                 bool // what becomes due during a round is forgotten at its end
-	advance              bool // a round that begins late is taken to hold what changed since
-	saw                  bool // a reader says that it saw a round when it begins
-	answered             bool // a shard forgets that a slot which had no cached rows has some now
+	weaken.Set      // the intake's, and a shard's pushes, and a sender's bound
+	order      bool // a round's last frame comes before its rows
+	note       bool // a reader tells the shard what it drops, and forgets it
+	again      bool // a reader drops what it has subscribed to again since
+	subs       bool // a reader takes what it asked for before a drop for pushed
+	connection bool // a shard heeds what comes late from a connection that was replaced
+	rest       bool // what becomes due during a round is forgotten at its end
+	advance    bool // a round that begins late is taken to hold what changed since
+	saw        bool // a reader says that it saw a round when it begins
+	answered   bool // a shard forgets that a slot which had no cached rows has some now
 }
 
 // system is one state of everything. Its fields are values or are cloned.

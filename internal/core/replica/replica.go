@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -35,8 +36,8 @@ import (
 type Settings struct {
 	Shard   perdure.ShardID
 	Job     perdure.JobSpec
-	Sparing bool                 // for tests: what is saved in the background has only what has changed, however little that spares
-	Weak    consistency.Weakened // for negative controls
+	Sparing bool       // for tests: what is saved in the background has only what has changed, however little that spares
+	Weak    weaken.Set // for negative controls
 }
 
 // Place is a replica's part among the shard's replicas, as a view says.
@@ -62,7 +63,7 @@ type Replica struct {
 	shard     perdure.ShardID
 	job       *perdure.JobSpec
 	traits    recovery.Traits
-	weak      consistency.Weakened
+	weak      weaken.Set
 	view      *perdure.View
 	place     Place
 	ready     bool // it serves, in this epoch

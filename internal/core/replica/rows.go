@@ -54,9 +54,9 @@ func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consiste
 	}
 }
 
-// weakened returns a block's values as they are applied; they themselves stay as they
+// aged returns a block's values as they are applied; they themselves stay as they
 // are.
-func (w *rows) weakened(b *wire.Block) []float32 {
+func (w *rows) aged(b *wire.Block) []float32 {
 	s, deltas := &w.scaled, b.Values
 	if s.by == 1 || !w.job.StaleScale.Weakens(w.parts[b.Table].Spec.Rule) {
 		return deltas
@@ -82,7 +82,7 @@ func (w *rows) apply(b *wire.Block, last perdure.Clock) error {
 	if err := w.fits(b); err != nil {
 		return err
 	}
-	return w.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, w.weakened(b), last)
+	return w.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, w.aged(b), last)
 }
 
 // add makes a table's part with its initial rows.

@@ -7,13 +7,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // State is what the log makes of a shard: rows, counts and cuts. It is a function of the
 // entries, in their order, and of nothing else.
 type State struct {
-	weak   consistency.Weakened
+	weak   weaken.Set
 	intake *consistency.Intake // nil: there are no rows yet
 	rows   rows
 	cuts   cuts

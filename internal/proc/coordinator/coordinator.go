@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/pace"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -47,9 +48,6 @@ type Config struct {
 	// TableBytes bounds the rows of all dense tables together, each replica's counted: so
 	// many bytes for each server of the job; 0: there is no bound.
 	TableBytes int64
-
-	// For negative controls in tests only.
-	WeakenedRollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
 }
 
 const (
@@ -155,7 +153,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick},
 	}
-	if cfg.WeakenedRollBack {
+	if weaken.Of(ctx).RollBack {
 		c.core.Weaken()
 	}
 	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))

@@ -273,7 +273,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (sh.name != name(&f.Header) && !s.cfg.WeakenedGenerations) {
+	if sh == nil || (sh.name != name(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh

@@ -101,7 +101,7 @@ func (sh *shard) pass(m *chain.Outgoing[replica.Entry]) {
 // epochOf returns the epoch that another server's message is of: the present one,
 // whatever it says, where that is weakened.
 func (sh *shard) epochOf(f *wire.Frame) perdure.Epoch {
-	if sh.s.cfg.WeakenedGenerations {
+	if sh.s.cfg.weak.Generations {
 		return sh.name.epoch
 	}
 	return f.Epoch

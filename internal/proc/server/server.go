@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -54,12 +54,10 @@ type Config struct {
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
-	// For tests only: Ended is given each replica that served when the server ended;
-	// Weakened, for negative controls, switches mechanisms off.
-	Ended               func(*checkpoint.Segment)
-	Follow              bool // what is saved in the background has only what has changed, however little that spares
-	Weakened            consistency.Weakened
-	WeakenedGenerations bool // messages of other generations and epochs are taken
+	// For tests only: Ended is given each replica that served when the server ended.
+	Ended  func(*checkpoint.Segment)
+	Follow bool       // what is saved in the background has only what has changed, however little that spares
+	weak   weaken.Set // by Run's context: negative controls in simulations
 }
 
 const defaultHeartbeat = 100 * time.Millisecond
@@ -103,6 +101,7 @@ type Server struct {
 // Run serves until ctx ends, the coordinator refuses this process, or a
 // checkpoint fails for good.
 func Run(ctx context.Context, cfg Config) error {
+	cfg.weak = weaken.Of(ctx)
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}

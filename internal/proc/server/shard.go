@@ -51,7 +51,7 @@ type shard struct {
 func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	sh := &shard{
 		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, began: time.Now(),
-		rep: replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.Weakened}),
+		rep: replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
 	}
 	sh.slots.Store(int32(s.job.Slots))
 	if sh.traits.Logged() {

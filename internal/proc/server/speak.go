@@ -41,7 +41,7 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 // view says. It needs sh.mu.
 func (sh *shard) precededBy(c *conn) bool {
 	pred := &sh.place.pred
-	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation || sh.s.cfg.WeakenedGenerations
+	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation || sh.s.cfg.weak.Generations
 }
 
 // strange turns away a server that says it is the predecessor, and is not.

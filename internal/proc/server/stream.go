@@ -313,7 +313,7 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 		sh.log.Append(replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}})
 		sh.advance()
 		return nil
-	case sh.s.cfg.WeakenedGenerations && f.Kind != wire.KindLife:
+	case sh.s.cfg.weak.Generations && f.Kind != wire.KindLife:
 	case f.Epoch < st.life.Epoch || f.Epoch == st.life.Epoch && f.Request <= st.life.Facts || f.Epoch > st.life.Epoch && f.Kind != wire.KindLife:
 		return nil // of a head that was succeeded, or appended twice
 	case f.Kind == wire.KindLife:

@@ -1,0 +1,46 @@
+// Package weaken names the safety mechanisms that a test can switch off, to show that it would
+// notice their absence. The zero Set switches nothing off, and no program can ask for another:
+// processes look for one under [Key] in the context that they are run with, which only
+// simulations put there.
+package weaken
+
+// Set says what is off.
+type Set struct {
+	// Of a shard.
+	ExactlyOnce bool // updates that are counted already are applied again
+	Staging     bool // updates count as soon as they are received, without a tick
+	Whole       bool // an update is taken of which a part is applied already, or may not be
+	Fencing     bool // what a slot's former processes say is taken
+	Joins       bool // nobody waits for slots that joined a running job
+	Pushes      bool // changed rows are not pushed, though their readers are told so
+	Holding     bool // a restored shard answers before it has been sent all again
+	Cuts        bool // what is saved in the background has updates of later clocks, too
+
+	// Of a worker.
+	Bound     bool // under vap it sends whatever is in transit
+	Retention bool // it keeps no update that is applied
+	Merging   bool // it merges updates across cuts, and with those of earlier processes of its slot
+
+	// Of a worker and a server.
+	Generations bool // they take what other generations and epochs say
+
+	// Of the coordinator.
+	RollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
+
+	// Of a chain.
+	Epochs    bool // messages of other epochs are taken
+	Positions bool // entries are taken wherever they stand
+	Levels    bool // a joiner never counts
+}
+
+// Key is what a context has a Set under, if it has one.
+type Key struct{}
+
+// Holder is what a context is here.
+type Holder interface{ Value(key any) any }
+
+// Of returns a context's Set, the zero one if it has none.
+func Of(ctx Holder) Set {
+	set, _ := ctx.Value(Key{}).(Set)
+	return set
+}
