@@ -32,7 +32,7 @@ var layers = map[string]int{
 
 	// Pure cores.
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1, "internal/core/membership": 1, "internal/core/recovery": 1,
-	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/agenda": 1, "internal/core/verdict": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
+	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1, "internal/core/verdict": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,

@@ -11,7 +11,7 @@ import (
 func (l *locked) sendBounded(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
-		l.outages.waited(begin, time.Now())
+		l.outages.waited(begin)
 		if !l.stats.began.IsZero() {
 			l.stats.stale += time.Since(begin)
 		}

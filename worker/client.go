@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
@@ -53,7 +54,8 @@ func newClient(cfg Config, s session) *Client {
 	c.state = locked{
 		cfg: &c.cfg, done: &c.done, wake: make(chan struct{}, 1), waits: waits{mu: &c.mu}, session: s,
 		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
-		slot:    cfg.Slot, out: outbox.New(cfg.limits()), outages: outages{after: cfg.OutAfter},
+		slot:    cfg.Slot, out: outbox.New(cfg.limits()),
+		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
 		c.state.slot = perdure.NoSlot

@@ -40,7 +40,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	err := l.waits.until(ctx, func() (bool, error) {
 		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom(), nil
 	})
-	l.outages.waited(begin, time.Now())
+	l.outages.waited(begin)
 	if err != nil {
 		return l.out.Clock(), err
 	}
@@ -68,7 +68,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	l.out.Next()
 	l.setMoment()
-	l.outages.clocked(l.out.Queued())
+	l.outages.CountClock(l.out.Queued())
 	l.reads.Tidy()
 	l.carryOut()
 	if slices.Contains(l.job.Alarms, l.out.Clock()) || l.out.Begins() {

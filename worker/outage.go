@@ -5,153 +5,39 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/absence"
 )
 
-const (
-	defaultOutAfter = 200 * time.Millisecond
-	// slowest is how many bytes of updates a server is expected to apply in a second at
-	// least: one that has more to do is not out because it takes longer.
-	slowest = 32 << 20
-	// A shard whose connections are whole is not out before it has been silent for as
-	// many times Config.OutAfter, and in addition for as many times as long as its
-	// answers take at present: one that is slow, on a machine that is busy, is not away.
-	silences = 4
-	// An answer that took longer than this many times Config.OutAfter says nothing of how
-	// long the next will take: the shard was away.
-	mostUsual = 10
-)
+const defaultOutAfter = 200 * time.Millisecond
 
-// outages is what a client knows of the shards that are out, where it is to go on without
-// them. It takes the time as an argument.
+// outages are the shards that are out, where this client is to go on without them. Which are,
+// package absence decides.
 type outages struct {
-	on     bool               // it is to go on
-	after  time.Duration      // Config.OutAfter
-	shards int                // that are out now
-	begin  time.Time          // since when some are, or were last
-	end    time.Time          // until when; of use while none is
-	whole  context.CancelFunc // of the context that ends when one is out
-
-	// What was counted.
-	wait   time.Duration // of calls, while some were out
-	clocks int64         // that ended meanwhile
-	queued int64         // bytes at most for shards that were
+	absence.Watch
+	on    bool               // it is to go on
+	began time.Time          // the client: absence counts from here
+	whole context.CancelFunc // of the context that ends when a shard is out; nil: none is asked for
 }
 
-// outage is what is known of one shard.
-type outage struct {
-	quiet time.Time     // since when the shard owes an answer; zero: it owes none
-	usual time.Duration // that it took to answer, lately
-	stuck bool          // some calls that wait for the shard have not been told that it is out
-}
+// at is a moment, as package absence has it.
+func (o *outages) at(t time.Time) absence.Time { return absence.Time(t.Sub(o.began)) + 1 }
 
-// conduct is how a shard behaves at present.
-type conduct struct {
-	there bool  // its connections are whole, and it is open on them
-	owes  bool  // it should have answered
-	bytes int64 // of updates that its servers have to apply, for whatever shard
-	out   bool  // it is out
-}
+// waited counts a call that has waited since begin, as far as a shard was out.
+func (o *outages) waited(begin time.Time) { o.CountWait(o.at(begin), o.at(time.Now())) }
 
-// verdict is what follows from it.
-type verdict int
-
-const (
-	asBefore verdict = iota
-	isBack           // it owes nothing any more, or has answered
-	isOut            // it has been silent for too long
-	isStuck          // it is out, and not all were told
-)
-
-// judge decides whether a shard is out: it has owed an answer for longer than is to be
-// expected of one that is there.
-func (o *outages) judge(sh *outage, c conduct, now time.Time) verdict {
-	switch {
-	case c.out && sh.stuck:
-		return isStuck
-	case !c.owes:
-		return isBack
-	case sh.quiet.IsZero():
-		sh.quiet = now
-	case !c.out && now.Sub(sh.quiet) >= o.patience(sh, c):
-		return isOut
-	}
-	return asBefore
-}
-
-// patience is how long a shard may owe an answer until it is out: Config.OutAfter if its
-// server is gone, or does not have it ready; else, where only its silence speaks for that,
-// several times as long, and as much longer as others of its answers took, and as it may
-// take its servers to apply what they were sent.
-func (o *outages) patience(sh *outage, c conduct) time.Duration {
-	if !c.there {
-		return o.after
-	}
-	apply := time.Duration(float64(c.bytes) / slowest * float64(time.Second))
-	return silences*(o.after+sh.usual) + apply
-}
-
-// answered notes that a shard has answered. If it was there throughout, that says how long
-// it takes: at once if that is longer than usual, little by little if shorter.
-func (o *outages) answered(sh *outage, there bool, now time.Time) {
-	took := time.Duration(0) // less than it takes to notice that it owes an answer
-	if !sh.quiet.IsZero() {
-		took = now.Sub(sh.quiet)
-	}
-	if there && took <= mostUsual*o.after {
-		sh.usual = max(took, sh.usual-(sh.usual-took)/8)
-	}
-}
-
-// begins notes that a shard is out.
-func (o *outages) begins(now time.Time) {
-	if o.shards++; o.shards == 1 {
-		o.begin = now
-	}
-	if o.whole != nil {
-		o.whole()
-	}
-}
-
-// ends notes that a shard is back.
-func (o *outages) ends(sh *outage, now time.Time) {
-	sh.stuck = false
-	if o.shards--; o.shards == 0 {
-		o.end = now
-	}
-}
-
-// waited counts the time since begin, in which a call waited, as far as a shard was out.
-func (o *outages) waited(begin, now time.Time) {
-	until := now
-	if o.shards == 0 {
-		until = o.end
-	}
-	if o.begin.After(begin) {
-		begin = o.begin
-	}
-	o.wait += max(0, until.Sub(begin))
-}
-
-// clocked counts a clock that is over, if a shard is out. queued is how many bytes wait then.
-func (o *outages) clocked(queued int64) {
-	if o.shards > 0 {
-		o.clocks++
-		o.queued = max(o.queued, queued)
-	}
-}
-
-// now describes the present outage, nil if there is none.
-func (o *outages) now(at time.Time, shards links, queued int64) *perdure.WorkerOutage {
-	if o.shards == 0 {
+// now describes the present outage, nil if there is none. queued is how many bytes wait.
+func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {
+	lasts, out := o.Outage(o.at(time.Now()))
+	if !out {
 		return nil
 	}
-	out := &perdure.WorkerOutage{Seconds: at.Sub(o.begin).Seconds(), Bytes: queued}
+	outage := &perdure.WorkerOutage{Seconds: time.Duration(lasts).Seconds(), Bytes: queued}
 	for _, sh := range shards {
-		if sh.out.Out() {
-			out.Shards = append(out.Shards, sh.id)
+		if sh.absence.Out() {
+			outage.Shards = append(outage.Shards, sh.id)
 		}
 	}
-	return out
+	return outage
 }
 
 // Whole returns a context that ends with ctx, and as soon as this client goes on without
@@ -162,7 +48,7 @@ func (c *Client) Whole(ctx context.Context) (whole context.Context, end context.
 	whole, end = context.WithCancel(ctx)
 	l := c.lock()
 	defer c.mu.Unlock()
-	if l.outages.shards > 0 {
+	if _, out := l.outages.Outage(0); out {
 		end()
 	} else {
 		l.outages.whole = end
@@ -191,29 +77,30 @@ func (c *Client) watch(ctx context.Context) {
 
 // observe looks whether a shard is out.
 func (l *locked) observe(sh *shardLink, now time.Time) {
-	how := conduct{there: sh.there(), out: sh.out.Out()}
-	how.owes = !how.there || sh.out.Owes(sh.rows.MinClock())
-	if how.owes && how.there {
-		how.bytes = l.shards.owed(sh)
-	}
-	switch l.outages.judge(&sh.outage, how, now) {
-	case isStuck:
+	if sh.absence.Out() && sh.stuck {
 		l.release(sh)
-	case isBack:
+		return
+	}
+	how := absence.Conduct{There: sh.there()}
+	how.Owes = !how.There || sh.out.Owes(sh.rows.MinClock())
+	if how.Owes && how.There {
+		how.Bytes = l.shards.owed(sh)
+	}
+	switch l.outages.Judge(&sh.absence, how, l.outages.at(now)) {
+	case absence.Back:
 		l.isThere(sh)
-	case isOut:
-		l.isOut(sh)
+	case absence.Gone:
+		l.goOn(sh)
 	}
 }
 
 // isThere notes that a shard has shown that it is there, or that nothing shows that it is
 // not.
 func (l *locked) isThere(sh *shardLink) {
-	sh.quiet = time.Time{}
-	if !sh.out.Out() {
+	if back := l.outages.Answered(&sh.absence, l.outages.at(time.Now())); !back {
 		return
 	}
-	l.outages.ends(&sh.outage, time.Now())
+	sh.stuck = false
 	sh.out.SetOut(false)
 	l.reads.Back(sh.rows)
 	l.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", sh.out.Keeps())
@@ -221,10 +108,13 @@ func (l *locked) isThere(sh *shardLink) {
 	l.waits.wake()
 }
 
-// isOut has the client go on without a shard.
-func (l *locked) isOut(sh *shardLink) {
+// goOn goes on without a shard.
+func (l *locked) goOn(sh *shardLink) {
+	l.outages.Leaves(&sh.absence, l.outages.at(time.Now()))
 	sh.out.SetOut(true)
-	l.outages.begins(time.Now())
+	if l.outages.whole != nil {
+		l.outages.whole()
+	}
 	l.cfg.Log.Warn("a shard is out; going on without it", "shard", sh.id)
 	l.release(sh)
 	l.waits.wake()

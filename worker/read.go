@@ -78,7 +78,7 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 	begin := time.Now()
 	defer func() {
 		l.stats.blocked(begin, call)
-		l.outages.waited(begin, time.Now())
+		l.outages.waited(begin)
 	}()
 	err := l.waits.until(ctx, func() (bool, error) {
 		if err := check(); err != nil {

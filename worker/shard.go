@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -18,17 +19,18 @@ import (
 // replica that is read from, which also says what is staged, applied and safe: what
 // it has acknowledged it shows. They may be one server, and are without followers.
 type shardLink struct {
-	id       perdure.ShardID
-	as       wire.Header   // what all frames about it have in common: which life of it is meant, and who speaks
-	head     *peer         // where updates go
-	headOpen bool          // it has said Opened for that life on the present connection
-	reader   *peer         // to the replica that is read from
-	open     bool          // likewise
-	next     *peer         // to one that joins the chain, and may be read from soon; nil: there is none
-	out      *outbox.Shard // what it is to get
-	rows     *reads.Shard  // what was read of it
-	rest     rest
-	outage
+	id        perdure.ShardID
+	as        wire.Header   // what all frames about it have in common: which life of it is meant, and who speaks
+	head      *peer         // where updates go
+	headOpen  bool          // it has said Opened for that life on the present connection
+	reader    *peer         // to the replica that is read from
+	open      bool          // likewise
+	next      *peer         // to one that joins the chain, and may be read from soon; nil: there is none
+	out       *outbox.Shard // what it is to get
+	rows      *reads.Shard  // what was read of it
+	rest      rest
+	absence   absence.Shard
+	stuck     bool      // it is out, and some calls that wait for it have not been told
 	heldSince time.Time // since when updates are held back from the update log; zero: none is
 }
 
@@ -256,7 +258,7 @@ func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 		return err
 	}
 	if counts.Applied > sh.out.Counts().Applied {
-		l.outages.answered(&sh.outage, sh.there(), time.Now())
+		l.outages.Learns(&sh.absence, sh.there(), l.outages.at(time.Now()))
 		l.isThere(sh)
 	}
 	sh.out.Ack(counts)

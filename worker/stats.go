@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 )
@@ -17,12 +18,12 @@ type stats struct {
 	stale, comm time.Duration
 }
 
-func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters, out *outages) perdure.WorkerCounters {
+func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters, out *absence.Watch) perdure.WorkerCounters {
 	w := perdure.WorkerCounters{
 		UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
 		Samples: s.samples, BeyondBound: made.Beyond,
 		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(), MissingUpdates: read.Missing.Counts(),
-		OutageClocks: out.clocks, StaleRows: read.Beyond, QueuedBytes: out.queued, OutageNs: int64(out.wait),
+		OutageClocks: out.Clocks, StaleRows: read.Beyond, QueuedBytes: out.Queued, OutageNs: out.Waited,
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
 	if !s.over.IsZero() {

@@ -65,7 +65,7 @@ func (l *locked) status() perdure.WorkerStatus {
 	retained, crowded := l.out.Retained()
 	st := perdure.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
-		Counters: l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages), KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(time.Now(), l.shards, l.out.Queued()),
+		Counters: l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch), KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(l.shards, l.out.Queued()),
 	}
 	if l.out.Phase() == outbox.Rolled {
 		st.Clock = l.view.Begin(l.slot)

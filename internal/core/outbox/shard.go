@@ -54,9 +54,6 @@ func (s *Shard) Behind() bool { return s.behind }
 // SetOut says whether the shard is out.
 func (s *Shard) SetOut(out bool) { s.out = out }
 
-// Out reports whether the shard is out.
-func (s *Shard) Out() bool { return s.out }
-
 // Keeps returns how many updates are kept for the shard.
 func (s *Shard) Keeps() int { return len(s.kept) }
 
