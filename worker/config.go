@@ -15,11 +15,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Config is what a Client needs.
+// Config is what a Client needs. The zero value of a field is what its comment says; only
+// Coordinator must be given.
 type Config struct {
 	Network     transport.Network // nil: TCP
 	Coordinator string            // its address
-	Slot        perdure.Slot      // the slot to take; -1: any that is free
+	Slot        perdure.Slot      // the slot to take; perdure.NoSlot: any that is free
 	Grow        bool              // where none is free, the job is to have one slot more
 	SavesAtCuts bool              // the program calls SaveState only when SaveDue says so: see there
 	Observer    bool              // takes no slot: reads only, at the clock set by At
@@ -27,18 +28,27 @@ type Config struct {
 	// SecretFile has the run's secret, which the coordinator and the servers ask for: perdure
 	// up prints its name, as PERDURE_SECRET_FILE. Secret is the secret itself, where the
 	// program has it already.
-	SecretFile  string
-	Secret      perdure.Secret
-	PID         int // of the process, as people see it; 0: this one's
-	Log         *slog.Logger
-	RetainBytes int64         // updates that are in no checkpoint yet, where they are kept until then, beyond this make Clock wait; 0: 512 MiB
-	WindowBytes int64         // unacknowledged updates beyond this make Clock wait; 0: 64 MiB, at most half of wire.MaxUpdate
-	CacheBytes  int           // bounds the cached rows; 0: 256 MiB
+	SecretFile string
+	Secret     perdure.Secret
+	PID        int          // of the process, as people see it; 0: this one's
+	Log        *slog.Logger // nil: nothing is logged
+
+	// Bounds, in bytes. Clock waits while more is kept than the first three allow: of updates
+	// that were not acknowledged; of those that are kept until they are in a checkpoint, where
+	// the strategy wants that; and of those for shards that are out.
+	WindowBytes int64 // 0: 64 MiB; at most half of wire.MaxUpdate
+	RetainBytes int64 // 0: 512 MiB
+	OutageBytes int64 // 0: as the job says
+	CacheBytes  int   // of cached rows; 0: 256 MiB
+
 	Connections int           // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration // between two statuses; 0: 100 ms
-	Patience    time.Duration // how long Dial looks for a coordinator that lets it in, or says that it has heard it; 0: 10 s
-	OutageBytes int64         // likewise: updates queued for shards that are out beyond this make Clock wait; 0: as the job says
-	OutAfter    time.Duration // where the job goes on while a shard is out: how long one may owe an answer until it is; 0: 200 ms
+	// Patience is how long Dial looks for a coordinator that lets it in, or says that it has
+	// heard it; 0: 10 s.
+	Patience time.Duration
+	// OutAfter is how long a shard may owe an answer until it is out, where the job goes on
+	// without it; 0: 200 ms.
+	OutAfter time.Duration
 	// LostAfter is how long no process of the job may be heard, once it has been joined,
 	// before calls fail with perdure.ErrLost; 0: 60 s, NeverLost: for ever. Time in which
 	// this process itself does not run does not count.
@@ -58,23 +68,23 @@ const (
 	defaultHeartbeat   = 100 * time.Millisecond
 	defaultPatience    = 10 * time.Second
 	defaultLostAfter   = time.Minute
-	maxReports         = 1024
-	mostSpare          = 64 << 20         // bytes of updates that are safe, kept to be used again
-	trimEvery          = 10 * time.Second // what has lain spare for so long is let go
+	maxReports         = 1024             // that wait for the coordinator
+	maxSpare           = 64 << 20         // bytes of memory of safe updates that are kept to be used again
+	trimEvery          = 10 * time.Second // after which memory that was not used again is let go
 )
 
-// NeverLost is a Config.LostAfter of who waits for the job for ever.
+// NeverLost is the Config.LostAfter of a program that waits for the job for ever.
 const NeverLost time.Duration = -1
 
 // limits are the bounds of what is kept.
 func (cfg *Config) limits() outbox.Limits {
 	return outbox.Limits{
-		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: mostSpare,
+		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
 		Weak: cfg.weak,
 	}
 }
 
-// complete puts the defaults in for what is not said.
+// complete puts in the defaults.
 func (cfg *Config) complete() {
 	if cfg.Network == nil {
 		cfg.Network = transport.TCP{}
