@@ -1,18 +1,22 @@
-// Package worker is the client of a job: what a training program uses to Get
-// and Inc rows and to end its iterations with Clock.
+// Package worker is the client of a job: what a training program uses to Get and Inc rows,
+// and to end its iterations with Clock.
 //
 //	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr, Slot: perdure.NoSlot})
 //	model, err := w.Table(ctx, spec)
 //	for clock := w.Now(); …
 //
-// A Client keeps every update until it is safe, whatever has been acknowledged
-// for flow control, and sends it again after a broken connection, a new view or
-// a restored shard: all three are the same to it. It caches rows and checks
-// every answer's bound itself, so that no server needs to be trusted to be
-// fresh.
+// A Client keeps every update until it is safe, and sends it again after a broken
+// connection, a new view or a restored shard: all three are the same to it
+// (internal/core/outbox). It caches rows, and checks the bound of every answer itself, so
+// that no server needs to be trusted to be fresh (internal/core/reads).
 //
-// A Client is safe for concurrent use, but Clock must not overlap with other
-// calls that are meant to belong to the clock it ends.
+// A Client and its Tables are safe for concurrent use. But Clock must not overlap with calls
+// that are meant to belong to the clock that it ends.
+//
+// Errors wrap those of package perdure: ErrUsage for a call that can never succeed,
+// ErrRolledBack where the job went back (call Clock, and go on from the clock that it
+// returns), ErrLost and others where the client has ended, after which every call fails. A
+// call whose context ends returns the context's error, and may be made again.
 package worker
 
 import (
@@ -63,8 +67,10 @@ func newClient(cfg Config, s session) *Client {
 	return c
 }
 
-// Dial joins the job of a coordinator: it returns once this process may speak
-// for its slot. Pending connections end with Close.
+// Dial joins the job of a coordinator. It returns once this process may speak for its slot,
+// which may be after its former process has been given up. Close ends the client. The error
+// is perdure.ErrUsage for a Config that cannot be, or says why the coordinator does not let
+// this process in.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Coordinator == "" {
 		return nil, fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
@@ -116,8 +122,8 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close leaves: it ends all connections. It does not wait for updates to be
-// safe; see Finish.
+// Close ends all connections, and every call. It does not wait until updates are safe: see
+// Finish. It returns nil.
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
@@ -141,9 +147,9 @@ func (c *Client) Now() perdure.Clock {
 	return l.out.Clock()
 }
 
-// End returns the clock at which this slot's work ends, with the job or because it
-// leaves before; 0 if that is not known yet. It may come to be known at any time, but
-// is never less than the present clock.
+// End returns the clock at which this slot's work ends, with the job or because it leaves
+// before; 0: it is not known yet. It may come to be known at any time, but is never less than
+// the present clock.
 func (c *Client) End() perdure.Clock {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -153,8 +159,8 @@ func (c *Client) End() perdure.Clock {
 	return l.view.EndOf(l.slot)
 }
 
-// At sets the clock at which an observer reads: its Gets wait until every
-// update of clocks < clock is applied, or all that the job will have.
+// At sets the clock at which an observer reads: its Gets wait until every update of clocks
+// below it is applied, or all that the job will have.
 func (c *Client) At(clock perdure.Clock) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -227,7 +233,7 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 		v, err := d.Apply(&l.view)
 		if err != nil {
-			return err // of whoever has missed something: it is told the whole view on the next connection
+			return err // something was missed: the whole view comes on the next connection
 		}
 		l.onView(v)
 	case wire.KindOrder:
@@ -242,9 +248,9 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 	return nil
 }
 
-// heartbeat tells the coordinator how this worker is: at once when something
-// that it waits for has changed, and regularly. While a call waits for a slow
-// network it says again what it said last.
+// heartbeat tells the coordinator how this worker is: at once when something has changed that
+// the coordinator waits for, and regularly. While the lock cannot be had it says again what it
+// said last.
 func (c *Client) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Heartbeat)
 	defer tick.Stop()
@@ -291,16 +297,16 @@ func (c *Client) heartbeat(ctx context.Context) {
 	}
 }
 
-// Report tells the coordinator, and through it the people who watch, what the
-// program measured. It does not wait.
+// Report tells the coordinator what the program measured, for people to see. It does not
+// wait. Slot and Generation are filled in.
 func (c *Client) Report(r wire.Report) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	l.report(r)
 }
 
-// Generation returns the generation that this client works in: the count of
-// roll-backs of the whole job, and 1.
+// Generation returns the generation that this client works in: 1, and one more for each time
+// that the whole job was rolled back.
 func (c *Client) Generation() perdure.Generation {
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -14,18 +14,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Clock ends the iteration: everything Inc'd since the last Clock becomes this
-// slot's updates of the clock. It returns the clock now to work on: one more
-// than before; an earlier one if the job was rolled back (then what was Inc'd is
-// dropped, and LoadState gives what had been saved by then); the same one if the
-// job ends here.
+// Clock ends the iteration: everything Inc'd since the last Clock becomes this slot's updates
+// of the clock. It returns the clock to work on now:
 //
-// Under a model with two-step clocks it returns once the updates are staged on
-// all shards; otherwise as soon as they are queued, unless more than the window
-// of unacknowledged bytes is; what a shard that is out is to get may be more (see
-// perdure.JobSpec.OnOutage). Under vap it first waits until the updates that not
-// every slot can see are small enough to send them. If it returns ctx's error it can be called again
-// and goes on where it was.
+//   - one more than before;
+//   - an earlier one, if the job was rolled back: then what was Inc'd is dropped, and
+//     LoadState gives what had been saved by then;
+//   - the same one, if the job ends here, or the slot's part in it.
+//
+// Under a model with two-step clocks (bsp) it returns once the updates are staged on all
+// shards; otherwise as soon as they are queued. Before, it waits while more is kept than
+// Config.WindowBytes, RetainBytes and OutageBytes allow, and under vap until the updates that
+// not every slot can see are small enough. If it returns ctx's error it can be called again,
+// and goes on where it was. perdure.ErrNonFinite says which value is NaN or Inf.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -55,7 +56,9 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		}
 	}
 	if l.out.TwoStep() {
-		err := l.waits.until(ctx, func() (bool, error) { return l.out.Phase().Ended() || l.out.Stage() && !l.view.Pause, nil })
+		err := l.waits.until(ctx, func() (bool, error) {
+			return l.out.Phase().Ended() || l.out.Stage() && !l.view.Pause, nil
+		})
 		if err != nil {
 			return l.out.Clock(), err
 		}
@@ -141,11 +144,11 @@ func (l *locked) sendUpdates() {
 	l.servers.flush()
 }
 
-// Flush sends what was Inc'd to the table so far in this clock, while the program
-// goes on computing, so that a large update is on its way before Clock. (What
-// fills a message leaves by itself, unless rows were Inc'd twice in the last
-// clock.) It changes nothing else: nothing is applied before Clock, and rows that
-// are Inc'd again are sent again, with all that was Inc'd to them in the clock.
+// Flush sends what was Inc'd to the table so far in this clock, while the program goes on
+// computing, so that a large update is on its way before Clock. (What fills a message leaves
+// by itself, unless rows were Inc'd twice in the last clock.) It changes nothing else: nothing
+// is applied before Clock, and rows that are Inc'd again are sent again, with all that was
+// Inc'd to them in the clock. It does not wait.
 func (t *Table) Flush() error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
@@ -192,9 +195,9 @@ func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	}
 }
 
-// Settle waits until all updates of the clocks that this client has ended are
-// applied. Under bsp that needs the other slots to end them, too. If the job is
-// rolled back meanwhile it returns ErrRolledBack.
+// Settle waits until all updates of the clocks that this client has ended are applied. Under
+// bsp that needs the other slots to end them, too. If the job is rolled back meanwhile it
+// returns perdure.ErrRolledBack.
 func (c *Client) Settle(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -214,13 +217,14 @@ func (c *Client) Settle(ctx context.Context) error {
 	return l.waits.until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
 }
 
-// SaveState gives what the program itself must keep (a position in the data, a
-// random state). It travels with the slot's next update and is staged, ticked
-// and saved with it: the slot's next process gets it from LoadState. It must not
-// be larger than wire.PartBytes.
+// SaveState gives what the program itself must keep: a position in the data, say, or a random
+// state. It travels with the slot's next update, and is staged, ticked and saved with it: the
+// slot's next process gets it from LoadState. It is copied, and at most wire.PartBytes (1 MiB)
+// long.
 func (c *Client) SaveState(state []byte) error {
 	if len(state) > wire.PartBytes {
-		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message", perdure.ErrUsage, len(state), wire.PartBytes)
+		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message",
+			perdure.ErrUsage, len(state), wire.PartBytes)
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -231,19 +235,19 @@ func (c *Client) SaveState(state []byte) error {
 	return nil
 }
 
-// SaveDue reports whether a checkpoint will be of the end of the present clock. A
-// program to which it costs much to save its state may call SaveState in such clocks
-// only, before Clock, if its Config says SavesAtCuts. Then the death of its process
-// takes the whole job back to the last checkpoint, of which LoadState gives the state;
-// and a job that keeps no checkpoints refuses it.
+// SaveDue reports whether a checkpoint will be of the end of the present clock. A program to
+// which it costs much to save its state may call SaveState in such clocks only, before Clock,
+// if its Config says SavesAtCuts. Then the death of its process takes the whole job back to
+// the last checkpoint, whose state LoadState gives; and a job that keeps no checkpoints
+// refuses it.
 func (c *Client) SaveDue() bool {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.out.SaveDue()
 }
 
-// LoadState returns what the slot's program had saved before the present clock,
-// nil if nothing.
+// LoadState returns what the slot's program had saved before the present clock; nil: nothing.
+// The slice is the caller's.
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -261,9 +265,9 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	return call.State(), nil
 }
 
-// Finish says that this slot has done its last clock and waits until the whole
-// job is done, or, of a slot that leaves before, until it may go. If the job is rolled back meanwhile it returns ErrRolledBack:
-// call Clock and go on from there.
+// Finish says that this slot has done its last clock, and waits until the whole job is done;
+// or, where the slot leaves before, until it may go. If the job is rolled back meanwhile it
+// returns perdure.ErrRolledBack: call Clock, and go on from there.
 func (c *Client) Finish(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -283,9 +287,9 @@ func (c *Client) Finish(ctx context.Context) error {
 	return err
 }
 
-// AwaitSlots waits until a process speaks for every slot of the present clock, so that all begin
-// together: who came first would else be ahead from the start, by as much as its
-// tables allow. If the job is rolled back meanwhile it returns ErrRolledBack.
+// AwaitSlots waits until a process speaks for every slot of the present clock, so that all
+// begin together: the first that came would else be ahead from the start, by as much as its
+// tables allow. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
 func (c *Client) AwaitSlots(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -297,8 +301,8 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	})
 }
 
-// EndJob asks that the job end as soon as every slot can, because its goal is
-// reached at this clock, and waits until that is recorded.
+// EndJob asks that the job end as soon as every slot can, because its goal is reached at this
+// clock, and waits until that is recorded.
 func (c *Client) EndJob(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A job's processes may all be gone, and nobody left who could say so. A client that hears
-// none of them asks all that it has a connection to whether they are there, and gives up
-// after Config.LostAfter. Who is busy, waits for its disk or for other workers answers all
-// the same; one process is enough.
+// A job's processes may all be gone, and none is left to say so. A client that hears none of
+// them asks all that it has a connection to whether they are there, and gives up after
+// Config.LostAfter. A process that is busy, waits for its disk or for other workers answers
+// all the same. To hear one is enough.
 
 // silentTicks is how many times in Config.LostAfter a client looks whether somebody was
 // heard. asksEvery is after how many of them in silence it asks, and asks again.
@@ -81,9 +81,9 @@ func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
 	silent := c.heard.look(now, every)
 	switch {
 	case silent >= silentTicks:
-		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, since %s; "+
-			"if it has ended, go on from its folder", perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator,
-			l.servers.count(), c.heard.since.Format(time.DateTime)))
+		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, "+
+			"since %s; if it has ended, go on from its folder", perdure.ErrLost, c.cfg.LostAfter,
+			c.cfg.Coordinator, l.servers.count(), c.heard.since.Format(time.DateTime)))
 	case silent > 0 && silent%asksEvery == 0:
 		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
 		if l.session.conn != nil {

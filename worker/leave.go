@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Leave tells the coordinator that this process gives its slot up, so that another
-// takes it without delay; Close must follow. What the process has sent of the
-// clock that it is at is done again by the next one. transport.ErrClosed where
-// there is no connection to the coordinator now: it will notice by the silence.
+// Leave tells the coordinator that this process gives its slot up, so that another takes it
+// without delay. Close must follow. What the process has sent of the clock that it is at, the
+// next one does again. The error is transport.ErrClosed where there is no connection to the
+// coordinator now: it will notice by the silence.
 func (c *Client) Leave() error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -24,17 +24,16 @@ func (c *Client) Leave() error {
 	}))
 }
 
-// Share returns how many slots take part in the present clock, and how many of them
-// come before this one: data that is shared out so is shared out among those who are
-// there. It is a pure function of the job's spans (perdure.View.Share), which are known
-// when the clock begins.
+// Share returns how many slots take part in the present clock (of), and how many of these come
+// before this one (rank): data is to be shared out among the slots that are there. It is a
+// pure function of the job's spans (perdure.View.Share), which are known when the clock begins.
 func (c *Client) Share() (rank, of int) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.view.Share(l.slot, l.out.Clock())
 }
 
-// Left returns whether this slot has left the job, and the clock from which it did not
+// Left returns whether this slot has left the job, and the clock from which on it does not
 // take part.
 func (c *Client) Left() (at perdure.Clock, left bool) {
 	l := c.lock()
@@ -46,7 +45,7 @@ func (c *Client) Left() (at perdure.Clock, left bool) {
 	return s.Until, s.Left
 }
 
-// join waits until this process may speak for its slot, and knows whom to speak to.
+// join waits until this process may speak for its slot, and knows the servers.
 func (c *Client) join(ctx context.Context) error {
 	l := c.lock()
 	err := l.waits.until(ctx, func() (bool, error) {

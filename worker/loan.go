@@ -7,12 +7,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Deltas returns memory for the deltas of n consecutive rows of a dense table from
-// first on, which the program fills before it calls Clock or Flush: then it
-// counts as Inc'd, without a copy. What the memory holds at first is not
-// defined, and after Clock or Flush it is not the program's any more. Until then
-// the rows cannot be Inc'd, and the program does not read the deltas as its own
-// writes. NaN or Inf is found by Clock or Flush.
+// Deltas returns memory for the deltas of n consecutive rows of a dense table, from first on:
+// n·Dim values, row by row. The program fills it before it calls Clock or Flush: then it counts
+// as Inc'd, without a copy. What the memory holds at first is not defined, and after Clock or
+// Flush it is not the program's any more. Until then the rows cannot be Inc'd (perdure.ErrUsage),
+// and the program does not read the deltas as its own writes. Clock or Flush finds NaN and Inf.
 func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	if err := t.check(first, n, n*t.spec.Dim); err != nil {
 		return nil, err
@@ -22,7 +21,8 @@ func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
 		return nil, err
 	}
-	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayLend(at, run) }); err != nil {
+	err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayLend(at, run) })
+	if err != nil {
 		return nil, fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
 	dim := t.spec.Dim

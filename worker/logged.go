@@ -106,8 +106,8 @@ func (u *updateLog) append(sh *shardLink, f wire.Frame, completes *outbox.Update
 	return nil
 }
 
-// holdsFor is for how many times Config.OutAfter an update is held back from the log: others,
-// to whom the shard is there, may wait for its clocks.
+// holdsFor is for how many times Config.OutAfter an update is held back from the log: other
+// workers, for which the shard is not out, may wait for its clocks.
 const holdsFor = 10
 
 // old says which shards' updates have been held back for so long that somebody may wait for

@@ -9,8 +9,8 @@ import (
 
 // A shard that comes back after an outage applies for a while what was queued for it, or
 // what is in the log. Meanwhile its rows are older than those of other shards: a model that is
-// read then is of no moment of the training, and judged too low, or too high. So who judges
-// a model waits until no shard says that it is behind.
+// read then is of no moment of the training, and is judged too low, or too high. So a program
+// that judges a model waits until no shard says that it is behind.
 
 const (
 	// restEvery is how often shards are asked whether they are behind.
@@ -34,18 +34,17 @@ func (r *rest) isOpened(now time.Time) { r.opened, r.opens = now, r.opens+1 }
 // answers takes what the shard says of itself.
 func (r *rest) answers(f *wire.Frame) { r.request, r.behind = f.Request, f.Flags&wire.FlagBehind != 0 }
 
-// Opens returns how often shards have been opened to be read: what is read while it
-// does not change is read from shards that were there throughout.
+// Opens returns how often shards have been opened to be read. What is read while the number
+// stays the same is read from shards that were there throughout.
 func (c *Client) Opens() (n int) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.shards.opens()
 }
 
-// AtRest waits until no shard is known to lack updates that have been made, as it does
-// for a while after an outage, but no longer than patience once all shards are there; before,
-// it waits for them. It reports whether none does. What others do meanwhile
-// it does not wait for.
+// AtRest waits until no shard is known to lack updates that have been made, as shards do for a
+// while after an outage, and reports whether it is so. It waits until all shards are there, and
+// from then on no longer than patience. It does not wait for what others do meanwhile.
 func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool, err error) {
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 // while rows are evicted some may be missing.
 func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	if !t.spec.Sparse {
-		return nil, fmt.Errorf("%w: table %s is dense; it stores the rows 0 to %d", perdure.ErrUsage, t.spec.Name, t.spec.Rows-1)
+		return nil, fmt.Errorf("%w: table %s is dense; it stores the rows 0 to %d",
+			perdure.ErrUsage, t.spec.Name, t.spec.Rows-1)
 	}
 	l := t.c.lock()
 	defer t.c.mu.Unlock()

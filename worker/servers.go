@@ -60,7 +60,7 @@ func (s *servers) keep(wanted func(*peer) bool) {
 	}
 }
 
-// end ends all connections. No other is made for those who ask again.
+// end ends all connections.
 func (s *servers) end() {
 	for _, p := range s.peers {
 		p.cancel()

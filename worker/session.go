@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// session is what this process is to its coordinator: what it shows to be let in, as whom
-// it was let in, and what it has to say.
+// session is what this process is to its coordinator: what it shows to be let in, what it was
+// let in as, and what it has to say.
 type session struct {
 	secret perdure.Secret // the run's; "": it is not asked for
 	nonce  perdure.Secret // drawn by this client: no other can say that it is this process
@@ -39,7 +39,7 @@ func newSession(cfg *Config) (s session, err error) {
 	return s, nil
 }
 
-// hello is what it says first on each connection, to whomever.
+// hello is what it says first on each connection.
 func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,

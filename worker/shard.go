@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// shardLink is this client's side of one shard: which life of it is meant, and whom
+// shardLink is this client's side of one shard: which life of it is meant, and which servers
 // it talks to about it.
 //
-// Updates and ticks go to the head of the shard's chain. All else goes to the
-// replica that is read from, which also says what is staged, applied and safe: what
-// it has acknowledged it shows. They may be one server, and are without followers.
+// Updates and ticks go to the head of the shard's chain. All else goes to the replica that is
+// read from, which also says what is staged, applied and safe: what it has acknowledged it
+// shows. They may be one server, and are where the shard has no followers.
 type shardLink struct {
 	id        perdure.ShardID
-	as        wire.Header   // what all frames about it have in common: which life of it is meant, and who speaks
+	as        wire.Header   // what all frames about it have in common: its life, and the speaker
 	head      *peer         // where updates go
 	headOpen  bool          // it has said Opened for that life on the present connection
 	reader    *peer         // to the replica that is read from
-	open      bool          // likewise
+	open      bool          // the same of the reader
 	next      *peer         // to one that joins the chain, and may be read from soon; nil: there is none
 	out       *outbox.Shard // what it is to get
 	rows      *reads.Shard  // what was read of it
@@ -113,7 +113,7 @@ func (l *locked) direct(sh *shardLink, sv *perdure.ShardView) {
 	if sv.Replicas() > 0 {
 		from := source(sv, l.traits.Early, l.job.TailReads(l.view.Tables), l.slot, sh.id)
 		reader = l.servers.to(route{from.Addr, lane})
-		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // who has no updates for it needs no head
+		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // else it has no updates for a head
 			head = l.servers.to(route{sv.Addr, lane})
 		}
 	}
@@ -189,7 +189,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 		l.sendOpen(sh, p)
 	case f.Kind == wire.KindOpened && (writes || reads):
 		return l.onOpened(sh, f, writes, reads)
-	case !reads: // who only takes updates has no say in what is read, or safe
+	case !reads: // a server that only takes updates has no say in what is read, or safe
 	case f.Kind == wire.KindAck:
 		return l.onAck(sh, f)
 	case f.Kind == wire.KindRows:

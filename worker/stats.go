@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/reads"
 )
 
-// stats are counted since the client's start; Client.mu guards them.
+// stats are counted since the client's start.
 type stats struct {
 	samples int64
 
@@ -18,12 +18,16 @@ type stats struct {
 	stale, comm time.Duration
 }
 
-func (s *stats) snapshot(now time.Time, read *reads.Stats, made outbox.Counters, out *absence.Watch) perdure.WorkerCounters {
+// snapshot returns all that is counted, with what the cores count.
+func (s *stats) snapshot(
+	now time.Time, read *reads.Stats, made outbox.Counters, out *absence.Watch,
+) perdure.WorkerCounters {
 	w := perdure.WorkerCounters{
 		UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
 		Samples: s.samples, BeyondBound: made.Beyond,
-		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(), MissingUpdates: read.Missing.Counts(),
-		OutageClocks: out.Clocks, StaleRows: read.Beyond, QueuedBytes: out.Queued, OutageNs: out.Waited,
+		ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(),
+		MissingUpdates: read.Missing.Counts(),
+		OutageClocks:   out.Clocks, StaleRows: read.Beyond, QueuedBytes: out.Queued, OutageNs: out.Waited,
 		StalenessNs: int64(s.stale), CommNs: int64(s.comm),
 	}
 	if !s.over.IsZero() {

@@ -15,13 +15,12 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Table gives access to one table of the job. It is as safe for concurrent use
-// as its Client.
+// Table gives access to one table of the job. It is as safe for concurrent use as its Client.
+// Rows have Dim values of float32 each; several rows lie one after the other.
 //
-// A program reads its own writes: what it Inc'd shows in what it Gets, at once,
-// under the rules add and sgd. Under a rule that keeps state beside the rows
-// (perdure.Rule.KeepsState) only servers can compute what an update does, and it
-// shows once an answer of theirs contains it.
+// A program reads its own writes: what it Inc'd shows in what it Gets, at once, under the rules
+// add and sgd. Under a rule that keeps state beside the rows (perdure.Rule.KeepsState) only
+// servers can compute what an update does, and it shows once an answer of theirs contains it.
 type Table struct {
 	c     *Client
 	id    perdure.TableID
@@ -40,8 +39,9 @@ type part struct {
 	picked []int32 // sparse: what of an Inc is this part's
 }
 
-// Table creates a table, or attaches to the one of that name: all slots that
-// ask must ask for the same. Tables are created before the first clock ends.
+// Table creates a table, or attaches to the one of that name: all slots must ask for the same,
+// else the error is perdure.ErrUsage. Tables are created before the first clock ends. It waits
+// until every server knows the table.
 func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		return nil, err
 	}
 	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
-		return nil, fmt.Errorf("%w: table %s is bsp, and the job goes on while a shard is out, which bsp cannot", perdure.ErrUsage, spec.Name)
+		return nil, fmt.Errorf("%w: table %s is bsp, and the job goes on while a shard is out, which bsp cannot",
+			perdure.ErrUsage, spec.Name)
 	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
@@ -106,10 +107,12 @@ func (l *locked) reach(ctx context.Context, t *Table) error {
 	return err
 }
 
-// Spec returns the table's description.
+// Spec returns what the table is: its name, its size, its rule, its consistency model.
 func (t *Table) Spec() perdure.TableSpec { return t.spec }
 
-// Get reads one row into dst, of Dim values.
+// Get reads one row into dst, of Dim values, as new as the table's consistency model asks for;
+// it waits for that where it must. The values are from the cache, or from a server. The error
+// is perdure.ErrBound if what servers have sent is older than the model allows.
 func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error {
 	if t.spec.Sparse {
 		return t.GetRows(ctx, []perdure.RowID{row}, dst)
@@ -117,9 +120,8 @@ func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error
 	return t.GetRun(ctx, row, dst)
 }
 
-// GetRun reads consecutive rows of a dense table from first on into dst, of a
-// multiple of Dim values. Rows that the cache may not answer are fetched in one
-// go.
+// GetRun reads consecutive rows of a dense table, from first on, into dst: of n·Dim values, for
+// n rows. Rows that the cache may not answer are fetched in one go.
 func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) error {
 	n := len(dst) / t.spec.Dim
 	if err := t.check(first, n, len(dst)); err != nil {
@@ -128,7 +130,7 @@ func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) 
 	return t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
 }
 
-// GetRows reads the given rows into dst, of len(rows)·Dim values. Rows of a
+// GetRows reads the given rows into dst, of len(rows)·Dim values, in their order. Rows of a
 // sparse table that were never updated have their initial values.
 func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	if err := t.checkList(rows, len(dst)); err != nil {
@@ -137,9 +139,9 @@ func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32
 	return t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
 }
 
-// Prefetch asks for rows that will be read in this clock, and returns at once:
-// a Get of them waits for what is on its way, and no longer. Rows that the cache
-// may answer, and those for which it has no room, are left out.
+// Prefetch asks for rows that will be read in this clock, and returns at once: a Get of them
+// waits for what is on its way, and no longer. Rows that the cache may answer, and those for
+// which it has no room, are left out.
 func (t *Table) Prefetch(rows []perdure.RowID) error {
 	if err := t.checkList(rows, len(rows)*t.spec.Dim); err != nil {
 		return err
@@ -169,17 +171,20 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 		return fmt.Errorf("%w: table %s is sparse; name its rows one by one", perdure.ErrUsage, t.spec.Name)
 	}
 	if values == 0 || values != n*t.spec.Dim {
-		return fmt.Errorf("%w: table %s: %d values; rows have %d each", perdure.ErrUsage, t.spec.Name, values, t.spec.Dim)
+		return fmt.Errorf("%w: table %s: %d values; rows have %d each",
+			perdure.ErrUsage, t.spec.Name, values, t.spec.Dim)
 	}
 	if uint64(first) > uint64(t.spec.Rows) || uint64(n) > uint64(t.spec.Rows)-uint64(first) {
-		return fmt.Errorf("%w: table %s: rows %d to %d; it has rows 0 to %d", perdure.ErrUsage, t.spec.Name, first, uint64(first)+uint64(n)-1, t.spec.Rows-1)
+		return fmt.Errorf("%w: table %s: rows %d to %d; it has rows 0 to %d",
+			perdure.ErrUsage, t.spec.Name, first, uint64(first)+uint64(n)-1, t.spec.Rows-1)
 	}
 	return nil
 }
 
 func (t *Table) checkList(rows []perdure.RowID, values int) error {
 	if values != len(rows)*t.spec.Dim {
-		return fmt.Errorf("%w: table %s: %d values for %d rows of %d", perdure.ErrUsage, t.spec.Name, values, len(rows), t.spec.Dim)
+		return fmt.Errorf("%w: table %s: %d values for %d rows of %d",
+			perdure.ErrUsage, t.spec.Name, values, len(rows), t.spec.Dim)
 	}
 	if t.spec.Sparse {
 		return nil
@@ -200,7 +205,12 @@ func (t *Table) part(row perdure.RowID) *part {
 	return t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), row)]
 }
 
-// Inc adds delta, of Dim values, to the update of one row for the present clock.
+// Inc adds delta, of Dim values, to what this slot does to a row in the present clock. It is
+// sent with Clock, or before; what it does to the row the table's rule says. delta is copied.
+// The error is perdure.ErrNonFinite where a value is NaN or Inf and the table does not let such
+// through, perdure.ErrRolledBack where the job has gone back, and perdure.ErrUsage where the
+// table has no such row, delta has another size, or the program has the row from Deltas: then
+// nothing of it was taken.
 func (t *Table) Inc(row perdure.RowID, delta []float32) error {
 	if t.spec.Sparse {
 		return t.IncRows([]perdure.RowID{row}, delta)
@@ -208,8 +218,7 @@ func (t *Table) Inc(row perdure.RowID, delta []float32) error {
 	return t.IncRun(row, delta)
 }
 
-// IncRun is Inc for consecutive rows of a dense table from first on; delta has a
-// multiple of Dim values.
+// IncRun is Inc for n consecutive rows of a dense table, from first on: delta has n·Dim values.
 func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	n := len(delta) / t.spec.Dim
 	if err := t.check(first, n, len(delta)); err != nil {
@@ -255,8 +264,8 @@ func (l *locked) added(t *Table, p *part, again bool) error {
 	return nil
 }
 
-// eachRun calls f for the piece of a run of rows that each part holds: its place
-// in the part, its length, and its place in the run.
+// eachRun calls f for the piece of a run of rows that each part has: the number of its first
+// row in the part, its length, and the number of that row in the run.
 func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i int) error) error {
 	for i := 0; i < n; {
 		p := t.part(first + perdure.RowID(i))
@@ -270,7 +279,8 @@ func (t *Table) eachRun(first perdure.RowID, n int, f func(p *part, at, run, i i
 	return nil
 }
 
-// IncRows is Inc for the given rows; a row named twice gets both deltas.
+// IncRows is Inc for the given rows: delta has len(rows)·Dim values, in their order. A row that
+// is named twice gets both deltas.
 func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if err := t.checkList(rows, len(delta)); err != nil {
 		return err

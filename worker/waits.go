@@ -88,7 +88,7 @@ func (w *waits) end(woken chan struct{}) {
 	w.free = append(w.free, woken)
 }
 
-// wake has all who wait look again.
+// wake has all calls that wait look again.
 func (w *waits) wake() {
 	for _, woken := range w.waiting {
 		select {

@@ -12,7 +12,7 @@ import (
 // countsEvery is how often the coordinator is told what is only counted.
 const countsEvery = time.Second
 
-// said is a status, who is to be told, and how often.
+// said is a status, the connection to tell it on, and how often it is to be told.
 type said struct {
 	perdure.WorkerStatus
 	to    transport.Conn
@@ -65,7 +65,8 @@ func (l *locked) status() perdure.WorkerStatus {
 	retained, crowded := l.out.Retained()
 	st := perdure.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
-		Counters: l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch), KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(l.shards, l.out.Queued()),
+		Counters:  l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch),
+		KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(l.shards, l.out.Queued()),
 	}
 	if l.out.Phase() == outbox.Rolled {
 		st.Clock = l.view.Begin(l.slot)
@@ -73,7 +74,8 @@ func (l *locked) status() perdure.WorkerStatus {
 	st.Finished = l.out.IsLast() && l.out.AllApplied()
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: l.shards[i].out.Counts().Applied})
+			applied := l.shards[i].out.Counts().Applied
+			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
 		}
 	}
 	return st
