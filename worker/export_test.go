@@ -15,7 +15,8 @@ func (c *Client) CacheLeft() (left, taken int) {
 func (t *Table) Cached(row perdure.RowID) (cached, pushed bool) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
-	return t.rows.Has(row)
+	l := t.rows.Look(row)
+	return l.Known, l.Pushed
 }
 
 // Counters returns what the client's next status would say.

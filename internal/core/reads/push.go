@@ -239,13 +239,28 @@ func (p *part) findUnread(clock perdure.Clock) {
 		if !pushed || !consistency.GiveUp(clock-cc.readAt[at], int(cc.vain[at])) {
 			continue
 		}
-		r := cc.contents(at)
-		if r == cc.read[at] { // others, so that the row is not taken for its neighbours
-			alone := *r
-			r = &alone
-		}
-		cc.read[at], cc.pushed[at], cc.uniform = r, false, false
-		p.unwant(cc.rowAt(at))
+		p.giveUp(at)
+	}
+}
+
+// giveUp takes the row at a position, which is pushed, for one that is not any more.
+func (p *part) giveUp(at int) {
+	cc := &p.cache
+	r := cc.contents(at)
+	if r == cc.read[at] { // others, so that the row is not taken for its neighbours
+		alone := *r
+		r = &alone
+	}
+	cc.read[at], cc.pushed[at], cc.uniform = r, false, false
+	p.unwant(cc.rowAt(at))
+}
+
+// GiveUp ends the subscription to a row, if there is one. Tidy does so by itself for rows that
+// were not read for long; its shard is told with those.
+func (t *Table) GiveUp(row perdure.RowID) {
+	p := t.part(row)
+	if at := p.cache.find(row); p.cache.isPushed(at) {
+		p.giveUp(at)
 	}
 }
 

@@ -211,11 +211,3 @@ func (r *Reader) shows(s *Shard) bool {
 	}
 	return !s.hidden
 }
-
-// Has reports whether a row is in the cache, and whether it is taken for one that is
-// pushed.
-func (t *Table) Has(row perdure.RowID) (cached, pushed bool) {
-	p := t.part(row)
-	at := p.cache.find(row)
-	return p.cache.contents(at).known(), p.cache.isPushed(at)
-}

@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// cloneOf copies a replica with all that it owns, so that an explorer can go on from it in
+// cloneOf copies a value with all that it owns, so that an explorer can go on from it in
 // several ways. What never changes is shared: readers, views and jobs.
-func cloneOf(r *Replica) *Replica {
+func cloneOf[T any](r *T) *T {
 	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, slices: map[unsafe.Pointer]reflect.Value{}}
 	n := *r
 	c.fix(reflect.ValueOf(&n).Elem())

@@ -21,7 +21,8 @@ func (s *system) read(slot, row int, value updateSet, l label) error {
 	says := l.applied
 	says[slot] = r.clock // own updates are on top
 	if want := s.valueOf(row, says); value != want {
-		return fmt.Errorf("slot %d at clock %d reads row %d, %v, which is said to be %v", slot, r.clock, row, value, want)
+		return fmt.Errorf("slot %d at clock %d reads row %d, %v, which is said to be %v", slot, r.clock, row, value,
+			want)
 	}
 	return s.checkLemma(slot, row, value, l)
 }
@@ -79,12 +80,14 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
 		lacks++
 	}
-	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness, c)
+	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness,
+		c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
 	s.worst = max(s.worst, lacks)
 	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
 	if lacks > most || count > most || lacks > count {
-		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, at most %d may be", slot, c, row, lacks, count, most)
+		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, "+
+			"at most %d may be", slot, c, row, lacks, count, most)
 	}
 	return nil
 }
@@ -95,13 +98,13 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 func (s *system) mayRead(slot, row int) updateSet {
 	r, shard := &s.readers[slot], s.home(row)
 	sees := s.shards[shard].row(row)
-	if c := &r.cache[row]; c.known && c.pushed && r.links[shard].open {
-		sees = c.value
+	if l := r.look(row); l.Known && l.Pushed && r.links[shard].open {
+		sees = setOf(l.Values)
 	}
 	for i := range s.downs[slot][shard] {
 		f := &s.downs[slot][shard][i]
-		for _, a := range r.asked {
-			if f.kind == getFrame && f.request == a.request && a.row == row && !a.ahead {
+		for _, a := range r.side.reads.Asked() {
+			if f.kind == getFrame && f.request == int(a.ID) && int(a.Rows.ID(0)) == row && a.Awaited {
 				sees &= f.values[row]
 			}
 		}
@@ -127,7 +130,8 @@ func (s *system) checkTransit(slot int) error {
 		worst = max(worst, sum)
 	}
 	if float64(worst) > s.model.Bound/math.Sqrt(float64(c)+1) && len(transit) > 1 {
-		return fmt.Errorf("slot %d sends clock %d while %d updates are in transit that add up to %d", slot, c, len(transit)-1, worst)
+		return fmt.Errorf("slot %d sends clock %d while %d updates are in transit that add up to %d", slot, c,
+			len(transit)-1, worst)
 	}
 	return nil
 }
@@ -155,13 +159,14 @@ func (s *system) finished() error {
 		}
 		for shard := range s.plan.shards {
 			if n := s.countsOf(slot, shard); n.Applied != s.ends[slot] || n.Seen != s.ends[slot] {
-				return fmt.Errorf("stuck: of slot %d's clocks shard %d has applied %d, and %d are seen", slot, shard, n.Applied, n.Seen)
+				return fmt.Errorf("stuck: of slot %d's clocks shard %d has applied %d, and %d are seen", slot, shard,
+					n.Applied, n.Seen)
 			}
 		}
 		for row := range s.rows {
-			c := &r.cache[row]
-			if sh := s.home(row); c.known && c.pushed && c.value != s.shards[sh].row(row) {
-				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, c.value, s.shards[sh].row(row))
+			l, is := r.look(row), s.shards[s.home(row)].row(row)
+			if l.Known && l.Pushed && setOf(l.Values) != is {
+				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, setOf(l.Values), is)
 			}
 		}
 	}

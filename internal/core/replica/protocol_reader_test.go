@@ -1,102 +1,133 @@
 package replica
 
 import (
-	"fmt"
 	"math/bits"
+	"reflect"
 	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// reader is a slot's process: a worker, reduced to what it reads and sends. In each
-// clock it reads the rows of its plan one after the other, and ends the clock.
+// reader is a slot's process: a worker, reduced to what it reads and sends. In each clock it
+// reads the rows of its plan one after the other, and ends the clock. How a row is read, and
+// what becomes of what shards send, package reads decides.
 type reader struct {
-	dead    bool
-	clock   perdure.Clock
-	left    rowMask // still to be read in this clock
-	sent    bool    // two-step: this clock's update is sent, and not ticked
-	asked   []asked
-	request int // the number of its next request
-	cache   [mostRows]cached
-	links   [mostShards]shardLink
-	last    [mostRows]updateSet // what it read last
+	dead  bool
+	clock perdure.Clock
+	left  rowMask // still to be read in this clock
+	sent  bool    // two-step: this clock's update is sent, and not ticked
+	links [mostShards]shardLink
+	last  [mostRows]updateSet // what it read last
+	side  *readerSide
 }
 
-// asked is a request that is not answered.
-type asked struct {
-	request int
-	row     int
-	need    perdure.Clock
-	subs    int  // the connection's, when it was sent
-	ahead   bool // nobody waits for it
+// readerSide is the part of a reader that is cloned with all that it owns.
+type readerSide struct {
+	reads   *reads.Reader
+	table   *reads.Table
+	call    *reads.Call // nil: it waits for nothing
+	row     int         // that it reads
+	dst     []float32   // where it reads it into
+	rows    wire.Rows
+	dropped rowMask // off.note: of which the shard is to be told, and the reader not
 }
 
-// cached is a row in a reader's cache.
-type cached struct {
-	known   bool
-	value   updateSet // own updates on top
-	label   label
-	current bool // it is of the last round's state: that is its label
-	pushed  bool
-	fetched perdure.Clock
-}
-
-// shardLink is what a reader knows of a shard.
+// shardLink is what a reader's shell knows of a shard.
 type shardLink struct {
 	connection int
 	open       bool
 	counts     perdure.Counts
-	subs       int     // how often it was said what is not pushed any more
-	now        label   // of the last round that has ended
-	joining    rowMask // pushed rows that the next round brings to its state
-	unwanted   rowMask // that need not be pushed any more
 }
 
+func newReader(p *plan, slot int) reader {
+	m := reads.New(reads.Config{Slot: perdure.Slot(slot), Slots: p.slots, Bytes: 1 << 20}, p.shards)
+	side := &readerSide{reads: m, table: m.Table(0, p.spec()), dst: make([]float32, rowDim)}
+	for shard := range p.shards {
+		m.Direct(m.Shard(perdure.ShardID(shard)), &reads.Source{}, 1)
+	}
+	r := reader{left: p.reads[slot][0], side: side}
+	r.tell(p)
+	return r
+}
+
+// tell tells package reads the clock.
+func (r *reader) tell(p *plan) {
+	r.side.reads.SetMoment(reads.Moment{
+		Clock: r.clock, Begun: consistency.Always, Spans: make([]perdure.Span, p.slots),
+	})
+}
+
+func (r *reader) shard(shard int) *reads.Shard { return r.side.reads.Shard(perdure.ShardID(shard)) }
+
+// look returns what a reader knows of a row.
+func (r *reader) look(row int) reads.Look { return r.side.table.Look(perdure.RowID(row)) }
+
+// lookLabel is what a row is said to contain.
+func lookLabel(l *reads.Look) label { return label{l.Seq, l.MinClock, vectorOf(l.Applied)} }
+
 func (r *reader) key(k *keyOf, p *plan) {
-	k.num(int(r.clock), int(r.left))
-	k.flags(r.dead, r.sent)
-	for _, a := range r.asked {
-		k.num(a.request, a.row, int(a.need))
-		k.flags(a.ahead, a.subs == r.links[p.home(a.row)].subs)
+	k.num(int(r.clock), int(r.left), int(r.side.dropped))
+	k.flags(r.dead, r.sent, r.side.call != nil)
+	for _, a := range r.side.reads.Asked() {
+		k.num(int(a.ID), int(a.Rows.ID(0)), int(a.Need))
+		k.flags(a.Awaited, a.Subscribes)
 	}
 	for row := range p.rows {
-		c := &r.cache[row]
-		k.flags(c.known, c.current, c.pushed)
-		k.num(int(c.value), int(c.fetched), int(r.last[row]))
-		k.label(&c.label)
+		l := r.look(row)
+		k.flags(l.Known, l.Current, l.Pushed, l.Joining, l.Unwanted, l.Bare)
+		k.num(int(l.FetchedAt), int(l.Coming), int(r.last[row]))
+		if l.Known {
+			k.num(int(setOf(l.Values)))
+			at := lookLabel(&l)
+			k.label(&at)
+		}
 	}
 	for i := range p.shards {
 		l := &r.links[i]
-		k.num(l.connection, int(l.joining), int(l.unwanted))
-		k.num(int(l.counts.Staged), int(l.counts.Applied), int(l.counts.Seen))
+		k.num(l.connection, int(l.counts.Staged), int(l.counts.Applied), int(l.counts.Seen))
 		k.flags(l.open)
-		k.label(&l.now)
 	}
 }
 
-// of returns what a row's label is.
-func (r *reader) of(row, shard int) label {
-	if c := &r.cache[row]; !c.current {
-		return c.label
+// own is a slot as the one that knows what it has made: all of its clocks that are over.
+type own struct {
+	*system
+	slot int
+}
+
+// Lacks implements reads.Own.
+func (o own) Lacks(_ perdure.ShardID, _ perdure.TableID, from perdure.Clock) bool {
+	return from < o.readers[o.slot].clock
+}
+
+// AddTo implements reads.Own.
+func (o own) AddTo(
+	values []float32, _ perdure.ShardID, _ perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
+) {
+	for i := range n {
+		for clock := from; clock < o.readers[o.slot].clock; clock++ {
+			if o.writes[o.slot][clock].has(int(first) + i) {
+				for j, d := range deltas(perdure.Slot(o.slot), clock) {
+					values[i*rowDim+j] += d
+				}
+			}
+		}
 	}
-	return r.links[shard].now
 }
 
 // open begins a connection of a slot to a shard: nothing is pushed on it yet.
 func (s *system) open(slot, shard int) {
 	r := &s.readers[slot]
 	l := &r.links[shard]
-	for row := range s.rows {
-		if s.home(row) == shard {
-			c := &r.cache[row]
-			c.label, c.current, c.pushed = r.of(row, shard), false, false
-		}
-	}
-	*l = shardLink{connection: l.connection + 1, counts: l.counts, subs: l.subs + 1}
+	*l = shardLink{connection: l.connection + 1, counts: l.counts}
+	r.side.reads.Closed(r.shard(shard))
 	s.late[slot][shard] = append(s.late[slot][shard], s.ups[slot][shard]...)
 	s.ups[slot][shard], s.downs[slot][shard] = nil, nil
 	s.up(slot, shard, frame{kind: openFrame})
+	s.sendDue(slot)
 }
 
 func (s *system) up(slot, shard int, f frame) {
@@ -104,12 +135,50 @@ func (s *system) up(slot, shard int, f frame) {
 	s.ups[slot][shard] = append(s.ups[slot][shard], f)
 }
 
+// sendDue is the shell's: it sends what package reads has due.
+func (s *system) sendDue(slot int) {
+	for _, f := range s.readers[slot].side.reads.Due().Frames {
+		shard := int(f.Shard)
+		if f.Kind == wire.KindSaw {
+			s.up(slot, shard, frame{kind: sawFrame, seq: f.Request})
+			continue
+		}
+		var rows wire.Rows
+		if _, err := wire.ParseRows(f.Payload, &rows); err != nil {
+			panic(err)
+		}
+		if f.Kind == wire.KindDrop {
+			s.dropAll(slot, shard, maskOf(&rows))
+			continue
+		}
+		s.up(slot, shard, frame{
+			kind: getFrame, request: int(f.Request), row: int(rows.ID(0)), clock: f.Clock,
+			subscribe: f.Flags&wire.FlagSubscribe != 0,
+		})
+	}
+}
+
+func maskOf(rows *wire.Rows) (m rowMask) {
+	for i := range rows.Count {
+		m |= 1 << rows.ID(i)
+	}
+	return m
+}
+
+// dropAll tells a shard which rows it need not push.
+func (s *system) dropAll(slot, shard int, rows rowMask) {
+	if rows != 0 {
+		s.up(slot, shard, frame{kind: dropFrame, rows: rows})
+		s.say("slot %d drops %v", slot, rows.ids())
+	}
+}
+
 // deed is what a reader does next.
 type nextDeed int
 
 const (
 	waits nextDeed = iota
-	reads
+	readsRow
 	asks
 	ends  // the clock; under two-step clocks it sends its update
 	ticks // it
@@ -118,17 +187,17 @@ const (
 func (s *system) next(slot int) nextDeed {
 	r := &s.readers[slot]
 	switch {
-	case r.dead || r.clock >= s.ends[slot] || slices.ContainsFunc(r.asked, func(a asked) bool { return !a.ahead }):
+	case r.dead || r.clock >= s.ends[slot] || r.side.call != nil:
 		return waits
 	case r.left != 0:
 		row := bits.TrailingZeros8(uint8(r.left))
-		shard := s.home(row)
-		switch {
-		case s.mayAnswer(slot, row):
-			return reads
-		case !r.links[shard].open || r.cache[row].pushed:
+		switch r.side.table.Serve(perdure.RowID(row), r.clock) {
+		case reads.FromCache:
+			return readsRow
+		case reads.Waits:
 			return waits
-		case slices.ContainsFunc(r.asked, func(a asked) bool { return a.row == row && a.need >= consistency.Needed(s.model, r.clock) }):
+		}
+		if !r.links[s.home(row)].open {
 			return waits
 		}
 		return asks
@@ -143,14 +212,6 @@ func (s *system) next(slot int) nextDeed {
 		return waits
 	}
 	return ends
-}
-
-func (s *system) mayAnswer(slot, row int) bool {
-	r, shard := &s.readers[slot], s.home(row)
-	c := &r.cache[row]
-	return c.known && consistency.MayReuse(s.model, consistency.Cached{
-		MinClock: r.of(row, shard).least, FetchedAt: c.fetched, Current: c.pushed && r.links[shard].open,
-	}, r.clock)
 }
 
 // maySend asks whether vap lets this clock's update go.
@@ -178,12 +239,9 @@ func (s *system) maySend(slot int) bool {
 // goOn lets a reader do what it does next.
 func (s *system) goOn(slot int) error {
 	r := &s.readers[slot]
-	switch s.next(slot) {
-	case reads:
-		row := bits.TrailingZeros8(uint8(r.left))
-		return s.read(slot, row, r.cache[row].value, r.of(row, s.home(row)))
-	case asks:
-		s.ask(slot, bits.TrailingZeros8(uint8(r.left)), false)
+	switch deed := s.next(slot); deed {
+	case readsRow, asks:
+		return s.begin(slot, deed)
 	case ends:
 		if s.model.Kind == perdure.VAP {
 			if err := s.checkTransit(slot); err != nil {
@@ -212,64 +270,100 @@ func (s *system) goOn(slot int) error {
 	return nil
 }
 
-// endClock puts the clock's update into the cache, too, and tells shards what they
-// need not push any more.
+// begin begins to read the next row of the plan.
+func (s *system) begin(slot int, deed nextDeed) error {
+	r := &s.readers[slot]
+	side := r.side
+	side.row = bits.TrailingZeros8(uint8(r.left))
+	if side.rows = (wire.Rows{First: perdure.RowID(side.row), Count: 1}); s.sparse {
+		side.rows = wire.Rows{Count: 1, IDs: []perdure.RowID{perdure.RowID(side.row)}}
+	}
+	if deed == asks {
+		s.say("slot %d at clock %d asks for row %d", slot, r.clock, side.row)
+	}
+	side.call = side.table.Read(&side.rows, side.dst, own{s, slot})
+	s.sendDue(slot)
+	l := r.look(side.row)
+	return s.endCall(slot, lookLabel(&l))
+}
+
+// endCall ends a reader's call, if it is done; what it has read is said to be as the label
+// says. A row that has come into the cache only now is read again.
+func (s *system) endCall(slot int, is label) error {
+	r := &s.readers[slot]
+	side := r.side
+	if side.call == nil || !side.call.Done() {
+		return nil
+	}
+	again, err := side.call.End(&side.rows)
+	if side.call = nil; again || err != nil {
+		return err
+	}
+	return s.read(slot, side.row, setOf(side.dst), is)
+}
+
+// endClock ends a clock: what was Inc'd in it shows in cached rows, and shards are told what
+// they need not push any more.
 func (s *system) endClock(slot int) error {
 	r := &s.readers[slot]
+	table := r.side.table
 	for row := range s.writes[slot][r.clock].each {
-		if c := &r.cache[row]; c.known {
-			if c.value&one(slot, r.clock) != 0 {
-				return fmt.Errorf("row %d in slot %d's cache contains its clock %d before it is over", row, slot, r.clock)
-			}
-			c.value |= one(slot, r.clock)
+		id, shard := perdure.RowID(row), perdure.ShardID(s.home(row))
+		if d := deltas(perdure.Slot(slot), r.clock); s.sparse {
+			table.ShowRow(shard, id, d)
+		} else {
+			table.Show(shard, row-s.first(int(shard)), 1, d)
 		}
 	}
 	if r.clock++; r.clock < s.ends[slot] {
 		r.left = s.reads[slot][r.clock]
 	}
-	for shard := range s.plan.shards {
-		s.sendDrops(slot, shard)
+	r.tell(s.plan)
+	var again rowMask // of which the shard is told though they are pushed again
+	for row := range s.rows {
+		if l := r.look(row); s.off.again && l.Unwanted && l.Pushed {
+			again |= 1 << row
+		}
 	}
+	for shard := range s.plan.shards {
+		drops := dropsOf(r.shard(shard))
+		defer func(before uint64) {
+			if s.off.subs {
+				*drops = before
+			}
+		}(*drops)
+	}
+	r.side.reads.Tidy()
+	s.sendDue(slot)
+	for row := range (again | r.side.dropped).each {
+		s.dropAll(slot, s.home(row), 1<<row)
+	}
+	r.side.dropped = 0
 	return nil
 }
 
-func (s *system) sendDrops(slot, shard int) {
-	r := &s.readers[slot]
-	l := &r.links[shard]
-	if !l.open || l.unwanted == 0 {
-		return
-	}
-	rows := l.unwanted
-	for row := range rows.each {
-		if r.cache[row].pushed && !s.off.again && !s.off.note {
-			rows &^= 1 << row // it was subscribed to again meanwhile
-		}
-	}
-	if l.unwanted = 0; rows != 0 {
-		l.subs++ // what was asked for before is not taken for pushed
-		s.up(slot, shard, frame{kind: dropFrame, rows: rows})
-		s.say("slot %d drops %v", slot, rows.ids())
-	}
+// dropsOf is the count by which a reader tells what it asked for before a drop.
+func dropsOf(s *reads.Shard) *uint64 {
+	return (*uint64)(reflect.ValueOf(s).Elem().FieldByName("drops").Addr().UnsafePointer())
 }
 
 // unwant ends a subscription at the end of the clock.
 func (s *system) unwant(slot, row int) {
-	r, shard := &s.readers[slot], s.home(row)
-	c := &r.cache[row]
-	if !s.off.note {
-		c.label, c.current, c.pushed = r.of(row, shard), false, false
+	if r := &s.readers[slot]; s.off.note {
+		r.side.dropped |= 1 << row
+	} else {
+		r.side.table.GiveUp(perdure.RowID(row))
 	}
-	r.links[shard].unwanted |= 1 << row
 }
 
-// ask sends a request for a row.
-func (s *system) ask(slot, row int, ahead bool) {
-	r, shard := &s.readers[slot], s.home(row)
-	r.request++
-	a := asked{slot<<8 | r.request, row, consistency.Needed(s.model, r.clock), r.links[shard].subs, ahead}
-	r.asked = append(r.asked, a)
-	s.say("slot %d at clock %d asks for row %d", slot, r.clock, row)
-	s.up(slot, shard, frame{kind: getFrame, request: a.request, row: row, subscribe: s.model.Pushed(), clock: a.need})
+// prefetch asks for a row that nobody waits for.
+func (s *system) prefetch(slot, row int) {
+	r := &s.readers[slot]
+	if r.side.table.Serve(perdure.RowID(row), r.clock) == reads.ByRequest {
+		s.say("slot %d at clock %d asks for row %d", slot, r.clock, row)
+	}
+	r.side.table.Prefetch([]perdure.RowID{perdure.RowID(row)})
+	s.sendDue(slot)
 }
 
 // toReader brings a reader the next message of a shard.
@@ -284,17 +378,63 @@ func (s *system) toReader(slot, shard int) error {
 	case openFrame:
 		l.open, l.counts = true, f.counts
 		s.resend(slot, shard)
+		r.side.reads.Opened(r.shard(shard))
 	case ackFrame:
 		l.counts = f.counts
 	case getFrame:
-		return s.takeAnswer(slot, shard, &f)
+		if err := r.side.reads.Take(r.shard(shard), s.answerFrame(&f), own{s, slot}); err != nil {
+			return err
+		}
 	case pushFrame:
-		return s.takePush(slot, shard, &f)
+		if s.off.saw && s.model.Kind == perdure.VAP && !f.last {
+			s.up(slot, shard, frame{kind: sawFrame, seq: f.label.seq})
+		}
+		if err := r.side.reads.TakePush(r.shard(shard), s.pushedFrame(&f), own{s, slot}); err != nil {
+			return err
+		}
 	}
-	return nil
+	s.sendDue(slot)
+	return s.endCall(slot, f.label)
 }
 
-// resend sends what a shard has not got, and asks again for what is wanted of it.
+// answerFrame is an answer as it is on the wire.
+func (s *system) answerFrame(f *frame) *wire.Frame {
+	w := &wire.Frame{Header: wire.Header{
+		Kind: wire.KindRows, Request: uint64(f.request), Epoch: 1, Clock: f.label.least,
+	}}
+	w.Payload = wire.AppendFloats(wire.AppendState(nil, s.stateOf(f)), floatsOf(f.values[f.row]))
+	return w
+}
+
+// pushedFrame is a push as it is on the wire.
+func (s *system) pushedFrame(f *frame) *wire.Frame {
+	w := &wire.Frame{Header: wire.Header{Kind: wire.KindPush, Epoch: 1, Clock: f.label.least}}
+	if f.last {
+		w.Flags |= wire.FlagLast
+	}
+	var rows wire.Rows
+	if f.rows != 0 {
+		rows.IDs = f.rows.ids()
+		rows.Count = len(rows.IDs)
+	}
+	w.Payload = wire.AppendPushHead(nil, s.stateOf(f), &rows)
+	for row := range f.rows.each {
+		w.Payload = wire.AppendFloats(w.Payload, floatsOf(f.values[row]))
+	}
+	return w
+}
+
+func (s *system) stateOf(f *frame) *wire.State {
+	return &wire.State{Seq: f.label.seq, Applied: f.label.applied[:s.slots]}
+}
+
+// floatsOf is a row's values, of which setOf makes the set again.
+func floatsOf(c updateSet) []float32 {
+	const half = 1<<(2*mostClocks) - 1
+	return []float32{float32(c & half), float32(c >> (2 * mostClocks))}
+}
+
+// resend sends what a shard has not got.
 func (s *system) resend(slot, shard int) {
 	r := &s.readers[slot]
 	l := &r.links[shard]
@@ -310,96 +450,4 @@ func (s *system) resend(slot, shard int) {
 			s.up(slot, shard, frame{kind: tickFrame, clock: clock})
 		}
 	}
-	for i := range r.asked {
-		if a := &r.asked[i]; s.home(a.row) == shard {
-			a.subs = l.subs
-			s.up(slot, shard, frame{kind: getFrame, request: a.request, row: a.row, subscribe: s.model.Pushed(), clock: a.need})
-		}
-	}
-}
-
-// overlay puts own updates that a value does not contain on top of it.
-func (s *system) overlay(slot, row int, value updateSet, l label) (updateSet, error) {
-	for clock := l.applied[slot]; clock < s.readers[slot].clock; clock++ {
-		if mine := one(slot, clock); s.writes[slot][clock].has(row) {
-			if value&mine != 0 {
-				return 0, fmt.Errorf("row %d of state %d contains clock %d of slot %d, though it says it does not", row, l.seq, clock, slot)
-			}
-			value |= mine
-		}
-	}
-	return value, nil
-}
-
-func (s *system) takeAnswer(slot, shard int, f *frame) error {
-	r := &s.readers[slot]
-	at := slices.IndexFunc(r.asked, func(a asked) bool { return a.request == f.request })
-	if at < 0 {
-		return nil
-	}
-	a := r.asked[at]
-	r.asked = slices.Delete(r.asked, at, at+1)
-	if f.label.least < a.need {
-		return fmt.Errorf("slot %d is answered at MinClock %d, and needs %d", slot, f.label.least, a.need)
-	}
-	value, err := s.overlay(slot, f.row, f.values[f.row], f.label)
-	if err != nil {
-		return err
-	}
-	l, c := &r.links[shard], &r.cache[f.row]
-	again := a.ahead || c.known && r.of(f.row, shard).newer(f.label)
-	if !c.known || !r.of(f.row, shard).newer(f.label) {
-		*c = cached{known: true, value: value, label: f.label, pushed: c.pushed, fetched: r.clock}
-		if c.pushed {
-			l.joining |= 1 << f.row
-		}
-	}
-	if s.model.Pushed() && (a.subs == l.subs || s.off.subs) {
-		c.pushed = true
-		l.joining |= 1 << f.row
-	}
-	if again {
-		return nil // whoever wants it looks again
-	}
-	return s.read(slot, f.row, value, f.label)
-}
-
-func (s *system) takePush(slot, shard int, f *frame) error {
-	r := &s.readers[slot]
-	l := &r.links[shard]
-	for row := range f.rows.each {
-		c := &r.cache[row]
-		if !c.pushed {
-			l.unwanted |= 1 << row
-		}
-		if !c.known || r.of(row, shard).newer(f.label) {
-			continue
-		}
-		value, err := s.overlay(slot, row, f.values[row], f.label)
-		if err != nil {
-			return err
-		}
-		*c = cached{known: true, value: value, label: f.label, pushed: c.pushed, fetched: r.clock}
-		if c.pushed {
-			l.joining |= 1 << row
-		}
-	}
-	if f.last {
-		l.now = f.label
-		for row := range l.joining.each {
-			c := &r.cache[row]
-			switch {
-			case !c.pushed:
-			case !c.current && c.label.newer(l.now):
-				continue // with the next round
-			default:
-				c.current = true
-			}
-			l.joining &^= 1 << row
-		}
-	}
-	if s.model.Kind == perdure.VAP && (f.last || s.off.saw) {
-		s.up(slot, shard, frame{kind: sawFrame, seq: f.label.seq})
-	}
-	return nil
 }

@@ -173,19 +173,20 @@ func (s *system) show() {
 		r := &s.readers[slot]
 		s.say("slot %d: clock %d", slot, r.clock)
 		for row := range s.rows {
-			c, shard := &r.cache[row], s.home(row)
-			if !c.known {
+			l := r.look(row)
+			if !l.Known {
 				continue
 			}
 			pushed := "not pushed"
-			if c.pushed {
+			if l.Pushed {
 				pushed = "pushed"
 			}
-			s.say("  row %d: %v, MinClock %d, %s", row, c.value, r.of(row, shard).least, pushed)
+			s.say("  row %d: %v, MinClock %d, %s", row, setOf(l.Values), l.MinClock, pushed)
 		}
 		for shard := range s.plan.shards {
 			n := s.countsOf(slot, shard)
-			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen, s.shards[shard].rep.Audience.pushes.subs[0].Rows(perdure.Slot(slot)))
+			s.say("  shard %d: applied %d, seen %d, subscribed to %d rows", shard, n.Applied, n.Seen,
+				s.shards[shard].rep.Audience.pushes.subs[0].Rows(perdure.Slot(slot)))
 		}
 	}
 }

@@ -184,7 +184,10 @@ func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.
 // get takes a request for a row.
 func (s *system) get(shard int, from *Reader, f frame) error {
 	sh := &s.shards[shard]
-	rd := Read{Reader: from, Request: uint64(f.request), Need: f.clock, Subscribe: f.subscribe, Rows: wire.Rows{First: perdure.RowID(f.row), Count: 1}}
+	rd := Read{
+		Reader: from, Request: uint64(f.request), Need: f.clock, Subscribe: f.subscribe,
+		Rows: wire.Rows{First: perdure.RowID(f.row), Count: 1},
+	}
 	if s.sparse {
 		rd.Rows.First, rd.Rows.IDs = 0, []perdure.RowID{perdure.RowID(f.row)}
 	}
@@ -437,4 +440,10 @@ func (k *keyOf) value(v reflect.Value) {
 	default:
 		panic("a kind of value that a key has no words for: " + v.Kind().String())
 	}
+}
+
+// first is the first row of a dense shard.
+func (p *plan) first(shard int) int {
+	first, _ := placement.Range(int64(p.rows), p.shards, perdure.ShardID(shard))
+	return int(first)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // The protocol tests run all five models on a system of slots and shards without
-// network or goroutines: shards, each of them a Replica, readers with caches as a worker has them, and
+// network or goroutines: shards, each of them a Replica, readers, each with a reads.Reader, and
 // connections that are first in, first out. Whatever may happen next is a move. A
 // row's value is the set of updates in it, so that what a read sees is checked
 // against the definitions themselves, and labels against values.
@@ -91,7 +91,6 @@ type plan struct {
 // chances are how often something may happen in one course.
 type chances struct {
 	drops  int // a reader gives a row's subscription up
-	evicts int // a reader's cache loses a row
 	breaks int // a connection breaks
 	aheads int // a row is asked for ahead
 	deaths int // a slot's process dies, for good
@@ -129,8 +128,7 @@ func newSystem(p *plan) *system {
 		s.shards[i] = newShardSide(p, i)
 	}
 	for i := range p.slots {
-		r := &s.readers[i]
-		r.left = p.reads[i][0]
+		s.readers[i] = newReader(p, i)
 		for shard := range p.shards {
 			s.open(i, shard)
 			for len(s.ups[i][shard]) > 0 {
@@ -150,7 +148,7 @@ func (s *system) clone() *system {
 		n.shards[i] = s.shards[i].clone()
 	}
 	for i := range s.slots {
-		n.readers[i].asked = slices.Clone(s.readers[i].asked)
+		n.readers[i].side = cloneOf(s.readers[i].side)
 		for j := range s.plan.shards {
 			n.ups[i][j], n.late[i][j], n.downs[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j]), slices.Clone(s.downs[i][j])
 		}
@@ -295,7 +293,7 @@ func (k *keyOf) frames(fs []frame) {
 // explorer's time goes here.
 func (s *system) key() string {
 	k := make(keyOf, 0, 1024)
-	k.num(s.left.drops, s.left.evicts, s.left.breaks, s.left.aheads, s.left.deaths)
+	k.num(s.left.drops, s.left.breaks, s.left.aheads, s.left.deaths)
 	for i := range s.plan.shards {
 		s.shards[i].key(&k, s.plan)
 	}
