@@ -47,12 +47,13 @@ var layers = map[string]int{
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
-	"internal/run/rundir": 2, "internal/run/pace": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
+	"internal/run/rundir": 2, "internal/run/share": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
-	"internal/run/reach": 7, "internal/run/role": 8,
-	"cmd": 12, "examples": 12, "studies": 12,
+	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8, "internal/run/screen": 8,
+	"internal/run/localrun": 9,
+	"cmd": 11, "examples": 11, "studies": 11,
 
-	"internal/sim": 13, // the whole cluster in virtual time
+	"internal/sim": 12, // the whole cluster in virtual time
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.

@@ -15,8 +15,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -81,7 +83,7 @@ type measurement struct {
 }
 
 func (b *benchCmd) Run(ctx context.Context) error {
-	pace.Garbage(1) // as worker processes do
+	share.Garbage(1) // as worker processes do
 	plan, skipped, err := b.plan()
 	if err != nil {
 		return err
@@ -104,7 +106,7 @@ func (b *benchCmd) Run(ctx context.Context) error {
 	for _, bed := range plan {
 		if err := run.measure(ctx, bed); err != nil {
 			if ctx.Err() != nil {
-				return errInterrupted
+				return localrun.ErrInterrupted
 			}
 			return err
 		}
@@ -260,7 +262,7 @@ func group(ops, rules []string, sizes []benchSize) (groups [][]measurement) {
 
 // benchJob is a job of one server, and this process as its worker.
 type benchJob struct {
-	*localJob
+	*localrun.Run
 	ended  chan struct{}
 	client benchClient
 }
@@ -276,20 +278,17 @@ func startBenchJob(ctx context.Context, cancel context.CancelCauseFunc, out stri
 	if err != nil {
 		return nil, err
 	}
-	s := settings.Run{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
-	j, err := startJob(ctx, s, out, false, newView(stdout, true))
-	if j == nil || j.job == nil {
+	s := settings.Run{Version: version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.New(stdout, true)})
+	if err != nil {
 		return nil, err
 	}
-	b = &benchJob{localJob: j, ended: make(chan struct{})}
+	b = &benchJob{Run: r, ended: make(chan struct{})}
 	go func() {
 		defer close(b.ended)
-		cancel(j.job.Run())
+		cancel(r.Job().Run())
 	}()
-	if err == nil {
-		b.client, err = dialBench(ctx, j, bed)
-	}
-	if err != nil {
+	if b.client, err = dialBench(ctx, r, bed); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
@@ -301,7 +300,7 @@ const endlessClocks = 1<<31 - 1
 // undisturbed says that the figures are worth nothing if a process of the job
 // had to be replaced meanwhile.
 func (b *benchJob) undisturbed() error {
-	if f := b.job.Timeline(); len(f) > 0 {
+	if f := b.Job().Timeline(); len(f) > 0 {
 		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f[0].Target, f[0].Kind)
 	}
 	return nil
@@ -311,9 +310,9 @@ func (b *benchJob) close() error {
 	if b.client.Client != nil {
 		b.client.close()
 	}
-	b.job.End(errExported)
+	b.Job().End(localrun.ErrOver)
 	<-b.ended
-	return b.localJob.close()
+	return b.Run.Close()
 }
 
 // rawPeer is the process that the raw exchanges are made with.
@@ -336,7 +335,7 @@ func startRawPeer(dir string) (p *rawPeer, err error) {
 		}
 	}()
 	for _, kind := range benchSockets { // as rawTCPFD and rawUnixFD have them
-		addr := localAny
+		addr := localrun.AnyPort
 		if kind == "unix" {
 			addr = filepath.Join(dir, "raw")
 		}

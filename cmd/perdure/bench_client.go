@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -24,7 +25,7 @@ func missing(m *measurement) string {
 // unixWorks reports whether processes of this machine find each other's Unix
 // sockets.
 var unixWorks = sync.OnceValue(func() bool {
-	l, err := transport.TCP{}.Listen(localAny)
+	l, err := transport.TCP{}.Listen(localrun.AnyPort)
 	if err != nil {
 		return false
 	}
@@ -40,12 +41,12 @@ var unixWorks = sync.OnceValue(func() bool {
 type benchClient struct{ *worker.Client }
 
 // dialBench joins a job over the connections that the bed asks for.
-func dialBench(ctx context.Context, j *localJob, b *bed) (benchClient, error) {
+func dialBench(ctx context.Context, r *localrun.Run, b *bed) (benchClient, error) {
 	network := transport.TCP{Socket: transport.SocketTCP}
 	if b.socket == "unix" {
 		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: j.addr, Secret: j.secrets.Job, Slot: 0, Connections: b.conns})
+	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.conns})
 	return benchClient{c}, err
 }
 

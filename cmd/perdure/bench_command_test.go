@@ -20,6 +20,7 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/localrun"
 )
 
 // cleanBench gives the commands of a test a temporary folder of their own, and a
@@ -168,7 +169,7 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	table.pushes--
 
 	must(t, job.undisturbed())
-	must(t, job.job.Group().Kill(wire.RoleServer, 0))
+	must(t, job.Job().Group().Kill(wire.RoleServer, 0))
 	within, enough := context.WithTimeout(ctx, patience)
 	defer enough()
 	for job.undisturbed() == nil {
@@ -204,7 +205,7 @@ func TestRawExchange(t *testing.T) {
 	for _, kind := range benchSockets {
 		for _, conns := range []int{1, 3} {
 			t.Run(fmt.Sprint(kind, conns), func(t *testing.T) {
-				addr := localAny
+				addr := localrun.AnyPort
 				if kind == "unix" {
 					addr = filepath.Join(t.TempDir(), "s")
 				}
@@ -249,7 +250,7 @@ func TestRawExchange(t *testing.T) {
 
 // TestRawStop: an exchange that nobody answers fails when it is stopped.
 func TestRawStop(t *testing.T) {
-	l, err := net.Listen("tcp", localAny)
+	l, err := net.Listen("tcp", localrun.AnyPort)
 	must(t, err)
 	defer l.Close() // nobody accepts: the system does
 	r, err := dialRaw(t.Context(), l.Addr(), 2, rawShape{Ask: 1, Answer: 1, Chunk: 1})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/share"
 )
 
 const (
@@ -176,8 +176,8 @@ type operation struct {
 
 // A worker process of a local job shares the cores with others; the raw exchange
 // may use them all.
-func workerCores() { pace.ShareCores(1) }
-func allCores()    { pace.UseCores(runtime.NumCPU()) }
+func workerCores() { share.Cores(1) }
+func allCores()    { share.UseCores(runtime.NumCPU()) }
 
 // operation makes up Perdure's side.
 func (t *benchTable) operation(ctx context.Context, m *measurement) operation {

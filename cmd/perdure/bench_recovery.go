@@ -16,8 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/pace"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -119,7 +120,7 @@ type recoveryPlan struct {
 }
 
 func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
-	pace.Garbage(1) // as worker processes do
+	share.Garbage(1) // as worker processes do
 	b.given = given(k)
 	plan, err := b.plan()
 	if err != nil {
@@ -145,7 +146,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 		err := step.do(ctx)
 		run.progress("")
 		if err != nil && ctx.Err() != nil {
-			return errInterrupted
+			return localrun.ErrInterrupted
 		}
 		if err != nil {
 			return err
@@ -267,7 +268,7 @@ func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) 
 		return settings.Run{}, err
 	}
 	s := settings.Run{
-		Version: version, Job: job, Listen: localAny, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Version: version, Job: job, Listen: localrun.AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: benchRecoveryBatch,
 			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},

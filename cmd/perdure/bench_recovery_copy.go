@@ -11,7 +11,7 @@ import (
 
 // shardBytes is how many bytes of values a shard has, on average.
 func (j *recoveryJob) shardBytes() float64 {
-	return float64(j.ballast.Rows*ballastDim*4) / float64(j.settings.Job.Shards)
+	return float64(j.ballast.Rows*ballastDim*4) / float64(j.Settings().Job.Shards)
 }
 
 // catchUp is what the servers that joined chains did in a round.

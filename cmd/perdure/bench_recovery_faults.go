@@ -174,9 +174,9 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 	if err != nil {
 		return o, err
 	}
-	target, affected := f.victim(&view, j.settings.Job.Servers, draw)
+	target, affected := f.victim(&view, j.Settings().Job.Servers, draw)
 	over, from := j.overAfter(&status, target), time.Now()
-	j.job.AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
+	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
 	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *perdure.View) bool {
 		return over(s) && sound(s, v)
 	})
@@ -211,10 +211,10 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 // sound: that it has another process, or, where no status speaks of it, that its parent
 // says so and every slot has ended a clock that it began since.
 func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
-	before, failures, clock := process(status, target), len(j.job.Timeline()), status.Clock
+	before, failures, clock := process(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {
-			told := j.job.Timeline()
+			told := j.Job().Timeline()
 			if len(told) == failures || told[len(told)-1].Serving == nil {
 				clock = s.Clock
 				return false
@@ -251,7 +251,7 @@ func process(s *control.Status, t supervisor.Target) control.Process {
 // detected is how long it took until somebody noticed; below 0: nobody told.
 func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
 	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
-		failures := j.job.Timeline() // its parent notices
+		failures := j.Job().Timeline() // its parent notices
 		if last := failures[len(failures)-1]; last.Detected != nil {
 			return *last.Detected
 		}

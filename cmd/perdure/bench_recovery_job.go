@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/tally"
 	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -25,16 +28,15 @@ import (
 // their own, and whose workers are in this one, which notes when each ends its
 // clocks. An observer reads a row of every shard, again and again.
 type recoveryJob struct {
-	*localJob
-	settings settings.Run
-	api      *control.Client
-	watch    *eventView
-	ballast  perdure.TableSpec // the larger part of the model; Rows 0: none
-	gets     tape              // by shard
-	clocks   tape              // by slot
-	rawDir   string            // for plain copies beside those of servers; "": none are made
-	running  sync.WaitGroup
-	cancel   context.CancelCauseFunc
+	*localrun.Run
+	api     *control.Client
+	watch   *eventView
+	ballast perdure.TableSpec // the larger part of the model; Rows 0: none
+	gets    tape              // by shard
+	clocks  tape              // by slot
+	rawDir  string            // for plain copies beside those of servers; "": none are made
+	running sync.WaitGroup
+	cancel  context.CancelCauseFunc
 }
 
 // tape notes, of things that are done again and again, when each time began and
@@ -93,11 +95,13 @@ func perSecond(laps []lap, from, to time.Time) float64 {
 
 // eventView keeps a job's events.
 type eventView struct {
+	screen.Silent
 	mu     sync.Mutex // guards events
 	events []wire.Event
 }
 
-func (v *eventView) event(_ *localJob, e wire.Event) {
+// Event implements screen.View.
+func (v *eventView) Event(_ *tally.Now, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)
@@ -115,25 +119,16 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 	return told
 }
 
-func (v *eventView) say(string)                    {}
-func (v *eventView) begin(*localJob)               {}
-func (v *eventView) progress(*localJob)            {}
-func (v *eventView) end(*localJob, rundir.Summary) {}
-func (v *eventView) close()                        {}
-
 // openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
 // why.
 func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string) (j *recoveryJob, err error) {
 	watch := &eventView{}
-	local, err := startJob(ctx, s, out, false, watch)
-	if local == nil || local.job == nil {
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: watch})
+	if err != nil {
 		return nil, err
 	}
-	j = &recoveryJob{localJob: local, settings: s, api: control.NewClient(local.web, local.secrets.Job), watch: watch, cancel: cancel}
-	j.running.Go(func() { cancel(local.job.Run()) })
-	if err != nil {
-		return nil, errors.Join(err, j.close())
-	}
+	j = &recoveryJob{Run: r, api: r.Control(), watch: watch, cancel: cancel}
+	j.running.Go(func() { cancel(r.Job().Run()) })
 	return j, nil
 }
 
@@ -162,9 +157,9 @@ func (j *recoveryJob) goOn(f func() error) {
 
 // close ends the job in order, so that its processes end by themselves; and with it ctx.
 func (j *recoveryJob) close() error {
-	j.job.End(errExported)
+	j.Job().End(localrun.ErrOver)
 	j.running.Wait()
-	return j.localJob.close()
+	return j.Run.Close()
 }
 
 // The larger part of a model of some size: rows that are pushed to, a few in each
@@ -182,12 +177,12 @@ func ballastTable(mb int) perdure.TableSpec {
 
 // train works in a slot until ctx ends, through roll-backs.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Slot: slot, Process: reach.ProcessName(), Patience: benchPatience})
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: benchPatience})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	w, err := workload.New(j.settings.Job.Workload, j.settings.Params)
+	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
 	if err != nil {
 		return err
 	}
@@ -206,7 +201,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	}
 	last := time.Now()
 	for clock := c.Now(); ; {
-		_, err := w.Step(ctx, tables, workload.Share{Rank: int(slot), Of: j.s.Job.Slots}, clock)
+		_, err := w.Step(ctx, tables, workload.Share{Rank: int(slot), Of: j.Settings().Job.Slots}, clock)
 		if err == nil && ballast != nil {
 			n := min(ballastRows, j.ballast.Rows)
 			first := int64(clock) * n % (j.ballast.Rows - n + 1)
@@ -226,11 +221,11 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 
 // probe reads a row of every shard, one after the other, until ctx ends.
 func (j *recoveryJob) probe(ctx context.Context) error {
-	w, err := workload.New(j.settings.Job.Workload, j.settings.Params)
+	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
 	if err != nil {
 		return err
 	}
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job, Patience: benchPatience})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: benchPatience})
 	if err != nil {
 		return err
 	}
@@ -242,8 +237,8 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 	spec := t.Spec()
 	row := make([]float32, spec.Dim)
 	for {
-		for s := range j.settings.Job.Shards {
-			first, _ := placement.Range(spec.Rows, j.settings.Job.Shards, perdure.ShardID(s))
+		for s := range j.Settings().Job.Shards {
+			first, _ := placement.Range(spec.Rows, j.Settings().Job.Shards, perdure.ShardID(s))
 			t.Forget()
 			from := time.Now()
 			if err := t.Get(ctx, first, row); err != nil {
@@ -275,16 +270,9 @@ func (j *recoveryJob) await(ctx context.Context, what string, ok func(*control.S
 			return v, s, nil
 		}
 		if time.Since(begin) > benchPatience {
-			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.settings.Job.Recovery, benchPatience, j.lastWord())
+			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.Settings().Job.Recovery, benchPatience, j.LastEvent())
 		}
 	}
-}
-
-// lastWord is the job's last event.
-func (j *recoveryJob) lastWord() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lastEvent
 }
 
 // look asks a job how it is. A coordinator that is dead or stands still answers
@@ -306,4 +294,12 @@ func sound(s *control.Status, v *perdure.View) bool {
 		}
 	}
 	return s.State == control.StateTraining && whole(v, recovery.Of(s.Recovery).Traits().Copies)
+}
+
+// whole reports whether every shard has as many replicas as it should, and nobody
+// is on the way to or from its chain.
+func whole(v *perdure.View, copies int) bool {
+	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s perdure.ShardView) bool {
+		return s.Replicas() != max(1, copies) || s.Joining != nil
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
@@ -77,7 +78,7 @@ func (b *benchRecoveryCmd) replaySettings() (s settings.Run, err error) {
 		return s, err
 	}
 	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().bytes>>20))
-	s = settings.Run{Version: version, Job: job, Listen: localAny, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	s = settings.Run{Version: version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
 	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
 	return s, err
 }
@@ -159,8 +160,8 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 			p.close()
 		}
 	}()
-	bed := pushBed(j.settings.Job.Shards)
-	if p.worker, err = dialBench(ctx, j.localJob, &bed); err != nil {
+	bed := pushBed(j.Settings().Job.Shards)
+	if p.worker, err = dialBench(ctx, j.Run, &bed); err != nil {
 		return p, err
 	}
 	tables, err := (&benchRun{benchCmd: &benchCmd{}}).tables(ctx, p.worker, &bed)
@@ -168,7 +169,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.tableOf(&bed.lines[0])]
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}
@@ -215,7 +216,7 @@ func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m r
 
 // fill pushes blocks, one after the other, each when the one before is applied.
 func (p *replayer) fill(ctx context.Context, pushes int) error {
-	m := pushBed(p.settings.Job.Shards).lines[0]
+	m := pushBed(p.Settings().Job.Shards).lines[0]
 	o := p.pushed.operation(ctx, &m)
 	o.cores()
 	for range pushes {
@@ -235,7 +236,7 @@ func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []pe
 		return t, nil, err
 	}
 	kill := benchFault{kind: supervisor.FaultKill}
-	t, shards = kill.victim(&view, p.settings.Job.Servers, func(int) int { return view.Shards[0].Server })
+	t, shards = kill.victim(&view, p.Settings().Job.Servers, func(int) int { return view.Shards[0].Server })
 	return t, shards, nil
 }
 
@@ -246,11 +247,11 @@ func (p *replayer) strike(ctx context.Context, target supervisor.Target, shards 
 	defer cancel()
 	defer func() {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s", target, p.patience, p.lastWord())
+			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s", target, p.patience, p.LastEvent())
 		}
 	}()
 	from := time.Now()
-	p.job.AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // when the first clock begins: now
+	p.Job().AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // when the first clock begins: now
 	struck, err := p.dead(ctx, from, target)
 	if err != nil {
 		return 0, err
@@ -258,7 +259,7 @@ func (p *replayer) strike(ctx context.Context, target supervisor.Target, shards 
 	spec := p.seen.Spec()
 	row := make([]float32, spec.Dim)
 	for _, s := range shards {
-		first, _ := placement.Range(spec.Rows, p.settings.Job.Shards, s)
+		first, _ := placement.Range(spec.Rows, p.Settings().Job.Shards, s)
 		p.seen.Forget()
 		if err := p.seen.Get(ctx, first, row); err != nil {
 			return 0, err
@@ -293,8 +294,8 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 // server does, and throws away what they hold.
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	allCores()
-	job := &p.settings.Job
-	updates, err := p.s.OpenLogToRead(ctx, updatelog.Authorized(p.s.Job.Log, p.secrets.LogToken(&p.s.Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
+	job := &p.Settings().Job
+	updates, err := p.Settings().OpenLogToRead(ctx, updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err
 	}
@@ -325,12 +326,12 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 // undisturbed says that the figures are worth nothing if something else was replaced than
 // what was killed, or if not all of the log was read again.
 func (p *replayer) undisturbed(shards []perdure.ShardID) error {
-	for _, f := range p.job.Timeline() {
+	for _, f := range p.Job().Timeline() {
 		if f.Kind != string(supervisor.FaultKill) {
 			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f.Target, f.Kind)
 		}
 	}
-	return readWhole(settings.SnapshotFolder(p.dir.Path()), shards)
+	return readWhole(settings.SnapshotFolder(p.Dir().Path()), shards)
 }
 
 // readWhole says that of a shard with a snapshot not all of the log was read.

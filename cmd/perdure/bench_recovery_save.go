@@ -127,7 +127,7 @@ func (r *recoveryRun) inJob(ctx context.Context, start func(ctx context.Context,
 		err = context.Cause(ctx) // of the job, rather than what came of it
 	}
 	err = errors.Join(err, j.close())
-	return errors.Join(err, os.RemoveAll(j.dir.Path()))
+	return errors.Join(err, os.RemoveAll(j.Dir().Path()))
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
@@ -156,7 +156,7 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 	}
 	before := perSecond(laps, began, cut)
 	s.speed = perSecond(laps, cut, cut.Add(window)) / before
-	perClock := time.Duration(float64(j.s.Job.Slots) / before * float64(time.Second))
+	perClock := time.Duration(float64(j.Settings().Job.Slots) / before * float64(time.Second))
 	took := durable.Sub(cut)
 	around := (perSecond(laps, cut.Add(-saveAround), cut) + perSecond(laps, durable, durable.Add(saveAround))) / 2
 	s.lost = (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload/cnn"
@@ -236,7 +237,7 @@ func timedTraining(ctx context.Context, workload, out string, flags ...string) (
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return 0, errInterrupted
+			return 0, localrun.ErrInterrupted
 		}
 		return 0, fmt.Errorf("bench: perdure train %s: %s", workload, lastLine(said.Bytes(), err))
 	}

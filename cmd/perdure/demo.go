@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -37,7 +38,7 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 		t := trainCmd{
 			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 			jobFlags: jobFlags{
-				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localAny,
+				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localrun.AnyPort,
 			},
 		}
 		s, err := t.settings()
@@ -45,7 +46,7 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 			return rundir.Summary{}, err
 		}
 		s.Listen = t.Listen
-		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), newView(stdout, false))
+		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), false)
 		fmt.Fprintln(stdout)
 		return sum, err
 	}

@@ -24,25 +24,23 @@ func TestKilledWhenDone(t *testing.T) {
 			}}
 			j, ended := startPrograms(t, s, "sums")
 			select {
-			case <-j.complete:
+			case <-j.Complete():
 			case err := <-ended:
 				t.Fatal(err)
 			}
-			must(t, j.job.Group().Kill(wire.RoleServer, 0))
+			must(t, j.Job().Group().Kill(wire.RoleServer, 0))
 			look := time.NewTicker(time.Millisecond)
 			defer look.Stop()
 			for dead := false; !dead; <-look.C { // until the coordinator knows
-				j.mu.Lock()
-				for _, p := range j.progress.Places {
+				for _, p := range j.Told().Places {
 					dead = dead || p.Role == wire.RoleServer && p.Index == 0 && p.State == "dead"
 				}
-				j.mu.Unlock()
 			}
-			sum := j.summary(nil)
+			sum := j.Summary(nil)
 			if want := int64(20 * 2 * 6); *sum.UpdatesApplied != want || *sum.UpdatesLost != 0 {
 				t.Errorf("%d updates applied and %d lost, want %d and 0", *sum.UpdatesApplied, *sum.UpdatesLost, want)
 			}
-			log, err := os.ReadFile(filepath.Join(j.dir.Path(), "logs", "server-0.log"))
+			log, err := os.ReadFile(filepath.Join(j.Dir().Path(), "logs", "server-0.log"))
 			must(t, err)
 			if n := strings.Count(string(log), "=== server:0: process "); n != 1 {
 				t.Errorf("server:0 has had %d processes", n)

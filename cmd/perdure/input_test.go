@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/secrets"
 )
 
@@ -357,19 +356,3 @@ func must(t testing.TB, err error) {
 }
 
 // Only folders that a run has are named at its end.
-func TestKept(t *testing.T) {
-	for strategy, want := range map[string]string{
-		"none": "", "chain:2": "", "resend:5": ", checkpoint/", "chain:2,checkpoint:5": ", checkpoint/", "stateless": ", log/, snapshots/",
-	} {
-		r, err := perdure.ParseRecovery(strategy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := kept(r, true); got != want {
-			t.Errorf("%s: %q", strategy, got)
-		}
-	}
-	if got := kept(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
-		t.Errorf("of a run whose log is elsewhere: %q", got)
-	}
-}

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/secrets"
@@ -140,73 +138,5 @@ func TestGivenUp(t *testing.T) {
 	}
 	if code := report(t.Context(), err); code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)
-	}
-}
-
-// TestShardLines: status says who holds the shards, as shortly as it can.
-func TestShardLines(t *testing.T) {
-	chain := func(servers ...int) (s perdurelib.ShardView) {
-		s.Server = servers[0]
-		for _, n := range servers[1:] {
-			s.Followers = append(s.Followers, perdurelib.Holder{Server: n})
-		}
-		return s
-	}
-	joined := chain(2, 0)
-	joined.Joining = &perdurelib.Holder{Server: 3}
-	v := perdurelib.View{Shards: []perdurelib.ShardView{chain(0, 1, 2), chain(0, 1, 2), joined, chain(0, 1, 2), chain(1), chain(-1), chain(0, 1, 2), chain(0, 1, 2)}}
-	got, want := strings.Join(shardLines(&v), "\n"), `shards 0-1 3 6-7: head server:0, follower server:1, tail server:2
-shards 2: head server:2, tail server:0; joining server:3
-shards 4: head server:1
-shards 5: nobody yet`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	for _, c := range []struct {
-		shards []perdurelib.ShardView
-		copies int
-		whole  bool
-	}{
-		{nil, 1, false},
-		{[]perdurelib.ShardView{chain(0), chain(1)}, 1, true},
-		{[]perdurelib.ShardView{chain(0), chain(-1)}, 1, false},
-		{[]perdurelib.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
-		{[]perdurelib.ShardView{chain(0, 1), chain(1)}, 2, false},
-		{[]perdurelib.ShardView{chain(0, 1), joined}, 2, false},
-	} {
-		if got := whole(&perdurelib.View{Shards: c.shards}, c.copies); got != c.whole {
-			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
-		}
-	}
-}
-
-// Status says of each worker what it keeps and goes on without, and of the job which
-// checkpoint there is.
-func TestHeldAndSaved(t *testing.T) {
-	for want, p := range map[string]control.Process{
-		"":                          {},
-		", keeps 3.4 MB of updates": {KeptBytes: 3_400_000},
-		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdurelib.WorkerOutage{Shards: []perdurelib.ShardID{0, 1, 5}, Seconds: 2.5, Bytes: 500_000}},
-	} {
-		if got := heldLine(&p); got != want {
-			t.Errorf("%+v: %q, want %q", p, got, want)
-		}
-	}
-	for _, c := range []struct {
-		recovery string
-		saving   *perdurelib.Saving
-		want     string
-	}{
-		{"chain:2", nil, ""},
-		{"resend:20", nil, "last checkpoint: clock 40"},
-		{"resend:auto", &perdurelib.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
-		{"checkpoint:auto", &perdurelib.Saving{Interval: 2.5, Why: "Young"}, "last checkpoint: clock 40; every 2.5 s, Young"},
-		{"checkpoint:auto", &perdurelib.Saving{Interval: 12345.6, Why: "Young"}, "last checkpoint: clock 40; every 12346 s, Young"},
-	} {
-		r, err := perdurelib.ParseRecovery(c.recovery)
-		must(t, err)
-		if got := savedLine(&control.Status{Recovery: r, Saving: c.saving}, 40); got != c.want {
-			t.Errorf("%s: %q, want %q", c.recovery, got, c.want)
-		}
 	}
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/screen"
 )
 
 // version is set by the build.
@@ -106,8 +108,8 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 // report prints an error as one line and returns its exit code.
 func report(ctx context.Context, err error) int {
 	switch {
-	case errors.Is(err, errInterrupted) || errors.Is(err, errStopped):
-		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", overwrite(os.Stderr), err)
+	case errors.Is(err, localrun.ErrInterrupted) || errors.Is(err, localrun.ErrStopped):
+		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", screen.Overwrite(os.Stderr), err)
 		return exitSignal
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitSignal

@@ -15,8 +15,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -109,21 +111,21 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 
 // startPrograms starts a job whose workers are a program of the tests. This
 // process is its parent, and carries its faults out.
-func startPrograms(t *testing.T, s settings.Run, name string) (j *localJob, ended <-chan error) {
+func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, ended <-chan error) {
 	t.Helper()
 	t.Setenv(asCommand, "1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	faults, err := s.ParseFaults()
 	must(t, err)
 	must(t, recovery.Check(&s.Job))
-	s.Job.ID, s.Job.Workload, s.Listen = settings.NewJobID(), settings.OwnWorkload, localAny
+	s.Job.ID, s.Job.Workload, s.Listen = settings.NewJobID(), settings.OwnWorkload, localrun.AnyPort
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := filepath.Join(t.TempDir(), "run")
-	j, err = startJob(context.WithoutCancel(t.Context()), s, dir, false, newView(stdout, true))
+	j, err = localrun.Start(context.WithoutCancel(t.Context()), localrun.Options{Settings: s, Folder: dir, View: screen.New(stdout, true)})
 	must(t, err)
 	t.Cleanup(func() {
-		must(t, j.close())
+		must(t, j.Close())
 		checkRaces(t, dir)
 		if t.Failed() {
 			t.Log(logs(dir))
@@ -132,13 +134,13 @@ func startPrograms(t *testing.T, s settings.Run, name string) (j *localJob, ende
 	exe, err := os.Executable()
 	must(t, err)
 	for i := range s.Job.Slots {
-		must(t, j.job.Group().Start(supervisor.Spec{
-			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.addr, fmt.Sprint(s.Job.Seed)},
-			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.secrets.Path}, LogPath: j.dir.LogFile(fmt.Sprintf("worker-%d", i)),
+		must(t, j.Job().Group().Start(supervisor.Spec{
+			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.Coordinator(), fmt.Sprint(s.Job.Seed)},
+			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.Secrets().Path}, LogPath: j.Dir().LogFile(fmt.Sprintf("worker-%d", i)),
 		}))
 	}
 	done := make(chan error, 1)
-	go func() { done <- j.job.Run() }()
+	go func() { done <- j.Job().Run() }()
 	return j, done
 }
 

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -106,38 +102,6 @@ func (f *jobFlags) goOn(folder string, own bool, more func(s *settings.Run) erro
 		return s, err
 	}
 	return s, checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m)
-}
-
-// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
-func copyCheckpoint(from, to string) error {
-	names, err := os.ReadDir(from)
-	if err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	for _, n := range names {
-		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
-			continue
-		}
-		err := copyFile(filepath.Join(from, n.Name()), filepath.Join(to, n.Name()))
-		if err != nil {
-			return fmt.Errorf("resume: %w", err)
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	r, err := disk.OpenRegular(from)
-	if err != nil {
-		return err
-	}
-	defer r.Close() // only read
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(w, r)
-	return errors.Join(err, w.Close())
 }
 
 // parseGrace reads --grace.

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/screen"
 )
 
 type scaleCmd struct {
@@ -53,65 +52,12 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 		fmt.Fprintln(stdout, accepted)
 		return nil
 	}
-	return awaitChange(ctx, client, before)
-}
-
-// namePatience is how long the clock of a change may take to be named: a slot whose
-// process has just died says where it stands once its next one has come.
-const namePatience = 30 * time.Second
-
-// awaitChange waits until the clock of a change that was asked for is named, and says
-// what it is.
-func awaitChange(ctx context.Context, client *control.Client, before perdure.View) error {
-	ctx, cancel := context.WithTimeout(ctx, namePatience)
-	defer cancel()
-	for {
-		v, err := client.View(ctx)
-		switch {
-		case err != nil && !errors.Is(err, control.ErrUnreachable): // a coordinator that is being replaced goes on with it
-			return ended(err)
-		case err == nil && v.Roster > before.Roster:
-			for _, line := range changes(before.Slots, v.Slots) {
-				fmt.Fprintln(stdout, line)
-			}
-			return nil
-		case err == nil && !v.Pause:
-			return fmt.Errorf("%w: nobody joins or leaves: the clock is over, or the job ends before", perdure.ErrRefused)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("the workers have not all said where they stand within %v; the change is made once they have: see perdure status", namePatience)
-		}
+	now, err := reach.AwaitChange(ctx, client, before)
+	if err != nil {
+		return ended(err)
 	}
-}
-
-// changes says who joins and who leaves, a line each.
-func changes(before, now []perdure.SlotView) (lines []string) {
-	for i, s := range now {
-		was := perdure.Span{Until: -1}
-		if i < len(before) {
-			was = before[i].Span
-		}
-		switch {
-		case s.Span == was:
-		case s.Until > 0:
-			lines = append(lines, fmt.Sprintf("worker:%d leaves; clock %d is its last", i, s.Until-1))
-		default:
-			lines = append(lines, fmt.Sprintf("worker:%d joins; it takes part from clock %d on", i, s.From))
-		}
+	for _, line := range screen.Changes(before.Slots, now.Slots) {
+		fmt.Fprintln(stdout, line)
 	}
-	return lines
-}
-
-// spanLine says when a slot takes part, where that is not throughout.
-func spanLine(role string, s perdure.Span) string {
-	text := ""
-	if role == string(wire.RoleWorker) && s.From > 0 {
-		text += fmt.Sprintf(", from clock %d", s.From)
-	}
-	if s.Until > 0 {
-		text += fmt.Sprintf(", until clock %d", s.Until)
-	}
-	return text
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/secrets"
 )
 
@@ -122,24 +121,6 @@ func TestGuestJoins(t *testing.T) {
 	awaitStatus(t, dir, `worker:3 .* left .*, until clock [1-9]`)
 	must(t, job.Process.Signal(os.Interrupt))
 	done()
-}
-
-// TestChanges: people read who joins and who leaves.
-func TestChanges(t *testing.T) {
-	slots := func(spans ...perdurelib.Span) (s []perdurelib.SlotView) {
-		for _, span := range spans {
-			s = append(s, perdurelib.SlotView{Span: span})
-		}
-		return s
-	}
-	before := slots(perdurelib.Span{}, perdurelib.Span{Until: 9}, perdurelib.Span{From: 3})
-	after := slots(perdurelib.Span{}, perdurelib.Span{From: 20}, perdurelib.Span{From: 3, Until: 20}, perdurelib.Span{From: 20})
-	got, want := strings.Join(changes(before, after), "\n"), `worker:1 joins; it takes part from clock 20 on
-worker:2 leaves; clock 19 is its last
-worker:3 joins; it takes part from clock 20 on`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
 }
 
 // TestScaleMistakes: what cannot be is refused before anything is started.

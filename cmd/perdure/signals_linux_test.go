@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
 )
 
 // A blow is a signal from outside, sent at a time of the wall clock to one process or to
@@ -97,18 +98,18 @@ func (o *blows) replay() string {
 }
 
 // rage strikes the job that begins until it is complete. It returns what was struck.
-func (o *blows) rage(ctx context.Context, j *localJob, log func(format string, args ...any)) {
+func (o *blows) rage(ctx context.Context, j *localrun.Run, log func(format string, args ...any)) {
 	began := time.Now()
 	var waking sync.WaitGroup
 	defer waking.Wait()
-	api := control.NewClient(j.web, j.secrets.Job)
+	api := j.Control()
 	for _, b := range o.list {
 		for next := time.After(b.at - time.Since(began)); ; {
 			select {
 			case <-next:
 			case <-ctx.Done():
 				return
-			case <-j.complete:
+			case <-j.Complete():
 				return
 			}
 			if o.may(ctx, api, b) {
@@ -122,7 +123,7 @@ func (o *blows) rage(ctx context.Context, j *localJob, log func(format string, a
 				log("%v: %s has no process just now", time.Since(began), t)
 				continue
 			}
-			log("%v: %v to %s, process %d, clock %d", time.Since(began), b.signal, t, p.Pid, j.clock())
+			log("%v: %v to %s, process %d, clock %d", time.Since(began), b.signal, t, p.Pid, j.Clock())
 			_ = p.Signal(b.signal) // it may have ended just now
 			if b.stands > 0 {
 				waking.Go(func() {
@@ -222,7 +223,7 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 // twin.
 func TestSignals(t *testing.T) {
 	eachBlows(t, stormServers, stormWorkers, func(t *testing.T, o *blows) {
-		stormThrough(t, o.seed, o.strategy, func(ctx context.Context, j *localJob) error {
+		stormThrough(t, o.seed, o.strategy, func(ctx context.Context, j *localrun.Run) error {
 			o.rage(ctx, j, t.Logf)
 			return nil
 		})
@@ -234,7 +235,7 @@ func TestSignals(t *testing.T) {
 func TestSignalSums(t *testing.T) {
 	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
 		t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(o.strategy).Traits().Copies*stormClocks/sumsClocks))
-		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localJob) error {
+		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localrun.Run) error {
 			o.rage(ctx, j, t.Logf)
 			return nil
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
 )
@@ -229,9 +230,9 @@ func TestSoak(t *testing.T) {
 	}}, "soak")
 	ctx, cancel := context.WithTimeout(t.Context(), *soakTime)
 	defer cancel()
-	uses, last := watch(ctx, control.NewClient(j.web, j.secrets.Job), min(time.Second, *soakTime/100))
-	j.job.End(errInterrupted)
-	if err := <-ended; !errors.Is(err, errInterrupted) {
+	uses, last := watch(ctx, j.Control(), min(time.Second, *soakTime/100))
+	j.Job().End(localrun.ErrInterrupted)
+	if err := <-ended; !errors.Is(err, localrun.ErrInterrupted) {
 		t.Fatalf("the job has ended: %v", err)
 	}
 	if last.Generation != 1 || last.Clock < perdure.Clock(soakTime.Seconds()) {

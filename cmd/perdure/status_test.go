@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than
@@ -47,15 +43,4 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 	}
 	invoke(t, "stop", "--run", dir)
 	end()
-}
-
-// TestPanelCoversCtrlC: the terminal shows ^C where the panel ends; what comes next begins
-// at the line's beginning.
-func TestPanelCoversCtrlC(t *testing.T) {
-	var out bytes.Buffer
-	v := &panel{plainView: &plainView{out: &out}, lines: 3}
-	v.event(tallied(t, perdure.JobSpec{}), wire.Event{Kind: "closing", Text: "the job is to end"})
-	if !strings.HasPrefix(out.String(), "\r\x1b[3A\x1b[J") || !strings.Contains(out.String(), "the job is to end\n") {
-		t.Errorf("drawn: %q", out.String())
-	}
 }

@@ -20,7 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -144,24 +146,17 @@ func TestStorm(t *testing.T) {
 
 // stormThrough takes a job through a storm, of a kind by the seed, and compares its model
 // with that of its undisturbed twin.
-func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage func(context.Context, *localJob) error) {
+func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage func(context.Context, *localrun.Run) error) {
 	t.Helper()
 	kind := kinds[seed%uint64(len(kinds))]
 	calm := calmModel(t, kind)
 	dir := filepath.Join(t.TempDir(), "run")
-	v := &stormView{began: make(chan *localJob, 1)}
-	struck := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	go func() {
-		select {
-		case j := <-v.began:
-			struck <- rage(ctx, j)
-		case <-ctx.Done():
-			struck <- ctx.Err()
-		}
-	}()
-	sum, err := runJob(ctx, stormSettings(t, kind, strategy, *stormMs*recovery.Of(strategy).Traits().Copies), dir, v)
+	struck := make(chan error, 1)
+	sum, err := runIn(ctx, stormSettings(t, kind, strategy, *stormMs*recovery.Of(strategy).Traits().Copies), dir, func(j *localrun.Run) {
+		go func() { struck <- rage(ctx, j) }()
+	})
 	if err != nil {
 		t.Fatalf("%v %v%s", kind, err, logs(dir))
 	}
@@ -180,7 +175,7 @@ func calmModel(t *testing.T, kind []string) string {
 	name := "storm " + strings.Join(kind, " ")
 	if undisturbed[name] == "" {
 		none := perdure.Recovery{Kind: perdure.RecoverNone}
-		sum, err := runJob(t.Context(), stormSettings(t, kind, none, 0), filepath.Join(t.TempDir(), "run"), &eventView{})
+		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), filepath.Join(t.TempDir(), "run"), func(*localrun.Run) {})
 		must(t, err)
 		undisturbed[name] = *sum.ModelSHA256
 	}
@@ -197,7 +192,7 @@ func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms in
 		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB, Batch: &batch, Data: pictures, ComputeMs: ms,
 		Sparse: slices.Contains(kind, "--sparse"),
 		jobFlags: jobFlags{
-			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(), Clocks: stormClocks, Seed: 7, Listen: localAny,
+			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(), Clocks: stormClocks, Seed: 7, Listen: localrun.AnyPort,
 		},
 	}
 	if slices.Contains(kind, "adam") {
@@ -205,17 +200,21 @@ func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms in
 	}
 	s, err := cmd.settings()
 	must(t, err)
-	s.Listen = localAny
+	s.Listen = localrun.AnyPort
 	return s
 }
 
-// stormView hands a job to its storm as soon as it runs.
-type stormView struct {
-	eventView
-	began chan *localJob
+// runIn runs a training job, whose parent is this process, and hands it over as soon as it has
+// begun.
+func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun.Run)) (sum rundir.Summary, err error) {
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: dir, Workers: true, View: screen.Silent{}})
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	began(r)
+	return r.Wait(ctx, ctx)
 }
-
-func (v *stormView) begin(j *localJob) { v.began <- j }
 
 // strike is one fault of a storm: due at a clock.
 type strike struct {
@@ -282,22 +281,22 @@ type storm struct {
 }
 
 // rage strikes a job. It fails if a fault finds no time to strike.
-func (s *storm) rage(ctx context.Context, j *localJob) error {
+func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 	s.hurt = map[perdure.Holder]time.Time{}
-	api := control.NewClient(j.web, j.secrets.Job)
+	api := j.Control()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for i, f := range s.faults {
-		for j.clock() < f.clock || !s.may(ctx, api, f) {
+		for j.Clock() < f.clock || !s.may(ctx, api, f) {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-j.complete:
+			case <-j.Complete():
 				return fmt.Errorf("the job was complete before %s, fault %d of %d, could strike; give it more -storm.ms", f, i+1, len(s.faults))
 			}
 		}
-		j.job.AddFault(f.Fault)
+		j.Job().AddFault(f.Fault)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -56,7 +57,7 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"), "perdure: the log at nats://"+at+" has no room for stream", "MiB; give that log more room, or the job a smaller one (--log-mb)\n")
 	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
-	if got, want := logLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+at; !strings.HasSuffix(got, want) {
+	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+at; !strings.HasSuffix(got, want) {
 		t.Errorf("a status says %q, not %q", got, want)
 	}
 	must(t, s.Close())

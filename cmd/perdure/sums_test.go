@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/worker"
@@ -244,8 +245,8 @@ func TestSums(t *testing.T) {
 			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery, strings.Join(faults, " --fault "))
 			strategy, err := perdure.ParseRecovery(recovery)
 			must(t, err)
-			j := sumUp(t, seed+i, strategy, faults, func(context.Context, *localJob) error { return nil })
-			if struck := len(j.job.Timeline()); struck < len(faults) {
+			j := sumUp(t, seed+i, strategy, faults, func(context.Context, *localrun.Run) error { return nil })
+			if struck := len(j.Job().Timeline()); struck < len(faults) {
 				t.Errorf("%d faults struck, %d were planned", struck, len(faults))
 			}
 		})
@@ -272,7 +273,7 @@ var sumsModels = []string{"asp", "ssp:2", "essp:2"}
 
 // sumUp takes one job through planned faults and a storm to its end, and compares
 // its tables.
-func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, rage func(context.Context, *localJob) error) *localJob {
+func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, rage func(context.Context, *localrun.Run) error) *localrun.Run {
 	model, err := perdure.ParseConsistency(sumsModels[seed/3%uint64(len(sumsModels))])
 	must(t, err)
 	t.Logf("model %s", model)
@@ -294,20 +295,20 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 		t.Error(err)
 	}
 	select {
-	case <-j.complete:
+	case <-j.Complete():
 	case <-alive.Done():
 		t.Fatalf("the job has ended, or does not: %v", context.Cause(alive))
 	}
 	compareSums(ctx, t, j, seed)
-	j.job.Over()
-	j.job.End(errExported)
+	j.Job().Over()
+	j.Job().End(localrun.ErrOver)
 	<-alive.Done()
 	return j
 }
 
 // compareSums reads both tables as of the job's end.
-func compareSums(ctx context.Context, t *testing.T, j *localJob, seed uint64) {
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.addr, Secret: j.secrets.Job})
+func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)

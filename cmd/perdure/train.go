@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +15,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
@@ -91,9 +96,27 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	s.Listen = t.Listen
-	_, err = runJob(ctx, s, t.Out, newView(stdout, t.Quiet))
+	_, err = runJob(ctx, s, t.Out, t.Quiet)
 	return err
 }
+
+// runJob runs a training job to its end and returns its summary. The first signal to end ends
+// it in order, with a last checkpoint; the second at once.
+func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum rundir.Summary, err error) {
+	now, cancel := untilToldTwice(ctx)
+	defer cancel()
+	r, err := localrun.Start(ctx, localrun.Options{
+		Settings: s, Folder: out, Workers: true, View: screen.New(stdout, quiet), Warn: warn,
+	})
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return r.Wait(ctx, now)
+}
+
+// warn tells people something that they must know.
+func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
 // settings turns the flags into what the run is to be, or says what is wrong.
 func (t *trainCmd) settings() (settings.Run, error) {

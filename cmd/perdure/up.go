@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
@@ -76,37 +75,24 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
-	v := newView(stdout, false)
-	hard, cancel := untilToldTwice(ctx)
+	now, cancel := untilToldTwice(ctx)
 	defer cancel()
-	j, err := startJob(ctx, s, u.Out, false, v)
-	if j == nil || j.job == nil {
-		return err
-	}
-	defer func() { _ = j.close() }()
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: u.Out, View: screen.New(stdout, false), Warn: warn})
 	if err != nil {
 		return err
 	}
-	v.begin(j)
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n", j.addr, s.WorkersAtFirst(), j.addr, j.secrets.Path)
-	ended := make(chan error, 1)
-	go func() { ended <- j.job.Run() }()
-	defer j.heed(ctx, hard)()
-	select {
-	case err := <-ended:
-		if err = j.stopped(err); errors.Is(err, errStopped) {
-			fmt.Fprintln(stdout, err)
-			return nil
-		}
+	defer func() { _ = r.Close() }() // how the job has ended counts
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n",
+		r.Coordinator(), s.WorkersAtFirst(), r.Coordinator(), r.Secrets().Path)
+	switch _, err := r.Wait(ctx, now); {
+	case errors.Is(err, localrun.ErrStopped):
+		fmt.Fprintln(stdout, err)
+		return nil
+	case err != nil:
 		return err
-	case <-j.complete:
-		sum := j.summary(nil)
-		j.job.End(errExported) // once the workers have heard that all are done
-		<-ended
-		fmt.Fprintf(stdout, "done: every worker has finished %d clocks; files in %s\n", j.clock(), j.dir.Path())
-		j.safe = true
-		return j.insist(hard, "summary.json", func() error { return j.dir.WriteSummary(sum) })
 	}
+	fmt.Fprintf(stdout, "done: every worker has finished %d clocks; files in %s\n", r.Clock(), r.Dir().Path())
+	return nil
 }
 
 // target is a running job, by its folder or address.
@@ -139,59 +125,14 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return c.printEnded(stdout, err)
+		return c.printEnded(err)
 	}
 	v, err := client.View(ctx)
 	if err != nil {
 		return ended(err)
 	}
-	fmt.Fprintf(stdout, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
-	replaced := ""
-	if s.NoReplace {
-		replaced = ", servers that die are not replaced"
-	}
-	fmt.Fprintf(stdout, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator, clocksPerSecond(s.ClocksPerSecond))
-	if s.Loss != nil {
-		fmt.Fprintf(stdout, ", loss %.4f", *s.Loss)
-	}
-	if s.Accuracy != nil {
-		fmt.Fprintf(stdout, ", test accuracy %.4f", *s.Accuracy)
-	}
-	fmt.Fprintf(stdout, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
-	for _, p := range s.Processes {
-		name := p.Role
-		if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {
-			name = fmt.Sprintf("%s:%d", p.Role, p.Index)
-		}
-		condition := string(p.State)
-		if p.Draining {
-			condition = "draining"
-		}
-		if p.Role == string(supervisor.RoleLog) {
-			fmt.Fprintf(stdout, "  %-12s pid %-8s incarnation %-3d %s\n", name, pidText(p.PID), p.Incarnation, condition)
-			continue
-		}
-		fmt.Fprintf(stdout, "  %-12s pid %-8s incarnation %-3d %-9s clock %-8d %4d goroutines, heap %.1f MB%s\n",
-			name, pidText(p.PID), p.Incarnation, condition, p.Clock, p.Resources.Goroutines, float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(&p)+unreadLine(p.Unread))
-	}
-	if line := savedLine(&s, v.Durable); line != "" {
-		fmt.Fprintln(stdout, "  "+line)
-	}
-	for _, line := range shardLines(&v) {
-		fmt.Fprintln(stdout, "  "+line)
-	}
-	if line := logLine(ctx, s.RunDir); line != "" {
-		fmt.Fprintln(stdout, "  "+line)
-	}
+	screen.Status(stdout, &s, &v, logtool.Line(ctx, s.RunDir))
 	return nil
-}
-
-// pidText is "-" where there is no process.
-func pidText(pid int) string {
-	if pid == 0 {
-		return "-"
-	}
-	return strconv.Itoa(pid)
 }
 
 type stopCmd struct{ target }
@@ -219,24 +160,4 @@ func (c *faultCmd) Run(ctx context.Context) error {
 		fmt.Fprintln(stdout, accepted)
 	}
 	return ended(err)
-}
-
-// logLine says how full the update log is of the run in a folder of this machine, and where
-// if no process of the job serves it; "" if it has none.
-func logLine(ctx context.Context, run string) string {
-	s, err := settings.Read(filepath.Join(run, "run.json"))
-	if err != nil || s.Log == nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, logPatience)
-	defer cancel()
-	kept, streams, where, err := logKept(ctx, &s)
-	if err != nil {
-		return "update log: " + plain.Text(err)
-	}
-	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(kept)/1e6, float64(s.LogBytes())/1e6, streams)
-	if !s.HasOwnLog() {
-		line += ", at " + where
-	}
-	return line
 }

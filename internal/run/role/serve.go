@@ -13,9 +13,9 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
-	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/share"
 )
 
 func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
@@ -50,10 +50,10 @@ func (c *Server) Run(ctx, now context.Context) error {
 	case strategy.Saves():
 		return c.Job.NeedsFolder("its servers keep checkpoints there")
 	}
-	pace.Garbage(s.Job.Servers)
-	pace.ShareCores(s.Job.Servers)
+	share.Garbage(s.Job.Servers)
+	share.Cores(s.Job.Servers)
 	if strategy.Logged() {
-		pace.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+		share.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
 	faults, err := s.Network(wire.RoleServer, c.Index)
 	if err != nil {

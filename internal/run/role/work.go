@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/pace"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -52,8 +52,8 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err := c.check(&s); err != nil {
 		return err
 	}
-	pace.Garbage(s.Job.Slots)
-	pace.ShareCores(s.Job.Slots)
+	share.Garbage(s.Job.Slots)
+	share.Cores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err

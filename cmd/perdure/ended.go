@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
+)
+
+// printEnded shows how the run has ended whose coordinator does not answer, as err says;
+// where that is not known it returns what is.
+func (t *target) printEnded(err error) error {
+	if t.Run == "" || !errors.Is(err, control.ErrUnreachable) {
+		return ended(err)
+	}
+	holder, alive := rundir.Alive(t.Run)
+	if alive != nil {
+		if errors.Is(alive, rundir.ErrAlive) {
+			return fmt.Errorf("%w; the run goes on, in %s: its coordinator is just being replaced, or it is about to end: try again", err, holder)
+		}
+		return alive
+	}
+	s, bad := rundir.ReadSummary(t.Run)
+	switch {
+	case errors.Is(bad, fs.ErrNotExist):
+		return fmt.Errorf("the run in %s has ended without a result: it was stopped, or failed; its logs/ and events.jsonl say more", t.Run)
+	case bad != nil:
+		return bad
+	}
+	screen.Ended(stdout, t.Run, &s)
+	return nil
+}

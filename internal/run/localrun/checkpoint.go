@@ -1,0 +1,44 @@
+package localrun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
+func copyCheckpoint(from, to string) error {
+	names, err := os.ReadDir(from)
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
+			continue
+		}
+		err := copyFile(filepath.Join(from, n.Name()), filepath.Join(to, n.Name()))
+		if err != nil {
+			return fmt.Errorf("resume: %w", err)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	r, err := disk.OpenRegular(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close() // only read
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
+}

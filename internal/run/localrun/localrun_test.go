@@ -1,0 +1,205 @@
+package localrun
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/tally"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+// asProcess makes this test binary a process of a job: the tests are its parent.
+const asProcess = "PERDURE_TEST_AS_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) == "" {
+		os.Exit(m.Run())
+	}
+	err := supervisor.DieWithParent()
+	if err == nil {
+		err = process(context.Background(), os.Args[1], os.Args[2:])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// process is the process of a role, as the command is with the same arguments.
+func process(ctx context.Context, name string, args []string) error {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	run, at := flags.String("run", "", ""), flags.String("coordinator", "", "")
+	index, slot := flags.Int("index", -1, ""), flags.Int("slot", -1, "")
+	listen, zone := flags.String("listen", "", ""), flags.String("zone", "", "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	job, log := reach.Job{Run: *run, Coordinator: *at}, slog.New(slog.NewTextHandler(os.Stdout, nil))
+	switch wire.Role(name) {
+	case wire.RoleCoordinator:
+		return (&role.Coordinator{Folder: *run, Log: log}).Run(ctx)
+	case wire.RoleServer:
+		return (&role.Server{Job: job, Index: *index, Listen: *listen, Zone: *zone, Log: log}).Run(ctx, ctx)
+	case wire.RoleWorker:
+		return (&role.Worker{Job: job, Slot: *slot, LostAfter: time.Minute, Out: os.Stdout, Log: log}).Run(ctx)
+	}
+	return fmt.Errorf("no role %q", name)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small are the settings of a job that takes a moment.
+func small(t *testing.T, recovery string) settings.Run {
+	t.Helper()
+	t.Setenv(asProcess, "1")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	shape := settings.Shape{Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 7}
+	job, err := shape.Job(softmax.Name)
+	must(t, err)
+	s := settings.Run{
+		Job: job, Listen: AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Params: workload.Params{
+			Seed: job.Seed, Slots: job.Slots, Batch: 8, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+		},
+	}
+	must(t, s.Check())
+	return s
+}
+
+// record is a view that notes what it is shown.
+type record struct {
+	screen.Silent
+	mu     sync.Mutex // guards what follows
+	events []wire.Event
+	began  string
+	ended  *rundir.Summary
+	closed bool
+}
+
+func (v *record) Begin(_ *settings.Run, folder string) { v.began = folder }
+func (v *record) Close()                               { v.closed = true }
+
+func (v *record) Event(_ *tally.Now, e wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.events = append(v.events, e)
+}
+
+func (v *record) End(s *rundir.Summary, _ string, _ []supervisor.Fault) { v.ended = s }
+
+// TestRun: a job runs through the death of a server, without a command line, and makes the
+// model that it makes in peace; its folder has what it left.
+func TestRun(t *testing.T) {
+	var hashes []string
+	for _, faults := range [][]string{nil, {"kill:server:0@clock:10"}} {
+		s := small(t, "resend:10")
+		s.Faults = faults
+		must(t, s.Check())
+		dir, v := filepath.Join(t.TempDir(), "run"), &record{}
+		r, err := Start(t.Context(), Options{Settings: s, Folder: dir, Workers: true, View: v})
+		must(t, err)
+		sum, err := r.Wait(t.Context(), t.Context())
+		if err = errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if len(sum.Failures) != len(faults) || *sum.UpdatesLost != 0 || sum.Clocks != 30 {
+			t.Errorf("with the faults %v: %+v", faults, sum)
+		}
+		hashes = append(hashes, *sum.ModelSHA256)
+		read, err := rundir.ReadSummary(dir)
+		must(t, err)
+		if *read.ModelSHA256 != *sum.ModelSHA256 || v.began != dir || v.ended == nil || !v.closed || len(v.events) == 0 {
+			t.Errorf("its folder has the model %s; shown: %+v", *read.ModelSHA256, v)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err != nil {
+			t.Error(err)
+		}
+	}
+	if hashes[0] != hashes[1] {
+		t.Errorf("the model of the disturbed job is %s, not %s", hashes[1], hashes[0])
+	}
+}
+
+// TestInterrupted: a run that is told to end makes a checkpoint, and says how to go on; what
+// goes on from there has another folder.
+func TestInterrupted(t *testing.T) {
+	s := small(t, "checkpoint:1000")
+	s.Job.Clocks, s.ComputeMs, s.Grace = 1000, 5, 10*time.Second
+	must(t, s.Check())
+	dir, v := filepath.Join(t.TempDir(), "run"), &record{}
+	r, err := Start(t.Context(), Options{Settings: s, Folder: dir, Workers: true, View: v})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	go func() {
+		for r.Clock() < 5 {
+			<-look.C
+		}
+		cancel()
+	}()
+	_, err = r.Wait(ctx, t.Context())
+	must(t, r.Close())
+	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "perdure train --resume "+dir) {
+		t.Fatalf("it ends with %v", err)
+	}
+	again, m, err := settings.ReadEarlier(dir, false)
+	must(t, err)
+	if m.Cut < 5 || again.Job.ID != s.Job.ID {
+		t.Errorf("a checkpoint of clock %d of job %s", m.Cut, again.Job.ID)
+	}
+	to := t.TempDir()
+	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to))
+	if files, err := os.ReadDir(to); err != nil || len(files) < 2 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// TestStartRefuses: what cannot be is told before anything is started, and nothing stays.
+func TestStartRefuses(t *testing.T) {
+	full := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o666))
+	for want, o := range map[string]Options{
+		"is not empty":         {Settings: small(t, "none"), Folder: full},
+		"has no name":          {Settings: small(t, "none")},
+		"write HOST:PORT":      {Settings: settings.Run{Listen: "here"}, Folder: "x"},
+		"name the one address": {Settings: settings.Run{Listen: ":0"}, Folder: "x"},
+	} {
+		o.View, o.Workers = &record{}, true
+		if r, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", r, err, want)
+		}
+	}
+	warned := ""
+	r := Run{s: settings.Run{Listen: "127.0.0.1:0"}}
+	for range 2 {
+		frames, web, err := r.listen(func(line string) { warned += line })
+		must(t, errors.Join(err, frames.file.Close(), web.file.Close()))
+	}
+	if warned != "" || !loopback("127.0.0.1:7000") || !loopback("[::1]:7000") || loopback("192.0.2.1:7000") || loopback("host:7000") {
+		t.Errorf("of addresses of this machine only it warns: %s", warned)
+	}
+}

@@ -1,0 +1,128 @@
+package localrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// leaveLog removes, once the job's processes have ended, the streams that it has in a log
+// elsewhere: nothing needs them any more if its model is safe. Else somebody may want to see
+// them, and is told.
+func (r *Run) leaveLog() {
+	if r.s.Log == nil || r.s.HasOwnLog() {
+		return
+	}
+	rm := "perdure log rm " + r.dir.Path()
+	if !r.safe {
+		r.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
+	} else if err := logtool.RemoveOf(&r.s); err != nil {
+		r.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain.Text(err), rm))
+	}
+}
+
+// sizeLog sees that there is room for the log of a run that will be in a folder.
+func sizeLog(s *settings.Run, run string) (err error) {
+	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
+		s.Log = nil
+		return nil
+	}
+	if s.Log == nil {
+		if s.Log, err = settings.NewLog(settings.LogAsked{}, &s.Job); err != nil {
+			return err
+		}
+	}
+	return s.Log.Fit(&s.Job, run)
+}
+
+// placeLog says where the job's log is to be: at --nats, or a free port of this machine,
+// which asks for the run's secret, as its process finds it in its folder. Until hold is closed,
+// nobody else is given the port: not the job's servers, which take any while the log's
+// process starts, nor others while it is dead.
+func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.Secret) (hold io.Closer, err error) {
+	if s.Job.Log, s.Job.LogSecret = "", false; s.Log == nil {
+		return io.NopCloser(nil), nil
+	}
+	if s.Log.NATS != "" {
+		s.Job.Log = s.Log.NATS
+		return io.NopCloser(nil), tryLog(ctx, s)
+	}
+	host, _, err := net.SplitHostPort(cmp.Or(s.Listen, AnyPort))
+	if err != nil {
+		return nil, err
+	}
+	addr, hold, err := transport.Reserve(host)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, plain.Cause(err))
+	}
+	u := url.URL{Scheme: "nats", Host: addr}
+	s.Job.Log, s.Job.LogSecret = u.String(), true
+	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {
+		err = os.WriteFile(filepath.Join(settings.LogFolder(run), "url"), []byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())
+	}
+	return hold, nil
+}
+
+// tryLog makes the job's streams in a log elsewhere, before anything is started; it refuses
+// one that cannot be used, and leaves nothing behind there.
+func tryLog(ctx context.Context, s *settings.Run) error {
+	ctx, cancel := context.WithTimeout(ctx, logtool.Patience)
+	defer cancel()
+	return updatelog.Create(ctx, s.Job.Log, s.LogOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}))
+}
+
+// logAddr is where the job's own log listens.
+func logAddr(s *settings.Run) string {
+	u, err := url.Parse(s.Job.Log)
+	if err != nil || !s.HasOwnLog() {
+		return ""
+	}
+	return u.Host
+}
+
+// logCommand is the command line of the job's own log.
+func logCommand(s *settings.Run, exe, run string) []string {
+	return []string{
+		exe, string(supervisor.RoleLog), "--dir", settings.LogFolder(run), "--listen", logAddr(s),
+		"--log-sync", string(s.Log.Sync), "--log-mb", fmt.Sprint(s.Log.MB), "--inherits",
+	}
+}
+
+// logUsed returns the bytes of the files of a job's own log; nil: it has none.
+func (r *Run) logUsed() *int64 {
+	if !r.s.HasOwnLog() {
+		return nil
+	}
+	var n int64
+	err := filepath.WalkDir(settings.LogFolder(r.dir.Path()), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return nil // what is just being deleted does not count
+	})
+	if err != nil {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,39 @@
+package localrun
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// TestLogPort: the port of a job's own log, which its process is still to take, is nobody
+// else's until it is let go.
+func TestLogPort(t *testing.T) {
+	s := settings.Run{Listen: AnyPort, Log: &settings.Log{Sync: updatelog.SyncInterval}}
+	dir := t.TempDir()
+	hold, err := placeLog(t.Context(), &s, dir, "token")
+	must(t, err)
+	if url, err := updatelog.ReadURL(settings.LogFolder(dir)); err != nil || url != updatelog.Authorized(s.Job.Log, "token") {
+		t.Errorf("the log's process finds %q, %v; want %q", url, err, s.Job.Log)
+	}
+	alone := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		must(t, c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0)
+		}))
+		return err
+	}}
+	if l, err := alone.Listen(t.Context(), "tcp", logAddr(&s)); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%s is somebody else's: %v, %v", logAddr(&s), l, err)
+	}
+	l, err := net.Listen("tcp", logAddr(&s)) // as the log does
+	must(t, err)
+	must(t, l.Close())
+	must(t, hold.Close())
+	l, err = alone.Listen(t.Context(), "tcp", logAddr(&s))
+	must(t, err)
+	must(t, l.Close())
+}

@@ -1,0 +1,275 @@
+// Package localrun runs a job on this machine: its coordinator, its servers and, unless they
+// are programs of the user's own, its workers, as processes whose parent this process is. It
+// makes the run's folder, starts everything, carries faults out, starts anew what dies, keeps
+// the record and shows it; and in the end it exports the model and writes how it all went.
+//
+//	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
+//	sum, err := r.Wait(ctx, now)
+//	err = r.Close()
+//
+// What runs as a process of the job is a program that knows the roles: COMMAND coordinator,
+// server, worker and log, with the flags that spawn writes (cmd/perdure, or a test). Start
+// refuses what cannot be before anything is started, and leaves nothing running when it fails.
+//
+// Between Start and Close a Run is safe for concurrent use. One goroutine calls Wait, and
+// Close once it has returned; in place of Wait, one may call Job().Run() and see to the rest
+// oneself, as benchmarks do.
+package localrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/tally"
+)
+
+// ErrOver ends a run from which nothing more is wanted: its model is exported, say.
+var ErrOver = errors.New("the model is exported")
+
+// Options are what Start is told.
+type Options struct {
+	Settings settings.Run
+	Folder   string       // of the run, empty or new
+	Workers  bool         // workers are processes of the run, and train its workload; else they are others' programs
+	View     screen.View  // which it closes
+	Warn     func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
+}
+
+// Run is one run of a job on this machine, as its parent sees it.
+type Run struct {
+	s       settings.Run
+	workers bool
+	dir     *rundir.Dir
+	job     *supervisor.Job
+	addr    string // the coordinator's
+	web     string // the control API's
+	view    screen.View
+	secrets *secrets.Set
+	held    []io.Closer // addresses that outlive the processes that listen there
+	tally   *tally.Tally
+
+	mu          sync.Mutex // guards recordWaits
+	recordWaits bool       // the run's folder has no room for it
+
+	safe     bool          // its model is: nothing needs its log any more
+	complete chan struct{} // closed when nothing is left to do but to export
+	once     sync.Once
+}
+
+// Start makes the run's folder and starts all processes.
+func Start(ctx context.Context, o Options) (*Run, error) {
+	if o.Workers {
+		o.Settings.Job.AwaitExport, o.Settings.Job.FixedEnd = true, o.Settings.Until.Metric == ""
+	}
+	r := &Run{s: o.Settings, workers: o.Workers, view: o.View, complete: make(chan struct{})}
+	frames, web, err := r.listen(o.Warn)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.prepare(ctx, o.Folder, frames, web); err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	var worker func(slot int) supervisor.Spec
+	if r.workers {
+		worker = func(slot int) supervisor.Spec {
+			return r.spec(exe, o.Folder, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator", r.addr)
+		}
+	}
+	if err := r.supervise(ctx, worker); err != nil {
+		return nil, err
+	}
+	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.view.Begin(&r.s, r.dir.Path())
+	return r, nil
+}
+
+// listen opens the coordinator's sockets.
+func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
+	if frames, err = listen(r.s.Listen); err != nil {
+		return frames, web, err
+	}
+	if warn != nil && !loopback(frames.addr) {
+		warn(fmt.Sprintf("others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a network that you trust", frames.addr))
+	}
+	web, err = listen(AnyPort)
+	r.addr, r.web = frames.addr, web.addr
+	return frames, web, err
+}
+
+// prepare makes the run's folder, with all that the processes find there.
+func (r *Run) prepare(ctx context.Context, folder string, frames, web socket) (err error) {
+	if err := errors.Join(findRoom(&r.s, r.workers, r.view), sizeLog(&r.s, folder)); err != nil {
+		return err
+	}
+	if r.dir, err = rundir.Create(folder); err != nil {
+		return err
+	}
+	if r.secrets, err = secrets.Draw(folder); err != nil {
+		return err
+	}
+	if r.s.Resumed != "" {
+		if err := copyCheckpoint(filepath.Join(r.s.Resumed, "checkpoint"), r.dir.Checkpoint()); err != nil {
+			return err
+		}
+	}
+	logPort, err := placeLog(ctx, &r.s, folder, r.secrets.Job)
+	if err != nil { // the folder has nothing yet, and may be asked for again
+		return errors.Join(err, r.dir.Close(), os.RemoveAll(folder))
+	}
+	if err := r.dir.WriteRun(r.s); err != nil {
+		return err
+	}
+	r.held = []io.Closer{frames.file, web.file, logPort, r.secrets}
+	r.tally = tally.New(&r.s, time.Now())
+	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	return nil
+}
+
+// supervise makes the job, whose processes this one is the parent of; worker says what
+// workers are, nil: there are none.
+func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Spec) error {
+	faults, err := r.s.ParseFaults()
+	if err != nil {
+		return err
+	}
+	network, err := r.s.Network(wire.RoleSupervisor, 0)
+	if err != nil {
+		return err
+	}
+	r.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
+		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: r.web, Faults: faults,
+		Seed: r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
+		Worker: worker, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
+		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
+	})
+	return err
+}
+
+// Wait runs the job to its end, and returns how it went. When ctx ends it ends the job in
+// order, with a last checkpoint, and says how to go on; when now ends it does not wait for
+// that. Of a job whose workers are others' programs there is no model: it has ended when they
+// all have.
+func (r *Run) Wait(ctx, now context.Context) (sum rundir.Summary, err error) {
+	ended := make(chan error, 1)
+	go func() { ended <- r.job.Run() }()
+	defer r.heed(ctx, now)()
+	if !r.workers {
+		return r.waitForOthers(now, ended)
+	}
+	defer r.byTime(ctx)()
+	exportCtx, cancel := context.WithCancel(now)
+	defer cancel()
+	type exported struct {
+		model tally.Model
+		err   error
+	}
+	done := make(chan exported, 1)
+	go func() {
+		select {
+		case <-r.complete:
+			m, err := r.export(exportCtx)
+			done <- exported{m, err}
+		case <-exportCtx.Done():
+		}
+	}()
+	select {
+	case err := <-ended:
+		return sum, r.stopped(err)
+	case e := <-done:
+		if e.err != nil {
+			r.job.End(e.err)
+			return sum, r.stopped(<-ended)
+		}
+		r.job.Over()
+		sum = r.Summary(&e.model)
+		r.job.End(ErrOver)
+		<-ended
+		if err := r.insist(now, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
+			return sum, err
+		}
+		r.safe = true
+		r.view.End(&sum, r.dir.Path(), r.job.Pending())
+		return sum, nil
+	}
+}
+
+// waitForOthers is Wait for a job whose workers are not the run's.
+func (r *Run) waitForOthers(now context.Context, ended <-chan error) (sum rundir.Summary, err error) {
+	select {
+	case err := <-ended:
+		return sum, r.stopped(err)
+	case <-r.complete:
+		sum = r.Summary(nil)
+		r.job.End(ErrOver) // once the workers have heard that all are done
+		<-ended
+		r.safe = true
+		return sum, r.insist(now, "summary.json", func() error { return r.dir.WriteSummary(sum) })
+	}
+}
+
+// Close ends the processes, and lets go of their addresses and of the folder's files.
+func (r *Run) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r.job.End(ErrOver) // does nothing if it has ended
+	err := r.job.Group().Stop(ctx)
+	r.leaveLog()
+	for _, h := range r.held {
+		err = errors.Join(err, h.Close())
+	}
+	r.view.Close()
+	return errors.Join(err, r.dir.Close())
+}
+
+// Job is the job as its supervisor has it: its processes, and the faults to come.
+func (r *Run) Job() *supervisor.Job { return r.job }
+
+// Settings are what the run was asked to be, with what Start has completed.
+func (r *Run) Settings() *settings.Run { return &r.s }
+
+// Dir is the run's folder.
+func (r *Run) Dir() *rundir.Dir { return r.dir }
+
+// Secrets are the run's, and the file that workers find theirs in.
+func (r *Run) Secrets() *secrets.Set { return r.secrets }
+
+// Coordinator is the coordinator's address.
+func (r *Run) Coordinator() string { return r.addr }
+
+// Control calls the run's control API.
+func (r *Run) Control() *control.Client { return control.NewClient(r.web, r.secrets.Job) }
+
+// Clock is the job's clock, as was told last.
+func (r *Run) Clock() perdure.Clock { return r.tally.Told().Clock }
+
+// Told is what the coordinator told last.
+func (r *Run) Told() wire.Progress { return r.tally.Told() }
+
+// LastEvent is what happened last.
+func (r *Run) LastEvent() string { return r.tally.LastEvent() }
+
+// Complete is closed when all clocks are done, and nothing is left but to export.
+func (r *Run) Complete() <-chan struct{} { return r.complete }

@@ -1,0 +1,44 @@
+package localrun
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// socket is a listening socket that outlives the process that serves it.
+type socket struct {
+	addr string
+	file *os.File
+}
+
+// AnyPort is a free port of this machine, for itself only.
+const AnyPort = "127.0.0.1:0"
+
+func listen(addr string) (s socket, err error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return s, fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage, addr)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return s, fmt.Errorf("%w: --listen %s: name the one address under which workers reach this machine", perdure.ErrUsage, addr)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
+	}
+	defer l.Close()
+	s.addr = l.Addr().String()
+	s.file, err = l.(*net.TCPListener).File()
+	return s, err
+}
+
+// loopback reports whether an address is one that only this machine reaches.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,67 @@
+package localrun
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+)
+
+// spawn starts the processes; worker says what workers are, nil: there are none.
+func (r *Run) spawn(exe, out string, frames, web socket, worker func(slot int) supervisor.Spec) error {
+	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
+		return r.job.Group().Start(r.spec(exe, out, role, index, files, args...))
+	}
+	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
+		return err
+	}
+	if r.s.HasOwnLog() {
+		spec := supervisor.Spec{
+			Role: supervisor.RoleLog, Command: logCommand(&r.s, exe, out), LogPath: r.dir.LogFile(string(supervisor.RoleLog)),
+			Files: r.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
+		}
+		if err := r.job.Group().Start(spec); err != nil {
+			return err
+		}
+	}
+	host, _, err := net.SplitHostPort(r.addr)
+	if err != nil {
+		return err
+	}
+	for i := range r.s.Job.Servers {
+		args := []string{"--index", fmt.Sprint(i), "--coordinator", r.addr, "--listen", net.JoinHostPort(host, "0")}
+		if zone := r.s.ZoneOf(i); zone != "" {
+			args = append(args, "--zone", zone)
+		}
+		if err := start(wire.RoleServer, i, nil, args...); err != nil {
+			return err
+		}
+	}
+	for i := range r.s.Job.Slots {
+		if worker == nil {
+			break
+		}
+		if i < len(r.s.Slots) && !r.s.Slots[i].Has(r.s.Cut) {
+			continue // it had left before the checkpoint that the run goes on from
+		}
+		if err := r.job.Group().Start(worker(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spec says what runs at a place.
+func (r *Run) spec(exe, out string, role wire.Role, index int, files []*os.File, args ...string) supervisor.Spec {
+	name := string(role)
+	if role != wire.RoleCoordinator {
+		name = fmt.Sprintf("%s-%d", role, index)
+	}
+	return supervisor.Spec{
+		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),
+		LogPath: r.dir.LogFile(name), Files: slices.Concat(files, r.secrets.Inherits(role)),
+	}
+}

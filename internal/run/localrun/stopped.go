@@ -1,0 +1,78 @@
+package localrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// This file has how a run ends before its last clock, because somebody says so.
+
+// ErrInterrupted is why a run ended early on a signal, ErrStopped on perdure stop.
+var (
+	ErrInterrupted = errors.New("interrupted")
+	ErrStopped     = errors.New("stopped")
+)
+
+// logGrace is how long the process of a log of the run's own may take to close it in
+// order, so that it can be seen later whether it is whole.
+const logGrace = 5 * time.Second
+
+// lastCheckpoint is how long the job may take for a last checkpoint when it is ended
+// early; 0: it makes none.
+func lastCheckpoint(s *settings.Run) time.Duration {
+	if recovery.Of(s.Job.Recovery).Traits().Saves() {
+		return s.Grace
+	}
+	return 0
+}
+
+// heed ends the job in order when ctx ends, and at once when hard does.
+func (r *Run) heed(ctx, hard context.Context) (stop func()) {
+	first := context.AfterFunc(ctx, func() { r.job.Stop(ErrInterrupted) })
+	second := context.AfterFunc(hard, func() { r.job.End(ErrInterrupted) })
+	return func() {
+		first()
+		second()
+	}
+}
+
+// stopped says how to go on, where a job has ended early on somebody's word; else it
+// returns why it has ended.
+func (r *Run) stopped(why error) error {
+	switch {
+	case errors.Is(why, supervisor.ErrStopAsked):
+		why = ErrStopped
+	case !errors.Is(why, ErrInterrupted):
+		return why
+	}
+	p := r.tally.Told()
+	command := "train"
+	if r.s.Job.Workload == settings.OwnWorkload {
+		command = "up"
+	}
+	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, r.dir.Path())
+	if r.s.Resumed != "" { // its run.json alone does not say what it began with
+		anew = fmt.Sprintf("begin again with perdure %s --resume %s", command, r.s.Resumed)
+	}
+	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
+	at := fmt.Errorf("%w at clock %d", why, p.Clock)
+	switch strategy := r.s.Job.Recovery; {
+	case recovery.Of(strategy).Traits().Logged():
+		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, strategy, anew)
+	case !recovery.Of(strategy).Traits().Saves():
+		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery resend or checkpoint:C, say, can be resumed", at, strategy, anew)
+	case p.Durable == 0:
+		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
+	case p.End > 0 && p.Durable >= p.End:
+		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: perdure %s --resume %s --clocks %d", at, p.Durable, command, r.dir.Path(), p.End+1)
+	case r.s.Grace > 0 && !p.Closed:
+		at = fmt.Errorf("%w; no last checkpoint was made", at)
+	}
+	return fmt.Errorf("%w; resuming starts at clock %d: perdure %s --resume %s", at, p.Durable, command, r.dir.Path())
+}

@@ -1,0 +1,168 @@
+package localrun
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// What a run does by the time and not by the clock is evaluations at regular times, and an end
+// after some time. The run's parent does both, so that they go on whatever becomes of the
+// workers.
+
+// byTime starts what is done by the time, and returns what ends it.
+func (r *Run) byTime(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	if r.s.EvalMs > 0 {
+		wg.Go(func() { r.judgeByTime(ctx) })
+	}
+	if r.s.Until.Metric == settings.OverTime {
+		wg.Go(func() { r.endByTime(ctx) })
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// endByTime asks for the job's end when the time is over, again and again: who is
+// asked may be dead.
+func (r *Run) endByTime(ctx context.Context) {
+	limit := time.Duration(r.s.Until.Value * float64(time.Second))
+	for {
+		left := limit - r.job.Since()
+		if left <= 0 {
+			r.job.EndSoon()
+			left = time.Second
+		}
+		if !r.sleep(ctx, left) {
+			return
+		}
+	}
+}
+
+// sleep is false if the job is complete, or ctx ends, before the time is over.
+func (r *Run) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.complete:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// judgeByTime evaluates the newest rows that servers have, at multiples of EvalMs
+// since the first clock began. Where an evaluation takes longer, or waits for a
+// shard that has no server, those that were due meanwhile are left out: the series
+// has a gap, and no row is told as of a time at which it could not be read.
+func (r *Run) judgeByTime(ctx context.Context) {
+	every := time.Duration(r.s.EvalMs) * time.Millisecond
+	o := &onlooker{r: r}
+	defer o.close()
+	for {
+		since := r.job.Since()
+		if !r.sleep(ctx, every-since%every) {
+			return
+		}
+		if r.job.Since() < every {
+			continue // the first clock began meanwhile
+		}
+		if e, ok := o.evaluate(ctx); ok {
+			r.judged(e, o.t.at, o.t.clock)
+		}
+	}
+}
+
+// judged notes an evaluation of the rows as of at, after the first clock began.
+func (r *Run) judged(e training.Judgement, at time.Duration, clock perdure.Clock) {
+	r.keep(r.dir.Point(r.tally.Judged(e.Eval, e.Backlog, at, clock)))
+	if r.s.Until.Reached(e.Eval) {
+		r.job.EndSoon()
+	}
+}
+
+// onlooker evaluates a job's model from outside.
+type onlooker struct {
+	r *Run
+	w workload.Workload
+	c *worker.Client // nil: not connected
+	t *timedTables
+}
+
+// timedTables notes when rows were read last.
+type timedTables struct {
+	*training.Tables
+	r     *Run
+	at    time.Duration // since the first clock began
+	clock perdure.Clock // the job's, then
+}
+
+func (t *timedTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
+	defer t.note()
+	return t.Tables.Get(ctx, table, first, dst)
+}
+
+func (t *timedTables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
+	defer t.note()
+	return t.Tables.GetRows(ctx, table, rows, dst)
+}
+
+func (t *timedTables) note() { t.at, t.clock = t.r.job.Since(), t.r.Clock() }
+
+// evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
+// or were of two courses of training.
+func (o *onlooker) evaluate(ctx context.Context) (e training.Judgement, ok bool) {
+	err := o.open(ctx)
+	if err == nil {
+		generation := o.c.Generation()
+		e, err = training.AtRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
+		ok = err == nil && o.c.Generation() == generation
+	}
+	if err != nil {
+		o.close() // to begin anew, next time
+	}
+	return e, ok
+}
+
+func (o *onlooker) open(ctx context.Context) (err error) {
+	if o.c != nil {
+		return nil
+	}
+	if o.w == nil {
+		if o.w, err = workload.New(o.r.s.Job.Workload, o.r.s.Params); err != nil {
+			return err
+		}
+	}
+	network, err := o.r.s.Network(wire.RoleObserver, 0)
+	if err != nil {
+		return err
+	}
+	if o.c, err = reach.Observe(ctx, worker.Config{
+		Network: network, Coordinator: o.r.addr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
+		o.c = nil
+		return err
+	}
+	t, err := training.Open(ctx, o.c, o.w)
+	o.t = &timedTables{Tables: t, r: o.r}
+	return err
+}
+
+func (o *onlooker) close() {
+	if o.c != nil {
+		_ = o.c.Close() // never fails
+	}
+	o.c = nil
+}

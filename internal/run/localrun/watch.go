@@ -1,0 +1,101 @@
+package localrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/tally"
+)
+
+// What the supervisor hears of the job goes into the tally and into the run's folder, and to
+// the view.
+
+func (r *Run) now() *tally.Now {
+	now := r.tally.Now(r.job.Since(), time.Now())
+	return &now
+}
+
+func (r *Run) onEvent(e wire.Event) {
+	r.tally.Event(e.Text)
+	r.keep(r.dir.Event(rundir.Event{
+		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
+		Details: map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone},
+	}))
+	r.view.Event(r.now(), e)
+}
+
+func (r *Run) onReport(report wire.Report) {
+	if r.tally.Report(report, r.job.Since()) {
+		r.point(max(report.Clock, 0))
+	}
+}
+
+func (r *Run) onProgress(p wire.Progress) {
+	if r.tally.Progress(p, time.Now()) {
+		r.point(r.Clock())
+	}
+	r.view.Progress(r.now())
+	if p.Complete {
+		r.once.Do(func() { close(r.complete) })
+	}
+}
+
+// point writes a row of series.csv.
+func (r *Run) point(clock perdure.Clock) {
+	r.keep(r.dir.Point(r.tally.Point(clock, r.job.Since(), r.job.Group().Usage(), time.Now())))
+}
+
+// keep notes a failure to write to the run's folder, and ends the job: a run that leaves no
+// record is worth nothing. On a full disk it goes on; that is told.
+func (r *Run) keep(err error) {
+	if err != nil {
+		r.job.End(err)
+		return
+	}
+	waits := r.dir.Waits()
+	r.mu.Lock()
+	did := r.recordWaits
+	r.recordWaits = waits
+	r.mu.Unlock()
+	switch {
+	case waits && !did:
+		r.tell("the disk of " + r.dir.Path() + " is full: what is to be recorded there waits; make room")
+	case did && !waits:
+		r.tell("there is room in " + r.dir.Path() + " again: what waited is recorded")
+	}
+}
+
+// tell shows a line of the run's parent's own.
+func (r *Run) tell(text string) {
+	r.view.Event(r.now(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
+}
+
+// insistPause is the time between two tries to write to a full disk.
+const insistPause = time.Second
+
+// insist writes something into the run's folder; while the disk is full it says so, and tries
+// again.
+func (r *Run) insist(ctx context.Context, what string, write func() error) error {
+	told := false
+	return disk.Retry{Pause: insistPause}.Do(ctx, func() error {
+		err := write()
+		if disk.Full(err) && !told {
+			told = true
+			r.tell(fmt.Sprintf("cannot write %s (%v); trying until there is room", what, err))
+		}
+		return err
+	})
+}
+
+// Summary is how the run has gone so far; model is nil where it is not known.
+func (r *Run) Summary(model *tally.Model) rundir.Summary {
+	r.point(r.tally.Told().End)
+	return r.tally.Summary(tally.Ending{
+		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(), Model: model,
+	})
+}

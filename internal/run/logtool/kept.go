@@ -1,0 +1,74 @@
+package logtool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// kept returns what the job's streams hold now, and where that is.
+func kept(ctx context.Context, s *settings.Run) (bytes uint64, streams int, where string, err error) {
+	i, err := inspect(ctx, s)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer i.Close()
+	all, err := i.Streams(ctx)
+	for _, one := range streamsOf(all, s.Job.ID) {
+		bytes, streams = bytes+one.Bytes, streams+1
+	}
+	return bytes, streams, i.URL(), err
+}
+
+// inspect looks into the log that the run's settings name.
+func inspect(ctx context.Context, s *settings.Run) (*updatelog.Inspector, error) {
+	l, addr := s.Log, s.Job.Log
+	if s.Job.LogSecret {
+		at, err := updatelog.ReadURL(settings.LogFolder(s.Folder))
+		if err != nil {
+			return nil, err
+		}
+		addr = at
+	}
+	return updatelog.Inspect(ctx, addr, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+}
+
+// RemoveOf removes the streams of a job of which no process is left.
+func RemoveOf(s *settings.Run) error {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	i, err := inspect(ctx, s)
+	if err != nil {
+		return err
+	}
+	all, err := i.Streams(ctx)
+	if err == nil {
+		_, err = i.Remove(ctx, streamsOf(all, s.Job.ID))
+	}
+	return errors.Join(err, i.Close())
+}
+
+// Line says how full the update log is of the run in a folder of this machine, and where
+// if no process of the job serves it; "" if it has none.
+func Line(ctx context.Context, run string) string {
+	s, err := settings.Read(filepath.Join(run, "run.json"))
+	if err != nil || s.Log == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	bytes, streams, where, err := kept(ctx, &s)
+	if err != nil {
+		return "update log: " + plain.Text(err)
+	}
+	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(bytes)/1e6, float64(s.LogBytes())/1e6, streams)
+	if !s.HasOwnLog() {
+		line += ", at " + where
+	}
+	return line
+}

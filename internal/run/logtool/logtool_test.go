@@ -1,0 +1,143 @@
+package logtool_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logged makes the folder of a run of two shards, whose log has some records of each and is
+// served elsewhere.
+func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
+	t.Helper()
+	s, err := updatelog.Serve(filepath.Join(t.TempDir(), "log"), updatelog.ServeOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	must(t, err)
+	for clock := range records {
+		for shard := range 2 {
+			tick := wire.Append(nil, &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: perdure.Clock(clock)}})
+			done := make(chan error, 1)
+			must(t, l.Append(t.Context(), shard, [][]byte{tick}, func(_ updatelog.Position, err error) { done <- err }))
+			must(t, <-done)
+		}
+	}
+	must(t, l.Close())
+	run = t.TempDir()
+	about := settings.Run{Log: &settings.Log{MB: 64, NATS: s.URL()}}
+	about.Job = perdure.JobSpec{
+		ID: "first", Shards: 2, Log: s.URL(),
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+	}
+	text, err := json.Marshal(about)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(run, "run.json"), text, 0o666))
+	return run, s
+}
+
+// TestLook lists, shows and verifies a log.
+func TestLook(t *testing.T) {
+	_, s := logged(t, 3)
+	at := logtool.Place{NATS: s.URL()}
+	one := 1
+	for name, c := range map[string]struct {
+		do   func(out *bytes.Buffer) error
+		want []string
+	}{
+		"list": {
+			func(out *bytes.Buffer) error { return logtool.List(t.Context(), out, at) },
+			[]string{"    0          1          3          3 ", "    1          1          3          3 "},
+		},
+		"dump": {
+			func(out *bytes.Buffer) error {
+				return logtool.Dump(t.Context(), out, at, logtool.Part{Shard: 1, From: 2})
+			},
+			[]string{"2 20", "tick slot 3 incarnation 0 clock 1 ", "3 20", "clock 2 "},
+		},
+		"dump some": {
+			func(out *bytes.Buffer) error { return logtool.Dump(t.Context(), out, at, logtool.Part{Most: &one}) },
+			[]string{"1 20", "clock 0 "},
+		},
+		"verify": {
+			func(out *bytes.Buffer) error { return logtool.Verify(t.Context(), out, at) },
+			[]string{"job first shard 0: 3 records, 3 entries", "job first shard 1: 3 records, 3 entries", "whole"},
+		},
+	} {
+		var out bytes.Buffer
+		must(t, c.do(&out))
+		for _, want := range c.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q in\n%s", name, want, &out)
+			}
+		}
+		if name == "dump some" && strings.Count(out.String(), "producer") != 1 {
+			t.Errorf("of one record is shown:\n%s", &out)
+		}
+	}
+}
+
+// TestMistakes: what is not there, and what nobody can mean.
+func TestMistakes(t *testing.T) {
+	run, s := logged(t, 1)
+	none := 0
+	for want, err := range map[string]error{
+		"which log?":           logtool.List(t.Context(), os.Stderr, logtool.Place{}),
+		"belong together":      logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}),
+		"--most 0":             logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}),
+		"there is no shard 7":  logtool.Dump(t.Context(), os.Stderr, logtool.Place{NATS: s.URL()}, logtool.Part{Shard: 7}),
+		"is the folder of job": logtool.Remove(t.Context(), os.Stderr, logtool.Place{Dir: run, Job: "second"}, false),
+	} {
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Job: "second"}); err == nil || !strings.Contains(err.Error(), "no streams of second") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRemove: the streams of a run go, and its status says what they hold as long as they are
+// there.
+func TestRemove(t *testing.T) {
+	run, s := logged(t, 2)
+	if line := logtool.Line(t.Context(), run); !strings.Contains(line, "in 2 streams, at nats://") {
+		t.Errorf("a status says %q", line)
+	}
+	var out bytes.Buffer
+	err := logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, false)
+	if err == nil || !strings.Contains(err.Error(), "seems to run") || out.Len() > 0 { // it was written to just now
+		t.Errorf("without force: %v, %s", err, &out)
+	}
+	must(t, logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, true))
+	if !strings.HasPrefix(out.String(), "removed 2 of 2 streams of job first") {
+		t.Errorf("told: %s", &out)
+	}
+	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}); err == nil || !strings.Contains(err.Error(), "no streams of any job") {
+		t.Errorf("then there are %v, %s", err, &out)
+	}
+	other, _ := logged(t, 1)
+	set, err := settings.Read(filepath.Join(other, "run.json"))
+	must(t, err)
+	must(t, logtool.RemoveOf(&set)) // no process of it is left
+	if line := logtool.Line(t.Context(), other); !strings.Contains(line, "in 0 streams") {
+		t.Errorf("then a status says %q", line)
+	}
+}

@@ -1,0 +1,120 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure/internal/core/saver"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// result is how a run has ended, for people.
+type result struct {
+	rundir.Summary
+	dir    string
+	missed []supervisor.Fault // planned, and the run had ended before
+	brief  bool
+}
+
+func (r result) print(out io.Writer) {
+	killed := ""
+	if n := len(r.Failures); n > 0 {
+		killed = fmt.Sprintf(" through %d faults", n)
+	}
+	if len(r.Failures) == 1 {
+		killed = " through a fault"
+	}
+	on := ""
+	if strings.HasPrefix(r.Data, dataset.SyntheticPrefix) {
+		on = " on synthetic data"
+	}
+	fmt.Fprintf(out, "done: %d clocks in %.1f s%s%s\n", r.Clocks, r.WallSeconds, on, killed)
+	for _, row := range r.rows() {
+		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
+	}
+	if !r.brief && len(r.ClockDifferential) > 0 {
+		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less the reader's")
+		for _, line := range bars(numbers(r.ClockDifferential)) {
+			fmt.Fprintln(out, "  "+line)
+		}
+	}
+}
+
+// orUnknown formats what may not be known.
+func orUnknown[T any](p *T, format func(v T) string) string {
+	if p == nil {
+		return "not known"
+	}
+	return format(*p)
+}
+
+func count(n int64) string { return fmt.Sprint(n) }
+
+func (r *result) rows() [][2]string {
+	fine := func(v float64) string { return fmt.Sprintf("%.4f", v) }
+	megabytes := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+	quality, files := [2]string{"test accuracy", orUnknown(r.TestAccuracy, fine)}, "model.safetensors, "
+	if r.TestRMSE != nil {
+		quality = [2]string{"test rmse", orUnknown(r.TestRMSE, fine)}
+	}
+	if r.ModelSHA256 == nil {
+		files = ""
+	}
+	rows := [][2]string{
+		quality,
+		{"test loss", orUnknown(r.TestLoss, fine)},
+		{"updates applied", orUnknown(r.UpdatesApplied, count)},
+		{"updates lost", orUnknown(r.UpdatesLost, count)},
+		{"clocks redone", orUnknown(r.ClocksRedone, count)},
+		{"pushed, pulled", orUnknown(r.BytesPushed, megabytes) + ", " + orUnknown(r.BytesPulled, megabytes)},
+		{"time", timeLine(r.TimeSplit)},
+		{"model sha256", orUnknown(r.ModelSHA256, func(s string) string { return s })},
+		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" + kept(r.Recovery, r.LogBytes != nil)},
+	}
+	if line, differs := goalLine(&r.Summary); differs {
+		rows = append(rows, line)
+	}
+	if r.BeyondBound != nil {
+		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})
+	}
+	if o := r.Outage; o != nil {
+		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
+	}
+	if s := r.Saving; s != nil && s.Interval > 0 {
+		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", saver.Seconds(s.Interval), s.Why)})
+	}
+	for _, f := range r.missed {
+		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
+	}
+	return rows
+}
+
+// Ended shows how a run in a folder has ended.
+func Ended(out io.Writer, folder string, s *rundir.Summary) {
+	fmt.Fprintf(out, "%s has ended: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n",
+		folder, s.Workload, s.Consistency, s.Recovery, s.Workers, s.Servers, s.Shards, s.Seed)
+	result{Summary: *s, dir: folder}.print(out)
+}
+
+// numbers are a histogram's, of which JSON has made texts.
+func numbers(h map[string]int64) map[int64]int64 {
+	out := make(map[int64]int64, len(h))
+	for text, n := range h {
+		k, _ := strconv.ParseInt(text, 10, 64) // a number was written
+		out[k] = n
+	}
+	return out
+}
+
+// goalLine says what the goal was reached with, where the final model has another figure.
+func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
+	g := s.Goal
+	if g == nil || g.Met == nil || g.Final != nil && *g.Met == *g.Final {
+		return line, false
+	}
+	return [2]string{"goal met", fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met, g.Clock, s.Clocks)}, true
+}

@@ -1,0 +1,135 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/saver"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+)
+
+// shardLines says who holds the shards of a view, those with the same chain in one
+// line: the head, the followers in the chain's order, and who is joining it.
+func shardLines(v *perdure.View) (lines []string) {
+	shards := map[string][]int{} // by who holds them
+	var order []string
+	for i := range v.Shards {
+		who := chainText(&v.Shards[i])
+		if shards[who] == nil {
+			order = append(order, who)
+		}
+		shards[who] = append(shards[who], i)
+	}
+	for _, who := range order {
+		lines = append(lines, fmt.Sprintf("shards %s: %s", ranges(shards[who]), who))
+	}
+	return lines
+}
+
+// chainText is a shard's chain in words.
+func chainText(s *perdure.ShardView) string {
+	if s.Replicas() == 0 {
+		return "nobody yet"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "head server:%d", s.Server)
+	for i, h := range s.Followers {
+		word := ", follower"
+		if i == len(s.Followers)-1 {
+			word = ", tail"
+		}
+		fmt.Fprintf(&b, "%s server:%d", word, h.Server)
+	}
+	if s.Joining != nil {
+		fmt.Fprintf(&b, "; joining server:%d", s.Joining.Server)
+	}
+	return b.String()
+}
+
+// ranges writes ascending numbers shortly: 0-3 5 7-8.
+func ranges(numbers []int) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := fmt.Sprint(numbers[i])
+		if end > i {
+			part += fmt.Sprintf("-%d", numbers[end])
+		}
+		parts = append(parts, part)
+		i = end + 1
+	}
+	return strings.Join(parts, " ")
+}
+
+// heldLine says what a worker has of updates that are not safe yet, and goes on without.
+func heldLine(p *control.Process) (text string) {
+	if p.KeptBytes > 0 {
+		text = fmt.Sprintf(", keeps %.1f MB of updates", float64(p.KeptBytes)/1e6)
+	}
+	if o := p.Outage; o != nil {
+		out := make([]int, len(o.Shards))
+		for i, s := range o.Shards {
+			out[i] = int(s)
+		}
+		text += fmt.Sprintf(", shards %s out for %.1f s, %.1f MB queued", ranges(out), o.Seconds, float64(o.Bytes)/1e6)
+	}
+	return text
+}
+
+// unreadLine says how far a server is behind the update log, "" where that is not known.
+func unreadLine(records *int64) string {
+	if records == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %d records of the update log to read", *records)
+}
+
+// savedLine says which checkpoint there is, and how often one is made; "" for a job that
+// keeps none.
+func savedLine(s *control.Status, durable perdure.Clock) string {
+	switch {
+	case !recovery.Of(s.Recovery).Traits().Saves():
+		return ""
+	case s.Saving == nil:
+		return fmt.Sprintf("last checkpoint: clock %d", durable)
+	case s.Saving.Interval == 0:
+		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
+	}
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, saver.Seconds(s.Saving.Interval), s.Saving.Why)
+}
+
+// spanLine says when a slot takes part, where that is not throughout.
+func spanLine(role string, s perdure.Span) string {
+	text := ""
+	if role == string(wire.RoleWorker) && s.From > 0 {
+		text += fmt.Sprintf(", from clock %d", s.From)
+	}
+	if s.Until > 0 {
+		text += fmt.Sprintf(", until clock %d", s.Until)
+	}
+	return text
+}
+
+// Changes says who joins and who leaves between two views, a line each.
+func Changes(before, now []perdure.SlotView) (lines []string) {
+	for i, s := range now {
+		was := perdure.Span{Until: -1}
+		if i < len(before) {
+			was = before[i].Span
+		}
+		switch {
+		case s.Span == was:
+		case s.Until > 0:
+			lines = append(lines, fmt.Sprintf("worker:%d leaves; clock %d is its last", i, s.Until-1))
+		default:
+			lines = append(lines, fmt.Sprintf("worker:%d joins; it takes part from clock %d on", i, s.From))
+		}
+	}
+	return lines
+}

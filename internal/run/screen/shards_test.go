@@ -1,0 +1,86 @@
+package screen
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/control"
+)
+
+// TestShardLines: status says who holds the shards, as shortly as it can.
+func TestShardLines(t *testing.T) {
+	chain := func(servers ...int) (s perdure.ShardView) {
+		s.Server = servers[0]
+		for _, n := range servers[1:] {
+			s.Followers = append(s.Followers, perdure.Holder{Server: n})
+		}
+		return s
+	}
+	joined := chain(2, 0)
+	joined.Joining = &perdure.Holder{Server: 3}
+	v := perdure.View{Shards: []perdure.ShardView{chain(0, 1, 2), chain(0, 1, 2), joined, chain(0, 1, 2), chain(1), chain(-1), chain(0, 1, 2), chain(0, 1, 2)}}
+	got, want := strings.Join(shardLines(&v), "\n"), `shards 0-1 3 6-7: head server:0, follower server:1, tail server:2
+shards 2: head server:2, tail server:0; joining server:3
+shards 4: head server:1
+shards 5: nobody yet`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Status says of each worker what it keeps and goes on without, and of the job which
+// checkpoint there is.
+func TestHeldAndSaved(t *testing.T) {
+	for want, p := range map[string]control.Process{
+		"":                          {},
+		", keeps 3.4 MB of updates": {KeptBytes: 3_400_000},
+		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{0, 1, 5}, Seconds: 2.5, Bytes: 500_000}},
+	} {
+		if got := heldLine(&p); got != want {
+			t.Errorf("%+v: %q, want %q", p, got, want)
+		}
+	}
+	for _, c := range []struct {
+		recovery string
+		saving   *perdure.Saving
+		want     string
+	}{
+		{"chain:2", nil, ""},
+		{"resend:20", nil, "last checkpoint: clock 40"},
+		{"resend:auto", &perdure.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
+		{"checkpoint:auto", &perdure.Saving{Interval: 2.5, Why: "Young"}, "last checkpoint: clock 40; every 2.5 s, Young"},
+		{"checkpoint:auto", &perdure.Saving{Interval: 12345.6, Why: "Young"}, "last checkpoint: clock 40; every 12346 s, Young"},
+	} {
+		r, err := perdure.ParseRecovery(c.recovery)
+		must(t, err)
+		if got := savedLine(&control.Status{Recovery: r, Saving: c.saving}, 40); got != c.want {
+			t.Errorf("%s: %q, want %q", c.recovery, got, c.want)
+		}
+	}
+}
+
+// TestChanges: people read who joins and who leaves.
+func TestChanges(t *testing.T) {
+	slots := func(spans ...perdure.Span) (s []perdure.SlotView) {
+		for _, span := range spans {
+			s = append(s, perdure.SlotView{Span: span})
+		}
+		return s
+	}
+	before := slots(perdure.Span{}, perdure.Span{Until: 9}, perdure.Span{From: 3})
+	after := slots(perdure.Span{}, perdure.Span{From: 20}, perdure.Span{From: 3, Until: 20}, perdure.Span{From: 20})
+	got, want := strings.Join(Changes(before, after), "\n"), `worker:1 joins; it takes part from clock 20 on
+worker:2 leaves; clock 19 is its last
+worker:3 joins; it takes part from clock 20 on`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

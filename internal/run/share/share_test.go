@@ -1,0 +1,61 @@
+package share
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// TestGCPercent: little that lives lets a fixed amount of garbage pile up, and much that
+// lives its eighth on top.
+func TestGCPercent(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		least, live uint64
+		want        int
+	}{
+		{64 * mib, 0, 1612}, // as if 4 MiB lived
+		{64 * mib, 4 * mib, 1612},
+		{64 * mib, 64 * mib, 112},
+		{8 * mib, 64 * mib, 25},
+		{64 * mib, 64 << 30, 12},
+	} {
+		if got := gcPercent(c.least, c.live); got != c.want {
+			t.Errorf("%d MiB live, at least %d MiB of garbage: %d %%, want %d %%", c.live/mib, c.least/mib, got, c.want)
+		}
+	}
+}
+
+// asProcess makes this test binary a process that bounds itself, and says how.
+const asProcess = "PERDURE_TEST_SHARE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) == "" {
+		os.Exit(m.Run())
+	}
+	Garbage(1)
+	Cores(1 << 20) // of so many processes each has one core
+	percent := debug.SetGCPercent(100)
+	os.Stdout.WriteString(strings.Join([]string{word(percent == 100), word(runtime.GOMAXPROCS(0) == 1)}, " "))
+}
+
+func word(usual bool) string { return map[bool]string{true: "yes", false: "no"}[usual] }
+
+// TestEnvironment: the environment overrides the pace.
+func TestEnvironment(t *testing.T) {
+	for want, env := range map[string][]string{
+		"no yes":  {"GOGC=", "GOMAXPROCS="},
+		"yes yes": {"GOGC=100", "GOMAXPROCS=1"},
+		"yes no":  {"GOGC=100", "GOMAXPROCS=2"},
+	} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(append(os.Environ(), asProcess+"=1"), env...)
+		out, err := cmd.Output()
+		if err != nil || string(out) != want {
+			t.Errorf("with %q: garbage grows as usual, one core: %s, want %s; %v", env, out, want, err)
+		}
+	}
+}
