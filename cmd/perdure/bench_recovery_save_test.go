@@ -6,28 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-)
 
-// TestPauses: a clock that was under way at the cut, and that the checkpoint held up, is a
-// pause after the cut, and none of before it.
-func TestPauses(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	laps := []lap{{0, at(0), at(7)}, {1, at(7), at(10)}, {0, at(8), at(90)}, {1, at(10), at(12)}, {1, at(60), at(65)}}
-	for what, c := range map[string]struct{ got, want time.Duration }{
-		"before the cut":               {longestEnded(laps, at(1), at(10)), 6 * time.Millisecond},
-		"after it":                     {longestBegun(laps, at(10), at(50)), 80 * time.Millisecond},
-		"after it, as before":          {longestBegun(laps[3:], at(10), at(50)), 2 * time.Millisecond},
-		"where nothing ended":          {longestEnded(laps, at(10), at(11)), 0},
-		"where all began later":        {longestBegun(laps[4:], at(10), at(50)), 0},
-		"one that began before all is": {longestEnded(laps[2:3], at(20), at(90)), 70 * time.Millisecond},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s: %v, want %v", what, c.got, c.want)
-		}
-	}
-}
+	"github.com/perdure/perdure/internal/run/bench/strategies"
+)
 
 // TestBenchSave holds what is written against what is printed, and against itself.
 func TestBenchSave(t *testing.T) {
@@ -40,17 +21,17 @@ func TestBenchSave(t *testing.T) {
 	left()
 	text, err := os.ReadFile(file)
 	must(t, err)
-	var results []recoveryResult
+	var results []strategies.Result
 	must(t, json.Unmarshal(text, &results))
 	if len(results) != 2 || results[0].Recovery != "checkpoint:C,async" || results[1].Recovery != "checkpoint:C" {
 		t.Fatalf("measured %+v", results)
 	}
 	for _, r := range results {
-		if !strings.Contains(out, r.saveLine()+"\n") {
-			t.Errorf("%s is not printed:\n%s", r.saveLine(), out)
+		if !strings.Contains(out, r.SaveLine()+"\n") {
+			t.Errorf("%s is not printed:\n%s", r.SaveLine(), out)
 		}
 		if r.MB != 2 || *r.SaveTrainRatio < 0 || *r.SavePauseMs < 0 || *r.SaveCalmMs < 0 || *r.SaveCopyMs <= 0 || *r.SaveMBPerS <= 0 || *r.SaveRawMBPerS <= 0 {
-			t.Errorf("impossible figures: %s", r.saveLine())
+			t.Errorf("impossible figures: %s", r.SaveLine())
 		}
 	}
 }

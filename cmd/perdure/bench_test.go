@@ -16,6 +16,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/share"
@@ -81,9 +82,9 @@ func BenchmarkSoftmax(b *testing.B) {
 				p, s := plain().Seconds(), served().Seconds()
 				fast, slow, ratios = append(fast, batch*clocks/p), append(slow, batch*clocks/s), append(ratios, p/s)
 			}
-			b.ReportMetric(median(fast), "plain-samples/s")
-			b.ReportMetric(median(slow), "samples/s")
-			b.ReportMetric(median(ratios), "of-plain")
+			b.ReportMetric(bench.Median(fast), "plain-samples/s")
+			b.ReportMetric(bench.Median(slow), "samples/s")
+			b.ReportMetric(bench.Median(ratios), "of-plain")
 			b.ReportMetric(slices.Min(ratios), "of-plain-least")
 			b.ReportMetric(slices.Max(ratios), "of-plain-most")
 			b.ReportMetric(0, "ns/op")
@@ -123,9 +124,9 @@ func BenchmarkServingAgain(b *testing.B) {
 	if len(noticed) != kills || len(serving) != kills {
 		b.Fatalf("%d kills were noticed and %d outlived, of %d", len(noticed), len(serving), kills)
 	}
-	b.ReportMetric(median(noticed), "ms-noticed")
+	b.ReportMetric(bench.Median(noticed), "ms-noticed")
 	b.ReportMetric(slices.Max(noticed), "ms-noticed-most")
-	b.ReportMetric(median(serving), "ms-serving")
+	b.ReportMetric(bench.Median(serving), "ms-serving")
 	b.ReportMetric(slices.Max(serving), "ms-serving-most")
 	b.ReportMetric(0, "ns/op")
 }

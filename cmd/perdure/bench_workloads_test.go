@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/run/bench/programs"
 )
 
 // TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
@@ -20,7 +22,7 @@ func TestBenchWorkloads(t *testing.T) {
 	left()
 	text, err := os.ReadFile(file)
 	must(t, err)
-	var results []workloadResult
+	var results []programs.Result
 	must(t, json.Unmarshal(text, &results))
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
 	if len(results) != 6 || len(lines) != 6 {

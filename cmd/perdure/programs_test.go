@@ -32,7 +32,7 @@ const asProgram = "PERDURE_TEST_PROGRAM"
 // program is a training program: it opens its tables and returns what it does.
 type program func(ctx context.Context, c *worker.Client, seed uint64) (stepper, error)
 
-var programs = map[string]program{"sums": newSumsWorker, "soak": newSoakWorker}
+var ownPrograms = map[string]program{"sums": newSumsWorker, "soak": newSoakWorker}
 
 // stepper is a training program that has its tables.
 type stepper interface {
@@ -42,7 +42,7 @@ type stepper interface {
 
 // runProgram is the whole process of a program. It returns the exit code.
 func runProgram(name string) int {
-	err := work(context.Background(), programs[name])
+	err := work(context.Background(), ownPrograms[name])
 	switch {
 	case err == nil || errors.Is(err, perdure.ErrStopped):
 		return 0

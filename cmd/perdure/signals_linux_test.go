@@ -115,7 +115,7 @@ func (o *blows) rage(ctx context.Context, j *localrun.Run, log func(format strin
 			if o.may(ctx, api, b) {
 				break
 			}
-			next = time.After(lookEvery)
+			next = time.After(stormLook)
 		}
 		for _, t := range b.on {
 			p := child(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -216,6 +217,9 @@ func runIn(ctx context.Context, s settings.Run, dir string, began func(*localrun
 	return r.Wait(ctx, ctx)
 }
 
+// stormLook is how often a storm looks whether its next fault is due.
+const stormLook = 10 * time.Millisecond
+
 // strike is one fault of a storm: due at a clock.
 type strike struct {
 	supervisor.Fault
@@ -284,7 +288,7 @@ type storm struct {
 func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 	s.hurt = map[perdure.Holder]time.Time{}
 	api := j.Control()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(stormLook)
 	defer tick.Stop()
 	for i, f := range s.faults {
 		for j.Clock() < f.clock || !s.may(ctx, api, f) {
@@ -313,7 +317,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 	if recovery.Of(s.strategy).Traits().Copies < 2 || recovery.Of(s.strategy).Traits().Saves() || len(servers) == 0 {
 		return true
 	}
-	status, v, err := look(ctx, api)
+	status, v, err := reach.Look(ctx, api)
 	if err != nil || len(v.Shards) == 0 || !s.spares(&v, time.Now(), servers...) {
 		return false
 	}
@@ -322,7 +326,7 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 		until = time.Now().Add(stand + time.Second) // and what it has to make up for
 	}
 	for _, server := range servers {
-		now := process(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
+		now := reach.ProcessOf(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
 		s.hurt[perdure.Holder{Server: server, Incarnation: now.Incarnation}] = until
 	}
 	return true
@@ -349,6 +353,7 @@ func (s *storm) spares(v *perdure.View, now time.Time, servers ...int) bool {
 
 // TestStormSpares: a storm never takes a shard's last sound replica.
 func TestStormSpares(t *testing.T) {
+	none := perdure.Recovery{Kind: perdure.RecoverNone}
 	now := time.Unix(1000, 0)
 	chain := func(holders ...int) (v perdure.View) { // server and incarnation as two digits
 		var sv perdure.ShardView
@@ -387,7 +392,7 @@ func TestStormSpares(t *testing.T) {
 		}
 	}
 	for seed := range uint64(20) {
-		a, b := drawStorm(seed, recoverNone, 3, 4, 200), drawStorm(seed, recoverNone, 3, 4, 200)
+		a, b := drawStorm(seed, none, 3, 4, 200), drawStorm(seed, none, 3, 4, 200)
 		if len(a) != *stormFaults || !slices.Equal(a, b) {
 			t.Errorf("seed %d gives %v and %v", seed, a, b)
 		}
@@ -407,5 +412,10 @@ func pacePrograms(ctx context.Context) error {
 	if err != nil || ms == 0 {
 		return nil
 	}
-	return pause(ctx, time.Duration(ms)*time.Millisecond)
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

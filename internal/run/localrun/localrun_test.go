@@ -3,9 +3,6 @@ package localrun
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/role/roletest"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -26,43 +22,7 @@ import (
 	"github.com/perdure/perdure/workload/softmax"
 )
 
-// asProcess makes this test binary a process of a job: the tests are its parent.
-const asProcess = "PERDURE_TEST_AS_PROCESS"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProcess) == "" {
-		os.Exit(m.Run())
-	}
-	err := supervisor.DieWithParent()
-	if err == nil {
-		err = process(context.Background(), os.Args[1], os.Args[2:])
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// process is the process of a role, as the command is with the same arguments.
-func process(ctx context.Context, name string, args []string) error {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	run, at := flags.String("run", "", ""), flags.String("coordinator", "", "")
-	index, slot := flags.Int("index", -1, ""), flags.Int("slot", -1, "")
-	listen, zone := flags.String("listen", "", ""), flags.String("zone", "", "")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	job, log := reach.Job{Run: *run, Coordinator: *at}, slog.New(slog.NewTextHandler(os.Stdout, nil))
-	switch wire.Role(name) {
-	case wire.RoleCoordinator:
-		return (&role.Coordinator{Folder: *run, Log: log}).Run(ctx)
-	case wire.RoleServer:
-		return (&role.Server{Job: job, Index: *index, Listen: *listen, Zone: *zone, Log: log}).Run(ctx, ctx)
-	case wire.RoleWorker:
-		return (&role.Worker{Job: job, Slot: *slot, LostAfter: time.Minute, Out: os.Stdout, Log: log}).Run(ctx)
-	}
-	return fmt.Errorf("no role %q", name)
-}
+func TestMain(m *testing.M) { os.Exit(roletest.Main(m)) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -74,8 +34,7 @@ func must(t *testing.T, err error) {
 // small are the settings of a job that takes a moment.
 func small(t *testing.T, recovery string) settings.Run {
 	t.Helper()
-	t.Setenv(asProcess, "1")
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	roletest.Parent(t)
 	shape := settings.Shape{Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 7}
 	job, err := shape.Job(softmax.Name)
 	must(t, err)

@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -10,28 +10,24 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/bench/moves"
+	"github.com/perdure/perdure/internal/run/bench/programs"
 )
-
-// spread is the middle of what all rounds measured, the least and the most.
-type spread struct{ median, least, most float64 }
-
-func newSpread(v []float64) spread { return spread{median(v), slices.Min(v), slices.Max(v)} }
-
-func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.median, s.least, s.most) }
 
 var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 
 // trainRatios trains under each strategy and none in turn, in every round in
 // another order, and holds what one round gave against none of the same round.
-func (r *recoveryRun) trainRatios(ctx context.Context) error {
-	fmt.Fprintf(stdout, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
+func (r *run) trainRatios(ctx context.Context) error {
+	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
 	speeds := map[perdure.Recovery][]float64{}
 	for round := range r.Rounds {
 		for i := range all {
 			strategy := all[(round+i)%len(all)]
 			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
-			seconds, err := timedTraining(ctx, r.Workload, filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
+			seconds, err := programs.Train(ctx, "", r.Workload, filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
 				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards", strconv.Itoa(r.Shards),
 				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks", strconv.FormatInt(r.Clocks, 10),
 				"--batch", strconv.Itoa(r.Batch))
@@ -42,15 +38,15 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 		}
 	}
 	r.progress("")
-	r.train = ratios(speeds)
+	r.got.train = ratios(speeds)
 	for _, strategy := range r.strategies {
-		fmt.Fprintf(stdout, "%-21s  %10.0f samples/s  %s\n", strategy, median(speeds[strategy]), r.train[strategy])
+		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, bench.Median(speeds[strategy]), r.got.train[strategy])
 	}
 	return nil
 }
 
 // againstNone lists the strategies that are measured, and none.
-func (r *recoveryRun) againstNone() []perdure.Recovery {
+func (r *run) againstNone() []perdure.Recovery {
 	if slices.Contains(r.strategies, recoverNone) {
 		return r.strategies
 	}
@@ -58,14 +54,14 @@ func (r *recoveryRun) againstNone() []perdure.Recovery {
 }
 
 // ratios holds each strategy's speeds against those of none, round by round.
-func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
-	of := map[perdure.Recovery]spread{}
+func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]bench.Spread {
+	of := map[perdure.Recovery]bench.Spread{}
 	for strategy, v := range speeds {
 		var parts []float64
 		for round, speed := range v {
 			parts = append(parts, speed/speeds[recoverNone][round])
 		}
-		of[strategy] = newSpread(parts)
+		of[strategy] = bench.NewSpread(parts)
 	}
 	return of
 }
@@ -78,9 +74,9 @@ const (
 
 // pushRatios pushes blocks under each strategy beside none. Both jobs are there
 // all the time; one of them at a time is used.
-func (r *recoveryRun) pushRatios(ctx context.Context) error {
-	fmt.Fprintf(stdout, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, median (least to most)\n", pushBlock)
-	r.push = map[perdure.Recovery]spread{}
+func (r *run) pushRatios(ctx context.Context) error {
+	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, median (least to most)\n", pushBlock)
+	r.got.push = map[perdure.Recovery]bench.Spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
 		speeds, err := r.pushAgainstNone(ctx, strategy)
@@ -88,13 +84,13 @@ func (r *recoveryRun) pushRatios(ctx context.Context) error {
 			return err
 		}
 		r.progress("")
-		r.push[strategy] = ratios(speeds)[strategy]
-		fmt.Fprintf(stdout, "%-21s  %10.3f GB/s       %s\n", strategy, median(speeds[strategy]), r.push[strategy])
+		r.got.push[strategy] = ratios(speeds)[strategy]
+		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, bench.Median(speeds[strategy]), r.got.push[strategy])
 	}
 	return nil
 }
 
-func (r *recoveryRun) pushAgainstNone(ctx context.Context, strategy perdure.Recovery) (speeds map[perdure.Recovery][]float64, err error) {
+func (r *run) pushAgainstNone(ctx context.Context, strategy perdure.Recovery) (speeds map[perdure.Recovery][]float64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	sides := []perdure.Recovery{recoverNone}
@@ -107,7 +103,7 @@ func (r *recoveryRun) pushAgainstNone(ctx context.Context, strategy perdure.Reco
 			err = context.Cause(ctx) // of the job, rather than what came of it
 		}
 		for _, p := range pushers {
-			err = errors.Join(err, p.job.close())
+			err = errors.Join(err, p.job.Close())
 		}
 	}()
 	for _, side := range sides {
@@ -118,21 +114,21 @@ func (r *recoveryRun) pushAgainstNone(ctx context.Context, strategy perdure.Reco
 	}
 	speeds = map[perdure.Recovery][]float64{}
 	for range r.Rounds {
-		done := make([]stretch, len(sides))
+		done := make([]moves.Stretch, len(sides))
 		for turn := range pushTurns * len(sides) {
 			at := turn % len(sides)
 			s, err := pushers[sides[at]].push(ctx)
 			if err != nil {
 				return nil, err
 			}
-			done[at].ops, done[at].took = done[at].ops+s.ops, done[at].took+s.took
+			done[at].Ops, done[at].Took = done[at].Ops+s.Ops, done[at].Took+s.Took
 		}
 		for i, side := range sides {
-			speeds[side] = append(speeds[side], done[i].gbPerSecond(pushers[side].what.size.bytes))
+			speeds[side] = append(speeds[side], done[i].GBPerSecond(pushers[side].what.Size.Bytes))
 		}
 	}
 	for _, p := range pushers {
-		if err := errors.Join(p.job.undisturbed(), p.table.verify(ctx)); err != nil {
+		if err := errors.Join(p.job.Undisturbed(), p.table.Verify(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -140,67 +136,67 @@ func (r *recoveryRun) pushAgainstNone(ctx context.Context, strategy perdure.Reco
 }
 
 // pushedBlock is what is pushed.
-func pushedBlock() benchSize {
-	return benchSizes[slices.IndexFunc(benchSizes, func(s benchSize) bool { return s.name == pushBlock })]
+func pushedBlock() moves.Size {
+	return moves.Sizes[slices.IndexFunc(moves.Sizes, func(s moves.Size) bool { return s.Name == pushBlock })]
 }
 
 // pushBed is a table of such a block, and one connection over which it is pushed.
-func pushBed(shards int) bed {
-	m := measurement{op: "push", rule: perdure.RuleAdd, size: pushedBlock(), conns: 1, socket: "tcp", shards: shards}
-	return bed{conns: m.conns, shards: m.shards, socket: m.socket, lines: []measurement{m}}
+func pushBed(shards int) moves.Bed {
+	m := moves.Measurement{Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp", Shards: shards}
+	return moves.Bed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []moves.Measurement{m}}
 }
 
 // pusher is a job that blocks are pushed to.
 type pusher struct {
-	job   *benchJob
-	table *benchTable
-	what  measurement
+	job   *moves.Job
+	table *moves.Table
+	what  moves.Measurement
 }
 
 // startPusher starts a job and warms it up.
-func (r *recoveryRun) startPusher(ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery) (p *pusher, err error) {
-	bed := pushBed(max(benchLargeShards, r.Servers))
-	bed.servers, bed.recovery = r.Servers, strategy.String()
-	m := bed.lines[0]
+func (r *run) startPusher(ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery) (p *pusher, err error) {
+	bed := pushBed(max(moves.LargeShards, r.Servers))
+	bed.Servers, bed.Recovery = r.Servers, strategy.String()
+	m := bed.Lines[0]
 	r.jobs++
-	job, err := startBenchJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed)
+	job, err := moves.StartJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
 	if err != nil {
 		return nil, err
 	}
 	p = &pusher{job: job, what: m}
-	tables, err := (&benchRun{benchCmd: &benchCmd{}}).tables(ctx, job.client, &bed)
+	tables, err := moves.MakeTables(ctx, job.Client, &bed)
 	if err == nil {
-		p.table = tables[bed.tableOf(&m)]
+		p.table = tables[bed.TableOf(&m)]
 		_, err = p.push(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, job.close())
+		return nil, errors.Join(err, job.Close())
 	}
 	return p, nil
 }
 
 // push pushes for a while.
-func (p *pusher) push(ctx context.Context) (stretch, error) {
-	o := p.table.operation(ctx, &p.what)
+func (p *pusher) push(ctx context.Context) (moves.Stretch, error) {
+	o := p.table.Operation(ctx, &p.what)
 	var laps []time.Duration
-	return o.repeat(ctx, pushBudget, &laps)
+	return o.Repeat(ctx, pushBudget, &laps)
 }
 
 // blank is a result of a strategy in which no failure is.
-func (r *recoveryRun) blank(strategy perdure.Recovery) recoveryResult {
-	res := recoveryResult{Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: r.MB}
-	if s, ok := r.train[strategy]; ok {
-		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.median, &s.least, &s.most
+func (r *run) blank(strategy perdure.Recovery) Result {
+	res := Result{Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: r.MB}
+	if s, ok := r.got.train[strategy]; ok {
+		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Least, &s.Most
 	}
-	if s, ok := r.push[strategy]; ok {
-		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.median, &s.least, &s.most
+	if s, ok := r.got.push[strategy]; ok {
+		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.Median, &s.Least, &s.Most
 	}
 	return res
 }
 
-// results are all lines; a strategy whose failures were not measured has one.
-func (r *recoveryRun) results() []recoveryResult {
-	results := slices.Concat(r.faulty, r.saves, r.replays)
+// all are all lines; a strategy whose failures were not measured has one.
+func (r *run) all() []Result {
+	results := slices.Concat(r.got.faulty, r.got.saves, r.got.replays)
 	if r.measures["faults"] {
 		return results
 	}

@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -53,7 +55,7 @@ func (p *rereading) mbPerS() float64 {
 func (p *rereading) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
 
 // replaySize is how many MB are pushed, at least.
-func (b *benchRecoveryCmd) replaySize() int {
+func (b *Options) replaySize() int {
 	if b.MB == 0 {
 		return replayMB
 	}
@@ -61,30 +63,30 @@ func (b *benchRecoveryCmd) replaySize() int {
 }
 
 // replayPushes is how many blocks these are.
-func (b *benchRecoveryCmd) replayPushes() int {
-	block := pushedBlock().bytes
+func (b *Options) replayPushes() int {
+	block := pushedBlock().Bytes
 	return int((int64(b.replaySize())*1e6 + block - 1) / block)
 }
 
 // replaySettings are those of a job whose log holds all that is pushed.
-func (b *benchRecoveryCmd) replaySettings() (s settings.Run, err error) {
+func (b *Options) replaySettings() (s settings.Run, err error) {
 	shape := b.shape(string(perdure.RecoverStateless))
 	shape.Workers, shape.Consistency = 1, string(perdure.ASP)
-	if !b.given["servers"] {
+	if !b.ServersGiven {
 		shape.Servers = 1
 	}
 	job, err := shape.Job(settings.OwnWorkload)
 	if err != nil {
 		return s, err
 	}
-	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().bytes>>20))
-	s = settings.Run{Version: version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().Bytes>>20))
+	s = settings.Run{Version: b.Version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
 	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
 	return s, err
 }
 
 // checkReplay refuses flags with which no log can be read again that is kept in a folder.
-func (b *benchRecoveryCmd) checkReplay(folder string) error {
+func (b *Options) checkReplay(folder string) error {
 	s, err := b.replaySettings()
 	if err != nil {
 		return err
@@ -97,12 +99,12 @@ func (b *benchRecoveryCmd) checkReplay(folder string) error {
 }
 
 // allReplays measures how fast a server makes its shards of the update log.
-func (r *recoveryRun) allReplays(ctx context.Context) error {
+func (r *run) allReplays(ctx context.Context) error {
 	s, err := r.replaySettings()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 --shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, of that of a reader which throws all away; median (least to most)\n",
+	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 --shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, of that of a reader which throws all away; median (least to most)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
 	var rounds []rereading
 	for i := range r.Rounds {
@@ -115,28 +117,28 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 	}
 	res := r.replayed(s.Job.Servers, rounds)
 	r.progress("")
-	fmt.Fprintln(stdout, res.replayLine())
-	r.replays = append(r.replays, res)
+	fmt.Fprintln(r.out, res.ReplayLine())
+	r.got.replays = append(r.got.replays, res)
 	return nil
 }
 
 // replayRound takes one job through both kills. bareFirst says whether the bare reader
 // reads before the server does: what the machine did last helps, or hinders, who is next.
-func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
+func (r *run) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
 	s, err := r.replaySettings()
 	if err != nil {
 		return m, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error) {
 		return openRecoveryJob(ctx, cancel, s, out)
 	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) error {
+	err = r.inJob(ctx, start, func(ctx context.Context, j *job) error {
 		p, err := j.joinReplay(ctx)
 		if err != nil {
 			return err
 		}
 		defer p.close()
-		p.patience = benchPatience + time.Duration(r.replaySize())*replayPerMB
+		p.patience = patience + time.Duration(r.replaySize())*replayPerMB
 		m, err = p.measure(ctx, r.replayPushes(), bareFirst)
 		return err
 	})
@@ -146,42 +148,42 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m reread
 // replayer is this process in a job whose log is read again: as its worker, and as one
 // that only looks, and so knows nothing but what servers tell.
 type replayer struct {
-	*recoveryJob
-	worker, observer benchClient
-	pushed, seen     *benchTable
+	*job
+	worker, observer moves.Client
+	pushed, seen     *moves.Table
 	patience         time.Duration // how long shards may take to serve again
 }
 
 // joinReplay joins a job as its one worker, and as an observer.
-func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
-	p = &replayer{recoveryJob: j}
+func (j *job) joinReplay(ctx context.Context) (p *replayer, err error) {
+	p = &replayer{job: j}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
 	bed := pushBed(j.Settings().Job.Shards)
-	if p.worker, err = dialBench(ctx, j.Run, &bed); err != nil {
+	if p.worker, err = moves.Dial(ctx, j.Run, &bed); err != nil {
 		return p, err
 	}
-	tables, err := (&benchRun{benchCmd: &benchCmd{}}).tables(ctx, p.worker, &bed)
+	tables, err := moves.MakeTables(ctx, p.worker, &bed)
 	if err != nil {
 		return p, err
 	}
-	p.pushed = tables[bed.tableOf(&bed.lines[0])]
+	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
 	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}
-	p.observer = benchClient{c}
-	p.seen, err = p.observer.table(ctx, p.pushed.Spec())
+	p.observer = moves.Client{Client: c}
+	p.seen, err = p.observer.Table(ctx, p.pushed.Spec())
 	return p, err
 }
 
 func (p *replayer) close() {
-	for _, c := range []benchClient{p.worker, p.observer} {
+	for _, c := range []moves.Client{p.worker, p.observer} {
 		if c.Client != nil {
-			c.close()
+			c.Close()
 		}
 	}
 }
@@ -210,18 +212,18 @@ func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m r
 	if err != nil {
 		return m, err
 	}
-	p.seen.pushes = p.pushed.pushes
-	return m, errors.Join(p.undisturbed(shards), p.seen.verify(ctx))
+	p.seen.Pushes = p.pushed.Pushes
+	return m, errors.Join(p.undisturbed(shards), p.seen.Verify(ctx))
 }
 
 // fill pushes blocks, one after the other, each when the one before is applied.
 func (p *replayer) fill(ctx context.Context, pushes int) error {
-	m := pushBed(p.Settings().Job.Shards).lines[0]
-	o := p.pushed.operation(ctx, &m)
-	o.cores()
+	m := pushBed(p.Settings().Job.Shards).Lines[0]
+	o := p.pushed.Operation(ctx, &m)
+	o.Cores()
 	for range pushes {
-		o.prepare()
-		if err := o.do(); err != nil {
+		o.Prepare()
+		if err := o.Do(); err != nil {
 			return err
 		}
 	}
@@ -235,7 +237,7 @@ func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []pe
 	if err != nil {
 		return t, nil, err
 	}
-	kill := benchFault{kind: supervisor.FaultKill}
+	kill := failure{kind: supervisor.FaultKill}
 	t, shards = kill.victim(&view, p.Settings().Job.Servers, func(int) int { return view.Shards[0].Server })
 	return t, shards, nil
 }
@@ -293,7 +295,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 // readBare reads the shards' streams from their beginning to their end, side by side as a
 // server does, and throws away what they hold.
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
-	allCores()
+	moves.AllCores()
 	job := &p.Settings().Job
 	updates, err := p.Settings().OpenLogToRead(ctx, updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
@@ -349,18 +351,18 @@ func readWhole(folder string, shards []perdure.ShardID) error {
 }
 
 // replayed sums the rounds up.
-func (r *recoveryRun) replayed(servers int, rounds []rereading) recoveryResult {
+func (r *run) replayed(servers int, rounds []rereading) Result {
 	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
 		var v []float64
 		for i := range rounds {
 			v = append(v, what(&rounds[i]))
 		}
-		s := newSpread(v)
-		return &s.median, &s.least, &s.most
+		s := bench.NewSpread(v)
+		return &s.Median, &s.Least, &s.Most
 	}
-	res := recoveryResult{Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1, Shards: r.Shards, MB: r.replaySize()}
-	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(func(p *rereading) float64 { return milliseconds(p.serving) })
-	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(func(p *rereading) float64 { return milliseconds(p.empty) })
+	res := Result{Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1, Shards: r.Shards, MB: r.replaySize()}
+	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(func(p *rereading) float64 { return bench.Milliseconds(p.serving) })
+	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(func(p *rereading) float64 { return bench.Milliseconds(p.empty) })
 	res.ReplayMB, _, _ = over(func(p *rereading) float64 { return float64(p.bytes) / 1e6 })
 	res.ReplayBareMBPerS, _, _ = over((*rereading).bareMBPerS)
 	if _, least, _ := over((*rereading).mbPerS); *least > 0 {
@@ -370,8 +372,8 @@ func (r *recoveryRun) replayed(servers int, rounds []rereading) recoveryResult {
 	return res
 }
 
-// replayLine prints what was measured of reading the log again.
-func (r *recoveryResult) replayLine() string {
+// ReplayLine prints what was measured of reading the log again.
+func (r *Result) ReplayLine() string {
 	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f", *r.ReplayBareMBPerS)
 	if r.ReplayMBPerS != nil {
 		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS, *r.ReplayMBPerSMin, *r.ReplayMBPerSMax, *r.ReplayOfBare, *r.ReplayBareMBPerS)

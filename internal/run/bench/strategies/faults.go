@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -15,11 +15,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// recoveryResult is one line of the results: a strategy and what fails under it.
+// Result is one line of the results: a strategy and what fails under it.
 // Times are in milliseconds since the failure. What was not measured is null.
-type recoveryResult struct {
+type Result struct {
 	Recovery string `json:"recovery"`
 	Trained  string `json:"train_workload"` // what the speed of training was measured with
 	Fault    string `json:"fault"`          // "": faults were not measured
@@ -104,9 +106,9 @@ type outage struct {
 	raw        catchUp // a plain copy of as much, afterwards
 }
 
-func (r *recoveryRun) allFaults(ctx context.Context) error {
-	fmt.Fprintf(stdout, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
-	fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
+func (r *run) allFaults(ctx context.Context) error {
+	fmt.Fprintf(r.out, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
+	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
 	for _, strategy := range r.strategies {
 		for _, f := range r.faults {
 			if !f.applies(strategy) {
@@ -117,15 +119,15 @@ func (r *recoveryRun) allFaults(ctx context.Context) error {
 				return err
 			}
 			r.progress("")
-			fmt.Fprintln(stdout, res.line())
-			r.faulty = append(r.faulty, res)
+			fmt.Fprintln(r.out, res.Line())
+			r.got.faulty = append(r.got.faulty, res)
 		}
 	}
 	return nil
 }
 
 // measureFault takes a job of its own through all rounds of a failure.
-func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recovery, f *benchFault) (res recoveryResult, err error) {
+func (r *run) measureFault(ctx context.Context, strategy perdure.Recovery, f *failure) (res Result, err error) {
 	s, err := r.settings(strategy)
 	if err != nil {
 		return res, err
@@ -161,7 +163,7 @@ func (r *recoveryRun) measureFault(ctx context.Context, strategy perdure.Recover
 }
 
 // round makes something fail once the job is sound, and watches until it is again.
-func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int) int) (o outage, err error) {
+func (j *job) round(ctx context.Context, f *failure, draw func(n int) int) (o outage, err error) {
 	if _, _, err = j.await(ctx, f.name, sound); err != nil {
 		return o, err
 	}
@@ -210,8 +212,8 @@ func (j *recoveryJob) round(ctx context.Context, f *benchFault, draw func(n int)
 // overAfter returns what says that a failure of a target is over, beside that the job is
 // sound: that it has another process, or, where no status speaks of it, that its parent
 // says so and every slot has ended a clock that it began since.
-func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
-	before, failures, clock := process(status, target), len(j.Job().Timeline()), status.Clock
+func (j *job) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
+	before, failures, clock := reach.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {
 			told := j.Job().Timeline()
@@ -223,7 +225,7 @@ func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target
 		}
 	}
 	return func(s *control.Status) bool {
-		now := process(s, target)
+		now := reach.ProcessOf(s, target)
 		return now.PID != before.PID || now.Incarnation != before.Incarnation
 	}
 }
@@ -237,19 +239,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// process is what a status says of a target.
-func process(s *control.Status, t supervisor.Target) control.Process {
-	at := slices.IndexFunc(s.Processes, func(p control.Process) bool {
-		return p.Role == string(t.Role) && p.Index == t.Index
-	})
-	if at < 0 {
-		return control.Process{}
-	}
-	return s.Processes[at]
-}
-
 // detected is how long it took until somebody noticed; below 0: nobody told.
-func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
+func (j *job) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
 	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
 		failures := j.Job().Timeline() // its parent notices
 		if last := failures[len(failures)-1]; last.Detected != nil {
@@ -266,42 +257,31 @@ func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck ti
 }
 
 // faultResult sums rounds up.
-func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *benchFault, rounds []outage) recoveryResult {
+func (r *run) faultResult(strategy perdure.Recovery, f *failure, rounds []outage) Result {
 	res := r.blank(strategy)
 	res.Fault = f.name
 	var detected, serving, gets, clocks []float64
 	for _, o := range rounds {
 		if o.detected >= 0 {
-			detected = append(detected, millis(o.detected))
+			detected = append(detected, bench.Millis(o.detected))
 		}
-		gets, clocks = append(gets, millis(o.get)), append(clocks, millis(o.clock))
-		serving = append(serving, millis(max(o.get, o.clock)))
+		gets, clocks = append(gets, bench.Millis(o.get)), append(clocks, bench.Millis(o.clock))
+		serving = append(serving, bench.Millis(max(o.get, o.clock)))
 	}
-	res.DetectedMsMedian, _ = middleMost(detected)
-	res.ServingAgainMsMedian, res.ServingAgainMsMax = middleMost(serving)
-	res.LongestGetMsMedian, res.LongestGetMsMax = middleMost(gets)
-	res.LongestClockMsMedian, res.LongestClockMsMax = middleMost(clocks)
+	res.DetectedMsMedian, _ = bench.MiddleMost(detected)
+	res.ServingAgainMsMedian, res.ServingAgainMsMax = bench.MiddleMost(serving)
+	res.LongestGetMsMedian, res.LongestGetMsMax = bench.MiddleMost(gets)
+	res.LongestClockMsMedian, res.LongestClockMsMax = bench.MiddleMost(clocks)
 	if r.Snapshot {
 		res.addCopies(rounds)
 	}
 	return res
 }
 
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// middleMost returns the median of some values and the highest, nil of none.
-func middleMost(v []float64) (middle, most *float64) {
-	if len(v) == 0 {
-		return nil, nil
-	}
-	m, x := median(v), slices.Max(v)
-	return &m, &x
-}
-
 const faultColumns = "%-21s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
 
-// line is the result as people read it.
-func (r *recoveryResult) line() string {
+// Line is the result as people read it.
+func (r *Result) Line() string {
 	noticed := "-"
 	if r.DetectedMsMedian != nil {
 		noticed = strconv.FormatFloat(*r.DetectedMsMedian, 'f', 1, 64)

@@ -1,4 +1,4 @@
-package main
+package moves
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 // user's own program would.
 
 // missing says what a measurement needs that this machine has not; "": nothing.
-func missing(m *measurement) string {
-	if m.socket == "unix" && !unixWorks() {
+func missing(m *Measurement) string {
+	if m.Socket == "unix" && !unixWorks() {
 		return "Unix sockets that are chosen by themselves"
 	}
 	return ""
@@ -37,38 +37,38 @@ var unixWorks = sync.OnceValue(func() bool {
 	return c.Close() == nil
 })
 
-// benchClient is this process as the job's one worker.
-type benchClient struct{ *worker.Client }
+// Client is this process as the job's one worker.
+type Client struct{ *worker.Client }
 
-// dialBench joins a job over the connections that the bed asks for.
-func dialBench(ctx context.Context, r *localrun.Run, b *bed) (benchClient, error) {
+// Dial joins a job over the connections that the bed asks for.
+func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
 	network := transport.TCP{Socket: transport.SocketTCP}
-	if b.socket == "unix" {
+	if b.Socket == "unix" {
 		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.conns})
-	return benchClient{c}, err
+	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.Conns})
+	return Client{c}, err
 }
 
-func (c benchClient) close() { _ = c.Close() } // never fails
+func (c Client) Close() { _ = c.Client.Close() } // never fails
 
-// table makes a table.
-func (c benchClient) table(ctx context.Context, spec perdure.TableSpec) (*benchTable, error) {
-	t, err := c.Table(ctx, spec)
-	return &benchTable{Table: t, c: c}, err
+// Table makes a table.
+func (c Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, error) {
+	t, err := c.Client.Table(ctx, spec)
+	return &Table{Table: t, c: c}, err
 }
 
-// benchTable is one table that is pushed to and pulled from.
-type benchTable struct {
+// Table is one table that is pushed to and pulled from.
+type Table struct {
 	*worker.Table
-	c        benchClient
-	pushes   int
+	c        Client
+	Pushes   int
 	computed error // of the last compute
 }
 
 // pushed applies delta on the server, and returns when it is applied. rows are
 // the ids to move; nil: all rows of a dense table.
-func (t *benchTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
+func (t *Table) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
 	if rows == nil {
 		err = t.IncRun(0, delta)
 	} else {
@@ -82,7 +82,7 @@ func (t *benchTable) pushed(ctx context.Context, rows []perdure.RowID, delta []f
 
 // compute puts delta where the table's next update has it, as a program would that
 // computes it there.
-func (t *benchTable) compute(delta []float32) {
+func (t *Table) compute(delta []float32) {
 	to, err := t.Deltas(0, int(t.Spec().Rows))
 	if t.computed = err; err == nil {
 		copy(to, delta)
@@ -90,41 +90,41 @@ func (t *benchTable) compute(delta []float32) {
 }
 
 // finished ends the clock, and returns when its update is applied.
-func (t *benchTable) finished(ctx context.Context) error {
+func (t *Table) finished(ctx context.Context) error {
 	if t.computed != nil {
 		return t.computed
 	}
 	if _, err := t.c.Clock(ctx); err != nil {
 		return err
 	}
-	t.pushes++
+	t.Pushes++
 	return t.c.Settle(ctx)
 }
 
 // pulled reads rows from the server; Forget comes before.
-func (t *benchTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+func (t *Table) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	if rows == nil {
 		return t.GetRun(ctx, 0, dst)
 	}
 	return t.GetRows(ctx, rows, dst)
 }
 
-// verify reads a dense table of rule add, and holds it against all that was
+// Verify reads a dense table of rule add, and holds it against all that was
 // pushed: figures of something else than what they are called are worth nothing.
-func (t *benchTable) verify(ctx context.Context) error {
+func (t *Table) Verify(ctx context.Context) error {
 	spec := t.Spec()
-	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.pushes > mostExact {
+	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > mostExact {
 		return nil
 	}
 	got := make([]float32, spec.Rows*int64(spec.Dim))
-	delta := benchDelta(len(got))
+	delta := Delta(len(got))
 	t.Forget()
 	if err := t.pulled(ctx, nil, got); err != nil {
 		return err
 	}
 	for i, v := range got {
-		if want := delta[i] * float32(t.pushes); v != want {
-			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.pushes, i, spec.Name, v, want)
+		if want := delta[i] * float32(t.Pushes); v != want {
+			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v, want)
 		}
 	}
 	return nil

@@ -1,10 +1,11 @@
-package main
+package moves
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -12,33 +13,36 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/share"
 )
 
 const (
-	benchRowDim = 128       // values in a row of a dense table
-	sparseDim   = 64        // values in a row of a sparse table
-	sparseRows  = 1_000_000 // rows that a sparse table holds
-	seedRows    = 50_000    // rows of one push that fills it
-	idLists     = 8         // draws of random rows, used in turn
+	rowDim     = 128       // values in a row of a dense table
+	sparseDim  = 64        // values in a row of a sparse table
+	sparseRows = 1_000_000 // rows that a sparse table holds
+	seedRows   = 50_000    // rows of one push that fills it
+	idLists    = 8         // draws of random rows, used in turn
 )
 
-// benchRun is one run of the bench.
-type benchRun struct {
-	*benchCmd
+// run is one run of the bench.
+type run struct {
+	Options
+	out     io.Writer
 	dir     string
-	raw     *rawPeer
+	raw     *raw.Peer
 	jobs    int
-	results []benchResult
+	results []Result
 	best    map[rawKey]rawWay
 }
 
 // measure does all measurements of a bed, on one job.
-func (r *benchRun) measure(ctx context.Context, bed bed) (err error) {
+func (r *run) measure(ctx context.Context, bed Bed) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
-	job, err := startBenchJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed)
+	job, err := StartJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
 	if err != nil {
 		return err
 	}
@@ -46,67 +50,67 @@ func (r *benchRun) measure(ctx context.Context, bed bed) (err error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx) // of the job, rather than what came of it
 		}
-		err = errors.Join(err, job.close())
+		err = errors.Join(err, job.Close())
 	}()
-	tables, err := r.tables(ctx, job.client, &bed)
+	tables, err := MakeTables(ctx, job.Client, &bed)
 	if err != nil {
 		return err
 	}
-	for i := range bed.lines {
-		m := &bed.lines[i]
-		res, err := r.line(ctx, m, tables[bed.tableOf(m)])
+	for i := range bed.Lines {
+		m := &bed.Lines[i]
+		res, err := r.line(ctx, m, tables[bed.TableOf(m)])
 		if err == nil {
-			err = job.undisturbed()
+			err = job.Undisturbed()
 		}
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(stdout, res.line())
+		fmt.Fprintln(r.out, res.Line())
 		r.results = append(r.results, res)
 	}
 	for _, t := range tables {
-		if err := t.verify(ctx); err != nil {
+		if err := t.Verify(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tableOf names the table that a measurement uses: every push has one of its
+// TableOf names the table that a measurement uses: every push has one of its
 // rule, every pull one that is there anyway.
-func (b *bed) tableOf(m *measurement) string {
-	rule := m.rule
-	if i := slices.IndexFunc(b.lines, func(m measurement) bool { return m.rule != "" }); rule == "" && i >= 0 {
-		rule = b.lines[i].rule
+func (b *Bed) TableOf(m *Measurement) string {
+	rule := m.Rule
+	if i := slices.IndexFunc(b.Lines, func(m Measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
+		rule = b.Lines[i].Rule
 	}
-	size := m.size.name
-	if m.size.rows > 0 {
+	size := m.Size.Name
+	if m.Size.rows > 0 {
 		size = "rows"
 	}
 	return string(cmp.Or(rule, perdure.RuleAdd)) + "-" + size
 }
 
-// tables makes all tables of a bed, for a job must have them before its first
+// MakeTables makes all tables of a bed, for a job must have them before its first
 // clock ends, and fills the sparse ones.
-func (r *benchRun) tables(ctx context.Context, c benchClient, bed *bed) (map[string]*benchTable, error) {
-	tables := map[string]*benchTable{}
-	for i := range bed.lines {
-		m := &bed.lines[i]
-		name := bed.tableOf(m)
+func MakeTables(ctx context.Context, c Client, bed *Bed) (map[string]*Table, error) {
+	tables := map[string]*Table{}
+	for i := range bed.Lines {
+		m := &bed.Lines[i]
+		name := bed.TableOf(m)
 		if tables[name] != nil {
 			continue
 		}
-		spec := perdure.TableSpec{Name: name, Rule: benchRule(name)}
-		if m.size.rows > 0 {
+		spec := perdure.TableSpec{Name: name, Rule: ruleOf(name)}
+		if m.Size.rows > 0 {
 			spec.Sparse, spec.Dim = true, sparseDim
 		} else {
-			spec.Dim = benchRowDim
-			for m.size.bytes/4/int64(spec.Dim) < int64(bed.shards) {
+			spec.Dim = rowDim
+			for m.Size.Bytes/4/int64(spec.Dim) < int64(bed.Shards) {
 				spec.Dim /= 2
 			}
-			spec.Rows = m.size.bytes / 4 / int64(spec.Dim)
+			spec.Rows = m.Size.Bytes / 4 / int64(spec.Dim)
 		}
-		t, err := c.table(ctx, spec)
+		t, err := c.Table(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
@@ -122,9 +126,9 @@ func (r *benchRun) tables(ctx context.Context, c benchClient, bed *bed) (map[str
 	return tables, nil
 }
 
-// benchRule is the rule that a table is named for.
-func benchRule(table string) perdure.Rule {
-	for _, kind := range benchRules {
+// ruleOf is the rule that a table is named for.
+func ruleOf(table string) perdure.Rule {
+	for _, kind := range allRules {
 		if table[:len(kind)] == kind && kind != string(perdure.RuleAdd) {
 			return perdure.Rule{Kind: perdure.RuleKind(kind), Rate: 0.001}.WithDefaults()
 		}
@@ -133,8 +137,8 @@ func benchRule(table string) perdure.Rule {
 }
 
 // fill stores all rows of a sparse table, by one push to each.
-func (t *benchTable) fill(ctx context.Context) error {
-	delta := benchDelta(seedRows * sparseDim)
+func (t *Table) fill(ctx context.Context) error {
+	delta := Delta(seedRows * sparseDim)
 	ids := make([]perdure.RowID, seedRows)
 	for at := 0; at < sparseRows; at += len(ids) {
 		for i := range ids {
@@ -155,11 +159,11 @@ func sparseID(i int) perdure.RowID {
 	return perdure.RowID(z ^ z>>31)
 }
 
-// mostExact pushes of benchDelta add up without rounding.
+// mostExact pushes of Delta add up without rounding.
 const mostExact = (1 << 24) / 7
 
-// benchDelta is what a push adds: small multiples of 1/1024.
-func benchDelta(values int) []float32 {
+// Delta is what a push adds: small multiples of 1/1024.
+func Delta(values int) []float32 {
 	delta := make([]float32, values)
 	for i := range delta {
 		delta[i] = float32(i%7+1) / 1024
@@ -169,23 +173,23 @@ func benchDelta(values int) []float32 {
 
 // operation is what one side of a measurement does again and again.
 type operation struct {
-	cores   func() // sets the processor's cores to be used, before a round
-	prepare func() // before each, not timed; may be nil
-	do      func() error
+	Cores   func() // sets the processor's cores to be used, before a round
+	Prepare func() // before each, not timed; may be nil
+	Do      func() error
 }
 
 // A worker process of a local job shares the cores with others; the raw exchange
 // may use them all.
 func workerCores() { share.Cores(1) }
-func allCores()    { share.UseCores(runtime.NumCPU()) }
+func AllCores()    { share.UseCores(runtime.NumCPU()) }
 
-// operation makes up Perdure's side.
-func (t *benchTable) operation(ctx context.Context, m *measurement) operation {
+// Operation makes up Perdure's side.
+func (t *Table) Operation(ctx context.Context, m *Measurement) operation {
 	var lists [][]perdure.RowID
-	if m.size.rows > 0 {
-		rng := rand.New(rand.NewPCG(1, uint64(m.size.rows)))
+	if m.Size.rows > 0 {
+		rng := rand.New(rand.NewPCG(1, uint64(m.Size.rows)))
 		for range idLists {
-			lists = append(lists, drawRows(rng, m.size.rows))
+			lists = append(lists, drawRows(rng, m.Size.rows))
 		}
 	}
 	var ids []perdure.RowID // of the next operation; nil: all
@@ -195,15 +199,15 @@ func (t *benchTable) operation(ctx context.Context, m *measurement) operation {
 			lists = append(lists[1:], ids)
 		}
 	}
-	if m.op != "pull" {
-		delta := benchDelta(int(m.size.bytes / 4))
-		if m.op == "push" && ids == nil && lists == nil {
-			return operation{cores: workerCores, prepare: func() { t.compute(delta) }, do: func() error { return t.finished(ctx) }}
+	if m.Op != "pull" {
+		delta := Delta(int(m.Size.Bytes / 4))
+		if m.Op == "push" && ids == nil && lists == nil {
+			return operation{Cores: workerCores, Prepare: func() { t.compute(delta) }, Do: func() error { return t.finished(ctx) }}
 		}
-		return operation{cores: workerCores, prepare: turn, do: func() error { return t.pushed(ctx, ids, delta) }}
+		return operation{Cores: workerCores, Prepare: turn, Do: func() error { return t.pushed(ctx, ids, delta) }}
 	}
-	dst := make([]float32, m.size.bytes/4)
-	return operation{cores: workerCores, prepare: func() { turn(); t.Forget() }, do: func() error { return t.pulled(ctx, ids, dst) }}
+	dst := make([]float32, m.Size.Bytes/4)
+	return operation{Cores: workerCores, Prepare: func() { turn(); t.Forget() }, Do: func() error { return t.pulled(ctx, ids, dst) }}
 }
 
 // drawRows draws so many different rows of a filled sparse table.
@@ -218,35 +222,35 @@ func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// stretch is what one side did in one round.
-type stretch struct {
-	ops  int
-	took time.Duration // of the operations alone
+// Stretch is what one side did in one round.
+type Stretch struct {
+	Ops  int
+	Took time.Duration // of the operations alone
 }
 
-// gbPerSecond is the speed at which values were moved.
-func (s stretch) gbPerSecond(bytes int64) float64 {
-	return float64(bytes) * float64(s.ops) / s.took.Seconds() / 1e9
+// GBPerSecond is the speed at which values were moved.
+func (s Stretch) GBPerSecond(bytes int64) float64 {
+	return float64(bytes) * float64(s.Ops) / s.Took.Seconds() / 1e9
 }
 
-// repeat does an operation, one after the other, for so long, and at least once.
+// Repeat does an operation, one after the other, for so long, and at least once.
 // It appends how long each took to laps.
-func (o *operation) repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
-	o.cores()
-	for begin := time.Now(); s.ops == 0 || time.Since(begin) < budget; {
+func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s Stretch, err error) {
+	o.Cores()
+	for begin := time.Now(); s.Ops == 0 || time.Since(begin) < budget; {
 		if ctx.Err() != nil {
 			return s, ctx.Err()
 		}
-		if o.prepare != nil {
-			o.prepare()
+		if o.Prepare != nil {
+			o.Prepare()
 		}
 		start := time.Now()
-		if err := o.do(); err != nil {
+		if err := o.Do(); err != nil {
 			return s, err
 		}
 		lap := time.Since(start)
-		s.ops++
-		s.took += lap
+		s.Ops++
+		s.Took += lap
 		*laps = append(*laps, lap)
 	}
 	return s, nil
@@ -254,8 +258,8 @@ func (o *operation) repeat(ctx context.Context, budget time.Duration, laps *[]ti
 
 // line measures one line: rounds of Perdure and of the raw exchange in turn, so
 // that whatever else this machine does hits both.
-func (r *benchRun) line(ctx context.Context, m *measurement, t *benchTable) (res benchResult, err error) {
-	ours := t.operation(ctx, m)
+func (r *run) line(ctx context.Context, m *Measurement, t *Table) (res Result, err error) {
+	ours := t.Operation(ctx, m)
 	way, err := r.bestRaw(ctx, m)
 	if err != nil {
 		return res, err
@@ -264,33 +268,33 @@ func (r *benchRun) line(ctx context.Context, m *measurement, t *benchTable) (res
 	if err != nil {
 		return res, err
 	}
-	defer func() { err = errors.Join(err, client.close()) }()
-	defer context.AfterFunc(ctx, client.stop)()
-	raw := operation{cores: allCores, do: client.exchange}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	raw := operation{Cores: AllCores, Do: client.Exchange}
 	budget := r.Time / time.Duration(2*r.Rounds)
 	laps, rawLaps := make([]time.Duration, 0, 1<<16), make([]time.Duration, 0, 1<<16)
 	for _, o := range []*operation{&ours, &raw} { // caches, connections and buffers get warm
-		if _, err := o.repeat(ctx, budget, &laps); err != nil {
+		if _, err := o.Repeat(ctx, budget, &laps); err != nil {
 			return res, err
 		}
 	}
 	laps = laps[:0]
 	var mallocs uint64
-	var pairs [][2]stretch
+	var pairs [][2]Stretch
 	for range r.Rounds {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		p, err := ours.repeat(ctx, budget, &laps)
+		p, err := ours.Repeat(ctx, budget, &laps)
 		if err != nil {
 			return res, err
 		}
 		runtime.ReadMemStats(&after)
 		mallocs += after.Mallocs - before.Mallocs
-		q, err := raw.repeat(ctx, budget, &rawLaps)
+		q, err := raw.Repeat(ctx, budget, &rawLaps)
 		if err != nil {
 			return res, err
 		}
-		pairs = append(pairs, [2]stretch{p, q})
+		pairs = append(pairs, [2]Stretch{p, q})
 	}
 	res = newResult(m, pairs, laps, mallocs)
 	res.RawConns = way.conns
@@ -312,15 +316,15 @@ type rawKey struct {
 // rawWays are what is tried: with few bytes one connection is faster than
 // several, with many it depends on the machine. asked is how many connections
 // the raw exchange must have, 0 for whichever is faster.
-func rawWays(m *measurement, asked int) (ways []rawWay) {
+func rawWays(m *Measurement, asked int) (ways []rawWay) {
 	conns, chunks := []int{1}, []int64{1 << 20}
 	switch {
 	case asked > 0:
 		conns[0] = asked
-	case m.conns > 1:
-		conns = append(conns, m.conns)
+	case m.Conns > 1:
+		conns = append(conns, m.Conns)
 	}
-	if m.size.bytes > 1<<20 {
+	if m.Size.Bytes > 1<<20 {
 		chunks = []int64{256 << 10, 1 << 20, 8 << 20}
 	}
 	for _, n := range conns {
@@ -338,8 +342,8 @@ const tryRaw = 5 * time.Millisecond
 
 // bestRaw finds out, once for all rules, in which way the raw exchange is
 // fastest: it is measured at its best.
-func (r *benchRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, err error) {
-	key := rawKey{m.op, m.size.name, m.socket, m.conns}
+func (r *run) bestRaw(ctx context.Context, m *Measurement) (best rawWay, err error) {
+	key := rawKey{m.Op, m.Size.Name, m.Socket, m.Conns}
 	if way, ok := r.best[key]; ok {
 		return way, nil
 	}
@@ -362,21 +366,21 @@ func (r *benchRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, er
 }
 
 // try returns how long an exchange typically takes in some way.
-func (r *benchRun) try(ctx context.Context, m *measurement, way rawWay) (typical time.Duration, err error) {
+func (r *run) try(ctx context.Context, m *Measurement, way rawWay) (typical time.Duration, err error) {
 	client, err := r.dialRaw(ctx, m, way)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, client.close()) }()
-	defer context.AfterFunc(ctx, client.stop)()
-	raw := operation{cores: allCores, do: client.exchange}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	raw := operation{Cores: AllCores, Do: client.Exchange}
 	var laps []time.Duration
 	for len(laps) < 3 {
-		if _, err := raw.repeat(ctx, tryRaw, &laps); err != nil {
+		if _, err := raw.Repeat(ctx, tryRaw, &laps); err != nil {
 			return 0, err
 		}
 	}
-	return median(laps[1:]), nil
+	return bench.Median(laps[1:]), nil
 }
 
 // A raw exchange has a header's bytes, and those that say which rows are meant.
@@ -386,17 +390,11 @@ const (
 )
 
 // dialRaw opens the raw exchange of as many bytes.
-func (r *benchRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
-	ids := int64(8 * m.size.rows)
-	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.size.bytes, Chunk: way.chunk, Buffer: way.buffer}
-	if m.op != "pull" {
-		s.Ask, s.Answer = m.size.bytes+ids, rawHeaderBytes
+func (r *run) dialRaw(ctx context.Context, m *Measurement, way rawWay) (*raw.Client, error) {
+	ids := int64(8 * m.Size.rows)
+	s := raw.Shape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}
+	if m.Op != "pull" {
+		s.Ask, s.Answer = m.Size.Bytes+ids, rawHeaderBytes
 	}
-	return dialRaw(ctx, r.raw.addrs[m.socket], way.conns, s)
-}
-
-// median returns the middle of some values.
-func median[T cmp.Ordered](v []T) T {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
+	return raw.Dial(ctx, r.raw.Addrs[m.Socket], way.conns, s)
 }

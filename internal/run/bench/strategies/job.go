@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -24,10 +25,10 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
-// recoveryJob is a training job whose servers and coordinator are processes of
+// job is a training job whose servers and coordinator are processes of
 // their own, and whose workers are in this one, which notes when each ends its
 // clocks. An observer reads a row of every shard, again and again.
-type recoveryJob struct {
+type job struct {
 	*localrun.Run
 	api     *control.Client
 	watch   *eventView
@@ -121,19 +122,19 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 
 // openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
 // why.
-func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string) (j *recoveryJob, err error) {
+func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string) (j *job, err error) {
 	watch := &eventView{}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: watch})
 	if err != nil {
 		return nil, err
 	}
-	j = &recoveryJob{Run: r, api: r.Control(), watch: watch, cancel: cancel}
+	j = &job{Run: r, api: r.Control(), watch: watch, cancel: cancel}
 	j.running.Go(func() { cancel(r.Job().Run()) })
 	return j, nil
 }
 
 // startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
-func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int) (*recoveryJob, error) {
+func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int) (*job, error) {
 	j, err := openRecoveryJob(ctx, cancel, s, out)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s set
 }
 
 // goOn does something until the job's end.
-func (j *recoveryJob) goOn(f func() error) {
+func (j *job) goOn(f func() error) {
 	j.running.Go(func() {
 		if err := f(); err != nil {
 			j.cancel(err)
@@ -156,7 +157,7 @@ func (j *recoveryJob) goOn(f func() error) {
 }
 
 // close ends the job in order, so that its processes end by themselves; and with it ctx.
-func (j *recoveryJob) close() error {
+func (j *job) close() error {
 	j.Job().End(localrun.ErrOver)
 	j.running.Wait()
 	return j.Run.Close()
@@ -176,8 +177,8 @@ func ballastTable(mb int) perdure.TableSpec {
 }
 
 // train works in a slot until ctx ends, through roll-backs.
-func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: benchPatience})
+func (j *job) train(ctx context.Context, slot perdure.Slot) error {
+	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: patience})
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 		if err == nil && ballast != nil {
 			n := min(ballastRows, j.ballast.Rows)
 			first := int64(clock) * n % (j.ballast.Rows - n + 1)
-			err = ballast.IncRun(perdure.RowID(first), benchDelta(int(n)*ballastDim))
+			err = ballast.IncRun(perdure.RowID(first), moves.Delta(int(n)*ballastDim))
 		}
 		if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 			return err
@@ -220,12 +221,12 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 }
 
 // probe reads a row of every shard, one after the other, until ctx ends.
-func (j *recoveryJob) probe(ctx context.Context) error {
+func (j *job) probe(ctx context.Context) error {
 	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
 	if err != nil {
 		return err
 	}
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: benchPatience})
+	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: patience})
 	if err != nil {
 		return err
 	}
@@ -250,14 +251,13 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 }
 
 const (
-	// benchPatience is how long a job may take to begin, and to be whole again.
-	benchPatience = 3 * time.Minute
-	lookEvery     = 10 * time.Millisecond
-	lookPatience  = time.Second // for one answer of the coordinator
+	// patience is how long a job may take to begin, and to be whole again.
+	patience  = 3 * time.Minute
+	lookEvery = 10 * time.Millisecond
 )
 
 // await looks at the job until ok holds.
-func (j *recoveryJob) await(ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool) (v perdure.View, s control.Status, err error) {
+func (j *job) await(ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool) (v perdure.View, s control.Status, err error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
@@ -266,24 +266,13 @@ func (j *recoveryJob) await(ctx context.Context, what string, ok func(*control.S
 			return v, s, context.Cause(ctx)
 		case <-tick.C:
 		}
-		if s, v, err = look(ctx, j.api); err == nil && ok(&s, &v) {
+		if s, v, err = reach.Look(ctx, j.api); err == nil && ok(&s, &v) {
 			return v, s, nil
 		}
-		if time.Since(begin) > benchPatience {
-			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.Settings().Job.Recovery, benchPatience, j.LastEvent())
+		if time.Since(begin) > patience {
+			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.Settings().Job.Recovery, patience, j.LastEvent())
 		}
 	}
-}
-
-// look asks a job how it is. A coordinator that is dead or stands still answers
-// with an error soon.
-func look(ctx context.Context, api *control.Client) (s control.Status, v perdure.View, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookPatience)
-	defer cancel()
-	if s, err = api.Status(ctx); err == nil {
-		v, err = api.View(ctx)
-	}
-	return s, v, err
 }
 
 // sound reports whether nothing is left of any failure.

@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/bench/raw"
 )
 
 // shardBytes is how many bytes of values a shard has, on average.
-func (j *recoveryJob) shardBytes() float64 {
+func (j *job) shardBytes() float64 {
 	return float64(j.ballast.Rows*ballastDim*4) / float64(j.Settings().Job.Shards)
 }
 
@@ -57,29 +59,27 @@ func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catc
 // copyRaw copies as many bytes from this process to another one, over a plain socket of
 // the kind that servers of one machine use, while the job goes on: the most that this
 // machine could give to who joins. The other process is new, too, and so is its memory.
-func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
-	n := min(int64(bytes), mostRaw)
-	peer, err := startRawPeer(j.rawDir)
+func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
+	n := min(int64(bytes), raw.Most)
+	peer, err := raw.Start(j.rawDir)
 	if err != nil {
 		return c, err
 	}
-	defer peer.close()
-	client, err := dialRaw(ctx, peer.addrs["unix"], 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	defer peer.Close()
+	client, err := raw.Dial(ctx, peer.Addrs["unix"], 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, client.close()) }()
-	defer context.AfterFunc(ctx, client.stop)()
-	for i := range client.parts[0].buf { // the pages are there, as a shard's are
-		client.parts[0].buf[i] = byte(i)
-	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	client.Fill() // the pages are there, as a shard's are
 	j.gets.rewind()
 	j.clocks.rewind()
 	if err := pause(ctx, calm); err != nil {
 		return c, err
 	}
 	from := time.Now()
-	if err := client.exchange(); err != nil {
+	if err := client.Exchange(); err != nil {
 		return c, fmt.Errorf("bench: copy %d bytes: %w", n, err)
 	}
 	to := time.Now()
@@ -90,7 +90,7 @@ func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, er
 const rawCopyChunk = 512 << 10
 
 // addCopies adds what the rounds say of those who joined.
-func (r *recoveryResult) addCopies(rounds []outage) {
+func (r *Result) addCopies(rounds []outage) {
 	var of []float64
 	each := func(what func(o *outage) catchUp) (rates, reads, clocks *float64) {
 		var v [3][]float64
@@ -99,9 +99,9 @@ func (r *recoveryResult) addCopies(rounds []outage) {
 				v[0], v[1], v[2] = append(v[0], c.gbPerS), append(v[1], c.readRatio), append(v[2], c.clockRatio)
 			}
 		}
-		rates, _ = middleMost(v[0])
-		reads, _ = middleMost(v[1])
-		clocks, _ = middleMost(v[2])
+		rates, _ = bench.MiddleMost(v[0])
+		reads, _ = bench.MiddleMost(v[1])
+		clocks, _ = bench.MiddleMost(v[2])
 		return rates, reads, clocks
 	}
 	r.CatchUpGBPerS, r.CatchUpReadRatio, r.CatchUpClockRatio = each(func(o *outage) catchUp { return o.catchUp })
@@ -111,10 +111,10 @@ func (r *recoveryResult) addCopies(rounds []outage) {
 			of = append(of, o.catchUp.gbPerS/o.raw.gbPerS)
 		}
 	}
-	r.CatchUpOfRaw, _ = middleMost(of)
+	r.CatchUpOfRaw, _ = bench.MiddleMost(of)
 }
 
-func (r *recoveryRun) joinHeading() string {
+func (r *run) joinHeading() string {
 	if !r.Snapshot {
 		return ""
 	}
@@ -122,7 +122,7 @@ func (r *recoveryRun) joinHeading() string {
 }
 
 // joining says how who joined copied, "" if that was not measured.
-func (r *recoveryResult) joining() string {
+func (r *Result) joining() string {
 	if r.CatchUpGBPerS == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package main
+package strategies
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // What is measured of saving: a job trains a table of so many MB for a while, comes to a
@@ -40,13 +41,13 @@ type saving struct {
 
 // allSaves measures what it costs to save while training goes on, and beside it what it
 // costs where training stands still meanwhile.
-func (r *recoveryRun) allSaves(ctx context.Context) error {
+func (r *run) allSaves(ctx context.Context) error {
 	mb := r.MB
 	if mb == 0 {
 		mb = saveMB
 	}
 	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
-	fmt.Fprintf(stdout, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
 	for _, async := range []bool{true, false} {
 		name := "checkpoint:C"
 		if async {
@@ -63,15 +64,15 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		}
 		res := r.saved(name, mb, rounds)
 		r.progress("")
-		fmt.Fprintln(stdout, res.saveLine())
-		r.saves = append(r.saves, res)
+		fmt.Fprintln(r.out, res.SaveLine())
+		r.got.saves = append(r.got.saves, res)
 	}
 	return nil
 }
 
 // saveRound takes one job to its first cut, and over it.
-func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
-	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (float64, error) {
+func (r *run) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
+	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *job) (float64, error) {
 		for j.reached(1).IsZero() {
 			if err := pause(ctx, lookEvery); err != nil {
 				return 0, err
@@ -89,7 +90,7 @@ func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window 
 	}
 	every := max(2, perdure.Clock((window+saveWarming).Seconds()/clock))
 	strategy := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: every, Async: async}
-	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *job) (_ float64, err error) {
 		s, err = j.measureSave(ctx, every, mb, window, filepath.Join(r.dir, "raw"))
 		return 0, err
 	})
@@ -97,15 +98,15 @@ func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window 
 }
 
 // withJob trains in a job for as long as f takes.
-func (r *recoveryRun) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error)) (v float64, err error) {
+func (r *run) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *job) (float64, error)) (v float64, err error) {
 	set, err := r.settings(strategy)
 	if err != nil {
 		return 0, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error) {
 		return startRecoveryJob(ctx, cancel, set, out, mb)
 	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) (err error) {
+	err = r.inJob(ctx, start, func(ctx context.Context, j *job) (err error) {
 		v, err = f(ctx, j)
 		return err
 	})
@@ -114,7 +115,7 @@ func (r *recoveryRun) withJob(ctx context.Context, strategy perdure.Recovery, mb
 
 // inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
 // long as f takes.
-func (r *recoveryRun) inJob(ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error), f func(context.Context, *recoveryJob) error) error {
+func (r *run) inJob(ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error), f func(context.Context, *job) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
@@ -131,7 +132,7 @@ func (r *recoveryRun) inJob(ctx context.Context, start func(ctx context.Context,
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
-func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string) (s saving, err error) {
+func (j *job) measureSave(ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string) (s saving, err error) {
 	var durable time.Time
 	for durable.IsZero() {
 		if err := pause(ctx, lookEvery); err != nil {
@@ -172,7 +173,7 @@ func (j *recoveryJob) measureSave(ctx context.Context, every perdure.Clock, mb i
 		}
 		raws, copies = append(raws, raw), append(copies, copyTime(mb))
 	}
-	s.rawMBPerS, s.copy = median(raws), median(copies)
+	s.rawMBPerS, s.copy = bench.Median(raws), bench.Median(copies)
 	s.ofRaw = s.mbPerS / s.rawMBPerS
 	return s, nil
 }
@@ -192,7 +193,7 @@ func longestEnded(laps []lap, from, to time.Time) time.Duration {
 }
 
 // reached returns when the last slot ended its n-th clock.
-func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
+func (j *job) reached(n perdure.Clock) (at time.Time) {
 	j.clocks.mu.Lock()
 	defer j.clocks.mu.Unlock()
 	ended := map[int]perdure.Clock{}
@@ -235,22 +236,22 @@ func copyTime(mb int) time.Duration {
 }
 
 // saved sums the rounds up.
-func (r *recoveryRun) saved(name string, mb int, rounds []saving) recoveryResult {
+func (r *run) saved(name string, mb int, rounds []saving) Result {
 	each := func(what func(s saving) float64) (v []float64) {
 		for _, s := range rounds {
 			v = append(v, what(s))
 		}
 		return v
 	}
-	speed := newSpread(each(func(s saving) float64 { return s.speed }))
-	res := recoveryResult{Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb}
-	res.SaveTrainRatio, res.SaveTrainRatioMin, res.SaveTrainRatioMax = &speed.median, &speed.least, &speed.most
-	lost := newSpread(each(func(s saving) float64 { return s.lost }))
-	res.SaveLost, res.SaveLostMin, res.SaveLostMax = &lost.median, &lost.least, &lost.most
-	middle := func(what func(s saving) float64) *float64 { m := median(each(what)); return &m }
-	res.SavePauseMs = middle(func(s saving) float64 { return milliseconds(s.pause) })
-	res.SaveCalmMs = middle(func(s saving) float64 { return milliseconds(s.calm) })
-	res.SaveCopyMs = middle(func(s saving) float64 { return milliseconds(s.copy) })
+	speed := bench.NewSpread(each(func(s saving) float64 { return s.speed }))
+	res := Result{Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb}
+	res.SaveTrainRatio, res.SaveTrainRatioMin, res.SaveTrainRatioMax = &speed.Median, &speed.Least, &speed.Most
+	lost := bench.NewSpread(each(func(s saving) float64 { return s.lost }))
+	res.SaveLost, res.SaveLostMin, res.SaveLostMax = &lost.Median, &lost.Least, &lost.Most
+	middle := func(what func(s saving) float64) *float64 { m := bench.Median(each(what)); return &m }
+	res.SavePauseMs = middle(func(s saving) float64 { return bench.Milliseconds(s.pause) })
+	res.SaveCalmMs = middle(func(s saving) float64 { return bench.Milliseconds(s.calm) })
+	res.SaveCopyMs = middle(func(s saving) float64 { return bench.Milliseconds(s.copy) })
 	res.SavePauseOfCopy = middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) })
 	res.SaveMBPerS = middle(func(s saving) float64 { return s.mbPerS })
 	res.SaveRawMBPerS = middle(func(s saving) float64 { return s.rawMBPerS })
@@ -258,12 +259,10 @@ func (r *recoveryRun) saved(name string, mb int, rounds []saving) recoveryResult
 	return res
 }
 
-// saveLine prints what was measured of saving.
-func (r *recoveryResult) saveLine() string {
+// SaveLine prints what was measured of saving.
+func (r *Result) SaveLine() string {
 	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), %.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
 		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax,
 		100**r.SaveLost, 100**r.SaveLostMin, 100**r.SaveLostMax, *r.SavePauseMs, *r.SaveCalmMs, *r.SavePauseOfCopy, *r.SaveCopyMs,
 		*r.SaveMBPerS, *r.SaveOfRaw, *r.SaveRawMBPerS), " ")
 }
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

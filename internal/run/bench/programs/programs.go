@@ -1,4 +1,9 @@
-package main
+// Package programs measures whole training programs, in real processes, against the same kernel
+// in a plain loop on one thread. It runs perdure train as a user would, so that all that is
+// between a command line and a summary counts, but for starting the processes.
+//
+// A run uses the whole machine: one at a time.
+package programs
 
 import (
 	"bytes"
@@ -6,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +21,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -23,23 +30,23 @@ import (
 	"github.com/perdure/perdure/workload/softmax"
 )
 
-// benchWorkloadsCmd measures whole training programs against the same kernel in a
-// plain loop on one thread.
-type benchWorkloadsCmd struct {
-	Workload    []string `help:"What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax (batch 64), cnn (batch 128) (default all)." placeholder:"NAME"`
-	Data        string   `help:"mf: file of ratings, or synthetic:F (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
-	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
-	Consistency string   `help:"Model of all tables (default ${default})." default:"essp:3" placeholder:"MODEL"`
-	Recovery    string   `help:"Recovery strategy (default ${default})." default:"none" placeholder:"STRATEGY"`
-	Shards      int      `help:"Parts that every table is split into (default ${default})." default:"8" placeholder:"N"`
-	Rounds      int      `help:"Rounds; each is one job and one plain loop (default ${default})." default:"5" placeholder:"N"`
-	Clocks      int64    `help:"Clocks of each job of mf and cnn; softmax has 100 times as many, since its clocks are small (default ${default})." default:"200" placeholder:"N"`
-	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+// Options are what is asked of the benchmark; what is empty is chosen.
+type Options struct {
+	Workload    []string
+	Data        string // of mf
+	Workers     []int
+	Consistency string
+	Recovery    string
+	Shards      int
+	Rounds      int
+	Clocks      int64  // of mf and cnn; softmax has 100 times as many
+	JSON        string // a file for all results; "": none
+	Program     string // perdure; "": this program
 }
 
-// workloadResult is one line of the results. Rates are medians over the rounds, and
+// Result is one line of the results. Rates are medians over the rounds, and
 // so is the ratio of those of one round.
-type workloadResult struct {
+type Result struct {
 	Workload    string  `json:"workload"`
 	Data        string  `json:"data"`
 	Workers     int     `json:"workers"`
@@ -62,7 +69,8 @@ type contender struct {
 	samples          func(workers int, clocks int64) float64 // of a job
 }
 
-func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
+// Run measures, prints a line as soon as it is there, and writes the results.
+func Run(ctx context.Context, out io.Writer, b Options) error {
 	contenders, err := b.contenders()
 	if err != nil {
 		return err
@@ -76,7 +84,7 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := checkWritable(b.JSON); err != nil {
+	if err := bench.CheckWritable(b.JSON); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "perdure-bench-")
@@ -85,8 +93,8 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	const columns = "%-8s  %-28s  %7s  %14s  %14s  %s\n"
-	fmt.Fprintf(stdout, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
-	results := []workloadResult{}
+	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
+	results := []Result{}
 	for _, c := range contenders {
 		c.plain(perdure.Clock(c.clocks)) // warms up
 		for _, workers := range b.Workers {
@@ -94,18 +102,18 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(stdout, columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
+			fmt.Fprintf(out, columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
 				fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax))
 			results = append(results, r)
 		}
 	}
-	return writeResults(b.JSON, results)
+	return bench.WriteResults(b.JSON, results)
 }
 
 // contenders prepares what was asked for, or says what is wrong.
-func (b *benchWorkloadsCmd) contenders() (list []*contender, err error) {
+func (b *Options) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){mf.Name: b.mf, softmax.Name: b.softmax, cnn.Name: b.cnn}
-	names, err := choices("workload", b.Workload, []string{mf.Name, softmax.Name, cnn.Name}, itself)
+	names, err := bench.Choose("workload", b.Workload, []string{mf.Name, softmax.Name, cnn.Name}, bench.Itself)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +133,7 @@ func (b *benchWorkloadsCmd) contenders() (list []*contender, err error) {
 }
 
 // mf is the workload of the ESSP paper, with clocks of whole users.
-func (b *benchWorkloadsCmd) mf() (*contender, error) {
+func (b *Options) mf() (*contender, error) {
 	data, err := dataset.OpenRatings(b.Data)
 	if err != nil {
 		return nil, err
@@ -147,7 +155,7 @@ func (b *benchWorkloadsCmd) mf() (*contender, error) {
 }
 
 // softmax is the convex one, with small clocks.
-func (b *benchWorkloadsCmd) softmax() (*contender, error) {
+func (b *Options) softmax() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
 		return nil, err
@@ -170,7 +178,7 @@ func (b *benchWorkloadsCmd) softmax() (*contender, error) {
 }
 
 // cnn is the one that computes for long.
-func (b *benchWorkloadsCmd) cnn() (*contender, error) {
+func (b *Options) cnn() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
 		return nil, err
@@ -193,7 +201,7 @@ func (b *benchWorkloadsCmd) cnn() (*contender, error) {
 }
 
 // measure runs a workload's rounds.
-func (b *benchWorkloadsCmd) measure(ctx context.Context, c *contender, workers int, dir string) (r workloadResult, err error) {
+func (b *Options) measure(ctx context.Context, c *contender, workers int, dir string) (r Result, err error) {
 	var rates, plain, ratios []float64
 	for i := range b.Rounds {
 		begin := time.Now()
@@ -207,31 +215,32 @@ func (b *benchWorkloadsCmd) measure(ctx context.Context, c *contender, workers i
 		rates = append(rates, c.samples(workers, c.clocks)/seconds)
 		ratios = append(ratios, rates[i]/plain[i])
 	}
-	return workloadResult{
-		Workload: c.name, Data: c.data, Workers: workers, Rate: median(rates), PlainRate: median(plain),
-		Ratio: median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
+	return Result{
+		Workload: c.name, Data: c.data, Workers: workers, Rate: bench.Median(rates), PlainRate: bench.Median(plain),
+		Ratio: bench.Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
 		Consistency: b.Consistency, Rounds: b.Rounds,
 	}, nil
 }
 
 // job trains with real processes, and returns the seconds from the beginning of the
 // first clock to the end of the last.
-func (b *benchWorkloadsCmd) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
-	return timedTraining(ctx, c.name, out, append([]string{
+func (b *Options) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
+	return Train(ctx, b.Program, c.name, out, append([]string{
 		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
 		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
 	}, c.flags...)...)
 }
 
-// timedTraining runs perdure train, and returns the seconds from the beginning of
+// Train runs a program, this one where it is "", as perdure train, and returns the seconds from the beginning of
 // the first clock to the end of the last.
-func timedTraining(ctx context.Context, workload, out string, flags ...string) (seconds float64, err error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return 0, fmt.Errorf("find this program: %w", err)
+func Train(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return 0, fmt.Errorf("find this program: %w", err)
+		}
 	}
 	args := append([]string{"train", workload, "--quiet", "--eval-every", "0", "--out", out}, flags...)
-	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -1,4 +1,8 @@
-package main
+// Package raw is what benchmarks measure Perdure against: two processes that exchange as many
+// bytes on plain connections, without frames, checksums, rows or rules, as fast as this machine
+// lets them. A Peer is the other process; it runs this program as COMMAND bench-peer, which is
+// AnswerInherited. A Client belongs to one goroutine; only Stop may come from another.
+package raw
 
 import (
 	"context"
@@ -11,30 +15,26 @@ import (
 	"time"
 )
 
-// This file is what the bench measures Perdure against: two processes that
-// exchange as many bytes on plain connections, without frames, checksums, rows
-// or rules, as fast as this machine lets them.
-
 // Descriptors that the bench hands to its raw peer: listening sockets.
 const (
 	rawTCPFD  = 3
 	rawUnixFD = 4
 )
 
-// rawShape is what is exchanged on one connection, and how. It is the first
+// Shape is what is exchanged on one connection, and how. It is the first
 // thing on the connection.
-type rawShape struct {
+type Shape struct {
 	Ask, Answer int64 // bytes
 	Chunk       int64 // bytes of one Read or Write, at most
 	Buffer      int64 // bytes of the kernel's buffers; 0: as the system has them
 }
 
-// mostRaw bounds what a peer makes room for.
-const mostRaw = 1 << 30
+// Most bounds what a peer makes room for.
+const Most = 1 << 30
 
-func (s *rawShape) check() error {
+func (s *Shape) check() error {
 	for _, n := range []int64{s.Ask, s.Answer, s.Chunk} {
-		if n < 1 || n > mostRaw {
+		if n < 1 || n > Most {
 			return fmt.Errorf("raw exchange: %d bytes", n)
 		}
 	}
@@ -42,7 +42,7 @@ func (s *rawShape) check() error {
 }
 
 // setBuffers sets the kernel's buffers of a connection; the system may give less.
-func (s *rawShape) setBuffers(c net.Conn) error {
+func (s *Shape) setBuffers(c net.Conn) error {
 	b, ok := c.(interface {
 		SetReadBuffer(bytes int) error
 		SetWriteBuffer(bytes int) error
@@ -54,7 +54,7 @@ func (s *rawShape) setBuffers(c net.Conn) error {
 }
 
 // read fills b.
-func (s *rawShape) read(c net.Conn, b []byte) error {
+func (s *Shape) read(c net.Conn, b []byte) error {
 	for len(b) > 0 {
 		n, err := c.Read(b[:min(len(b), int(s.Chunk))])
 		if err != nil {
@@ -66,7 +66,7 @@ func (s *rawShape) read(c net.Conn, b []byte) error {
 }
 
 // write writes all of b.
-func (s *rawShape) write(c net.Conn, b []byte) error {
+func (s *Shape) write(c net.Conn, b []byte) error {
 	for len(b) > 0 {
 		n, err := c.Write(b[:min(len(b), int(s.Chunk))])
 		if err != nil {
@@ -77,10 +77,9 @@ func (s *rawShape) write(c net.Conn, b []byte) error {
 	return nil
 }
 
-type benchPeerCmd struct{}
-
-// Run answers raw exchanges on the inherited sockets until the bench ends.
-func (benchPeerCmd) Run(ctx context.Context) error {
+// AnswerInherited is what a peer's process does: it answers raw exchanges on the sockets that
+// it has inherited, until ctx ends.
+func AnswerInherited(ctx context.Context) error {
 	for _, fd := range []uintptr{rawTCPFD, rawUnixFD} {
 		l, err := net.FileListener(os.NewFile(fd, "raw"))
 		if err != nil {
@@ -92,7 +91,7 @@ func (benchPeerCmd) Run(ctx context.Context) error {
 				if err != nil {
 					return // the process ends
 				}
-				go answerRaw(c)
+				go answer(c)
 			}
 		}()
 	}
@@ -100,10 +99,10 @@ func (benchPeerCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// answerRaw is the peer's side of one connection, until it breaks.
-func answerRaw(c net.Conn) {
+// answer is the peer's side of one connection, until it breaks.
+func answer(c net.Conn) {
 	defer c.Close()
-	var s rawShape
+	var s Shape
 	if binary.Read(c, binary.LittleEndian, &s) != nil || s.check() != nil || s.setBuffers(c) != nil {
 		return
 	}
@@ -112,8 +111,8 @@ func answerRaw(c net.Conn) {
 	}
 }
 
-// rawClient is the bench's side of a raw exchange over one or more connections.
-type rawClient struct {
+// Client is the bench's side of a raw exchange over one or more connections.
+type Client struct {
 	parts []*rawPart
 	fails chan error
 	done  sync.WaitGroup
@@ -121,15 +120,15 @@ type rawClient struct {
 
 // rawPart is what one connection carries.
 type rawPart struct {
-	rawShape
+	Shape
 	conn  net.Conn
 	buf   []byte
 	start chan struct{}
 }
 
-// dialRaw opens connections and splits what is exchanged evenly over them.
-func dialRaw(ctx context.Context, addr net.Addr, conns int, whole rawShape) (*rawClient, error) {
-	r := &rawClient{fails: make(chan error, conns)}
+// Dial opens connections and splits what is exchanged evenly over them.
+func Dial(ctx context.Context, addr net.Addr, conns int, whole Shape) (*Client, error) {
+	r := &Client{fails: make(chan error, conns)}
 	var d net.Dialer
 	for i := range int64(conns) {
 		n := int64(conns)
@@ -137,12 +136,12 @@ func dialRaw(ctx context.Context, addr net.Addr, conns int, whole rawShape) (*ra
 		s.Ask, s.Answer = max(1, whole.Ask*(i+1)/n-whole.Ask*i/n), max(1, whole.Answer*(i+1)/n-whole.Answer*i/n)
 		c, err := d.DialContext(ctx, addr.Network(), addr.String())
 		if err != nil {
-			return nil, errors.Join(err, r.close())
+			return nil, errors.Join(err, r.Close())
 		}
-		p := &rawPart{rawShape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
+		p := &rawPart{Shape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
 		r.parts = append(r.parts, p)
 		if err := errors.Join(s.setBuffers(c), binary.Write(c, binary.LittleEndian, &s)); err != nil {
-			return nil, errors.Join(err, r.close())
+			return nil, errors.Join(err, r.Close())
 		}
 		if i > 0 {
 			r.done.Go(func() {
@@ -162,8 +161,8 @@ func (p *rawPart) exchange() error {
 	return p.read(p.conn, p.buf[:p.Answer])
 }
 
-// exchange does one exchange on all connections at once.
-func (r *rawClient) exchange() (err error) {
+// Exchange does one exchange on all connections at once.
+func (r *Client) Exchange() (err error) {
 	for _, p := range r.parts[1:] {
 		p.start <- struct{}{}
 	}
@@ -174,14 +173,21 @@ func (r *rawClient) exchange() (err error) {
 	return err
 }
 
-// stop makes an exchange that is on its way fail.
-func (r *rawClient) stop() {
+// Fill writes something into what is sent first, so that its memory is there.
+func (r *Client) Fill() {
+	for i := range r.parts[0].buf {
+		r.parts[0].buf[i] = byte(i)
+	}
+}
+
+// Stop makes an exchange that is on its way fail.
+func (r *Client) Stop() {
 	for _, p := range r.parts {
 		_ = p.conn.SetDeadline(time.Unix(1, 0)) // one that is closed fails anyway
 	}
 }
 
-func (r *rawClient) close() (err error) {
+func (r *Client) Close() (err error) {
 	for _, p := range r.parts {
 		close(p.start)
 		err = errors.Join(err, p.conn.Close())

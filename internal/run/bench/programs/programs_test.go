@@ -1,0 +1,88 @@
+package programs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/bench/programs"
+)
+
+// asTrain makes this test binary a perdure train, which takes two seconds, it says.
+const asTrain = "PERDURE_TEST_AS_TRAIN"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asTrain) {
+	case "":
+		os.Exit(m.Run())
+	case "fails":
+		fmt.Fprintln(os.Stderr, "perdure: it is tired")
+		os.Exit(1)
+	}
+	out := os.Args[slices.Index(os.Args, "--out")+1]
+	events := []byte(`{"seconds":0,"kind":"begin"}` + "\n" + `{"seconds":2,"clock":20,"kind":"complete"}` + "\n")
+	if err := errors.Join(os.MkdirAll(out, 0o777), os.WriteFile(filepath.Join(out, "events.jsonl"), events, 0o666)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func options(file string) programs.Options {
+	return programs.Options{
+		Workload: []string{"softmax"}, Workers: []int{1, 3}, Consistency: "bsp", Recovery: "none", Shards: 2, Rounds: 2,
+		Clocks: 2, JSON: file, Program: os.Args[0],
+	}
+}
+
+// TestRun: a rate is what a job of so many workers goes through in the time that its record
+// says, and the plain loop stands beside it.
+func TestRun(t *testing.T) {
+	t.Setenv(asTrain, "works")
+	var out bytes.Buffer
+	file := filepath.Join(t.TempDir(), "bench.json")
+	if err := programs.Run(t.Context(), &out, options(file)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []programs.Result
+	if err := json.Unmarshal(text, &results); err != nil || len(results) != 2 || strings.Count(out.String(), "\n") != 3 {
+		t.Fatalf("%v: %s\n%s", err, text, &out)
+	}
+	for i, workers := range []int{1, 3} {
+		r := results[i]
+		if want := float64(64 * workers * 200 / 2); r.Workers != workers || r.Rate != want || r.PlainRate <= 0 || r.RatioMin > r.Ratio || r.Ratio > r.RatioMax {
+			t.Errorf("%+v; want a rate of %g", r, want)
+		}
+	}
+}
+
+// TestRefuses: what cannot be measured is told before, and what a job says when it fails.
+func TestRefuses(t *testing.T) {
+	t.Setenv(asTrain, "fails")
+	var out bytes.Buffer
+	for want, change := range map[string]func(*programs.Options){
+		"unknown --workload": func(o *programs.Options) { o.Workload = []string{"tetris"} },
+		"0 rounds":           func(o *programs.Options) { o.Rounds = 0 },
+		"0 workers":          func(o *programs.Options) { o.Workers = []int{0} },
+		"is a folder":        func(o *programs.Options) { o.JSON = t.TempDir() },
+	} {
+		o := options("")
+		change(&o)
+		if err := programs.Run(t.Context(), &out, o); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := programs.Run(t.Context(), &out, options("")); err == nil || err.Error() != "bench: perdure train softmax: it is tired" {
+		t.Errorf("a job that fails: %v", err)
+	}
+}

@@ -1,0 +1,77 @@
+package raw
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
+)
+
+// Sockets are the kinds of sockets on which a peer answers, in the order of their
+// descriptors.
+var Sockets = []string{"tcp", "unix"}
+
+// Peer is the process that the raw exchanges are made with.
+type Peer struct {
+	Addrs map[string]net.Addr // by kind of socket
+	group *supervisor.Group
+	files []*os.File
+}
+
+// Start opens the sockets and starts the process that answers on them.
+func Start(dir string) (p *Peer, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	p = &Peer{Addrs: map[string]net.Addr{}}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	for _, kind := range Sockets {
+		addr := localrun.AnyPort
+		if kind == "unix" {
+			addr = filepath.Join(dir, "raw")
+		}
+		l, err := net.Listen(kind, addr)
+		if err != nil {
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+		f, err := l.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+		p.Addrs[kind] = l.Addr()
+		p.files = append(p.files, f)
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		if err := l.Close(); err != nil { // f holds the socket
+			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
+		}
+	}
+	if p.group, err = supervisor.NewGroup(supervisor.Options{}); err != nil {
+		return nil, err
+	}
+	return p, p.group.Start(supervisor.Spec{
+		Role: "bench-peer", Command: []string{exe, "bench-peer"}, Files: p.files, LogPath: filepath.Join(dir, "raw.log"),
+	})
+}
+
+func (p *Peer) Close() {
+	if p.group != nil {
+		_ = p.group.Stop(context.Background()) // it bounds itself, and the kernel ends what is left with this process
+	}
+	for _, f := range p.files {
+		_ = f.Close() // nothing was written
+	}
+	if path := p.Addrs["unix"]; path != nil {
+		_ = os.Remove(path.String()) // another peer may come in its place
+	}
+}
