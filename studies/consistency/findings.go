@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,8 +10,12 @@ import (
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// This file turns numbers into sentences. Each says what was found, whichever
-// way it came out, and what the paper (Dai et al., AAAI 2015) has beside it.
+//go:embed findings.md.tmpl
+var findingsTemplate string
+
+// findings are the sentences about what was found. This file works out the facts that fill
+// them.
+var findings = study.ParseFindings(findingsTemplate)
 
 // What the paper reports.
 const (
@@ -18,96 +23,88 @@ const (
 	paperComm, paperSSPLow, paperHigh = .04, .17, .26
 )
 
+// readFacts are about the clock differentials.
+type readFacts struct {
+	BSP        *bspFacts // nil: it was not run
+	Older      []string  // models with reads that were older than their bound
+	Beyond     []string  // models with reads that lacked more than the theory's bound
+	BoundKnown bool      // of some model
+	Pairs      *pairFacts
+}
+
+// bspFacts are about reads under bsp.
+type bspFacts struct {
+	AtMinus1    float64 // the share of reads with this differential
+	AllAtMinus1 bool
+}
+
+// pairFacts hold ssp and essp of one staleness, above 0, beside each other.
+type pairFacts struct {
+	Tried                  int
+	Newer, Narrower, Wider []string // staleness at which essp is newer, or closer together, or not
+
+	AtMinus1, At0           study.Spread // essp's share of reads, over all staleness
+	PaperAtMinus1, PaperAt0 float64
+	Apart                   bool // far from the paper's
+	Early                   bool // as clocks of mf are that read all their rows first
+	Workers                 int
+	Jitter                  string
+}
+
 // ReadsFound is about the clock differentials.
-func (p *page) ReadsFound() (found []string) {
+func (p *page) ReadsFound() ([]string, error) {
 	byName := map[string]readRow{}
-	var older, wider, narrower, newer []string
-	atMinus1, at0 := []float64{}, []float64{}
+	var f readFacts
 	for _, r := range p.Reads {
 		byName[r.Model] = r
 		if s := staleness(r.Model); s >= 0 && r.Oldest < -s-1 {
-			older = append(older, r.Model)
+			f.Older = append(f.Older, r.Model)
 		}
-		if kind(r.Model) == "essp" && staleness(r.Model) > 0 {
-			atMinus1, at0 = append(atMinus1, r.Shares[-1]), append(at0, r.Shares[0])
-		}
-	}
-	if bsp, has := byName["bsp"]; has && bsp.Shares[-1] == 1 {
-		found = append(found, "Under bsp every read has a differential of −1: all updates of the clocks before, none later. So it is in the paper.")
-	} else if has {
-		found = append(found, fmt.Sprintf("Under bsp only %s of the reads have a differential of −1, which must not be: look for a fault before believing the rest.", study.Percent0(bsp.Shares[-1])))
-	}
-	if len(older) == 0 {
-		found = append(found, "No read under ssp or essp was older than its bound, −s − 1.")
-	} else {
-		found = append(found, "Reads were older than their bound, −s − 1, under "+strings.Join(older, ", ")+", which must not be.")
-	}
-	found = append(found, p.missingFound()...)
-	for _, r := range p.Reads {
-		e, has := byName[strings.Replace(r.Model, "ssp", "essp", 1)]
-		if kind(r.Model) != "ssp" || !has || staleness(r.Model) == 0 {
-			continue
-		}
-		if e.Mean > r.Mean {
-			newer = append(newer, fmt.Sprint(staleness(r.Model)))
-		}
-		if e.Deviation < r.Deviation {
-			narrower = append(narrower, fmt.Sprint(staleness(r.Model)))
-		} else {
-			wider = append(wider, fmt.Sprint(staleness(r.Model)))
-		}
-	}
-	if len(narrower)+len(wider) == 0 {
-		return found
-	}
-	switch tried := len(narrower) + len(wider); len(newer) {
-	case tried:
-		found = append(found, "At every s above 0 the reads of essp are newer in the mean than those of ssp.")
-	case 0:
-		found = append(found, "At no s above 0 are the reads of essp newer in the mean than those of ssp.")
-	default:
-		found = append(found, fmt.Sprintf("The reads of essp are newer in the mean than those of ssp at s = %s, not at the other s above 0.", strings.Join(newer, ", ")))
-	}
-	switch {
-	case len(wider) == 0:
-		found = append(found, "At every s above 0 the differentials of essp are closer together than those of ssp, as in the paper.")
-	case len(narrower) == 0:
-		found = append(found, "At no s are the differentials of essp closer together than those of ssp. In the paper they are at every s.")
-	default:
-		found = append(found, fmt.Sprintf("The differentials of essp are closer together than those of ssp at s = %s, and not at s = %s; in the paper they are at every s.",
-			strings.Join(narrower, ", "), strings.Join(wider, ", ")))
-	}
-	m, z := study.SpreadOf(atMinus1), study.SpreadOf(at0)
-	text := fmt.Sprintf("Over all s above 0, essp has %s to %s of its reads at −1 and %s to %s at 0; the paper has about %s and %s.",
-		study.Percent0(m.Low), study.Percent0(m.High), study.Percent0(z.Low), study.Percent0(z.High), study.Percent0(paperAtMinus1), study.Percent0(paperAt0))
-	if m.High < paperAtMinus1-.1 || m.Low > paperAtMinus1+.1 || z.High < paperAt0-.1 || z.Low > paperAt0+.1 {
-		text += fmt.Sprintf(" How these differ depends on how evenly the workers go: here %d on one machine, disturbed by `%s`; there machines of a cluster, disturbed by themselves.", p.Study.Workers, p.Study.Jitter)
-	}
-	if p.Study.Workload == "mf" && m.High < paperAtMinus1 {
-		text += " One cause may be that a clock of mf reads all its rows at its beginning, when what the others did in the clock before is just on its way: that is −2. The paper's clocks read as they go, and see it arrive."
-	}
-	return append(found, text)
-}
-
-// missingFound holds what reads lacked to the bound of the paper's theory.
-func (p *page) missingFound() []string {
-	var beyond []string
-	known := false
-	for _, r := range p.Reads {
 		if r.Missing != nil && r.MissingBound != nil {
-			known = true
+			f.BoundKnown = true
 			if *r.Missing > *r.MissingBound {
-				beyond = append(beyond, r.Model)
+				f.Beyond = append(f.Beyond, r.Model)
 			}
 		}
 	}
-	switch {
-	case !known:
-		return nil
-	case len(beyond) > 0:
-		return []string{"Reads lacked more updates than P(2s + 1) under " + strings.Join(beyond, ", ") + ", which must not be."}
+	if bsp, has := byName["bsp"]; has {
+		f.BSP = &bspFacts{AtMinus1: bsp.Shares[-1], AllAtMinus1: bsp.Shares[-1] == 1}
 	}
-	return []string{"No read lacked more updates than the P(2s + 1) of the paper's theory."}
+	f.Pairs = p.pairs(byName)
+	return findings.Of("reads", f)
+}
+
+// pairs compares ssp and essp; nil: there is nothing to compare.
+func (p *page) pairs(byName map[string]readRow) *pairFacts {
+	f := pairFacts{PaperAtMinus1: paperAtMinus1, PaperAt0: paperAt0, Workers: p.Study.Workers, Jitter: p.Study.Jitter}
+	var atMinus1, at0 []float64
+	for _, r := range p.Reads {
+		s := staleness(r.Model)
+		if kind(r.Model) == "essp" && s > 0 {
+			atMinus1, at0 = append(atMinus1, r.Shares[-1]), append(at0, r.Shares[0])
+		}
+		e, has := byName[strings.Replace(r.Model, "ssp", "essp", 1)]
+		if kind(r.Model) != "ssp" || !has || s == 0 {
+			continue
+		}
+		f.Tried++
+		if e.Mean > r.Mean {
+			f.Newer = append(f.Newer, fmt.Sprint(s))
+		}
+		if e.Deviation < r.Deviation {
+			f.Narrower = append(f.Narrower, fmt.Sprint(s))
+		} else {
+			f.Wider = append(f.Wider, fmt.Sprint(s))
+		}
+	}
+	if f.Tried == 0 {
+		return nil
+	}
+	f.AtMinus1, f.At0 = study.SpreadOf(atMinus1), study.SpreadOf(at0)
+	far := func(here study.Spread, paper float64) bool { return here.High < paper-.1 || here.Low > paper+.1 }
+	f.Apart = far(f.AtMinus1, paperAtMinus1) || far(f.At0, paperAt0)
+	f.Early = p.Study.Workload == "mf" && f.AtMinus1.High < paperAtMinus1
+	return &f
 }
 
 // staleness is the S of ssp:S and essp:S, 0 of bsp; −1: the model has none.
@@ -123,8 +120,24 @@ func staleness(model string) int {
 	return n
 }
 
+// trainingFacts are about how training went at one fraction of the data in a clock.
+type trainingFacts struct {
+	BSPFails  bool       // some run of bsp did not just fall
+	Compared  bool       // both ssp and essp were tried
+	SSP, ESSP []string   // staleness at which some run did not just fall
+	Fewer     bool       // essp's are some of ssp's
+	Ends      *endsFacts // nil: not every run has one
+}
+
+// endsFacts are the losses at the largest staleness.
+type endsFacts struct {
+	S              string
+	SSP, ESSP, BSP study.Spread
+	Apart          string
+}
+
 // Found is about how training went at one fraction.
-func (t trained) Found() []string {
+func (t trained) Found() ([]string, error) {
 	bad := map[string][]string{} // by kind: the s at which some run did not just fall
 	tried := map[string]int{}
 	for _, m := range t.Models {
@@ -133,95 +146,91 @@ func (t trained) Found() []string {
 			bad[kind(m)] = append(bad[kind(m)], fmt.Sprint(staleness(m)))
 		}
 	}
-	var found []string
-	if len(bad["bsp"]) > 0 {
-		found = append(found, "Not every bsp run falls here. If it did in the search for the step size, this must not be: under bsp both are the same function of the seed.")
+	f := trainingFacts{
+		BSPFails: len(bad["bsp"]) > 0, Compared: tried["ssp"] > 0 && tried["essp"] > 0, SSP: bad["ssp"], ESSP: bad["essp"],
+		Fewer: len(bad["essp"]) < len(bad["ssp"]) && subset(bad["essp"], bad["ssp"]),
 	}
-	if tried["ssp"] == 0 || tried["essp"] == 0 {
-		return found
+	if f.Compared {
+		f.Ends = t.ends()
 	}
-	found = append(found, t.endsFound()...)
-	ssp, essp := strings.Join(bad["ssp"], ", "), strings.Join(bad["essp"], ", ")
-	switch {
-	case ssp == "" && essp == "":
-		found = append(found, "Every run falls, at every s, under ssp and under essp. In the paper ssp does not at large s (10% of the data in a clock: s = 5 turns up, s = 10 diverges; 1%: s = 100 diverges). It has 64 machines: the most updates that a read may lack, P(2s + 1), grows with their number P.")
-	case essp == "":
-		found = append(found, "ssp does not just fall at s = "+ssp+"; essp falls at every s. So it is in the paper.")
-	case ssp == "":
-		found = append(found, "essp does not just fall at s = "+essp+", while ssp falls at every s: the contrary of the paper. "+lateAnyway)
-	case len(bad["essp"]) < len(bad["ssp"]) && subset(bad["essp"], bad["ssp"]):
-		found = append(found, "ssp does not just fall at s = "+ssp+", essp only at s = "+essp+". The paper's direction, but there essp falls at every s that was tried. "+lateAnyway)
-	default:
-		found = append(found, "ssp does not just fall at s = "+ssp+", essp at s = "+essp+". In the paper essp falls at every s that was tried. "+lateAnyway)
-	}
-	return found
+	return findings.Of("training", f)
 }
 
-// endsFound holds the losses at the largest staleness beside each other.
-func (t trained) endsFound() []string {
+// ends holds the losses at the largest staleness beside each other; nil: some run has none.
+func (t trained) ends() *endsFacts {
 	list := stalenesses(t.Models)
 	if len(list) == 0 {
 		return nil
 	}
 	s := list[len(list)-1]
-	ssp, essp, bsp := t.Last["ssp:"+s], t.Last["essp:"+s], t.Last["bsp"]
-	if !(ssp.High-ssp.Low >= 0 && essp.High-essp.Low >= 0) { // some run has none
+	ssp, essp := t.Last["ssp:"+s], t.Last["essp:"+s]
+	if !(ssp.High-ssp.Low >= 0 && essp.High-essp.Low >= 0) {
 		return nil
 	}
-	return []string{fmt.Sprintf("At s = %s the loss at the end is %s under ssp and %s under essp, beside %s under bsp. %s", s, ssp, essp, bsp, apart(ssp, essp))}
+	return &endsFacts{S: s, SSP: ssp, ESSP: essp, BSP: t.Last["bsp"], Apart: apart(ssp, essp)}
 }
-
-const lateAnyway = "One cause may be the straggler: if one worker is always the slowest, its updates come up to s clocks late under both, and pushing them cannot help."
 
 func subset(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }
 
-// SplitFound is about what the time goes to.
-func (p *page) SplitFound() (found []string) {
-	for i, name := range []string{fmt.Sprintf("With clocks of %d ms at least", p.Study.ComputeMs), "As fast as the cores go"} {
-		var ssp, essp []float64
-		for _, b := range p.SplitOf[i] {
-			switch kind(b.Model) {
-			case "ssp":
-				ssp = append(ssp, b.Share[2])
-			case "essp":
-				essp = append(essp, b.Share[2])
-			}
-		}
-		if len(ssp) == 0 || len(essp) == 0 {
-			continue
-		}
-		a, b := study.SpreadOf(ssp), study.SpreadOf(essp)
-		relation := "The two overlap, unlike in the paper."
-		switch {
-		case b.High < a.Low:
-			relation = "essp has less of it, as in the paper."
-		case b.Low > a.High:
-			relation = "essp has more of it, the contrary of the paper."
-		}
-		found = append(found, fmt.Sprintf("%s, communication takes %s to %s of the time under ssp and %s to %s under essp, over all s. %s",
-			name, percent1(a.Low), percent1(a.High), percent1(b.Low), percent1(b.High), relation))
-	}
-	if len(found) > 0 {
-		found = append(found, fmt.Sprintf("The paper has %s to %s under ssp and about %s under essp, for LDA on 8 machines with a network between them. Here nothing leaves the machine, and ssp asks for rows ahead.",
-			study.Percent0(paperSSPLow), study.Percent0(paperHigh), study.Percent0(paperComm)))
-	}
-	return found
+// splitFacts are about what the time goes to: communication's share of it, with clocks that
+// compute for a while and with such that do not.
+type splitFacts struct {
+	Ways                           []splitWay
+	PaperLow, PaperHigh, PaperESSP float64
 }
 
-func percent1(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+type splitWay struct {
+	Computes   bool
+	ComputeMs  int
+	SSP, ESSP  study.Spread
+	Less, More bool // of essp, for certain
+}
+
+// SplitFound is about what the time goes to.
+func (p *page) SplitFound() ([]string, error) {
+	f := splitFacts{PaperLow: paperSSPLow, PaperHigh: paperHigh, PaperESSP: paperComm}
+	for i, bars := range p.SplitOf {
+		shares := map[string][]float64{} // by kind
+		for _, b := range bars {
+			shares[kind(b.Model)] = append(shares[kind(b.Model)], b.Share[2])
+		}
+		if len(shares["ssp"]) == 0 || len(shares["essp"]) == 0 {
+			continue
+		}
+		w := splitWay{
+			Computes: i == 0, ComputeMs: p.Study.ComputeMs, SSP: study.SpreadOf(shares["ssp"]), ESSP: study.SpreadOf(shares["essp"]),
+		}
+		w.Less, w.More = w.ESSP.High < w.SSP.Low, w.ESSP.Low > w.SSP.High
+		f.Ways = append(f.Ways, w)
+	}
+	return findings.Of("split", f)
+}
+
+// raceFacts are about the time to one loss.
+type raceFacts struct {
+	Not       []string // models of which not every run reached it, and how many did
+	BSP, Best *race    // Best is nil where it is bsp
+	BestApart string
+	Bounds    []boundFacts
+}
+
+// boundFacts compare a model that bounds values with essp:3.
+type boundFacts struct {
+	Model           string
+	Seconds, Clocks float64 // of essp:3's
+	Apart           string
+}
 
 // RaceFound is about the time to one loss.
-func (p *page) RaceFound() (found []string) {
+func (p *page) RaceFound() ([]string, error) {
 	reached := map[string]race{}
-	var not []string
+	var f raceFacts
 	var best race
 	for _, r := range p.Races {
 		if r.Reached < r.Runs {
-			not = append(not, fmt.Sprintf("%s (%d of %d)", r.Model, r.Reached, r.Runs))
-		}
-		if r.Reached < r.Runs {
+			f.Not = append(f.Not, fmt.Sprintf("%s (%d of %d)", r.Model, r.Reached, r.Runs))
 			continue
 		}
 		reached[r.Model] = r
@@ -229,25 +238,22 @@ func (p *page) RaceFound() (found []string) {
 			best = r
 		}
 	}
-	if len(not) > 0 {
-		found = append(found, "Not every run reached the loss: "+strings.Join(not, ", ")+" did. One that did not counts as if it took for ever.")
-	}
-	if bsp, has := reached["bsp"]; has && best.Model != "bsp" {
-		found = append(found, fmt.Sprintf("%s is first, in %s s against %s s of bsp. %s", best.Model, best.Seconds, bsp.Seconds, apart(best.Seconds, bsp.Seconds)))
-	} else if has {
-		found = append(found, "bsp is first: no other model gains from reading older rows here.")
-	}
-	beside, has := reached["essp:3"]
-	if !has {
-		return found
-	}
-	for _, r := range p.Races {
-		if kind(r.Model) == "vap" && r.Reached == r.Runs {
-			found = append(found, fmt.Sprintf("%s takes %.2f times the seconds of essp:3, and %.2f times its clocks. %s",
-				r.Model, r.Seconds.Mid/beside.Seconds.Mid, r.Clocks.Mid/beside.Clocks.Mid, apart(r.Seconds, beside.Seconds)))
+	if bsp, has := reached["bsp"]; has {
+		f.BSP = &bsp
+		if best.Model != "bsp" {
+			f.Best, f.BestApart = &best, apart(best.Seconds, bsp.Seconds)
 		}
 	}
-	return found
+	beside, has := reached["essp:3"]
+	for _, r := range p.Races {
+		if has && kind(r.Model) == "vap" && r.Reached == r.Runs {
+			f.Bounds = append(f.Bounds, boundFacts{
+				Model: r.Model, Seconds: r.Seconds.Mid / beside.Seconds.Mid, Clocks: r.Clocks.Mid / beside.Clocks.Mid,
+				Apart: apart(r.Seconds, beside.Seconds),
+			})
+		}
+	}
+	return findings.Of("race", f)
 }
 
 // apart says whether the seeds tell two settings apart.

@@ -1,16 +1,19 @@
 package main
 
 import (
-	"fmt"
+	_ "embed"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// This file turns results into the five sentences with which the page begins. Each
-// says what was found, whichever way it came out.
+//go:embed findings.md.tmpl
+var findingsTemplate string
+
+// findings are the sentences about what was found. This file works out the facts that fill
+// them.
+var findings = study.ParseFindings(findingsTemplate)
 
 // ranked is a cell's value.
 type ranked struct {
@@ -52,24 +55,33 @@ func (p *page) names(groups []*group) string {
 			all = append(all, "`"+g.cell.String()+"`")
 		}
 	}
-	return listed(all)
+	return study.Listed(all)
 }
 
-// listed joins with commas and an "and".
-func listed(all []string) string {
-	if n := len(all); n > 1 {
-		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
-	}
-	return strings.Join(all, "")
+// summaryFacts are what someone who chooses a strategy should know.
+type summaryFacts struct {
+	Away     awayFacts
+	Work     workFacts
+	End      *endFacts  // nil: no run with failures has an accuracy
+	Cost     *costFacts // nil: there are no runs without failures
+	Choices  []choice
+	OneTrial bool // each
 }
 
 // Summary is what someone who chooses a strategy should know, in five sentences.
-func (p *page) Summary() []string {
-	return []string{p.awayFound(), p.workFound(), p.endFound(), p.costFound(), p.choiceFound()}
+func (p *page) Summary() ([]string, error) {
+	return findings.Of("summary", summaryFacts{
+		Away: p.away(), Work: p.work(), End: p.end(), Cost: p.cost(), Choices: p.choices(), OneTrial: len(p.Study.Seeds) < 2,
+	})
 }
 
-// awayFound: under which the model could be read while a server was away.
-func (p *page) awayFound() string {
+// awayFacts are under which strategies the model could be read while a server was away.
+type awayFacts struct {
+	Seconds     float64
+	Went, Stood string
+}
+
+func (p *page) away() awayFacts {
 	away := p.Study.scaled(p.Study.Outage).Seconds()
 	var went, stood []*group
 	for _, g := range p.Killed {
@@ -82,96 +94,108 @@ func (p *page) awayFound() string {
 			stood = append(stood, g)
 		}
 	}
-	text := fmt.Sprintf("While a server was away for %s s, the model could be read and judged", study.Format(away))
-	switch {
-	case len(stood) == 0:
-		return text + " under every strategy: " + p.names(went) + "."
-	case len(went) == 0:
-		return text + " under no strategy: " + p.names(stood) + " were without one until it was back."
-	}
-	return fmt.Sprintf("%s under %s; under %s there was nothing to read until it was back.", text, p.names(went), p.names(stood))
+	return awayFacts{Seconds: away, Went: p.names(went), Stood: p.names(stood)}
 }
 
-// workFound: what work was lost, or done twice.
-func (p *page) workFound() string {
-	var redone, lost []string
+// figure is a cell's value, as it is written.
+type figure struct{ Cell, Value string }
+
+// workFacts are what work was lost, or done twice.
+type workFacts struct {
+	Lost, Redone []figure
+	None         string // of whom neither is so
+}
+
+func (p *page) work() (f workFacts) {
 	var none []*group
 	for _, g := range p.Killed {
 		again, gone := g.Redone(), g.Lost()
 		switch {
 		case len(g.Trials) == 0:
 		case gone.High > 0:
-			lost = append(lost, fmt.Sprintf("`%s` lost %s gradients", g.cell, gone))
+			f.Lost = append(f.Lost, figure{g.cell.String(), gone.String()})
 		case again.High > 0:
-			redone = append(redone, fmt.Sprintf("`%s` did %s clocks of a worker again", g.cell, again))
+			f.Redone = append(f.Redone, figure{g.cell.String(), again.String()})
 		default:
 			none = append(none, g)
 		}
 	}
-	parts := append(lost, redone...)
-	if len(none) > 0 {
-		parts = append(parts, "nothing was lost or done twice under "+p.names(none))
-	}
-	return "Of the work that was done before the kills, " + strings.Join(parts, "; ") + "."
+	f.None = p.names(none)
+	return f
 }
 
-// endFound: how accurate runs with failures ended, beside those without.
-func (p *page) endFound() string {
+// endFacts are how accurate runs with failures ended, beside those without.
+type endFacts struct {
+	Kills       int
+	Seconds     float64 // of training
+	Worst, Best figure
+	Calm        *study.Interval // of the medians without failures; nil: there are none
+
+	OnlyOne, OneTrial, Apart bool
+}
+
+func (p *page) end() *endFacts {
 	list := rank(p.Killed, (*group).Last)
 	if len(list) == 0 {
-		return "No run with failures has an accuracy."
+		return nil
 	}
 	worst, best := list[0], list[len(list)-1]
-	text := fmt.Sprintf("After %s and %s s of training, runs with failures ended least accurate under `%s`, with %s, and most under `%s`, with %s",
-		plural(len(p.Study.Kills), "kill"), study.Format(p.Study.scaled(p.Study.Length).Seconds()), worst.group.cell, accuracy(worst.value), best.group.cell, accuracy(best.value))
+	f := endFacts{
+		Kills: len(p.Study.Kills), Seconds: p.Study.scaled(p.Study.Length).Seconds(),
+		Worst: figure{worst.group.cell.String(), accuracy(worst.value)}, Best: figure{best.group.cell.String(), accuracy(best.value)},
+		OnlyOne: worst.group == best.group, OneTrial: len(p.Study.Seeds) < 2, Apart: below(worst.value, best.value),
+	}
 	if calm := rank(p.Calm, (*group).Last); len(calm) > 0 {
-		text += fmt.Sprintf(", those without failures with %.3f to %.3f", calm[0].value.Mid, calm[len(calm)-1].value.Mid)
+		f.Calm = &study.Interval{Low: calm[0].value.Mid, High: calm[len(calm)-1].value.Mid}
 	}
-	return text + "; " + p.told(worst, best) + "."
+	return &f
 }
 
-// told says whether the trials tell two apart.
-func (p *page) told(a, b ranked) string {
-	switch {
-	case a.group == b.group:
-		return "there is only this one"
-	case len(p.Study.Seeds) < 2:
-		return "with one trial each nobody knows whether that is chance"
-	case below(a.value, b.value):
-		return "the ranges of their trials do not overlap"
-	}
-	return "the ranges of their trials overlap, so that is no clear difference"
+// costFacts are what strategies cost while nothing fails.
+type costFacts struct {
+	Fewest, Most   figure // gradients
+	Memory, Stored *ends  // nil: it was not measured
 }
 
-func plural(n int, word string) string {
-	if n == 1 {
-		return "one " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
+// ends are the least and the most of a quantity, in MB, and who has them.
+type ends struct {
+	Low, High   float64
+	Least, Most string
 }
 
-// costFound: what strategies cost while nothing fails.
-func (p *page) costFound() string {
-	gradients, memory, stored := rank(p.Calm, (*group).Computed), rank(p.Calm, (*group).Holders), rank(p.Calm, (*group).Stored)
+func (p *page) cost() *costFacts {
+	gradients := rank(p.Calm, (*group).Computed)
 	if len(gradients) == 0 {
-		return "What strategies cost without failures was not measured."
+		return nil
 	}
-	text := fmt.Sprintf("Without failures the fewest gradients were computed under `%s`, %s, and the most under `%s`, %s",
-		gradients[0].group.cell, gradients[0].value, gradients[len(gradients)-1].group.cell, gradients[len(gradients)-1].value)
-	if n := len(memory); n > 0 {
-		text += fmt.Sprintf("; those who hold the model took from %s MB under `%s` to %s MB under `%s`",
-			study.Short(memory[0].value.Mid), memory[0].group.cell, study.Short(memory[n-1].value.Mid), memory[n-1].group.cell)
+	as := func(r ranked) figure { return figure{r.group.cell.String(), r.value.String()} }
+	between := func(of func(*group) study.Spread) *ends {
+		list := rank(p.Calm, of)
+		if len(list) == 0 {
+			return nil
+		}
+		least, most := list[0], list[len(list)-1]
+		return &ends{least.value.Mid, most.value.Mid, least.group.cell.String(), most.group.cell.String()}
 	}
-	if n := len(stored); n > 0 {
-		text += fmt.Sprintf("; from %s MB (`%s`) to %s MB (`%s`) went to storage",
-			study.Short(stored[0].value.Mid), stored[0].group.cell, study.Short(stored[n-1].value.Mid), stored[n-1].group.cell)
+	return &costFacts{
+		Fewest: as(gradients[0]), Most: as(gradients[len(gradients)-1]),
+		Memory: between((*group).Holders), Stored: between((*group).Stored),
 	}
-	return text + "."
 }
 
-// choiceFound: what follows, in each mode.
-func (p *page) choiceFound() string {
-	var parts []string
+// choice is what follows in one mode.
+type choice struct {
+	Mode, Best string
+	Thrifty    *thrifty // nil: it is the best itself
+}
+
+// thrifty takes least memory of those that trials do not tell from the best.
+type thrifty struct {
+	Name       string
+	MB, BestMB float64
+}
+
+func (p *page) choices() (all []choice) {
 	for _, mode := range p.Study.Modes {
 		of := study.Where(p.Killed, func(g *group) bool { return g.Mode == mode })
 		list := rank(of, (*group).Last)
@@ -179,24 +203,14 @@ func (p *page) choiceFound() string {
 			continue
 		}
 		best := list[len(list)-1]
-		// Of those that trials do not tell from the best, the one that takes least.
+		c := choice{Mode: mode, Best: best.group.panel()}
 		equal := study.Where(of, func(g *group) bool { return len(g.Trials) > 0 && !below(g.Last(), best.value) })
-		thrifty := rank(equal, (*group).Holders)
-		part := fmt.Sprintf("under %s `%s` ends most accurate", mode, best.group.panel())
-		if len(thrifty) > 0 && thrifty[0].group != best.group {
-			part += fmt.Sprintf(", and `%s`, which its trials do not tell from it, takes least memory for the model (%s against %s MB)",
-				thrifty[0].group.panel(), study.Short(thrifty[0].value.Mid), study.Short(best.group.Holders().Mid))
+		if least := rank(equal, (*group).Holders); len(least) > 0 && least[0].group != best.group {
+			c.Thrifty = &thrifty{least[0].group.panel(), least[0].value.Mid, best.group.Holders().Mid}
 		}
-		parts = append(parts, part)
+		all = append(all, c)
 	}
-	if len(parts) == 0 {
-		return "There is nothing to choose by."
-	}
-	text := "So for failures such as these: " + strings.Join(parts, "; ")
-	if len(p.Study.Seeds) < 2 {
-		text += ", as far as one trial tells"
-	}
-	return text + "."
+	return all
 }
 
 // What the runs without failures must keep to, as a part of what they might do, for
@@ -206,33 +220,36 @@ const (
 	fewestGradients   = .6
 )
 
+// doubtFacts are in what runs without failures did not keep up.
+type doubtFacts struct {
+	Late, Slow                         string // who
+	Might                              float64
+	FewestEvaluations, FewestGradients float64
+}
+
 // Doubts says why the page is not to be trusted, if so: who ran the study knows, or it
 // shows: a machine that is busy, or too small, does not evaluate when it should, and
 // computes less than it is made to wait.
-func (p *page) Doubts() (doubts []string) {
+func (p *page) Doubts() (doubts []string, err error) {
 	if p.Study.Remark != "" {
 		doubts = append(doubts, p.Study.Remark)
 	}
 	length := p.Study.scaled(p.Study.Length).Seconds()
 	due := math.Floor(length / p.Study.scaled(p.Study.Eval).Seconds())
-	might := math.Inf(1)
+	f := doubtFacts{Might: math.Inf(1), FewestEvaluations: fewestEvaluations, FewestGradients: fewestGradients}
 	if ms := p.Study.computeMs(); ms > 0 {
-		might = float64(p.Study.Workers) * length * 1000 / float64(ms)
+		f.Might = float64(p.Study.Workers) * length * 1000 / float64(ms)
 	}
 	var late, slow []*group
 	for _, g := range p.Calm {
 		if g.over(func(r *result) float64 { return float64(len(r.Accuracy)) }).Mid < fewestEvaluations*due {
 			late = append(late, g)
 		}
-		if !math.IsInf(might, 0) && g.Computed().Mid < fewestGradients*might {
+		if !math.IsInf(f.Might, 0) && g.Computed().Mid < fewestGradients*f.Might {
 			slow = append(slow, g)
 		}
 	}
-	if len(late) > 0 {
-		doubts = append(doubts, fmt.Sprintf("Even without failures fewer than %s of the evaluations that were due were done in time under %s: the times of this page are rough.", study.Percent0(fewestEvaluations), p.names(late)))
-	}
-	if len(slow) > 0 {
-		doubts = append(doubts, fmt.Sprintf("Even without failures fewer than %s of the %s gradients that the workers had time for were computed under %s: the cores decided, or how long an update takes.", study.Percent0(fewestGradients), study.Short(might), p.names(slow)))
-	}
-	return doubts
+	f.Late, f.Slow = p.names(late), p.names(slow)
+	found, err := findings.Of("doubts", f)
+	return append(doubts, found...), err
 }

@@ -196,13 +196,14 @@ func TestDoubts(t *testing.T) {
 		"80% of the evaluations":   trial(7, 200),
 		"60% of the 200 gradients": trial(10, 119),
 	} {
-		got := strings.Join((&page{Study: s, Calm: []*group{g}}).Doubts(), " ")
-		if !strings.Contains(got, want) || (got == "") != (want == "") {
-			t.Errorf("%q, want %q", got, want)
+		doubts, err := (&page{Study: s, Calm: []*group{g}}).Doubts()
+		got := strings.Join(doubts, " ")
+		if err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
 	s.Remark = "The moon was full."
-	if got := (&page{Study: s, Calm: []*group{trial(10, 200)}}).Doubts(); len(got) != 1 || got[0] != s.Remark {
+	if got, err := (&page{Study: s, Calm: []*group{trial(10, 200)}}).Doubts(); err != nil || len(got) != 1 || got[0] != s.Remark {
 		t.Errorf("%q, want %q", got, s.Remark)
 	}
 }

@@ -146,9 +146,9 @@ func (p *page) judge(c claim, cells ...cell) claim {
 	}
 	switch {
 	case len(absent) > 0:
-		c.Found, c.Verdict, c.Why = "–", incomparable, "there are no runs of "+listed(absent)
+		c.Found, c.Verdict, c.Why = "–", incomparable, "there are no runs of "+study.Listed(absent)
 	case len(once) > 0:
-		c.Verdict, c.Why = incomparable, "there is only one trial of "+listed(once)
+		c.Verdict, c.Why = incomparable, "there is only one trial of "+study.Listed(once)
 	case c.Verdict == incomparable:
 		c.Why = "it was not measured"
 	}
