@@ -39,14 +39,14 @@ type cli struct {
 	Up        upCmd        `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
 	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
-	Stop      stopCmd      `cmd:"" help:"End a running job in order; its train then exits with code 130, its up with 0."`
-	Server    serverCmd    `cmd:"" help:"Add a server to a running job, in a place that is empty; it waits for one. SIGTERM makes it hand over what it holds, and end."`
-	Worker    workerCmd    `cmd:"" help:"Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish its clock, and leave."`
+	Stop      stopCmd      `cmd:"" help:"${perdure_stop}"`
+	Server    serverCmd    `cmd:"" help:"${perdure_server}"`
+	Worker    workerCmd    `cmd:"" help:"${perdure_worker}"`
 	Scale     scaleCmd     `cmd:"" help:"Let workers join or leave a running job."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Log       logCmds      `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
-	Bench     benchCmds    `cmd:"" help:"Measure what Perdure costs here: pushes and pulls against a raw exchange of the same bytes, or whole workloads against a plain loop."`
+	Bench     benchCmds    `cmd:"" help:"${perdure_bench}"`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
@@ -98,9 +98,10 @@ func finish(ctx context.Context, err error) int {
 func newParser(ctx context.Context, c *cli) *kong.Kong {
 	return kong.Must(c,
 		kong.Name("perdure"),
-		kong.Description("A parameter server that trains through failure: kill any process at any moment, and training goes on."),
+		kong.Description("A parameter server that trains through failure: kill any process at any moment, "+
+			"and training goes on."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr), helps,
 		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // after it has printed help
 	)
 }

@@ -12,9 +12,9 @@ import (
 
 type scaleCmd struct {
 	target
-	Workers int    `arg:"" optional:"" help:"So many workers are to take part. Of too many, those that joined last leave; the job's parent starts what is missing."`
+	Workers int    `arg:"" optional:"" help:"${scale_workers}"`
 	Leave   []int  `help:"Slots that leave, instead of a number of workers." placeholder:"SLOT"`
-	At      *int64 `help:"The clock from which this is so; nothing changes if a worker has begun it (default the next that none has begun)." placeholder:"CLOCK"`
+	At      *int64 `help:"${scale_at}" placeholder:"CLOCK"`
 }
 
 func (c *scaleCmd) Run(ctx context.Context) error {

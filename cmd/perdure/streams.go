@@ -9,19 +9,19 @@ import (
 )
 
 type logCmds struct {
-	Serve  logServeCmd  `cmd:"" default:"withargs" help:"Serve update logs from a folder (the default)."`
-	Ls     logLsCmd     `cmd:"" help:"List the streams of a log: one for each shard of a job; say what is damaged, as far as that shows."`
+	Serve  logServeCmd  `cmd:"" default:"withargs" help:"${logs_serve}"`
+	Ls     logLsCmd     `cmd:"" help:"${logs_ls}"`
 	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
 	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
-	Rm     logRmCmd     `cmd:"" help:"Remove the streams of a job that has ended, which it cannot go on without, so that others have their room. The log must be served."`
+	Rm     logRmCmd     `cmd:"" help:"${logs_rm}"`
 }
 
 // logServeCmd is the log as a process of its own, for jobs on many machines.
 type logServeCmd struct {
-	Dir    string `required:"" help:"The log's folder; it is made where it is not there." placeholder:"DIR" type:"path"`
-	Listen string `help:"Where to listen (default ${default}: a free port, after a restart the same)." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Sync   string `name:"log-sync" help:"When an update counts as in the log: interval (the system has it: it survives any process's death, but not the machine's) or always (it is on the disk) (default ${default})." default:"interval" enum:"interval,always" placeholder:"WHEN"`
-	MB     int    `name:"log-mb" help:"What all streams take on the disk at most, in MiB (default three quarters of what is free)." placeholder:"N"`
+	Dir    string `required:"" help:"${serve_dir}" placeholder:"DIR" type:"path"`
+	Listen string `help:"${serve_listen} (default ${default}: a free port, after a restart the same)." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Sync   string `name:"log-sync" help:"${serve_sync} (default ${default})." default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	MB     int    `name:"log-mb" help:"${serve_mb}" placeholder:"N"`
 
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
@@ -34,13 +34,13 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 
 // logPlace is where a log is that somebody looks into.
 type logPlace struct {
-	Dir   string `arg:"" optional:"" help:"A run's folder, or a log's; its process may run or not." type:"path"`
-	NATS  string `name:"nats" help:"The log at that address instead, for example nats://log.example:4222." placeholder:"URL"`
-	Creds string `name:"nats-creds" help:"Credentials for --nats: a file as nsc makes it." placeholder:"FILE" type:"path"`
-	CA    string `name:"nats-ca" help:"The certificate authority that vouches for --nats." placeholder:"FILE" type:"path"`
-	Cert  string `name:"nats-cert" help:"Your own certificate for --nats." placeholder:"FILE" type:"path"`
+	Dir   string `arg:"" optional:"" help:"${place_dir}" type:"path"`
+	NATS  string `name:"nats" help:"${place_nats}" placeholder:"URL"`
+	Creds string `name:"nats-creds" help:"${place_creds}" placeholder:"FILE" type:"path"`
+	CA    string `name:"nats-ca" help:"${place_ca}" placeholder:"FILE" type:"path"`
+	Cert  string `name:"nats-cert" help:"${place_cert}" placeholder:"FILE" type:"path"`
 	Key   string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
-	Job   string `help:"Only this job's streams (default all; of rm: the run's whose folder is named)." placeholder:"ID"`
+	Job   string `help:"${place_job}" placeholder:"ID"`
 }
 
 // place is what the flags say.
@@ -55,8 +55,8 @@ func (c *logLsCmd) Run(ctx context.Context) error { return logtool.List(ctx, std
 type logDumpCmd struct {
 	logPlace
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
-	From  updatelog.Position `help:"The first position to show (default the first there is)." placeholder:"N"`
-	Most  *int               `name:"most" help:"How many records to show, 1 or more (default all)." placeholder:"N"`
+	From  updatelog.Position `help:"${dump_from}" placeholder:"N"`
+	Most  *int               `name:"most" help:"${dump_most}" placeholder:"N"`
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {

@@ -20,8 +20,8 @@ import (
 
 type upCmd struct {
 	jobFlags
-	Resume string `help:"Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, --servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace and --out may differ. Your programs begin at its clock." placeholder:"DIR" type:"existingdir"`
-	From   string `help:"Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, --listen, --grace and --out may differ." placeholder:"FILE" type:"existingfile"`
+	Resume string `help:"${up_resume}" placeholder:"DIR" type:"existingdir"`
+	From   string `help:"${up_from}" placeholder:"FILE" type:"existingfile"`
 }
 
 // settings turns the flags into what the run is to be, or says what is wrong.
@@ -97,8 +97,8 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 
 // target is a running job, by its folder or address.
 type target struct {
-	Run     string `help:"The run's folder (default the newest in runs/)." placeholder:"DIR" type:"path"`
-	Address string `help:"The address of the control API, instead of --run." placeholder:"HOST:PORT"`
+	Run     string `help:"${target_run}" placeholder:"DIR" type:"path"`
+	Address string `help:"${target_address}" placeholder:"HOST:PORT"`
 	secretFlag
 }
 
@@ -147,7 +147,7 @@ func (c *stopCmd) Run(ctx context.Context) error {
 
 type faultCmd struct {
 	target
-	Spec string `arg:"" help:"KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock that is over means now."`
+	Spec string `arg:"" help:"${fault_spec}"`
 }
 
 func (c *faultCmd) Run(ctx context.Context) error {

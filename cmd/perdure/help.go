@@ -1,0 +1,206 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// helps are the texts of flags and commands that are too long for the struct's tag, by the
+// names that the tags have.
+var helps = kong.Vars{
+	"perdure_stop": "End a running job in order; its train then exits with code 130, its up with 0.",
+	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
+		"makes it hand over what it holds, and end.",
+	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
+		"its clock, and leave.",
+	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
+		"bytes, or whole workloads against a plain loop.",
+	"job_workers": "Workers; with up, how many of your own programs",
+	"job_shards":  "Parts that every table is split into, over the servers",
+	"job_consistency": "How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but " +
+		"servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can " +
+		"see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for " +
+		"one table, and a model alone for all others, for example with mf ssp:2,items=bsp; up cannot check the " +
+		"names, since your programs create the tables",
+	"job_recovery": "What happens when a server dies: none (its rows begin again), resend:C (its shards go " +
+		"back to the last checkpoint, one every C clocks, and the workers send again what came after; resend " +
+		"alone: resend:auto), checkpoint:C (all roll back to the last checkpoint, one every C clocks), " +
+		"checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in " +
+		"which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have " +
+		"it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every " +
+		"C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or " +
+		"chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, " +
+		"from which any server makes the rows again). auto for C has the job choose how often",
+	"job_mtbf": "With checkpoint:auto or resend:auto: the time between two failures, for example 6h, which " +
+		"with the time that a checkpoint takes gives how often one is made (default: an hour, which counts as " +
+		"one failure among those that are seen).",
+	"job_on_outage": "What a worker does while no live server answers for a shard: wait, continue or " +
+		"continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up " +
+		"to CLOCKS clocks, 1000 where no number is given, and queue what the shard is to get; nothing is lost). " +
+		"continue does not go with bsp, nor with recovery none and checkpoint:C",
+	"job_outage_rows": "With --on-outage continue: frozen (rows of a shard that is out stay as they were) or " +
+		"apply (what the worker itself adds to them shows)",
+	"job_outage_mb": "With --on-outage continue: most updates that each worker queues for shards that are out, " +
+		"in MiB; beyond that it waits",
+	"job_stale_scale": "How servers weaken updates computed from old rows: none, inverse (1/(1+age), age being " +
+		"how many clocks all slots have done since), paper (a tenth once more than 50 updates came between) or " +
+		"average (only those made while the shard was out: 1/workers, so that their mean is taken; sums, as " +
+		"tables of the rule add are, stay whole). Nothing under bsp, where nothing is old (default average with " +
+		"--on-outage continue, else none).",
+	"job_zone": "The zone of server I, a failure domain such as a rack: copies of a shard are kept in " +
+		"different ones where possible; may be given again (default none).",
+	"job_zones": "The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a " +
+		"(default none).",
+	"job_suspend": "Go on without a worker that no process has been there for so long; it takes part again " +
+		"when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never).",
+	"job_clocks": "Clocks to run: iterations of every worker",
+	"job_seed":   "Seed of all that is drawn at random",
+	"job_fault": "A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, " +
+		"freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, log, shards:PART. " +
+		"WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' " +
+		"(default none).",
+	"job_delay": "Every message between the job's processes leaves so much later, drawn anew for each, for " +
+		"example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves.",
+	"job_bandwidth": "Each of the job's processes sends at most so many bytes per second on each connection, " +
+		"for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can).",
+	"job_listen": "Where workers reach this machine: the coordinator's address, whose host the servers use " +
+		"too; port 0 picks a free one",
+	"job_grace": "When the job is ended early, by Ctrl-C, SIGTERM or perdure stop: how long the last " +
+		"checkpoint, which is made then where the strategy keeps any, may take; 0s: none is made. Ctrl-C again " +
+		"ends the job at once",
+	"job_out":        "The run's folder, empty or new (default runs/NAME-TIME).",
+	"train_workload": "What to train; see perdure workloads",
+	"train_until": "End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R, or " +
+		"when it has trained for so long: time:T; at the latest after --clocks (default never).",
+	"train_rule": "How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, " +
+		"with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5",
+	"train_lr":          "Learning rate at clock 0 (default the workload's, as fits the rule).",
+	"train_schedule":    "Learning rate over time: const, sqrt (rate/√(clock+1)) or step",
+	"train_step_every":  "Schedule step: clocks between two reductions",
+	"train_step_factor": "Schedule step: what the rate is multiplied with",
+	"train_eval_every": "Clocks between two evaluations on the test set by worker 0, or a time, for example " +
+		"2s, between two by this command, which take no worker's time; 0: only at the end",
+	"train_compute_ms": "Let every worker's clock compute for at least so many milliseconds; what is left is " +
+		"slept, and takes no core",
+	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
+	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
+		"MiB; when half of that is used a checkpoint is made before its time",
+	"train_data": "Folder or file of a data set, or synthetic:F; see perdure data (default the workload's " +
+		"own).",
+	"train_rank":     "mf: values in each user's and each item's row (default the workload's).",
+	"train_l2":       "mf: weight of the rows' squares in the loss, for each rating (default the workload's).",
+	"train_fraction": "mf: part of a worker's ratings that a clock goes through (default the workload's).",
+	"train_whole_users": "mf: a clock goes through all ratings of some users, in turn, not through ratings " +
+		"drawn at random.",
+	"train_final_re_lu": "cnn: a last ReLU on the scores, as the authors of the network have it.",
+	"train_scale": "So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
+		"may be given again, with later clocks (default none).",
+	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
+		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
+		"--out and --quiet may differ.",
+	"train_from": "Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, " +
+		"--grace, --out and --quiet may differ.",
+	"log_log_sync": "stateless: when an update counts as in the log: interval (the system has it, which syncs " +
+		"it every few seconds: it survives any process's death, but not the machine's) or always (it is on the " +
+		"disk) (default interval).",
+	"log_log_mb": "stateless: what the log takes on the disk at most, in MiB, over all shards; who would " +
+		"append more waits (default 4096, or 32 for each shard; if the disk has less, three quarters of that).",
+	"log_snapshot_mb": "stateless: write a snapshot of the shards, and cut the log, after so many MiB of " +
+		"updates (default 256).",
+	"log_nats": "stateless: keep the log on that NATS cluster with JetStream, not in a process of this job's, " +
+		"for example nats://log.example:4222, or on one that perdure log serves (default none).",
+	"log_natscreds":    "Credentials for --nats: a file as nsc makes it.",
+	"log_natsca":       "The certificate authority that vouches for --nats.",
+	"log_natscert":     "This job's own certificate for --nats.",
+	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
+	"up_resume": "Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, " +
+		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace and --out may differ. " +
+		"Your programs begin at its clock.",
+	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +
+		"--listen, --grace and --out may differ.",
+	"target_run":     "The run's folder (default the newest in runs/).",
+	"target_address": "The address of the control API, instead of --run.",
+	"fault_spec": "KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock " +
+		"that is over means now.",
+	"scale_workers": "So many workers are to take part. Of too many, those that joined last leave; the job's " +
+		"parent starts what is missing.",
+	"scale_at": "The clock from which this is so; nothing changes if a worker has begun it (default the next " +
+		"that none has begun).",
+	"join_join": "Join the running job at this address, which perdure status shows; the control API's, which " +
+		"the run's folder has in its file control, does too.",
+	"join_run":         "The run's folder, or a copy of its run.json in one (default where the job says that it is).",
+	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
+	"secret_secret_file": "The file with the run's secret (default the file secret in the run's folder; a " +
+		"server needs that folder's secret.servers beside it).",
+	"server_listen": "Where to listen for workers: an address at which they reach this machine; port 0 picks a " +
+		"free one",
+	"server_zone":       "The failure domain that this server is in, such as a rack (default none).",
+	"worker_lost_after": "End when no process of the job has been heard for so long; 0s: never",
+	"worker_outage_mb": "Most updates that this worker queues for shards that are out, in MiB, where the job " +
+		"goes on without them; 0: as the job says",
+	"logs_serve": "Serve update logs from a folder (the default).",
+	"logs_ls": "List the streams of a log: one for each shard of a job; say what is damaged, as far as that " +
+		"shows.",
+	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
+		"their room. The log must be served.",
+	"serve_dir":    "The log's folder; it is made where it is not there.",
+	"serve_listen": "Where to listen",
+	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
+		"death, but not the machine's) or always (it is on the disk)",
+	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
+	"place_dir":   "A run's folder, or a log's; its process may run or not.",
+	"place_nats":  "The log at that address instead, for example nats://log.example:4222.",
+	"place_creds": "Credentials for --nats: a file as nsc makes it.",
+	"place_ca":    "The certificate authority that vouches for --nats.",
+	"place_cert":  "Your own certificate for --nats.",
+	"place_job":   "Only this job's streams (default all; of rm: the run's whose folder is named).",
+	"dump_from":   "The first position to show (default the first there is).",
+	"dump_most":   "How many records to show, 1 or more (default all).",
+	"bench_moves": "Pushes and pulls of blocks and rows against a raw exchange of the same bytes (the " +
+		"default).",
+	"bench_recovery": "What recovery strategies cost while nothing fails, and how long a failure is felt under " +
+		"them.",
+	"bench_workloads": "Training programs, in real processes, against the same kernel in a plain loop on one " +
+		"thread.",
+	"moves_op": "What to measure: pull, push (deltas computed where the update has them), inc (deltas copied " +
+		"by Inc, first rule only) (default all).",
+	"moves_rule": "Update rules to push and inc with: add, sgd, adam (default all).",
+	"moves_size": "Blocks to move: 4KiB, 64KiB, 4MiB, 40MB of a dense table, 1000rows, 100000rows of a sparse " +
+		"one (default all).",
+	"moves_rounds": "Rounds of each measurement; a round is one of Perdure and one of the raw exchange",
+	"moves_time": "How long a measurement takes, all its rounds together; large blocks take longer, for a " +
+		"round has at least one operation",
+	"moves_shards": "Parts that every table is split into, all on one server (default 1 for blocks of 4 and 64 " +
+		"KiB, 8 for larger ones, the number of CPUs for rows; at least as many as connections).",
+	"moves_raw": "Connections of the raw exchange (default one, or as many as Perdure has where that is " +
+		"faster).",
+	"strategies_recovery": "Recovery strategy; may be given again (default none, checkpoint:20, resend:20, " +
+		"chain:2, chain:3, stateless).",
+	"strategies_fault": "What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for " +
+		"good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator; kill-log, " +
+		"of stateless (default all that the strategy has).",
+	"strategies_measure": "What to measure: train (speed of training, of that under none), push (speed of " +
+		"pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and " +
+		"while it does not; no --recovery), replay (how fast --mb, or 500, MB of updates are read from the log " +
+		"again when a server of stateless is killed; one server and one worker unless --servers says otherwise; " +
+		"no --recovery) (default train, push and faults).",
+	"strategies_rounds": "Rounds of each measurement",
+	"strategies_mb":     "faults: a model of so many MB, beside softmax's small one",
+	"strategies_snapshot": "faults: also how fast a server that joins a chain copies its shards, and how fast " +
+		"they are read meanwhile; it takes --mb to be worth something.",
+	"strategies_shards":      "Parts that every table is split into",
+	"strategies_consistency": "Model of all tables; pushes are measured under asp",
+	"strategies_workload":    "train: what is trained, a workload with batches",
+	"strategies_batch":       "train: examples per worker and clock",
+	"strategies_clocks":      "train: clocks of each job",
+	"strategies_seed":        "Seed of which servers fail",
+	"programs_workload": "What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), softmax " +
+		"(batch 64), cnn (batch 128) (default all).",
+	"programs_data":        "mf: file of ratings, or synthetic:F",
+	"programs_consistency": "Model of all tables",
+	"programs_recovery":    "Recovery strategy",
+	"programs_shards":      "Parts that every table is split into",
+	"programs_rounds":      "Rounds; each is one job and one plain loop",
+	"programs_clocks": "Clocks of each job of mf and cnn; softmax has 100 times as many, since its clocks are " +
+		"small",
+	"demo_out":  "Folder for the two runs, empty or new (default a new one in the system's temporary folder).",
+	"demo_seed": "Seed of all that is drawn at random",
+	"fetch_dir": "Folder to put it into, under its own name",
+}
