@@ -57,7 +57,8 @@ func Choose[T any](flag string, given []string, all []T, name func(T) string) (c
 	}
 	for _, g := range given {
 		if !slices.Contains(names, g) {
-			return nil, fmt.Errorf("%w: unknown --%s %q; choose %s", perdure.ErrUsage, flag, g, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: unknown --%s %q; choose %s", perdure.ErrUsage, flag, g,
+				strings.Join(names, ", "))
 		}
 	}
 	return chosen, nil

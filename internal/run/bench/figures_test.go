@@ -40,7 +40,8 @@ func TestChoose(t *testing.T) {
 			t.Errorf("of %q: %q, %v", c.given, got, err)
 		}
 	}
-	if _, err := bench.Choose("op", []string{"d"}, all, bench.Itself); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), `--op "d"; choose a, b, c`) {
+	if _, err := bench.Choose("op", []string{"d"}, all, bench.Itself); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), `--op "d"; choose a, b, c`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -35,13 +35,17 @@ func must(t *testing.T, err error) {
 func small(t *testing.T, recovery string) settings.Run {
 	t.Helper()
 	roletest.Parent(t)
-	shape := settings.Shape{Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 7}
+	shape := settings.Shape{
+		Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30,
+		Seed: 7,
+	}
 	job, err := shape.Job(softmax.Name)
 	must(t, err)
 	s := settings.Run{
 		Job: job, Listen: AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 		Params: workload.Params{
-			Seed: job.Seed, Slots: job.Slots, Batch: 8, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+			Seed: job.Seed, Slots: job.Slots, Batch: 8,
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
 		},
 	}
 	must(t, s.Check())
@@ -90,7 +94,8 @@ func TestRun(t *testing.T) {
 		hashes = append(hashes, *sum.ModelSHA256)
 		read, err := rundir.ReadSummary(dir)
 		must(t, err)
-		if *read.ModelSHA256 != *sum.ModelSHA256 || v.began != dir || v.ended == nil || !v.closed || len(v.events) == 0 {
+		if *read.ModelSHA256 != *sum.ModelSHA256 || v.began != dir || v.ended == nil || !v.closed ||
+			len(v.events) == 0 {
 			t.Errorf("its folder has the model %s; shown: %+v", *read.ModelSHA256, v)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err != nil {
@@ -158,7 +163,8 @@ func TestStartRefuses(t *testing.T) {
 		frames, web, err := r.listen(func(line string) { warned += line })
 		must(t, errors.Join(err, frames.file.Close(), web.file.Close()))
 	}
-	if warned != "" || !loopback("127.0.0.1:7000") || !loopback("[::1]:7000") || loopback("192.0.2.1:7000") || loopback("host:7000") {
+	if warned != "" || !loopback("127.0.0.1:7000") || !loopback("[::1]:7000") || loopback("192.0.2.1:7000") ||
+		loopback("host:7000") {
 		t.Errorf("of addresses of this machine only it warns: %s", warned)
 	}
 }

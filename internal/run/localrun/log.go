@@ -33,7 +33,8 @@ func (r *Run) leaveLog() {
 	if !r.safe {
 		r.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
 	} else if err := logtool.RemoveOf(&r.s); err != nil {
-		r.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s", plain.Text(err), rm))
+		r.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s",
+			plain.Text(err), rm))
 	}
 }
 
@@ -74,7 +75,8 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 	u := url.URL{Scheme: "nats", Host: addr}
 	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {
-		err = os.WriteFile(filepath.Join(settings.LogFolder(run), "url"), []byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
+		err = os.WriteFile(filepath.Join(settings.LogFolder(run), "url"),
+			[]byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())

@@ -28,7 +28,8 @@ const (
 // user's own neither their number nor the model is known.
 func needs(s *settings.Run, workers bool) float64 {
 	model := 4 * float64(s.Trained.Parameters)
-	all := float64(s.Job.Servers)*serverBytes + serverPerModel*model*float64(recovery.Of(s.Job.Recovery).Traits().Copies)
+	all := float64(s.Job.Servers)*serverBytes +
+		serverPerModel*model*float64(recovery.Of(s.Job.Recovery).Traits().Copies)
 	if workers {
 		_, most := s.PlannedSlots()
 		all += float64(most) * (workerBytes + workerPerData*float64(s.Trained.DataBytes) + workerPerModel*model)
@@ -47,7 +48,8 @@ func room(s *settings.Run, workers bool) (says string, err error) {
 		processes, what = processes+most, fmt.Sprintf("%d workers and %s", most, what)
 	}
 	if known && bytes*surelyTooLittle > free {
-		return "", fmt.Errorf("%w: %s take about %.0f GB of memory, and this machine has %.0f GB free; choose fewer --workers or --servers, or smaller --data",
+		return "", fmt.Errorf("%w: %s take about %.0f GB of memory, and this machine has %.0f GB free; choose fewer "+
+			"--workers or --servers, or smaller --data",
 			perdure.ErrUsage, what, bytes/1e9, free/1e9)
 	}
 	if processes < manyProcesses && (!known || bytes < free/2) {

@@ -24,7 +24,8 @@ func TestRoom(t *testing.T) {
 		t.Errorf("a larger job: %q", says)
 	}
 	s.Trained.DataBytes = int64(free) // of each
-	if _, err := room(&s, true); err == nil || !strings.Contains(err.Error(), "62 workers and 2 servers take about") || !strings.Contains(err.Error(), "GB free; choose fewer --workers") {
+	if _, err := room(&s, true); err == nil || !strings.Contains(err.Error(), "62 workers and 2 servers take about") ||
+		!strings.Contains(err.Error(), "GB free; choose fewer --workers") {
 		t.Errorf("a job that cannot fit: %v", err)
 	}
 	if _, err := room(&s, false); err != nil {

@@ -91,7 +91,8 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	var worker func(slot int) supervisor.Spec
 	if r.workers {
 		worker = func(slot int) supervisor.Spec {
-			return r.spec(exe, o.Folder, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator", r.addr)
+			return r.spec(exe, o.Folder, wire.RoleWorker, slot, nil, "--slot", fmt.Sprint(slot), "--coordinator",
+				r.addr)
 		}
 	}
 	if err := r.supervise(ctx, worker); err != nil {
@@ -110,7 +111,8 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 		return frames, web, err
 	}
 	if warn != nil && !loopback(frames.addr) {
-		warn(fmt.Sprintf("others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a network that you trust", frames.addr))
+		warn(fmt.Sprintf("others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a "+
+			"network that you trust", frames.addr))
 	}
 	web, err = listen(AnyPort)
 	r.addr, r.web = frames.addr, web.addr

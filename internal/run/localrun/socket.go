@@ -24,7 +24,8 @@ func listen(addr string) (s socket, err error) {
 		return s, fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage, addr)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return s, fmt.Errorf("%w: --listen %s: name the one address under which workers reach this machine", perdure.ErrUsage, addr)
+		return s, fmt.Errorf("%w: --listen %s: name the one address under which workers reach this machine",
+			perdure.ErrUsage, addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -20,8 +20,9 @@ func (r *Run) spawn(exe, out string, frames, web socket, worker func(slot int) s
 	}
 	if r.s.HasOwnLog() {
 		spec := supervisor.Spec{
-			Role: supervisor.RoleLog, Command: logCommand(&r.s, exe, out), LogPath: r.dir.LogFile(string(supervisor.RoleLog)),
-			Files: r.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
+			Role: supervisor.RoleLog, Command: logCommand(&r.s, exe, out),
+			LogPath: r.dir.LogFile(string(supervisor.RoleLog)),
+			Files:   r.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
 		}
 		if err := r.job.Group().Start(spec); err != nil {
 			return err

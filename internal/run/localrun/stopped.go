@@ -66,11 +66,13 @@ func (r *Run) stopped(why error) error {
 	case recovery.Of(strategy).Traits().Logged():
 		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, strategy, anew)
 	case !recovery.Of(strategy).Traits().Saves():
-		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery resend or checkpoint:C, say, can be resumed", at, strategy, anew)
+		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery "+
+			"resend or checkpoint:C, say, can be resumed", at, strategy, anew)
 	case p.Durable == 0:
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:
-		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: perdure %s --resume %s --clocks %d", at, p.Durable, command, r.dir.Path(), p.End+1)
+		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
+			"perdure %s --resume %s --clocks %d", at, p.Durable, command, r.dir.Path(), p.End+1)
 	case r.s.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no last checkpoint was made", at)
 	}

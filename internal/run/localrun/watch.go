@@ -96,6 +96,7 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 func (r *Run) Summary(model *tally.Model) rundir.Summary {
 	r.point(r.tally.Told().End)
 	return r.tally.Summary(tally.Ending{
-		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(), Model: model,
+		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(),
+		Model: model,
 	})
 }

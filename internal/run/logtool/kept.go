@@ -66,7 +66,8 @@ func Line(ctx context.Context, run string) string {
 	if err != nil {
 		return "update log: " + plain.Text(err)
 	}
-	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(bytes)/1e6, float64(s.LogBytes())/1e6, streams)
+	line := fmt.Sprintf("update log: %.1f MB of at most %.1f, in %d streams", float64(bytes)/1e6,
+		float64(s.LogBytes())/1e6, streams)
 	if !s.HasOwnLog() {
 		line += ", at " + where
 	}

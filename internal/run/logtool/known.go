@@ -33,7 +33,8 @@ func knowLog(run string) (*knownLog, error) {
 	}
 	s, err := settings.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err, settings.LogFolder(run))
+		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err,
+			settings.LogFolder(run))
 	}
 	if !s.HasOwnLog() {
 		return nil, nil
@@ -88,9 +89,12 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 func lacks(s *updatelog.Stream, before, after checkpoint.SnapshotFile, begun bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
-		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d", before.Name, before.Position, s.Next)
+		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d",
+			before.Name, before.Position, s.Next)
 	case after.Name != "" && uint64(s.First) > after.Position:
-		return updatelog.Damaged(s.Name, "the newest snapshot, %s, holds all before record %d, and the stream begins with record %d", after.Name, after.Position, s.First)
+		return updatelog.Damaged(s.Name,
+			"the newest snapshot, %s, holds all before record %d, and the stream begins with record %d", after.Name,
+			after.Position, s.First)
 	case after.Name == "" && s.First > 1:
 		return updatelog.Damaged(s.Name, "it begins with record %d, and no snapshot holds what was before", s.First)
 	case begun && s.Next == 1: // a server that begins to serve a shard says so there

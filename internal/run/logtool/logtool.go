@@ -49,7 +49,10 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
-		i, err = updatelog.Inspect(soon, p.NATS, updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key})
+		i, err = updatelog.Inspect(soon, p.NATS, updatelog.DialOptions{
+			Credentials: p.Creds, CA: p.CA, Cert: p.Cert,
+			Key: p.Key,
+		})
 	default:
 		dir := p.Dir
 		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
@@ -112,7 +115,8 @@ func List(ctx context.Context, out io.Writer, p Place) error {
 		if s.Damage != nil {
 			note, damaged = "  damaged", cmp.Or(damaged, s.Damage)
 		}
-		fmt.Fprintf(out, "%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First), position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
+		fmt.Fprintf(out, "%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First),
+			position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
 	}
 	return errors.Join(damaged, i.Close())
 }
@@ -146,7 +150,8 @@ func Dump(ctx context.Context, out io.Writer, p Place, part Part) error {
 	case len(streams) == 0:
 		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log ls", perdure.ErrUsage, part.Shard)
 	case len(streams) > 1:
-		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage, len(streams), part.Shard)
+		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
+			len(streams), part.Shard)
 	default:
 		err = dump(ctx, out, i, streams[0], part)
 	}
@@ -166,7 +171,8 @@ func dump(ctx context.Context, out io.Writer, i *updatelog.Inspector, s updatelo
 			return errEnoughShown
 		}
 		shown++
-		fmt.Fprintf(out, "%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position, r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
+		fmt.Fprintf(out, "%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position,
+			r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
 		for _, e := range r.Entries {
 			fmt.Fprintf(out, "    %s; resume from %d\n", describe(e.Payload), e.Resume)
 		}
@@ -180,7 +186,8 @@ func dump(ctx context.Context, out io.Writer, i *updatelog.Inspector, s updatelo
 
 // kindNames are those of the messages that are kept in a log.
 var kindNames = map[wire.Kind]string{
-	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide", wire.KindEnd: "end",
+	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide",
+	wire.KindEnd:      "end",
 	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
 	wire.KindLife: "life",
 }
@@ -229,7 +236,8 @@ func Verify(ctx context.Context, out io.Writer, p Place) error {
 			damaged = err
 		}
 		if err == nil {
-			fmt.Fprintf(out, "job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records, entries, float64(size)/1e6)
+			fmt.Fprintf(out, "job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records,
+				entries, float64(size)/1e6)
 		} else {
 			fmt.Fprintf(out, "job %s shard %d: whole for %d records\n", s.Job, s.Shard, records)
 		}

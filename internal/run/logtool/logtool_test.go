@@ -30,11 +30,13 @@ func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
 	s, err := updatelog.Serve(filepath.Join(t.TempDir(), "log"), updatelog.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	l, err := updatelog.Dial(t.Context(), s.URL(),
+		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
 	must(t, err)
 	for clock := range records {
 		for shard := range 2 {
-			tick := wire.Append(nil, &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: perdure.Clock(clock)}})
+			tick := wire.Append(nil,
+				&wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: perdure.Clock(clock)}})
 			done := make(chan error, 1)
 			must(t, l.Append(t.Context(), shard, [][]byte{tick}, func(_ updatelog.Position, err error) { done <- err }))
 			must(t, <-done)
@@ -99,17 +101,19 @@ func TestMistakes(t *testing.T) {
 	run, s := logged(t, 1)
 	none := 0
 	for want, err := range map[string]error{
-		"which log?":           logtool.List(t.Context(), os.Stderr, logtool.Place{}),
-		"belong together":      logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}),
-		"--most 0":             logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}),
-		"there is no shard 7":  logtool.Dump(t.Context(), os.Stderr, logtool.Place{NATS: s.URL()}, logtool.Part{Shard: 7}),
+		"which log?":      logtool.List(t.Context(), os.Stderr, logtool.Place{}),
+		"belong together": logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}),
+		"--most 0":        logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}),
+		"there is no shard 7": logtool.Dump(t.Context(), os.Stderr, logtool.Place{NATS: s.URL()},
+			logtool.Part{Shard: 7}),
 		"is the folder of job": logtool.Remove(t.Context(), os.Stderr, logtool.Place{Dir: run, Job: "second"}, false),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Job: "second"}); err == nil || !strings.Contains(err.Error(), "no streams of second") {
+	if err := logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Job: "second"}); err == nil ||
+		!strings.Contains(err.Error(), "no streams of second") {
 		t.Errorf("%v", err)
 	}
 }
@@ -130,7 +134,8 @@ func TestRemove(t *testing.T) {
 	if !strings.HasPrefix(out.String(), "removed 2 of 2 streams of job first") {
 		t.Errorf("told: %s", &out)
 	}
-	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}); err == nil || !strings.Contains(err.Error(), "no streams of any job") {
+	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}); err == nil ||
+		!strings.Contains(err.Error(), "no streams of any job") {
 		t.Errorf("then there are %v, %s", err, &out)
 	}
 	other, _ := logged(t, 1)

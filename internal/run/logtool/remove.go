@@ -46,9 +46,13 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 	case err != nil:
 		return nil, err
 	case (c.Dir == "") == (c.NATS == ""):
-		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write --nats URL", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write --nats URL",
+			perdure.ErrUsage)
 	case c.NATS != "":
-		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{Credentials: c.Creds, CA: c.CA, Cert: c.Cert, Key: c.Key})
+		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{
+			Credentials: c.Creds, CA: c.CA, Cert: c.Cert,
+			Key: c.Key,
+		})
 	}
 	s, err := settings.Read(filepath.Join(c.Dir, "run.json"))
 	switch {
@@ -57,9 +61,11 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 	case err != nil:
 		return nil, err
 	case s.Log == nil:
-		return nil, fmt.Errorf("%w: the run in %s has no update log; only those under stateless have", perdure.ErrUsage, c.Dir)
+		return nil, fmt.Errorf("%w: the run in %s has no update log; only those under stateless have", perdure.ErrUsage,
+			c.Dir)
 	case c.Job != "" && c.Job != s.Job.ID:
-		return nil, fmt.Errorf("%w: %s is the folder of job %s, not of %s; leave --job out, or say with --nats where that job's log is", perdure.ErrUsage, c.Dir, s.Job.ID, c.Job)
+		return nil, fmt.Errorf("%w: %s is the folder of job %s, not of %s; leave --job out, or say with --nats "+
+			"where that job's log is", perdure.ErrUsage, c.Dir, s.Job.ID, c.Job)
 	}
 	c.Job = s.Job.ID
 	if err := c.ended(ctx); err != nil {
@@ -82,7 +88,8 @@ func (c *remover) ended(ctx context.Context) error {
 	if status, err := client.Status(ctx); err != nil || status.Job != c.Job {
 		return nil // whoever is alive without it uses the streams
 	}
-	return fmt.Errorf("job %s still runs, and cannot go on without its log; end it with perdure stop --run %s, or write --force", c.Job, c.Dir)
+	return fmt.Errorf("job %s still runs, and cannot go on without its log; end it with perdure stop --run %s, or "+
+		"write --force", c.Job, c.Dir)
 }
 
 // openFolder opens the log of a folder through the process that serves it.
@@ -104,7 +111,8 @@ func (c *remover) openFolder(ctx context.Context) (*updatelog.Inspector, error) 
 	case alone:
 		return nil, fmt.Errorf("nobody serves the log in %s, which is of that run alone; delete that folder", dir)
 	}
-	return nil, fmt.Errorf("nobody serves the log in %s; start perdure log --dir %s, and then remove the job's streams", dir, dir)
+	return nil, fmt.Errorf("nobody serves the log in %s; start perdure log --dir %s, and then remove the job's streams",
+		dir, dir)
 }
 
 // remove removes the job's streams unless it seems to run.
@@ -128,7 +136,8 @@ func (c *remover) remove(ctx context.Context, out io.Writer, i *updatelog.Inspec
 			return err
 		}
 		if how != "" {
-			return fmt.Errorf("job %s seems to run, and cannot go on without its log: %s; end it, and wait %s, or write --force", c.Job, how, restPatience)
+			return fmt.Errorf("job %s seems to run, and cannot go on without its log: %s; end it, and wait %s, or "+
+				"write --force", c.Job, how, restPatience)
 		}
 	}
 	removed, err := i.Remove(ctx, streams)
@@ -145,7 +154,8 @@ func removedLine(job string, of int, r updatelog.Removed) string {
 	if r.Promised > 0 {
 		room = fmt.Sprintf("; %d MiB of the log, which it might have come to take, are free for others", r.Promised>>20)
 	}
-	return fmt.Sprintf("removed %d of %d streams of job %s with %.1f MB of updates%s; if it was not done, it cannot go on", r.Streams, of, job, float64(r.Bytes)/1e6, room)
+	return fmt.Sprintf("removed %d of %d streams of job %s with %.1f MB of updates%s; if it was not done, it cannot "+
+		"go on", r.Streams, of, job, float64(r.Bytes)/1e6, room)
 }
 
 // jobs lists the jobs that have streams.

@@ -54,7 +54,8 @@ func cached(group string) (bytes float64) {
 	for line := range strings.Lines(string(text)) {
 		var name string
 		var n float64
-		if _, err := fmt.Sscanf(line, "%s %f", &name, &n); err == nil && (name == "active_file" || name == "inactive_file" || name == "slab_reclaimable") {
+		if _, err := fmt.Sscanf(line, "%s %f", &name, &n); err == nil &&
+			(name == "active_file" || name == "inactive_file" || name == "slab_reclaimable") {
 			bytes += n
 		}
 	}

@@ -16,7 +16,10 @@ import (
 // only what the exit code says already.
 func Text(err error) string {
 	text := err.Error()
-	for _, s := range []error{perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused, updatelog.ErrDamaged} {
+	for _, s := range []error{
+		perdure.ErrUsage, perdure.ErrRefused, supervisor.ErrFailed, updatelog.ErrRefused,
+		updatelog.ErrDamaged,
+	} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
 	return strings.ReplaceAll(text, "updatelog: ", "")

@@ -27,7 +27,8 @@ func TestText(t *testing.T) {
 
 func TestCause(t *testing.T) {
 	_, err := os.Open(filepath.Join(t.TempDir(), "none"))
-	if got := Cause(fmt.Errorf("cannot begin: %w", err)); !errors.Is(got, syscall.ENOENT) || got.Error() != syscall.ENOENT.Error() {
+	if got := Cause(fmt.Errorf("cannot begin: %w", err)); !errors.Is(got, syscall.ENOENT) ||
+		got.Error() != syscall.ENOENT.Error() {
 		t.Errorf("%v", got)
 	}
 	if other := errors.New("other"); Cause(other) != other {

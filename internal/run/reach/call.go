@@ -28,7 +28,8 @@ func Control(address, run, secretFile string) (c *control.Client, found string, 
 	if run == "" {
 		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
 		if len(runs) == 0 {
-			return nil, "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT", perdure.ErrUsage)
+			return nil, "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT",
+				perdure.ErrUsage)
 		}
 		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
 		run = filepath.Dir(newest)

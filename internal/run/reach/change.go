@@ -22,17 +22,20 @@ func AwaitChange(ctx context.Context, client *control.Client, before perdure.Vie
 	for {
 		v, err = client.View(ctx)
 		switch {
-		case err != nil && !errors.Is(err, control.ErrUnreachable): // a coordinator that is being replaced goes on with it
+		case err != nil && !errors.Is(err,
+			control.ErrUnreachable): // a coordinator that is being replaced goes on with it
 			return v, err
 		case err == nil && v.Roster > before.Roster:
 			return v, nil
 		case err == nil && !v.Pause:
-			return v, fmt.Errorf("%w: nobody joins or leaves: the clock is over, or the job ends before", perdure.ErrRefused)
+			return v, fmt.Errorf("%w: nobody joins or leaves: the clock is over, or the job ends before",
+				perdure.ErrRefused)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return v, fmt.Errorf("the workers have not all said where they stand within %v; the change is made once they have: see perdure status", namePatience)
+			return v, fmt.Errorf("the workers have not all said where they stand within %v; the change is made once "+
+				"they have: see perdure status", namePatience)
 		}
 	}
 }

@@ -45,7 +45,8 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		}
 		return f.ask(ctx)
 	case f.Coordinator == "" || f.Run == "":
-		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows", perdure.ErrUsage)
+		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows",
+			perdure.ErrUsage)
 	}
 	if f.Keys, err = secrets.Inherited(role, FirstFD); err != nil {
 		return s, err
@@ -68,7 +69,8 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	}
 	welcome, err := visit(ctx, f.Coordinator, f.Keys.Job)
 	if err != nil {
-		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join, plain.Cause(err))
+		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join,
+			plain.Cause(err))
 	}
 	told := settings.Run{Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB}
 	if f.Run == "" {
@@ -83,7 +85,8 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 		return s, err
 	}
 	if s.Job.ID != welcome.Job.ID {
-		return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run, s.Job.ID, f.Join, welcome.Job.ID)
+		return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run, s.Job.ID,
+			f.Join, welcome.Job.ID)
 	}
 	return s, nil
 }
@@ -95,7 +98,10 @@ func visit(ctx context.Context, addr string, secret perdure.Secret) (w wire.Welc
 	link := transport.Link{
 		Network: transport.TCP{}, Addr: addr,
 		Hello: func() wire.Hello {
-			return wire.Hello{Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(), Secret: secret}
+			return wire.Hello{
+				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(),
+				Secret: secret,
+			}
 		},
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)
@@ -116,5 +122,6 @@ func (f *Job) NeedsFolder(why string) error {
 	if f.Run != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run", perdure.ErrUsage, why)
+	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run",
+		perdure.ErrUsage, why)
 }

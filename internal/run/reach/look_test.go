@@ -11,7 +11,11 @@ import (
 )
 
 func TestProcessOf(t *testing.T) {
-	s := &control.Status{Processes: []control.Process{{Role: "coordinator", PID: 1}, {Role: "server", PID: 2}, {Role: "server", Index: 1, PID: 3}}}
+	s := &control.Status{Processes: []control.Process{
+		{Role: "coordinator", PID: 1},
+		{Role: "server", PID: 2},
+		{Role: "server", Index: 1, PID: 3},
+	}}
 	for want, target := range map[int]supervisor.Target{
 		1: {Role: wire.RoleCoordinator}, 2: {Role: wire.RoleServer}, 3: {Role: wire.RoleServer, Index: 1},
 	} {

@@ -41,7 +41,8 @@ func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) 
 // whoever calls it shows that run's secret.
 func TestControl(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, _, err := reach.Control("", "", ""); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "there is no run in runs/") {
+	if _, _, err := reach.Control("", "", ""); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "there is no run in runs/") {
 		t.Errorf("where no run is: %v", err)
 	}
 	srv := httptest.NewUnstartedServer(nil)
@@ -76,7 +77,8 @@ func TestControl(t *testing.T) {
 	if _, _, err := reach.Control(addr, "", ""); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("an address without a secret: %v", err)
 	}
-	if _, _, err := reach.Control("", t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "is no run's folder") {
+	if _, _, err := reach.Control("", t.TempDir(), ""); err == nil ||
+		!strings.Contains(err.Error(), "is no run's folder") {
 		t.Errorf("a folder of no run: %v", err)
 	}
 }
@@ -98,7 +100,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", job, err, want)
 		}
 	}
-	if err := (&reach.Job{}).NeedsFolder("its rows are there"); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "its rows are there") {
+	if err := (&reach.Job{}).NeedsFolder("its rows are there"); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "its rows are there") {
 		t.Errorf("without a folder: %v", err)
 	}
 	must(t, (&reach.Job{Run: run}).NeedsFolder(""))

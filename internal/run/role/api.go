@@ -62,18 +62,21 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			s.Saving = &saving
 		}
 		s.Processes = append(s.Processes, control.Process{
-			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(), Resources: perdure.ReadResources(),
+			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
+			Resources: perdure.ReadResources(),
 		})
 		if log := latest.Log; log != nil {
 			s.Processes = append(s.Processes, control.Process{
-				Role: string(supervisor.RoleLog), PID: log.PID, Incarnation: log.Incarnation, State: processState(log.State),
+				Role: string(supervisor.RoleLog), PID: log.PID, Incarnation: log.Incarnation,
+				State: processState(log.State),
 			})
 		}
 		add := func(role wire.Role, k membership.Kind, n int) {
 			for i := range n {
 				d := core.Condition(k, i)
 				p := control.Process{
-					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0), State: processState(d.State),
+					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0),
+					State: processState(d.State),
 				}
 				if d.Server != nil {
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
@@ -109,7 +112,8 @@ func (b *backend) settle(ctx context.Context) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for heard := false; ; {
-		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil || heard {
+		if b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { heard = core.WorkersHeard() }) != nil ||
+			heard {
 			return
 		}
 		select {

@@ -59,7 +59,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 }
 
 // errNoParent is what a coordinator says that somebody has started by hand.
-var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, which listen for it")
+var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, " +
+	"which listen for it")
 
 // coordinate is the coordinator itself, which may wait for its disk.
 func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Keys) error {
@@ -86,12 +87,16 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
-		Log: c.Log, Keys: keys, TableBytes: memory.Total(), OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
+		Log: c.Log, Keys: keys, TableBytes: memory.Total(),
+		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
 	}
-	api.serve(co, control.NewHandler(&backend{co: co, run: c.Folder, log: s.HasOwnLog(), addr: l.Addr(), began: time.Now()}))
+	api.serve(co, control.NewHandler(&backend{
+		co: co, run: c.Folder, log: s.HasOwnLog(), addr: l.Addr(),
+		began: time.Now(),
+	}))
 	return quiet(co.Run(ctx))
 }
 

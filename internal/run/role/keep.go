@@ -41,7 +41,8 @@ func (c *Log) Run(ctx context.Context) error {
 		}
 	}
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
-		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: keys.Job.Reveal(), Log: c.Log,
+		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: keys.Job.Reveal(),
+		Log: c.Log,
 	})
 	if err != nil {
 		return err

@@ -44,11 +44,15 @@ func TestLog(t *testing.T) {
 		}
 		_ = i.Close() // only read
 	}
-	l := role.Log{Dir: dir, Listen: "127.0.0.1:0", Sync: string(updatelog.SyncInterval), MB: 64, Out: &out, Log: slog.New(slog.DiscardHandler)}
+	l := role.Log{
+		Dir: dir, Listen: "127.0.0.1:0", Sync: string(updatelog.SyncInterval), MB: 64, Out: &out,
+		Log: slog.New(slog.DiscardHandler),
+	}
 	if err := l.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if want := "the log listens; its URL, which is secret, is in " + filepath.Join(dir, "url") + "\n"; out.String() != want {
+	if want := "the log listens; its URL, which is secret, is in " + filepath.Join(dir, "url") +
+		"\n"; out.String() != want {
 		t.Errorf("told %q, want %q", out.String(), want)
 	}
 	l.MB = -1
@@ -72,7 +76,8 @@ func (t *told) Write(b []byte) (int, error) {
 // TestMistakes: what a role refuses before it looks for its job, and what it finds over.
 func TestMistakes(t *testing.T) {
 	var out bytes.Buffer
-	if err := (&role.Server{Zone: "a/b"}).Run(t.Context(), t.Context()); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "--zone") {
+	if err := (&role.Server{Zone: "a/b"}).Run(t.Context(), t.Context()); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "--zone") {
 		t.Errorf("an odd zone: %v", err)
 	}
 	if err := (&role.Worker{LostAfter: -time.Second}).Run(t.Context()); !errors.Is(err, perdure.ErrUsage) {

@@ -75,7 +75,10 @@ func (c *Worker) Run(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observer := func(ctx context.Context) (*worker.Client, error) {
-		return reach.Observe(ctx, worker.Config{Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Log: c.Log})
+		return reach.Observe(ctx, worker.Config{
+			Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job,
+			Log: c.Log,
+		})
 	}
 	err = training.Train(ctx, client, w, s, p, observer)
 	farewell(c.Out, client)
@@ -94,7 +97,8 @@ func (c *Worker) check(s *settings.Run) error {
 		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, settings.MaxOutageMB)
 	}
 	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
-		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out", perdure.ErrUsage)
+		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out",
+			perdure.ErrUsage)
 	}
 	return c.Job.NeedsFolder("what its workers train is in its run.json")
 }
@@ -132,4 +136,5 @@ func (c *Worker) unlessDone(err error) error {
 }
 
 // errOwnWorkers is why perdure worker does not join every job.
-var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's address instead")
+var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's " +
+	"address instead")

@@ -21,7 +21,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := run.Event(rundir.Event{Seconds: 1.5, Clock: 10, Kind: "exit", Target: "server:0", Text: "killed by SIGKILL"}); err != nil {
+	if err := run.Event(rundir.Event{
+		Seconds: 1.5, Clock: 10, Kind: "exit", Target: "server:0",
+		Text: "killed by SIGKILL",
+	}); err != nil {
 		fmt.Println(err)
 	}
 	if err := run.Close(); err != nil {

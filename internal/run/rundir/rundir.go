@@ -104,7 +104,8 @@ func makeEmpty(path string) error {
 		return refused(path, err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s is not empty (it holds %s); choose another folder for the run", perdure.ErrUsage, path, entries[0].Name())
+		return fmt.Errorf("%w: %s is not empty (it holds %s); choose another folder for the run", perdure.ErrUsage,
+			path, entries[0].Name())
 	}
 	return nil
 }
@@ -121,7 +122,8 @@ func create(dir, name string) (*os.File, error) {
 // refused says in one line why the run's folder cannot be used.
 func refused(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: another run has just begun in %s; choose another folder for the run", perdure.ErrUsage, path)
+		return fmt.Errorf("%w: another run has just begun in %s; choose another folder for the run", perdure.ErrUsage,
+			path)
 	}
 	var at *fs.PathError
 	if errors.As(err, &at) {

@@ -37,7 +37,8 @@ func must(t *testing.T, err error) {
 // isUsage asks for one clear line.
 func isUsage(t *testing.T, err error, want string) {
 	t.Helper()
-	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v; want one line of usage with %q", err, want)
 	}
 }
@@ -54,22 +55,31 @@ func full(t *testing.T, d *Dir) {
 	must(t, d.Point(SeriesPoint{
 		Seconds: 0.5, Clock: 3, TrainLoss: new(2.25), TestLoss: new(2.5), TestAccuracy: new(0.125),
 		ClocksPerSecond: new(6.0), SamplesPerSecond: new(1e6), MBPushedPerSecond: new(7.5), MBPulledPerSecond: new(8.5),
-		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0), MBCoordinator: new(6.5),
-		TimeCompute: new(0.5), TimeStaleness: new(0.375), TimeCommunication: new(0.125),
+		CPUServer: new(0.1), CPUWorker: new(1.2), CPUCoordinator: new(0.3), MBServer: new(4.0), MBWorker: new(5.0),
+		MBCoordinator: new(6.5),
+		TimeCompute:   new(0.5), TimeStaleness: new(0.375), TimeCommunication: new(0.125),
 		TrainRMSE: new(1.25), TestRMSE: new(1.5),
-		OutageClocks: new(12.0), StaleRows: new(120.0), OutageQueuedMB: new(3.5), OutageWaitedS: new(0.25), Backlog: new(true),
+		OutageClocks: new(12.0), StaleRows: new(120.0), OutageQueuedMB: new(3.5), OutageWaitedS: new(0.25),
+		Backlog: new(true),
 	}))
-	must(t, d.Point(SeriesPoint{Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1)), Backlog: new(false)}))
+	must(t, d.Point(SeriesPoint{
+		Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1)),
+		Backlog: new(false),
+	}))
 	must(t, d.WriteSummary(Summary{
 		Workload: "softmax", Data: "digits", Workers: 2, Servers: 3, Shards: 8,
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
-		OnOutage:    perdure.OnOutage{Continue: true, Clocks: 300}, OutageRows: perdure.RowsFrozen, StaleScale: perdure.ScaleInverse,
-		Outage: &Outage{Clocks: 12, StaleRows: 120, QueuedBytes: 3_500_000, WaitedS: 0.25},
-		Goal:   &Goal{Metric: "accuracy", Value: 0.9, Clock: 98, Seconds: 11.5, Met: new(0.91), Final: new(0.9)},
-		Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
-		Seed:   7, Clocks: 100, WallSeconds: 12.5,
-		TableConsistency: map[string]perdure.Consistency{"b": {Kind: perdure.BSP}, "a": {Kind: perdure.VAP, Bound: 0.5}},
+		OnOutage:    perdure.OnOutage{Continue: true, Clocks: 300}, OutageRows: perdure.RowsFrozen,
+		StaleScale: perdure.ScaleInverse,
+		Outage:     &Outage{Clocks: 12, StaleRows: 120, QueuedBytes: 3_500_000, WaitedS: 0.25},
+		Goal:       &Goal{Metric: "accuracy", Value: 0.9, Clock: 98, Seconds: 11.5, Met: new(0.91), Final: new(0.9)},
+		Saving:     &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
+		Seed:       7, Clocks: 100, WallSeconds: 12.5,
+		TableConsistency: map[string]perdure.Consistency{
+			"b": {Kind: perdure.BSP},
+			"a": {Kind: perdure.VAP, Bound: 0.5},
+		},
 		TimeSplit: &TimeSplit{
 			Compute: 0.5, Staleness: 0.375, Communication: 0.125,
 			Workers: []WorkerTime{{0, 6, 1.5, 1}, {1, 2, 4.5, 1}},
@@ -78,10 +88,16 @@ func full(t *testing.T, d *Dir) {
 		UpdatesSent: new(int64(1600)), UpdatesApplied: new(int64(1600)), UpdatesLost: new(int64(0)),
 		ClocksRedone: new(int64(10)), BytesPushed: new(int64(1 << 40)), BytesPulled: new(int64(2)),
 		ClockDifferential: map[string]int64{"-1": 5, "0": 2}, ReadLag: map[string]int64{"0": 7},
-		Usage:          map[string]RoleUsage{"server": {CPUSeconds: 1.5, MBPeak: 25, MBWritten: new(100.5), MBStored: new(0.0)}, "worker": {CPUSeconds: 3}},
+		Usage: map[string]RoleUsage{"server": {
+			CPUSeconds: 1.5, MBPeak: 25, MBWritten: new(100.5),
+			MBStored: new(0.0),
+		}, "worker": {CPUSeconds: 3}},
 		MissingUpdates: map[string]int64{"0": 6, "3": 1}, MissingBound: new(int64(10)),
 		Failures: []Failure{
-			{Kind: "kill", Target: "server:0", AtSeconds: 1.25, AtClock: 10, DetectedAfterMs: new(1.5), ServingAgainAfterMs: new(250.0), UpdatesLost: new(int64(0)), ClocksRedone: new(int64(10))},
+			{
+				Kind: "kill", Target: "server:0", AtSeconds: 1.25, AtClock: 10, DetectedAfterMs: new(1.5),
+				ServingAgainAfterMs: new(250.0), UpdatesLost: new(int64(0)), ClocksRedone: new(int64(10)),
+			},
 			{Kind: "kill", Target: "worker:1", AtSeconds: 2, AtClock: 12},
 		},
 		ModelSHA256: new("ab12"),
@@ -95,7 +111,8 @@ func TestGolden(t *testing.T) {
 		"bare": func(t *testing.T, d *Dir) {
 			must(t, d.WriteSummary(Summary{
 				TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(-1)), TestRMSE: new(math.NaN()),
-				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+				Consistency: perdure.Consistency{Kind: perdure.BSP},
+				Recovery:    perdure.Recovery{Kind: perdure.RecoverNone},
 			}))
 		},
 	} {
@@ -215,7 +232,8 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%s has %d lines", file, len(lines))
 		}
 		for _, line := range lines {
-			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile && strings.Count(line, ",") != strings.Count(seriesHeader, ",") {
+			if file == eventsFile && !json.Valid([]byte(line)) || file == seriesFile &&
+				strings.Count(line, ",") != strings.Count(seriesHeader, ",") {
 				t.Fatalf("%s: torn line %q", file, line)
 			}
 		}
@@ -236,7 +254,8 @@ func TestErrors(t *testing.T) {
 		t.Error("a run that has no JSON was written")
 	}
 	must(t, d.Close())
-	if !errors.Is(d.Event(Event{}), os.ErrClosed) || !errors.Is(d.Point(SeriesPoint{}), os.ErrClosed) || !errors.Is(d.Close(), os.ErrClosed) {
+	if !errors.Is(d.Event(Event{}), os.ErrClosed) || !errors.Is(d.Point(SeriesPoint{}), os.ErrClosed) ||
+		!errors.Is(d.Close(), os.ErrClosed) {
 		t.Error("a closed run was written to")
 	}
 	must(t, os.RemoveAll(d.Path()))

@@ -22,11 +22,13 @@ func TestReadRunOddFiles(t *testing.T) {
 	must(t, os.WriteFile(long, nil, 0o666))
 	must(t, os.Truncate(long, 1<<40))
 	for file, want := range map[string]string{
-		"/dev/zero": "a device, not a regular file", link: "a device, not a regular file", pipe: "a named pipe, not a regular file",
+		"/dev/zero": "a device, not a regular file", link: "a device, not a regular file",
+		pipe: "a named pipe, not a regular file",
 		lost: "no such file", dir: "is a directory", long: "more than the 67108864 bytes",
 	} {
 		err := ReadRun(file, &asked{})
-		if err == nil || !strings.HasPrefix(err.Error(), file+" is no run's settings: ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), file+" is no run's settings: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", file, err, want)
 		}
 	}

@@ -46,7 +46,8 @@ func bars(h map[int64]int64) (lines []string) {
 		if drawn == "" && counts[k] > 0 {
 			drawn = "▏"
 		}
-		lines = append(lines, strings.TrimRight(fmt.Sprintf("%6s %5.1f %% %s", name, 100*float64(counts[k])/float64(total), drawn), " "))
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("%6s %5.1f %% %s", name,
+			100*float64(counts[k])/float64(total), drawn), " "))
 	}
 	return lines
 }

@@ -37,7 +37,8 @@ func (r result) print(out io.Writer) {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
 	if !r.brief && len(r.ClockDifferential) > 0 {
-		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less the reader's")
+		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less "+
+			"the reader's")
 		for _, line := range bars(numbers(r.ClockDifferential)) {
 			fmt.Fprintln(out, "  "+line)
 		}
@@ -73,7 +74,8 @@ func (r *result) rows() [][2]string {
 		{"pushed, pulled", orUnknown(r.BytesPushed, megabytes) + ", " + orUnknown(r.BytesPulled, megabytes)},
 		{"time", timeLine(r.TimeSplit)},
 		{"model sha256", orUnknown(r.ModelSHA256, func(s string) string { return s })},
-		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" + kept(r.Recovery, r.LogBytes != nil)},
+		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" +
+			kept(r.Recovery, r.LogBytes != nil)},
 	}
 	if line, differs := goalLine(&r.Summary); differs {
 		rows = append(rows, line)
@@ -82,13 +84,23 @@ func (r *result) rows() [][2]string {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})
 	}
 	if o := r.Outage; o != nil {
-		rows = append(rows, [2]string{"in outages", fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks, o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS)})
+		rows = append(rows, [2]string{
+			"in outages",
+			fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks,
+				o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS),
+		})
 	}
 	if s := r.Saving; s != nil && s.Interval > 0 {
-		rows = append(rows, [2]string{"checkpoints", fmt.Sprintf("every %s at last; %s", saver.Seconds(s.Interval), s.Why)})
+		rows = append(rows, [2]string{
+			"checkpoints",
+			fmt.Sprintf("every %s at last; %s", saver.Seconds(s.Interval), s.Why),
+		})
 	}
 	for _, f := range r.missed {
-		rows = append(rows, [2]string{"did not happen", fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f)})
+		rows = append(rows, [2]string{
+			"did not happen",
+			fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f),
+		})
 	}
 	return rows
 }
@@ -116,5 +128,9 @@ func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
 	if g == nil || g.Met == nil || g.Final != nil && *g.Met == *g.Final {
 		return line, false
 	}
-	return [2]string{"goal met", fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met, g.Clock, s.Clocks)}, true
+	return [2]string{
+		"goal met",
+		fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met,
+			g.Clock, s.Clocks),
+	}, true
 }

@@ -101,7 +101,8 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, saver.Seconds(s.Saving.Interval), s.Saving.Why)
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, saver.Seconds(s.Saving.Interval),
+		s.Saving.Why)
 }
 
 // spanLine says when a slot takes part, where that is not throughout.

@@ -19,7 +19,10 @@ func TestShardLines(t *testing.T) {
 	}
 	joined := chain(2, 0)
 	joined.Joining = &perdure.Holder{Server: 3}
-	v := perdure.View{Shards: []perdure.ShardView{chain(0, 1, 2), chain(0, 1, 2), joined, chain(0, 1, 2), chain(1), chain(-1), chain(0, 1, 2), chain(0, 1, 2)}}
+	v := perdure.View{Shards: []perdure.ShardView{
+		chain(0, 1, 2), chain(0, 1, 2), joined, chain(0, 1, 2), chain(1),
+		chain(-1), chain(0, 1, 2), chain(0, 1, 2),
+	}}
 	got, want := strings.Join(shardLines(&v), "\n"), `shards 0-1 3 6-7: head server:0, follower server:1, tail server:2
 shards 2: head server:2, tail server:0; joining server:3
 shards 4: head server:1
@@ -35,7 +38,10 @@ func TestHeldAndSaved(t *testing.T) {
 	for want, p := range map[string]control.Process{
 		"":                          {},
 		", keeps 3.4 MB of updates": {KeptBytes: 3_400_000},
-		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{0, 1, 5}, Seconds: 2.5, Bytes: 500_000}},
+		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{
+			0, 1,
+			5,
+		}, Seconds: 2.5, Bytes: 500_000}},
 	} {
 		if got := heldLine(&p); got != want {
 			t.Errorf("%+v: %q, want %q", p, got, want)
@@ -49,8 +55,14 @@ func TestHeldAndSaved(t *testing.T) {
 		{"chain:2", nil, ""},
 		{"resend:20", nil, "last checkpoint: clock 40"},
 		{"resend:auto", &perdure.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
-		{"checkpoint:auto", &perdure.Saving{Interval: 2.5, Why: "Young"}, "last checkpoint: clock 40; every 2.5 s, Young"},
-		{"checkpoint:auto", &perdure.Saving{Interval: 12345.6, Why: "Young"}, "last checkpoint: clock 40; every 12346 s, Young"},
+		{
+			"checkpoint:auto", &perdure.Saving{Interval: 2.5, Why: "Young"},
+			"last checkpoint: clock 40; every 2.5 s, Young",
+		},
+		{
+			"checkpoint:auto", &perdure.Saving{Interval: 12345.6, Why: "Young"},
+			"last checkpoint: clock 40; every 12346 s, Young",
+		},
 	} {
 		r, err := perdure.ParseRecovery(c.recovery)
 		must(t, err)

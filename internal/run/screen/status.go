@@ -14,19 +14,22 @@ import (
 // Status shows how a running job is: the job, its processes, its shards, and log, a line about
 // its update log; "": it has none.
 func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
-	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock, s.End, s.Generation, s.RunDir)
+	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
+		s.End, s.Generation, s.RunDir)
 	replaced := ""
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"
 	}
-	fmt.Fprintf(out, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator, clocksPerSecond(s.ClocksPerSecond))
+	fmt.Fprintf(out, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator,
+		clocksPerSecond(s.ClocksPerSecond))
 	if s.Loss != nil {
 		fmt.Fprintf(out, ", loss %.4f", *s.Loss)
 	}
 	if s.Accuracy != nil {
 		fmt.Fprintf(out, ", test accuracy %.4f", *s.Accuracy)
 	}
-	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent, float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent,
+		float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
 	for i := range s.Processes {
 		fmt.Fprintf(out, "  %s\n", processLine(&s.Processes[i]))
 	}
@@ -55,7 +58,8 @@ func processLine(p *control.Process) string {
 	if p.Role == string(supervisor.RoleLog) {
 		return who + " " + condition
 	}
-	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock, p.Resources.Goroutines,
+	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock,
+		p.Resources.Goroutines,
 		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread))
 }
 

@@ -26,12 +26,13 @@ import (
 // View shows a run while it goes on. Nobody calls it from two goroutines before it has begun;
 // then it is safe for concurrent use.
 type View interface {
-	Say(line string)                                                 // before the run begins
-	Begin(s *settings.Run, folder string)                            // its processes are started
-	Event(now *tally.Now, e wire.Event)                              // something happened
-	Progress(now *tally.Now)                                         // it goes on
-	End(s *rundir.Summary, folder string, missed []supervisor.Fault) // it has its model; missed: planned, and the run had ended before
-	Close()                                                          // nothing more is shown
+	Say(line string)                      // before the run begins
+	Begin(s *settings.Run, folder string) // its processes are started
+	Event(now *tally.Now, e wire.Event)   // something happened
+	Progress(now *tally.Now)              // it goes on
+	// it has its model; missed: planned, and the run had ended before
+	End(s *rundir.Summary, folder string, missed []supervisor.Fault)
+	Close() // nothing more is shown
 }
 
 // File is what a view writes to: what it is decides how.
@@ -78,8 +79,10 @@ func (v *plainView) Begin(s *settings.Run, folder string) {
 
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
-	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true, "trouble": true, "end": true, "left": true,
-	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true, "interval": true, "closing": true, "behind": true,
+	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
+	"trouble": true, "end": true, "left": true,
+	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
+	"interval": true, "closing": true, "behind": true,
 }
 
 func (v *plainView) Event(now *tally.Now, e wire.Event) {
@@ -166,7 +169,8 @@ func timeLine(s *rundir.TimeSplit) string {
 	if s == nil {
 		return "not known"
 	}
-	return fmt.Sprintf("compute %.0f %%, waiting for staleness %.0f %%, communication %.0f %%", 100*s.Compute, 100*s.Staleness, 100*s.Communication)
+	return fmt.Sprintf("compute %.0f %%, waiting for staleness %.0f %%, communication %.0f %%", 100*s.Compute,
+		100*s.Staleness, 100*s.Communication)
 }
 
 func (v *plainView) Close() {}

@@ -33,7 +33,8 @@ func TestStatusLine(t *testing.T) {
 			Since: 2500 * time.Millisecond, Clocks: 300, Told: wire.Progress{Clock: 50, End: 100},
 			TrainLoss: new(0.5), TestAccuracy: new(0.8), ClocksPerSecond: new(25.0), MBPerSecond: 1.5,
 		},
-		"   1.00s  clock     5 of 10  rmse 1.2500  test rmse 0.9140  0.25 clocks/s  0.0 MB/s  7 clocks in outages  20s left": {
+		"   1.00s  clock     5 of 10  rmse 1.2500  test rmse 0.9140  0.25 clocks/s  0.0 MB/s  7 clocks in outages  " +
+			"20s left": {
 			Since: time.Second, Clocks: 10, Told: wire.Progress{Clock: 5}, TrainLoss: new(0.5), TrainRMSE: new(1.25),
 			TestRMSE: new(0.914), ClocksPerSecond: new(0.25), OutageClocks: 7,
 		},
@@ -86,7 +87,8 @@ func TestPlainView(t *testing.T) {
 func TestGoalLine(t *testing.T) {
 	met := rundir.Goal{Metric: "accuracy", Value: 0.83, Clock: 25, Met: new(0.83), Final: new(0.825)}
 	line, differs := goalLine(&rundir.Summary{Goal: &met, Clocks: 27})
-	if !differs || !strings.Contains(line[1], "accuracy 0.8300 at clock 25") || !strings.Contains(line[1], "of clock 27") {
+	if !differs || !strings.Contains(line[1], "accuracy 0.8300 at clock 25") ||
+		!strings.Contains(line[1], "of clock 27") {
 		t.Errorf("the line says: %s", line)
 	}
 	met.Final = new(0.83)
@@ -98,7 +100,10 @@ func TestGoalLine(t *testing.T) {
 func TestTimeLine(t *testing.T) {
 	for want, split := range map[string]*rundir.TimeSplit{
 		"not known": nil,
-		"compute 71 %, waiting for staleness 20 %, communication 9 %": {Compute: 0.714, Staleness: 0.196, Communication: 0.09},
+		"compute 71 %, waiting for staleness 20 %, communication 9 %": {
+			Compute: 0.714, Staleness: 0.196,
+			Communication: 0.09,
+		},
 	} {
 		if got := timeLine(split); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -108,7 +113,8 @@ func TestTimeLine(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	for strategy, want := range map[string]string{
-		"none": "", "chain:2": "", "resend:5": ", checkpoint/", "chain:2,checkpoint:5": ", checkpoint/", "stateless": ", log/, snapshots/",
+		"none": "", "chain:2": "", "resend:5": ", checkpoint/", "chain:2,checkpoint:5": ", checkpoint/",
+		"stateless": ", log/, snapshots/",
 	} {
 		r, err := perdure.ParseRecovery(strategy)
 		if err != nil {

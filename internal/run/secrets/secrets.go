@@ -105,7 +105,8 @@ func Inherited(role wire.Role, first uintptr) (k wire.Keys, err error) {
 }
 
 // errNoSecret is what a process of a run says that somebody has started by hand.
-var errNoSecret = errors.New("a run's processes are started by perdure train or perdure up, which hand them its secret; write --join to join a run")
+var errNoSecret = errors.New("a run's processes are started by perdure train or perdure up, which hand them its " +
+	"secret; write --join to join a run")
 
 // Read reads what a process of a role shows that joins a run: the secret of workers and
 // callers, and for a server the servers' one. It is in file, or where that is "" in the run's
@@ -116,7 +117,8 @@ func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
 		path = filepath.Join(run, File)
 	}
 	if path == "" {
-		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with --secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
+		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with "+
+			"--secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
 	}
 	if k.Job, err = transport.ReadSecret(path); err == nil && role == wire.RoleServer {
 		if k.Servers, err = transport.ReadSecret(path + ServersExt); err != nil {

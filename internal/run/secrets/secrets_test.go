@@ -45,12 +45,32 @@ func TestRead(t *testing.T) {
 		read func() (wire.Keys, error)
 		want wire.Keys
 	}{
-		"a worker, of the folder":      {func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleWorker) }, wire.Keys{Job: s.Job}},
-		"a server, of the folder":      {func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleServer) }, s.Keys},
-		"a server, of a file":          {func() (wire.Keys, error) { return secrets.Read(file, otherRun, wire.RoleServer) }, s.Keys},
-		"a caller, of the folder":      {func() (wire.Keys, error) { return secrets.ReadOf(file, otherRun) }, wire.Keys{Job: other.Job}},
-		"a caller, of another's file":  {func() (wire.Keys, error) { return secrets.ReadOf(file, t.TempDir()) }, wire.Keys{Job: s.Job}},
-		"a coordinator's, of a folder": {func() (wire.Keys, error) { return secrets.Read("", otherRun, wire.RoleCoordinator) }, wire.Keys{Job: other.Job}},
+		"a worker, of the folder": {
+			func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleWorker) },
+			wire.Keys{Job: s.Job},
+		},
+		"a server, of the folder": {
+			func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleServer) },
+			s.Keys,
+		},
+		"a server, of a file": {func() (wire.Keys,
+			error,
+		) {
+			return secrets.Read(file, otherRun, wire.RoleServer)
+		}, s.Keys},
+		"a caller, of the folder": {
+			func() (wire.Keys, error) { return secrets.ReadOf(file, otherRun) },
+			wire.Keys{Job: other.Job},
+		},
+		"a caller, of another's file": {
+			func() (wire.Keys, error) { return secrets.ReadOf(file, t.TempDir()) },
+			wire.Keys{Job: s.Job},
+		},
+		"a coordinator's, of a folder": {func() (wire.Keys,
+			error,
+		) {
+			return secrets.Read("", otherRun, wire.RoleCoordinator)
+		}, wire.Keys{Job: other.Job}},
 	} {
 		if got, err := c.read(); err != nil || got != c.want {
 			t.Errorf("%s: another secret, or %v", name, err)
@@ -62,7 +82,8 @@ func TestRead(t *testing.T) {
 	if err := os.Remove(file + secrets.ServersExt); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secrets.Read(file, "", wire.RoleServer); err == nil || !strings.Contains(err.Error(), "a server needs the file secret.servers") {
+	if _, err := secrets.Read(file, "", wire.RoleServer); err == nil ||
+		!strings.Contains(err.Error(), "a server needs the file secret.servers") {
 		t.Errorf("a server without the servers' secret: %v", err)
 	}
 }

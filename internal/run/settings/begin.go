@@ -38,7 +38,8 @@ func parseScale(text string) (p scalePlan, err error) {
 		}
 	}
 	if !ok || err != nil {
-		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage, text)
+		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage,
+			text)
 	}
 	return p, nil
 }

@@ -53,7 +53,8 @@ func parseDelay(text string) (delay, spread time.Duration, err error) {
 	case err != nil || delay < 0 || spread < 0:
 		return 0, 0, fmt.Errorf("%w: --delay %q: write a time, for example 5ms or 5ms±2ms", perdure.ErrUsage, text)
 	case spread > delay:
-		return 0, 0, fmt.Errorf("%w: --delay %q: no message leaves before it is sent; choose a spread of at most %v", perdure.ErrUsage, text, delay)
+		return 0, 0, fmt.Errorf("%w: --delay %q: no message leaves before it is sent; choose a spread of at most %v",
+			perdure.ErrUsage, text, delay)
 	case delay > maxDelay-spread:
 		return 0, 0, fmt.Errorf("%w: --delay %q: choose at most %v, spread included", perdure.ErrUsage, text, maxDelay)
 	}
@@ -82,7 +83,8 @@ func parseBandwidth(text string) (bytesPerSecond int64, err error) {
 		}
 		return int64(n), nil
 	}
-	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage, text)
+	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage,
+		text)
 }
 
 // SeedOf is the seed of what one of the job's processes draws.

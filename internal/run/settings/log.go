@@ -85,10 +85,12 @@ func (l *Log) checkPlace(asked *LogAsked) error {
 		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT",
 			perdure.ErrUsage, updatelog.WithoutSecrets(l.NATS))
 	case l.NATS == "" && remote:
-		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, or name it",
+		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, "+
+			"or name it",
 			perdure.ErrUsage)
 	case l.NATS != "" && asked.Sync != "":
-		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured", perdure.ErrUsage)
+		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured",
+			perdure.ErrUsage)
 	case l.Replicas < 0 || l.Replicas > mostReplicas || l.Replicas == 0 && asked.Given["nats-replicas"]:
 		return fmt.Errorf("%w: --nats-replicas %d; choose 1 to %d", perdure.ErrUsage, l.Replicas, mostReplicas)
 	}
@@ -110,7 +112,8 @@ func (l *Log) least(job *perdure.JobSpec) int { return LeastLogMB * job.Shards }
 func (l *Log) checkSize(job *perdure.JobSpec) error {
 	switch {
 	case l.MB < l.least(job):
-		return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards, l.least(job))
+		return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards,
+			l.least(job))
 	case l.MB > MostLogMB:
 		return fmt.Errorf("%w: --log-mb %d; choose at most %d", perdure.ErrUsage, l.MB, MostLogMB)
 	}
@@ -133,7 +136,8 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
 		return nil
 	}
-	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, or a smaller log with --log-mb (%d at least)",
+	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, "+
+		"or a smaller log with --log-mb (%d at least)",
 		perdure.ErrUsage, l.MB, free, folder, l.least(job))
 }
 
@@ -173,7 +177,8 @@ func (s *Run) OpenLogToRead(ctx context.Context, addr string, o updatelog.Option
 func (s *Run) LogOptions(o updatelog.Options) updatelog.DialOptions {
 	d := updatelog.DialOptions{Options: o}
 	if l := s.Log; l != nil {
-		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key, l.Replicas
+		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key,
+			l.Replicas
 	}
 	return d
 }

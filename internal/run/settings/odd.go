@@ -105,7 +105,8 @@ func (s *Run) oddZones() error {
 // oddResumed: only a run that went on from another begins later than at clock 0.
 func (s *Run) oddResumed() error {
 	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || len(s.Tables) > 0 || len(s.Slots) > 0) {
-		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that went on from another")
+		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that " +
+			"went on from another")
 	}
 	for _, t := range s.Tables {
 		if err := t.Validate(s.Job.Shards); err != nil {
@@ -116,7 +117,8 @@ func (s *Run) oddResumed() error {
 		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {
-		return fmt.Errorf("slots: there are %d, and number %d takes part from clock %d to %d", len(s.Slots), i, s.Slots[max(i, 0)].From, s.Slots[max(i, 0)].Until)
+		return fmt.Errorf("slots: there are %d, and number %d takes part from clock %d to %d", len(s.Slots), i,
+			s.Slots[max(i, 0)].From, s.Slots[max(i, 0)].Until)
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func (s *Run) CheckFlags() error {
 		return err
 	}
 	if s.ComputeMs < 0 || s.ComputeMs > maxComputeMs {
-		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs, maxComputeMs)
+		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs,
+			maxComputeMs)
 	}
 	if s.CacheMB < 1 || s.CacheMB > maxCacheMB {
 		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
@@ -76,7 +77,8 @@ func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(job.TableConsistency)) {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("%w: --consistency names table %s; the tables of %s are %s", perdure.ErrUsage, name, job.Workload, strings.Join(names, ", "))
+			return fmt.Errorf("%w: --consistency names table %s; the tables of %s are %s", perdure.ErrUsage, name,
+				job.Workload, strings.Join(names, ", "))
 		}
 	}
 	if !others && len(names) > 0 {
@@ -115,9 +117,11 @@ func NewJobID() string {
 func (s *Run) OtherCommand(own bool, with, path string) error {
 	switch {
 	case own && s.Job.Workload != OwnWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with, path)
+		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with,
+			path)
 	case !own && s.Job.Workload == OwnWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure up, whose workers are programs of your own; use: perdure up %s %s", perdure.ErrUsage, path, with, path)
+		return fmt.Errorf("%w: %s is a run of perdure up, whose workers are programs of your own; use: perdure up %s %s",
+			perdure.ErrUsage, path, with, path)
 	}
 	return nil
 }

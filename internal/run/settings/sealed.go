@@ -94,9 +94,11 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 	case name == "":
 		return nil
 	case name == sealData:
-		return fmt.Errorf("%w: the data of %s are not those with which %s: their digest is %s, and was %s; bring them back", perdure.ErrUsage, path, since, mine, others)
+		return fmt.Errorf("%w: the data of %s are not those with which %s: their digest is %s, and was %s; bring "+
+			"them back", perdure.ErrUsage, path, since, mine, others)
 	}
-	return fmt.Errorf("%w: %s says %s %s, and %s with %s; put it back: another one makes another model", perdure.ErrUsage, path, name, mine, since, others)
+	return fmt.Errorf("%w: %s says %s %s, and %s with %s; put it back: another one makes another model",
+		perdure.ErrUsage, path, name, mine, since, others)
 }
 
 // ReadEarlier reads what a run of that folder is to go on from: its settings and its newest
@@ -114,11 +116,13 @@ func ReadEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	}
 	anew := "begin anew with --from " + filepath.Join(folder, "run.json")
 	if recovery.Of(s.Job.Recovery).Traits().Logged() {
-		return s, m, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
+		return s, m, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log "+
+			"is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
 			perdure.ErrUsage, folder, anew)
 	}
 	if !recovery.Of(s.Job.Recovery).Traits().Saves() {
-		return s, m, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or chain:2,checkpoint:C, say, whose runs can be resumed",
+		return s, m, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or "+
+			"chain:2,checkpoint:C, say, whose runs can be resumed",
 			perdure.ErrUsage, folder, s.Job.Recovery, anew)
 	}
 	if m, err = checkpoint.Latest(disk.OS(), filepath.Join(folder, "checkpoint")); err != nil {
@@ -131,7 +135,8 @@ func ReadEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 func refuseAlive(folder string) error {
 	holder, err := rundir.Alive(folder)
 	if errors.Is(err, rundir.ErrAlive) {
-		return fmt.Errorf("%w: the run in %s goes on, in %s; end it first, with perdure stop --run %s", perdure.ErrUsage, folder, holder, folder)
+		return fmt.Errorf("%w: the run in %s goes on, in %s; end it first, with perdure stop --run %s",
+			perdure.ErrUsage, folder, holder, folder)
 	}
 	return err
 }

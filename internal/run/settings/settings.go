@@ -31,12 +31,16 @@ type Run struct {
 	Faults    []string        `json:"faults"`
 	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
 	EvalEvery perdure.Clock   `json:"eval_every"`
-	EvalMs    int64           `json:"eval_ms,omitempty"` // between two evaluations by time, in milliseconds; 0: they are by clock
-	Until     Goal            `json:"until"`
-	ComputeMs int             `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
-	RetainMB  int             `json:"retain_mb,omitempty"`  // of updates that a worker keeps until they are in a checkpoint, in MiB
-	CacheMB   int             `json:"cache_mb,omitempty"`   // of a worker's cached rows, in MiB; 0: of programs that choose it themselves
-	Scale     []string        `json:"scale,omitempty"`      // workers that take part from a clock on: WORKERS@clock:CLOCK
+	// between two evaluations by time, in milliseconds; 0: they are by clock
+	EvalMs    int64 `json:"eval_ms,omitempty"`
+	Until     Goal  `json:"until"`
+	ComputeMs int   `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
+	// of updates that a worker keeps until they are in a checkpoint, in MiB
+	RetainMB int `json:"retain_mb,omitempty"`
+	// of a worker's cached rows, in MiB; 0: of programs that choose it themselves
+	CacheMB int `json:"cache_mb,omitempty"`
+	// workers that take part from a clock on: WORKERS@clock:CLOCK
+	Scale []string `json:"scale,omitempty"`
 	Distance
 	Log *Log `json:"log,omitempty"` // of a job that has an update log
 

@@ -48,7 +48,10 @@ func TestZones(t *testing.T) {
 }
 
 func TestParseEvalEvery(t *testing.T) {
-	for text, want := range map[string][2]int64{"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000}, "1h": {0, 3_600_000}, "10ms": {0, 10}} {
+	for text, want := range map[string][2]int64{
+		"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000},
+		"1h": {0, 3_600_000}, "10ms": {0, 10},
+	} {
 		clocks, ms, err := ParseEvalEvery(text)
 		if err != nil || int64(clocks) != want[0] || ms != want[1] {
 			t.Errorf("%s: %d clocks, %d ms, %v; want %v", text, clocks, ms, err, want)
@@ -100,7 +103,10 @@ func TestDistanceOfSettings(t *testing.T) {
 	must(t, err)
 	m, err := s.Link()
 	must(t, err)
-	if want := (transport.LinkModel{Delay: 5 * time.Millisecond, Spread: 2 * time.Millisecond, BytesPerSecond: 10e6}); m != want {
+	if want := (transport.LinkModel{
+		Delay: 5 * time.Millisecond, Spread: 2 * time.Millisecond,
+		BytesPerSecond: 10e6,
+	}); m != want {
 		t.Errorf("%+v, want %+v", m, want)
 	}
 }
@@ -169,7 +175,8 @@ func TestShape(t *testing.T) {
 	p := Shape{Workers: 3, Servers: 2, Shards: 6, Consistency: "asp", Recovery: "chain:2", Clocks: 10, Seed: 7}
 	job, err := p.Job("softmax")
 	must(t, err)
-	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != suspendUsually.Milliseconds() || job.ID == "" {
+	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != suspendUsually.Milliseconds() ||
+		job.ID == "" {
 		t.Errorf("%+v", job)
 	}
 	for want, change := range map[string]func(*Shape){

@@ -24,7 +24,8 @@ func ParseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < minEval || d > maxEval {
-		return 0, 0, fmt.Errorf("%w: --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for example 2s", perdure.ErrUsage, s, minEval, maxEval)
+		return 0, 0, fmt.Errorf("%w: --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for example 2s",
+			perdure.ErrUsage, s, minEval, maxEval)
 	}
 	return 0, d.Milliseconds(), nil
 }
@@ -43,7 +44,8 @@ func SuspendMs(text string, twoStep bool) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, text)
+		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage,
+			text)
 	}
 	return d.Milliseconds(), nil
 }

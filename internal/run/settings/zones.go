@@ -36,7 +36,8 @@ func ParseZones(servers int, inTurn, some []string) (zones []string, err error) 
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i >= len(zones) {
-			return nil, fmt.Errorf("%w: --zone %q: there is no server %s; this job's %d servers are numbered from 0", perdure.ErrUsage, item, index, len(zones))
+			return nil, fmt.Errorf("%w: --zone %q: there is no server %s; this job's %d servers are numbered from 0",
+				perdure.ErrUsage, item, index, len(zones))
 		}
 		if err := CheckZone(name); err != nil {
 			return nil, fmt.Errorf("%w: --zone %q: %w", perdure.ErrUsage, item, err)
@@ -48,7 +49,8 @@ func ParseZones(servers int, inTurn, some []string) (zones []string, err error) 
 
 func CheckZone(name string) error {
 	if !zoneName.MatchString(name) {
-		return fmt.Errorf("%q cannot be a zone's name; use letters, digits, dots, dashes and underscores, for example rack-a", name)
+		return fmt.Errorf("%q cannot be a zone's name; use letters, digits, dots, dashes and underscores, for "+
+			"example rack-a", name)
 	}
 	return nil
 }

@@ -20,13 +20,15 @@ const (
 // Canvas has room for n panels.
 func (l Cells) Canvas(n int, title, subtitle string) *Canvas {
 	rows := float64((n + l.Columns - 1) / l.Columns)
-	return NewCanvas(cellLeft+float64(l.Columns)*(l.Wide+cellRight)-cellRight+24, cellTop-20+rows*(l.High+cellBelow), title, subtitle)
+	return NewCanvas(cellLeft+float64(l.Columns)*(l.Wide+cellRight)-cellRight+24, cellTop-20+rows*(l.High+cellBelow),
+		title, subtitle)
 }
 
 // Panel is the i-th panel of such a canvas.
 func (l Cells) Panel(c *Canvas, i int) *Panel {
 	return &Panel{
 		Canvas: c, Width: l.Wide, Height: l.High,
-		Left: cellLeft + float64(i%l.Columns)*(l.Wide+cellRight), Top: cellTop + float64(i/l.Columns)*(l.High+cellBelow),
+		Left: cellLeft + float64(i%l.Columns)*(l.Wide+cellRight),
+		Top:  cellTop + float64(i/l.Columns)*(l.High+cellBelow),
 	}
 }

@@ -17,7 +17,10 @@ type Machine struct {
 
 // MachineNow describes the machine that this program runs on, today.
 func MachineNow() Machine {
-	m := Machine{Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(), Date: time.Now().Format(time.DateOnly)}
+	m := Machine{
+		Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(),
+		Date: time.Now().Format(time.DateOnly),
+	}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for l := range strings.Lines(string(text)) {
 			if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == "model name" {

@@ -25,7 +25,9 @@ func Folder(parent, name string, args []string) string {
 // Run runs program with args and --out folder, and returns what it printed. What an
 // earlier attempt left in the folder is removed. A program that takes longer than
 // timeout is asked to end: late. err is the program's, or the system's.
-func Run(ctx context.Context, program string, args []string, folder string, timeout time.Duration) (output string, late bool, err error) {
+func Run(
+	ctx context.Context, program string, args []string, folder string, timeout time.Duration,
+) (output string, late bool, err error) {
 	if err := os.RemoveAll(folder); err != nil {
 		return "", false, err
 	}

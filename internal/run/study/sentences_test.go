@@ -23,7 +23,10 @@ func TestFindings(t *testing.T) {
 		facts facts
 		want  []string
 	}{
-		{facts{Fast: true, Seconds: 1.26, Of: []string{"a", "b", "c"}}, []string{"It is fast, as it should be: 1.3 s under a, b and c.", "0.0% of it is a, b, c."}},
+		{
+			facts{Fast: true, Seconds: 1.26, Of: []string{"a", "b", "c"}},
+			[]string{"It is fast, as it should be: 1.3 s under a, b and c.", "0.0% of it is a, b, c."},
+		},
 		{facts{Share: .125, Of: []string{"a"}}, []string{"It is slow.", "12.5% of it is a."}},
 	} {
 		if got, err := f.Of("speed", c.facts); err != nil || !slices.Equal(got, c.want) {

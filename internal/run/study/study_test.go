@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	}
 	_, _ = io.WriteString(os.Stdout, strings.Join(os.Args[1:3], " "))
 	folder := os.Args[len(os.Args)-1]
-	if os.Mkdir(folder, 0o777) != nil || os.WriteFile(filepath.Join(folder, "run.json"), []byte(`{"version": "of a test"}`), 0o666) != nil {
+	if os.Mkdir(folder, 0o777) != nil || os.WriteFile(filepath.Join(folder, "run.json"),
+		[]byte(`{"version": "of a test"}`), 0o666) != nil {
 		os.Exit(1)
 	}
 }
@@ -61,7 +62,8 @@ func TestRun(t *testing.T) {
 	if v, err := Version(t.TempDir()); err != nil || v != "" {
 		t.Errorf("a folder without a run.json: version %q, %v", v, err)
 	}
-	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late || err == nil {
+	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
+		err == nil {
 		t.Errorf("a program that hangs: late %v, %v", late, err)
 	}
 }
@@ -170,7 +172,8 @@ func TestSpread(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0", 3: "3", 61.5: "61.50", 4.2073: "4.207", .04212: "0.042", 1234.56: "1235", .00021: "2.10e-04", 1.5e7: "1.50e+07", -2.5: "-2.500",
+		0: "0", 3: "3", 61.5: "61.50", 4.2073: "4.207", .04212: "0.042", 1234.56: "1235", .00021: "2.10e-04",
+		1.5e7: "1.50e+07", -2.5: "-2.500",
 	} {
 		if got := Short(v); got != want {
 			t.Errorf("%v is written %s, want %s", v, got, want)

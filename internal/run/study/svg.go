@@ -47,7 +47,8 @@ func NewCanvas(width, height float64, title, subtitle string) *Canvas {
 
 // Save writes the drawing; its title is what screen readers say.
 func (c *Canvas) Save(file, title string) error {
-	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %[1]s %[2]s" role="img" font-family="%s">`+"\n<title>%s</title>\n",
+	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %[1]s %[2]s" `+
+		`role="img" font-family="%s">`+"\n<title>%s</title>\n",
 		px(c.width), px(c.height), family, html.EscapeString(title))
 	return os.WriteFile(file, []byte(head+c.night()+c.String()+"</svg>\n"), 0o666)
 }
@@ -93,28 +94,33 @@ func (c *Canvas) Text(x, y float64, s string, t Style) {
 	if t.Halo {
 		extra += ` paint-order="stroke" stroke="#ffffff" stroke-width="3.5" stroke-linejoin="round"`
 	}
-	fmt.Fprintf(c, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", px(x), px(y), px(t.Size), t.Colour, extra, html.EscapeString(s))
+	fmt.Fprintf(c, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", px(x), px(y), px(t.Size), t.Colour,
+		extra, html.EscapeString(s))
 }
 
 // Line draws a straight line.
 func (c *Canvas) Line(x1, y1, x2, y2 float64, colour string, width float64) {
-	fmt.Fprintf(c, `<line x1="%s" y1="%s" x2="%s" y2="%s" stroke="%s" stroke-width="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), colour, px(width))
+	fmt.Fprintf(c, `<line x1="%s" y1="%s" x2="%s" y2="%s" stroke="%s" stroke-width="%s"/>`+"\n", px(x1), px(y1), px(x2),
+		px(y2), colour, px(width))
 }
 
 // Rect fills a rectangle; extra are more attributes, each after a space.
 func (c *Canvas) Rect(x, y, width, height float64, colour, extra string) {
-	fmt.Fprintf(c, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"%s/>`+"\n", px(x), px(y), px(width), px(height), colour, extra)
+	fmt.Fprintf(c, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"%s/>`+"\n", px(x), px(y), px(width), px(height),
+		colour, extra)
 }
 
 // Dot marks a point.
 func (c *Canvas) Dot(x, y, radius float64, colour string) {
-	fmt.Fprintf(c, `<circle cx="%s" cy="%s" r="%s" fill="%s" stroke="#ffffff" stroke-width="1.2"/>`+"\n", px(x), px(y), px(radius), colour)
+	fmt.Fprintf(c, `<circle cx="%s" cy="%s" r="%s" fill="%s" stroke="#ffffff" stroke-width="1.2"/>`+"\n", px(x), px(y),
+		px(radius), colour)
 }
 
 // Cross marks where a line leaves its panel for good.
 func (c *Canvas) Cross(x, y float64, colour string) {
 	const r = 3.6
-	fmt.Fprintf(c, `<path d="M%s %sl%[3]s %[3]sm0 -%[3]sl-%[3]s %[3]s" stroke="%[4]s" stroke-width="2" stroke-linecap="round" fill="none"/>`+"\n", px(x-r), px(y-r), px(2*r), colour)
+	fmt.Fprintf(c, `<path d="M%s %sl%[3]s %[3]sm0 -%[3]sl-%[3]s %[3]s" stroke="%[4]s" stroke-width="2" `+
+		`stroke-linecap="round" fill="none"/>`+"\n", px(x-r), px(y-r), px(2*r), colour)
 }
 
 // Path draws through points (x, y, x, y, …), with a stroke, or filled.
@@ -128,7 +134,8 @@ func (c *Canvas) Path(points []float64, extra string) {
 
 // Stroke are the attributes of a Path that is a line.
 func Stroke(colour string, width float64) string {
-	return fmt.Sprintf(`fill="none" stroke="%s" stroke-width="%s" stroke-linejoin="round" stroke-linecap="round"`, colour, px(width))
+	return fmt.Sprintf(`fill="none" stroke="%s" stroke-width="%s" stroke-linejoin="round" stroke-linecap="round"`,
+		colour, px(width))
 }
 
 // Fill are the attributes of a Path that is an area.
@@ -192,7 +199,8 @@ func (p *Panel) Grid(title, unit string, xTicks, yTicks []float64, yText func(fl
 // Inside clips what draw draws to the panel.
 func (p *Panel) Inside(draw func()) {
 	p.clips++
-	fmt.Fprintf(p, `<clipPath id="c%d"><rect x="%s" y="%s" width="%s" height="%s"/></clipPath><g clip-path="url(#c%[1]d)">`+"\n",
+	fmt.Fprintf(p, `<clipPath id="c%d"><rect x="%s" y="%s" width="%s" height="%s"/></clipPath><g `+
+		`clip-path="url(#c%[1]d)">`+"\n",
 		p.clips, px(p.Left), px(p.Top-1), px(p.Width), px(p.Height+2))
 	draw()
 	fmt.Fprint(p, "</g>\n")

@@ -31,5 +31,8 @@ func (m *met) goalMet(g settings.Goal, final workload.Eval) *rundir.Goal {
 	if m.generation == 0 {
 		return nil
 	}
-	return &rundir.Goal{Metric: g.Metric, Value: g.Value, Clock: m.clock, Seconds: m.at.Seconds(), Met: rundir.Finite(m.value), Final: rundir.Finite(g.Of(final))}
+	return &rundir.Goal{
+		Metric: g.Metric, Value: g.Value, Clock: m.clock, Seconds: m.at.Seconds(),
+		Met: rundir.Finite(m.value), Final: rundir.Finite(g.Of(final)),
+	}
 }

@@ -23,7 +23,10 @@ func TestGoalMet(t *testing.T) {
 		generation int
 		want       int // the clock at which it was reached
 	}{{0.8, 10, 1, 0}, {0.835, 20, 1, 20}, {0.84, 30, 1, 20}, {0.82, 15, 2, 20}, {0.83, 25, 2, 25}, {0.9, 30, 2, 25}} {
-		m.meets(g, accuracy(e.v), met{at: time.Second, clock: perdure.Clock(e.clock), generation: perdure.Generation(e.generation)})
+		m.meets(g, accuracy(e.v), met{
+			at: time.Second, clock: perdure.Clock(e.clock),
+			generation: perdure.Generation(e.generation),
+		})
 		if int(m.clock) != e.want {
 			t.Errorf("evaluation %d: reached at clock %d, want %d", i, m.clock, e.want)
 		}

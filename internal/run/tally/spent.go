@@ -15,14 +15,18 @@ type spent struct{ compute, staleness, communication time.Duration }
 
 func (s spent) add(c *perdure.WorkerCounters) spent {
 	return spent{
-		s.compute + time.Duration(c.ComputeNs), s.staleness + time.Duration(c.StalenessNs), s.communication + time.Duration(c.CommNs),
+		s.compute + time.Duration(c.ComputeNs), s.staleness + time.Duration(c.StalenessNs),
+		s.communication + time.Duration(c.CommNs),
 	}
 }
 
 // since returns what was spent after before. A wait counts when it ends, and as
 // computing until then: so the one may seem to have shrunk, which is none.
 func (s spent) since(before spent) spent {
-	return spent{max(0, s.compute-before.compute), max(0, s.staleness-before.staleness), max(0, s.communication-before.communication)}
+	return spent{
+		max(0, s.compute-before.compute), max(0, s.staleness-before.staleness),
+		max(0, s.communication-before.communication),
+	}
 }
 
 // shares returns the parts as fractions of the whole, nil where there is none.
@@ -66,7 +70,8 @@ func (t *Tally) timeSplit() *rundir.TimeSplit {
 	split := &rundir.TimeSplit{Compute: *compute, Staleness: *staleness, Communication: *communication}
 	for slot, s := range t.spentBySlot() {
 		split.Workers = append(split.Workers, rundir.WorkerTime{
-			Slot: slot, ComputeS: s.compute.Seconds(), StalenessS: s.staleness.Seconds(), CommunicationS: s.communication.Seconds(),
+			Slot: slot, ComputeS: s.compute.Seconds(), StalenessS: s.staleness.Seconds(),
+			CommunicationS: s.communication.Seconds(),
 		})
 	}
 	slices.SortFunc(split.Workers, func(a, b rundir.WorkerTime) int { return a.Slot - b.Slot })

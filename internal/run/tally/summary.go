@@ -51,8 +51,10 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 		TrainLoss: t.train.loss, TrainRMSE: t.train.rmse,
 		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
 		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled, LogBytes: end.LogBytes,
-		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag), MissingUpdates: texts(w.MissingUpdates),
-		MissingBound: t.missingBound(), Usage: t.roleUsage(end.Used), Outage: t.outages(&w), Saving: t.progress.Saving,
+		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag),
+		MissingUpdates: texts(w.MissingUpdates),
+		MissingBound:   t.missingBound(), Usage: t.roleUsage(end.Used), Outage: t.outages(&w),
+		Saving: t.progress.Saving,
 	}
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
 		sum.BeyondBound = &w.BeyondBound

@@ -25,7 +25,8 @@ func TestSummaryCounts(t *testing.T) {
 	}{{3, 3, false}, {2, 2, false}, {9, 9, true}, {5, 9, false}, {6, 9, false}, {8, 8, true}, {1, 8, false}} {
 		y.Progress(wire.Progress{UpdatesIn: c.told, Complete: c.complete}, begin)
 		if sum := y.Summary(Ending{}); *sum.UpdatesApplied != c.want {
-			t.Errorf("told of %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete, *sum.UpdatesApplied, c.want)
+			t.Errorf("told of %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete,
+				*sum.UpdatesApplied, c.want)
 		}
 	}
 }
@@ -101,7 +102,9 @@ func TestSpeed(t *testing.T) {
 // where the summary says so, and each process's newest word holds.
 func TestMeasures(t *testing.T) {
 	y := newTally(perdure.JobSpec{Slots: 2, Consistency: perdure.Consistency{Kind: perdure.ESSP, Staleness: 2}})
-	word := func(process string, slot int, compute, staleness, comm time.Duration, missing map[int64]int64) wire.PlaceProgress {
+	word := func(process string, slot int, compute, staleness, comm time.Duration,
+		missing map[int64]int64,
+	) wire.PlaceProgress {
 		return wire.PlaceProgress{Role: wire.RoleWorker, Index: slot, Process: process, Worker: &perdure.WorkerCounters{
 			ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
 		}}
@@ -126,7 +129,10 @@ func TestMeasures(t *testing.T) {
 	sum := y.Summary(Ending{})
 	want := &rundir.TimeSplit{
 		Compute: 0.5, Staleness: 0.25, Communication: 0.25,
-		Workers: []rundir.WorkerTime{{Slot: 0, ComputeS: 3, CommunicationS: 1}, {Slot: 1, ComputeS: 1, StalenessS: 2, CommunicationS: 1}},
+		Workers: []rundir.WorkerTime{
+			{Slot: 0, ComputeS: 3, CommunicationS: 1},
+			{Slot: 1, ComputeS: 1, StalenessS: 2, CommunicationS: 1},
+		},
 	}
 	if !reflect.DeepEqual(sum.TimeSplit, want) {
 		t.Errorf("time split %+v, want %+v", sum.TimeSplit, want)
@@ -146,7 +152,8 @@ func TestNoMeasures(t *testing.T) {
 		Slots: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		TableConsistency: map[string]perdure.Consistency{"w": {Kind: perdure.ASP}},
 	})
-	if sum := y.Summary(Ending{}); sum.TimeSplit != nil || sum.MissingBound != nil || sum.ModelSHA256 != nil || sum.Outage != nil {
+	if sum := y.Summary(Ending{}); sum.TimeSplit != nil || sum.MissingBound != nil || sum.ModelSHA256 != nil ||
+		sum.Outage != nil {
 		t.Errorf("%+v", sum)
 	}
 	if now := y.Now(0, begin); now.TrainLoss != nil || now.ClocksPerSecond != nil || now.MBPerSecond != 0 {

@@ -57,7 +57,8 @@ func AtRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, 
 }
 
 func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Judgement, error) {
-	stale := slices.ContainsFunc(j.w.Tables(), func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
+	stale := slices.ContainsFunc(j.w.Tables(),
+		func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
 	if !stale {
 		e, err := j.w.Evaluate(ctx, j.own)
 		return Judgement{Eval: e}, err

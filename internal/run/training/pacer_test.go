@@ -26,8 +26,14 @@ func TestPacer(t *testing.T) {
 		{name: "padded", least: 10 * ms, took: 3 * ms, shortest: 10 * ms, longest: 10 * ms},
 		{name: "long enough", least: 10 * ms, took: 12 * ms, shortest: 12 * ms, longest: 12 * ms},
 		{name: "slow", kind: "slow", factor: 3, took: 4 * ms, shortest: 12 * ms, longest: 12 * ms},
-		{name: "slow and padded", least: 10 * ms, kind: "slow", factor: 3, took: 4 * ms, shortest: 30 * ms, longest: 30 * ms},
-		{name: "jitter and padded", least: 10 * ms, kind: "jitter", factor: 2, took: 4 * ms, shortest: 10 * ms, longest: 20 * ms, drawn: true},
+		{
+			name: "slow and padded", least: 10 * ms, kind: "slow", factor: 3, took: 4 * ms, shortest: 30 * ms,
+			longest: 30 * ms,
+		},
+		{
+			name: "jitter and padded", least: 10 * ms, kind: "jitter", factor: 2, took: 4 * ms, shortest: 10 * ms,
+			longest: 20 * ms, drawn: true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

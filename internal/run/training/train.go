@@ -20,7 +20,10 @@ const lastClock = 500 * time.Millisecond
 // Train is what a worker process does: it works from its slot's clock to the
 // job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
 // clock, if it can, and leaves.
-func Train(ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *Pacer, observe func(context.Context) (*worker.Client, error)) error {
+func Train(
+	ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *Pacer,
+	observe func(context.Context) (*worker.Client, error),
+) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
@@ -97,7 +100,10 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	tr.c.AddSamples(m.Samples)
 	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
 		tr.lost = now
-		tr.c.Report(wire.Report{Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss), TrainRMSE: rundir.Finite(m.TrainRMSE)})
+		tr.c.Report(wire.Report{
+			Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss),
+			TrainRMSE: rundir.Finite(m.TrainRMSE),
+		})
 	}
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
 }
@@ -116,6 +122,9 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	case tr.c.Generation() != generation:
 		return false, perdure.ErrRolledBack // it may be of either
 	}
-	tr.c.Report(wire.Report{Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy), TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog})
+	tr.c.Report(wire.Report{
+		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),
+		TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog,
+	})
 	return tr.s.Until.Reached(e.Eval), nil
 }

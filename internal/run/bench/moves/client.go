@@ -46,7 +46,10 @@ func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
 	if b.Socket == "unix" {
 		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
 	}
-	c, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.Conns})
+	c, err := worker.Dial(ctx, worker.Config{
+		Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job,
+		Slot: 0, Connections: b.Conns,
+	})
 	return Client{c}, err
 }
 
@@ -124,7 +127,8 @@ func (t *Table) Verify(ctx context.Context) error {
 	}
 	for i, v := range got {
 		if want := delta[i] * float32(t.Pushes); v != want {
-			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v, want)
+			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v,
+				want)
 		}
 	}
 	return nil

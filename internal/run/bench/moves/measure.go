@@ -202,12 +202,18 @@ func (t *Table) Operation(ctx context.Context, m *Measurement) operation {
 	if m.Op != "pull" {
 		delta := Delta(int(m.Size.Bytes / 4))
 		if m.Op == "push" && ids == nil && lists == nil {
-			return operation{Cores: workerCores, Prepare: func() { t.compute(delta) }, Do: func() error { return t.finished(ctx) }}
+			return operation{
+				Cores: workerCores, Prepare: func() { t.compute(delta) },
+				Do: func() error { return t.finished(ctx) },
+			}
 		}
 		return operation{Cores: workerCores, Prepare: turn, Do: func() error { return t.pushed(ctx, ids, delta) }}
 	}
 	dst := make([]float32, m.Size.Bytes/4)
-	return operation{Cores: workerCores, Prepare: func() { turn(); t.Forget() }, Do: func() error { return t.pulled(ctx, ids, dst) }}
+	return operation{
+		Cores: workerCores, Prepare: func() { turn(); t.Forget() },
+		Do: func() error { return t.pulled(ctx, ids, dst) },
+	}
 }
 
 // drawRows draws so many different rows of a filled sparse table.

@@ -75,7 +75,10 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 
 func TestBenchResult(t *testing.T) {
 	ms := time.Millisecond
-	m := &Measurement{Op: "push", Rule: perdure.RuleSGD, Size: Size{"1000rows", 256_000, 1000}, Conns: 4, Socket: "unix"}
+	m := &Measurement{
+		Op: "push", Rule: perdure.RuleSGD, Size: Size{"1000rows", 256_000, 1000}, Conns: 4,
+		Socket: "unix",
+	}
 	var laps []time.Duration
 	for i := range 101 {
 		laps = append(laps, time.Duration(100-i)*ms)
@@ -93,7 +96,8 @@ func TestBenchResult(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	line := "push  sgd   1000rows        4  unix           0.128     0.512  0.25 (0.25 to 0.50)     50000.0     99000.0         2.0     0.500"
+	line := "push  sgd   1000rows        4  unix           0.128     0.512  0.25 (0.25 to 0.50)     50000.0     " +
+		"99000.0         2.0     0.500"
 	if got.Line() != line {
 		t.Errorf("got  %s\nwant %s", got.Line(), line)
 	}
@@ -102,7 +106,10 @@ func TestBenchResult(t *testing.T) {
 // TestBenchPlan: what is chosen is measured, each once, and nothing else; what
 // the build cannot do is named.
 func TestBenchPlan(t *testing.T) {
-	b := &Options{Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Shards: 2, Size: []string{"64KiB"}, Conns: []int{1, 1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1}
+	b := &Options{
+		Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Shards: 2, Size: []string{"64KiB"},
+		Conns: []int{1, 1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1,
+	}
 	beds, skipped, err := b.plan()
 	must(t, err)
 	size := Sizes[1]
@@ -160,7 +167,8 @@ func TestDrawRows(t *testing.T) {
 // TestBenchHeader: what people paste says what it was measured on.
 func TestBenchHeader(t *testing.T) {
 	b := &Options{Shards: 5, Rounds: 7, Time: 3 * time.Second}
-	want := regexp.MustCompile(`^perdure .*, go\S+ \w+/\w+, on .+, \d+ cores\n.*5 shards.* 7 rounds in 3s, .*\nskipped.*: elephants\n\nop .* M rows/s\n$`)
+	want := regexp.MustCompile(`^perdure .*, go\S+ \w+/\w+, on .+, \d+ cores\n.*5 shards.* 7 rounds in 3s, ` +
+		`.*\nskipped.*: elephants\n\nop .* M rows/s\n$`)
 	if got := b.header([]string{"elephants"}); !want.MatchString(got) {
 		t.Errorf("%s", got)
 	}
@@ -189,7 +197,8 @@ func TestRun(t *testing.T) {
 	t.Setenv("GOGC", "100") // the pace of this process stays as it is
 	var out bytes.Buffer
 	o := Options{
-		Op: []string{"pull", "push"}, Rule: []string{"add"}, Size: []string{"4KiB"}, Conns: []int{1}, Socket: []string{"tcp"},
+		Op: []string{"pull", "push"}, Rule: []string{"add"}, Size: []string{"4KiB"}, Conns: []int{1},
+		Socket: []string{"tcp"},
 		Rounds: 2, Time: 10 * time.Millisecond, JSON: filepath.Join(t.TempDir(), "bench.json"), Version: "x",
 	}
 	must(t, Run(t.Context(), &out, o))
@@ -204,9 +213,11 @@ func TestRun(t *testing.T) {
 	}
 	for i, r := range results {
 		got := Measurement{
-			Op: r.Op, Rule: perdure.RuleKind(r.Rule), Size: Size{r.Size, r.Bytes, r.Rows}, Conns: r.Conns, Shards: r.Shards, Socket: r.Socket,
+			Op: r.Op, Rule: perdure.RuleKind(r.Rule), Size: Size{r.Size, r.Bytes, r.Rows}, Conns: r.Conns,
+			Shards: r.Shards, Socket: r.Socket,
 		}
-		if got != beds[0].Lines[i] || r.PerdureGBPerS <= 0 || r.RawGBPerS <= 0 || !strings.Contains(out.String(), r.Line()) {
+		if got != beds[0].Lines[i] || r.PerdureGBPerS <= 0 || r.RawGBPerS <= 0 ||
+			!strings.Contains(out.String(), r.Line()) {
 			t.Errorf("%+v is %+v of %+v", r, got, beds[0].Lines[i])
 		}
 	}

@@ -151,7 +151,8 @@ func (b *Options) plan() (beds []Bed, skipped []string, err error) {
 		conns = allConns
 	}
 	if conns[0] < 1 || conns[len(conns)-1] > mostConns {
-		return nil, nil, fmt.Errorf("%w: --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0], conns[len(conns)-1], mostConns)
+		return nil, nil, fmt.Errorf("%w: --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0],
+			conns[len(conns)-1], mostConns)
 	}
 	for _, socket := range sockets {
 		for _, n := range conns {
@@ -180,7 +181,8 @@ func (b *Options) plan() (beds []Bed, skipped []string, err error) {
 	slices.Sort(skipped)
 	skipped = slices.Compact(skipped)
 	if len(beds) == 0 {
-		return nil, nil, fmt.Errorf("%w: nothing is left to measure: this build has no %s", perdure.ErrUsage, strings.Join(skipped, ", no "))
+		return nil, nil, fmt.Errorf("%w: nothing is left to measure: this build has no %s", perdure.ErrUsage,
+			strings.Join(skipped, ", no "))
 	}
 	return beds, skipped, nil
 }
@@ -249,7 +251,9 @@ type Job struct {
 
 // StartJob starts a job as `perdure up` does, in a folder of its own, and
 // joins it. Its end by itself cancels with why.
-func StartJob(ctx context.Context, cancel context.CancelCauseFunc, out string, bed *Bed, version string) (b *Job, err error) {
+func StartJob(
+	ctx context.Context, cancel context.CancelCauseFunc, out string, bed *Bed, version string,
+) (b *Job, err error) {
 	shape := settings.Shape{
 		Workers: 1, Servers: cmp.Or(bed.Servers, 1), Shards: bed.Shards, Consistency: string(perdure.ASP),
 		Recovery: cmp.Or(bed.Recovery, string(perdure.RecoverNone)), Clocks: EndlessClocks, Seed: 1,
@@ -258,7 +262,10 @@ func StartJob(ctx context.Context, cancel context.CancelCauseFunc, out string, b
 	if err != nil {
 		return nil, err
 	}
-	s := settings.Run{Version: version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	s := settings.Run{
+		Version: version, Job: job, Listen: localrun.AnyPort,
+		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
+	}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.Silent{}})
 	if err != nil {
 		return nil, err
@@ -281,7 +288,8 @@ const EndlessClocks = 1<<31 - 1
 // had to be replaced meanwhile.
 func (b *Job) Undisturbed() error {
 	if f := b.Job().Timeline(); len(f) > 0 {
-		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f[0].Target, f[0].Kind)
+		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has "+
+			"less to do", f[0].Target, f[0].Kind)
 	}
 	return nil
 }

@@ -51,10 +51,12 @@ func newResult(m *Measurement, pairs [][2]Stretch, laps []time.Duration, mallocs
 		return float64(laps[int(part*float64(len(laps)-1)+0.5)].Nanoseconds()) / 1e3
 	}
 	res := Result{
-		Op: m.Op, Rule: string(m.Rule), Size: m.Size.Name, Bytes: m.Size.Bytes, Rows: m.Size.rows, Conns: m.Conns, Shards: m.Shards, Socket: m.Socket,
+		Op: m.Op, Rule: string(m.Rule), Size: m.Size.Name, Bytes: m.Size.Bytes, Rows: m.Size.rows, Conns: m.Conns,
+		Shards: m.Shards, Socket: m.Socket,
 		PerdureGBPerS: bench.Median(ours), RawGBPerS: bench.Median(raw),
 		Ratio: bench.Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios),
-		P50Us: us(0.5), P99Us: us(0.99), AllocsPerOp: float64(mallocs) / float64(len(laps)), Rounds: len(pairs), Ops: len(laps),
+		P50Us: us(0.5), P99Us: us(0.99), AllocsPerOp: float64(mallocs) / float64(len(laps)), Rounds: len(pairs),
+		Ops: len(laps),
 	}
 	if m.Size.rows > 0 {
 		res.MRowsPerS = res.PerdureGBPerS * 1e9 / float64(m.Size.Bytes) * float64(m.Size.rows) / 1e6
@@ -82,7 +84,8 @@ func (b *Options) header(skipped []string) string {
 	fmt.Fprintln(&s, bench.MachineLine(b.Version))
 	shards := fmt.Sprint(b.Shards)
 	if b.Shards == 0 {
-		shards = fmt.Sprintf("1 shard for small blocks, %d for large ones, as many as CPUs for rows, at least as many as connections", LargeShards)
+		shards = fmt.Sprintf("1 shard for small blocks, %d for large ones, as many as CPUs for rows, at least as "+
+			"many as connections", LargeShards)
 	} else {
 		shards += " shards"
 	}
@@ -90,11 +93,13 @@ func (b *Options) header(skipped []string) string {
 	if b.Raw > 0 {
 		over = fmt.Sprintf(", with --raw-conns %d", b.Raw)
 	}
-	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and one of a raw exchange of the same bytes in turn%s\n",
+	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and "+
+		"one of a raw exchange of the same bytes in turn%s\n",
 		shards, b.Rounds, b.Time, over)
 	for _, lack := range skipped {
 		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
 	}
-	fmt.Fprintf(&s, "\n"+columns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s", "ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")
+	fmt.Fprintf(&s, "\n"+columns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s",
+		"ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")
 	return s.String()
 }

@@ -79,7 +79,10 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 		b.Workers = []int{1, 2}
 	}
 	for _, n := range b.Workers { // before anything is measured
-		shape := settings.Shape{Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency, Recovery: b.Recovery, Clocks: b.Clocks}
+		shape := settings.Shape{
+			Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency,
+			Recovery: b.Recovery, Clocks: b.Clocks,
+		}
 		if _, err := shape.Job("bench"); err != nil {
 			return err
 		}
@@ -102,7 +105,8 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, columns, r.Workload, r.Data, strconv.Itoa(r.Workers), fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
+			fmt.Fprintf(out, columns, r.Workload, r.Data, strconv.Itoa(r.Workers),
+				fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
 				fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax))
 			results = append(results, r)
 		}
@@ -138,7 +142,10 @@ func (b *Options) mf() (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := mf.Options{Seed: 1, Slots: 1, Rank: mf.Defaults.Rank, L2: mf.Defaults.L2, ClockFraction: mf.Defaults.ClockFraction, WholeUsers: true}
+	o := mf.Options{
+		Seed: 1, Slots: 1, Rank: mf.Defaults.Rank, L2: mf.Defaults.L2,
+		ClockFraction: mf.Defaults.ClockFraction, WholeUsers: true,
+	}
 	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.001} // the speed does not depend on it
 	p, err := mf.NewPlain(data, o, func(c perdure.Clock) float32 { return rule.RateAt(c) })
 	if err != nil {
@@ -146,7 +153,10 @@ func (b *Options) mf() (*contender, error) {
 	}
 	return &contender{
 		name: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: b.Clocks,
-		flags: []string{"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction", fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank)},
+		flags: []string{
+			"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction",
+			fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank),
+		},
 		plain: func(clocks perdure.Clock) int { n, _ := p.Run(clocks); return n },
 		samples: func(_ int, clocks int64) float64 {
 			return float64(data.Train.Len()) * o.ClockFraction * float64(clocks)

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	}
 	out := os.Args[slices.Index(os.Args, "--out")+1]
 	events := []byte(`{"seconds":0,"kind":"begin"}` + "\n" + `{"seconds":2,"clock":20,"kind":"complete"}` + "\n")
-	if err := errors.Join(os.MkdirAll(out, 0o777), os.WriteFile(filepath.Join(out, "events.jsonl"), events, 0o666)); err != nil {
+	if err := errors.Join(os.MkdirAll(out, 0o777),
+		os.WriteFile(filepath.Join(out, "events.jsonl"), events, 0o666)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -55,12 +56,14 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var results []programs.Result
-	if err := json.Unmarshal(text, &results); err != nil || len(results) != 2 || strings.Count(out.String(), "\n") != 3 {
+	if err := json.Unmarshal(text, &results); err != nil || len(results) != 2 ||
+		strings.Count(out.String(), "\n") != 3 {
 		t.Fatalf("%v: %s\n%s", err, text, &out)
 	}
 	for i, workers := range []int{1, 3} {
 		r := results[i]
-		if want := float64(64 * workers * 200 / 2); r.Workers != workers || r.Rate != want || r.PlainRate <= 0 || r.RatioMin > r.Ratio || r.Ratio > r.RatioMax {
+		if want := float64(64 * workers * 200 / 2); r.Workers != workers || r.Rate != want || r.PlainRate <= 0 ||
+			r.RatioMin > r.Ratio || r.Ratio > r.RatioMax {
 			t.Errorf("%+v; want a rate of %g", r, want)
 		}
 	}
@@ -78,11 +81,13 @@ func TestRefuses(t *testing.T) {
 	} {
 		o := options("")
 		change(&o)
-		if err := programs.Run(t.Context(), &out, o); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+		if err := programs.Run(t.Context(), &out, o); !errors.Is(err, perdure.ErrUsage) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := programs.Run(t.Context(), &out, options("")); err == nil || err.Error() != "bench: perdure train softmax: it is tired" {
+	if err := programs.Run(t.Context(), &out, options("")); err == nil ||
+		err.Error() != "bench: perdure train softmax: it is tired" {
 		t.Errorf("a job that fails: %v", err)
 	}
 }

@@ -60,7 +60,8 @@ func Start(dir string) (p *Peer, err error) {
 		return nil, err
 	}
 	return p, p.group.Start(supervisor.Spec{
-		Role: "bench-peer", Command: []string{exe, "bench-peer"}, Files: p.files, LogPath: filepath.Join(dir, "raw.log"),
+		Role: "bench-peer", Command: []string{exe, "bench-peer"}, Files: p.files,
+		LogPath: filepath.Join(dir, "raw.log"),
 	})
 }
 

@@ -98,7 +98,11 @@ func TestRawStop(t *testing.T) {
 // TestRawRefuses: a peer that asks for nonsense is turned away before anything
 // is made room for.
 func TestRawRefuses(t *testing.T) {
-	for _, s := range []Shape{{Ask: 0, Answer: 1, Chunk: 1}, {Ask: 1, Answer: Most + 1, Chunk: 1}, {Ask: 1, Answer: 1, Chunk: -1}} {
+	for _, s := range []Shape{
+		{Ask: 0, Answer: 1, Chunk: 1},
+		{Ask: 1, Answer: Most + 1, Chunk: 1},
+		{Ask: 1, Answer: 1, Chunk: -1},
+	} {
 		if s.check() == nil {
 			t.Errorf("%+v is taken", s)
 		}

@@ -128,7 +128,8 @@ func (r *Result) joining() string {
 	}
 	s := fmt.Sprintf("%.3f; %.2f, %.2f of before", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
 	if r.CatchUpRawGBPerS != nil {
-		s += fmt.Sprintf(" (%.2f of a plain copy: %.3f; %.2f, %.2f)", *r.CatchUpOfRaw, *r.CatchUpRawGBPerS, *r.CatchUpRawReadRatio, *r.CatchUpRawClockRatio)
+		s += fmt.Sprintf(" (%.2f of a plain copy: %.3f; %.2f, %.2f)", *r.CatchUpOfRaw, *r.CatchUpRawGBPerS,
+			*r.CatchUpRawReadRatio, *r.CatchUpRawClockRatio)
 	}
 	return s
 }

@@ -20,16 +20,20 @@ var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 // trainRatios trains under each strategy and none in turn, in every round in
 // another order, and holds what one round gave against none of the same round.
 func (r *run) trainRatios(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
+	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the "+
+		"same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
 	speeds := map[perdure.Recovery][]float64{}
 	for round := range r.Rounds {
 		for i := range all {
 			strategy := all[(round+i)%len(all)]
 			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
-			seconds, err := programs.Train(ctx, "", r.Workload, filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
-				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards", strconv.Itoa(r.Shards),
-				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks", strconv.FormatInt(r.Clocks, 10),
+			seconds, err := programs.Train(ctx, "", r.Workload,
+				filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
+				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards",
+				strconv.Itoa(r.Shards),
+				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks",
+				strconv.FormatInt(r.Clocks, 10),
 				"--batch", strconv.Itoa(r.Batch))
 			if err != nil {
 				return err
@@ -40,7 +44,8 @@ func (r *run) trainRatios(ctx context.Context) error {
 	r.progress("")
 	r.got.train = ratios(speeds)
 	for _, strategy := range r.strategies {
-		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, bench.Median(speeds[strategy]), r.got.train[strategy])
+		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, bench.Median(speeds[strategy]),
+			r.got.train[strategy])
 	}
 	return nil
 }
@@ -75,7 +80,8 @@ const (
 // pushRatios pushes blocks under each strategy beside none. Both jobs are there
 // all the time; one of them at a time is used.
 func (r *run) pushRatios(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, median (least to most)\n", pushBlock)
+	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
+		"median (least to most)\n", pushBlock)
 	r.got.push = map[perdure.Recovery]bench.Spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
@@ -85,12 +91,15 @@ func (r *run) pushRatios(ctx context.Context) error {
 		}
 		r.progress("")
 		r.got.push[strategy] = ratios(speeds)[strategy]
-		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, bench.Median(speeds[strategy]), r.got.push[strategy])
+		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, bench.Median(speeds[strategy]),
+			r.got.push[strategy])
 	}
 	return nil
 }
 
-func (r *run) pushAgainstNone(ctx context.Context, strategy perdure.Recovery) (speeds map[perdure.Recovery][]float64, err error) {
+func (r *run) pushAgainstNone(
+	ctx context.Context, strategy perdure.Recovery,
+) (speeds map[perdure.Recovery][]float64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	sides := []perdure.Recovery{recoverNone}
@@ -142,7 +151,10 @@ func pushedBlock() moves.Size {
 
 // pushBed is a table of such a block, and one connection over which it is pushed.
 func pushBed(shards int) moves.Bed {
-	m := moves.Measurement{Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp", Shards: shards}
+	m := moves.Measurement{
+		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
+		Shards: shards,
+	}
 	return moves.Bed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []moves.Measurement{m}}
 }
 
@@ -154,7 +166,9 @@ type pusher struct {
 }
 
 // startPusher starts a job and warms it up.
-func (r *run) startPusher(ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery) (p *pusher, err error) {
+func (r *run) startPusher(
+	ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery,
+) (p *pusher, err error) {
 	bed := pushBed(max(moves.LargeShards, r.Servers))
 	bed.Servers, bed.Recovery = r.Servers, strategy.String()
 	m := bed.Lines[0]
@@ -184,7 +198,10 @@ func (p *pusher) push(ctx context.Context) (moves.Stretch, error) {
 
 // blank is a result of a strategy in which no failure is.
 func (r *run) blank(strategy perdure.Recovery) Result {
-	res := Result{Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: r.MB}
+	res := Result{
+		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
+		Workers: r.Workers, Shards: r.Shards, MB: r.MB,
+	}
 	if s, ok := r.got.train[strategy]; ok {
 		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Least, &s.Most
 	}

@@ -31,7 +31,8 @@ type Result struct {
 	Shards   int    `json:"shards"`
 	MB       int    `json:"mb"`
 
-	DetectedMsMedian *float64 `json:"detected_ms_median"` // until the coordinator, or of the coordinator its parent, noticed; null: it need not notice
+	// until the coordinator, or of the coordinator its parent, noticed; null: it need not notice
+	DetectedMsMedian *float64 `json:"detected_ms_median"`
 	// How long a shard that was hit did not serve: the longest that a read of it
 	// waited, or that no clock of the training ended, whichever is longer.
 	ServingAgainMsMedian *float64 `json:"serving_again_ms_median"`
@@ -62,7 +63,8 @@ type Result struct {
 
 	// Of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
 	// how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
-	// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was written until it was durable, and how fast a plain file is
+	// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was
+	// written until it was durable, and how fast a plain file is
 	// while the same job trains.
 	SaveTrainRatio    *float64 `json:"save_train_ratio"`
 	SaveTrainRatioMin *float64 `json:"save_train_ratio_min"`
@@ -107,8 +109,10 @@ type outage struct {
 }
 
 func (r *run) allFaults(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two ends of clocks, at their longest\n")
-	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again", "longest read", "longest clock", r.joinHeading()), " "))
+	fmt.Fprintf(r.out, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two "+
+		"ends of clocks, at their longest\n")
+	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again",
+		"longest read", "longest clock", r.joinHeading()), " "))
 	for _, strategy := range r.strategies {
 		for _, f := range r.faults {
 			if !f.applies(strategy) {
@@ -287,6 +291,8 @@ func (r *Result) Line() string {
 		noticed = strconv.FormatFloat(*r.DetectedMsMedian, 'f', 1, 64)
 	}
 	pair := func(middle, most *float64) string { return fmt.Sprintf("%.1f (%.1f)", *middle, *most) }
-	return strings.TrimRight(fmt.Sprintf(faultColumns, r.Recovery, r.Fault, noticed, pair(r.ServingAgainMsMedian, r.ServingAgainMsMax),
-		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), r.joining()), " ")
+	return strings.TrimRight(fmt.Sprintf(faultColumns, r.Recovery, r.Fault, noticed,
+		pair(r.ServingAgainMsMedian, r.ServingAgainMsMax),
+		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), r.joining()),
+		" ")
 }

@@ -122,7 +122,9 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 
 // openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
 // why.
-func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string) (j *job, err error) {
+func openRecoveryJob(
+	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string,
+) (j *job, err error) {
 	watch := &eventView{}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: watch})
 	if err != nil {
@@ -134,7 +136,9 @@ func openRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s sett
 }
 
 // startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
-func startRecoveryJob(ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int) (*job, error) {
+func startRecoveryJob(
+	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int,
+) (*job, error) {
 	j, err := openRecoveryJob(ctx, cancel, s, out)
 	if err != nil {
 		return nil, err
@@ -172,13 +176,17 @@ const (
 
 func ballastTable(mb int) perdure.TableSpec {
 	return perdure.TableSpec{
-		Name: "ballast", Rows: int64(mb) * 1e6 / 4 / ballastDim, Dim: ballastDim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Name: "ballast", Rows: int64(mb) * 1e6 / 4 / ballastDim, Dim: ballastDim,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	}
 }
 
 // train works in a slot until ctx ends, through roll-backs.
 func (j *job) train(ctx context.Context, slot perdure.Slot) error {
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: patience})
+	c, err := worker.Dial(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: patience,
+	})
 	if err != nil {
 		return err
 	}
@@ -226,7 +234,10 @@ func (j *job) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: patience})
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job, Patience: patience,
+	})
 	if err != nil {
 		return err
 	}
@@ -257,7 +268,9 @@ const (
 )
 
 // await looks at the job until ok holds.
-func (j *job) await(ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool) (v perdure.View, s control.Status, err error) {
+func (j *job) await(
+	ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool,
+) (v perdure.View, s control.Status, err error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
@@ -270,7 +283,8 @@ func (j *job) await(ctx context.Context, what string, ok func(*control.Status, *
 			return v, s, nil
 		}
 		if time.Since(begin) > patience {
-			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what, j.Settings().Job.Recovery, patience, j.LastEvent())
+			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what,
+				j.Settings().Job.Recovery, patience, j.LastEvent())
 		}
 	}
 }

@@ -80,7 +80,10 @@ func (b *Options) replaySettings() (s settings.Run, err error) {
 		return s, err
 	}
 	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().Bytes>>20))
-	s = settings.Run{Version: b.Version, Job: job, Listen: localrun.AnyPort, Params: workload.Params{Seed: job.Seed, Slots: job.Slots}}
+	s = settings.Run{
+		Version: b.Version, Job: job, Listen: localrun.AnyPort,
+		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
+	}
 	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
 	return s, err
 }
@@ -92,7 +95,8 @@ func (b *Options) checkReplay(folder string) error {
 		return err
 	}
 	if bytes, known := disk.Free(folder); known && int64(s.Log.MB) > bytes>>20 {
-		return fmt.Errorf("%w: --measure replay of %d MB and %d shards takes an update log of up to %d MiB, and %d are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
+		return fmt.Errorf("%w: --measure replay of %d MB and %d shards takes an update log of up to %d MiB, and %d "+
+			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
 			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, folder)
 	}
 	return nil
@@ -104,7 +108,10 @@ func (r *run) allReplays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 --shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, of that of a reader which throws all away; median (least to most)\n",
+	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 "+
+		"--shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve "+
+		"again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, "+
+		"of that of a reader which throws all away; median (least to most)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
 	var rounds []rereading
 	for i := range r.Rounds {
@@ -171,7 +178,10 @@ func (j *job) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job,
+	})
 	if err != nil {
 		return p, err
 	}
@@ -244,12 +254,15 @@ func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []pe
 
 // strike kills a server, and returns how long it takes until all its shards have answered
 // a read that began when it was dead.
-func (p *replayer) strike(ctx context.Context, target supervisor.Target, shards []perdure.ShardID) (took time.Duration, err error) {
+func (p *replayer) strike(
+	ctx context.Context, target supervisor.Target, shards []perdure.ShardID,
+) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	defer func() {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s", target, p.patience, p.LastEvent())
+			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s",
+				target, p.patience, p.LastEvent())
 		}
 	}()
 	from := time.Now()
@@ -297,7 +310,9 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	moves.AllCores()
 	job := &p.Settings().Job
-	updates, err := p.Settings().OpenLogToRead(ctx, updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)), updatelog.Options{Job: job.ID, Shards: job.Shards})
+	updates, err := p.Settings().OpenLogToRead(ctx,
+		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
+		updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {
 		return err
 	}
@@ -330,7 +345,8 @@ func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *re
 func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 	for _, f := range p.Job().Timeline() {
 		if f.Kind != string(supervisor.FaultKill) {
-			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has less to do", f.Target, f.Kind)
+			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine "+
+				"has less to do", f.Target, f.Kind)
 		}
 	}
 	return readWhole(settings.SnapshotFolder(p.Dir().Path()), shards)
@@ -360,9 +376,14 @@ func (r *run) replayed(servers int, rounds []rereading) Result {
 		s := bench.NewSpread(v)
 		return &s.Median, &s.Least, &s.Most
 	}
-	res := Result{Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1, Shards: r.Shards, MB: r.replaySize()}
-	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(func(p *rereading) float64 { return bench.Milliseconds(p.serving) })
-	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(func(p *rereading) float64 { return bench.Milliseconds(p.empty) })
+	res := Result{
+		Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1,
+		Shards: r.Shards, MB: r.replaySize(),
+	}
+	serving := func(p *rereading) float64 { return bench.Milliseconds(p.serving) }
+	empty := func(p *rereading) float64 { return bench.Milliseconds(p.empty) }
+	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(serving)
+	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(empty)
 	res.ReplayMB, _, _ = over(func(p *rereading) float64 { return float64(p.bytes) / 1e6 })
 	res.ReplayBareMBPerS, _, _ = over((*rereading).bareMBPerS)
 	if _, least, _ := over((*rereading).mbPerS); *least > 0 {
@@ -374,11 +395,14 @@ func (r *run) replayed(servers int, rounds []rereading) Result {
 
 // ReplayLine prints what was measured of reading the log again.
 func (r *Result) ReplayLine() string {
-	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f", *r.ReplayBareMBPerS)
+	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f",
+		*r.ReplayBareMBPerS)
 	if r.ReplayMBPerS != nil {
-		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS, *r.ReplayMBPerSMin, *r.ReplayMBPerSMax, *r.ReplayOfBare, *r.ReplayBareMBPerS)
+		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS,
+			*r.ReplayMBPerSMin, *r.ReplayMBPerSMax, *r.ReplayOfBare, *r.ReplayBareMBPerS)
 	}
-	return strings.TrimRight(fmt.Sprintf("%-21s  %.1f ms (%.1f to %.1f), with nothing to read %.1f (%.1f to %.1f)  %.1f MB, %s",
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.1f ms (%.1f to %.1f), with nothing to read %.1f (%.1f to %.1f)  "+
+		"%.1f MB, %s",
 		r.Recovery, *r.ReplayServingMs, *r.ReplayServingMsMin, *r.ReplayServingMsMax,
 		*r.ReplayEmptyMs, *r.ReplayEmptyMsMin, *r.ReplayEmptyMsMax, *r.ReplayMB, rate), " ")
 }

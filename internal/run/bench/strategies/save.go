@@ -47,7 +47,9 @@ func (r *run) allSaves(ctx context.Context) error {
 		mb = saveMB
 	}
 	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
-	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to most), and how many are lost until it is durable; the longest pause until it is durable (in as much time before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to "+
+		"most), and how many are lost until it is durable; the longest pause until it is durable (in as much time "+
+		"before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
 	for _, async := range []bool{true, false} {
 		name := "checkpoint:C"
 		if async {
@@ -98,7 +100,9 @@ func (r *run) saveRound(ctx context.Context, async bool, mb int, window time.Dur
 }
 
 // withJob trains in a job for as long as f takes.
-func (r *run) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *job) (float64, error)) (v float64, err error) {
+func (r *run) withJob(
+	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *job) (float64, error),
+) (v float64, err error) {
 	set, err := r.settings(strategy)
 	if err != nil {
 		return 0, err
@@ -115,7 +119,10 @@ func (r *run) withJob(ctx context.Context, strategy perdure.Recovery, mb int, f 
 
 // inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
 // long as f takes.
-func (r *run) inJob(ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error), f func(context.Context, *job) error) error {
+func (r *run) inJob(
+	ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error),
+	f func(context.Context, *job) error,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
@@ -132,7 +139,9 @@ func (r *run) inJob(ctx context.Context, start func(ctx context.Context, cancel 
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
-func (j *job) measureSave(ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string) (s saving, err error) {
+func (j *job) measureSave(
+	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
+) (s saving, err error) {
 	var durable time.Time
 	for durable.IsZero() {
 		if err := pause(ctx, lookEvery); err != nil {
@@ -146,7 +155,8 @@ func (j *job) measureSave(ctx context.Context, every perdure.Clock, mb int, wind
 	}
 	began, cut := j.reached(1), j.reached(every)
 	if cut.IsZero() {
-		return s, fmt.Errorf("a checkpoint was durable before all workers had ended clock %d, of which it was to be: nothing can be said of it", every)
+		return s, fmt.Errorf("a checkpoint was durable before all workers had ended clock %d, of which it was to "+
+			"be: nothing can be said of it", every)
 	}
 	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
 		return s, err
@@ -261,8 +271,10 @@ func (r *run) saved(name string, mb int, rounds []saving) Result {
 
 // SaveLine prints what was measured of saving.
 func (r *Result) SaveLine() string {
-	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), %.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+
+		"%.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
 		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax,
-		100**r.SaveLost, 100**r.SaveLostMin, 100**r.SaveLostMax, *r.SavePauseMs, *r.SaveCalmMs, *r.SavePauseOfCopy, *r.SaveCopyMs,
+		100**r.SaveLost, 100**r.SaveLostMin, 100**r.SaveLostMax, *r.SavePauseMs, *r.SaveCalmMs, *r.SavePauseOfCopy,
+		*r.SaveCopyMs,
 		*r.SaveMBPerS, *r.SaveOfRaw, *r.SaveRawMBPerS), " ")
 }

@@ -54,8 +54,14 @@ var (
 	allMeasures   = []string{"train", "push", "faults", "save", "replay"}
 	onDemand      = []string{"save", "replay"} // these take minutes, and a disk
 	allFailures   = []failure{
-		{name: "kill-head", kind: supervisor.FaultKill, copies: 2, of: func(s *perdure.ShardView) perdure.Holder { return s.Holder }},
-		{name: "kill-middle", kind: supervisor.FaultKill, copies: 3, of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) }},
+		{
+			name: "kill-head", kind: supervisor.FaultKill, copies: 2,
+			of: func(s *perdure.ShardView) perdure.Holder { return s.Holder },
+		},
+		{
+			name: "kill-middle", kind: supervisor.FaultKill, copies: 3,
+			of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) },
+		},
 		{name: "kill-tail", kind: supervisor.FaultKill, copies: 2, of: (*perdure.ShardView).Tail},
 		{name: "kill-server", kind: supervisor.FaultKill},
 		{name: "freeze", kind: supervisor.FaultFreeze},
@@ -78,7 +84,8 @@ type failure struct {
 
 // applies reports whether a strategy has what fails.
 func (f *failure) applies(r perdure.Recovery) bool {
-	return recovery.Of(r).Traits().Copies >= f.copies && (f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
+	return recovery.Of(r).Traits().Copies >= f.copies &&
+		(f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
 }
 
 // needs says what it takes, for people.
@@ -91,7 +98,9 @@ func (f *failure) needs() string {
 
 // victim chooses whom the fault hits: of draws of [0, n) it makes one. affected
 // are the shards that have that replica.
-func (f *failure) victim(v *perdure.View, servers int, draw func(n int) int) (t supervisor.Target, affected []perdure.ShardID) {
+func (f *failure) victim(
+	v *perdure.View, servers int, draw func(n int) int,
+) (t supervisor.Target, affected []perdure.ShardID) {
 	if t.Role = f.role; f.role != "" {
 		for s := range v.Shards {
 			affected = append(affected, perdure.ShardID(s))
@@ -143,7 +152,13 @@ func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"train", run.trainRatios}, {"push", run.pushRatios}, {"faults", run.allFaults}, {"save", run.allSaves}, {"replay", run.allReplays}} {
+	}{
+		{"train", run.trainRatios},
+		{"push", run.pushRatios},
+		{"faults", run.allFaults},
+		{"save", run.allSaves},
+		{"replay", run.allReplays},
+	} {
 		if !plan.measures[step.name] {
 			continue
 		}
@@ -161,7 +176,10 @@ func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
 
 // plan reads the flags, or says what is wrong with them.
 func (b *Options) plan() (p chosen, err error) {
-	for what, n := range map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks, "examples in a batch": int64(b.Batch)} {
+	for what, n := range map[string]int64{
+		"rounds": int64(b.Rounds), "clocks": b.Clocks,
+		"examples in a batch": int64(b.Batch),
+	} {
 		if n < 1 || n > 1_000_000 {
 			return p, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
 		}
@@ -186,7 +204,8 @@ func (b *Options) plan() (p chosen, err error) {
 	given, compares := b.Recovery, p.measures["train"] || p.measures["push"] || p.measures["faults"]
 	switch {
 	case len(given) > 0 && !compares:
-		return p, fmt.Errorf("%w: --recovery %s: --measure %s is of one strategy alone; leave out --recovery, or measure train, push or faults too", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
+		return p, fmt.Errorf("%w: --recovery %s: --measure %s is of one strategy alone; leave out --recovery, or "+
+			"measure train, push or faults too", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
 	case len(given) > 0:
 	case compares:
 		given = allRecoveries
@@ -260,7 +279,8 @@ func (r *run) header() string {
 	if r.MB > 0 {
 		model += fmt.Sprintf(" and a table of %d MB", r.MB)
 	}
-	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers, r.Shards, r.Consistency, r.Rounds, model)
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers,
+		r.Shards, r.Consistency, r.Rounds, model)
 	return s.String()
 }
 
@@ -278,7 +298,8 @@ func (r *run) settings(recovery perdure.Recovery) (settings.Run, error) {
 		return settings.Run{}, err
 	}
 	s := settings.Run{
-		Version: r.Version, Job: job, Listen: localrun.AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Version: r.Version, Job: job, Listen: localrun.AnyPort, CacheMB: settings.DefaultCacheMB,
+		RetainMB: settings.DefaultRetainMB,
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: shortBatch,
 			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},

@@ -58,13 +58,15 @@ func TestReplayed(t *testing.T) {
 		{empty: 110 * ms, serving: 610 * ms, bytes: 300e6, bare: 600 * ms},
 	}
 	res := r.replayed(1, rounds)
-	want := "1100.0 ms (610.0 to 1620.0), with nothing to read 110.0 (100.0 to 120.0)  300.0 MB, 300 MB/s (200 to 600), 0.67 of a bare reader's 500"
+	want := "1100.0 ms (610.0 to 1620.0), with nothing to read 110.0 (100.0 to 120.0)  300.0 MB, 300 MB/s (200 to " +
+		"600), 0.67 of a bare reader's 500"
 	if got := res.ReplayLine(); !strings.HasSuffix(got, want) || res.MB != replayMB {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 	rounds[1].serving = rounds[1].empty
 	res = r.replayed(1, rounds)
-	if got, want := res.ReplayLine(), "no MB/s, for a round took no longer than with nothing to read; a bare reader has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
+	if got, want := res.ReplayLine(), "no MB/s, for a round took no longer than with nothing to read; a bare reader "+
+		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 }
@@ -79,7 +81,8 @@ func TestReplayReadsWhole(t *testing.T) {
 		about := &checkpoint.Snapshot{Job: "job", Shard: shard, Epoch: 1, Position: 7}
 		_, err := checkpoint.WriteSnapshot(disk.OS(), folder, about, func(io.Writer) error { return nil })
 		must(t, err)
-		if err := readWhole(folder, shards); (err != nil) != (shard == 3) || err != nil && !strings.Contains(err.Error(), "shard 3 has a snapshot") {
+		if err := readWhole(folder, shards); (err != nil) != (shard == 3) || err != nil &&
+			!strings.Contains(err.Error(), "shard 3 has a snapshot") {
 			t.Errorf("with a snapshot of shard %d: %v", shard, err)
 		}
 	}
@@ -89,7 +92,10 @@ func TestReplayReadsWhole(t *testing.T) {
 // read, one server is taken unless another number is given, which other strategies need
 // not have use for, and a disk without that room is refused before anything is begun.
 func TestReplayPlan(t *testing.T) {
-	b := &Options{Measure: []string{"replay"}, Rounds: 1, Clocks: 1, Batch: 1, Workload: "softmax", Servers: 3, Workers: 2, Shards: 2, Consistency: "bsp"}
+	b := &Options{
+		Measure: []string{"replay"}, Rounds: 1, Clocks: 1, Batch: 1, Workload: "softmax", Servers: 3,
+		Workers: 2, Shards: 2, Consistency: "bsp",
+	}
 	for _, c := range []struct{ given, mb, servers, pushes int }{{0, 0, 1, 120}, {0, 4, 1, 1}, {2, 5, 2, 2}} {
 		if b.MB, b.Servers, b.ServersGiven = c.mb, 3, false; c.given > 0 {
 			b.Servers, b.ServersGiven = c.given, true
@@ -104,7 +110,8 @@ func TestReplayPlan(t *testing.T) {
 		s, err := b.replaySettings()
 		must(t, err)
 		if s.Job.Servers != c.servers || s.Job.Slots != 1 || b.replayPushes() != c.pushes {
-			t.Errorf("%d servers, %d workers, %d pushes; want %d, 1, %d", s.Job.Servers, s.Job.Slots, b.replayPushes(), c.servers, c.pushes)
+			t.Errorf("%d servers, %d workers, %d pushes; want %d, 1, %d", s.Job.Servers, s.Job.Slots, b.replayPushes(),
+				c.servers, c.pushes)
 		}
 		if read := int64(c.pushes) * 4 << 20; s.LogBytes() < 5*read*11/10 || s.SnapshotBytes() < read*11/10 {
 			t.Errorf("a log of %d bytes, snapshots after %d: too small for %d", s.LogBytes(), s.SnapshotBytes(), read)
@@ -156,7 +163,8 @@ func TestBenchVictims(t *testing.T) {
 		}
 	}
 	for strategy, want := range map[string]string{
-		"none": "kill-server freeze cut kill-coordinator drain", "checkpoint:5": "kill-server freeze cut kill-coordinator drain",
+		"none":          "kill-server freeze cut kill-coordinator drain",
+		"checkpoint:5":  "kill-server freeze cut kill-coordinator drain",
 		"stateless":     "kill-server freeze cut kill-coordinator kill-log drain",
 		"chain:2":       "kill-head kill-tail kill-server freeze cut kill-coordinator drain",
 		"chain:3,async": "kill-head kill-middle kill-tail kill-server freeze cut kill-coordinator drain",
@@ -180,7 +188,13 @@ func TestBenchVictims(t *testing.T) {
 func TestLaps(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
-	laps := []lap{{0, at(-900), at(-1)}, {0, at(-50), at(30)}, {1, at(10), at(100)}, {2, at(20), at(500)}, {0, at(40), at(45)}}
+	laps := []lap{
+		{0, at(-900), at(-1)},
+		{0, at(-50), at(30)},
+		{1, at(10), at(100)},
+		{2, at(20), at(500)},
+		{0, at(40), at(45)},
+	}
 	not2 := func(n int) bool { return n != 2 }
 	for _, c := range []struct {
 		after  time.Time
@@ -211,7 +225,8 @@ func TestCatchUp(t *testing.T) {
 		return wire.Event{Kind: kind, Target: target, UnixNs: at(ms).UnixNano()}
 	}
 	told := []wire.Event{
-		event("fault", "server:1", 0), event("joining", "shard:0", 500), event("joining", "shard:3", 500), event("joined", "shard:0", 600),
+		event("fault", "server:1", 0), event("joining", "shard:0", 500), event("joining", "shard:3", 500),
+		event("joined", "shard:0", 600),
 		event("joining", "shard:1", 600), event("joined", "shard:3", 800), event("joined", "shard:9", 900),
 	}
 	var reads, clocks []lap
@@ -230,8 +245,13 @@ func TestCatchUp(t *testing.T) {
 		t.Errorf("nobody joined, and it was measured as %+v", c)
 	}
 	r := &run{Options: Options{Snapshot: true}}
-	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0], []outage{{detected: -1, get: time.Millisecond, catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75}}})
-	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 || !strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 of before (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
+	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0],
+		[]outage{{
+			detected: -1, get: time.Millisecond,
+			catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75},
+		}})
+	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 ||
+		!strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 of before (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
 		t.Errorf("summed up as %s", res.Line())
 	}
 }

@@ -66,7 +66,8 @@ func process(name string, args []string, more []func(string, []string) (bool, er
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	ctx, job, log := context.Background(), reach.Job{Run: *run, Coordinator: *at}, slog.New(slog.NewTextHandler(os.Stdout, nil))
+	ctx, job, log := context.Background(), reach.Job{Run: *run, Coordinator: *at},
+		slog.New(slog.NewTextHandler(os.Stdout, nil))
 	switch wire.Role(name) {
 	case wire.RoleCoordinator:
 		return (&role.Coordinator{Folder: *run, Log: log}).Run(ctx)
