@@ -19,12 +19,20 @@ import (
 // acknowledgements, on either side, but for what is named here.
 func TestAllocations(t *testing.T) {
 	const dim = 64
-	for model, sock := range map[string]transport.TCP{"asp": {Socket: transport.SocketTCP}, "ssp:1000000": {Socket: transport.SocketUnix}} {
+	for model, sock := range map[string]transport.TCP{
+		"asp":         {Socket: transport.SocketTCP},
+		"ssp:1000000": {Socket: transport.SocketUnix},
+	} {
 		for _, c := range []struct {
 			name   string
 			sparse bool
 			rows   int
-		}{{"dense small", false, 16}, {"dense large", false, 2048}, {"sparse small", true, 16}, {"sparse large", true, 2048}} {
+		}{
+			{"dense small", false, 16},
+			{"dense large", false, 2048},
+			{"sparse small", true, 16},
+			{"sparse large", true, 2048},
+		} {
 			ctx, w := overSockets(t, model, sock, time.Minute, nil) // the coordinator is told nothing meanwhile
 			spec := perdure.TableSpec{Name: "t", Rows: 8192, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 			if c.sparse {
@@ -77,7 +85,8 @@ func measureAllocations(ctx context.Context, t *testing.T, name string, w *worke
 		most = 3
 	}
 	if cached > 0 || pulled > most || pushed > most {
-		t.Errorf("%s: %v allocations for cached rows, %v for a pull, %v for a push; want 0, and for the others at most %v", name, cached, pulled, pushed, most)
+		t.Errorf("%s: %v allocations for cached rows, %v for a pull, %v for a push; want 0, and for the others at "+
+			"most %v", name, cached, pulled, pushed, most)
 	}
 }
 

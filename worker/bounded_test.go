@@ -53,7 +53,10 @@ type boundedSlot struct {
 func boundedCache(c *cluster, change func(*perdure.TableSpec)) {
 	const room = 50 * (4*dim + 40)
 	w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.CacheBytes = room })
-	s := &boundedSlot{c, w, c.table(w, change), rand.New(rand.NewPCG(*seed, 7)), manyIDs(400), 1, map[perdure.RowID]float32{}}
+	s := &boundedSlot{
+		c, w, c.table(w, change), rand.New(rand.NewPCG(*seed, 7)), manyIDs(400), 1,
+		map[perdure.RowID]float32{},
+	}
 	if spec := s.t.Spec(); !spec.Sparse {
 		s.ids = s.ids[:spec.Rows]
 		for i := range s.ids {
@@ -182,7 +185,8 @@ func eviction(c *cluster, sparse bool) {
 		c.Helper()
 		for _, row := range ids {
 			if has, pushed := table.Cached(row); has != want || pushed != (want && table.Spec().Consistency.Pushed()) {
-				c.Fatalf("%s, sparse %v, clock %d: row %d is cached: %v, pushed: %v; want %v", c.job.Consistency, sparse, clock, row, has, pushed, want)
+				c.Fatalf("%s, sparse %v, clock %d: row %d is cached: %v, pushed: %v; want %v", c.job.Consistency,
+					sparse, clock, row, has, pushed, want)
 			}
 		}
 	}

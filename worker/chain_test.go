@@ -80,12 +80,12 @@ type chainGet struct {
 // replica is what a server has of one shard.
 type replica struct {
 	log    []wire.Frame // entries
-	done   int          // so many of them are applied
+	done   int          // of them are applied
 	intake *consistency.Intake
 	parts  []*table.Part
 	seq    uint64
 	gets   []chainGet
-	prompt []perdure.Clock // by slot: at once, until so many clocks are applied
+	prompt []perdure.Clock // by slot: the clocks up to which it is told at once
 	owed   []time.Time     // by slot: when to acknowledge; zero: nothing is owed
 }
 
@@ -96,11 +96,15 @@ const (
 
 // inChain runs a test in a job of some servers and shards: every shard is a chain of
 // all servers, the first the head.
-func inChain(t *testing.T, model, recovery string, slots, servers, shards int, like transport.MemoryOptions, test func(c *chained)) {
+func inChain(
+	t *testing.T, model, recovery string, slots, servers, shards int, like transport.MemoryOptions,
+	test func(c *chained),
+) {
 	t.Helper()
 	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: servers, Shards: shards}
 	var err error
-	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
+	if job.Consistency, job.TableConsistency,
+		err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		t.Fatal(err)
 	}
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
@@ -108,9 +112,15 @@ func inChain(t *testing.T, model, recovery string, slots, servers, shards int, l
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
-		c := &chained{T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), status: map[perdure.Slot]perdure.WorkerStatus{}}
+		c := &chained{
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like),
+			status: map[perdure.Slot]perdure.WorkerStatus{},
+		}
 		t.Cleanup(func() { cancel(); c.wg.Wait() })
-		c.view = perdure.View{Revision: 1, Generation: 1, Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots)}
+		c.view = perdure.View{
+			Revision: 1, Generation: 1,
+			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+		}
 		for range shards {
 			c.view.Shards = append(c.view.Shards, perdure.ShardView{Epoch: 1})
 			c.setChain(&c.view.Shards[len(c.view.Shards)-1], members(servers)...)
@@ -189,7 +199,8 @@ func (c *chained) welcome(conn *chainConn) {
 	if conn.hello.Role == wire.RoleWorker {
 		incarnation = c.view.Slots[conn.hello.Index].Incarnation
 	}
-	_ = conn.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: c.job, Index: conn.hello.Index, Incarnation: incarnation}))
+	_ = conn.Send(wire.Control(wire.KindWelcome,
+		wire.Welcome{Job: c.job, Index: conn.hello.Index, Incarnation: incarnation}))
 }
 
 func (c *chained) coordinate(conn *chainConn) {
@@ -226,7 +237,8 @@ func (c *chained) coordinate(conn *chainConn) {
 func (c *chained) setView(change func(v *perdure.View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.view.Shards, c.view.Tables, c.view.Slots = slices.Clone(c.view.Shards), slices.Clone(c.view.Tables), slices.Clone(c.view.Slots)
+	c.view.Shards, c.view.Tables, c.view.Slots = slices.Clone(c.view.Shards), slices.Clone(c.view.Tables),
+		slices.Clone(c.view.Slots)
 	change(&c.view)
 	c.view.Revision++
 	for _, s := range c.servers {
@@ -392,7 +404,8 @@ func (r *replica) apply(s *chainServer, end int) {
 				r.prompt[f.Slot] = max(r.prompt[f.Slot], f.Until())
 			}
 			r.intake.Offer(consistency.Part{
-				Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation, Index: int(f.Part), Of: int(f.Parts),
+				Slot: f.Slot, Clock: f.Clock, Clocks: int(f.Clocks), Incarnation: f.Incarnation, Index: int(f.Part),
+				Of:     int(f.Parts),
 				Ticked: f.Flags&wire.FlagTicked != 0, Repeats: f.Flags&wire.FlagRepeats != 0, Payload: f.Payload,
 			})
 		}
@@ -426,7 +439,8 @@ func (r *replica) staged(slot perdure.Slot) perdure.Clock {
 // frame is a frame about a shard as a server sees it.
 func (s *chainServer) frame(kind wire.Kind, shard perdure.ShardID) wire.Frame {
 	return wire.Frame{Header: wire.Header{
-		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[shard].Epoch, Shard: shard, Slot: perdure.NoSlot,
+		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[shard].Epoch, Shard: shard,
+		Slot:  perdure.NoSlot,
 		Clock: s.replicas[shard].intake.MinClock(),
 	}}
 }
@@ -448,7 +462,8 @@ func (s *chainServer) answer() {
 		id := perdure.ShardID(shard)
 		for _, conn := range s.conns {
 			o := conn.opens[id]
-			if o == nil || o.Generation != s.view.Generation || o.Epoch != s.view.Shards[shard].Epoch || r.done < o.need || s.unready {
+			if o == nil || o.Generation != s.view.Generation || o.Epoch != s.view.Shards[shard].Epoch ||
+				r.done < o.need || s.unready {
 				continue
 			}
 			slot := conn.hello.Index

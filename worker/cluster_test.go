@@ -46,9 +46,11 @@ type cluster struct {
 	leader    atomic.Pointer[coordinator.Coordinator]
 	slow      func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
 	processes map[string]*process
-	unwritten chan struct{}                                            // servers create no file before it is closed; nil: they may
-	landing   atomic.Int64                                             // how long a server takes to write what it pushes, in nanoseconds
-	around    func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
+	// servers create no file before it is closed; nil: they may
+	unwritten chan struct{}
+	// how long a server takes to write what it pushes, in nanoseconds
+	landing atomic.Int64
+	around  func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
 }
 
 // process is one life of the coordinator or a server.
@@ -66,11 +68,15 @@ func inCluster(t *testing.T, model, recovery string, slots int, clocks perdure.C
 
 // inClusterOf is inCluster over another network: around is what a server puts
 // around its own.
-func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, model, recovery string, slots int, clocks perdure.Clock, test func(c *cluster)) {
+func inClusterOf(
+	t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, model,
+	recovery string, slots int, clocks perdure.Clock, test func(c *cluster),
+) {
 	t.Helper()
 	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: clocks}
 	var err error
-	if job.Consistency, job.TableConsistency, err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
+	if job.Consistency, job.TableConsistency,
+		err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
 		t.Fatal(err)
 	}
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
@@ -80,13 +86,17 @@ func inClusterOf(t *testing.T, like transport.MemoryOptions, around func(string,
 }
 
 // inJob is inClusterOf for a job as it is given.
-func inJob(t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network, job perdure.JobSpec, test func(c *cluster)) {
+func inJob(
+	t *testing.T, like transport.MemoryOptions, around func(string, transport.Network) transport.Network,
+	job perdure.JobSpec, test func(c *cluster),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
 		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
-			log: slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
+			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
+			logs: updatelog.NewMemory(),
+			log:  slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
 		}
 		if job.ID == guardedJob {
 			c.keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
@@ -118,8 +128,9 @@ func (c *cluster) start(host string) {
 				net = c.around(host, net)
 			}
 			return server.Run(ctx, server.Config{
-				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0", Coordinator: coordinatorAddr,
-				Disk: files, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
+				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0",
+				Coordinator: coordinatorAddr,
+				Disk:        files, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
 				SnapshotDir: "snapshots", OpenLog: c.openServersLog, Keys: c.keys,
 			})
 		}
@@ -144,7 +155,8 @@ func (c *cluster) coordinate(ctx context.Context) error {
 	defer r.Close()
 	begin := membership.Begin(c.job, 1, 0, nil)
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint", Log: c.log.With("process", "coordinator"), Keys: c.keys,
+		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint",
+		Log: c.log.With("process", "coordinator"), Keys: c.keys,
 	})
 	if err != nil {
 		return err
@@ -200,7 +212,8 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
 	cfg := worker.Config{
 		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host), Secret: c.keys.Job,
+		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host),
+		Secret: c.keys.Job,
 	}
 	for _, f := range with {
 		f(&cfg)

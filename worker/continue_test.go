@@ -103,8 +103,10 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		if first == 0 {
 			first = out
 		}
-		if want := float32(clock); there != want || shown == perdure.RowsApply && out != want || shown != perdure.RowsApply && out != first {
-			c.Fatalf("at clock %d the rows of the shard that is out are %v, which were %v, and of the other %v", clock, out, first, there)
+		if want := float32(clock); there != want || shown == perdure.RowsApply && out != want ||
+			shown != perdure.RowsApply && out != first {
+			c.Fatalf("at clock %d the rows of the shard that is out are %v, which were %v, and of the other %v", clock,
+				out, first, there)
 		}
 		c.step(w, table, 1)
 	}
@@ -119,7 +121,8 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 	if said.OutageClocks == 0 || said.StaleRows < rows/2 || said.QueuedBytes == 0 {
 		c.Errorf("it says of the outage only %+v", said)
 	}
-	if now := c.said(0).Outage; now == nil || !slices.Equal(now.Shards, []perdure.ShardID{0}) || now.Seconds < 0.5 || now.Bytes == 0 {
+	if now := c.said(0).Outage; now == nil || !slices.Equal(now.Shards, []perdure.ShardID{0}) || now.Seconds < 0.5 ||
+		now.Bytes == 0 {
 		c.Errorf("while shard 0 is out it says %+v", now)
 	}
 	c.net.Heal("worker:0", "server:0")
@@ -132,7 +135,8 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		c.Errorf("when it is back it says %+v", now)
 	}
 	if after.OutageNs < int64(time.Second) || after.StaleRows != said.StaleRows {
-		c.Errorf("it says that it waited for %v, and read %d rows that were stale, before %d", time.Duration(after.OutageNs), after.StaleRows, said.StaleRows)
+		c.Errorf("it says that it waited for %v, and read %d rows that were stale, before %d",
+			time.Duration(after.OutageNs), after.StaleRows, said.StaleRows)
 	}
 	c.with(0, func(s *chainServer) {
 		if s.again != 0 || !slices.IsSorted(s.clocks) {
@@ -288,7 +292,8 @@ func TestSlowIsNotOut(t *testing.T) {
 func TestNoStrictTable(t *testing.T) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 100}}
 	goesOn(t, "asp", 1, job, func(c *chained) {
-		_, err := c.dial(0).Table(c.ctx, perdure.TableSpec{Name: "t", Rows: 1, Dim: 1, Consistency: perdure.Consistency{Kind: perdure.BSP}})
+		_, err := c.dial(0).Table(c.ctx,
+			perdure.TableSpec{Name: "t", Rows: 1, Dim: 1, Consistency: perdure.Consistency{Kind: perdure.BSP}})
 		if !errors.Is(err, perdure.ErrUsage) {
 			t.Error(err)
 		}
@@ -325,7 +330,8 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *worker.Config) { cfg.OutAfter = 2 * time.Millisecond })
 		}
 		both(dim, func(slot int) {
-			table, err := ws[slot].Table(c.ctx, perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			table, err := ws[slot].Table(c.ctx,
+				perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
 			if err == nil {
 				err = c.iterate(ws[slot], table, slot, clocks, rand.New(rand.NewPCG(seed, uint64(10+slot))))
 			}

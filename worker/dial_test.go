@@ -56,9 +56,13 @@ func TestDialIsHeard(t *testing.T) {
 				}
 			}()
 			began := time.Now()
-			_, err = worker.Dial(ctx, worker.Config{Network: mem.Host("worker"), Coordinator: "coordinator/1", Slot: perdure.NoSlot, Patience: patience})
+			_, err = worker.Dial(ctx, worker.Config{
+				Network: mem.Host("worker"), Coordinator: "coordinator/1",
+				Slot: perdure.NoSlot, Patience: patience,
+			})
 			took := time.Since(began)
-			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") || took < waits) {
+			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
+				took < waits) {
 				t.Errorf("told that it was heard, it ends after %v: %v", took, err)
 			}
 			if !told && (err == nil || took < patience || took > 2*patience) {

@@ -79,7 +79,8 @@ func ExampleClient_LoadState() {
 		}
 		return w.SaveState(b)
 	}
-	load := func(ctx context.Context, w *worker.Client) (p position, err error) { // at the start, and when Clock went back
+	// at the start, and when Clock went back
+	load := func(ctx context.Context, w *worker.Client) (p position, err error) {
 		b, err := w.LoadState(ctx)
 		if err != nil || b == nil { // nil: nobody has saved anything yet
 			return p, err

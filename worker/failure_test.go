@@ -193,7 +193,8 @@ func TestRollBack(t *testing.T) {
 				for slot, w := range ws {
 					c.rolledBack(w, ts[slot])
 					c.clock(w, 4)
-					if state, err := w.LoadState(c.ctx); err != nil || string(state) != fmt.Sprintf("slot %d after clock 3", slot) {
+					if state, err := w.LoadState(c.ctx); err != nil ||
+						string(state) != fmt.Sprintf("slot %d after clock 3", slot) {
 						t.Errorf("slot %d: LoadState gave %q, %v", slot, state, err)
 					}
 				}
@@ -214,8 +215,9 @@ func (c *cluster) rolledBack(w *worker.Client, t *worker.Table) {
 	row := make([]float32, dim)
 	_, load := w.LoadState(c.ctx)
 	for what, err := range map[string]error{
-		"Get": t.Get(c.ctx, 0, row), "GetRun": t.GetRun(c.ctx, 0, row), "GetRows": t.GetRows(c.ctx, []perdure.RowID{1}, row),
-		"Inc": t.Inc(0, row), "IncRun": t.IncRun(0, row), "IncRows": t.IncRows([]perdure.RowID{1}, row),
+		"Get": t.Get(c.ctx, 0, row), "GetRun": t.GetRun(c.ctx, 0, row),
+		"GetRows": t.GetRows(c.ctx, []perdure.RowID{1}, row),
+		"Inc":     t.Inc(0, row), "IncRun": t.IncRun(0, row), "IncRows": t.IncRows([]perdure.RowID{1}, row),
 		"SaveState": w.SaveState(nil), "LoadState": load, "Finish": w.Finish(c.ctx), "EndJob": w.EndJob(c.ctx),
 	} {
 		if !errors.Is(err, perdure.ErrRolledBack) {
@@ -294,7 +296,8 @@ func TestFenced(t *testing.T) {
 		_, clockErr := old.Clock(c.ctx)
 		_, loadErr := old.LoadState(c.ctx)
 		for what, err := range map[string]error{
-			"Clock": clockErr, "LoadState": loadErr, "Get": ts.Get(c.ctx, 0, row), "Inc": ts.Inc(0, row), "Finish": old.Finish(c.ctx),
+			"Clock": clockErr, "LoadState": loadErr, "Get": ts.Get(c.ctx, 0, row), "Inc": ts.Inc(0, row),
+			"Finish": old.Finish(c.ctx),
 		} {
 			if !errors.Is(err, perdure.ErrFenced) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s of the old process: %v; want one line of ErrFenced", what, err)
@@ -334,7 +337,7 @@ func TestCoordinatorAway(t *testing.T) {
 }
 
 // At the job's last clock Clock stands still and Finish returns when all have
-// come so far; who comes later is told that it is over.
+// come so far; a process that comes later is told that it is over.
 func TestFinish(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:3", "asp"} {
 		t.Run(model, func(t *testing.T) {
@@ -366,7 +369,8 @@ func TestFinish(t *testing.T) {
 				if got := c.observer(4); got != 8 {
 					t.Errorf("the model is %v, want 8", got)
 				}
-				if _, err := c.tryDial("late", 0); !errors.Is(err, perdure.ErrDone) || !errors.Is(err, perdure.ErrStopped) {
+				if _, err := c.tryDial("late", 0); !errors.Is(err, perdure.ErrDone) ||
+					!errors.Is(err, perdure.ErrStopped) {
 					t.Errorf("a process that came late was told: %v", err)
 				}
 			})
@@ -433,12 +437,15 @@ func TestDialRefused(t *testing.T) {
 			with func(*worker.Config)
 			want error
 		}{
-			"no such slot":          {5, patience, perdure.ErrRefused},
-			"a slot that is taken":  {0, patience, nil},
-			"all slots are taken":   {perdure.NoSlot, patience, nil},
-			"no coordinator":        {0, func(cfg *worker.Config) { cfg.Coordinator = "" }, perdure.ErrUsage},
-			"no address of TCP":     {0, func(cfg *worker.Config) { cfg.Network = nil }, nil}, // which is the default
-			"nobody at the address": {0, func(cfg *worker.Config) { patience(cfg); cfg.Coordinator = "nowhere/1" }, nil},
+			"no such slot":         {5, patience, perdure.ErrRefused},
+			"a slot that is taken": {0, patience, nil},
+			"all slots are taken":  {perdure.NoSlot, patience, nil},
+			"no coordinator":       {0, func(cfg *worker.Config) { cfg.Coordinator = "" }, perdure.ErrUsage},
+			"no address of TCP":    {0, func(cfg *worker.Config) { cfg.Network = nil }, nil}, // which is the default
+			"nobody at the address": {0, func(cfg *worker.Config) {
+				patience(cfg)
+				cfg.Coordinator = "nowhere/1"
+			}, nil},
 		} {
 			_, err := c.tryDial("other", try.slot, try.with)
 			if err == nil || strings.Contains(err.Error(), "\n") || try.want != nil && !errors.Is(err, try.want) {

@@ -72,7 +72,8 @@ func TestPrefetch(t *testing.T) {
 						} else {
 							twice := slices.Concat(ids, ids[:3], nil)
 							before := time.Now()
-							if err := errors.Join(table.Prefetch(twice), table.Prefetch(ids), table.Prefetch(nil)); err != nil {
+							if err := errors.Join(table.Prefetch(twice), table.Prefetch(ids),
+								table.Prefetch(nil)); err != nil {
 								t.Fatal(err)
 							}
 							if d := time.Since(before); d != 0 {
@@ -318,7 +319,8 @@ func TestNonFinite(t *testing.T) {
 				delta := all(2, 1)
 				delta[dim+1] = float32(bad)
 				err := table.IncRows([]perdure.RowID{3, 4}, delta)
-				if want := fmt.Sprintf("value 1 of row 4 of table %s is %v", table.Spec().Name, bad); !errors.Is(err, perdure.ErrNonFinite) || !says(err, want) {
+				want := fmt.Sprintf("value 1 of row 4 of table %s is %v", table.Spec().Name, bad)
+				if !errors.Is(err, perdure.ErrNonFinite) || !says(err, want) {
 					t.Errorf("%s: %v; want ErrNonFinite with %q", name, err, want)
 				}
 			}
@@ -326,13 +328,16 @@ func TestNonFinite(t *testing.T) {
 				t.Errorf("%s: %v was taken of what was refused", name, v)
 			}
 		}
-		allowed := c.table(w, sparsely, func(s *perdure.TableSpec) { s.Name, s.NonFinite = "a", perdure.AllowNonFinite })
+		allowed := c.table(w, sparsely, func(s *perdure.TableSpec) {
+			s.Name, s.NonFinite = "a", perdure.AllowNonFinite
+		})
 		row := make([]float32, dim)
 		if err := allowed.Inc(5, []float32{float32(math.NaN()), float32(math.Inf(1)), 1}); err != nil {
 			t.Fatal(err)
 		}
 		for clock := range perdure.Clock(2) {
-			if err := allowed.Get(c.ctx, 5, row); err != nil || !math.IsNaN(float64(row[0])) || !math.IsInf(float64(row[1]), 1) || row[2] != 1 {
+			if err := allowed.Get(c.ctx, 5, row); err != nil || !math.IsNaN(float64(row[0])) ||
+				!math.IsInf(float64(row[1]), 1) || row[2] != 1 {
 				t.Errorf("where they are allowed, at clock %d: %v, %v", clock, row, err)
 			}
 			c.clock(w, clock+1)
@@ -362,13 +367,15 @@ func TestStatefulRules(t *testing.T) {
 				for clock := range perdure.Clock(4) {
 					for slot, w := range ws {
 						if v, _ := c.read(ts[slot], ids); v != value {
-							t.Errorf("%s, sparse %v: slot %d at clock %d read %v, want %v", model, sparse, slot, clock, v, value)
+							t.Errorf("%s, sparse %v: slot %d at clock %d read %v, want %v", model, sparse, slot, clock,
+								v, value)
 						}
 						if err := ts[slot].IncRows(ids, all(len(ids), 1)); err != nil {
 							t.Fatal(err)
 						}
 						if v, _ := c.read(ts[slot], ids); v != value {
-							t.Errorf("%s, sparse %v: slot %d at clock %d read %v after its Inc, want still %v", model, sparse, slot, clock, v, value)
+							t.Errorf("%s, sparse %v: slot %d at clock %d read %v after its Inc, want still %v", model,
+								sparse, slot, clock, v, value)
 						}
 						_ = w
 					}
@@ -452,7 +459,8 @@ func TestFlush(t *testing.T) {
 					}
 					for _, again := range [][]perdure.RowID{{3}, {9, 7}} { // rows that have left, among them
 						n := len(again)
-						if err := errors.Join(table.IncRows(again, all(n, 100)), table.IncRows(again, all(n, -100))); err != nil {
+						if err := errors.Join(table.IncRows(again, all(n, 100)),
+							table.IncRows(again, all(n, -100))); err != nil {
 							t.Errorf("Inc of a row that was flushed: %v", err)
 						}
 					}
@@ -507,7 +515,8 @@ func TestFlushAndRollBack(t *testing.T) {
 			w := c.dial("worker:0", 0)
 			table, ids := c.table(w, sparsely), manyIDs(50)
 			step := func(clock perdure.Clock, v float32, end bool) {
-				if err := errors.Join(table.IncRows(ids[:25], all(25, v)), table.Flush(), table.IncRows(ids[25:], all(25, v))); err != nil {
+				if err := errors.Join(table.IncRows(ids[:25], all(25, v)), table.Flush(),
+					table.IncRows(ids[25:], all(25, v))); err != nil {
 					t.Fatal(err)
 				}
 				if end {

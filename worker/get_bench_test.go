@@ -14,7 +14,10 @@ func BenchmarkCachedGet(b *testing.B) {
 	for _, model := range []string{"ssp:2", "essp:2"} {
 		b.Run(model, func(b *testing.B) {
 			ctx, w := overSockets(b, model, transport.TCP{}, time.Minute, nil)
-			table, err := w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 1000, Dim: 64, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			table, err := w.Table(ctx, perdure.TableSpec{
+				Name: "t", Rows: 1000, Dim: 64,
+				Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			})
 			if err != nil {
 				b.Fatal(err)
 			}

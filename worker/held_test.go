@@ -50,7 +50,8 @@ func TestHeld(t *testing.T) {
 				c.pass(5 * time.Second)
 				for _, w := range ws {
 					if counted, kept := w.Held(); w.Keeps() != 0 || counted != kept || counted != [3]int64{} {
-						c.Errorf("slot %d keeps %d updates at the end: %v bytes are counted, and %v kept", w.Slot(), w.Keeps(), counted, kept)
+						c.Errorf("slot %d keeps %d updates at the end: %v bytes are counted, and %v kept", w.Slot(),
+							w.Keeps(), counted, kept)
 					}
 				}
 			})

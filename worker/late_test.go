@@ -169,7 +169,8 @@ func TestLateRoundHoldsWhatItSays(t *testing.T) {
 		c.pass(5 * time.Second)
 		before := ws[1].Counters().ClockDifferential[0]
 		value := read()
-		says := ws[1].Counters().ClockDifferential[0] > before // at clock 2: clock 2 of slot 2, which alone has ended it
+		// at clock 2: clock 2 of slot 2, which alone has ended it
+		says := ws[1].Counters().ClockDifferential[0] > before
 		if holds := value == 5; holds != says {
 			t.Errorf("row 0 is %v; that it contains slot 2's clock 2 is said: %v", value, says)
 		}

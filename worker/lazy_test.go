@@ -118,7 +118,8 @@ func (c *lazyConn) pass() {
 			return
 		}
 		if now := slices.Concat(f.Payload, f.Body); !bytes.Equal(now, f.was) {
-			c.net.t.Errorf("a frame of kind %d, request %d, clock %d, was changed while it was queued", f.Kind, f.Request, f.Clock)
+			c.net.t.Errorf("a frame of kind %d, request %d, clock %d, was changed while it was queued", f.Kind,
+				f.Request, f.Clock)
 		}
 		if breaks {
 			c.Conn.Close()

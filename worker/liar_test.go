@@ -103,12 +103,14 @@ func TestLyingServer(t *testing.T) {
 			ts[0].Forget()
 			n.lie(stale(3))
 			err := ts[0].GetRun(c.ctx, 0, make([]float32, rows*dim))
-			if !errors.Is(err, perdure.ErrBound) || strings.Contains(err.Error(), "\n") || !says(err, "table t, "+model+", clock 3") {
+			if !errors.Is(err, perdure.ErrBound) || strings.Contains(err.Error(), "\n") ||
+				!says(err, "table t, "+model+", clock 3") {
 				t.Errorf("%s: a read of rows that lack 6 updates: %v", model, err)
 			}
 			ts[0].Forget()
 			n.lie(stale(2))
-			if err := ts[0].GetRun(c.within(time.Second), 0, make([]float32, rows*dim)); !errors.Is(err, context.DeadlineExceeded) {
+			err = ts[0].GetRun(c.within(time.Second), 0, make([]float32, rows*dim))
+			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: a read that is answered with rows of an old MinClock: %v", model, err)
 			}
 			n.lie(nil)
@@ -120,27 +122,40 @@ func TestLyingServer(t *testing.T) {
 	}
 }
 
-// What cannot be a push ends its connection, with one line that says why, or is
-// ignored; the client goes on over the next one.
-func TestForgedPushes(t *testing.T) {
+// forgedPush is a frame that no honest server sends, and what the log says of it; "": it is
+// ignored.
+type forgedPush struct {
+	name, says string
+	frame      func(like wire.Header) wire.Frame
+}
+
+// forgedPushes are of a job with the tables t, which is pushed, s, which is sparse, and b, which
+// is bsp.
+func forgedPushes() []forgedPush {
 	push := func(slots int, r wire.Rows, values int) func(like wire.Header) wire.Frame {
 		return func(like wire.Header) wire.Frame {
 			state := wire.State{Seq: 1 << 40, Applied: make([]perdure.Clock, slots)}
-			h := wire.Header{Kind: wire.KindPush, Generation: like.Generation, Epoch: like.Epoch, Shard: like.Shard, Slot: perdure.NoSlot}
-			return wire.Frame{Header: h, Payload: wire.AppendFloats(wire.AppendPushHead(nil, &state, &r), make([]float32, values))}
+			h := wire.Header{
+				Kind: wire.KindPush, Generation: like.Generation, Epoch: like.Epoch, Shard: like.Shard,
+				Slot: perdure.NoSlot,
+			}
+			return wire.Frame{
+				Header:  h,
+				Payload: wire.AppendFloats(wire.AppendPushHead(nil, &state, &r), make([]float32, values)),
+			}
 		}
 	}
 	const pushed, sparse, bsp = 0, 1, 2
 	ids := func(table perdure.TableID, ids ...perdure.RowID) wire.Rows {
 		return wire.Rows{Table: table, Count: len(ids), IDs: ids}
 	}
-	for _, f := range []struct {
-		name, says string
-		frame      func(like wire.Header) wire.Frame
-	}{
+	return []forgedPush{
 		{"a short vector", "applied vector of 1 slots", push(1, wire.Rows{}, 0)},
 		{"a long vector", "applied vector of 4097 slots", push(perdure.MaxSlots+1, wire.Rows{}, 0)},
-		{"nothing", "answer of 0 bytes", func(h wire.Header) wire.Frame { h.Kind = wire.KindPush; return wire.Frame{Header: h} }},
+		{"nothing", "answer of 0 bytes", func(h wire.Header) wire.Frame {
+			h.Kind = wire.KindPush
+			return wire.Frame{Header: h}
+		}},
 		{"a run beyond the part", "malformed", push(2, wire.Rows{First: 1, Count: rows}, rows*dim)},
 		{"a run that wraps around", "malformed", push(2, wire.Rows{First: ^perdure.RowID(0), Count: 2}, 2*dim)},
 		{"a row beyond the part", "malformed", push(2, ids(pushed, 1<<40), dim)},
@@ -154,7 +169,13 @@ func TestForgedPushes(t *testing.T) {
 		{"rows that nobody wants", "", func(like wire.Header) wire.Frame {
 			return push(2, ids(sparse, onShard(like.Shard, 4, 3)...), 3*dim)(like)
 		}},
-	} {
+	}
+}
+
+// What cannot be a push ends its connection, with one line that says why, or is
+// ignored; the client goes on over the next one.
+func TestForgedPushes(t *testing.T) {
+	for _, f := range forgedPushes() {
 		inCluster(t, "essp:1,b=bsp", "none", 2, 0, func(c *cluster) {
 			w, n, log := c.forges()
 			other := c.dial("worker:1", 1)

@@ -118,11 +118,14 @@ func (l *liar) talk(addr string, hello *wire.Frame, frames []wire.Frame) {
 // hello is one that no honest process would say, by somebody who knows the job's secret.
 func (l *liar) hello() *wire.Frame {
 	h := wire.Hello{
-		Role:  pick(l, wire.RoleWorker, wire.RoleObserver, wire.RoleObserver, wire.RoleServer, wire.RoleSupervisor, wire.RoleCoordinator, "king"),
+		Role: pick(l, wire.RoleWorker, wire.RoleObserver, wire.RoleObserver, wire.RoleServer, wire.RoleSupervisor,
+			wire.RoleCoordinator, "king"),
 		Job:   pick(l, guardedJob, guardedJob, "", "another"),
-		Index: pick(l, 0, 1, -1, -5, 2, math.MaxInt32, math.MinInt64), Process: pick(l, "liar", "worker:0#3", ""), PID: pick(l, 0, 1, -1),
+		Index: pick(l, 0, 1, -1, -5, 2, math.MaxInt32, math.MinInt64), Process: pick(l, "liar", "worker:0#3", ""),
+		PID:  pick(l, 0, 1, -1),
 		Addr: "liar/1", Incarnation: pick[perdure.Incarnation](l, 0, 1, 2, math.MaxUint32), Grow: pick(l, true, false),
-		Secret: pick(l, l.keys.Job, l.keys.Job, l.keys.Job, "", "guess"), Nonce: pick[perdure.Secret](l, "", "guess", "drawn"), Ticket: pick[perdure.Secret](l, "", "guess"),
+		Secret: pick(l, l.keys.Job, l.keys.Job, l.keys.Job, "", "guess"),
+		Nonce:  pick[perdure.Secret](l, "", "guess", "drawn"), Ticket: pick[perdure.Secret](l, "", "guess"),
 	}
 	f := wire.Control(wire.KindHello, h)
 	return &f
@@ -132,11 +135,15 @@ func (l *liar) hello() *wire.Frame {
 func (l *liar) frame() wire.Frame {
 	far := []perdure.Clock{math.MinInt64, -1, 1 << 41, 1 << 62, math.MaxInt64}
 	f := wire.Frame{Header: wire.Header{
-		Kind: wire.Kind(l.rng.IntN(64)), Flags: uint16(l.rng.Uint32()), Generation: pick[perdure.Generation](l, 0, 1, 1, 1, math.MaxUint64),
-		Epoch: pick[perdure.Epoch](l, 0, 1, 1, 1, 2, math.MaxUint64), Clock: pick(l, far...), Request: pick[uint64](l, 0, 1, wire.MaxRequest),
-		Clocks: pick[uint16](l, 0, 1, 2, math.MaxUint16), Slot: pick[perdure.Slot](l, 0, 1, -1, 2, math.MaxInt32, math.MinInt32),
-		Incarnation: pick[perdure.Incarnation](l, 0, 1, 1, 2, math.MaxUint32), Shard: pick[perdure.ShardID](l, 0, 1, 2, 3, -1, 4, math.MaxInt32, math.MinInt32),
-		Part: pick[uint16](l, 0, 1, math.MaxUint16), Parts: pick[uint16](l, 0, 1, 1, math.MaxUint16),
+		Kind: wire.Kind(l.rng.IntN(64)), Flags: uint16(l.rng.Uint32()),
+		Generation: pick[perdure.Generation](l, 0, 1, 1, 1, math.MaxUint64),
+		Epoch:      pick[perdure.Epoch](l, 0, 1, 1, 1, 2, math.MaxUint64), Clock: pick(l, far...),
+		Request:     pick[uint64](l, 0, 1, wire.MaxRequest),
+		Clocks:      pick[uint16](l, 0, 1, 2, math.MaxUint16),
+		Slot:        pick[perdure.Slot](l, 0, 1, -1, 2, math.MaxInt32, math.MinInt32),
+		Incarnation: pick[perdure.Incarnation](l, 0, 1, 1, 2, math.MaxUint32),
+		Shard:       pick[perdure.ShardID](l, 0, 1, 2, 3, -1, 4, math.MaxInt32, math.MinInt32),
+		Part:        pick[uint16](l, 0, 1, math.MaxUint16), Parts: pick[uint16](l, 0, 1, 1, math.MaxUint16),
 	}}
 	if f.Kind == wire.KindHello {
 		f.Kind = 0
@@ -160,9 +167,18 @@ func (l *liar) payloads() [][]byte {
 		wire.AppendBasisBlock(nil, math.MaxInt64, math.MinInt64),
 	}
 	for _, v := range []any{
-		wire.Order{Kind: pick(l, "finish", "end", "drop", "pass", "kill", "stop"), Target: "worker:0", Spec: pick(l, "1 1", "end 0 0s", "", "NaN 0")},
-		wire.Report{Slot: pick[perdure.Slot](l, 0, 1, -1), Generation: 1, Clock: pick[perdure.Clock](l, 0, -1, math.MaxInt64), EndAfter: true},
-		wire.Exited{Role: pick(l, wire.RoleWorker, wire.RoleServer, "king"), Index: pick(l, 0, -1, math.MaxInt64), How: string(noise)},
+		wire.Order{
+			Kind: pick(l, "finish", "end", "drop", "pass", "kill", "stop"), Target: "worker:0",
+			Spec: pick(l, "1 1", "end 0 0s", "", "NaN 0"),
+		},
+		wire.Report{
+			Slot: pick[perdure.Slot](l, 0, 1, -1), Generation: 1,
+			Clock: pick[perdure.Clock](l, 0, -1, math.MaxInt64), EndAfter: true,
+		},
+		wire.Exited{
+			Role: pick(l, wire.RoleWorker, wire.RoleServer, "king"), Index: pick(l, 0, -1, math.MaxInt64),
+			How: string(noise),
+		},
 		perdure.TableSpec{Name: "huge", Rows: math.MaxInt64, Dim: math.MaxInt32},
 		perdure.View{Revision: math.MaxUint64, Done: true, End: 1},
 		wire.Progress{Complete: true},
@@ -209,7 +225,10 @@ func TestLiesAndReplays(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		for _, recovery := range []string{"checkpoint:3", "chain:2"} {
 			t.Run(model+" "+recovery, func(t *testing.T) {
-				job := perdure.JobSpec{ID: guardedJob, Seed: *seed, Slots: 2, Servers: 2, Shards: 4, Clocks: clocks, FixedEnd: true}
+				job := perdure.JobSpec{
+					ID: guardedJob, Seed: *seed, Slots: 2, Servers: 2, Shards: 4, Clocks: clocks,
+					FixedEnd: true,
+				}
 				var err error
 				if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
 					t.Fatal(err)

@@ -134,7 +134,10 @@ func TestSumsThatOverflow(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for what, err := range map[string]error{"Flush": table.Flush(), "Clock": func() error { _, err := w.Clock(c.ctx); return err }()} {
+			for what, err := range map[string]error{"Flush": table.Flush(), "Clock": func() error {
+				_, err := w.Clock(c.ctx)
+				return err
+			}()} {
 				if !errors.Is(err, perdure.ErrNonFinite) || !strings.Contains(err.Error(), "value 1 of row 7") {
 					t.Errorf("sparse %v: %s: %v", sparse, what, err)
 				}
@@ -195,7 +198,7 @@ func TestPrefetchedRowsAreExact(t *testing.T) {
 	const big, small = 1 << 24, 1 // added one by one to big, small is lost each time
 	for _, sparse := range []bool{false, true} {
 		var seen [][]float32
-		for _, when := range []int{0, 1, 2, 3} { // after so many Incs; 3: never
+		for _, when := range []int{0, 1, 2, 3} { // after how many Incs; 3: never
 			inCluster(t, "bsp", "none", 1, 0, func(c *cluster) {
 				w := c.dial("worker:0", 0)
 				table := c.table(w, func(s *perdure.TableSpec) {
@@ -234,7 +237,8 @@ func TestPrefetchedRowsAreExact(t *testing.T) {
 		}
 		for when, row := range seen {
 			if !slices.Equal(row, seen[3]) {
-				t.Errorf("sparse %v: with the row there after %d Incs it is %v, fetched after them %v", sparse, when, row, seen[3])
+				t.Errorf("sparse %v: with the row there after %d Incs it is %v, fetched after them %v", sparse, when,
+					row, seen[3])
 			}
 		}
 	}

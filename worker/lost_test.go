@@ -23,7 +23,9 @@ func TestLostSightOfTheJob(t *testing.T) {
 				short := func(cfg *worker.Config) { cfg.LostAfter = patience }
 				w := c.dial("worker:0", 0, short)
 				late := c.dial("worker:1", 1, short) // works on nothing: the other waits for it
-				never := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer, cfg.LostAfter = true, worker.NeverLost })
+				never := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) {
+					cfg.Observer, cfg.LostAfter = true, worker.NeverLost
+				})
 				table, others := c.table(w), c.table(late)
 				c.clock(w, 1)
 				waits := go1(func() error { // under bsp already in Get
@@ -58,27 +60,38 @@ func TestLostSightOfTheJob(t *testing.T) {
 				begin := time.Now()
 				c.kill("server:1")
 				err := <-waits
-				if took := time.Since(begin); !errors.Is(err, perdure.ErrLost) || took < patience*3/4 || took > patience*5/4 {
+				if took := time.Since(begin); !errors.Is(err, perdure.ErrLost) || took < patience*3/4 ||
+					took > patience*5/4 {
 					t.Errorf("after %v: %v", took, err)
 				}
-				if !strings.Contains(fmt.Sprint(err), "coordinator at "+coordinatorAddr+" nor any of its 2 servers has been heard, since 2") {
+				if !strings.Contains(fmt.Sprint(err),
+					"coordinator at "+coordinatorAddr+" nor any of its 2 servers has been heard, since 2") {
 					t.Errorf("the error does not say what was lost: %v", err)
 				}
 				c.pass(patience / 2)
-				_, clockErr := late.Clock(c.ctx)
-				_, tableErr := late.Table(c.ctx, perdure.TableSpec{Name: "u", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
-				getErr := others.GetRun(c.ctx, 0, make([]float32, rows*dim))
-				for call, err := range map[string]error{"Clock": clockErr, "Table": tableErr, "Get": getErr, "Finish": late.Finish(c.ctx)} {
-					if !errors.Is(err, perdure.ErrLost) {
-						t.Errorf("%s: %v", call, err)
-					}
-				}
+				c.allLost(late, others)
 				c.pass(2 * patience)
 				if err := never.Settle(c.within(time.Second)); err != nil {
 					t.Errorf("a client that waits for ever: %v", err)
 				}
 			})
 		})
+	}
+}
+
+// allLost asks that all calls of a client say that the job is lost.
+func (c *cluster) allLost(w *worker.Client, table *worker.Table) {
+	c.Helper()
+	_, clockErr := w.Clock(c.ctx)
+	spec := perdure.TableSpec{Name: "u", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	_, tableErr := w.Table(c.ctx, spec)
+	getErr := table.GetRun(c.ctx, 0, make([]float32, rows*dim))
+	for call, err := range map[string]error{
+		"Clock": clockErr, "Table": tableErr, "Get": getErr, "Finish": w.Finish(c.ctx),
+	} {
+		if !errors.Is(err, perdure.ErrLost) {
+			c.Errorf("%s: %v", call, err)
+		}
 	}
 }
 
@@ -114,7 +127,10 @@ func TestHeardIsNotLost(t *testing.T) {
 			}
 		})
 		waits := go1(func() error {
-			_, err := w.Table(c.ctx, perdure.TableSpec{Name: "u", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			_, err := w.Table(c.ctx, perdure.TableSpec{
+				Name: "u", Rows: rows, Dim: 1,
+				Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			})
 			return err
 		})
 		if c.pass(3 * patience); len(waits) > 0 {

@@ -35,7 +35,10 @@ func (c *chained) pieces(incarnation perdure.Incarnation) (all []piece) {
 
 // merging is goesOn under a strategy, with a table of a rule that is added to for slot 0;
 // test gets what takes shard 0 out, so that nothing leaves for it, and what brings it back.
-func merging(t *testing.T, recovery string, test func(c *chained, w *worker.Client, table *worker.Table, out, back func()), change ...func(*perdure.TableSpec)) {
+func merging(
+	t *testing.T, recovery string, test func(c *chained, w *worker.Client, table *worker.Table, out, back func()),
+	change ...func(*perdure.TableSpec),
+) {
 	t.Helper()
 	inChain(t, "asp", recovery, 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		c.job.OnOutage, c.job.OutageRows = perdure.OnOutage{Continue: true, Clocks: 1000}, perdure.RowsApply
@@ -113,7 +116,8 @@ func TestMergesUpToCuts(t *testing.T) {
 		}
 		back()
 		c.read(table, 35)
-		if got, want := c.pieces(1), []piece{{0, 10}, {10, 13}, {13, 20}, {20, 30}, {30, 35}}; !slices.Equal(got, want) {
+		got, want := c.pieces(1), []piece{{0, 10}, {10, 13}, {13, 20}, {20, 30}, {30, 35}}
+		if !slices.Equal(got, want) {
 			t.Errorf("its updates are of the clocks %v, want %v", got, want)
 		}
 	})
@@ -131,7 +135,8 @@ func TestMergesItsOwnOnly(t *testing.T) {
 		}
 		first.Close()
 		c.setView(func(v *perdure.View) {
-			v.Slots[0] = perdure.SlotView{Incarnation: 2, Decided: true, Settled: true, Start: 2} // of what it has heard of other shards
+			// of what it has heard of other shards
+			v.Slots[0] = perdure.SlotView{Incarnation: 2, Decided: true, Settled: true, Start: 2}
 		})
 		w := c.dial(0)
 		table = c.table(w)
@@ -145,7 +150,9 @@ func TestMergesItsOwnOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.read(table, 20)
-		if got := c.pieces(2); len(got) == 0 || slices.ContainsFunc(got, func(p piece) bool { return p.from < 6 && p.until > p.from+1 }) || got[len(got)-1] != (piece{6, 20}) {
+		if got := c.pieces(2); len(got) == 0 || slices.ContainsFunc(got, func(p piece) bool {
+			return p.from < 6 && p.until > p.from+1
+		}) || got[len(got)-1] != (piece{6, 20}) {
 			t.Errorf("its updates are of the clocks %v", got)
 		}
 	})
@@ -164,13 +171,20 @@ func TestDoesNotMerge(t *testing.T) {
 		"a rate that falls": {func(s *perdure.TableSpec) {
 			s.Rule = perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Schedule: perdure.ScheduleSqrt}
 		}, every},
-		"clipped": {func(s *perdure.TableSpec) { s.Rule = perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, ClipNorm: 1} }, every},
-		"evicted": {func(s *perdure.TableSpec) { s.Sparse, s.Rows, s.Evict = true, 0, 3 }, func(c *chained, table *worker.Table, _ perdure.Clock) error {
+		"clipped": {func(s *perdure.TableSpec) {
+			s.Rule = perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, ClipNorm: 1}
+		}, every},
+		"evicted": {func(s *perdure.TableSpec) {
+			s.Sparse, s.Rows, s.Evict = true, 0, 3
+		}, func(c *chained, table *worker.Table, _ perdure.Clock) error {
 			return table.IncRows([]perdure.RowID{0, 1, 2, 3, 4, 5, 6, 7}, slices.Repeat([]float32{1}, 8*dim))
 		}},
-		"other rows": {func(s *perdure.TableSpec) { s.Rows = 100_000 }, func(c *chained, table *worker.Table, clock perdure.Clock) error {
-			return table.IncRun(perdure.RowID(1000*clock), slices.Repeat([]float32{1}, 1000*dim))
-		}},
+		"other rows": {
+			func(s *perdure.TableSpec) { s.Rows = 100_000 },
+			func(c *chained, table *worker.Table, clock perdure.Clock) error {
+				return table.IncRun(perdure.RowID(1000*clock), slices.Repeat([]float32{1}, 1000*dim))
+			},
+		},
 		"infinite": {func(*perdure.TableSpec) {}, func(c *chained, table *worker.Table, clock perdure.Clock) error {
 			return table.IncRun(0, slices.Repeat([]float32{math.MaxFloat32 * float32(1-2*(clock/2%2))}, rows*dim))
 		}},
@@ -199,7 +213,9 @@ func TestDoesNotMerge(t *testing.T) {
 				}
 				back()
 				got := c.pieces(1)
-				if merged := slices.ContainsFunc(got, func(p piece) bool { return p.until > p.from+1 }); merged || len(got) < 4 {
+				if merged := slices.ContainsFunc(got, func(p piece) bool {
+					return p.until > p.from+1
+				}); merged || len(got) < 4 {
 					t.Errorf("its updates are of the clocks %v", got)
 				}
 			}, k.spec)
@@ -214,7 +230,9 @@ type tappedLog struct {
 	updates [][]piece // by shard
 }
 
-func (l *tappedLog) Append(ctx context.Context, shard int, payload [][]byte, done func(updatelog.Position, error)) error {
+func (l *tappedLog) Append(
+	ctx context.Context, shard int, payload [][]byte, done func(updatelog.Position, error),
+) error {
 	var f wire.Frame
 	if _, err := wire.ParseHeader(payload[0], &f); err == nil && f.Kind == wire.KindUpdate && f.Parts == f.Part+1 {
 		l.mu.Lock()
@@ -232,7 +250,10 @@ func (l *tappedLog) of(shard int) []piece {
 }
 
 // loggedOutage runs a test of slots whose job's updates go to an update log.
-func loggedOutage(t *testing.T, model string, slots int, change func(job *perdure.JobSpec), test func(c *cluster, logs []*tappedLog, ws []*worker.Client)) {
+func loggedOutage(
+	t *testing.T, model string, slots int, change func(job *perdure.JobSpec),
+	test func(c *cluster, logs []*tappedLog, ws []*worker.Client),
+) {
 	t.Helper()
 	m, err := perdure.ParseConsistency(model)
 	if err != nil {
@@ -240,7 +261,8 @@ func loggedOutage(t *testing.T, model string, slots int, change func(job *perdur
 	}
 	job := perdure.JobSpec{
 		ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: 1000, Consistency: m,
-		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless}, OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+		OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000},
 	}
 	change(&job)
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
@@ -376,6 +398,8 @@ func TestHoldsNobodyUp(t *testing.T) {
 	})
 }
 
+func newNaiveMap() *naiveMap { return &naiveMap{values: map[perdure.RowID][dim]float32{}, scale: 1} }
+
 // Whatever rows the updates are of, dense or sparse, their sum is what they were, also as
 // their own worker reads it.
 func TestMergedRows(t *testing.T) {
@@ -384,7 +408,7 @@ func TestMergedRows(t *testing.T) {
 		loggedOutage(t, "asp", 1, change, func(c *cluster, logs []*tappedLog, ws []*worker.Client) {
 			w, rng := ws[0], rand.New(rand.NewPCG(round, *seed))
 			ts := []*worker.Table{c.table(w), c.table(w, sparsely, func(s *perdure.TableSpec) { s.Name = "s" })}
-			naive := []*naiveMap{{values: map[perdure.RowID][dim]float32{}, scale: 1}, {values: map[perdure.RowID][dim]float32{}, scale: 1}}
+			naive := []*naiveMap{newNaiveMap(), newNaiveMap()}
 			ids := [][]perdure.RowID{make([]perdure.RowID, rows), make([]perdure.RowID, rows)}
 			for i := range rows {
 				ids[0][i], ids[1][i] = perdure.RowID(i), perdure.RowID(i)*0x1234_5678_9abc_def1
@@ -450,7 +474,9 @@ func TestMergedRows(t *testing.T) {
 // Updates that servers weaken differently, since each repeats the steps before it, are
 // merged so that they are weakened as each would be alone.
 func TestMergesWeakened(t *testing.T) {
-	loggedOutage(t, "asp", 1, func(job *perdure.JobSpec) { job.StaleScale = perdure.ScaleAverage }, func(c *cluster, logs []*tappedLog, ws []*worker.Client) {
+	loggedOutage(t, "asp", 1, func(job *perdure.JobSpec) {
+		job.StaleScale = perdure.ScaleAverage
+	}, func(c *cluster, logs []*tappedLog, ws []*worker.Client) {
 		w := ws[0]
 		gradients := c.table(w, func(s *perdure.TableSpec) { s.Rule = perdure.Rule{Kind: perdure.RuleSGD, Rate: 1} })
 		sums := c.table(w, func(s *perdure.TableSpec) { s.Name = "sums" })

@@ -151,7 +151,8 @@ func averages(t *testing.T, shown perdure.OutageRows) {
 		for i, w := range ws {
 			sums[i] = c.table(w)
 			weights[i] = c.table(w, func(spec *perdure.TableSpec) {
-				spec.Name, spec.Rule, spec.Init = "w", perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, perdure.Init{Kind: perdure.InitZeros}
+				spec.Name, spec.Rule, spec.Init = "w", perdure.Rule{Kind: perdure.RuleSGD, Rate: 1},
+					perdure.Init{Kind: perdure.InitZeros}
 			})
 		}
 		steps := func(clocks int) (seen [2]float32) {

@@ -130,7 +130,10 @@ func TestMemoryOfOldClocks(t *testing.T) {
 		// The next process begins at clock 0, as it would if another shard lacked all that.
 		c.setView(func(v *perdure.View) { v.Slots[1].Incarnation = 2 })
 		net := &lazyHead{Network: c.net.Host("worker:1"), late: make(chan struct{})}
-		net.lazy = &lazyNetwork{Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)), most: 200 * time.Millisecond}
+		net.lazy = &lazyNetwork{
+			Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)),
+			most: 200 * time.Millisecond,
+		}
 		w := c.dial(1, func(cfg *worker.Config) { cfg.Network = net })
 		<-time.After(time.Second) // the head is open
 		for clock := range 5 {
@@ -167,11 +170,15 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 		ws := make([]*worker.Client, dim)
 		for slot := range ws {
 			host := c.net.Host(fmt.Sprintf("worker:%d", slot))
-			net := &lazyNetwork{Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))), most: time.Millisecond}
+			net := &lazyNetwork{
+				Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))),
+				most: time.Millisecond,
+			}
 			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *worker.Config) { cfg.Network = net })
 		}
 		both(dim, func(slot int) {
-			table, err := ws[slot].Table(c.ctx, perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+			table, err := ws[slot].Table(c.ctx,
+				perdure.TableSpec{Name: "t", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
 			if err == nil {
 				err = c.iterate(ws[slot], table, slot, clocks, rand.New(rand.NewPCG(seed, uint64(10+slot))))
 			}
@@ -205,7 +212,8 @@ func (c *chained) iterate(w *worker.Client, table *worker.Table, slot int, clock
 			}
 			for i, v := range got {
 				mine := i%dim == slot && !frozen
-				if mine && v != float32(clock) || v < seen[i] || c.job.Consistency.Kind != perdure.ASP && v < float32(clock-bound) {
+				if mine && v != float32(clock) || v < seen[i] ||
+					c.job.Consistency.Kind != perdure.ASP && v < float32(clock-bound) {
 					return fmt.Errorf("at clock %d value %d is %v, and was %v", clock, i, v, seen[i])
 				}
 			}

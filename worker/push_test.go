@@ -16,7 +16,9 @@ import (
 )
 
 // twoTapped are two slots of an essp job and their tables.
-func twoTapped(c *cluster, change ...func(*perdure.TableSpec)) (ws [2]*worker.Client, taps [2]*tap, ts [2]*worker.Table) {
+func twoTapped(
+	c *cluster, change ...func(*perdure.TableSpec),
+) (ws [2]*worker.Client, taps [2]*tap, ts [2]*worker.Table) {
 	c.Helper()
 	for i := range ws {
 		ws[i], taps[i] = c.tapped(fmt.Sprintf("worker:%d", i), perdure.Slot(i))
@@ -146,10 +148,12 @@ func TestWhatIsPushed(t *testing.T) {
 			}
 			for drops := taps[0].sent(wire.KindDrop); taps[0].sent(wire.KindDrop) == drops; {
 				if clock > last+14 {
-					c.Fatalf("sparse %v: rows that were read last at clock %d are wanted at clock %d", sparse, last, clock)
+					c.Fatalf("sparse %v: rows that were read last at clock %d are wanted at clock %d", sparse, last,
+						clock)
 				}
 				if step(ids(1, 7), ids(1), ids(1)); clock < last+7 && taps[0].sent(wire.KindDrop) > drops {
-					c.Fatalf("sparse %v: rows that were read last at clock %d are dropped at clock %d", sparse, last, clock)
+					c.Fatalf("sparse %v: rows that were read last at clock %d are dropped at clock %d", sparse, last,
+						clock)
 				}
 			}
 			for range 5 { // the next look, for those that were read a clock later
@@ -253,7 +257,8 @@ func TestSlowReader(t *testing.T) {
 			c.Errorf("the slow slot has %v in the end, want %v", v, 3*clocks)
 		}
 		if fast, n := taps[0].takePushed()[5], taps[1].takePushed()[5]; fast != clocks || n > 20 {
-			c.Errorf("a row was pushed %d times to a fast slot and %d times to the slow one, in %d clocks", fast, n, clocks)
+			c.Errorf("a row was pushed %d times to a fast slot and %d times to the slow one, in %d clocks", fast, n,
+				clocks)
 		}
 	})
 }

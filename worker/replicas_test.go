@@ -49,7 +49,10 @@ func TestReplicaReadFrom(t *testing.T) {
 				for shard := range 2 {
 					want[tc.reads(max(slot, 0), shard)]++
 				}
-				if got := []int{c.got(0, wire.KindGet), c.got(1, wire.KindGet), c.got(2, wire.KindGet)}; !slices.Equal(got, want) {
+				if got := []int{
+					c.got(0, wire.KindGet), c.got(1, wire.KindGet),
+					c.got(2, wire.KindGet),
+				}; !slices.Equal(got, want) {
 					t.Errorf("%s, %s: slot %d asked the servers %v, want %v", tc.model, tc.recovery, slot, got, want)
 				}
 				for i, s := range c.servers { // slot s reads, and writes to server 0
@@ -60,8 +63,10 @@ func TestReplicaReadFrom(t *testing.T) {
 						}
 						for shard := range 2 {
 							o, reads := conn.opens[perdure.ShardID(shard)], tc.reads(max(slot, 0), shard) == i
-							if (o != nil) != (reads || i == 0 && slot >= 0) || o != nil && (o.Flags == wire.FlagWrites) == reads {
-								t.Errorf("%s, %s: slot %d opened shard %d of server %d so: %+v", tc.model, tc.recovery, slot, shard, i, o)
+							if (o != nil) != (reads || i == 0 && slot >= 0) ||
+								o != nil && (o.Flags == wire.FlagWrites) == reads {
+								t.Errorf("%s, %s: slot %d opened shard %d of server %d so: %+v", tc.model, tc.recovery,
+									slot, shard, i, o)
 							}
 						}
 					}
@@ -88,7 +93,7 @@ func TestReaderMovesToTail(t *testing.T) {
 			t.Errorf("the head was asked %d times, then %d", before, after)
 		}
 		c.step(w, bounded, 1)
-		if err := w.Settle(c.ctx); err != nil { // the head, which lags, is not who says so
+		if err := w.Settle(c.ctx); err != nil { // not the head, which lags, says so
 			t.Fatal(err)
 		}
 		c.read(bounded, 1)
@@ -127,7 +132,8 @@ func TestHeadDies(t *testing.T) {
 		c.with(1, func(s *chainServer) {
 			slices.Sort(s.clocks)
 			if want := []perdure.Clock{2, 3, 3, 4, 4}; !slices.Equal(s.clocks, want) || s.again != 0 {
-				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again, want)
+				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again,
+					want)
 			}
 		})
 	})
@@ -268,7 +274,7 @@ func TestNewHeadIsAhead(t *testing.T) {
 		for range 3 {
 			c.step(w, table, 1)
 		}
-		<-time.After(10 * time.Millisecond) // all servers have them, but who is read from does not say so
+		<-time.After(10 * time.Millisecond) // all servers have them, but the one that is read from does not say so
 		c.with(1, func(s *chainServer) { s.lags, s.holds = false, true })
 		c.step(w, table, 1)
 		<-time.After(10 * time.Millisecond)
@@ -278,7 +284,8 @@ func TestNewHeadIsAhead(t *testing.T) {
 		<-time.After(10 * time.Millisecond)
 		c.with(1, func(s *chainServer) {
 			if want := []perdure.Clock{3, 3}; !slices.Equal(s.clocks, want) || s.again != 0 {
-				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again, want)
+				t.Errorf("the new head was sent the updates of clocks %v, %d of them again, want %v", s.clocks, s.again,
+					want)
 			}
 		})
 		c.net.Heal("worker:0", "server:2")
@@ -343,7 +350,8 @@ func TestWhoMaySpeak(t *testing.T) {
 						reads := c.view.Shards[shard].Replica(int(shard)).Server == i && epoch == 2
 						for _, kind := range []wire.Kind{wire.KindAck, wire.KindOpened} {
 							f := s.frame(kind, shard)
-							f.Epoch, f.Payload = epoch, wire.AppendCounts(nil, perdure.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
+							f.Epoch, f.Payload = epoch,
+								wire.AppendCounts(nil, perdure.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
 							for _, conn := range s.conns {
 								if !reads {
 									_ = conn.Send(f)
@@ -397,7 +405,8 @@ func TestEagerHeadDies(t *testing.T) {
 		c.mu.Lock()
 		acked := c.status[0].Acked
 		c.mu.Unlock()
-		if len(acked) != 2 || acked[0].Epoch != 2 || !slices.Equal([]perdure.Clock{acked[0].Applied, acked[1].Applied}, []perdure.Clock{4, 4}) {
+		if len(acked) != 2 || acked[0].Epoch != 2 ||
+			!slices.Equal([]perdure.Clock{acked[0].Applied, acked[1].Applied}, []perdure.Clock{4, 4}) {
 			t.Fatalf("the coordinator was told %+v", acked)
 		}
 		c.with(1, func(s *chainServer) {
@@ -479,7 +488,10 @@ func TestConnectsToWhoJoins(t *testing.T) {
 			joins := func(who int) {
 				c.setView(func(v *perdure.View) {
 					if v.Shards[0].Joining = nil; who >= 0 {
-						v.Shards[0].Joining = &perdure.Holder{Server: who, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", who), Since: 5}
+						v.Shards[0].Joining = &perdure.Holder{
+							Server: who, Incarnation: 1,
+							Addr: fmt.Sprintf("server:%d/1", who), Since: 5,
+						}
 					}
 				})
 				<-time.After(10 * time.Millisecond)

@@ -19,7 +19,10 @@ type lateLog struct {
 	each *atomic.Int64 // nanoseconds
 }
 
-func (l *lateLog) Read(ctx context.Context, shard int, from updatelog.Position, deliver func(updatelog.Entry) error, caughtUp func(updatelog.Position)) error {
+func (l *lateLog) Read(
+	ctx context.Context, shard int, from updatelog.Position, deliver func(updatelog.Entry) error,
+	caughtUp func(updatelog.Position),
+) error {
 	return l.Log.Read(ctx, shard, from, func(e updatelog.Entry) error {
 		if each := l.each.Load(); each > 0 {
 			<-time.After(time.Duration(each))
@@ -50,7 +53,8 @@ func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.
 	t.Helper()
 	job := perdure.JobSpec{
 		ID: "test", Seed: *seed, Slots: 3, Servers: 2, Shards: 4, Clocks: 1000,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageRows: perdure.RowsApply,
+		Consistency: perdure.Consistency{Kind: perdure.ASP}, OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000},
+		OutageRows: perdure.RowsApply,
 	}
 	var err error
 	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
@@ -109,14 +113,16 @@ func TestAtRest(t *testing.T) {
 					t.Errorf("at rest: %v, %v; values from %v to %v, want %v", rest, err, least, most, all)
 				}
 				begin := time.Now()
-				if rest, err := o.AtRest(c.ctx, 2*time.Second); !rest || err != nil || time.Since(begin) > time.Second/10 {
+				if rest, err := o.AtRest(c.ctx, 2*time.Second); !rest || err != nil ||
+					time.Since(begin) > time.Second/10 {
 					t.Errorf("still at rest: %v, %v, after %v", rest, err, time.Since(begin))
 				}
 				c.kill("server:1")
 				c.start("server:1")
 				c.pass(time.Second)
 				if least, most = patient(); least != all || most != all || o.Opens() <= opens {
-					t.Errorf("a server was away: %v to %v; shards were opened %d times, before %d", least, most, o.Opens(), opens)
+					t.Errorf("a server was away: %v to %v; shards were opened %d times, before %d", least, most,
+						o.Opens(), opens)
 				}
 			})
 		})

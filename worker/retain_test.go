@@ -47,11 +47,13 @@ func TestCondenses(t *testing.T) {
 					}
 					c.pass(time.Millisecond)
 					if counted, kept := w.Held(); counted != kept || counted[1] > retain+1000 {
-						c.Fatalf("clock %d: %v bytes are counted, and %v kept; %d may be, and one clock more", clock, counted, kept, retain)
+						c.Fatalf("clock %d: %v bytes are counted, and %v kept; %d may be, and one clock more", clock,
+							counted, kept, retain)
 					}
 				}
 				if n := w.Keeps(); !condensed || n < 4 || n > last || w.Named() == 0 {
-					c.Errorf("it has not waited, and keeps %d updates of %d clocks; the last cut is that of clock %d", n, last, w.Named())
+					c.Errorf("it has not waited, and keeps %d updates of %d clocks; the last cut is that of clock %d",
+						n, last, w.Named())
 				}
 				c.unwritten = nil
 				for i := range c.job.Servers { // while none has written anything

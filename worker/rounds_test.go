@@ -59,7 +59,8 @@ func TestLargeRound(t *testing.T) {
 		}
 		asked := 0
 		for clock := range perdure.Clock(4) {
-			if err := ts[0].GetRun(c.ctx, 0, values); err != nil || values[0] != float32(clock) || values[n*wide-1] != float32(clock) {
+			if err := ts[0].GetRun(c.ctx, 0, values); err != nil || values[0] != float32(clock) ||
+				values[n*wide-1] != float32(clock) {
 				t.Fatalf("at clock %d rows are %v and %v: %v", clock, values[0], values[n*wide-1], err)
 			}
 			if asked = max(asked, taps[0].sent(wire.KindGet)); clock > 0 && taps[0].sent(wire.KindGet) > asked {
@@ -89,7 +90,8 @@ func TestPushOfEvicted(t *testing.T) {
 			both(2, func(slot int) { c.clock(ws[slot], clock+1) })
 			c.pass(10 * time.Millisecond)
 			v, waited := c.read(ts[0], []perdure.RowID{1})
-			if gone = gone || v == 0; waited != 0 || v != 0 && v != 7 || gone && v != 0 || clock == 0 && gone || clock > 5 && !gone {
+			if gone = gone || v == 0; waited != 0 || v != 0 && v != 7 || gone && v != 0 || clock == 0 && gone ||
+				clock > 5 && !gone {
 				t.Errorf("at clock %d the row is %v after %v", clock+1, v, waited)
 			}
 		}
@@ -115,7 +117,8 @@ func TestTimeSplit(t *testing.T) {
 					time.Duration(now.ComputeNs-at.ComputeNs) - compute,
 				} {
 					if d.Abs() > 50*time.Microsecond {
-						t.Errorf("%s, %s: %s differs by %v", model, what, []string{"staleness", "communication", "compute"}[i], d)
+						t.Errorf("%s, %s: %s differs by %v", model, what,
+							[]string{"staleness", "communication", "compute"}[i], d)
 					}
 				}
 				at = now
@@ -245,7 +248,8 @@ func TestModelsTogether(t *testing.T) {
 							var err error
 							for w.Now() < 12 && err == nil {
 								for _, table := range ts {
-									err = errors.Join(err, table.GetRun(c.ctx, 0, values), table.IncRun(0, all(rows, 1)))
+									err = errors.Join(err, table.GetRun(c.ctx, 0, values),
+										table.IncRun(0, all(rows, 1)))
 									if errors.Is(err, perdure.ErrRolledBack) {
 										break
 									}
@@ -271,7 +275,8 @@ func TestModelsTogether(t *testing.T) {
 						}
 						for _, table := range ts {
 							table.Forget()
-							if err := table.GetRun(c.ctx, 0, values); err == nil && (values[0] != 24 || values[rows*dim-1] != 24) {
+							if err := table.GetRun(c.ctx, 0, values); err == nil &&
+								(values[0] != 24 || values[rows*dim-1] != 24) {
 								t.Errorf("table %s is %v in the end, want 24", table.Spec().Name, values)
 							}
 						}

@@ -21,7 +21,7 @@ type walker struct {
 	rare  bool // it saves the state for checkpoints only
 	says  bool // and says so
 	kills *rand.Rand
-	left  int // so many of its processes are still to die
+	left  int // of its processes are still to die
 }
 
 func walk(state uint64) uint64 { return state*6364136223846793005 + 1442695040888963407 }
@@ -57,7 +57,9 @@ func (p *walker) process(clocks perdure.Clock) (done bool, err error) {
 }
 
 // iterate does one clock, and returns the next.
-func (p *walker) iterate(w *worker.Client, table *worker.Table, clock perdure.Clock, state *uint64) (perdure.Clock, error) {
+func (p *walker) iterate(
+	w *worker.Client, table *worker.Table, clock perdure.Clock, state *uint64,
+) (perdure.Clock, error) {
 	*state = walk(*state)
 	delta := make([]float32, dim)
 	delta[p.slot] = float32(*state >> 60)
@@ -92,7 +94,10 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 	const clocks = 40
 	inCluster(t, model, recovery, 2, clocks, func(c *cluster) {
 		both(2, func(slot int) {
-			p := &walker{c: c, slot: perdure.Slot(slot), rare: rare, says: says, kills: rand.New(rand.NewPCG(*seed, uint64(slot))), left: deaths}
+			p := &walker{
+				c: c, slot: perdure.Slot(slot), rare: rare, says: says,
+				kills: rand.New(rand.NewPCG(*seed, uint64(slot))), left: deaths,
+			}
 			for done := false; !done && !t.Failed(); {
 				var err error
 				if done, err = p.process(clocks); err != nil {
@@ -130,7 +135,10 @@ func walks(t *testing.T, model, recovery string, rare, says bool, deaths int) (a
 // so. If it does not, the model is another: the test can tell. Strategies without
 // checkpoints have the former only.
 func TestProgramsState(t *testing.T) {
-	for _, strategy := range []string{"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5", "chain:2", "stateless"} {
+	for _, strategy := range []string{
+		"checkpoint:5", "chain:2,checkpoint:5", "checkpoint:5,async", "resend:5",
+		"chain:2", "stateless",
+	} {
 		for _, model := range []string{"bsp", "ssp:2", "asp"} {
 			t.Run(model+","+strategy, func(t *testing.T) {
 				r, err := perdure.ParseRecovery(strategy)

@@ -22,7 +22,10 @@ import (
 
 // overSockets starts a job of one slot, one server and one shard over real
 // sockets and joins it. through, unless nil, is the network that the worker uses.
-func overSockets(t testing.TB, model string, sock transport.TCP, heartbeat time.Duration, through func(transport.Network) transport.Network) (context.Context, *worker.Client) {
+func overSockets(
+	t testing.TB, model string, sock transport.TCP, heartbeat time.Duration,
+	through func(transport.Network) transport.Network,
+) (context.Context, *worker.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	var wg sync.WaitGroup
@@ -31,18 +34,26 @@ func overSockets(t testing.TB, model string, sock transport.TCP, heartbeat time.
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: 1, Servers: 1, Shards: 1, Consistency: consistency, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	job := perdure.JobSpec{
+		ID: "test", Seed: *seed, Slots: 1, Servers: 1, Shards: 1, Consistency: consistency,
+		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+	}
 	l, err := sock.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin := membership.Begin(job, 1, 0, nil)
 	wg.Go(func() {
-		_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+		// ends with ctx
+		_ = coordinator.Run(ctx, coordinator.Config{
+			Listener: l, Registry: registry.NewMemory(), Begin: &begin,
+			Log: slog.New(slog.DiscardHandler),
+		})
 	})
 	wg.Go(func() {
 		err := server.Run(ctx, server.Config{
-			Network: sock, Listen: "127.0.0.1:0", Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server", Log: slog.New(slog.DiscardHandler),
+			Network: sock, Listen: "127.0.0.1:0", Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
+			Log:       slog.New(slog.DiscardHandler),
 			Heartbeat: heartbeat,
 		})
 		if ctx.Err() == nil {
@@ -53,7 +64,10 @@ func overSockets(t testing.TB, model string, sock transport.TCP, heartbeat time.
 	if through != nil {
 		network = through(sock)
 	}
-	w, err := worker.Dial(ctx, worker.Config{Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0, Heartbeat: heartbeat})
+	w, err := worker.Dial(ctx, worker.Config{
+		Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0,
+		Heartbeat: heartbeat,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +123,7 @@ func (n *slowNetwork) Dial(ctx context.Context, addr string) (transport.Conn, er
 	return transport.TCP{Socket: transport.SocketTCP}.Dial(ctx, l.Addr().String())
 }
 
-// stopAfter has the relay stop after so many bytes.
+// stopAfter has the relay stop after some bytes.
 func (n *slowNetwork) stopAfter(bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,7 +168,10 @@ func TestGivenUpHalfReceived(t *testing.T) {
 			return slow
 		})
 		const dim = 200_000
-		spec := perdure.TableSpec{Name: "t", Rows: 3, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1}}
+		spec := perdure.TableSpec{
+			Name: "t", Rows: 3, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1},
+		}
 		if sparse {
 			sparsely(&spec)
 		}

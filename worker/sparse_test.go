@@ -99,9 +99,10 @@ func TestReadYourWritesEverywhere(t *testing.T) {
 		for _, sparse := range []bool{false, true} {
 			for _, rule := range []perdure.Rule{{Kind: perdure.RuleAdd}, {Kind: perdure.RuleSGD, Rate: 0.5}} {
 				for _, breaks := range []float64{0, 0.01} {
-					t.Run(fmt.Sprintf("%s/%s/sparse=%v/breaks=%v", model, rule.Kind, sparse, breaks), func(t *testing.T) {
-						readYourWrites(t, model, sparse, rule, breaks)
-					})
+					t.Run(fmt.Sprintf("%s/%s/sparse=%v/breaks=%v", model, rule.Kind, sparse, breaks),
+						func(t *testing.T) {
+							readYourWrites(t, model, sparse, rule, breaks)
+						})
 				}
 			}
 		}
@@ -110,7 +111,10 @@ func TestReadYourWritesEverywhere(t *testing.T) {
 
 func readYourWrites(t *testing.T, model string, sparse bool, rule perdure.Rule, breaks float64) {
 	inCluster(t, model, "none", 1, 0, func(c *cluster) {
-		net := &lazyNetwork{Network: c.net.Host("worker:0"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), breaks: breaks, most: time.Millisecond}
+		net := &lazyNetwork{
+			Network: c.net.Host("worker:0"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), breaks: breaks,
+			most: time.Millisecond,
+		}
 		w := c.dial("worker:0", perdure.NoSlot, func(cfg *worker.Config) { cfg.Network, cfg.Connections = net, 3 })
 		table := c.table(w, func(s *perdure.TableSpec) {
 			s.Rule = rule
@@ -126,7 +130,8 @@ func readYourWrites(t *testing.T, model string, sparse bool, rule perdure.Rule, 
 		clock := perdure.Clock(0)
 		for op := range 400 {
 			if what, got, want := drawnListOp(c, table, n, rng); !slices.Equal(got, want) {
-				t.Fatalf("-worker.seed=%d: operation %d at clock %d: %s gave %v, want %v", *seed, op, clock, what, got, want)
+				t.Fatalf("-worker.seed=%d: operation %d at clock %d: %s gave %v, want %v", *seed, op, clock, what, got,
+					want)
 			}
 			if rng.IntN(4) == 0 {
 				clock++

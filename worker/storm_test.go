@@ -42,8 +42,13 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 		var ws []*worker.Client
 		for slot := range perdure.Slot(dim) {
 			host := fmt.Sprintf("worker:%d", slot)
-			net := &lazyNetwork{Network: c.net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))), breaks: 0.001, most: 500 * time.Microsecond}
-			ws = append(ws, c.dial(host, slot, func(cfg *worker.Config) { cfg.Network, cfg.CacheBytes = net, cacheBytes }))
+			net := &lazyNetwork{
+				Network: c.net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))),
+				breaks: 0.001, most: 500 * time.Microsecond,
+			}
+			ws = append(ws, c.dial(host, slot, func(cfg *worker.Config) {
+				cfg.Network, cfg.CacheBytes = net, cacheBytes
+			}))
 		}
 		done := make(chan struct{})
 		go func() { // kills servers
@@ -178,8 +183,10 @@ func (s *stormSlot) read(ids, some []perdure.RowID) error {
 			case perdure.SSP, perdure.ESSP:
 				least = float32(s.clock - m.Staleness)
 			}
-			if slot == s.slot && v != own[id] || v < least || v < before[slot] || s.c.job.Consistency.Kind == perdure.BSP && slot != s.slot && v != least {
-				return fmt.Errorf("row %d contains %v clocks of the slots; own %v, at least %v, before that %v", id, row, own[id], least, before)
+			if slot == s.slot && v != own[id] || v < least || v < before[slot] ||
+				s.c.job.Consistency.Kind == perdure.BSP && slot != s.slot && v != least {
+				return fmt.Errorf("row %d contains %v clocks of the slots; own %v, at least %v, before that %v", id,
+					row, own[id], least, before)
 			}
 		}
 		s.seen[id] = row

@@ -55,7 +55,8 @@ func TestReadYourWrites(t *testing.T) {
 					clock := perdure.Clock(0)
 					for op := range 400 {
 						if what, got, want := drawnOp(c, table, n, rng); !slices.Equal(got, want) {
-							t.Fatalf("-worker.seed=%d: operation %d at clock %d: %s gave %v, want %v", *seed, op, clock, what, got, want)
+							t.Fatalf("-worker.seed=%d: operation %d at clock %d: %s gave %v, want %v", *seed, op, clock,
+								what, got, want)
 						}
 						if rng.IntN(4) == 0 {
 							clock++
@@ -89,7 +90,8 @@ func drawnOp(c *cluster, t *worker.Table, n *naive, rng *rand.Rand) (what string
 		what, got, want = fmt.Sprintf("Get(%d)", first), make([]float32, dim), n.run(first, 1)
 		err = t.Get(c.ctx, first, got)
 	case 1:
-		what, got, want = fmt.Sprintf("GetRun(%d, %d rows)", first, count), make([]float32, count*dim), n.run(first, count)
+		what, got, want = fmt.Sprintf("GetRun(%d, %d rows)", first, count), make([]float32, count*dim),
+			n.run(first, count)
 		err = t.GetRun(c.ctx, first, got)
 	case 2:
 		what, got, want = fmt.Sprintf("GetRows(%d)", ids), make([]float32, len(ids)*dim), n.list(ids)
@@ -233,7 +235,8 @@ func waits(t *testing.T, model string, clocks int, ids func(clock int) []perdure
 				for i, v := range got {
 					least := clock + max(0, clock-int(c.job.Consistency.Staleness)) // own and the other's
 					if most := 2*clock + int(c.job.Consistency.Staleness) + 1; int(v) < least || int(v) > most {
-						t.Errorf("slot %d at clock %d: row %d is %v, want %d to %d", slot, clock, list[i/dim], v, least, most)
+						t.Errorf("slot %d at clock %d: row %d is %v, want %d to %d", slot, clock, list[i/dim], v, least,
+							most)
 						return
 					}
 				}
@@ -310,28 +313,30 @@ func TestWrongArguments(t *testing.T) {
 			return err
 		}
 		for what, err := range map[string]error{
-			"Get: too few values":              table.Get(c.ctx, 0, row[:2]),
-			"Get: none":                        table.Get(c.ctx, 0, nil),
-			"Get: row beyond the end":          table.Get(c.ctx, rows, row),
-			"Get: row far beyond the end":      table.Get(c.ctx, 1<<63, row),
-			"Get: last row there is":           table.Get(c.ctx, 1<<64-1, row),
-			"GetRun: not whole rows":           table.GetRun(c.ctx, 0, two[:4]),
-			"GetRun: over the end":             table.GetRun(c.ctx, rows-1, two),
-			"GetRows: one id, two rows":        table.GetRows(c.ctx, ids(1), two),
-			"GetRows: two ids, one row":        table.GetRows(c.ctx, ids(1, 2), row),
-			"GetRows: beyond the end":          table.GetRows(c.ctx, ids(1, rows), two),
-			"Inc: too few values":              table.Inc(0, row[:1]),
-			"Inc: none":                        table.Inc(0, nil),
-			"Inc: beyond the end":              table.Inc(rows, row),
-			"IncRun: over the end":             table.IncRun(rows-1, two),
-			"IncRows: one id, two rows":        table.IncRows(ids(1), two),
-			"IncRows: beyond the end":          table.IncRows(ids(rows+5), row),
-			"SaveState: too large":             w.SaveState(make([]byte, 2<<20)),
-			"Table: other properties":          other(func(s *perdure.TableSpec) { s.Dim = 4 }),
-			"Table: no name":                   other(func(s *perdure.TableSpec) { s.Name = "" }),
-			"Table: fewer rows than shards":    other(func(s *perdure.TableSpec) { s.Name, s.Rows = "u", 3 }),
-			"Table: no rule":                   other(func(s *perdure.TableSpec) { s.Name, s.Rule.Kind = "u", "" }),
-			"Table: unknown consistency model": other(func(s *perdure.TableSpec) { s.Name, s.Consistency.Kind = "u", "x" }),
+			"Get: too few values":           table.Get(c.ctx, 0, row[:2]),
+			"Get: none":                     table.Get(c.ctx, 0, nil),
+			"Get: row beyond the end":       table.Get(c.ctx, rows, row),
+			"Get: row far beyond the end":   table.Get(c.ctx, 1<<63, row),
+			"Get: last row there is":        table.Get(c.ctx, 1<<64-1, row),
+			"GetRun: not whole rows":        table.GetRun(c.ctx, 0, two[:4]),
+			"GetRun: over the end":          table.GetRun(c.ctx, rows-1, two),
+			"GetRows: one id, two rows":     table.GetRows(c.ctx, ids(1), two),
+			"GetRows: two ids, one row":     table.GetRows(c.ctx, ids(1, 2), row),
+			"GetRows: beyond the end":       table.GetRows(c.ctx, ids(1, rows), two),
+			"Inc: too few values":           table.Inc(0, row[:1]),
+			"Inc: none":                     table.Inc(0, nil),
+			"Inc: beyond the end":           table.Inc(rows, row),
+			"IncRun: over the end":          table.IncRun(rows-1, two),
+			"IncRows: one id, two rows":     table.IncRows(ids(1), two),
+			"IncRows: beyond the end":       table.IncRows(ids(rows+5), row),
+			"SaveState: too large":          w.SaveState(make([]byte, 2<<20)),
+			"Table: other properties":       other(func(s *perdure.TableSpec) { s.Dim = 4 }),
+			"Table: no name":                other(func(s *perdure.TableSpec) { s.Name = "" }),
+			"Table: fewer rows than shards": other(func(s *perdure.TableSpec) { s.Name, s.Rows = "u", 3 }),
+			"Table: no rule":                other(func(s *perdure.TableSpec) { s.Name, s.Rule.Kind = "u", "" }),
+			"Table: unknown consistency model": other(func(s *perdure.TableSpec) {
+				s.Name, s.Consistency.Kind = "u", "x"
+			}),
 		} {
 			if !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v; want one line of ErrUsage", what, err)

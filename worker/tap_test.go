@@ -31,7 +31,10 @@ type tappedConn struct {
 // tapped joins as the worker of a slot, through a tap.
 func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, *tap) {
 	c.Helper()
-	tp := &tap{Network: c.net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{}, pushed: map[perdure.RowID]int{}}
+	tp := &tap{
+		Network: c.net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{},
+		pushed: map[perdure.RowID]int{},
+	}
 	w := c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...)
 	c.Cleanup(tp.open) // before the client is closed
 	return w, tp

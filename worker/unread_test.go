@@ -22,7 +22,10 @@ type slowLog struct {
 	taken *sync.Map     // by shard
 }
 
-func (l *slowLog) Read(ctx context.Context, shard int, from updatelog.Position, deliver func(updatelog.Entry) error, caughtUp func(updatelog.Position)) error {
+func (l *slowLog) Read(
+	ctx context.Context, shard int, from updatelog.Position, deliver func(updatelog.Entry) error,
+	caughtUp func(updatelog.Position),
+) error {
 	return l.Log.Read(ctx, shard, from, func(e updatelog.Entry) error {
 		select {
 		case l.gate <- struct{}{}:

@@ -36,7 +36,10 @@ func TestClocksThatWereDone(t *testing.T) {
 		c.net.Cut("worker:0", "server:1", false)
 		do(former, table, 3)
 		c.net.Kill("worker:0")
-		net := &lazyNetwork{Network: c.net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), most: 20 * time.Millisecond}
+		net := &lazyNetwork{
+			Network: c.net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)),
+			most: 20 * time.Millisecond,
+		}
 		next := c.dial("next", 0, func(cfg *worker.Config) { cfg.Network = net })
 		if next.Now() != 0 {
 			t.Fatalf("the next process begins at clock %d, want 0", next.Now())
@@ -97,7 +100,8 @@ func TestObserverHasNoClocks(t *testing.T) {
 		_, clock := o.Clock(c.within(time.Second))
 		_, load := o.LoadState(c.within(time.Second))
 		for what, err := range map[string]error{
-			"Clock": clock, "LoadState": load, "SaveState": o.SaveState(nil), "Flush": table.Flush(), "IncRows": table.IncRows(nil, nil),
+			"Clock": clock, "LoadState": load, "SaveState": o.SaveState(nil), "Flush": table.Flush(),
+			"IncRows": table.IncRows(nil, nil),
 		} {
 			if !errors.Is(err, perdure.ErrUsage) {
 				t.Errorf("an observer's %s: %v", what, err)

@@ -32,7 +32,10 @@ func (c *teller) welcome(v perdure.View) {
 	if _, err := transport.Greet(c.conn, time.Minute, wire.Keys{}); err != nil {
 		c.Fatal(err)
 	}
-	job := perdure.JobSpec{ID: "job-1", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	job := perdure.JobSpec{
+		ID: "job-1", Slots: 1, Servers: 1, Shards: 1,
+		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+	}
 	c.tell(wire.Control(wire.KindWelcome, wire.Welcome{Job: job, Incarnation: 1}), wire.Control(wire.KindView, v))
 }
 
@@ -77,15 +80,20 @@ func (c *teller) follows(revision uint64) {
 }
 
 // Servers and workers take what changed of a view as if it had been told whole. What
-// is told again changes nothing; who has missed something asks for the whole view by
+// is told again changes nothing; a client that has missed something asks for the whole view by
 // coming back.
 func TestViewDeltas(t *testing.T) {
 	for role, run := range map[string]func(ctx context.Context, net transport.Network){
 		"server": func(ctx context.Context, net transport.Network) {
-			_ = server.Run(ctx, server.Config{Process: "p", Network: net, Coordinator: coordinatorAddr, Listen: "peer/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+			// ends with ctx
+			_ = server.Run(ctx, server.Config{
+				Process: "p", Network: net, Coordinator: coordinatorAddr,
+				Listen: "peer/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler),
+			})
 		},
 		"worker": func(ctx context.Context, net transport.Network) {
-			_, _ = worker.Dial(ctx, worker.Config{Process: "p", Network: net, Coordinator: coordinatorAddr}) // likewise: no shard is placed
+			// likewise: no shard is placed
+			_, _ = worker.Dial(ctx, worker.Config{Process: "p", Network: net, Coordinator: coordinatorAddr})
 		},
 	} {
 		t.Run(role, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { viewDeltas(t, run) }) })
@@ -130,7 +138,8 @@ func viewDeltas(t *testing.T, run func(ctx context.Context, net transport.Networ
 	c.follows(8)
 	c.tell(delta(8))
 	c.follows(9)
-	c.tell(wire.Control(wire.KindViewDelta, perdure.ViewDelta{Base: 9, Revision: 10, Shards: []perdure.ShardChange{{Shard: 1}}}))
+	c.tell(wire.Control(wire.KindViewDelta,
+		perdure.ViewDelta{Base: 9, Revision: 10, Shards: []perdure.ShardChange{{Shard: 1}}}))
 	c.welcome(view(10)) // it came back
 	c.follows(10)
 }
