@@ -129,7 +129,8 @@ func (sh *shard) saveBehind(w *writing) {
 		sh.saved(seg)
 		return
 	}
-	sh.s.cfg.Log.Error("cannot write a checkpoint segment; training goes on to the next cut", "shard", sh.id, "err", err)
+	sh.s.cfg.Log.Error("cannot write a checkpoint segment; training goes on to the next cut", "shard", sh.id, "err",
+		err)
 	sh.trouble(err.Error())
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -22,14 +22,15 @@ const greeting = 5 * time.Second
 // conn is a connection from a worker or an observer, or from another server.
 type conn struct {
 	replica.Reader
-	tc     transport.Conn
-	log    *slog.Logger
-	opens  map[perdure.ShardID]wire.Header // Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
-	server bool                            // from another server
-	index  int                             // that one's number
-	job    *perdure.JobSpec                // which never changes
-	box    outbox                          // of the goroutine that receives from it
-	taking *incoming                       // that goroutine's, too: the snapshot that it brings
+	tc  transport.Conn
+	log *slog.Logger
+	// Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
+	opens  map[perdure.ShardID]wire.Header
+	server bool             // from another server
+	index  int              // that one's number
+	job    *perdure.JobSpec // which never changes
+	box    outbox           // of the goroutine that receives from it
+	taking *incoming        // that goroutine's, too: the snapshot that it brings
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -211,7 +212,7 @@ func (s *Server) serve(tc transport.Conn) {
 		c.hold()
 		err := s.handle(c, &f)
 		if f.Body != nil {
-			s.buffers.keep(f.Body)
+			s.buffers.Keep(f.Body)
 		}
 		if err != nil {
 			c.release()
@@ -241,9 +242,11 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
 		r.Reason = fmt.Sprintf("slot %d of a job of %d", hello.Index, len(s.view.Slots))
 	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Admits(hello.Ticket):
-		r.Reason = fmt.Sprintf("the coordinator has not let this process speak for slot %d with incarnation %d", hello.Index, hello.Incarnation)
+		r.Reason = fmt.Sprintf("the coordinator has not let this process speak for slot %d with incarnation %d",
+			hello.Index, hello.Incarnation)
 	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
-		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots) // the peer tries again
+		// The peer tries again.
+		return fmt.Errorf("slot %d of a job of %d, as far as this server has heard", hello.Index, s.job.Slots)
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
 		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d; this is %d",
 			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
@@ -254,7 +257,8 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 	}
 	c.job = s.job
 	s.conns[c] = struct{}{}
-	return c.tc.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
+	return c.tc.Send(wire.Control(wire.KindWelcome,
+		wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))
 }
 
 func (s *Server) forget(c *conn) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -76,12 +75,14 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.takesIn() && sh.rep.Audience.Seated(&c.Reader) {
-		if n := sh.inLog(c.Slot); n > 2*sh.s.cfg.PendingBytes { // an update that is ticked may be as large as what is kept
+		// An update that is ticked may be as large as what is kept.
+		if n := sh.inLog(c.Slot); n > 2*sh.s.cfg.PendingBytes {
 			return sh.tooMuch(c, f, n)
 		}
 		sh.logs(f, 1)
 		h := wire.Header{
-			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.Slot, Incarnation: c.Incarnation,
+			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.Slot,
+			Incarnation: c.Incarnation,
 		}
 		sh.append(c, replica.Entry{Frame: wire.Frame{Header: h}, From: &c.Reader})
 	}
@@ -104,14 +105,16 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 }
 
 func (sh *shard) tooMuch(c *conn, f *wire.Frame, n int64) error {
-	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, clock %d the last of them; at most %d are kept",
+	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, "+
+		"clock %d the last of them; at most %d are kept",
 		c.Slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
 }
 
 // get answers a read, or a scan, now or when the shard's MinClock allows it.
 func (sh *shard) get(c *conn, f *wire.Frame) error {
 	rd := replica.Read{
-		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, Need: f.Clock, Subscribe: f.Flags&wire.FlagSubscribe != 0,
+		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, Need: f.Clock,
+		Subscribe: f.Flags&wire.FlagSubscribe != 0,
 	}
 	rest, err := wire.ParseRows(f.Payload, &rd.Rows)
 	if err != nil {
@@ -186,47 +189,13 @@ func (sh *shard) answer(rd *replica.Read, ack, others bool) {
 func (sh *shard) rowsFrame(rd *replica.Read) wire.Frame {
 	f := sh.frame(wire.KindRows)
 	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
-	a := sh.body(&f, &rd.Rows, sh.rep.State.Parts()[rd.Rows.Table])
 	state := wire.State{Seq: sh.rep.State.Seq(), Applied: sh.rep.State.Applied()}
 	if rd.Since != 0 {
 		state.Waited = uint64(max(0, time.Duration(sh.now()-rd.Since).Microseconds()))
 	}
-	a.head = wire.AppendState(a.head[:0], &state)
-	sh.finishBody(&f, a)
+	sh.s.buffers.Rows(&f, &state, &rd.Rows, sh.rep.State.Parts()[rd.Rows.Table])
 	return f
 }
-
-// body brings rows, which were checked, into a frame: those of a long run from
-// where they lie, others gathered. finishBody does the rest once the frame has its
-// head. It needs sh.mu.
-func (sh *shard) body(f *wire.Frame, rows *wire.Rows, p *table.Part) (a *answer) {
-	n := rows.Count * p.Spec.Dim
-	if rows.IDs == nil && 4*n >= lentBytes {
-		run, _ := p.Run(rows.First, rows.Count)
-		a = sh.s.buffers.answer(0)
-		f.Body, f.Lent = wire.FloatBytes(run)
-	}
-	if !f.Lent {
-		a = sh.s.buffers.answer(n)
-		if err := p.ReadRows(a.values, rows.First, rows.IDs, rows.Count); err != nil {
-			panic(fmt.Sprintf("server: rows that were checked cannot be read: %v", err))
-		}
-		f.Body, _ = wire.FloatBytes(a.values)
-	}
-	return a
-}
-
-func (sh *shard) finishBody(f *wire.Frame, a *answer) {
-	if f.Body == nil {
-		a.head = wire.AppendFloats(a.head, a.values) // their memory is not as on the wire
-	}
-	f.Payload, f.Release = a.head, a
-}
-
-// lentBytes is the least size of a run of rows that is sent from where it lies.
-// The shard stands still while the network takes what it takes at once, and the
-// rest is copied.
-const lentBytes = 16 << 10
 
 // idsFrame answers with the ids of rows that a sparse table stores. It needs sh.mu.
 func (sh *shard) idsFrame(rd *replica.Read) wire.Frame {

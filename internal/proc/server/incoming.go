@@ -30,7 +30,7 @@ func (c *conn) place(s *Server, f *wire.Frame, n int) []byte {
 		}
 	}
 	if f.Kind == wire.KindUpdate || f.Kind == wire.KindSnapshot {
-		return s.buffers.payload(n) // to be kept as it is
+		return s.buffers.Payload(n) // to be kept as it is
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 	last, size := f.Flags&wire.FlagLast != 0, len(body)
 	if f.Flags&wire.FlagNone != 0 {
 		err = in.AddWords(body, last)
-		sh.s.buffers.keep(body)
+		sh.s.buffers.Keep(body)
 	} else {
 		err = sh.takeRows(in, body, last)
 	}
@@ -99,7 +99,7 @@ func (sh *shard) takeRows(in *incoming, body []byte, last bool) error {
 		return err
 	}
 	if !inPlace {
-		sh.s.buffers.keep(body)
+		sh.s.buffers.Keep(body)
 	}
 	if !last {
 		return nil

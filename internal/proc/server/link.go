@@ -28,9 +28,10 @@ func window(job *perdure.JobSpec) int {
 type place struct {
 	config     chain.Config
 	since      uint64
-	succ, join *peer          // nil: nobody
-	next       *peer          // who joins and may be the successor soon: connected to now, since nobody waits for it yet
-	pred       perdure.Holder // whom it follows, unless it is the head
+	succ, join *peer // nil: nobody
+	// Who joins and may be the successor soon: connected to now, since nobody waits for it yet.
+	next *peer
+	pred perdure.Holder // whom it follows, unless it is the head
 }
 
 // reads reports whether rows of vap tables are read here: of no other replica is it
@@ -128,7 +129,10 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	case wire.KindLevel:
 		m.Kind = chain.Level
 	default:
-		m.Kind, m.Entry.Frame = chain.Entry, wire.Frame{Header: f.Header, Payload: slices.Clone(f.Payload), Body: f.Body}
+		m.Kind, m.Entry.Frame = chain.Entry, wire.Frame{
+			Header: f.Header, Payload: slices.Clone(f.Payload),
+			Body: f.Body,
+		}
 	}
 	end, joined := sh.log.End(), sh.log.Joined()
 	sh.log.Step(chain.Predecessor, m)
@@ -155,7 +159,8 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.box = &p.box
 	defer func() { sh.box = nil }()
 	m := chain.Message[replica.Entry]{
-		Kind: chain.Have, Epoch: sh.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock), None: f.Flags&wire.FlagNone != 0,
+		Kind: chain.Have, Epoch: sh.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock),
+		None: f.Flags&wire.FlagNone != 0,
 	}
 	if f.Kind == wire.KindCommitted {
 		m.Kind = chain.Committed

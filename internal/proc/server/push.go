@@ -7,13 +7,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/frames"
 )
 
 // outflows are the ways on which a shard sends rows by itself. shard.mu guards them.
 type outflows struct {
-	to     []*outflow   // by slot; nil: nothing was pushed to it yet
-	since  time.Time    // when the MinClock was reached because of which rows are pushed
-	frames []wire.Frame // room for those of one push
+	to    []*outflow   // by slot; nil: nothing was pushed to it yet
+	since time.Time    // when the MinClock was reached because of which rows are pushed
+	room  []wire.Frame // for the frames of one push
 }
 
 // outflow is the way to one slot on its present connection.
@@ -22,9 +23,9 @@ type outflow struct {
 	slot perdure.Slot
 	flow uint64 // the replica's number for it
 
-	last   *answer     // the memory of the last frame that was sent
-	flying atomic.Bool // that is not written yet
-	more   atomic.Bool // something is to follow once it is
+	last   *frames.Answer // the memory of the last frame that was sent
+	flying atomic.Bool    // that is not written yet
+	more   atomic.Bool    // something is to follow once it is
 }
 
 // What is handed to the transport before more is gathered: a slow reader has so
@@ -63,52 +64,49 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 		}
 	}
 	begun := sh.rep.Audience.BeginRound(slot, &sh.rep.State)
-	frames, done := sh.gather(slot)
+	pushed, done := sh.gather(slot)
 	state, minClock, more := sh.rep.Audience.EndRound(slot, done)
-	if n := len(frames); done && n > 0 && begun {
-		frames[n-1].Flags |= wire.FlagLast
+	if n := len(pushed); done && n > 0 && begun {
+		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
-		a := sh.s.buffers.answer(0)
 		state.Waited = sh.out.waited()
-		a.head = wire.AppendPushHead(a.head[:0], state, &wire.Rows{})
 		f := sh.frame(wire.KindPush)
-		f.Clock, f.Flags, f.Payload, f.Release = minClock, wire.FlagLast, a.head, a
-		frames = append(frames, f)
-		sh.out.frames = frames
+		f.Clock, f.Flags = minClock, wire.FlagLast
+		sh.s.buffers.End(&f, state)
+		pushed = append(pushed, f)
+		sh.out.room = pushed
 	}
 	to.more.Store(more)
 	to.flying.Store(true)
-	last := &frames[len(frames)-1]
-	to.last = last.Release.(*answer)
+	last := &pushed[len(pushed)-1]
+	to.last = last.Release.(*frames.Answer)
 	last.Release = to
-	sh.send(connOf(reader), frames...)
-	clear(frames) // lets the payloads go
+	sh.send(connOf(reader), pushed...)
+	clear(pushed) // lets the payloads go
 }
 
 // gather makes frames of the next rows of a slot's round, and reports whether
 // those are its last. It needs sh.mu.
-func (sh *shard) gather(slot perdure.Slot) (frames []wire.Frame, done bool) {
-	frames = sh.out.frames[:0]
-	defer func() { sh.out.frames = frames }()
+func (sh *shard) gather(slot perdure.Slot) (pushed []wire.Frame, done bool) {
+	pushed = sh.out.room[:0]
+	defer func() { sh.out.room = pushed }()
 	for left := sh.pushAtOnce(); left > 0; {
 		rows, p, bytes := sh.rep.Audience.NextRows(slot, left, &sh.rep.State)
 		if rows.Count == 0 {
-			return frames, true
+			return pushed, true
 		}
-		frames = append(frames, sh.pushFrame(&rows, p))
+		pushed = append(pushed, sh.pushFrame(&rows, p))
 		left -= bytes
 	}
-	return frames, false
+	return pushed, false
 }
 
 // pushFrame makes a frame of rows as they are now. It needs sh.mu.
 func (sh *shard) pushFrame(rows *wire.Rows, p *table.Part) wire.Frame {
 	f := sh.frame(wire.KindPush)
 	f.Clock = sh.rep.State.MinClock()
-	a := sh.body(&f, rows, p)
 	state := wire.State{Seq: sh.rep.State.Seq(), Waited: sh.out.waited(), Applied: sh.rep.State.Applied()}
-	a.head = wire.AppendPushHead(a.head[:0], &state, rows)
-	sh.finishBody(&f, a)
+	sh.s.buffers.Push(&f, &state, rows, p)
 	return f
 }
 

@@ -170,14 +170,17 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (replica.Conte
 
 // blankPart makes the part that a table's rows of a segment are read into, after
 // checking that they are what the shard holds.
-func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int, spec perdure.TableSpec, first, rows int64) (*table.Part, error) {
+func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
+	rows int64,
+) (*table.Part, error) {
 	if t >= len(v.Tables) || v.Tables[t] != spec {
 		return nil, fmt.Errorf("segment has a table %s that is not the job's", spec.Name)
 	}
 	if !spec.Sparse {
 		from, n := placement.Range(spec.Rows, job.Shards, id)
 		if first != int64(from) || rows != int64(n) {
-			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1, spec.Name, from, int(from)+n-1)
+			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1,
+				spec.Name, from, int(from)+n-1)
 		}
 	}
 	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
@@ -196,7 +199,8 @@ func (s *Server) manifest(cut perdure.Clock, generation perdure.Generation, with
 			return m, m.CheckJob(s.jobSpec().ID)
 		}
 	}
-	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut, s.cfg.CheckpointDir)
+	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut,
+		s.cfg.CheckpointDir)
 }
 
 func (s *Server) jobSpec() *perdure.JobSpec {

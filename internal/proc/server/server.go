@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/frames"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -94,7 +95,7 @@ type Server struct {
 
 	telling  atomic.Bool // tellAll is on its way
 	parallel bool        // there are cores for several shards at once
-	buffers  buffers
+	buffers  frames.Buffers
 	pace     pace // of the snapshots that come
 }
 
@@ -271,7 +272,7 @@ func (s *Server) fail(err error) {
 func (s *Server) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
-	trim := time.NewTicker(trimEvery)
+	trim := time.NewTicker(frames.TrimEvery)
 	defer trim.Stop()
 	var w word
 	for {
@@ -279,7 +280,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-trim.C:
-			s.buffers.trim()
+			s.buffers.Trim()
 			continue
 		case <-tick.C:
 			if s.tickChains(); w.waits() {

@@ -29,16 +29,17 @@ type shard struct {
 	gone   atomic.Bool          // retired: whatever still comes for it is ignored
 	said   *perdure.ShardStatus // its last status; guarded by Server.mu
 
-	mu        sync.Mutex // guards what follows
-	rep       *replica.Replica
-	view      *perdure.View
-	place     place
-	log       *chain.Replica[replica.Entry] // nil until the rows are restored
-	stream    *stream                       // nil unless the update log has what this log would
-	pred      *conn                         // from the predecessor; nil: it has not asked for anything yet
-	logged    []int64                       // by slot: what updates and ticks count in the log that are not in the replica
-	box       *outbox                       // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming  *incoming                     // the snapshot that is to take the shard's place
+	mu     sync.Mutex // guards what follows
+	rep    *replica.Replica
+	view   *perdure.View
+	place  place
+	log    *chain.Replica[replica.Entry] // nil until the rows are restored
+	stream *stream                       // nil unless the update log has what this log would
+	pred   *conn                         // from the predecessor; nil: it has not asked for anything yet
+	// By slot: what updates and ticks count in the log that are not in the replica.
+	logged    []int64
+	box       *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming  *incoming // the snapshot that is to take the shard's place
 	untold    untold
 	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
 	due       bool            // a goroutine is on its way that will settle
@@ -161,7 +162,7 @@ func (sh *shard) owned(g *chain.Given[replica.Entry]) []byte {
 	if !g.Kept || body == nil {
 		return body
 	}
-	alone := sh.s.buffers.payload(len(body))
+	alone := sh.s.buffers.Payload(len(body))
 	copy(alone, body)
 	return alone
 }
@@ -169,7 +170,7 @@ func (sh *shard) owned(g *chain.Given[replica.Entry]) []byte {
 // recycle takes memory back that the replica does not need any more. It needs sh.mu.
 func (sh *shard) recycle(fx *replica.Effects) {
 	for i, b := range fx.Spent {
-		sh.s.buffers.keep(b)
+		sh.s.buffers.Keep(b)
 		fx.Spent[i] = nil
 	}
 	fx.Spent = fx.Spent[:0]
@@ -360,9 +361,7 @@ func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
 	f := sh.frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
 	f.Clock = sh.rep.State.MinClock()
-	a := sh.s.buffers.answer(0)
-	a.head = wire.AppendCounts(a.head[:0], sh.rep.Counts(&c.Reader))
-	f.Payload, f.Release = a.head, a
+	sh.s.buffers.Counts(&f, sh.rep.Counts(&c.Reader))
 	return f
 }
 
@@ -383,7 +382,8 @@ func (sh *shard) refuseTorn(t *replica.Torn) {
 		_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
 		go c.tc.Close()                                         // it may take a moment
 	case sh.stream != nil:
-		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: begin the job again", ErrLog, sh.id, t.Why))
+		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: "+
+			"begin the job again", ErrLog, sh.id, t.Why))
 	}
 }
 
@@ -410,7 +410,8 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 		if sh.said != nil {
 			return *sh.said, false
 		}
-		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since}, false
+		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since},
+			false
 	}
 	defer sh.mu.Unlock()
 	st = sh.fullStatus(v)

@@ -103,7 +103,8 @@ func (sh *shard) sendSnapshot(p *peer, name shardName) error {
 	if err != nil {
 		return err
 	}
-	s.cfg.Log.Info("sent a snapshot", "shard", sh.id, "to", p.addr, "bytes", snap.bytes, "seconds", time.Since(begin).Seconds())
+	s.cfg.Log.Info("sent a snapshot", "shard", sh.id, "to", p.addr, "bytes", snap.bytes, "seconds",
+		time.Since(begin).Seconds())
 	return nil
 }
 
@@ -170,7 +171,8 @@ func (snap *snapshot) turn(n uint16) error {
 			return err
 		}
 		if f.Kind != wire.KindHave || f.Part != snap.taken {
-			return fmt.Errorf("server: piece %d of a snapshot was answered with a frame of kind %d, of piece %d", snap.taken, f.Kind, f.Part)
+			return fmt.Errorf("server: piece %d of a snapshot was answered with a frame of kind %d, of piece %d",
+				snap.taken, f.Kind, f.Part)
 		}
 		snap.taken++
 	}
@@ -193,7 +195,7 @@ func (snap *snapshot) frame(flags uint16, body []byte) wire.Frame {
 // was.
 func (snap *snapshot) sendRows() (more bool, err error) {
 	sh := snap.sh
-	a := sh.s.buffers.answer(0)
+	a := sh.s.buffers.Answer(0)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if snap.moved() {
@@ -203,7 +205,7 @@ func (snap *snapshot) sendRows() (more bool, err error) {
 	var b []byte
 	var live bool
 	for len(snap.rows) > 0 && len(b) == 0 {
-		b, live = snap.rows[0].Next(snapshotPiece, a.copied)
+		b, live = snap.rows[0].Next(snapshotPiece, a.Copied)
 		if len(b) == 0 {
 			snap.rows[0].Close()
 			snap.rows = snap.rows[1:]

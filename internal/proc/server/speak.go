@@ -23,7 +23,8 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 		return fmt.Errorf("an observer has no saved state")
 	case c.Slot < 0: // what else it may not say those say who take it
 	case f.Slot != c.Slot:
-		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot, c.Slot)
+		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot,
+			c.Slot)
 	case f.Incarnation != c.Incarnation:
 		return errRenamed
 	}
@@ -41,7 +42,8 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 // view says. It needs sh.mu.
 func (sh *shard) precededBy(c *conn) bool {
 	pred := &sh.place.pred
-	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation || sh.s.cfg.weak.Generations
+	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation ||
+		sh.s.cfg.weak.Generations
 }
 
 // strange turns away a server that says it is the predecessor, and is not.

@@ -116,7 +116,8 @@ func (s *Server) reopens(sh *shard) bool {
 	if s.shards[sh.id] != sh {
 		return true // it is not this server's any more
 	}
-	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", files[0].Position)
+	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position",
+		files[0].Position)
 	sh.retire()
 	delete(s.shards, sh.id)
 	if at, held := s.placeOf(s.view, sh.id); held {
@@ -141,11 +142,14 @@ func (sh *shard) follows(v *perdure.View) error {
 	case err != nil:
 		return err
 	case from > next:
-		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: what was in it is gone, or it is another one; "+
+		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: "+
+			"what was in it is gone, or it is another one; "+
 			"give the job the log that it had", from, next)
 	case from < first:
-		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, and the log begins at record %d; "+
-			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, s.cfg.SnapshotDir)
+		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, "+
+			"and the log begins at record %d; "+
+			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first,
+			s.cfg.SnapshotDir)
 	}
 	if !s.reads(sh, from) {
 		return nil
@@ -158,7 +162,8 @@ func (sh *shard) follows(v *perdure.View) error {
 		if begin.IsZero() {
 			return
 		}
-		s.cfg.Log.Info("read the update log", "shard", sh.id, "from", from, "to", next, "seconds", time.Since(begin).Seconds())
+		s.cfg.Log.Info("read the update log", "shard", sh.id, "from", from, "to", next, "seconds",
+			time.Since(begin).Seconds())
 		begin = time.Time{}
 	})
 }
@@ -245,9 +250,10 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 	}
 	for i, file := range files {
 		in := replica.NewIncoming(&sh.job, sh.id)
-		err = checkpoint.ReadSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, file.Name, sh.job.ID, sh.id, func(about *checkpoint.Snapshot, r io.Reader) error {
-			return fromFile(in, about, r)
-		})
+		err = checkpoint.ReadSnapshot(s.cfg.Disk, s.cfg.SnapshotDir, file.Name, sh.job.ID, sh.id,
+			func(about *checkpoint.Snapshot, r io.Reader) error {
+				return fromFile(in, about, r)
+			})
 		if err == nil {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
@@ -291,7 +297,8 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 		err = sh.takeRecord(&f)
 	}
 	if err != nil {
-		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: begin the job again", e.Position, err)
+		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: "+
+			"begin the job again", e.Position, err)
 	}
 	sh.stream.resume, sh.stream.unread.taken = e.Resume, e.Position
 	sh.stream.saves.count(sh.job.ID, &e)
@@ -303,7 +310,8 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 // takeRecord needs sh.mu.
 func (sh *shard) takeRecord(f *wire.Frame) error {
 	if f.Shard != sh.id || f.Generation != sh.name.generation {
-		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload, f.Shard, f.Generation, sh.id, sh.name.generation)
+		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
+			f.Shard, f.Generation, sh.id, sh.name.generation)
 	}
 	st := sh.stream
 	switch {
@@ -314,7 +322,8 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 		sh.advance()
 		return nil
 	case sh.s.cfg.weak.Generations && f.Kind != wire.KindLife:
-	case f.Epoch < st.life.Epoch || f.Epoch == st.life.Epoch && f.Request <= st.life.Facts || f.Epoch > st.life.Epoch && f.Kind != wire.KindLife:
+	case f.Epoch < st.life.Epoch || f.Epoch == st.life.Epoch && f.Request <= st.life.Facts || f.Epoch > st.life.Epoch &&
+		f.Kind != wire.KindLife:
 		return nil // of a head that was succeeded, or appended twice
 	case f.Kind == wire.KindLife:
 		st.life = replica.Life{Epoch: f.Epoch}
@@ -328,8 +337,10 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 
 // takeUpdate needs sh.mu.
 func (sh *shard) takeUpdate(f *wire.Frame) error {
-	if n := len(sh.rep.State.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
-		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock, f.Part, f.Parts)
+	if n := len(sh.rep.State.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||
+		f.Parts > 0 && f.Part >= f.Parts {
+		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock,
+			f.Part, f.Parts)
 	}
 	e := replica.Entry{Frame: wire.Frame{Header: f.Header}}
 	if f.Kind == wire.KindUpdate && !sh.rep.State.Counted(f.Slot, f.Until()) {
@@ -337,8 +348,8 @@ func (sh *shard) takeUpdate(f *wire.Frame) error {
 			return err
 		}
 		e.Frame.Body = f.Payload
-		if sh.s.buffers.wants(f.Payload) { // it is not this server's alone
-			e.Frame.Body = sh.s.buffers.payload(len(f.Payload))
+		if sh.s.buffers.Wants(f.Payload) { // it is not this server's alone
+			e.Frame.Body = sh.s.buffers.Payload(len(f.Payload))
 			copy(e.Frame.Body, f.Payload)
 		}
 	}
@@ -382,7 +393,8 @@ func (sh *shard) appendFacts() {
 // appendNow appends an entry, and waits until the log has it.
 func (sh *shard) appendNow(b []byte) error {
 	done := make(chan error, 1)
-	err := sh.s.updates.Append(sh.stream.ctx, int(sh.id), [][]byte{b}, func(_ updatelog.Position, err error) { done <- err })
+	err := sh.s.updates.Append(sh.stream.ctx, int(sh.id), [][]byte{b},
+		func(_ updatelog.Position, err error) { done <- err })
 	if err != nil {
 		return err
 	}

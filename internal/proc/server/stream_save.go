@@ -141,7 +141,8 @@ func (sh *shard) writeSnapshot(about *checkpoint.Snapshot, snap *replica.Snapsho
 	if !mine {
 		return nil // who holds the shard now sees to the rest
 	}
-	if err := checkpoint.PruneSnapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id, files[len(files)-1].Position); err != nil {
+	if err := checkpoint.PruneSnapshots(s.cfg.Disk, s.cfg.SnapshotDir, sh.id,
+		files[len(files)-1].Position); err != nil {
 		return err
 	}
 	switch {

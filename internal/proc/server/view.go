@@ -102,7 +102,10 @@ func (s *Server) fenceConns() {
 			continue
 		}
 		if now := s.view.Slots[c.Slot].Incarnation; c.Incarnation < now {
-			_ = transport.Refuse(c.tc, wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.Slot, now)})
+			_ = transport.Refuse(c.tc, wire.Refusal{
+				Fenced: true,
+				Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.Slot, now),
+			})
 			go c.tc.Close() // it may take a moment
 		}
 	}

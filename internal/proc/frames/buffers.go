@@ -1,4 +1,4 @@
-package server
+package frames
 
 import (
 	"math/bits"
@@ -10,16 +10,16 @@ import (
 // mostSpare bounds the bytes that a server keeps to receive and answer into.
 const mostSpare = 64 << 20
 
-// trimEvery is how long memory may lie unused: what a burst needed is let go then.
-const trimEvery = 10 * time.Second
+// TrimEvery is how long memory may lie unused: what a burst needed is let go then.
+const TrimEvery = 10 * time.Second
 
-// buffers are memory for payloads and answers, used again and again: making and
+// Buffers are memory for payloads and answers, used again and again: making and
 // collecting it costs more than what it is for.
-type buffers struct {
+type Buffers struct {
 	mu       sync.Mutex // guards what follows
 	bytes    int        // kept
 	payloads [maxClass]shelf[[]byte]
-	answers  [maxClass]shelf[*answer]
+	answers  [maxClass]shelf[*Answer]
 }
 
 // shelf keeps pieces of memory of one size, the last used on top.
@@ -50,13 +50,13 @@ func (s *shelf[T]) trim(gone func(T)) {
 	s.idle = len(s.kept)
 }
 
-// trim lets go of what nothing needed since it was last called.
-func (b *buffers) trim() {
+// Trim lets go of what nothing needed since it was last called.
+func (b *Buffers) Trim() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for k := range maxClass {
 		b.payloads[k].trim(func(p []byte) { b.bytes -= cap(p) })
-		b.answers[k].trim(func(a *answer) { b.bytes -= 4 * cap(a.values) })
+		b.answers[k].trim(func(a *Answer) { b.bytes -= 4 * cap(a.values) })
 	}
 }
 
@@ -68,8 +68,8 @@ const (
 
 func class(n int) int { return max(leastClass, bits.Len(uint(max(n, 1)-1))) }
 
-// payload returns n bytes.
-func (b *buffers) payload(n int) []byte {
+// Payload returns n bytes.
+func (b *Buffers) Payload(n int) []byte {
 	k := class(n)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,30 +80,30 @@ func (b *buffers) payload(n int) []byte {
 	return make([]byte, n, 1<<k)
 }
 
-// wants reports whether memory would be taken for what payload returned.
-func (b *buffers) wants(p []byte) bool { return cap(p) == 1<<class(cap(p)) }
+// Wants reports whether Keep may take memory back: what Payload returned has the sizes that it keeps.
+func (b *Buffers) Wants(p []byte) bool { return cap(p) == 1<<class(cap(p)) }
 
-// keep takes back what payload returned.
-func (b *buffers) keep(p []byte) {
+// Keep takes back what Payload returned.
+func (b *Buffers) Keep(p []byte) {
 	k := class(cap(p))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.wants(p) && b.bytes+cap(p) <= mostSpare {
+	if b.Wants(p) && b.bytes+cap(p) <= mostSpare {
 		b.payloads[k].put(p)
 		b.bytes += cap(p)
 	}
 }
 
 // answer is the memory of one frame to a worker.
-type answer struct {
+type Answer struct {
 	head   []byte
 	values []float32
 	kept   []byte // a copy of what was lent, or of its end
-	from   *buffers
+	from   *Buffers
 }
 
-// answer returns room for n values.
-func (b *buffers) answer(n int) *answer {
+// Answer returns room for n values.
+func (b *Buffers) Answer(n int) *Answer {
 	k := class(4 * n)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,27 +112,27 @@ func (b *buffers) answer(n int) *answer {
 		a.values = a.values[:n]
 		return a
 	}
-	return &answer{values: make([]float32, n, 1<<k/4), from: b}
+	return &Answer{values: make([]float32, n, 1<<k/4), from: b}
 }
 
-// copied returns room for n bytes that the answer keeps until Release.
-func (a *answer) copied(n int) []byte {
-	a.kept = a.from.payload(n)
+// Copied returns room for n bytes that the answer keeps until Release.
+func (a *Answer) Copied(n int) []byte {
+	a.kept = a.from.Payload(n)
 	return a.kept
 }
 
 // Keep implements wire.Keeper.
-func (a *answer) Keep(body []byte) []byte {
-	kept := a.copied(len(body))
+func (a *Answer) Keep(body []byte) []byte {
+	kept := a.Copied(len(body))
 	copy(kept, body)
 	return kept
 }
 
 // Release implements wire.Releaser.
-func (a *answer) Release() {
+func (a *Answer) Release() {
 	b, k := a.from, class(4*cap(a.values))
 	if a.kept != nil {
-		b.keep(a.kept)
+		b.Keep(a.kept)
 		a.kept = nil
 	}
 	b.mu.Lock()

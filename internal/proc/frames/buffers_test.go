@@ -1,18 +1,18 @@
-package server
+package frames
 
 import "testing"
 
 // What a burst needed is let go once it has lain unused; what is in use stays.
 func TestBuffersForgetBursts(t *testing.T) {
-	var b buffers
+	var b Buffers
 	use := func(n int) {
 		var payloads [][]byte
-		var answers []*answer
+		var answers []*Answer
 		for range n {
-			payloads, answers = append(payloads, b.payload(1000)), append(answers, b.answer(200))
+			payloads, answers = append(payloads, b.Payload(1000)), append(answers, b.Answer(200))
 		}
 		for i := range n {
-			b.keep(payloads[i])
+			b.Keep(payloads[i])
 			answers[i].Release()
 		}
 	}
@@ -24,14 +24,14 @@ func TestBuffersForgetBursts(t *testing.T) {
 		}
 	}
 	use(10)
-	b.trim()
+	b.Trim()
 	check("after a burst", 10)
 	use(3)
-	b.trim()
+	b.Trim()
 	check("after less", 3)
 	use(3)
-	b.trim()
+	b.Trim()
 	check("after as much again", 3)
-	b.trim()
+	b.Trim()
 	check("after nothing", 0)
 }

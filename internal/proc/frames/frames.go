@@ -1,0 +1,76 @@
+// Package frames makes a server's frames, of memory that is used again.
+//
+// Rows go into a frame from where they lie, if they are a long run, or are gathered into an
+// [Answer]. What the transport has not written by then it asks the answer for: see wire.Keeper.
+// So a frame is to be handed to a transport under the lock that guards the rows.
+//
+// Buffers may be used by any number of goroutines. An Answer belongs to one frame, until the
+// transport releases it.
+package frames
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// lentBytes is the least size of a run of rows that is sent from where it lies.
+// The shard stands still while the network takes what it takes at once, and the
+// rest is copied.
+const lentBytes = 16 << 10
+
+// Counts makes f tell a slot how far it has come.
+func (b *Buffers) Counts(f *wire.Frame, counts perdure.Counts) {
+	a := b.Answer(0)
+	a.head = wire.AppendCounts(a.head[:0], counts)
+	f.Payload, f.Release = a.head, a
+}
+
+// Rows makes f the answer to a read of rows, which were checked, as they are now.
+func (b *Buffers) Rows(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
+	a := b.body(f, rows, p)
+	a.head = wire.AppendState(a.head[:0], state)
+	a.finish(f)
+}
+
+// Push makes f a push of rows as they are now.
+func (b *Buffers) Push(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
+	a := b.body(f, rows, p)
+	a.head = wire.AppendPushHead(a.head[:0], state, rows)
+	a.finish(f)
+}
+
+// End makes f the end of a round of pushes, without rows.
+func (b *Buffers) End(f *wire.Frame, state *wire.State) {
+	a := b.Answer(0)
+	a.head = wire.AppendPushHead(a.head[:0], state, &wire.Rows{})
+	f.Payload, f.Release = a.head, a
+}
+
+// body brings rows into a frame: those of a long run from where they lie, others gathered.
+func (b *Buffers) body(f *wire.Frame, rows *wire.Rows, p *table.Part) (a *Answer) {
+	n := rows.Count * p.Spec.Dim
+	if rows.IDs == nil && 4*n >= lentBytes {
+		run, _ := p.Run(rows.First, rows.Count)
+		a = b.Answer(0)
+		f.Body, f.Lent = wire.FloatBytes(run)
+	}
+	if !f.Lent {
+		a = b.Answer(n)
+		if err := p.ReadRows(a.values, rows.First, rows.IDs, rows.Count); err != nil {
+			panic(fmt.Sprintf("frames: rows that were checked cannot be read: %v", err))
+		}
+		f.Body, _ = wire.FloatBytes(a.values)
+	}
+	return a
+}
+
+// finish completes a frame whose head is written.
+func (a *Answer) finish(f *wire.Frame) {
+	if f.Body == nil {
+		a.head = wire.AppendFloats(a.head, a.values) // their memory is not as on the wire
+	}
+	f.Payload, f.Release = a.head, a
+}
