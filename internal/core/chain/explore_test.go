@@ -105,7 +105,8 @@ func (w *world) key() [16]byte {
 			num(p.seen)
 			if r := p.r; r != nil {
 				list(p.applied)
-				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.given), int(r.begun), int(r.asked), int(r.told), int(r.lent))
+				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.given), int(r.begun),
+					int(r.asked), int(r.told), int(r.lent))
 				list(r.log)
 				flags(r.has, r.joined)
 				for _, l := range []*link{&r.succ, &r.join} {
@@ -118,7 +119,8 @@ func (w *world) key() [16]byte {
 			num(len(way))
 			for i := range way {
 				p := &way[i]
-				num(p.from, p.to, int(p.as), p.piece, int(p.m.Kind), int(p.m.Epoch), int(p.m.Pos), int(p.m.Joiner), int(p.m.Entry))
+				num(p.from, p.to, int(p.as), p.piece, int(p.m.Kind), int(p.m.Epoch), int(p.m.Pos), int(p.m.Joiner),
+					int(p.m.Entry))
 				flags(p.m.None)
 				list(p.snapshot)
 			}
@@ -340,8 +342,14 @@ var exploredCases = map[string]explored{
 	"2 replicas, 2 shards, 2 clients, 1 crash": {servers: 2, members: 2, shards: 2, clients: 2, crashes: 1},
 	"3 replicas, 2 clients, 1 crash":           {servers: 3, members: 3, shards: 1, clients: 2, crashes: 1},
 	"1 replica, 2 clients, 1 joins, 1 crash":   {servers: 2, members: 1, shards: 1, clients: 2, joins: 1, crashes: 1},
-	"2 replicas, 1 client, 1 joins, 1 crash":   {servers: 3, members: 2, shards: 1, clients: 1, joins: 1, crashes: 1, met: true},
-	"2 replicas, 1 client, 1 joins, 1 dropped": {servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, met: true, large: true},
+	"2 replicas, 1 client, 1 joins, 1 crash": {
+		servers: 3, members: 2, shards: 1, clients: 1, joins: 1, crashes: 1,
+		met: true,
+	},
+	"2 replicas, 1 client, 1 joins, 1 dropped": {
+		servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1,
+		met: true, large: true,
+	},
 	"1 replica, 2 clients, 2 joins, 1 dropped": {servers: 2, members: 1, shards: 1, clients: 2, joins: 2, drops: 1},
 	"2 replicas, 3 clients, 1 break":           {servers: 2, members: 2, shards: 1, clients: 3, breaks: 1},
 }
@@ -370,9 +378,18 @@ func TestExplore(t *testing.T) {
 // The explorer notices when a safety mechanism is off.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
-		"the epochs":    {servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1, settings: settings{weak: weaken.Set{Epochs: true}}},
-		"the positions": {servers: 2, members: 2, shards: 1, clients: 2, breaks: 1, settings: settings{weak: weaken.Set{Positions: true}}},
-		"the levels":    {servers: 2, members: 1, shards: 1, clients: 1, joins: 1, settings: settings{weak: weaken.Set{Levels: true}}},
+		"the epochs": {
+			servers: 3, members: 2, shards: 1, clients: 1, joins: 1, drops: 1, crashes: 1,
+			settings: settings{weak: weaken.Set{Epochs: true}},
+		},
+		"the positions": {
+			servers: 2, members: 2, shards: 1, clients: 2, breaks: 1,
+			settings: settings{weak: weaken.Set{Positions: true}},
+		},
+		"the levels": {
+			servers: 2, members: 1, shards: 1, clients: 1, joins: 1,
+			settings: settings{weak: weaken.Set{Levels: true}},
+		},
 	} {
 		e.window = 100
 		t.Run(name, func(t *testing.T) {

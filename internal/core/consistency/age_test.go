@@ -21,7 +21,8 @@ func TestAge(t *testing.T) {
 		{7, -1, 5, 0},
 	} {
 		if got := (Origin{Basis: c.basis, Lag: c.lag}).Age(c.now); got != c.want {
-			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis, c.lag, got, c.want)
+			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis,
+				c.lag, got, c.want)
 		}
 	}
 }
@@ -46,7 +47,8 @@ func TestScale(t *testing.T) {
 		{perdure.ScalePaper, 1 << 40, 1 << 20, 0.1},
 	} {
 		if got := Scale(c.how, Origin{Basis: 3}, 3+c.age, c.slots); got != c.want {
-			t.Errorf("%s: an update of age %d among %d slots is multiplied with %v, want %v", c.how, c.age, c.slots, got, c.want)
+			t.Errorf("%s: an update of age %d among %d slots is multiplied with %v, want %v", c.how, c.age, c.slots,
+				got, c.want)
 		}
 	}
 }

@@ -142,12 +142,16 @@ func TestPendingBytes(t *testing.T) {
 		in.SetCut(2)
 		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
 			t.Helper()
-			in.Offer(Part{Clock: clock, Incarnation: incarnation, Index: index, Of: of, Payload: make([]byte, bytes), Ticked: true})
+			in.Offer(Part{
+				Clock: clock, Incarnation: incarnation, Index: index, Of: of, Payload: make([]byte, bytes),
+				Ticked: true,
+			})
 		}
 		expect := func(what string, parts, bytes int) {
 			t.Helper()
 			if got := in.PendingBytes(0); got != int64(parts*PartCost+bytes) {
-				t.Errorf("two steps %v, %s: %d bytes are pending, want %d of %d parts", twoStep, what, got, bytes, parts)
+				t.Errorf("two steps %v, %s: %d bytes are pending, want %d of %d parts", twoStep, what, got, bytes,
+					parts)
 			}
 		}
 		offer(1, 0, 0, 0, 1000)

@@ -154,13 +154,16 @@ func (e *explored) steps(w *world) (next []step) {
 		if len(l.way) > 0 {
 			m := &l.way[0]
 			add(func(e *explored, w *world) error { return e.deliver(w, i) },
-				"shard %d gets from slot %d: clock %d part %d of incarnation %d, tick %v", l.shard, l.slot, m.part.Clock, m.part.Index, m.part.Incarnation, m.tick)
+				"shard %d gets from slot %d: clock %d part %d of incarnation %d, tick %v", l.shard, l.slot,
+				m.part.Clock, m.part.Index, m.part.Incarnation, m.tick)
 			if l.broken {
-				add(func(_ *explored, w *world) error { w.links[i].way = nil; return nil }, "shard %d gets no more of a broken connection of slot %d", l.shard, l.slot)
+				add(func(_ *explored, w *world) error { w.links[i].way = nil; return nil },
+					"shard %d gets no more of a broken connection of slot %d", l.shard, l.slot)
 			}
 		}
 		if !l.broken && w.breaks > 0 && w.slots[l.slot].alive {
-			add(func(e *explored, w *world) error { w.breaks--; e.reconnect(w, i); return nil }, "slot %d and shard %d lose their connection", l.slot, l.shard)
+			add(func(e *explored, w *world) error { w.breaks--; e.reconnect(w, i); return nil },
+				"slot %d and shard %d lose their connection", l.slot, l.shard)
 		}
 	}
 	for i := range w.slots {
@@ -238,7 +241,10 @@ func (e *explored) send(h *holder, l *link, clock perdure.Clock, ticked bool) {
 func (w *world) tick(slot int) {
 	h := &w.slots[slot]
 	w.eachLink(slot, func(l *link) {
-		l.way = append(l.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation}})
+		l.way = append(l.way, message{
+			tick: true,
+			part: Part{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation},
+		})
 	})
 	h.staging = false
 	h.clock++
@@ -261,7 +267,10 @@ func (e *explored) reconnect(w *world, broken int) {
 		case c >= n.Staged:
 			e.send(h, &l, c, ticked)
 		case ticked && c >= n.Ticked:
-			l.way = append(l.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: c, Incarnation: h.incarnation}})
+			l.way = append(l.way, message{
+				tick: true,
+				part: Part{Slot: perdure.Slot(slot), Clock: c, Incarnation: h.incarnation},
+			})
 		}
 	}
 	w.links = append(w.links, l)
@@ -333,7 +342,8 @@ func (e *explored) pump(w *world, shard int) error {
 		case int(u.Clock) != applications([]string{*mine}):
 			return fmt.Errorf("shard %d applies clock %d of slot %d after %s", shard, u.Clock, u.Slot, *mine)
 		case e.twoStep && (int(u.Slot) != at%exploreSlots || int(u.Clock) != at/exploreSlots):
-			return fmt.Errorf("shard %d applies slot %d clock %d out of turn: %v", shard, u.Slot, u.Clock, w.applied[shard])
+			return fmt.Errorf("shard %d applies slot %d clock %d out of turn: %v", shard, u.Slot, u.Clock,
+				w.applied[shard])
 		}
 		*mine += string(u.Parts[0])
 	}
@@ -422,7 +432,8 @@ func TestExploreAll(t *testing.T) {
 		{twoStep: false, clocks: 2, parts: 1, breaks: 1},
 	}
 	for _, e := range cases {
-		t.Run(fmt.Sprintf("two-step %v, %d clocks, %d parts, %d deaths, %d breaks", e.twoStep, e.clocks, e.parts, e.deaths, e.breaks), func(t *testing.T) {
+		t.Run(fmt.Sprintf("two-step %v, %d clocks, %d parts, %d deaths, %d breaks", e.twoStep, e.clocks, e.parts,
+			e.deaths, e.breaks), func(t *testing.T) {
 			t.Parallel()
 			states, err := e.explore()
 			if err != nil {

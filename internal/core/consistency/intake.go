@@ -47,7 +47,8 @@ const (
 	Duplicate                // counted already, or beyond the job's end: ignored
 	Fenced                   // from an older incarnation: refused
 	Gap                      // something before it is missing: the sender must resend
-	Torn                     // only a part of its clocks could be applied, so none is: no sender keeps the rules and sends this
+	// Torn: only a part of its clocks could be applied, so none is. No sender that keeps the rules sends it.
+	Torn
 )
 
 // Intake puts one shard's updates in order and says which to apply next.
@@ -169,7 +170,10 @@ func (in *Intake) Offer(p Part) Verdict {
 	}
 	if p.until() <= in.applied[p.Slot] {
 		if in.weak.ExactlyOnce && p.Of == 1 {
-			in.again = append(in.again, &Update{Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Parts: [][]byte{p.Payload}})
+			in.again = append(in.again, &Update{
+				Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock,
+				Parts: [][]byte{p.Payload},
+			})
 			return Kept
 		}
 		return Duplicate
@@ -193,7 +197,8 @@ func (p *Part) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.C
 // applied, or applied together. What is pending is not looked at.
 func (in *Intake) tears(p *Part) bool {
 	last := p.until() - 1
-	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.beyond(p.Slot, last) || in.Holds(last) && !in.Holds(p.Clock)
+	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.beyond(p.Slot, last) ||
+		in.Holds(last) && !in.Holds(p.Clock)
 }
 
 // find returns the pending update that a part belongs to, which may be a new one, or what
@@ -262,7 +267,10 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 	}
 	if u.Incarnation != p.Incarnation || !u.fits(p) {
 		// Parts of different incarnations never combine: the newer begins afresh.
-		*u = Update{Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Incarnation: p.Incarnation, Parts: u.Parts[:0]}
+		*u = Update{
+			Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Incarnation: p.Incarnation,
+			Parts: u.Parts[:0],
+		}
 		clear(u.Parts[:cap(u.Parts)])
 	}
 	u.of, u.Repeats = max(u.of, p.Of), u.Repeats || p.Repeats
@@ -444,7 +452,10 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 		u.ticked = true
 	}
 	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
-		s.pending = append(s.pending, &Update{Slot: slot, Clock: c, Clocks: 1, Incarnation: incarnation, Lost: true, ticked: true})
+		s.pending = append(s.pending, &Update{
+			Slot: slot, Clock: c, Clocks: 1, Incarnation: incarnation, Lost: true,
+			ticked: true,
+		})
 	}
 }
 

@@ -71,7 +71,10 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 				continue
 			}
 			if v == nil || !v.whole() && v.incarnation != e.part.Incarnation {
-				v = &version{incarnation: e.part.Incarnation, clocks: e.part.until() - clock, parts: make([]string, m.parts)}
+				v = &version{
+					incarnation: e.part.Incarnation, clocks: e.part.until() - clock,
+					parts: make([]string, m.parts),
+				}
 			}
 			if !v.whole() {
 				v.parts[e.part.Index] = string(e.part.Payload)
@@ -189,7 +192,10 @@ func (m *naive) apply() {
 			return
 		}
 		v := m.version(perdure.Slot(next), m.counts[next])
-		e := effect{slot: perdure.Slot(next), clock: m.counts[next], clocks: v.clocks, content: strings.Join(v.parts, "+")}
+		e := effect{
+			slot: perdure.Slot(next), clock: m.counts[next], clocks: v.clocks,
+			content: strings.Join(v.parts, "+"),
+		}
 		if v.lost {
 			e.content = "lost"
 		}

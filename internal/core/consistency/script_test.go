@@ -61,7 +61,10 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 	var out strings.Builder
 	switch d.Cmd {
 	case "offer":
-		p := Part{Slot: s, Clock: c, Clocks: clocks, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"), Payload: []byte(fmt.Sprintf("i%d", inc))}
+		p := Part{
+			Slot: s, Clock: c, Clocks: clocks, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"),
+			Payload: []byte(fmt.Sprintf("i%d", inc)),
+		}
 		if arg, ok := d.Arg("part"); ok { // part=(0,2): the first of two
 			arg.Scan(t, 0, &p.Index)
 			arg.Scan(t, 1, &p.Of)

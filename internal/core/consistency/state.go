@@ -43,13 +43,17 @@ type UpdateState struct {
 
 // State returns a copy of what the intake holds, payloads included.
 func (in *Intake) State() State {
-	st := State{TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied), Roster: in.roster, Spans: slices.Clone(in.spans)}
+	st := State{
+		TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied), Roster: in.roster,
+		Spans: slices.Clone(in.spans),
+	}
 	for i := range in.slots {
 		s := &in.slots[i]
 		out := SlotState{Incarnation: s.incarnation, Carried: s.carried}
 		for _, u := range s.pending {
 			us := UpdateState{
-				Clock: u.Clock, Clocks: u.Clocks, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked, Lost: u.Lost, Repeats: u.Repeats,
+				Clock: u.Clock, Clocks: u.Clocks, Incarnation: u.Incarnation, Of: u.of, Tick: u.tick, Ticked: u.ticked,
+				Lost: u.Lost, Repeats: u.Repeats,
 			}
 			if us.Clocks == 1 {
 				us.Clocks = 0
@@ -77,8 +81,9 @@ func Restore(st *State, weak weaken.Set) *Intake {
 		for j := range from.Pending {
 			us := &from.Pending[j]
 			u := &Update{
-				Slot: perdure.Slot(i), Clock: us.Clock, Clocks: max(1, us.Clocks), Incarnation: us.Incarnation, Parts: us.Parts,
-				Lost: us.Lost, Repeats: us.Repeats, of: us.Of, tick: us.Tick, ticked: us.Ticked,
+				Slot: perdure.Slot(i), Clock: us.Clock, Clocks: max(1, us.Clocks), Incarnation: us.Incarnation,
+				Parts: us.Parts,
+				Lost:  us.Lost, Repeats: us.Repeats, of: us.Of, tick: us.Tick, ticked: us.Ticked,
 			}
 			for _, p := range u.Parts {
 				if p != nil {

@@ -48,8 +48,14 @@ const (
 
 func storms(parts int) *rapid.Generator[storm] {
 	deeds := rapid.Custom(func(t *rapid.T) deed {
-		kinds := []deedKind{send, send, send, tick, tick, deliver, deliver, deliver, deliver, deliver, double, double, resend, lie, die, decide, decide, advance, advance, end}
-		return deed{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"), rapid.IntRange(0, 99).Draw(t, "b")}
+		kinds := []deedKind{
+			send, send, send, tick, tick, deliver, deliver, deliver, deliver, deliver, double, double,
+			resend, lie, die, decide, decide, advance, advance, end,
+		}
+		return deed{
+			rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"),
+			rapid.IntRange(0, 99).Draw(t, "b"),
+		}
 	})
 	return rapid.Custom(func(t *rapid.T) storm {
 		return storm{
@@ -126,7 +132,10 @@ func (c *course) do(d deed) error {
 		}
 	case tick:
 		if c.TwoStep && !p.silent && p.ticked < p.clock && c.in.Counts(perdure.Slot(slot)).Staged > p.ticked {
-			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation}})
+			c.way = append(c.way, message{
+				tick: true,
+				part: Part{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation},
+			})
 			p.ticked++
 		}
 	case deliver, double:
@@ -192,7 +201,8 @@ func (c *course) sendParts(slot int, of piece) {
 		}
 		payload := fmt.Sprintf("s%dc%di%dp%d", slot, clock, p.incarnation, i)
 		c.way = append(c.way, message{part: Part{
-			Slot: perdure.Slot(slot), Clock: clock, Clocks: int(of.until - clock), Incarnation: p.incarnation, Index: i, Of: n,
+			Slot: perdure.Slot(slot), Clock: clock, Clocks: int(of.until - clock), Incarnation: p.incarnation, Index: i,
+			Of:     n,
 			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
 		}})
 	}
@@ -206,7 +216,10 @@ func (c *course) resend(slot int) {
 		}
 		c.sendParts(slot, of)
 		if of.from < p.ticked {
-			c.way = append(c.way, message{tick: true, part: Part{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation}})
+			c.way = append(c.way, message{
+				tick: true,
+				part: Part{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation},
+			})
 		}
 	}
 }
@@ -239,7 +252,10 @@ func (c *course) die(slot int) {
 	p := &c.procs[slot]
 	*p = process{incarnation: p.incarnation + 1, silent: true}
 	c.in.Fence(perdure.Slot(slot), p.incarnation)
-	c.naive.log = append(c.naive.log, entry{kind: fenceEntry, part: Part{Slot: perdure.Slot(slot), Incarnation: p.incarnation}})
+	c.naive.log = append(c.naive.log, entry{
+		kind: fenceEntry,
+		part: Part{Slot: perdure.Slot(slot), Incarnation: p.incarnation},
+	})
 }
 
 // decide settles a fenced slot as the counts of other shards might want it: under
@@ -262,7 +278,10 @@ func (c *course) decide(slot, choice int) {
 		start = max(0, start-1)
 	}
 	c.in.Decide(s, p.incarnation, start)
-	c.naive.log = append(c.naive.log, entry{kind: decideEntry, part: Part{Slot: s, Incarnation: p.incarnation}, start: start})
+	c.naive.log = append(c.naive.log, entry{
+		kind: decideEntry, part: Part{Slot: s, Incarnation: p.incarnation},
+		start: start,
+	})
 	p.silent, p.clock, p.ticked, p.merges = false, start, start, n.Staged
 }
 
@@ -288,7 +307,8 @@ func (c *course) compare() error {
 	if at := c.naive.cut > 0 && least == c.naive.cut; c.in.MinClock() != least || c.in.AtCut() != at {
 		return fmt.Errorf("MinClock %d, at cut %v; want %d, %v", c.in.MinClock(), c.in.AtCut(), least, at)
 	}
-	if most := slices.Max(c.naive.counts); c.naive.cut > 0 && most > c.naive.cut || c.naive.end > 0 && most > c.naive.end {
+	if most := slices.Max(c.naive.counts); c.naive.cut > 0 && most > c.naive.cut || c.naive.end > 0 &&
+		most > c.naive.end {
 		return fmt.Errorf("counts %v beyond cut %d or end %d", c.naive.counts, c.naive.cut, c.naive.end)
 	}
 	return nil

@@ -147,7 +147,10 @@ func (s *Subscriptions) Reset(slot perdure.Slot) {
 			s.left(at)
 		}
 	}
-	*sub = subscriber{rows: sub.rows.emptied(), pending: sub.pending.emptied(), next: sub.next.emptied(), changed: sub.changed}
+	*sub = subscriber{
+		rows: sub.rows.emptied(), pending: sub.pending.emptied(), next: sub.next.emptied(),
+		changed: sub.changed,
+	}
 }
 
 // Rows returns how many rows a slot is subscribed to.
@@ -208,7 +211,9 @@ func (s *Subscriptions) Begin(slot perdure.Slot) {
 // reports whether there are any: a run of at most most consecutive rows of a dense
 // part, at least long or the last of the round; or a list, appended to ids, of at
 // most most rows. Runs and lists may alternate.
-func (s *Subscriptions) Next(slot perdure.Slot, long, most int, ids []perdure.RowID) (first perdure.RowID, n int, list []perdure.RowID) {
+func (s *Subscriptions) Next(
+	slot perdure.Slot, long, most int, ids []perdure.RowID,
+) (first perdure.RowID, n int, list []perdure.RowID) {
 	sub := &s.slots[slot]
 	list = ids[:0]
 	for at := sub.pending.after(0); at >= 0 && len(list) < most; at = sub.pending.after(at + 1) {

@@ -182,7 +182,8 @@ func (p *subscriptionsPair) take(t *rapid.T, slot, long, most int) {
 	first, n, list := p.s.Next(perdure.Slot(slot), long, most, nil)
 	if n > 0 {
 		if len(list) > 0 || n < long && n < len(u.pending) || p.sparse() {
-			t.Fatalf("a run of %d from %d and a list %v, where runs that are not the last are at least %d long", n, first, list, long)
+			t.Fatalf("a run of %d from %d and a list %v, where runs that are not the last are at least %d long", n,
+				first, list, long)
 		}
 		for i := range n {
 			list = append(list, first+perdure.RowID(i))
@@ -233,7 +234,8 @@ func (p *subscriptionsPair) check(t *rapid.T) {
 		maps.Copy(wanted, u.wants)
 	}
 	if got := len(p.s.places); got != len(wanted) || len(p.s.ids) != got+len(p.s.free) {
-		t.Fatalf("%d rows have a place and %d places of %d are free, where %d rows are wanted", got, len(p.s.free), len(p.s.ids), len(wanted))
+		t.Fatalf("%d rows have a place and %d places of %d are free, where %d rows are wanted", got, len(p.s.free),
+			len(p.s.ids), len(wanted))
 	}
 }
 
@@ -389,7 +391,13 @@ func TestRowSetBorders(t *testing.T) {
 // addCommon adds what two sets have, but for what is in a third and not in a fourth,
 // whichever is longer; addRunWithout what one has and another has not.
 func TestRowSetUnions(t *testing.T) {
-	for _, lengths := range [][5]int{{0, 130, 70, 0, 0}, {200, 70, 130, 65, 200}, {70, 0, 130, 10, 10}, {10, 64, 65, 200, 64}, {0, 210, 210, 210, 130}} {
+	for _, lengths := range [][5]int{
+		{0, 130, 70, 0, 0},
+		{200, 70, 130, 65, 200},
+		{70, 0, 130, 10, 10},
+		{10, 64, 65, 200, 64},
+		{0, 210, 210, 210, 130},
+	} {
 		sets, p, q := [5]rowSet{}, places{want: map[int]bool{}}, places{want: map[int]bool{}}
 		for i, n := range lengths {
 			for at := i; at < n; at += i + 2 { // of the first every 2nd, then every 3rd, every 4th

@@ -53,7 +53,10 @@ type visibilityPair struct {
 
 func newVisibilityPair(t *rapid.T) *visibilityPair {
 	n := rapid.IntRange(2, 4).Draw(t, "slots")
-	p := &visibilityPair{content: updates{}, applied: make([]perdure.Clock, n), slots: make([]naiveViewer, n), before: make([]perdure.Clock, n)}
+	p := &visibilityPair{
+		content: updates{}, applied: make([]perdure.Clock, n), slots: make([]naiveViewer, n),
+		before: make([]perdure.Clock, n),
+	}
 	p.seq = uint64(rapid.IntRange(0, 3).Draw(t, "seq"))
 	for i := range p.applied {
 		for clock := range perdure.Clock(rapid.IntRange(0, 2).Draw(t, "applied")) {
@@ -170,7 +173,8 @@ func (p *visibilityPair) check(t *rapid.T) {
 		want := max(p.before[slot], known)
 		got := p.v.Seen(perdure.Slot(slot))
 		if got != want {
-			t.Fatalf("%d clocks of slot %d are seen, want %d of %d: it was %d", got, slot, want, p.applied[slot], p.before[slot])
+			t.Fatalf("%d clocks of slot %d are seen, want %d of %d: it was %d", got, slot, want, p.applied[slot],
+				p.before[slot])
 		}
 		if got > most {
 			t.Fatalf("%d clocks of slot %d are said to be seen, and all slots can see %d", got, slot, most)
@@ -289,10 +293,14 @@ func TestMissing(t *testing.T) {
 		// A row from before slot 1 joined lacks what it has done since, of its clocks only.
 		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
 		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
-		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []perdure.Span{{}, {From: 10}}},   // it is not in this clock
-		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []perdure.Span{{}, {Until: 5}}}, // it was not any more
-		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []perdure.Span{{}, {}, {}}},  // of slot 2 nothing is known
-		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []perdure.Span{{}}},              // the reader has not heard of slot 1
+		// It is not in this clock.
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []perdure.Span{{}, {From: 10}}},
+		// It was not any more.
+		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []perdure.Span{{}, {Until: 5}}},
+		// Of slot 2 nothing is known.
+		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []perdure.Span{{}, {}, {}}},
+		// The reader has not heard of slot 1.
+		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []perdure.Span{{}}},
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
 		spans := tc.spans
@@ -326,6 +334,7 @@ func TestVisibilityOfLateSlots(t *testing.T) {
 	}
 	v.Opened(1)
 	if got := v.Seen(0); got != 2 {
-		t.Errorf("slot 1 has opened the shard, and reads nothing from its cache: %d clocks of slot 0 are seen, want 2", got)
+		t.Errorf("slot 1 has opened the shard, and reads nothing from its cache: %d clocks of slot 0 are seen, want 2",
+			got)
 	}
 }

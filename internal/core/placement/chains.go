@@ -119,7 +119,9 @@ func best(servers []Server, chain []int, without int, order func(a, b int) int) 
 // replicas as possible; -1 if there is none. The zone of a member that leaves does not
 // count; -1: all stay.
 func Choose(servers []Server, chain []int, leaves int) int {
-	return best(servers, chain, leaves, func(a, b int) int { return cmp.Compare(servers[a].Replicas, servers[b].Replicas) })
+	return best(servers, chain, leaves, func(a, b int) int {
+		return cmp.Compare(servers[a].Replicas, servers[b].Replicas)
+	})
 }
 
 // Surplus returns the server that a chain with a replica too many is to do
@@ -212,11 +214,13 @@ func (l *Layout) spread() (Move, bool) {
 	for f := range l.Servers {
 		for _, s := range l.Held(f) {
 			chain := l.Chain(s)
-			if len(chain) < 2 || chain[0] == f && !l.Heads || zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
+			if len(chain) < 2 || chain[0] == f && !l.Heads ||
+				zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
 				continue // nobody else is in its zone
 			}
 			t := Choose(l.Servers, chain, f)
-			if t >= 0 && !slices.ContainsFunc(chain, func(x int) bool { return l.Servers[x].Zone == l.Servers[t].Zone }) {
+			if t >= 0 && !slices.ContainsFunc(chain,
+				func(x int) bool { return l.Servers[x].Zone == l.Servers[t].Zone }) {
 				return Move{s, f, t}, true
 			}
 		}

@@ -213,7 +213,8 @@ func TestChains(t *testing.T) {
 		}
 		for pair, n := range first {
 			if even := (a.servers[pair[0]].Heads + servers - 2) / (servers - 1); n > even+2 {
-				t.Fatalf("server %d follows %d of %d heads of server %d, of %d servers", pair[1], n, a.servers[pair[0]].Heads, pair[0], servers)
+				t.Fatalf("server %d follows %d of %d heads of server %d, of %d servers", pair[1], n,
+					a.servers[pair[0]].Heads, pair[0], servers)
 			}
 		}
 	})

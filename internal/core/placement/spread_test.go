@@ -75,7 +75,8 @@ func compare(t *rapid.T, s *placement.Spread, chains [][]int, joiners []int, zon
 	}
 	for x := range naive {
 		naive[x].Replicas = len(held[x])
-		if got, want := slices.Sorted(s.Held(x)), slices.Sorted(maps.Keys(held[x])); !slices.Equal(got, want) || s.Load(x) != len(want) {
+		if got, want := slices.Sorted(s.Held(x)), slices.Sorted(maps.Keys(held[x])); !slices.Equal(got, want) ||
+			s.Load(x) != len(want) {
 			t.Fatalf("server %d holds %v, want %v", x, got, want)
 		}
 		if s.IsOpen(x) != open[x] {

@@ -116,7 +116,10 @@ func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Intake) *Image 
 	if len(c.files) == mostFiles || (2*changed >= all || old+changed > 2*all) && !c.sparing {
 		c.files = nil
 	}
-	m := &Image{Cut: cut, Seq: w.seq, Applied: slices.Clone(in.Applied()), States: slices.Clone(w.states), Follows: slices.Clone(c.files)}
+	m := &Image{
+		Cut: cut, Seq: w.seq, Applied: slices.Clone(in.Applied()), States: slices.Clone(w.states),
+		Follows: slices.Clone(c.files),
+	}
 	for _, p := range w.parts {
 		m.Specs, m.First = append(m.Specs, p.Spec), append(m.First, p.First)
 		m.Rows = append(m.Rows, p.SnapshotChanged(len(c.files) == 0))

@@ -22,7 +22,8 @@ type proposals struct {
 	tables          int
 	end             perdure.Clock
 	fenced, decided []perdure.Incarnation // by slot
-	base, based     bool                  // what a lost shard begins with: appended; applied, so that all members have it
+	// What a lost shard begins with: appended; applied, so that all members have it.
+	base, based bool
 }
 
 // beforeServing proposes what all members are to have before the head serves, one at a time,
@@ -33,7 +34,10 @@ func (p *proposals) beforeServing(v *perdure.View, head bool, st *State, fx *Eff
 	}
 	if v.Roster > max(p.roster, st.intake.Roster()) {
 		p.roster = v.Roster
-		fx.propose(Fact{Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster), Payload: wire.JSON(v.Spans())})
+		fx.propose(Fact{
+			Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Roster),
+			Payload: wire.JSON(v.Spans()),
+		})
 		return true
 	}
 	if v.Named > max(p.named, st.cuts.schedule.Named) {

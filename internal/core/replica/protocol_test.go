@@ -150,7 +150,8 @@ func (s *system) clone() *system {
 	for i := range s.slots {
 		n.readers[i].side = cloneOf(s.readers[i].side)
 		for j := range s.plan.shards {
-			n.ups[i][j], n.late[i][j], n.downs[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j]), slices.Clone(s.downs[i][j])
+			n.ups[i][j], n.late[i][j], n.downs[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j]),
+				slices.Clone(s.downs[i][j])
 		}
 	}
 	return &n

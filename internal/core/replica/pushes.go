@@ -13,15 +13,16 @@ import (
 // They go out in rounds, one after the other to each slot: a round ends with word of which
 // state all of the slot's rows then have, at least.
 type pushes struct {
-	subs   []*consistency.Subscriptions // by table; nil: its rows are not pushed
-	seen   *consistency.Visibility      // nil: no table is vap
-	told   []perdure.Clock              // by slot, with seen: how many of its clocks were seen when that was last looked at
-	rounds []round                      // by slot
-	seq    uint64                       // as of the last push
-	least  perdure.Clock                // MinClock as of the last push
-	from   int                          // the table that the present round has come to
-	ids    []perdure.RowID              // room for those of one frame
-	flows  uint64                       // numbers connections' flows
+	subs []*consistency.Subscriptions // by table; nil: its rows are not pushed
+	seen *consistency.Visibility      // nil: no table is vap
+	// By slot, with seen: how many of its clocks were seen when that was last looked at.
+	told   []perdure.Clock
+	rounds []round         // by slot
+	seq    uint64          // as of the last push
+	least  perdure.Clock   // MinClock as of the last push
+	from   int             // the table that the present round has come to
+	ids    []perdure.RowID // room for those of one frame
+	flows  uint64          // numbers connections' flows
 }
 
 // round is what goes to one slot on its present connection.

@@ -34,9 +34,10 @@ import (
 
 // Settings are what a replica is of. They never change.
 type Settings struct {
-	Shard   perdure.ShardID
-	Job     perdure.JobSpec
-	Sparing bool       // for tests: what is saved in the background has only what has changed, however little that spares
+	Shard perdure.ShardID
+	Job   perdure.JobSpec
+	// For tests: what is saved in the background has only what has changed, however little that spares.
+	Sparing bool
 	Weak    weaken.Set // for negative controls
 }
 
@@ -79,7 +80,10 @@ type Replica struct {
 func New(s Settings) *Replica {
 	job := &s.Job
 	traits := recovery.Of(job.Recovery).Traits()
-	r := &Replica{State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak, stirred: true}
+	r := &Replica{
+		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak,
+		stirred: true,
+	}
 	r.Audience.readers.grow(job.Slots)
 	r.Audience.pushes.restart(job.Slots)
 	return r
@@ -211,9 +215,12 @@ func (r *Replica) took(e *Entry, verdict consistency.Verdict) bool {
 	case consistency.Fenced:
 		return false // its connection is being closed
 	case consistency.Torn:
-		fx.Torn = append(fx.Torn, Torn{From: e.From, Why: fmt.Sprintf("an update of slot %d is of the clocks %d to %d, "+
-			"of which shard %d may take some and not the others (it has applied those before %d): it takes none",
-			f.Slot, f.Clock, f.Until()-1, r.shard, r.State.Applied()[f.Slot])})
+		fx.Torn = append(fx.Torn, Torn{
+			From: e.From,
+			Why: fmt.Sprintf("an update of slot %d is of the clocks %d to %d, "+
+				"of which shard %d may take some and not the others (it has applied those before %d): it takes none",
+				f.Slot, f.Clock, f.Until()-1, r.shard, r.State.Applied()[f.Slot]),
+		})
 		return false
 	}
 	if f.Kind == wire.KindUpdate {

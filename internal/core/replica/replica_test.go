@@ -32,7 +32,10 @@ func newBench(t testing.TB, model string, recovery string, slots int) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{Replica: New(Settings{Job: job}), t: t}
-	b.view = perdure.View{Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: []perdure.ShardView{{Epoch: 1}}}
+	b.view = perdure.View{
+		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec},
+		Shards: []perdure.ShardView{{Epoch: 1}},
+	}
 	for range slots {
 		b.view.Slots = append(b.view.Slots, perdure.SlotView{Incarnation: 1, Settled: true})
 	}
@@ -55,11 +58,16 @@ func (b *bench) turn() {
 		facts := slices.Clone(b.Effects().Facts)
 		b.Effects().Facts = nil
 		for _, f := range facts {
-			b.step(wire.Frame{Header: wire.Header{Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation, Clock: f.Clock}, Payload: f.Payload})
+			b.step(wire.Frame{Header: wire.Header{
+				Kind: f.Kind, Slot: f.Slot, Incarnation: f.Incarnation,
+				Clock: f.Clock,
+			}, Payload: f.Payload})
 		}
 	}
 	b.Settle()
 }
+
+func (b *bench) settle() { b.Settle() }
 
 func (b *bench) step(f wire.Frame) {
 	b.pos++
@@ -73,7 +81,10 @@ func (b *bench) step(f wire.Frame) {
 // update steps a slot's update of a clock, which adds 1 to a row.
 func (b *bench) update(slot perdure.Slot, clock perdure.Clock, row perdure.RowID) {
 	body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: row, Count: 1}, Values: []float32{1}})
-	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: slot, Clock: clock, Incarnation: 1, Parts: 1}, Body: body})
+	b.step(wire.Frame{
+		Header: wire.Header{Kind: wire.KindUpdate, Slot: slot, Clock: clock, Incarnation: 1, Parts: 1},
+		Body:   body,
+	})
 }
 
 func (b *bench) tick(slot perdure.Slot, clock perdure.Clock) {
@@ -134,53 +145,63 @@ func (b *bench) effects() string {
 
 // What follows from entries, under each kind of model.
 func TestEffects(t *testing.T) {
-	type do func(b *bench)
-	settle := func(b *bench) { b.Settle() }
+	settle := (*bench).settle
 	for _, c := range []struct {
 		name, model, recovery string
-		do                    []do
+		do                    []func(b *bench)
 		want                  string
 	}{
-		{"nobody waits for an acknowledgement", "ssp:1", "none", []do{func(b *bench) { b.update(0, 0, 1) }, settle}, "later"},
-		{"who waits for MinClock is answered with its acknowledgement", "ssp:0", "none", []do{
+		{
+			"nobody waits for an acknowledgement", "ssp:1", "none",
+			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
+			"later",
+		},
+		{"who waits for MinClock is answered with its acknowledgement", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 2) }, settle,
 		}, "answer 0, acknowledged true; later"},
-		{"a push comes before the answer", "essp:0", "none", []do{
+		{"a push comes before the answer", "essp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 0, 0, true) },
 			func(b *bench) { b.read(0, 1, 1, true) },
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 0) }, settle,
 		}, "push 0; answer 0, acknowledged true; later"},
-		{"a push comes before the acknowledgement", "vap:1", "none", []do{
+		{"a push comes before the acknowledgement", "vap:1", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 0, 0, true) },
 			func(b *bench) { b.update(1, 0, 0) }, settle,
 		}, "push 0; ack 1"},
-		{"a gap has its sender open anew", "ssp:1", "none", []do{func(b *bench) { b.update(0, 1, 1) }, settle}, "moved 0"},
-		{"a staged update is acknowledged", "bsp", "none", []do{func(b *bench) { b.update(0, 0, 1) }, settle}, "ack 0"},
-		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []do{
+		{
+			"a gap has its sender open anew", "ssp:1", "none",
+			[]func(b *bench){func(b *bench) { b.update(0, 1, 1) }, settle},
+			"moved 0",
+		},
+		{"a staged update is acknowledged", "bsp", "none", []func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle}, "ack 0"},
+		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) }, settle,
 		}, "save 1, stands true; later"},
-		{"a cut is left, and what comes after it is applied", "ssp:1", "resend:1", []do{
+		{"a cut is left, and what comes after it is applied", "ssp:1", "resend:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) },
 			func(b *bench) { b.update(0, 1, 1) }, settle,
 		}, "save 1, stands false; later"},
-		{"a connection that ends waits for nothing", "ssp:0", "none", []do{
+		{"a connection that ends waits for nothing", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.Audience.Forget(b.readers[0]) },
 		}, "dropped 0"},
-		{"another epoch drops what waits", "ssp:0", "none", []do{
+		{"another epoch drops what waits", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.Follow(&b.view, b.place, true) },
 		}, "dropped 0"},
-		{"a large number of values is a failure of all", "ssp:0", "none", []do{func(b *bench) {
+		{"a large number of values is a failure of all", "ssp:0", "none", []func(b *bench){func(b *bench) {
 			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 0, Count: 1}, Values: []float32{1, 2}})
-			b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: 0, Incarnation: 1, Parts: 1}, Body: body})
-		}, settle}, "later; fail server: shard 0 cannot apply the update of slot 0, clock 0: wire: malformed payload: " +
-			"2 values for 1 rows of table 0 of 1"},
+			b.step(wire.Frame{
+				Header: wire.Header{Kind: wire.KindUpdate, Slot: 0, Incarnation: 1, Parts: 1},
+				Body:   body,
+			})
+		}, settle}, "later; fail server: shard 0 cannot apply the update of slot 0, clock 0: " +
+			"wire: malformed payload: 2 values for 1 rows of table 0 of 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.model, c.recovery, 2)

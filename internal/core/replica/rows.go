@@ -72,7 +72,8 @@ func (w *rows) aged(b *wire.Block) []float32 {
 // many values as its rows have.
 func (w *rows) fits(b *wire.Block) error {
 	if int(b.Table) >= len(w.parts) || len(b.Values) != b.Count*w.parts[b.Table].Spec.Dim {
-		return fmt.Errorf("%w: %d values for %d rows of table %d of %d", wire.ErrPayload, len(b.Values), b.Count, b.Table, len(w.parts))
+		return fmt.Errorf("%w: %d values for %d rows of table %d of %d", wire.ErrPayload, len(b.Values), b.Count,
+			b.Table, len(w.parts))
 	}
 	return nil
 }
@@ -109,7 +110,8 @@ func (w *rows) check(p *table.Part, rows *wire.Rows, values int) error {
 	}
 	for _, id := range rows.IDs {
 		if at := placement.ShardOfID(id, w.job.Shards); at != w.shard {
-			return fmt.Errorf("%w: row %d of table %s is on shard %d, not on shard %d", table.ErrRow, id, p.Spec.Name, at, w.shard)
+			return fmt.Errorf("%w: row %d of table %s is on shard %d, not on shard %d", table.ErrRow, id, p.Spec.Name,
+				at, w.shard)
 		}
 	}
 	return nil
@@ -155,7 +157,8 @@ func (w *rows) checkRead(rd *Read, slots int) error {
 		return err
 	}
 	if wire.AnswerHeaderBytes(slots)+4*n > wire.MaxPayload {
-		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", rd.Rows.Count, p.Spec.Name, wire.MaxPayload)
+		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", rd.Rows.Count,
+			p.Spec.Name, wire.MaxPayload)
 	}
 	return nil
 }

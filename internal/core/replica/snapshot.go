@@ -29,9 +29,10 @@ type Life struct {
 
 // head is the JSON of a snapshot.
 type head struct {
-	Seq      uint64            `json:"seq"`
-	Cut      perdure.Clock     `json:"cut"`               // the newest that the shard has gone on after
-	Writing  perdure.Clock     `json:"writing,omitempty"` // one that it has gone on after, and that is not known to be saved
+	Seq uint64        `json:"seq"`
+	Cut perdure.Clock `json:"cut"` // the newest that the shard has gone on after
+	// One that it has gone on after, and that is not known to be saved.
+	Writing  perdure.Clock     `json:"writing,omitempty"`
 	End      perdure.Clock     `json:"end"`
 	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []perdure.Segment `json:"segments,omitempty"`
@@ -53,8 +54,9 @@ type headTable struct {
 func (st *State) Snapshot(life Life) *Snapshot {
 	sv := &st.cuts
 	h := head{
-		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named, Segments: sv.segments,
-		Intake: st.intake.State(), Life: life.Epoch, Facts: life.Facts,
+		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named,
+		Segments: sv.segments,
+		Intake:   st.intake.State(), Life: life.Epoch, Facts: life.Facts,
 	}
 	var bulk [][]byte
 	for _, state := range st.rows.states {
@@ -171,7 +173,8 @@ func (in *Incoming) parse() error {
 func (in *Incoming) takeStates() error {
 	intake, least := &in.head.Intake, in.job.Slots
 	n := len(intake.Slots)
-	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n || len(in.head.States) != n {
+	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n ||
+		len(in.head.States) != n {
 		return fmt.Errorf("it has %d slots, the job %d", n, least)
 	}
 	for _, size := range in.head.States {

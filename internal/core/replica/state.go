@@ -25,7 +25,10 @@ type State struct {
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 	return State{
 		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
-		cuts: cuts{behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing, schedule: recovery.ScheduleOf(job.Recovery)},
+		cuts: cuts{
+			behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing,
+			schedule: recovery.ScheduleOf(job.Recovery),
+		},
 	}
 }
 
@@ -79,7 +82,8 @@ const heavyBytes = 256 << 10
 // heavy reports whether the slot's next update is a large one.
 func (st *State) heavy(slot perdure.Slot) bool {
 	pending := st.intake.Pending(slot)
-	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 && len(pending[0].Parts[0]) >= heavyBytes)
+	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 &&
+		len(pending[0].Parts[0]) >= heavyBytes)
 }
 
 // applyAll applies what may be applied, and leaves the cuts at which the shard need not stand.

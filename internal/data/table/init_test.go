@@ -29,15 +29,51 @@ func TestInitialValues(t *testing.T) {
 		row  perdure.RowID
 		want []uint32 // bits
 	}{
-		{perdure.Init{Kind: perdure.InitZeros, Scale: 1}, 1, 0, 0, []uint32{0x00000000, 0x00000000, 0x00000000, 0x00000000}},
-		{perdure.Init{Kind: perdure.InitUniform, Scale: 1}, 0, 0, 0, []uint32{0xbea5d594, 0xbeec691d, 0xbee9ea71, 0xbd227377}},
-		{perdure.Init{Kind: perdure.InitUniform, Scale: 1}, 1, 0, 0, []uint32{0xbe357d3c, 0xbf27631c, 0xbf4ac666, 0xbede38aa}},
-		{perdure.Init{Kind: perdure.InitUniform, Scale: 1}, 42, 3, 1000000, []uint32{0xbf5bac92, 0xbe9d52b0, 0x3f2b7dd7, 0x3eb33019}},
-		{perdure.Init{Kind: perdure.InitUniform, Scale: 0.05}, 42, 3, 1000000, []uint32{0xbd2fbd42, 0xbc7bb780, 0x3d093179, 0x3c8f59ae}},
-		{perdure.Init{Kind: perdure.InitNormal, Scale: 1}, 0, 0, 0, []uint32{0xbe34d720, 0xbfcd12b2, 0xbf6de8d1, 0x3f14e7a7}},
-		{perdure.Init{Kind: perdure.InitNormal, Scale: 1}, 1, 0, 0, []uint32{0x3f1e9389, 0xbee03013, 0x3e7edc7a, 0x3f6e3ed9}},
-		{perdure.Init{Kind: perdure.InitNormal, Scale: 1}, 42, 3, 1000000, []uint32{0xbfa79565, 0xbe8ba325, 0x3f657c81, 0xbf5c695d}},
-		{perdure.Init{Kind: perdure.InitNormal, Scale: 0.01}, 42, 3, 1000000, []uint32{0xbc5681c9, 0xbb32bc58, 0x3c12df0b, 0xbc0d103b}},
+		{
+			perdure.Init{Kind: perdure.InitZeros, Scale: 1},
+			1, 0, 0,
+			[]uint32{0x00000000, 0x00000000, 0x00000000, 0x00000000},
+		},
+		{
+			perdure.Init{Kind: perdure.InitUniform, Scale: 1},
+			0, 0, 0,
+			[]uint32{0xbea5d594, 0xbeec691d, 0xbee9ea71, 0xbd227377},
+		},
+		{
+			perdure.Init{Kind: perdure.InitUniform, Scale: 1},
+			1, 0, 0,
+			[]uint32{0xbe357d3c, 0xbf27631c, 0xbf4ac666, 0xbede38aa},
+		},
+		{
+			perdure.Init{Kind: perdure.InitUniform, Scale: 1},
+			42, 3, 1000000,
+			[]uint32{0xbf5bac92, 0xbe9d52b0, 0x3f2b7dd7, 0x3eb33019},
+		},
+		{
+			perdure.Init{Kind: perdure.InitUniform, Scale: 0.05},
+			42, 3, 1000000,
+			[]uint32{0xbd2fbd42, 0xbc7bb780, 0x3d093179, 0x3c8f59ae},
+		},
+		{
+			perdure.Init{Kind: perdure.InitNormal, Scale: 1},
+			0, 0, 0,
+			[]uint32{0xbe34d720, 0xbfcd12b2, 0xbf6de8d1, 0x3f14e7a7},
+		},
+		{
+			perdure.Init{Kind: perdure.InitNormal, Scale: 1},
+			1, 0, 0,
+			[]uint32{0x3f1e9389, 0xbee03013, 0x3e7edc7a, 0x3f6e3ed9},
+		},
+		{
+			perdure.Init{Kind: perdure.InitNormal, Scale: 1},
+			42, 3, 1000000,
+			[]uint32{0xbfa79565, 0xbe8ba325, 0x3f657c81, 0xbf5c695d},
+		},
+		{
+			perdure.Init{Kind: perdure.InitNormal, Scale: 0.01},
+			42, 3, 1000000,
+			[]uint32{0xbc5681c9, 0xbb32bc58, 0x3c12df0b, 0xbc0d103b},
+		},
 	} {
 		p := New(spec(4, tc.init), tc.id, tc.seed, tc.row, 1)
 		var got []uint32
@@ -46,7 +82,8 @@ func TestInitialValues(t *testing.T) {
 			got = append(got, math.Float32bits(v))
 		}
 		if !slices.Equal(got, tc.want) {
-			t.Errorf("%+v, seed %d, table %d, row %d: %#08x %v, want %#08x", tc.init, tc.seed, tc.id, tc.row, got, values, tc.want)
+			t.Errorf("%+v, seed %d, table %d, row %d: %#08x %v, want %#08x", tc.init, tc.seed, tc.id, tc.row, got,
+				values, tc.want)
 		}
 	}
 }
@@ -55,7 +92,10 @@ func TestInitialValues(t *testing.T) {
 func TestInitialValuesDoNotDependOnShards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec(rapid.IntRange(1, 9).Draw(t, "dim"), perdure.Init{
-			Kind:  rapid.SampledFrom([]perdure.InitKind{"", perdure.InitZeros, perdure.InitUniform, perdure.InitNormal}).Draw(t, "kind"),
+			Kind: rapid.SampledFrom([]perdure.InitKind{
+				"", perdure.InitZeros, perdure.InitUniform,
+				perdure.InitNormal,
+			}).Draw(t, "kind"),
 			Scale: 0.25,
 		})
 		seed, id := rapid.Uint64().Draw(t, "seed"), perdure.TableID(rapid.IntRange(0, 5).Draw(t, "table"))
@@ -74,7 +114,8 @@ func TestInitialValuesDoNotDependOnShards(t *testing.T) {
 			if err := sparse.ReadRows(read, 0, []perdure.RowID{r}, 1); err != nil || !sameBits(read, want) {
 				t.Fatalf("row %d of a sparse table: %v (%v), want %v", r, read, err, want)
 			}
-			if err := sparse.ApplyRows(0, []perdure.RowID{r}, 1, make([]float32, s.Dim), 0); err != nil || sparse.Stored() != int(r-part.First)+1 {
+			if err := sparse.ApplyRows(0, []perdure.RowID{r}, 1, make([]float32, s.Dim), 0); err != nil ||
+				sparse.Stored() != int(r-part.First)+1 {
 				t.Fatalf("row %d of a sparse table: %v, %d stored", r, err, sparse.Stored())
 			}
 			if err := sparse.ReadRows(read, 0, []perdure.RowID{r}, 1); err != nil || !sameBits(read, want) {
@@ -101,7 +142,8 @@ func TestDistributions(t *testing.T) {
 		for _, v := range values(p) {
 			sum, squares, most = sum+float64(v), squares+float64(v)*float64(v), max(most, math.Abs(float64(v)))
 		}
-		if mean, dev := sum/n, math.Sqrt(squares/n); math.Abs(mean) > 0.01 || math.Abs(dev-tc.deviation) > 0.01 || most > tc.most || most < tc.most/2 {
+		if mean, dev := sum/n, math.Sqrt(squares/n); math.Abs(mean) > 0.01 || math.Abs(dev-tc.deviation) > 0.01 ||
+			most > tc.most || most < tc.most/2 {
 			t.Errorf("%s: mean %.4f, deviation %.4f (want %.4f), largest %.4f", tc.kind, mean, dev, tc.deviation, most)
 		}
 		row, _ := p.Run(0, 1)

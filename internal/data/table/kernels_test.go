@@ -148,7 +148,8 @@ func checkKernel(t interface{ Fatalf(string, ...any) }, k kernel, n int, alignme
 	}
 	for i := range all {
 		if !sameBits(all[i], want[i]) {
-			t.Fatalf("%s of %d at %b: vector %d\n%x\nplain\n%x\nof %x\nnumbers %x", k.name, n, alignments, i, all[i], want[i], before, numbers)
+			t.Fatalf("%s of %d at %b: vector %d\n%x\nplain\n%x\nof %x\nnumbers %x", k.name, n, alignments, i, all[i],
+				want[i], before, numbers)
 		}
 	}
 }
@@ -279,7 +280,10 @@ func TestNothingIsFused(t *testing.T) {
 		if !ok {
 			continue // nothing is multiplied and added, or in float64, where it is exact
 		}
-		start := vectorsOf{seed.fill(n, small), seed.fill(n, positive), seed.fill(n, positive), seed.fill(n, seed.ordinary)}
+		start := vectorsOf{
+			seed.fill(n, small), seed.fill(n, positive), seed.fill(n, positive),
+			seed.fill(n, seed.ordinary),
+		}
 		numbers := [7]float32(seed.fill(7, positive))
 		at := func(fused int) []float32 {
 			var all []float32
@@ -296,7 +300,10 @@ func TestNothingIsFused(t *testing.T) {
 			}
 		}
 		for name, do := range map[string]func(vectorsOf, [7]float32) float64{"vectors": k.fast, "plain": k.plain} {
-			v := vectorsOf{append([]float32{}, start.w...), append([]float32{}, start.s...), append([]float32{}, start.r...), start.g}
+			v := vectorsOf{
+				append([]float32{}, start.w...), append([]float32{}, start.s...),
+				append([]float32{}, start.r...), start.g,
+			}
 			do(v, numbers)
 			for i := range n {
 				if got := []float32{v.w[i], v.s[i], v.r[i]}; !sameBits(got, want[3*i:3*i+3]) {

@@ -18,7 +18,10 @@ func TestMemory(t *testing.T) {
 		t.Skip("takes 3 GB of memory; run it with -large")
 	}
 	const rows, dim, each = 50_000_000, 8, 100_000
-	p := New(perdure.TableSpec{Name: "t", Sparse: true, Dim: dim, Evict: 1000, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 0)
+	p := New(perdure.TableSpec{
+		Name: "t", Sparse: true, Dim: dim, Evict: 1000,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}, 0, 1, 0, 0)
 	ids, delta := make([]perdure.RowID, each), make([]float32, each*dim)
 	for i := 0; i < rows; i += each {
 		for j := range ids {
@@ -28,11 +31,13 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (i+each)%(rows/5) == 0 {
-			t.Logf("%d rows: %.1f bytes a row beside the values", p.Stored(), float64(p.index.bytes()+4*p.touched.room)/float64(p.Stored()))
+			t.Logf("%d rows: %.1f bytes a row beside the values", p.Stored(),
+				float64(p.index.bytes()+4*p.touched.room)/float64(p.Stored()))
 		}
 	}
 	peak := residentKiB(t, "VmHWM")
-	t.Logf("at most %.2f GB were resident, %.2f GB are now", float64(peak)/1e6*1.024, float64(residentKiB(t, "VmRSS"))/1e6*1.024)
+	t.Logf("at most %.2f GB were resident, %.2f GB are now", float64(peak)/1e6*1.024,
+		float64(residentKiB(t, "VmRSS"))/1e6*1.024)
 	if p.Stored() != rows || peak > 4e9/1024 {
 		t.Errorf("%d rows took %d KiB", p.Stored(), peak)
 	}

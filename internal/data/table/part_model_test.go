@@ -175,10 +175,17 @@ type partCase struct {
 
 func drawPart(t *rapid.T, sparse, evict bool) *partCase {
 	s := perdure.TableSpec{
-		Name: "t", Rows: 100, Dim: rapid.IntRange(1, 9).Draw(t, "dim"), Rule: rapid.SampledFrom(partRules).Draw(t, "rule"),
-		Init: perdure.Init{Kind: rapid.SampledFrom([]perdure.InitKind{perdure.InitZeros, perdure.InitUniform, perdure.InitNormal}).Draw(t, "init"), Scale: 1},
+		Name: "t", Rows: 100, Dim: rapid.IntRange(1, 9).Draw(t, "dim"),
+		Rule: rapid.SampledFrom(partRules).Draw(t, "rule"),
+		Init: perdure.Init{Kind: rapid.SampledFrom([]perdure.InitKind{
+			perdure.InitZeros, perdure.InitUniform,
+			perdure.InitNormal,
+		}).Draw(t, "init"), Scale: 1},
 	}
-	c := &partCase{pieceBytes: rapid.SampledFrom([]int{1, 64, 300, 1 << 20}).Draw(t, "bytes of a piece"), clock: rapid.Map(rapid.Int64Range(0, 12), func(v int64) perdure.Clock { return perdure.Clock(v) })}
+	c := &partCase{
+		pieceBytes: rapid.SampledFrom([]int{1, 64, 300, 1 << 20}).Draw(t, "bytes of a piece"),
+		clock:      rapid.Map(rapid.Int64Range(0, 12), func(v int64) perdure.Clock { return perdure.Clock(v) }),
+	}
 	first, rows := perdure.RowID(rapid.IntRange(0, 5).Draw(t, "first")), rapid.IntRange(0, 40).Draw(t, "rows")
 	seed := rapid.Uint64().Draw(t, "seed")
 	c.want = &naivePart{id: 3, seed: seed, update: newUpdater(s.Rule, s.Dim), rows: map[perdure.RowID]*naiveRow{}}
@@ -210,7 +217,8 @@ func (c *partCase) drawRows(t *rapid.T) (first perdure.RowID, ids, all []perdure
 	fits = true
 	if rapid.Bool().Draw(t, "named") {
 		ids = rapid.SliceOfN(c.ids, 0, 200).Draw(t, "ids")
-		if !c.want.spec.Sparse && len(ids) > 0 && len(c.want.order) > 0 && rapid.IntRange(0, 4).Draw(t, "0: as drawn") > 0 {
+		if !c.want.spec.Sparse && len(ids) > 0 && len(c.want.order) > 0 &&
+			rapid.IntRange(0, 4).Draw(t, "0: as drawn") > 0 {
 			for i := range ids {
 				ids[i] = c.want.order[int(ids[i])%len(c.want.order)]
 			}
@@ -410,7 +418,8 @@ func TestPlaceUsedAgain(t *testing.T) {
 // An image with a row twice is refused.
 func TestRestoredRefuses(t *testing.T) {
 	for _, n := range []int{2, 100, 140_000} {
-		p := Blank(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, n)
+		p := Blank(perdure.TableSpec{Name: "t", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1,
+			0, n)
 		at := 0
 		for _, piece := range p.Image().IDs {
 			for i := range piece {
@@ -463,7 +472,8 @@ func TestNoAllocation(t *testing.T) {
 			values := make([]float32, n*8)
 			clock := perdure.Clock(0)
 			if got := testing.AllocsPerRun(20, func() {
-				if err := errors.Join(p.ApplyRows(0, ids, n, values, clock), p.ReadRows(values, 0, ids, n)); err != nil {
+				if err := errors.Join(p.ApplyRows(0, ids, n, values, clock),
+					p.ReadRows(values, 0, ids, n)); err != nil {
 					t.Fatal(err)
 				}
 				p.Evict(clock, nil)

@@ -51,14 +51,16 @@ func TestRefusals(t *testing.T) {
 	} {
 		p := New(spec(dim, perdure.Init{Kind: perdure.InitUniform, Scale: 1}), 0, 1, first, rows)
 		before := slices.Clone(values(p))
-		if err := p.CheckRows(tc.first, tc.ids, tc.count, tc.values); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
+		if err := p.CheckRows(tc.first, tc.ids, tc.count, tc.values); !errors.Is(err, tc.want) ||
+			(err == nil) != (tc.want == nil) {
 			t.Errorf("%s: checked: %v, want %v", tc.what, err, tc.want)
 		}
 		if tc.values < 0 || tc.values > 1000 {
 			continue
 		}
 		delta := slices.Repeat([]float32{1}, tc.values)
-		if err := p.ApplyRows(tc.first, tc.ids, tc.count, delta, 0); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
+		if err := p.ApplyRows(tc.first, tc.ids, tc.count, delta, 0); !errors.Is(err, tc.want) ||
+			(err == nil) != (tc.want == nil) {
 			t.Errorf("%s: applied: %v, want %v", tc.what, err, tc.want)
 		}
 		changed := !slices.Equal(values(p), before)
@@ -69,7 +71,10 @@ func TestRefusals(t *testing.T) {
 }
 
 func ExamplePart() {
-	p := New(perdure.TableSpec{Name: "weights", Rows: 100, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5}}, 0, 1, 50, 50)
+	p := New(perdure.TableSpec{
+		Name: "weights", Rows: 100, Dim: 2,
+		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5},
+	}, 0, 1, 50, 50)
 	fmt.Println(p.ApplyRows(98, nil, 2, []float32{1, 2, 3, 4}, 0))
 	fmt.Println(p.Run(98, 2))
 	fmt.Println(p.ApplyRows(98, nil, 3, make([]float32, 6), 0))
@@ -80,7 +85,10 @@ func ExamplePart() {
 }
 
 func ExamplePart_sparse() {
-	p := New(perdure.TableSpec{Name: "words", Sparse: true, Dim: 2, Evict: 8, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 1, 0, 0)
+	p := New(perdure.TableSpec{
+		Name: "words", Sparse: true, Dim: 2, Evict: 8,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}, 0, 1, 0, 0)
 	ids := []perdure.RowID{1 << 60, 17}
 	fmt.Println(p.ApplyRows(0, ids, 2, []float32{1, 2, 3, 4}, 0))
 	fmt.Println(p.ApplyRows(0, ids[:1], 1, []float32{1, 1}, 9))

@@ -80,11 +80,16 @@ func newPlanes(rule perdure.Rule, dim, n int, next func() float32) planes {
 }
 
 func (p planes) clone() planes {
-	return planes{slices.Clone(p.values), [2][]float32{slices.Clone(p.state[0]), slices.Clone(p.state[1])}, slices.Clone(p.row)}
+	return planes{
+		slices.Clone(p.values),
+		[2][]float32{slices.Clone(p.state[0]), slices.Clone(p.state[1])},
+		slices.Clone(p.row),
+	}
 }
 
 func (p planes) same(q planes) bool {
-	return sameBits(p.values, q.values) && sameBits(p.state[0], q.state[0]) && sameBits(p.state[1], q.state[1]) && sameBits(p.row, q.row)
+	return sameBits(p.values, q.values) && sameBits(p.state[0], q.state[0]) && sameBits(p.state[1], q.state[1]) &&
+		sameBits(p.row, q.row)
 }
 
 // paperRow is one row under a rule, in float64 and as its paper has it: written
@@ -211,7 +216,8 @@ func TestRulesLikePapers(t *testing.T) {
 					off := math.Abs(float64(p.values[r*dim+j])-want) / largest
 					worst = max(worst, off)
 					if !(off <= tolerance) {
-						t.Fatalf("%+v, clock %d, row %d, value %d: %v, want %v", rule, clock, r, j, p.values[r*dim+j], want)
+						t.Fatalf("%+v, clock %d, row %d, value %d: %v, want %v", rule, clock, r, j, p.values[r*dim+j],
+							want)
 					}
 				}
 			}
@@ -226,7 +232,10 @@ func TestRunLikeRows(t *testing.T) {
 	rules := allRules()
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
-		dim := rapid.SampledFrom([]int{1, 2, 3, 8, 10, 64, 100, blockValues - 1, blockValues, 2*blockValues + 5}).Draw(t, "dim")
+		dim := rapid.SampledFrom([]int{
+			1, 2, 3, 8, 10, 64, 100, blockValues - 1, blockValues,
+			2*blockValues + 5,
+		}).Draw(t, "dim")
 		rows := rapid.IntRange(0, max(3, min(40, 3*blockValues/dim))).Draw(t, "rows")
 		seed := sequence(rapid.Uint64().Draw(t, "seed"))
 		value := seed.ordinary

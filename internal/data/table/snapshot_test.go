@@ -52,7 +52,10 @@ func (r *reading) next(t *rapid.T, most int) {
 // updates, rows that are stored and evicted, other snapshots. What they give makes a
 // part that is the same.
 func TestSnapshotIsOfOneMoment(t *testing.T) {
-	for name, kind := range map[string]struct{ sparse, evict bool }{"dense": {}, "sparse": {sparse: true}, "evicting": {true, true}} {
+	for name, kind := range map[string]struct{ sparse, evict bool }{
+		"dense": {}, "sparse": {sparse: true},
+		"evicting": {true, true},
+	} {
 		for _, little := range []bool{littleEndian, !littleEndian} {
 			t.Run(name, func(t *testing.T) {
 				defer func(was bool) { littleEndian = was }(littleEndian)
@@ -123,7 +126,10 @@ func (c *partCase) sameAgain(t *rapid.T, r *reading) {
 // part was at each, whatever is changed while they are read, stored or evicted; also
 // where one is undone.
 func TestSnapshotsOfChanges(t *testing.T) {
-	for name, kind := range map[string]struct{ sparse, evict bool }{"dense": {}, "sparse": {sparse: true}, "evicting": {true, true}} {
+	for name, kind := range map[string]struct{ sparse, evict bool }{
+		"dense": {}, "sparse": {sparse: true},
+		"evicting": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { drawPart(t, kind.sparse, kind.evict).followed(t) })
 		})

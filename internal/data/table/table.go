@@ -129,7 +129,8 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 	switch {
 	case p.Spec.Sparse:
 		if n != 0 {
-			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: name each row", ErrRow, n, p.Spec.Name)
+			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: name each row", ErrRow, n,
+				p.Spec.Name)
 		}
 	case first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n):
 		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
@@ -214,7 +215,9 @@ func (p *Part) copy(dst []float32, ids []perdure.RowID, at []int) {
 // that is named twice is changed twice, one after the other, as by two updates:
 // a sender that means one change adds its deltas up. A sparse table's row that
 // is not stored is, with its initial values.
-func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, clock perdure.Clock) error {
+func (p *Part) ApplyRows(first perdure.RowID, ids []perdure.RowID, count int, delta []float32,
+	clock perdure.Clock,
+) error {
 	if err := p.CheckRows(first, ids, count, len(delta)); err != nil || count == 0 {
 		return err
 	}

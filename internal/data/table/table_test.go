@@ -54,8 +54,9 @@ func rules() *rapid.Generator[perdure.Rule] {
 		{Kind: perdure.RuleSGD, Rate: 0.1},
 		{Kind: perdure.RuleSGD, Rate: 3, Schedule: perdure.ScheduleSqrt},
 		{Kind: perdure.RuleSGD, Rate: 1e30},
-		{Kind: perdure.RuleSGD, Rate: 1e-42},                                                           // subnormal
-		{Kind: perdure.RuleSGD, Rate: 1, Schedule: perdure.ScheduleStep, Every: 1, Factor: 1e-50},      // 1 at clock 0, then 0
+		{Kind: perdure.RuleSGD, Rate: 1e-42}, // subnormal
+		// 1 at clock 0, then 0
+		{Kind: perdure.RuleSGD, Rate: 1, Schedule: perdure.ScheduleStep, Every: 1, Factor: 1e-50},
 		{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 3, Factor: 0.333333}, // awkward
 	})
 }

@@ -61,8 +61,10 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		if row := seg.Tables[0].Image.Planes[0][0][0]; seg.Cut != g.Cut || seg.Seq != uint64(g.Cut) || row != float32(g.Cut) {
-			f.Errorf("a segment of cut %d holds %d updates up to clock %d, and row 0 is %v", g.Cut, seg.Seq, seg.Cut, row)
+		if row := seg.Tables[0].Image.Planes[0][0][0]; seg.Cut != g.Cut || seg.Seq != uint64(g.Cut) ||
+			row != float32(g.Cut) {
+			f.Errorf("a segment of cut %d holds %d updates up to clock %d, and row 0 is %v", g.Cut, seg.Seq, seg.Cut,
+				row)
 		}
 	}
 	if len(got) != len(cuts) {
@@ -196,7 +198,8 @@ func TestReplicasGoOnAtTheSamePlace(t *testing.T) {
 		for clock, v := range []float32{1: 0, 2: 1e8} {
 			if clock > 0 {
 				burst = append(burst, wire.Frame{Header: wire.Header{
-					Kind: wire.KindUpdate, Generation: f.view.Generation, Epoch: f.view.Shards[0].Epoch, Incarnation: 1, Clock: perdure.Clock(clock), Parts: 1,
+					Kind: wire.KindUpdate, Generation: f.view.Generation, Epoch: f.view.Shards[0].Epoch, Incarnation: 1,
+					Clock: perdure.Clock(clock), Parts: 1,
 				}, Payload: add(v)})
 			}
 		}

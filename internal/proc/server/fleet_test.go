@@ -48,14 +48,17 @@ func inFleet(t *testing.T, model, recovery string, slots, n int, test func(f *fl
 }
 
 // inShards is inFleet with several shards.
-func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet), with ...func(*server.Config)) {
+func inShards(t *testing.T, model, recovery string, slots, n, shards int, test func(f *fleet),
+	with ...func(*server.Config),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // virtual
 		f := &fleet{
 			T: t, ctx: ctx, with: with, net: transport.NewMemory(1, transport.MemoryOptions{}),
 			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: shards},
-			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{}, stop: map[int]context.CancelFunc{},
+			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{},
+			stop:  map[int]context.CancelFunc{},
 			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
 		}
 		t.Cleanup(func() { cancel(); f.wg.Wait() })
@@ -66,7 +69,10 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 		if f.job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
 			t.Fatal(err)
 		}
-		f.view = perdure.View{Revision: 1, Generation: 1, Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots)}
+		f.view = perdure.View{
+			Revision: 1, Generation: 1,
+			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+		}
 		f.view.Shards = slices.Repeat([]perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}, shards)
 		l, err := f.net.Host("coordinator").Listen("coordinator/1")
 		if err != nil {
@@ -102,7 +108,8 @@ func (f *fleet) accept(l transport.Listener, serve func(c transport.Conn, hello 
 
 func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	f.mu.Lock()
-	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}), wire.Control(wire.KindView, f.view))
+	_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}),
+		wire.Control(wire.KindView, f.view))
 	key := hello.Index
 	if hello.Role == wire.RoleWorker {
 		key += 100
@@ -134,8 +141,10 @@ func (f *fleet) start(i int) {
 	f.stop[i], f.logs[i] = cancel, log
 	f.wg.Go(func() {
 		cfg := server.Config{
-			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1", Coordinator: "coordinator/1",
-			Disk: f.disk, CheckpointDir: "checkpoint", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1",
+			Coordinator: "coordinator/1",
+			Disk:        f.disk, CheckpointDir: "checkpoint",
+			Log:   slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Ended: func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg },
 		}
 		for _, change := range f.with {
@@ -159,7 +168,8 @@ func (f *fleet) pass(d time.Duration) {
 func (f *fleet) say(change func(v *perdure.View, sv *perdure.ShardView)) {
 	f.mu.Lock()
 	f.view.Revision++
-	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots), slices.Clone(f.view.Tables)
+	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots),
+		slices.Clone(f.view.Tables)
 	change(&f.view, &f.view.Shards[0])
 	told := []transport.Conn{}
 	for _, c := range f.told {
@@ -210,7 +220,10 @@ func (f *fleet) table(spec perdure.TableSpec) {
 }
 
 func dense() perdure.TableSpec {
-	return perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Init: perdure.Init{Kind: perdure.InitZeros}}
+	return perdure.TableSpec{
+		Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Init: perdure.Init{Kind: perdure.InitZeros},
+	}
 }
 
 // shard returns what a server says of the shard.
@@ -253,7 +266,8 @@ func (f *fleet) end(servers ...int) (held []string) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		held = append(held, fmt.Sprintf("applied %v, seq %d, states %q, a segment %x", seg.Applied, seg.Seq, seg.States, sha256.Sum256(file)))
+		held = append(held, fmt.Sprintf("applied %v, seq %d, states %q, a segment %x", seg.Applied, seg.Seq, seg.States,
+			sha256.Sum256(file)))
 	}
 	return held
 }
@@ -313,7 +327,10 @@ func (f *fleet) works(to int, slot perdure.Slot) *speaker {
 // say sends a frame about the shard, and lets time pass.
 func (s *speaker) say(kind wire.Kind, clock perdure.Clock, payload []byte, change ...func(h *wire.Header)) {
 	s.f.Helper()
-	h := wire.Header{Kind: kind, Generation: s.f.view.Generation, Epoch: s.f.view.Shards[0].Epoch, Slot: s.slot, Clock: clock}
+	h := wire.Header{
+		Kind: kind, Generation: s.f.view.Generation, Epoch: s.f.view.Shards[0].Epoch, Slot: s.slot,
+		Clock: clock,
+	}
 	if s.slot >= 0 {
 		h.Incarnation = s.f.view.Slots[s.slot].Incarnation
 	}

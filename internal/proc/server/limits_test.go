@@ -92,12 +92,14 @@ func TestEndlessUpdate(t *testing.T) {
 				before := s.log.about("")
 				c := s.connect(func(*wire.Hello) {})
 				sent := s.until(c, func(i int) wire.Frame {
-					return s.shardFrame(wire.KindUpdate, payload, func(h *wire.Header) { h.Part, h.Parts = uint16(i), parts })
+					return s.shardFrame(wire.KindUpdate, payload,
+						func(h *wire.Header) { h.Part, h.Parts = uint16(i), parts })
 				})
 				if n := most / len(payload); sent < n || sent > n+20 {
 					t.Errorf("it was cut off after %d parts, want about %d", sent, n)
 				}
-				if says := fmt.Sprintf("not applied yet, clock %d the last of them; at most %d are kept", s.clock, most); s.log.about(says) == 0 || s.log.about("")-before != 1 {
+				if says := fmt.Sprintf("not applied yet, clock %d the last of them; at most %d are kept", s.clock,
+					most); s.log.about(says) == 0 || s.log.about("")-before != 1 {
 					t.Errorf("the log says %q; want one line about it", s.log.all[before:])
 				}
 				s.goesOn("an endless update")

@@ -17,12 +17,16 @@ func (s *subject) pushing() {
 	s.Helper()
 	s.add("e", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1})
 	s.add("v", perdure.Consistency{Kind: perdure.VAP, Bound: 1})
-	s.add("far", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1}, func(t *perdure.TableSpec) { t.Sparse, t.Rows = true, 0 })
+	s.add("far", perdure.Consistency{Kind: perdure.ESSP, Staleness: 1},
+		func(t *perdure.TableSpec) { t.Sparse, t.Rows = true, 0 })
 }
 
 func (s *subject) add(name string, model perdure.Consistency, change ...func(*perdure.TableSpec)) {
 	s.Helper()
-	spec := perdure.TableSpec{Name: name, Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: model}
+	spec := perdure.TableSpec{
+		Name: name, Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Consistency: model,
+	}
 	for _, f := range change {
 		f(&spec)
 	}
@@ -68,7 +72,8 @@ func TestBadWordsOfCaches(t *testing.T) {
 			return s.shardFrame(wire.KindSaw, nil, func(h *wire.Header) { h.Request = seq })
 		}
 		nothing := func(later perdure.Clock, flags uint16) wire.Frame {
-			return s.shardFrame(wire.KindUpdate, update(1<<61, nil, 0, 0, 4), func(h *wire.Header) { h.Clock, h.Flags = h.Clock+later, flags|wire.FlagTicked })
+			return s.shardFrame(wire.KindUpdate, update(1<<61, nil, 0, 0, 4),
+				func(h *wire.Header) { h.Clock, h.Flags = h.Clock+later, flags|wire.FlagTicked })
 		}
 		drop := func(payload []byte) wire.Frame { return s.shardFrame(wire.KindDrop, payload, nil) }
 		for _, b := range []struct {
@@ -104,9 +109,10 @@ func TestBadWordsOfCaches(t *testing.T) {
 			<-time.After(time.Second)
 			synctest.Wait()
 			ended, words := len(over) > 0, s.log.about("")-before
-			if bad := b.says != ""; bad && (!ended || words != 1 || s.log.about(b.says) == 0) || !bad && words > 0 { // the good worker takes its slot back, which ends the other's
-
-				t.Errorf("%s: the connection ended: %v; the log says %q, want %q", b.name, ended, s.log.all[before:], b.says)
+			// The good worker takes its slot back, which ends the other's.
+			if bad := b.says != ""; bad && (!ended || words != 1 || s.log.about(b.says) == 0) || !bad && words > 0 {
+				t.Errorf("%s: the connection ended: %v; the log says %q, want %q", b.name, ended, s.log.all[before:],
+					b.says)
 			}
 			c.Close()
 			<-time.After(10 * time.Millisecond)

@@ -110,7 +110,8 @@ func TestReplicaThatWakes(t *testing.T) {
 	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
 		f.table(dense())
-		reader, err := worker.Dial(f.ctx, worker.Config{Network: f.net.Host("reader"), Coordinator: "coordinator/1", Slot: 1, Process: "reader"})
+		cfg := worker.Config{Network: f.net.Host("reader"), Coordinator: "coordinator/1", Slot: 1, Process: "reader"}
+		reader, err := worker.Dial(f.ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +182,8 @@ func TestReplicaThatWakes(t *testing.T) {
 func TestServerOfAnotherJob(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
 		f.chain(0)
-		_, err := transport.Call(f.ctx, f.net.Host("other"), host(0)+"/1", wire.Hello{Role: wire.RoleServer, Job: "job-2"})
+		_, err := transport.Call(f.ctx, f.net.Host("other"), host(0)+"/1",
+			wire.Hello{Role: wire.RoleServer, Job: "job-2"})
 		if err == nil || !strings.Contains(err.Error(), `this server works for job job-1, the peer for job "job-2"`) {
 			t.Errorf("a server of another job is told %v", err)
 		}
@@ -244,7 +246,10 @@ func TestUncommittedIsBounded(t *testing.T) {
 			f.net.Cut(host(1), host(0), false)
 			sent := 0
 			for sent < 10*n && f.logs[0].about("are kept") == 0 {
-				h := wire.Header{Kind: kind, Generation: 1, Epoch: f.view.Shards[0].Epoch, Slot: 0, Incarnation: 1, Clock: perdure.Clock(sent), Parts: 1}
+				h := wire.Header{
+					Kind: kind, Generation: 1, Epoch: f.view.Shards[0].Epoch, Slot: 0, Incarnation: 1,
+					Clock: perdure.Clock(sent), Parts: 1,
+				}
 				if w.Send(wire.Frame{Header: h}) != nil {
 					break
 				}
@@ -252,7 +257,8 @@ func TestUncommittedIsBounded(t *testing.T) {
 				f.pass(time.Millisecond)
 			}
 			if sent < n || sent > n+3 {
-				t.Errorf("%d frames of kind %d were taken, want about %d; the log says %q", sent, kind, n, f.logs[0].all)
+				t.Errorf("%d frames of kind %d were taken, want about %d; the log says %q", sent, kind, n,
+					f.logs[0].all)
 			}
 		}, func(cfg *server.Config) { cfg.PendingBytes = most })
 	}

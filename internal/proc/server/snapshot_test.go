@@ -165,7 +165,10 @@ func TestSnapshotHasEverything(t *testing.T) {
 				spec := dense()
 				spec.Name, spec.Rule = "m", perdure.Rule{Kind: perdure.RuleMomentum, Rate: 0.1, Momentum: 0.9}
 				f.table(spec)
-				f.table(perdure.TableSpec{Name: "s", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Evict: 2})
+				f.table(perdure.TableSpec{
+					Name: "s", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+					Evict: 2,
+				})
 				ws := []*speaker{f.works(0, 0), f.works(0, 1)}
 				c.before(f, ws)
 				f.joins(1)
@@ -253,7 +256,10 @@ func TestJoinsWhileAllGoesOn(t *testing.T) {
 		f.table(perdure.TableSpec{Name: "s", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Evict: 3})
 		ws := []*speaker{f.works(0, 0), f.works(0, 1)}
 		send := func(w *speaker, kind wire.Kind, clock perdure.Clock, flags uint16, part uint16, payload []byte) {
-			h := wire.Header{Kind: kind, Flags: flags, Generation: 1, Epoch: 1, Slot: w.slot, Incarnation: 1, Clock: clock, Part: part}
+			h := wire.Header{
+				Kind: kind, Flags: flags, Generation: 1, Epoch: 1, Slot: w.slot, Incarnation: 1,
+				Clock: clock, Part: part,
+			}
 			if kind == wire.KindUpdate {
 				h.Parts = 2
 			}
@@ -269,12 +275,14 @@ func TestJoinsWhileAllGoesOn(t *testing.T) {
 			}
 			for slot, w := range ws {
 				v := float32(clock) + float32(slot)/3
-				send(w, wire.KindUpdate, clock, 0, 0, append(block(0, false, perdure.RowID(clock%4), v), block(0, false, 0, v)...))
+				send(w, wire.KindUpdate, clock, 0, 0,
+					append(block(0, false, perdure.RowID(clock%4), v), block(0, false, 0, v)...))
 				flags := uint16(0)
 				if slot == 0 {
 					flags = wire.FlagTicked
 				}
-				send(w, wire.KindUpdate, clock, flags, 1, wire.AppendStateBlock(block(1, true, perdure.RowID(clock)<<40, v), []byte{byte(clock)}))
+				send(w, wire.KindUpdate, clock, flags, 1,
+					wire.AppendStateBlock(block(1, true, perdure.RowID(clock)<<40, v), []byte{byte(clock)}))
 				if slot == 1 {
 					send(w, wire.KindTick, clock, 0, 0, nil)
 				}

@@ -37,7 +37,8 @@ func TestUpdatesOfSeveralClocks(t *testing.T) {
 		ws[0].say(wire.KindUpdate, 3, add(32)) // is there
 		f.pass(time.Second)
 		if got := reads.counts(); got.Applied != 12 || f.shard(0).MinClock != 6 || f.shard(0).Seq != 18 {
-			t.Errorf("who joined counts %+v, and the head says %+v; want 12 clocks, MinClock 6 and 18 updates", got, f.shard(0))
+			t.Errorf("who joined counts %+v, and the head says %+v; want 12 clocks, MinClock 6 and 18 updates", got,
+				f.shard(0))
 		}
 		if v, ok := reads.row(6); !ok || v != 31 {
 			t.Errorf("the row is %v, %v; want 31", v, ok)

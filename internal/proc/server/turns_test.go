@@ -38,7 +38,8 @@ func TestSmallCopies(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			all := f.status[1].Shards
-			return len(all) == shards && !slices.ContainsFunc(all, func(st perdure.ShardStatus) bool { return !st.Joined })
+			return len(all) == shards && !slices.ContainsFunc(all,
+				func(st perdure.ShardStatus) bool { return !st.Joined })
 		}
 		for !joined() {
 			if f.pass(delay); time.Since(began) > time.Minute {
