@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 )
 
 // sendBounded sends this clock's updates once vap allows it.
@@ -18,8 +19,8 @@ func (l *locked) sendBounded(ctx context.Context) error {
 	}()
 	looked := perdure.Clock(-1)
 	err := l.waits.until(ctx, func() (bool, error) {
-		if l.out.Phase().Ended() {
-			return true, nil
+		if l.out.Phase() != outbox.Built {
+			return true, nil // it has ended, or another call has sent it
 		}
 		seen := l.out.Seen()
 		if seen == looked || l.view.Pause {
@@ -28,7 +29,7 @@ func (l *locked) sendBounded(ctx context.Context) error {
 		looked = seen
 		return l.out.MaySend(), nil
 	})
-	if err != nil || l.out.Phase().Ended() {
+	if err != nil || l.out.Phase() != outbox.Built {
 		return err
 	}
 	l.out.Send()

@@ -57,14 +57,17 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	if l.out.TwoStep() {
 		err := l.waits.until(ctx, func() (bool, error) {
-			return l.out.Phase().Ended() || l.out.Stage() && !l.view.Pause, nil
+			return !l.out.Phase().UnderWay() || l.out.Stage() && !l.view.Pause, nil
 		})
 		if err != nil {
 			return l.out.Clock(), err
 		}
 	}
-	if l.out.Phase().Ended() {
+	switch phase := l.out.Phase(); {
+	case phase.Ended():
 		return l.turn(), nil
+	case phase == outbox.Open:
+		return l.out.Clock(), nil // another call has ended the clock meanwhile
 	}
 	if l.out.TwoStep() {
 		l.tick()

@@ -32,6 +32,9 @@ func (p Phase) String() string { return phaseNames[p] }
 // Ended reports whether nothing more becomes of the clock.
 func (p Phase) Ended() bool { return p == Rolled || p == Over }
 
+// UnderWay reports whether the clock's updates are under way: made, and not void.
+func (p Phase) UnderWay() bool { return p > Open && p < Rolled }
+
 // step is what happens to a clock.
 type step uint8
 

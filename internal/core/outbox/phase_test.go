@@ -55,8 +55,12 @@ func TestEnds(t *testing.T) {
 			if p != Rolled && (end == 1 || end == 2) {
 				want = Over
 			}
-			if got := at.Phase(); got != want || got.Ended() != slices.Contains([]Phase{Rolled, Over}, want) {
+			got := at.Phase()
+			if got != want || got.Ended() != slices.Contains([]Phase{Rolled, Over}, want) {
 				t.Errorf("clock 2, %v, the job ends at %d: %v, want %v", p, end, got, want)
+			}
+			if got.UnderWay() != slices.Contains([]Phase{Built, Sent, Staged, Ticked}, want) {
+				t.Errorf("a clock that is %v is under way: %v", got, got.UnderWay())
 			}
 			for s := range steps {
 				err := tryStep(&progress{clock: 2, phase: p, end: at.end}, s)
