@@ -538,7 +538,7 @@ func (s *chainServer) handle(conn *chainConn, f *wire.Frame) {
 		s.write(conn, f)
 	default:
 		if o.Flags&wire.FlagWrites != 0 {
-			s.c.Errorf("server %d got a frame of kind %d from who would only write", s.index, f.Kind)
+			s.c.Errorf("server %d got a frame of kind %d from a client that would only write", s.index, f.Kind)
 		}
 		switch f.Kind {
 		case wire.KindGet:

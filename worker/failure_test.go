@@ -379,7 +379,7 @@ func TestFinish(t *testing.T) {
 }
 
 // EndJob ends a job without a planned end, or earlier than planned, at one clock
-// for all. Who was ahead then does not wait for what will not come.
+// for all. A slot that was ahead then does not wait for what will not come.
 func TestEndJob(t *testing.T) {
 	for _, recovery := range []string{"none", "checkpoint:3"} {
 		for model, clocks := range map[string]perdure.Clock{"bsp": 100, "ssp:2": 0, "asp": 100} {

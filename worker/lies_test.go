@@ -115,7 +115,7 @@ func (l *liar) talk(addr string, hello *wire.Frame, frames []wire.Frame) {
 	l.pass(5 * time.Millisecond)
 }
 
-// hello is one that no honest process would say, by somebody who knows the job's secret.
+// hello is one that no honest process would say, though it knows the job's secret.
 func (l *liar) hello() *wire.Frame {
 	h := wire.Hello{
 		Role: pick(l, wire.RoleWorker, wire.RoleObserver, wire.RoleObserver, wire.RoleServer, wire.RoleSupervisor,
@@ -218,7 +218,7 @@ func (l *liar) lie(r *recorder) {
 	l.talk(pick(l, coordinatorAddr, "server:0/1", "server:1/1"), l.hello(), c.frames)
 }
 
-// TestLiesAndReplays: whatever somebody who knows the job's secret says, and says again of
+// TestLiesAndReplays: whatever a process that knows the job's secret says, and says again of
 // what a worker has said, the job ends, at its end, with everything in it once.
 func TestLiesAndReplays(t *testing.T) {
 	const clocks = 8

@@ -354,7 +354,7 @@ func TestLogsMerged(t *testing.T) {
 	}
 }
 
-// Who holds clocks back that others wait for, and waits for them in turn, does not hold
+// A worker that holds clocks back that others wait for, and waits for them in turn, does not hold
 // them back for long.
 func TestHoldsNobodyUp(t *testing.T) {
 	loggedOutage(t, "ssp:0", 2, func(*perdure.JobSpec) {}, func(c *cluster, _ []*tappedLog, ws []*worker.Client) {

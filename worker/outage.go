@@ -120,7 +120,7 @@ func (l *locked) goOn(sh *shardLink) {
 	l.waits.wake()
 }
 
-// release lets those who wait for a shard's rows look again: what they may read while it is
+// release lets calls that wait for a shard's rows look again: what they may read while it is
 // out they find in the cache.
 func (l *locked) release(sh *shardLink) {
 	sh.stuck = l.reads.Out(sh.rows)

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A server that takes nothing holds up nobody who talks to others, however much is
+// A server that takes nothing holds up no talk to others, however much is
 // queued for it: other shards are read, what they are sent arrives, and a view that
 // drops it is taken. What it had not got goes to its successor.
 func TestUnreachableServer(t *testing.T) {

@@ -300,7 +300,7 @@ func (l hostListener) Accept() (transport.Conn, error) {
 	return l.to.layer.Around(accepted{l.Listener, conn}).Accept()
 }
 
-// Who waits for a push is told when the job is ended, or its context is.
+// A call that waits for a push is told when the job is ended, or its context is.
 func TestWaitForPush(t *testing.T) {
 	inCluster(t, "essp:0,b=bsp", "none", 2, 100, func(c *cluster) {
 		ws, _, ts := twoTapped(c)

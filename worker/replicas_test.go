@@ -364,7 +364,7 @@ func TestWhoMaySpeak(t *testing.T) {
 		}
 		<-time.After(100 * time.Millisecond)
 		if len(settled) != 0 {
-			t.Fatal("who has no say was believed")
+			t.Fatal("a server that has no say was believed")
 		}
 		for i := range 3 {
 			c.with(i, func(s *chainServer) { s.lags = false })
@@ -478,7 +478,7 @@ func TestChainRollsBack(t *testing.T) {
 	})
 }
 
-// Who joins a chain is connected to before it is needed, and asked for nothing. The
+// A server that joins a chain is connected to before it is needed, and asked for nothing. The
 // connection ends with the joining, or becomes that of the replica that is read from.
 func TestConnectsToWhoJoins(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "chain:2,async"} {
@@ -510,7 +510,7 @@ func TestConnectsToWhoJoins(t *testing.T) {
 				want = 0
 			}
 			if n := conns(1); n != want {
-				t.Errorf("%s: %d connections to who joins, want %d", recovery, n, want)
+				t.Errorf("%s: %d connections to the one that joins, want %d", recovery, n, want)
 			}
 			joins(2)
 			if one, two := conns(1), conns(2); one != 0 || two != want {

@@ -95,7 +95,7 @@ func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.
 	})
 }
 
-// Who judges a model after an outage waits until the shard that was away has applied what
+// A program that judges a model after an outage waits until the shard that was away has applied what
 // came meanwhile: before, shards are of different moments. It does not wait for long.
 func TestAtRest(t *testing.T) {
 	for _, recovery := range []string{"stateless", "resend:1000"} {
@@ -105,7 +105,7 @@ func TestAtRest(t *testing.T) {
 				patient, o := c.onlooker("patient")
 				least, most := hasty()
 				if recovery == "stateless" && least == most {
-					t.Errorf("who does not wait sees %v everywhere: nothing is tested", least)
+					t.Errorf("a program that does not wait sees %v everywhere: nothing is tested", least)
 				}
 				rest, err := o.AtRest(c.ctx, 2*time.Second)
 				opens := o.Opens()

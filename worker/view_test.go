@@ -92,7 +92,7 @@ func TestViewDeltas(t *testing.T) {
 			})
 		},
 		"worker": func(ctx context.Context, net transport.Network) {
-			// likewise: no shard is placed
+			// ends with ctx: no shard is placed
 			_, _ = worker.Dial(ctx, worker.Config{Process: "p", Network: net, Coordinator: coordinatorAddr})
 		},
 	} {

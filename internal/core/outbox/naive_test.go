@@ -52,8 +52,8 @@ func TestNaiveTwin(t *testing.T) {
 			for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 				w := newWorld(t, seed, job.model, job.recovery, weaken.Set{})
 				if err := w.run(300); err != nil {
-					t.Fatalf("%v\nreplay with: go test ./internal/core/outbox -run '%s' -outbox.first=%d -outbox.seeds=1",
-						err, t.Name(), seed)
+					t.Fatalf("%v\nreplay with: go test ./internal/core/outbox -run '%s' "+
+						"-outbox.first=%d -outbox.seeds=1", err, t.Name(), seed)
 				}
 				for what, n := range w.did {
 					did[what] += n
@@ -296,7 +296,7 @@ func (w *world) check() error {
 		for _, way := range [][]sent{v.way, v.lost} {
 			for k := range way {
 				if !bytes.Equal(way[k].bytes(), way[k].copied) {
-					return fmt.Errorf("shard %d: a frame of clock %d was written to while it was on its way", i, way[k].Clock)
+					return fmt.Errorf("shard %d: a frame of clock %d was written to on its way", i, way[k].Clock)
 				}
 			}
 		}
