@@ -18,17 +18,22 @@ import (
 // cuts are what a shard knows of its cuts: where it is to be saved, what is being written,
 // and what was.
 type cuts struct {
-	head     bool                  // who writes what is to be saved
-	behind   bool                  // training goes on while a cut is written
-	saves    bool                  // checkpoints are kept
-	sparing  bool                  // only what has changed is ever written in the background
-	schedule recovery.Schedule     // as of the log
-	left     perdure.Clock         // the newest cut that the shard has gone on after
-	unsaved  perdure.Clock         // the cut that it has left and that is not known to be saved; 0: none
-	writes   bool                  // that one is being written here, or the log is about to say that it is saved
-	stands   bool                  // the shard stands at a cut while it is written
-	segments []perdure.Segment     // saved, and not in a checkpoint yet
-	files    []perdure.SegmentFile // the segments that the next one can follow; none: it has all rows
+	behind  bool // training goes on while a cut is written
+	saves   bool // checkpoints are kept
+	sparing bool // only what has changed is ever written in the background
+
+	// Of the log, and so the same on every replica, but for segments that the view lets it
+	// forget.
+	schedule recovery.Schedule
+	left     perdure.Clock     // the newest cut that the shard has gone on after
+	unsaved  perdure.Clock     // the cut that it has left and that is not known to be saved; 0: none
+	segments []perdure.Segment // saved, and not in a checkpoint yet
+
+	// This replica's own.
+	head   bool                  // who writes what is to be saved
+	writes bool                  // unsaved is being written here, or the log is about to say that it is saved
+	stands bool                  // the shard stands at a cut while it is written
+	files  []perdure.SegmentFile // the segments that the next one can follow; none: it has all rows
 }
 
 // Image is the shard as it was at a cut, to be written while it goes on. Its rows' snapshots

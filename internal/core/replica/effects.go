@@ -55,8 +55,8 @@ type Effects struct {
 	Acks  []Ack
 	Later bool
 
-	// Facts are to be appended to the log, by its head. They change nothing before they are
-	// read back from there.
+	// Facts are to be appended to the log, by its head. Propose alone has them, and they may be
+	// appended as soon as it returns: they change nothing before they are read back from there.
 	Facts []Fact
 
 	// Sync says that the other members of a periodic chain are to be brought up to this one.

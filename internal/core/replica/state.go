@@ -11,8 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// State is what the log makes of a shard: rows, counts and cuts. It is a function of the
-// entries, in their order, and of nothing else.
+// State is what the log makes of a shard: rows, counts and cuts. These are a function of the
+// entries, in their order, and of nothing else. Beside them it knows how far this replica has
+// come with writing cuts, which no other one need know: see cuts.
 type State struct {
 	weak   weaken.Set
 	intake *consistency.Intake // nil: there are no rows yet
