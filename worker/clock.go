@@ -274,6 +274,9 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 func (c *Client) Finish(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
+	if l.slot < 0 {
+		return l.asSlot(clocks)
+	}
 	l.out.Last(true)
 	l.letGo(all)
 	l.notify()

@@ -101,7 +101,7 @@ func TestObserverHasNoClocks(t *testing.T) {
 		_, load := o.LoadState(c.within(time.Second))
 		for what, err := range map[string]error{
 			"Clock": clock, "LoadState": load, "SaveState": o.SaveState(nil), "Flush": table.Flush(),
-			"IncRows": table.IncRows(nil, nil),
+			"IncRows": table.IncRows(nil, nil), "Finish": o.Finish(c.within(time.Second)),
 		} {
 			if !errors.Is(err, perdure.ErrUsage) {
 				t.Errorf("an observer's %s: %v", what, err)
