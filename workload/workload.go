@@ -60,7 +60,8 @@ type entry struct {
 var entries = []entry{
 	{
 		Info{
-			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): small, convex, quick",
+			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): " +
+				"small, convex, quick",
 			Batch: softmax.DefaultBatch, Rates: softmax.Rates, Measures: []string{"accuracy", "loss"},
 			Clocks: 300,
 		},
@@ -68,7 +69,8 @@ var entries = []entry{
 	},
 	{
 		Info{
-			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not convex, long clocks",
+			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not " +
+				"convex, long clocks",
 			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
 			Clocks: 2000,
 		},
@@ -117,5 +119,6 @@ func find(name string) (entry, error) {
 		}
 		known[i] = e.Name
 	}
-	return entry{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+	return entry{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name,
+		strings.Join(known, " or "))
 }

@@ -28,7 +28,8 @@ func goodParams(name string) workload.Params {
 		info.Factors.Rank = 16 // quick
 	}
 	return workload.Params{
-		Seed: 3, Slots: 2, Batch: min(info.Batch, 8), Factors: info.Factors, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
+		Seed: 3, Slots: 2, Batch: min(info.Batch, 8), Factors: info.Factors,
+		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
 	}
 }
 
@@ -49,18 +50,35 @@ func TestNewRefuses(t *testing.T) {
 		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
 		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},
 		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "0 workers"},
-		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = math.NaN() }), perdure.ErrUsage, "learning rate NaN"},
-		{"softmax", change(func(p *workload.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }), perdure.ErrUsage, "choose one that follows them"},
+		{
+			"softmax", change(func(p *workload.Params) { p.Rule.Rate = math.NaN() }), perdure.ErrUsage,
+			"learning rate NaN",
+		},
+		{
+			"softmax", change(func(p *workload.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }),
+			perdure.ErrUsage,
+			"choose one that follows them",
+		},
 		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
-		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = "cosine" }), perdure.ErrUsage, `schedule "cosine"`},
-		{"softmax", change(func(p *workload.Params) { p.Rule.Schedule = perdure.ScheduleStep }), perdure.ErrUsage, "schedule step needs"},
-		{"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing, nowhere + ": no such folder"},
+		{
+			"softmax", change(func(p *workload.Params) { p.Rule.Schedule = "cosine" }), perdure.ErrUsage,
+			`schedule "cosine"`,
+		},
+		{
+			"softmax", change(func(p *workload.Params) { p.Rule.Schedule = perdure.ScheduleStep }), perdure.ErrUsage,
+			"schedule step needs",
+		},
+		{
+			"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing,
+			nowhere + ": no such folder",
+		},
 		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no rows of users"},
 		{"softmax", change(func(p *workload.Params) { p.FinalReLU = true }), perdure.ErrUsage, "no final ReLU"},
 		{"mf", change(func(p *workload.Params) { p.Batch, p.FinalReLU = 0, true }), perdure.ErrUsage, "no final ReLU"},
 	} {
 		w, err := workload.New(c.name, c.params)
-		if w != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if w != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("New(%q, %+v): %v, want one line with %q", c.name, c.params, err, c.want)
 		}
 	}
@@ -299,7 +317,8 @@ func TestErrorsOfTablesComeThrough(t *testing.T) {
 		}
 		m := newMemory(t, w.Tables())
 		for _, rank := range []int{-1, 2} {
-			if _, err := w.Step(t.Context(), m, workload.Share{Rank: rank, Of: 2}, 0); !errors.Is(err, perdure.ErrUsage) {
+			if _, err := w.Step(t.Context(), m, workload.Share{Rank: rank, Of: 2}, 0); !errors.Is(err,
+				perdure.ErrUsage) {
 				t.Errorf("share %d of 2: %v", rank, err)
 			}
 		}

@@ -49,7 +49,8 @@ func TestBench(t *testing.T) {
 	if !testing.Short() {
 		sizes += ",1000rows" // a million of them are stored first
 	}
-	code, out, errs := invoke(t, "bench", "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3", "--json", file)
+	code, out, errs := invoke(t, "bench", "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3", "--json",
+		file)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
@@ -70,13 +71,15 @@ func TestBench(t *testing.T) {
 	ways := map[string]bool{}    // kinds of sockets, and connections
 	for _, r := range results {
 		lines, measured[r.Op], ways[fmt.Sprint(r.Socket, r.Conns)] = append(lines, r.Line()), measured[r.Op]+1, true
-		if !(r.RatioMin > 0 && r.RatioMin <= r.Ratio && r.Ratio <= r.RatioMax && r.PerdureGBPerS > 0 && r.RawGBPerS > 0) {
+		if !(r.RatioMin > 0 && r.RatioMin <= r.Ratio && r.Ratio <= r.RatioMax && r.PerdureGBPerS > 0 &&
+			r.RawGBPerS > 0) {
 			t.Errorf("impossible figures: %+v", r)
 		}
 		if r.RawConns != 1 && r.RawConns != r.Conns {
 			t.Errorf("%d connections of the raw exchange, %d of Perdure", r.RawConns, r.Conns)
 		}
-		if !(r.P50Us > 0 && r.P50Us <= r.P99Us && r.AllocsPerOp >= 0 && r.Ops >= 3 && r.Rounds == 3) || (r.MRowsPerS > 0) != (r.Rows > 0) {
+		if !(r.P50Us > 0 && r.P50Us <= r.P99Us && r.AllocsPerOp >= 0 && r.Ops >= 3 && r.Rounds == 3) ||
+			(r.MRowsPerS > 0) != (r.Rows > 0) {
 			t.Errorf("impossible figures: %+v", r)
 		}
 		if r.Shards != 3 || !slices.Contains(strings.Split(sizes, ","), r.Size) {
@@ -111,7 +114,8 @@ func TestBenchInterrupted(t *testing.T) {
 			must(t, cmd.Process.Signal(os.Interrupt))
 			interrupted := time.Now()
 			code, errs := end()
-			if took := time.Since(interrupted); code != exitSignal || errs != "perdure: interrupted\n" || took > 10*time.Second {
+			if took := time.Since(interrupted); code != exitSignal || errs != "perdure: interrupted\n" ||
+				took > 10*time.Second {
 				t.Errorf("exit code %d after %v: %q", code, took, errs)
 			}
 			if _, err := os.Stat(file); err == nil {

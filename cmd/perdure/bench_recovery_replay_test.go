@@ -16,7 +16,8 @@ import (
 func TestBenchReplay(t *testing.T) {
 	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "recovery", "--measure", "replay", "--rounds", "1", "--mb", "6", "--shards", "2", "--json", file)
+	code, out, errs := invoke(t, "bench", "recovery", "--measure", "replay", "--rounds", "1", "--mb", "6", "--shards",
+		"2", "--json", file)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}

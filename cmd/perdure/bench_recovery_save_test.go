@@ -30,7 +30,8 @@ func TestBenchSave(t *testing.T) {
 		if !strings.Contains(out, r.SaveLine()+"\n") {
 			t.Errorf("%s is not printed:\n%s", r.SaveLine(), out)
 		}
-		if r.MB != 2 || *r.SaveTrainRatio < 0 || *r.SavePauseMs < 0 || *r.SaveCalmMs < 0 || *r.SaveCopyMs <= 0 || *r.SaveMBPerS <= 0 || *r.SaveRawMBPerS <= 0 {
+		if r.MB != 2 || *r.SaveTrainRatio < 0 || *r.SavePauseMs < 0 || *r.SaveCalmMs < 0 || *r.SaveCopyMs <= 0 ||
+			*r.SaveMBPerS <= 0 || *r.SaveRawMBPerS <= 0 {
 			t.Errorf("impossible figures: %s", r.SaveLine())
 		}
 	}

@@ -15,7 +15,8 @@ import (
 func TestBenchRecovery(t *testing.T) {
 	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "recovery", "--recovery", "checkpoint:20", "--fault", "kill-server,kill-coordinator",
+	code, out, errs := invoke(t, "bench", "recovery", "--recovery", "checkpoint:20", "--fault",
+		"kill-server,kill-coordinator",
 		"--rounds", "2", "--clocks", "10", "--batch", "8", "--mb", "3", "--json", file)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
@@ -34,14 +35,18 @@ func TestBenchRecovery(t *testing.T) {
 		if r.Rounds != 2 || r.Servers != 3 || r.Workers != 2 || r.Shards != 6 || r.MB != 3 {
 			t.Errorf("measured with other settings: %+v", r)
 		}
-		if r.DetectedMsMedian == nil || *r.DetectedMsMedian <= 0 || *r.LongestGetMsMedian <= 0 || *r.LongestClockMsMedian <= 0 ||
-			*r.ServingAgainMsMax != max(*r.LongestGetMsMax, *r.LongestClockMsMax) || *r.ServingAgainMsMax < *r.ServingAgainMsMedian {
+		if r.DetectedMsMedian == nil || *r.DetectedMsMedian <= 0 || *r.LongestGetMsMedian <= 0 ||
+			*r.LongestClockMsMedian <= 0 ||
+			*r.ServingAgainMsMax != max(*r.LongestGetMsMax, *r.LongestClockMsMax) ||
+			*r.ServingAgainMsMax < *r.ServingAgainMsMedian {
 			t.Errorf("impossible figures: %s", r.Line())
 		}
 		if killed := r.Fault == "kill-server"; killed && *r.LongestGetMsMedian < *r.DetectedMsMedian {
-			t.Errorf("a read of a dead server's shard waited %g ms, less than until it was noticed: %s", *r.LongestGetMsMedian, r.Line())
+			t.Errorf("a read of a dead server's shard waited %g ms, less than until it was noticed: %s",
+				*r.LongestGetMsMedian, r.Line())
 		}
-		if !(*r.TrainRatio > 0 && *r.TrainRatioMin <= *r.TrainRatio && *r.PushRatio > 0 && *r.PushRatioMax >= *r.PushRatio) {
+		if !(*r.TrainRatio > 0 && *r.TrainRatioMin <= *r.TrainRatio && *r.PushRatio > 0 &&
+			*r.PushRatioMax >= *r.PushRatio) {
 			t.Errorf("impossible ratios: train %g, push %g", *r.TrainRatio, *r.PushRatio)
 		}
 	}

@@ -30,7 +30,10 @@ func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	dir = filepath.Join(b.TempDir(), "run")
 	cmd, match, end := begin(b, `coordinator is at (\S+):`,
 		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
-	c, err := worker.Dial(b.Context(), worker.Config{Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: reach.ProcessName()})
+	c, err := worker.Dial(b.Context(), worker.Config{
+		Network: transport.TCP{}, Coordinator: match[1],
+		SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: reach.ProcessName(),
+	})
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()
@@ -55,7 +58,10 @@ func BenchmarkSoftmax(b *testing.B) {
 			must(b, err)
 			rule := perdurelib.Rule{Kind: perdurelib.RuleSGD, Rate: 0.05}
 			c, _ := up(b, "--shards", strconv.Itoa(shards), "--consistency", "ssp:2", "--recovery", "none")
-			table, err := c.Table(b.Context(), perdurelib.TableSpec{Name: "w", Rows: int64(m.Rows()), Dim: m.Classes(), Rule: rule})
+			table, err := c.Table(b.Context(), perdurelib.TableSpec{
+				Name: "w", Rows: int64(m.Rows()), Dim: m.Classes(),
+				Rule: rule,
+			})
 			must(b, err)
 			served := func() time.Duration {
 				w := make([]float32, m.Rows()*m.Classes())

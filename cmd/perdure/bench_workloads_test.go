@@ -15,7 +15,8 @@ import (
 func TestBenchWorkloads(t *testing.T) {
 	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "2", "--workers", "1,2", "--json", file)
+	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "2",
+		"--workers", "1,2", "--json", file)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
@@ -36,8 +37,10 @@ func TestBenchWorkloads(t *testing.T) {
 		if r.Workload != name || r.Unit != unit || r.Workers != 1+i%2 || r.Consistency != "essp:3" || r.Rounds != 1 {
 			t.Errorf("line %d is %+v", i, r)
 		}
-		if r.Rate <= 0 || r.PlainRate <= 0 || r.Ratio != r.Rate/r.PlainRate || r.RatioMin != r.Ratio || r.RatioMax != r.Ratio {
-			t.Errorf("%s with %d workers: %g of %g is %g (%g to %g)", name, r.Workers, r.Rate, r.PlainRate, r.Ratio, r.RatioMin, r.RatioMax)
+		if r.Rate <= 0 || r.PlainRate <= 0 || r.Ratio != r.Rate/r.PlainRate || r.RatioMin != r.Ratio ||
+			r.RatioMax != r.Ratio {
+			t.Errorf("%s with %d workers: %g of %g is %g (%g to %g)", name, r.Workers, r.Rate, r.PlainRate, r.Ratio,
+				r.RatioMin, r.RatioMax)
 		}
 		if !strings.HasPrefix(lines[i], name) || !strings.Contains(lines[i], unit) {
 			t.Errorf("line %d reads %q", i, lines[i])

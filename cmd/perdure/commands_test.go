@@ -33,7 +33,9 @@ func endless(dir string) []string {
 
 // begin starts a command and waits until a line of its output matches. It
 // returns the match, and a function that waits for the command's end.
-func begin(t testing.TB, pattern string, args ...string) (cmd *exec.Cmd, match []string, end func() (code int, stderr string)) {
+func begin(
+	t testing.TB, pattern string, args ...string,
+) (cmd *exec.Cmd, match []string, end func() (code int, stderr string)) {
 	t.Helper()
 	cmd, _, stderr := command(t, args...)
 	cmd.Stdout = nil
@@ -66,7 +68,12 @@ func TestInterrupt(t *testing.T) {
 	for _, c := range []struct {
 		recovery string
 		kill     bool
-	}{{"checkpoint:10", true}, {"checkpoint:100000", false}, {"resend:auto", false}, {"chain:2,checkpoint:100000", false}} {
+	}{
+		{"checkpoint:10", true},
+		{"checkpoint:100000", false},
+		{"resend:auto", false},
+		{"chain:2,checkpoint:100000", false},
+	} {
 		t.Run(fmt.Sprintf("%s,kill=%t", c.recovery, c.kill), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", c.recovery, "--grace", "1h")...)
@@ -81,12 +88,14 @@ func TestInterrupt(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 			want := fmt.Sprintf("; resuming starts at clock %d: perdure train --resume %s\n", cut, dir)
-			if !c.kill && (cut < 30 || !strings.HasPrefix(stderr, "perdure: interrupted at clock ") || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1) {
+			if !c.kill && (cut < 30 || !strings.HasPrefix(stderr, "perdure: interrupted at clock ") ||
+				!strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1) {
 				t.Errorf("the newest checkpoint is of clock %d, and the run says how to go on: %q", cut, stderr)
 			}
 
 			clocks := strconv.Itoa(cut + 7)
-			code, _, stderr = invoke(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3", "--out", dir+"2")
+			code, _, stderr = invoke(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3",
+				"--out", dir+"2")
 			if code != 0 {
 				t.Fatalf("resume: exit code %d: %s%s", code, stderr, logs(dir+"2"))
 			}
@@ -104,7 +113,8 @@ func TestInterrupt(t *testing.T) {
 func TestInterruptFrozen(t *testing.T) {
 	for _, grace := range []string{"200ms", "1h"} {
 		dir := filepath.Join(t.TempDir(), "run")
-		cmd, _, end := begin(t, "fault: freeze", append(endless(dir), "--fault", "freeze:worker:1@clock:30", "--recovery", "checkpoint:10", "--grace", grace)...)
+		cmd, _, end := begin(t, "fault: freeze", append(endless(dir), "--fault", "freeze:worker:1@clock:30",
+			"--recovery", "checkpoint:10", "--grace", grace)...)
 		if code, out, errs := invoke(t, "stop", "--run", dir); code != 0 {
 			t.Fatalf("stop: exit code %d: %s%s", code, out, errs)
 		}
@@ -113,8 +123,10 @@ func TestInterruptFrozen(t *testing.T) {
 		}
 		code, stderr := end()
 		cut := newestCut(t, dir)
-		want := fmt.Sprintf("; no last checkpoint was made; resuming starts at clock %d: perdure train --resume %s\n", cut, dir)
-		if code != exitSignal || cut%10 != 0 || !strings.HasPrefix(stderr, "perdure: stopped at clock ") || !strings.HasSuffix(stderr, want) {
+		want := fmt.Sprintf("; no last checkpoint was made; resuming starts at clock %d: perdure train --resume %s\n",
+			cut, dir)
+		if code != exitSignal || cut%10 != 0 || !strings.HasPrefix(stderr, "perdure: stopped at clock ") ||
+			!strings.HasSuffix(stderr, want) {
 			t.Errorf("--grace %s: exit code %d, newest checkpoint of clock %d: %q", grace, code, cut, stderr)
 		}
 	}
@@ -123,12 +135,14 @@ func TestInterruptFrozen(t *testing.T) {
 // TestNotResumable: where nothing is kept that a later run could go on from, it says so.
 func TestNotResumable(t *testing.T) {
 	for recovery, want := range map[string]string{
-		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed", "stateless": "cannot be resumed yet",
+		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
+		"stateless": "cannot be resumed yet",
 	} {
 		dir := filepath.Join(t.TempDir(), "run")
 		cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", recovery)...)
 		must(t, cmd.Process.Signal(os.Interrupt))
-		if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "a run under "+recovery+" "+want) || strings.Count(stderr, "\n") != 1 {
+		if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "a run under "+recovery+" "+want) ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
 		}
 	}
@@ -165,7 +179,8 @@ func TestFromRunJSON(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	model := func(more ...string) string {
 		s, _ := trained(t, append([]string{
-			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "10", "--batch", "4", "--eval-every", "0",
+			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "10",
+			"--batch", "4", "--eval-every", "0",
 		}, more...)...)
 		if len(s.Failures) != strings.Count(strings.Join(more, " "), "kill:") {
 			t.Errorf("failures %+v", s.Failures)
@@ -186,23 +201,29 @@ func TestNetwork(t *testing.T) {
 func TestUntil(t *testing.T) {
 	goal := []string{"--clocks", "1000", "--until", "accuracy:0.6", "--eval-every", "5"}
 	calm, _ := trained(t, small(goal...)...)
-	killed, _ := trained(t, small(append(goal, "--fault", "kill:server:0@clock:7", "--fault", "kill:worker:0@clock:9")...)...)
+	killed, _ := trained(t, small(append(goal, "--fault", "kill:server:0@clock:7", "--fault",
+		"kill:worker:0@clock:9")...)...)
 	if *calm.TestAccuracy < 0.5 || calm.Clocks >= 1000 || calm.Clocks < 5 {
 		t.Errorf("ended at clock %d with accuracy %g", calm.Clocks, *calm.TestAccuracy)
 	}
 	if calm.Clocks != killed.Clocks || *calm.ModelSHA256 != *killed.ModelSHA256 {
-		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256, killed.Clocks, *killed.ModelSHA256)
+		t.Errorf("left alone: clock %d, model %s; killed: clock %d, model %s", calm.Clocks, *calm.ModelSHA256,
+			killed.Clocks, *killed.ModelSHA256)
 	}
-	if g := calm.Goal; g == nil || g.Metric != "accuracy" || g.Value != 0.6 || g.Clock != calm.Clocks || *g.Met != *calm.TestAccuracy || *g.Final != *g.Met || *g.Met < 0.6 {
-		t.Errorf("the goal was reached with %+v; the model of clock %d has accuracy %g", g, calm.Clocks, *calm.TestAccuracy)
+	if g := calm.Goal; g == nil || g.Metric != "accuracy" || g.Value != 0.6 || g.Clock != calm.Clocks ||
+		*g.Met != *calm.TestAccuracy || *g.Final != *g.Met || *g.Met < 0.6 {
+		t.Errorf("the goal was reached with %+v; the model of clock %d has accuracy %g", g, calm.Clocks,
+			*calm.TestAccuracy)
 	}
 	for _, model := range []string{"ssp:2", "asp"} {
 		s, _ := trained(t, small(append(goal, "--consistency", model, "--fault", "kill:server:0@clock:7")...)...)
 		if g := s.Goal; g == nil || *g.Met < 0.6 || *g.Final != *s.TestAccuracy || g.Clock > s.Clocks {
-			t.Errorf("%s: the goal was reached with %+v; the model of clock %d has accuracy %g", model, g, s.Clocks, *s.TestAccuracy)
+			t.Errorf("%s: the goal was reached with %+v; the model of clock %d has accuracy %g", model, g, s.Clocks,
+				*s.TestAccuracy)
 		}
 		if s.Clocks >= 1000 || *s.UpdatesLost != 0 {
-			t.Errorf("%s ended at clock %d; its model lacks %d updates (below 0: it has too many)", model, s.Clocks, *s.UpdatesLost)
+			t.Errorf("%s ended at clock %d; its model lacks %d updates (below 0: it has too many)", model, s.Clocks,
+				*s.UpdatesLost)
 		}
 	}
 }
@@ -215,7 +236,8 @@ func TestUp(t *testing.T) {
 	for recovery, model := range map[string]string{"checkpoint:5": "asp,counts=bsp", "none": "bsp"} {
 		t.Run(recovery, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", strconv.Itoa(shards),
+			_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards",
+				strconv.Itoa(shards),
 				"--consistency", model, "--recovery", recovery, "--clocks", strconv.Itoa(clocks), "--out", dir)
 			p := counter{coordinator: match[1], dir: dir, lossless: recovery != "none", sums: make([]float32, shards)}
 			programs := make(chan error, 2)
@@ -234,7 +256,8 @@ func TestUp(t *testing.T) {
 			for _, sum := range p.sums {
 				missing += int64(2*clocks - sum)
 			}
-			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless || s.ModelSHA256 != nil {
+			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless ||
+				s.ModelSHA256 != nil {
 				t.Errorf("%d updates are missing from the rows; the summary says %s%s", missing, b, logs(dir))
 			}
 			job := perdurelib.JobSpec{Consistency: s.Consistency, TableConsistency: s.TableConsistency}
@@ -256,12 +279,18 @@ type counter struct {
 func (p *counter) run(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := worker.Dial(ctx, worker.Config{Network: transport.TCP{}, Coordinator: p.coordinator, SecretFile: filepath.Join(p.dir, secrets.File), Slot: -1, Process: reach.ProcessName()})
+	c, err := worker.Dial(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: p.coordinator,
+		SecretFile: filepath.Join(p.dir, secrets.File), Slot: -1, Process: reach.ProcessName(),
+	})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	table, err := c.Table(ctx, perdurelib.TableSpec{Name: "counts", Rows: int64(len(p.sums)), Dim: 1, Rule: perdurelib.Rule{Kind: perdurelib.RuleAdd}})
+	table, err := c.Table(ctx, perdurelib.TableSpec{
+		Name: "counts", Rows: int64(len(p.sums)), Dim: 1,
+		Rule: perdurelib.Rule{Kind: perdurelib.RuleAdd},
+	})
 	if err != nil {
 		return err
 	}
@@ -271,7 +300,8 @@ func (p *counter) run(t *testing.T) error {
 	}
 	for clock := c.Now(); clock < c.End(); {
 		err := table.GetRun(ctx, 0, rows)
-		if err == nil && p.lossless && slices.ContainsFunc(rows, func(v float32) bool { return v != float32(2*clock) }) {
+		if err == nil && p.lossless && slices.ContainsFunc(rows,
+			func(v float32) bool { return v != float32(2*clock) }) {
 			return fmt.Errorf("at clock %d the rows hold %v", clock, rows)
 		}
 		if err == nil {
@@ -325,7 +355,8 @@ func TestStop(t *testing.T) {
 	if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 || !strings.Contains(errs, "has ended without a result") {
+	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 ||
+		!strings.Contains(errs, "has ended without a result") {
 		t.Errorf("status of a run that was stopped: exit code %d: %s", code, errs)
 	}
 }
@@ -365,7 +396,8 @@ func TestChildrenEnd(t *testing.T) {
 // lives reports whether a process runs: one that has ended, and whose new parent
 // has not asked for its exit code yet, does not.
 func lives(pid int) bool {
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+		strings.Contains(string(stat), ") Z ") {
 		return false
 	}
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
@@ -373,7 +405,8 @@ func lives(pid int) bool {
 
 func TestVersionAndLists(t *testing.T) {
 	for args, want := range map[string]string{
-		"version": "wire version", "workloads": "softmax", "data": "fashion-mnist", "--help": "train", "train --help": "--consistency", "completion": "",
+		"version": "wire version", "workloads": "softmax", "data": "fashion-mnist", "--help": "train",
+		"train --help": "--consistency", "completion": "",
 	} {
 		if code, out, errs := invoke(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("perdure %s: exit code %d: %s%s", args, code, out, errs)

@@ -45,7 +45,8 @@ func TestDamagedSnapshots(t *testing.T) {
 			t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(dir))
 		}
 		if s := summary(t, dir); *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
-			t.Errorf("damaged: %v: model %s, want %s; %d updates lost", ways[first:], *s.ModelSHA256, want, *s.UpdatesLost)
+			t.Errorf("damaged: %v: model %s, want %s; %d updates lost", ways[first:], *s.ModelSHA256, want,
+				*s.UpdatesLost)
 		}
 		found := 0
 		for server := range 2 {

@@ -77,7 +77,10 @@ func allDamages() map[string]func(t *testing.T, path string) {
 		must(t, err)
 		must(t, os.WriteFile(path, make([]byte, info.Size()), 0o666))
 	}
-	all["another shard's"] = func(t *testing.T, path string) { copyOver(t, strings.Replace(path, "-0/", "-1/", 1), path) }
+	all["another shard's"] = func(t *testing.T, path string) {
+		copyOver(t, strings.Replace(path, "-0/", "-1/", 1),
+			path)
+	}
 	all["an older one"] = func(t *testing.T, path string) { copyOver(t, path+older, path) }
 	return all
 }
@@ -119,7 +122,8 @@ func damageLog(t *testing.T, d logDamage) {
 		copyOver(t, path, path+older)
 	}
 	places := []string{"log", "server:0", "server:1", "worker:0", "worker:1", "worker:2"}
-	m := awaitStatus(t, dir, `(?s)clock (?:[2-9]\d|\d{3}) of.* `+strings.Join(places, ` +pid (\d+) .* `)+` +pid (\d+) `)[1:]
+	m := awaitStatus(t, dir, `(?s)clock (?:[2-9]\d|\d{3}) of.* `+strings.Join(places, ` +pid (\d+) .* `)+
+		` +pid (\d+) `)[1:]
 	for _, text := range m { // nobody writes now, nor reads
 		must(t, syscall.Kill(pidOf(t, text), syscall.SIGSTOP))
 	}

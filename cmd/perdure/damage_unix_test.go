@@ -87,7 +87,8 @@ func TestDamagedRun(t *testing.T) {
 			_, err := (&trainCmd{Resume: dir, Workload: "softmax", jobFlags: clocks(6)}).settings()
 			must(t, os.RemoveAll(path))
 			must(t, os.WriteFile(path, good, 0o666))
-			if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), filepath.Base(path)) && !strings.Contains(err.Error(), folder) {
+			if err == nil || strings.Contains(err.Error(), "\n") ||
+				!strings.Contains(err.Error(), filepath.Base(path)) && !strings.Contains(err.Error(), folder) {
 				t.Errorf("%s, %s: %v; want one line that names it", kind, how, err)
 			}
 		}
@@ -126,7 +127,8 @@ func TestOddData(t *testing.T) {
 		{"softmax", trees, "covtrain.csv"},
 	} {
 		code, _, stderr := invoke(t, "train", c.workload, "--data", c.data, "--out", filepath.Join(dir, "out"))
-		if code == 0 || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "not a regular file") || strings.Count(stderr, "\n") != 1 {
+		if code == 0 || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "not a regular file") ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s on %s: exit code %d and %q", c.workload, c.data, code, stderr)
 		}
 	}
@@ -157,7 +159,8 @@ func TestDamagedLogFiles(t *testing.T) {
 			must(t, os.Remove(path))
 			must(t, os.WriteFile(path, good, 0o666))
 			healed := name == "msgs/index.db" && code == 0
-			if !healed && (code != 1 || !strings.Contains(stderr, filepath.Base(streams[0])) || strings.Count(stderr, "\n") != 1) {
+			if !healed && (code != 1 || !strings.Contains(stderr, filepath.Base(streams[0])) ||
+				strings.Count(stderr, "\n") != 1) {
 				t.Errorf("%s, %s: exit code %d and %q", name, how, code, stderr)
 			}
 		}

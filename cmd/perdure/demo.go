@@ -18,7 +18,8 @@ type demoCmd struct {
 
 // demoFaults kill servers, a worker and the coordinator.
 var demoFaults = []string{
-	"kill:server:0@clock:60", "kill:worker:2@clock:90", "kill:server:1@clock:120+500ms", "kill:coordinator@clock:170", "kill:server:2@clock:230",
+	"kill:server:0@clock:60", "kill:worker:2@clock:90", "kill:server:1@clock:120+500ms", "kill:coordinator@clock:170",
+	"kill:server:2@clock:230",
 }
 
 func (d *demoCmd) Run(ctx context.Context) error {
@@ -36,9 +37,11 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Fprintln(stdout, "──", name)
 		t := trainCmd{
-			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50", CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50",
+			CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 			jobFlags: jobFlags{
-				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300, Seed: d.Seed, Fault: faults, Listen: localrun.AnyPort,
+				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300,
+				Seed: d.Seed, Fault: faults, Listen: localrun.AnyPort,
 			},
 		}
 		s, err := t.settings()

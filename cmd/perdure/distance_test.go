@@ -22,7 +22,10 @@ func TestDistance(t *testing.T) {
 
 	// --from takes the run's distance, unless flags say otherwise.
 	again := func(given ...string) settings.Run {
-		cmd := trainCmd{jobFlags: jobFlags{Delay: "1ms", Bandwidth: "1GB", given: map[string]bool{}}, Workload: "softmax", From: filepath.Join(dir, "run.json")}
+		cmd := trainCmd{
+			jobFlags: jobFlags{Delay: "1ms", Bandwidth: "1GB", given: map[string]bool{}},
+			Workload: "softmax", From: filepath.Join(dir, "run.json"),
+		}
 		for _, g := range given {
 			cmd.given[g] = true
 		}

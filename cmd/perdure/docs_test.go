@@ -35,7 +35,10 @@ import (
 func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/bench/measured.md", "../../docs/studies/*/*.md"} {
+	for _, pattern := range []string{
+		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md",
+		"../../docs/bench/measured.md", "../../docs/studies/*/*.md",
+	} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, more, err)
@@ -275,7 +278,8 @@ func parseInText(t *testing.T, code string) error {
 	}
 	var first error
 	for _, command := range takers {
-		if len(args) > 1 && args[0] == "--consistency" && strings.Contains(args[1], "=") && !strings.HasPrefix(command, "train") {
+		if len(args) > 1 && args[0] == "--consistency" && strings.Contains(args[1], "=") &&
+			!strings.HasPrefix(command, "train") {
 			continue // which cannot know the tables
 		}
 		err := unlessIncomplete(parsePerdure(t, append(words(command), args...), true))
@@ -291,12 +295,16 @@ func parseInText(t *testing.T, code string) error {
 
 // takers are commands that may take a flag that stands alone, with what it goes with.
 var takers = []string{
-	"train", "train mf", "train cnn", "up", "train --consistency asp --on-outage continue", "train --recovery stateless",
-	"train --recovery stateless --nats nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1", "log rm a",
-	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist", "version",
+	"train", "train mf", "train cnn", "up", "train --consistency asp --on-outage continue",
+	"train --recovery stateless",
+	"train --recovery stateless --nats nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
+	"log rm a",
+	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
+	"version",
 }
 
-var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one of|: must be one of .* but got ""`)
+var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one ` +
+	`of|: must be one of .* but got ""`)
 
 func unlessIncomplete(err error) error {
 	if err != nil && incomplete.MatchString(err.Error()) {

@@ -20,7 +20,8 @@ func TestKilledWhenDone(t *testing.T) {
 			r, err := perdure.ParseRecovery(recovery)
 			must(t, err)
 			s := settings.Run{Job: perdure.JobSpec{
-				Slots: 2, Servers: 3, Shards: 6, Clocks: 20, Seed: 5, Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: r,
+				Slots: 2, Servers: 3, Shards: 6, Clocks: 20, Seed: 5,
+				Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: r,
 			}}
 			j, ended := startPrograms(t, s, "sums")
 			select {

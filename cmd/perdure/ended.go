@@ -19,14 +19,16 @@ func (t *target) printEnded(err error) error {
 	holder, alive := rundir.Alive(t.Run)
 	if alive != nil {
 		if errors.Is(alive, rundir.ErrAlive) {
-			return fmt.Errorf("%w; the run goes on, in %s: its coordinator is just being replaced, or it is about to end: try again", err, holder)
+			return fmt.Errorf("%w; the run goes on, in %s: its coordinator is just being replaced, or it is about "+
+				"to end: try again", err, holder)
 		}
 		return alive
 	}
 	s, bad := rundir.ReadSummary(t.Run)
 	switch {
 	case errors.Is(bad, fs.ErrNotExist):
-		return fmt.Errorf("the run in %s has ended without a result: it was stopped, or failed; its logs/ and events.jsonl say more", t.Run)
+		return fmt.Errorf("the run in %s has ended without a result: it was stopped, or failed; its logs/ and "+
+			"events.jsonl say more", t.Run)
 	case bad != nil:
 		return bad
 	}

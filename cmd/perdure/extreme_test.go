@@ -25,7 +25,8 @@ func TestExtremeCalls(t *testing.T) {
 	t.Parallel()
 	const seed = 20
 	dir := filepath.Join(t.TempDir(), "run")
-	_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "1", "--servers", "2", "--shards", "4", "--clocks", "2", "--out", dir)
+	_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "1", "--servers", "2", "--shards", "4",
+		"--clocks", "2", "--out", dir)
 	web, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
 	secret, err := transport.ReadSecret(filepath.Join(dir, secrets.File))
@@ -35,7 +36,10 @@ func TestExtremeCalls(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	number := func() int64 { // none that a job of one worker could follow now
-		list := []int64{math.MinInt64, math.MinInt32, -1, 1 << 13, 100_000, math.MaxInt32, math.MaxUint32, math.MaxInt64}
+		list := []int64{
+			math.MinInt64, math.MinInt32, -1, 1 << 13, 100_000, math.MaxInt32, math.MaxUint32,
+			math.MaxInt64,
+		}
 		return list[r.IntN(len(list))]
 	}
 	for i := range 300 {
@@ -49,13 +53,16 @@ func TestExtremeCalls(t *testing.T) {
 			call = fmt.Sprintf("scale to %d at %d, %d leave", s.Workers, s.At, len(s.Leave))
 			_, err = api.Scale(ctx, s)
 		} else {
-			call = fmt.Sprintf("%s:%s@%s%d%s", pick("kill", "freeze", "cut", "slow*3", "slow*1e308", "slow*-1", "jitter*NaN"),
-				pick("server:0", "worker:0", "coordinator", "shards:0.5", "shards:1e300", fmt.Sprintf("server:%d", number())),
+			call = fmt.Sprintf("%s:%s@%s%d%s", pick("kill", "freeze", "cut", "slow*3", "slow*1e308", "slow*-1",
+				"jitter*NaN"),
+				pick("server:0", "worker:0", "coordinator", "shards:0.5", "shards:1e300",
+					fmt.Sprintf("server:%d", number())),
 				pick("clock:", "", "clock:-"), number(), pick("", "s", "h", "+1s", "s+9223372036854775807h"))
 			_, err = api.Fault(ctx, call)
 		}
 		cancel()
-		if err == nil && strings.HasPrefix(call, "scale") || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrUnreachable) {
+		if err == nil && strings.HasPrefix(call, "scale") || errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, control.ErrUnreachable) {
 			t.Fatalf("seed %d, call %d, %s: %v", seed, i, call, err)
 		}
 	}
@@ -63,7 +70,8 @@ func TestExtremeCalls(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: match[1], Secret: secret, Slot: perdurelib.NoSlot, LostAfter: time.Minute,
+		Network: transport.TCP{}, Coordinator: match[1], Secret: secret, Slot: perdurelib.NoSlot,
+		LostAfter: time.Minute,
 	})
 	must(t, err)
 	defer c.Close()

@@ -78,7 +78,8 @@ func TestFrozen(t *testing.T) {
 		t.Run(target+" for a moment", func(t *testing.T) {
 			frozen(t, "freeze:"+target+"@clock:20+300ms", c.recovery, 0, words...)
 		})
-		t.Run(target+" for good", func(t *testing.T) { frozen(t, "freeze:"+target+"@clock:20", c.recovery, 1, words...) })
+		t.Run(target+" for good",
+			func(t *testing.T) { frozen(t, "freeze:"+target+"@clock:20", c.recovery, 1, words...) })
 	}
 }
 
@@ -87,7 +88,8 @@ func TestFrozen(t *testing.T) {
 func TestNoneCountsLosses(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		t.Run(model, func(t *testing.T) {
-			s, dir := trained(t, small("--consistency", model, "--recovery", "none", "--fault", "kill:server:0@clock:20", "--fault", "kill:server:0@clock:40")...)
+			s, dir := trained(t, small("--consistency", model, "--recovery", "none", "--fault",
+				"kill:server:0@clock:20", "--fault", "kill:server:0@clock:40")...)
 			checkFailures(t, s, 2)
 			if *s.UpdatesLost == 0 || s.Failures[0].UpdatesLost == nil || *s.Failures[0].UpdatesLost == 0 {
 				t.Errorf("no lost updates were counted: %+v\n%s", s, logs(dir))
@@ -105,7 +107,8 @@ func TestNoneCountsLosses(t *testing.T) {
 func TestModels(t *testing.T) {
 	for _, model := range []string{"ssp:0", "ssp:2", "asp", "essp:2", "vap:0.5"} {
 		t.Run(model, func(t *testing.T) {
-			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault", "kill:worker:0@clock:40")...)
+			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault",
+				"kill:worker:0@clock:40")...)
 			checkFailures(t, s, 2)
 			if *s.UpdatesLost != 0 {
 				t.Errorf("%d updates lost", *s.UpdatesLost)
@@ -120,7 +123,8 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 	t.Helper()
 	whole := int64(60 * s.Workers * s.Shards)
 	if s.Clocks != 60 || *s.UpdatesApplied+*s.UpdatesLost != whole {
-		t.Errorf("%d clocks, %d updates applied, %d lost; the job has %d", s.Clocks, *s.UpdatesApplied, *s.UpdatesLost, whole)
+		t.Errorf("%d clocks, %d updates applied, %d lost; the job has %d", s.Clocks, *s.UpdatesApplied, *s.UpdatesLost,
+			whole)
 	}
 	var lost int64
 	for _, f := range s.Failures {
@@ -139,7 +143,8 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 // TestTooLate: of a fault that was planned for a time that the job did not see it says
 // so.
 func TestTooLate(t *testing.T) {
-	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out", filepath.Join(t.TempDir(), "run"))...)
+	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out",
+		filepath.Join(t.TempDir(), "run"))...)
 	if want := "did not happen   kill:server:0@3600s"; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, %s%s; want %q", code, stdout, stderr, want)
 	}

@@ -127,13 +127,13 @@ var helps = kong.Vars{
 		"the run's folder has in its file control, does too.",
 	"join_run":         "The run's folder, or a copy of its run.json in one (default where the job says that it is).",
 	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
-	"secret_secret_file": "The file with the run's secret (default the file secret in the run's folder; a " +
+	"secret": "The file with the run's secret (default the file secret in the run's folder; a " +
 		"server needs that folder's secret.servers beside it).",
 	"server_listen": "Where to listen for workers: an address at which they reach this machine; port 0 picks a " +
 		"free one",
 	"server_zone":       "The failure domain that this server is in, such as a rack (default none).",
 	"worker_lost_after": "End when no process of the job has been heard for so long; 0s: never",
-	"worker_outage_mb": "Most updates that this worker queues for shards that are out, in MiB, where the job " +
+	"outage_mb": "Most updates that this worker queues for shards that are out, in MiB, where the job " +
 		"goes on without them; 0: as the job says",
 	"logs_serve": "Serve update logs from a folder (the default).",
 	"logs_ls": "List the streams of a log: one for each shard of a job; say what is damaged, as far as that " +
@@ -141,9 +141,9 @@ var helps = kong.Vars{
 	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
 		"their room. The log must be served.",
 	"serve_dir":    "The log's folder; it is made where it is not there.",
-	"serve_listen": "Where to listen",
+	"serve_listen": "Where to listen (default 127.0.0.1:0: a free port, after a restart the same).",
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
-		"death, but not the machine's) or always (it is on the disk)",
+		"death, but not the machine's) or always (it is on the disk) (default interval).",
 	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
 	"place_dir":   "A run's folder, or a log's; its process may run or not.",
 	"place_nats":  "The log at that address instead, for example nats://log.example:4222.",

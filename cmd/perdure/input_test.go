@@ -25,15 +25,24 @@ var mistakes = []struct {
 	{"train --consistency eventual", 2, `unknown consistency model "eventual"; choose`},
 	{"train --consistency ssp:-1", 2, `not a whole number`},
 	{"train --consistency=", 2, `an empty item in ""; write MODEL or TABLE=MODEL`},
-	{"train --consistency w=eventual", 2, `table w: unknown consistency model "eventual"; choose bsp, ssp:S, essp:S, asp or vap:V`},
+	{
+		"train --consistency w=eventual", 2,
+		`table w: unknown consistency model "eventual"; choose bsp, ssp:S, essp:S, asp or vap:V`,
+	},
 	{"train --consistency w=asp,w=bsp", 2, `table w has two models in "w=asp,w=bsp"; give it one`},
 	{"train --consistency asp,bsp", 2, `both asp and bsp in "asp,bsp" are for all other tables`},
 	{"train --consistency asp,,w=bsp", 2, `an empty item in "asp,,w=bsp"`},
 	{"train --consistency =bsp", 2, `"=bsp" in "=bsp" does not begin with a table's name; write TABLE=MODEL`},
 	{"train --consistency ssp:2,v=bsp", 2, `--consistency names table v; the tables of softmax are w\n`},
 	{"train --consistency vap", 2, `vap needs its bound`},
-	{"train --consistency vap:0.5 --rule adam", 2, `table w: vap bounds what updates do to rows, which only add and sgd`},
-	{"train --consistency w=vap:0.5 --rule sgd,decay=0.1", 2, `table w: vap bounds what updates do to rows, which only add and sgd`},
+	{
+		"train --consistency vap:0.5 --rule adam", 2,
+		`table w: vap bounds what updates do to rows, which only add and sgd`,
+	},
+	{
+		"train --consistency w=vap:0.5 --rule sgd,decay=0.1", 2,
+		`table w: vap bounds what updates do to rows, which only add and sgd`,
+	},
 	{"train --compute-ms=-1", 2, `--compute-ms -1; choose 0 to 60000 milliseconds`},
 	{"train --compute-ms 60001", 2, `--compute-ms 60001; choose 0 to 60000 milliseconds`},
 	{"train --compute-ms 1.5", 2, `--compute-ms: expected`},
@@ -53,28 +62,53 @@ var mistakes = []struct {
 	{"up --nats-key a", 2, "--nats-key is about the update log"},
 	{"train --recovery stateless --log-mb 0", 2, "--log-mb 0; a log of 16 shards needs at least 512"},
 	{"train --recovery stateless --snapshot-mb 0", 2, "--snapshot-mb 0; choose 1 to 4096"},
-	{"train --outage-mb 5", 2, "--outage-mb is for jobs that go on in an outage; leave it out, or add --on-outage continue"},
+	{"train --outage-mb 5", 2, "--outage-mb is for jobs that go on in an outage; leave it out, or add --on-outage " +
+		"continue"},
 	{"train --consistency asp --outage-rows frozen", 2, "--outage-rows is for jobs that go on in an outage"},
 	{"up --outage-mb 5", 2, "--outage-mb is for jobs that go on"},
 	{"train --consistency asp --on-outage continue --outage-mb 0", 2, "--outage-mb 0; choose 1 to 4096"},
 	{"train --stale-scale inverse", 2, "--stale-scale is about updates from old rows, and under bsp there are none"},
-	{"train --consistency asp --stale-scale half", 2, `scale of stale updates "half"; choose none, inverse, paper or average`},
-	{"train --consistency asp --stale-scale average", 2, "--stale-scale average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue"},
+	{
+		"train --consistency asp --stale-scale half", 2,
+		`scale of stale updates "half"; choose none, inverse, paper or average`,
+	},
+	{
+		"train --consistency asp --stale-scale average", 2,
+		"--stale-scale average is about what workers do while a shard is out, and these wait; leave it out, or add " +
+			"--on-outage continue",
+	},
 	{"train --recovery checkpoint:5 --retain-mb 5", 2, "as only --recovery resend:C has them do"},
 	{"train --retain-mb 0", 2, "--retain-mb 0; choose 1 to"},
-	{"train --recovery resend:20 --mtbf 1h", 2, "--mtbf is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto"},
+	{
+		"train --recovery resend:20 --mtbf 1h", 2,
+		"--mtbf is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, " +
+			"resend:auto",
+	},
 	{"up --recovery checkpoint:5 --mtbf 1h", 2, "--mtbf is what the interval"},
-	{"train --recovery resend:auto --mtbf 0s", 2, `--mtbf "0s"; write the time between two failures, above 0, for example 6h`},
+	{
+		"train --recovery resend:auto --mtbf 0s", 2,
+		`--mtbf "0s"; write the time between two failures, above 0, for example 6h`,
+	},
 	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the time`},
 	{"train --recovery resend:auto --mtbf=", 2, `--mtbf ""; write the time`},
 	{"train --recovery resend:auto --mtbf daily", 2, `--mtbf "daily"; write the time`},
-	{"train --recovery checkpoint:automatic", 2, `not a whole number ≥ 1; write for example checkpoint:20, or checkpoint:auto`},
+	{
+		"train --recovery checkpoint:automatic", 2,
+		`not a whole number ≥ 1; write for example checkpoint:20, or checkpoint:auto`,
+	},
 	{"train --recovery chain:2,every:auto", 2, `interval "auto" in "chain:2,every:auto" is not a whole number`},
 	{"train --recovery stateless --shards 4 --log-mb 130 --snapshot-mb 131", 2, "--snapshot-mb 131; choose 1 to 130"},
 	{"train --recovery stateless --log-mb 3", 2, "a log of 16 shards needs at least 512"},
-	{"train --recovery stateless --nats nats://127.0.0.1:1 --log-mb 17592186045416", 2, "--log-mb 17592186045416; choose at most 1073741824"},
+	{
+		"train --recovery stateless --nats nats://127.0.0.1:1 --log-mb 17592186045416", 2,
+		"--log-mb 17592186045416; choose at most 1073741824",
+	},
 	{"log --dir nothing --log-mb 17592186045416", 2, "--log-mb 17592186045416; choose 1 to 1073741824"},
-	{"train --recovery stateless --log-mb 1000000000", 2, "the update log may take 1000000000 MiB, and [0-9]+ are free for .*; make room, choose another --out, or a smaller log with --log-mb .512 at least."},
+	{
+		"train --recovery stateless --log-mb 1000000000", 2,
+		"the update log may take 1000000000 MiB, and [0-9]+ are free for .*; make room, choose another --out, or a " +
+			"smaller log with --log-mb .512 at least.",
+	},
 	{"train --recovery stateless --log-sync never", 2, "choose interval or always"},
 	{"train --recovery stateless --snapshot-mb 5000", 2, "choose 1 to 4096"},
 	{"train --recovery stateless --nats-creds x", 2, "for a log at --nats URL"},
@@ -96,17 +130,34 @@ var mistakes = []struct {
 	{"up --nats-replicas 3", 2, "--nats-replicas is about the update log"},
 	{"train --fault kill:log@clock:1", 2, "this job has no log process"},
 	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can be killed, terminated or frozen"},
-	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
+	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, ` +
+		`chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
 	{"train --recovery chain:0", 2, `"chain:0" asks for "0" replicas of each shard; a chain has 2 or more`},
 	{"train --recovery chain", 2, `a chain has 2 or more`},
 	{"train --recovery chain:1", 2, `a chain has 2 or more`},
 	{"train --recovery chain:2,every:0", 2, `interval "every:0"|interval "0" in`},
-	{"train --recovery chain:2,checkpoint:0", 2, `interval "0" in "chain:2,checkpoint:0" is not a whole number ≥ 1; write for example chain:2,checkpoint:100`},
-	{"train --recovery chain:2,async,checkpoint:20", 2, `asks for checkpoints of a chain that may lose updates which it has acknowledged; .*write for example chain:2,checkpoint:100`},
-	{"train --recovery chain:2,checkpoint:20,checkpoint:20", 2, `has 2 options after the chain; write one of async, every:K and checkpoint:C`},
-	{"train --recovery checkpoint:20,chain:2", 2, `for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20`},
+	{
+		"train --recovery chain:2,checkpoint:0", 2,
+		`interval "0" in "chain:2,checkpoint:0" is not a whole number ≥ 1; write for example chain:2,checkpoint:100`,
+	},
+	{
+		"train --recovery chain:2,async,checkpoint:20", 2,
+		`asks for checkpoints of a chain that may lose updates which it has acknowledged; .*write for example ` +
+			`chain:2,checkpoint:100`,
+	},
+	{
+		"train --recovery chain:2,checkpoint:20,checkpoint:20", 2,
+		`has 2 options after the chain; write one of async, every:K and checkpoint:C`,
+	},
+	{
+		"train --recovery checkpoint:20,chain:2", 2,
+		`for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20`,
+	},
 	{"train --recovery chain:2,sync", 2, `"sync" in "chain:2,sync" is nothing that a chain knows`},
-	{"train --recovery chain:9 --servers 3", 2, `chain:9 keeps each shard on 9 servers, and the job has 3; use at least 9 servers, or a shorter chain`},
+	{
+		"train --recovery chain:9 --servers 3", 2,
+		`chain:9 keeps each shard on 9 servers, and the job has 3; use at least 9 servers, or a shorter chain`,
+	},
 	{"up --recovery chain:9 --servers 3", 2, `chain:9 keeps each shard on 9 servers, and the job has 3`},
 	{"train --zones a,,b", 2, `--zones: "" cannot be a zone's name`},
 	{"train --zone a", 2, `--zone "a": write I=NAME`},
@@ -117,7 +168,11 @@ var mistakes = []struct {
 	{"server", 2, `which job\? write --join`},
 	{"worker", 2, `which job\? write --join`},
 	{"server --join 127.0.0.1:1", 2, `asks for its secret; name its file`},
-	{"server --join 127.0.0.1:1 --secret-file ALONE", 2, `alone.servers: no such file or directory; a server needs the file secret.servers of the run's folder there, too`},
+	{
+		"server --join 127.0.0.1:1 --secret-file ALONE", 2,
+		`alone.servers: no such file or directory; a server needs the file secret.servers of the run's folder ` +
+			`there, too`,
+	},
 	{"server --join 127.0.0.1:1 --secret-file SECRET", 1, `no job answers at 127.0.0.1:1: connection refused`},
 	{"server --join 127.0.0.1:1 --zone a/b", 2, `"a/b" cannot be a zone's name`},
 	{"server --join 127.0.0.1:1 --coordinator 127.0.0.1:1", 2, `leave --coordinator out`},
@@ -173,7 +228,8 @@ var mistakes = []struct {
 	{"train --delay=-5ms", 2, `--delay "-5ms": write a time`},
 	{"train --delay 5ms±", 2, `--delay "5ms±": write a time`},
 	{"train --delay 5ms±2ms±1ms", 2, `--delay "5ms±2ms±1ms": write a time`},
-	{"train --delay 5ms+-6ms", 2, `--delay "5ms\+-6ms": no message leaves before it is sent; choose a spread of at most 5ms`},
+	{"train --delay 5ms+-6ms", 2, `--delay "5ms\+-6ms": no message leaves before it is sent; choose a spread of at ` +
+		`most 5ms`},
 	{"train --delay 400ms±200ms", 2, `--delay "400ms±200ms": choose at most 500ms`},
 	{"train --bandwidth fast", 2, `--bandwidth "fast": write bytes per second`},
 	{"train --bandwidth 100", 2, `--bandwidth "100": write bytes per second`},
@@ -215,13 +271,22 @@ var mistakes = []struct {
 	{"bench recovery --recovery never", 2, `unknown recovery strategy "never"`},
 	{"bench recovery --recovery chain:4", 2, `chain:4 keeps each shard on 4 servers, and the job has 3`},
 	{"bench recovery --fault explode", 2, `unknown --fault "explode"; choose kill-head, kill-middle`},
-	{"bench recovery --recovery chain:2 --fault kill-middle", 2, `--fault kill-middle needs a chain of 3 replicas; add --recovery chain:3`},
-	{"bench recovery --recovery chain:2 --fault kill-log", 2, `--fault kill-log needs an update log; add --recovery stateless`},
+	{
+		"bench recovery --recovery chain:2 --fault kill-middle", 2,
+		`--fault kill-middle needs a chain of 3 replicas; add --recovery chain:3`,
+	},
+	{
+		"bench recovery --recovery chain:2 --fault kill-log", 2,
+		`--fault kill-log needs an update log; add --recovery stateless`,
+	},
 	{"bench recovery --measure fun", 2, `unknown --measure "fun"; choose train, push, faults, save, replay`},
 	{"bench recovery --measure replay --servers 7", 2, `7 servers for 6 shards`},
 	{"bench recovery --measure replay --shards 0", 2, `0 shards; choose`},
 	{"bench recovery --measure replay --mb -1", 2, `--mb`},
-	{"bench recovery --measure replay --recovery stateless", 2, `--recovery stateless: --measure replay is of one strategy alone; leave out --recovery`},
+	{
+		"bench recovery --measure replay --recovery stateless", 2,
+		`--recovery stateless: --measure replay is of one strategy alone; leave out --recovery`,
+	},
 	{"bench recovery --measure save,replay --recovery chain:2", 2, `--measure save,replay is of one strategy alone`},
 	{"bench recovery --rounds 0", 2, `0 rounds; choose`},
 	{"bench recovery --mb -1", 2, `--mb`},
@@ -269,7 +334,8 @@ func TestBadInput(t *testing.T) {
 		}
 	})
 
-	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "SECRET", secret, "ALONE", alone, "TAKEN", taken.Addr().String())
+	names := strings.NewReplacer("FULL", full, "BADJSON", badJSON, "SECRET", secret, "ALONE", alone, "TAKEN",
+		taken.Addr().String())
 	for _, c := range mistakes {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
@@ -321,12 +387,16 @@ func TestBadCheckpoint(t *testing.T) {
 		{"segment flipped", edit("*.segment", flip), `\.segment`},
 		{"manifest truncated", edit("*.manifest", cut), `manifest`},
 		{"manifest flipped", edit("*.manifest", flip), `manifest`},
-		{"all gone", func(t *testing.T, dir string) { must(t, os.RemoveAll(filepath.Join(dir, "checkpoint"))) }, `checkpoint`},
+		{
+			"all gone", func(t *testing.T, dir string) { must(t, os.RemoveAll(filepath.Join(dir, "checkpoint"))) },
+			`checkpoint`,
+		},
 		{"of another job", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "run.json")
 			b, err := os.ReadFile(path)
 			must(t, err)
-			must(t, os.WriteFile(path, regexp.MustCompile(`"id": "[0-9a-f]+"`).ReplaceAll(b, []byte(`"id": "0123456789abcdef"`)), 0o666))
+			must(t, os.WriteFile(path, regexp.MustCompile(`"id": "[0-9a-f]+"`).ReplaceAll(b,
+				[]byte(`"id": "0123456789abcdef"`)), 0o666))
 		}, `0123456789abcdef`},
 	}
 	for _, c := range cases {
@@ -339,7 +409,8 @@ func TestBadCheckpoint(t *testing.T) {
 				return // an older checkpoint is whole: the run goes on from that
 			}
 			if code != 1 || !regexp.MustCompile(c.want).MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("exit code %d, stdout %q, stderr %q; want 1 and one line with %s", code, stdout, stderr, c.want)
+				t.Errorf("exit code %d, stdout %q, stderr %q; want 1 and one line with %s", code, stdout, stderr,
+					c.want)
 			}
 			if _, err := os.Stat(out); err == nil {
 				t.Error("the refused run has made its folder")

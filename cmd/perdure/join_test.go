@@ -58,14 +58,16 @@ func awaitEvent(t *testing.T, dir, words string, times int) {
 
 // joinable are the flags of a small job that does not end before somebody joins.
 func joinable(dir, fault string, more ...string) []string {
-	return small(append(more, "--clocks", "1000000", "--until", "loss:1e-9", "--eval-every", "1000000", "--fault", fault, "--out", dir)...)
+	return small(append(more, "--clocks", "1000000", "--until", "loss:1e-9", "--eval-every", "1000000", "--fault",
+		fault, "--out", dir)...)
 }
 
 // TestServerJoins: a server of no parent's waits for a place, takes that of one
 // that died and is not replaced, and the job goes on to the same model.
 func TestServerJoins(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	_, done := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out", dir)...)
+	_, done := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out",
+		dir)...)
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	_, left := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
 	code, out, errs := done()
@@ -94,7 +96,8 @@ func TestWorkerJoins(t *testing.T) {
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
 	for i := range 2 {
-		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secrets.File))
+		worker, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file",
+			filepath.Join(dir, secrets.File))
 		awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, worker.Process.Pid))
 		must(t, worker.Process.Signal(syscall.SIGTERM))
 		if code, out, errs := left(); code != 0 {
@@ -116,12 +119,15 @@ func TestJoinMistakes(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
 	file := " --secret-file " + filepath.Join(dir, secrets.File)
 	for args, want := range map[string]string{
-		"worker --join " + coordinator:                            `asks for its secret; .* --secret-file`,
-		"server --join " + coordinator + file:                     `folder is not on this machine, and its servers keep checkpoints there; .* --run`,
-		"worker --join " + coordinator + file:                     `folder is not on this machine, and what its workers train`,
+		"worker --join " + coordinator: `asks for its secret; .* --secret-file`,
+		"server --join " + coordinator + file: `folder is not on this machine, and its servers ` +
+			`keep checkpoints there; .* --run`,
+		"worker --join " + coordinator + file: `folder is not on this machine, and what its ` +
+			`workers train`,
 		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
 	} {
-		if code, out, errs := invoke(t, strings.Fields(args)...); code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
+		if code, out, errs := invoke(t, strings.Fields(args)...); code != exitUsage ||
+			!regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
 		}
 	}

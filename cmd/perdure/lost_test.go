@@ -21,13 +21,15 @@ import (
 func TestOutlivesItsJob(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
-	cmd, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", "2", "--clocks", "1", "--out", dir)
+	cmd, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", "2",
+		"--clocks", "1", "--out", dir)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	finished := make(chan error, 1)
 	for range 2 {
 		c, err := worker.Dial(ctx, worker.Config{
-			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File), Slot: perdurelib.NoSlot,
+			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File),
+			Slot:    perdurelib.NoSlot,
 			Process: reach.ProcessName(), LostAfter: 3 * time.Second,
 		})
 		must(t, err)

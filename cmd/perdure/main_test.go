@@ -125,7 +125,8 @@ func exitCode(t testing.TB, err error) int {
 func small(more ...string) []string {
 	return append([]string{
 		"train", "--quiet", "--consistency", "bsp", "--recovery", "checkpoint:10", "--clocks", "60",
-		"--batch", "8", "--workers", "3", "--servers", "2", "--shards", "6", "--seed", "7", "--eval-every", "0", "--data", pictures,
+		"--batch", "8", "--workers", "3", "--servers", "2", "--shards", "6", "--seed", "7", "--eval-every", "0",
+		"--data", pictures,
 	}, more...)
 }
 

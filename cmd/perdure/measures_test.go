@@ -81,7 +81,8 @@ func checkMeasures(t *testing.T, s rundir.Summary, dir string) {
 			all += w.ComputeS + w.StalenessS + w.CommunicationS
 		}
 		if len(split.Workers) != s.Workers || math.Abs(compute/all-split.Compute) > 1e-6 {
-			t.Errorf("%d workers computed %g of %g s; the whole says %g", len(split.Workers), compute, all, split.Compute)
+			t.Errorf("%d workers computed %g of %g s; the whole says %g", len(split.Workers), compute, all,
+				split.Compute)
 		}
 	}
 	for _, row := range column(t, dir, "time_compute", "time_staleness", "time_communication") {

@@ -26,7 +26,8 @@ func factorise(more ...string) []string {
 // tables and in sparse ones, and the result is judged by its RMSE.
 func TestFactorise(t *testing.T) {
 	calm, dir := trained(t, factorise()...)
-	if calm.TestRMSE == nil || calm.TrainRMSE == nil || calm.TestAccuracy != nil || !(*calm.TestRMSE < 1.1) || calm.Data != "synthetic:0.0005" {
+	if calm.TestRMSE == nil || calm.TrainRMSE == nil || calm.TestAccuracy != nil || !(*calm.TestRMSE < 1.1) ||
+		calm.Data != "synthetic:0.0005" {
 		t.Errorf("summary %+v", calm)
 	}
 	if judged := column(t, dir, "train_rmse", "test_rmse"); len(judged) == 0 {
@@ -65,7 +66,9 @@ func TestPredict(t *testing.T) {
 			if tensor.Ints != nil {
 				continue
 			}
-			rank, ids := tensor.Shape[1], tensors[max(0, slices.IndexFunc(tensors, func(o safetensors.Tensor) bool { return o.Name == tensor.Name+"/ids" }))].Ints
+			rank, ids := tensor.Shape[1],
+				tensors[max(0, slices.IndexFunc(tensors,
+					func(o safetensors.Tensor) bool { return o.Name == tensor.Name+"/ids" }))].Ints
 			of := map[int64][]float32{}
 			for i := range tensor.Shape[0] {
 				id := i

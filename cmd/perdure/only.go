@@ -39,27 +39,34 @@ var onlyWith = []struct {
 		func(job *perdure.JobSpec) bool {
 			return !job.TwoStep(nil) || job.StaleScale == "" || job.StaleScale == perdure.ScaleNone
 		},
-		"is about updates from old rows, and under bsp there are none; leave it out, or choose another --consistency for all tables",
+		"is about updates from old rows, and under bsp there are none; leave it out, or choose another " +
+			"--consistency for all tables",
 	},
 	{
 		[]string{"stale-scale"},
 		func(job *perdure.JobSpec) bool {
 			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
 		},
-		"average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage continue",
+		"average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage " +
+			"continue",
 	},
 	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Retains() },
-		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it out, or choose it",
+		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it " +
+			"out, or choose it",
 	},
 	{
 		[]string{"mtbf"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Auto },
-		"is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto and chain:N,checkpoint:auto do; leave it out, or choose one",
+		"is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto " +
+			"and chain:N,checkpoint:auto do; leave it out, or choose one",
 	},
 	{
-		[]string{"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-replicas"},
+		[]string{
+			"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key",
+			"nats-replicas",
+		},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Logged() },
 		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
 	},
@@ -69,7 +76,10 @@ var onlyWith = []struct {
 // since they are empty.
 func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
 	for _, flag := range []struct{ name, value string }{
-		{"on-outage", f.OnOutage}, {"outage-rows", f.OutageRows}, {"stale-scale", f.StaleScale}, {"log-sync", f.LogSync},
+		{"on-outage", f.OnOutage},
+		{"outage-rows", f.OutageRows},
+		{"stale-scale", f.StaleScale},
+		{"log-sync", f.LogSync},
 	} {
 		if flag.value == "" && f.given[flag.name] {
 			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)
@@ -91,7 +101,8 @@ func (f *jobFlags) mtbf() (float64, error) {
 	}
 	d, err := time.ParseDuration(f.MTBF)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h", perdure.ErrUsage, f.MTBF)
+		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h",
+			perdure.ErrUsage, f.MTBF)
 	}
 	return d.Seconds(), nil
 }

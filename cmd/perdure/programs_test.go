@@ -65,7 +65,8 @@ func work(ctx context.Context, p program) error {
 	}
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"), Slot: perdure.Slot(slot), Process: reach.ProcessName(), PID: os.Getpid(),
+		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
+		Slot: perdure.Slot(slot), Process: reach.ProcessName(), PID: os.Getpid(),
 		Log: roleLog(), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})
@@ -122,7 +123,8 @@ func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, 
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := filepath.Join(t.TempDir(), "run")
-	j, err = localrun.Start(context.WithoutCancel(t.Context()), localrun.Options{Settings: s, Folder: dir, View: screen.New(stdout, true)})
+	j, err = localrun.Start(context.WithoutCancel(t.Context()),
+		localrun.Options{Settings: s, Folder: dir, View: screen.New(stdout, true)})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.Close())
@@ -135,8 +137,12 @@ func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, 
 	must(t, err)
 	for i := range s.Job.Slots {
 		must(t, j.Job().Group().Start(supervisor.Spec{
-			Role: wire.RoleWorker, Index: i, Command: []string{exe, fmt.Sprint(i), j.Coordinator(), fmt.Sprint(s.Job.Seed)},
-			Env: []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.Secrets().Path}, LogPath: j.Dir().LogFile(fmt.Sprintf("worker-%d", i)),
+			Role: wire.RoleWorker, Index: i, Command: []string{
+				exe, fmt.Sprint(i), j.Coordinator(),
+				fmt.Sprint(s.Job.Seed),
+			},
+			Env:     []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.Secrets().Path},
+			LogPath: j.Dir().LogFile(fmt.Sprintf("worker-%d", i)),
 		}))
 	}
 	done := make(chan error, 1)

@@ -25,14 +25,16 @@ func TestReference(t *testing.T) {
 	is, err := os.ReadFile(referencePage)
 	must(t, err)
 	if string(is) != page {
-		t.Errorf("%s is not what the program says; write it anew with go test ./cmd/perdure -run TestReference -reference.write", referencePage)
+		t.Errorf("%s is not what the program says; write it anew with go test ./cmd/perdure -run TestReference "+
+			"-reference.write", referencePage)
 	}
 }
 
 // reference is the page: each command with what it is for, its arguments and its flags.
 func reference(parser *kong.Kong) string {
 	var b strings.Builder
-	b.WriteString("# Commands\n\nEvery command, argument and flag, as `--help` says it. This page is made by the program.\n")
+	b.WriteString("# Commands\n\nEvery command, argument and flag, as `--help` says it. This page is made by the " +
+		"program.\n")
 	for _, n := range parser.Model.Leaves(true) {
 		name := n.FullPath()
 		fmt.Fprintf(&b, "\n## `%s`\n\n", name)

@@ -27,7 +27,8 @@ func runFolder(t testing.TB) string {
 	dir := t.TempDir()
 	b, err := json.Marshal(settings.Run{Job: perdurelib.JobSpec{
 		ID: "job", Workload: settings.OwnWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
-		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP}, Recovery: perdurelib.Recovery{Kind: perdurelib.RecoverNone},
+		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP},
+		Recovery:    perdurelib.Recovery{Kind: perdurelib.RecoverNone},
 	}})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "run.json"), b, 0o666))
@@ -78,7 +79,8 @@ func (c lone) serves(t testing.TB) {
 func (c lone) refused(t testing.TB, want string) {
 	t.Helper()
 	code := exitCode(t, c.Wait())
-	if errs := c.stderr.String(); code != exitError || strings.Count(errs, "\n") != 1 || !regexp.MustCompile(want).MatchString(errs) {
+	if errs := c.stderr.String(); code != exitError || strings.Count(errs, "\n") != 1 ||
+		!regexp.MustCompile(want).MatchString(errs) {
 		t.Errorf("exit code %d, %q; want %d, one line with %s", code, errs, exitError, want)
 	}
 }
@@ -105,7 +107,8 @@ func TestTwoCoordinators(t *testing.T) {
 		first.serves(t)
 		before, err := os.ReadFile(facts)
 		must(t, err)
-		want := fmt.Sprintf(`^perdure: coordinator: registry: in use by another process: pid %d on %s since 20\S+Z \(%s\)\n$`,
+		want := fmt.Sprintf(`^perdure: coordinator: registry: in use by another process: pid %d on %s since 20\S+Z `+
+			`\(%s\)\n$`,
 			first.Process.Pid, regexp.QuoteMeta(host), regexp.QuoteMeta(facts))
 		coordinate(t, dir).refused(t, want)
 		must(t, first.Process.Signal(syscall.SIGSTOP))
@@ -172,8 +175,11 @@ func TestUnusableRegistry(t *testing.T) {
 		"empty":     {nil, at + "damaged: it does not begin with"},
 		"truncated": {good[:len(good)-1], at + "damaged: truncated"},
 		"changed":   {bytes.Replace(good, []byte(`"job"`), []byte(`"jab"`), 1), at + "damaged: checksum mismatch"},
-		"newer":     {disk.Seal("REGISTRY", 2, nil), at + `written by a newer Perdure \(format 2\), this one reads up to 1`},
-		"strange":   {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
+		"newer": {
+			disk.Seal("REGISTRY", 2, nil),
+			at + `written by a newer Perdure \(format 2\), this one reads up to 1`,
+		},
+		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
 	} {
 		t.Run(what, func(t *testing.T) {
 			must(t, os.WriteFile(facts, bad.content, 0o666))

@@ -17,17 +17,24 @@ import (
 // taken are the flags that go with --resume and --from; the run's own settings
 // hold for all else.
 var taken = map[string][]string{
-	"train --resume": {"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until", "eval-every", "listen", "grace", "delay", "bandwidth"},
-	"train --from":   {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
-	"up --resume":    {"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "delay", "bandwidth"},
-	"up --from":      {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
+	"train --resume": {
+		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
+		"eval-every", "listen", "grace", "delay", "bandwidth",
+	},
+	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
+	"up --resume": {
+		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "delay",
+		"bandwidth",
+	},
+	"up --from": {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
 }
 
 // onlyTaken refuses flags that would be ignored beside --resume or --from.
 func (f *jobFlags) onlyTaken(command, with string) error {
 	for name := range f.given {
 		if !slices.Contains(taken[command+" "+with], name) {
-			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out", perdure.ErrUsage, name, with)
+			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out",
+				perdure.ErrUsage, name, with)
 		}
 	}
 	return nil
@@ -88,7 +95,8 @@ func (f *jobFlags) goOn(folder string, own bool, more func(s *settings.Run) erro
 		return s, err
 	}
 	if s.Job.Clocks <= m.Cut {
-		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, m.Cut)
+		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder,
+			m.Cut)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
 	if err := s.CheckFlags(); err != nil {
@@ -111,7 +119,8 @@ func (f *jobFlags) parseGrace() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(f.Grace)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to make none", perdure.ErrUsage, f.Grace)
+		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to "+
+			"make none", perdure.ErrUsage, f.Grace)
 	}
 	return d, nil
 }

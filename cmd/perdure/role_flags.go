@@ -39,7 +39,7 @@ type workerCmd struct {
 	joinFlags
 	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
 	LostAfter time.Duration `help:"${worker_lost_after} (default ${default})." default:"1m" placeholder:"TIME"`
-	OutageMB  int           `name:"outage-mb" help:"${worker_outage_mb} (default ${default})." default:"0" placeholder:"N"`
+	OutageMB  int           `name:"outage-mb" help:"${outage_mb} (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {

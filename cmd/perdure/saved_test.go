@@ -41,7 +41,8 @@ func TestSavedChain(t *testing.T) {
 			checkFailures(t, s, c.failures)
 			checkCounts(t, s)
 			events := eventsOf(t, dir)
-			if back := strings.Contains(events, "roll back"); back != (c.back != "") || !strings.Contains(events, c.back) || back != (*s.ClocksRedone > 0) {
+			if back := strings.Contains(events, "roll back"); back != (c.back != "") ||
+				!strings.Contains(events, c.back) || back != (*s.ClocksRedone > 0) {
 				t.Errorf("%d clocks redone; want a roll-back: %q; the events are\n%s", *s.ClocksRedone, c.back, events)
 			}
 		})
@@ -55,7 +56,10 @@ func TestSavedChainResumed(t *testing.T) {
 	for i, recovery := range []string{"", "chain:3,checkpoint:7", "checkpoint:15", "chain:2", "none"} {
 		t.Run(recovery, func(t *testing.T) {
 			out := fmt.Sprint(dir, i)
-			args := []string{"train", "--quiet", "--resume", dir, "--clocks", "60", "--out", out, "--fault", "kill:server:1@clock:50"}
+			args := []string{
+				"train", "--quiet", "--resume", dir, "--clocks", "60", "--out", out, "--fault",
+				"kill:server:1@clock:50",
+			}
 			if recovery != "" {
 				args = append(args, "--recovery", recovery)
 			}
@@ -77,17 +81,20 @@ func TestAuto(t *testing.T) {
 	for _, recovery := range []string{"checkpoint:auto", "checkpoint:auto,async", "resend:auto"} {
 		t.Run(recovery, func(t *testing.T) {
 			s, dir := trained(t, small("--recovery", recovery, "--mtbf", "500ms", "--compute-ms", "20",
-				"--fault", "kill:server:0@clock:30", "--fault", "kill:coordinator@clock:40", "--fault", "kill:server:1@clock:48")...)
+				"--fault", "kill:server:0@clock:30", "--fault", "kill:coordinator@clock:40", "--fault",
+				"kill:server:1@clock:48")...)
 			if *s.ModelSHA256 != one(t) || *s.UpdatesLost != 0 {
 				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, one(t), logs(dir))
 			}
 			checkFailures(t, s, 3)
 			checkCounts(t, s)
 			events := eventsOf(t, dir)
-			if n := strings.Count(events, "is asked for"); n < 1 || strings.Contains(events, "all roll back to clock 0 ") {
+			if n := strings.Count(events, "is asked for"); n < 1 ||
+				strings.Contains(events, "all roll back to clock 0 ") {
 				t.Errorf("%d checkpoints asked for; the events are\n%s", n, events)
 			}
-			if a := s.Saving; a == nil || a.Interval <= 0 || !strings.Contains(a.Why, "something fails every 0.5 s (given)") || !strings.Contains(events, a.Why) {
+			if a := s.Saving; a == nil || a.Interval <= 0 ||
+				!strings.Contains(a.Why, "something fails every 0.5 s (given)") || !strings.Contains(events, a.Why) {
 				t.Errorf("the summary says %+v of the interval; the events are\n%s", a, events)
 			}
 			if a := s.Saving; a.Failures != 2 {
@@ -101,12 +108,14 @@ func TestAuto(t *testing.T) {
 // with one line that says what to do; a job without chains has nothing to say.
 func TestLastReplica(t *testing.T) {
 	for recovery, says := range map[string]string{
-		"chain:2":       "start the job again with --recovery chain:2,checkpoint:100, which keeps one every 100 clocks, or with a longer chain",
+		"chain:2": "start the job again with --recovery chain:2,checkpoint:100, which keeps one every 100 " +
+			"clocks, or with a longer chain",
 		"chain:3,async": "--recovery chain:3,checkpoint:100",
 	} {
 		t.Run(recovery, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			code, _, stderr := invoke(t, small("--servers", "3", "--recovery", recovery, "--fault", "kill:server:*@clock:30", "--out", dir)...)
+			code, _, stderr := invoke(t, small("--servers", "3", "--recovery", recovery, "--fault",
+				"kill:server:*@clock:30", "--out", dir)...)
 			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, says) {
 				t.Errorf("exit code %d, and %q", code, stderr)
 			}
@@ -117,7 +126,8 @@ func TestLastReplica(t *testing.T) {
 // TestNothingSaved: a run whose strategy keeps no checkpoints cannot go on.
 func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
-	wantOut(t, 2, []string{"train", "--resume", dir}, dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
+	wantOut(t, 2, []string{"train", "--resume", dir},
+		dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
 }
 
 // TestResumedMTBF: who goes on under another strategy that chooses how often to save keeps the
@@ -125,7 +135,10 @@ func TestNothingSaved(t *testing.T) {
 func TestResumedMTBF(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "checkpoint:auto", "--mtbf", "6h", "--clocks", "5")...)
 	for recovery, want := range map[string]float64{"resend:auto": 6 * 3600, "resend:20": 0} {
-		cmd := trainCmd{Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 9, Recovery: recovery, given: map[string]bool{"clocks": true, "recovery": true}}}
+		cmd := trainCmd{
+			Resume: dir, Workload: "softmax",
+			jobFlags: jobFlags{Clocks: 9, Recovery: recovery, given: map[string]bool{"clocks": true, "recovery": true}},
+		}
 		s, err := cmd.settings()
 		must(t, err)
 		if s.Job.MTBF != want {

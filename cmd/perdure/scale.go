@@ -20,7 +20,8 @@ type scaleCmd struct {
 func (c *scaleCmd) Run(ctx context.Context) error {
 	switch {
 	case (c.Workers != 0) == (len(c.Leave) > 0):
-		return fmt.Errorf("%w: say how many workers are to take part, or with --leave which slots are not", perdure.ErrUsage)
+		return fmt.Errorf("%w: say how many workers are to take part, or with --leave which slots are not",
+			perdure.ErrUsage)
 	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, c.Workers, perdure.MaxSlots)
 	case c.At != nil && *c.At < 1:

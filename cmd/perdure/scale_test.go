@@ -25,8 +25,10 @@ func TestScaled(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			args := append(small("--recovery", strategy), planned...)
 			for _, f := range []string{
-				"kill:server:0@clock:18", "kill:coordinator@clock:19", "kill:worker:1@clock:20", "kill:worker:4@clock:21",
-				"kill:server:1@clock:38", "kill:worker:3@clock:39", "kill:coordinator@clock:40", "kill:worker:0@clock:41",
+				"kill:server:0@clock:18", "kill:coordinator@clock:19", "kill:worker:1@clock:20",
+				"kill:worker:4@clock:21",
+				"kill:server:1@clock:38", "kill:worker:3@clock:39", "kill:coordinator@clock:40",
+				"kill:worker:0@clock:41",
 			} {
 				args = append(args, "--fault", f)
 			}
@@ -40,7 +42,8 @@ func TestScaled(t *testing.T) {
 			for slot := 2; slot < 5; slot++ {
 				log, err := os.ReadFile(filepath.Join(dir, "logs", fmt.Sprintf("worker-%d.log", slot)))
 				must(t, err)
-				if says := fmt.Sprintf("worker:%d has left the job: clock 39 was its last\n", slot); strings.Count(string(log), says) != 1 {
+				if says := fmt.Sprintf("worker:%d has left the job: clock 39 was its last\n",
+					slot); strings.Count(string(log), says) != 1 {
 					t.Errorf("worker:%d does not say once that it has left:\n%s", slot, log)
 				}
 			}
@@ -52,7 +55,8 @@ func TestScaled(t *testing.T) {
 func TestScaleResumes(t *testing.T) {
 	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
 	resumed := filepath.Join(t.TempDir(), "resumed")
-	if code, out, errs := invoke(t, "train", "--quiet", "--resume", dir, "--clocks", "60", "--out", resumed); code != 0 {
+	if code, out, errs := invoke(t, "train", "--quiet", "--resume", dir, "--clocks", "60", "--out",
+		resumed); code != 0 {
 		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(resumed))
 	}
 	if s := summary(t, resumed); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
@@ -64,7 +68,8 @@ func TestScaleResumes(t *testing.T) {
 // they name or at the next.
 func TestScaleCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	_, done := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault", "kill:worker:2@clock:11", "--out", dir)...)
+	_, done := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault",
+		"kill:worker:2@clock:11", "--out", dir)...)
 	awaitEvent(t, dir, "shards on 2 servers", 1)
 	for _, args := range []string{"5 --at 20", "2 --at 40"} {
 		awaitStatus(t, dir, `training, clock [1-9]`)
@@ -78,7 +83,8 @@ func TestScaleCommand(t *testing.T) {
 		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(dir))
 	}
 	if s := summary(t, dir); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
-		t.Errorf("model %s, want that of the planned changes, %s; %d updates lost", *s.ModelSHA256, one(t, planned...), *s.UpdatesLost)
+		t.Errorf("model %s, want that of the planned changes, %s; %d updates lost", *s.ModelSHA256, one(t, planned...),
+			*s.UpdatesLost)
 	}
 }
 
@@ -90,7 +96,8 @@ func TestGuestJoins(t *testing.T) {
 	awaitStatus(t, dir, `training, clock [1-9]`)
 	control, err := os.ReadFile(filepath.Join(dir, "control"))
 	must(t, err)
-	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file", filepath.Join(dir, secrets.File))
+	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file",
+		filepath.Join(dir, secrets.File))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
 		"":                             `say how many workers`,
@@ -115,7 +122,8 @@ func TestGuestJoins(t *testing.T) {
 		t.Errorf("scale --leave 3: exit code %d: %s%s", code, out, errs)
 	}
 	code, out, errs = left()
-	if want := regexp.MustCompile(`worker:3 joins the job; it takes part from clock \d+ on\n(?s:.*)worker:3 has left the job: clock \d+ was its last\n`); code != 0 || !want.MatchString(out) {
+	if want := regexp.MustCompile(`worker:3 joins the job; it takes part from clock \d+ on\n(?s:.*)worker:3 has ` +
+		`left the job: clock \d+ was its last\n`); code != 0 || !want.MatchString(out) {
 		t.Errorf("the guest ended with code %d: %s%s", code, out, errs)
 	}
 	awaitStatus(t, dir, `worker:3 .* left .*, until clock [1-9]`)
@@ -138,7 +146,8 @@ func TestScaleMistakes(t *testing.T) {
 		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
 		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
 	} {
-		code, out, errs := invoke(t, small(append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "run"))...)...)
+		code, out, errs := invoke(t,
+			small(append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "run"))...)...)
 		if code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("train %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
 		}

@@ -32,6 +32,43 @@ func edited(t *testing.T, text []byte, replace ...string) []byte {
 // clocks are the flags of a trainCmd with --clocks.
 func clocks(n int64) jobFlags { return jobFlags{Clocks: n, given: map[string]bool{"clocks": true}} }
 
+// sealedCase is a change of a run.json from which a run is to go on, and what becomes of it.
+type sealedCase struct {
+	change  []string
+	want    string // "": it may be so
+	unknown bool   // to a checkpoint of a version that sealed nothing
+}
+
+// sealedCases are changes; the folder same has the data, and other others.
+func sealedCases(same, other string) []sealedCase {
+	return []sealedCase{
+		{[]string{`"version": "`, `"version": "other `}, ``, false},
+		{[]string{`"servers": 2`, `"servers": 3`}, ``, false},
+		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``, false},
+		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, and job.seed 7`, false},
+		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, and the checkpoint was made with 7`, false},
+		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, and the checkpoint was made with 3`, false},
+		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, and the checkpoint was made with 6`, false},
+		{
+			[]string{`"consistency": "bsp"`, `"consistency": "asp"`},
+			`job.consistency "asp", and the checkpoint was made with "bsp"`, false,
+		},
+		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`, false},
+		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, and the checkpoint was made with 8`, true},
+		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, and the checkpoint was made with 0.05`, false},
+		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`, false},
+		{
+			[]string{`"Sparse": false`, `"Sparse": true`},
+			`params.Sparse true, and the checkpoint was made with none|tables`, false,
+		},
+		{
+			[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`},
+			`the data of .* are not those with which the checkpoint was made`, true,
+		},
+		{[]string{`"Data": "[^"]*"`, `"Data": ""`}, `the data of`, true},
+	}
+}
+
 // TestSealedSettings: a run goes on with the settings that made its checkpoint, or not at
 // all: one line names run.json, the setting, and what it was.
 func TestSealedSettings(t *testing.T) {
@@ -54,27 +91,7 @@ func TestSealedSettings(t *testing.T) {
 	b[8] = (b[8] + 1) % 10
 	must(t, os.WriteFile(labels, b, 0o666))
 
-	cases := []struct {
-		change  []string
-		want    string // "": it may be so
-		unknown bool   // to a checkpoint of a version that sealed nothing
-	}{
-		{[]string{`"version": "`, `"version": "other `}, ``, false},
-		{[]string{`"servers": 2`, `"servers": 3`}, ``, false},
-		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``, false},
-		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, and job.seed 7`, false},
-		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, and the checkpoint was made with 7`, false},
-		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, and the checkpoint was made with 3`, false},
-		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, and the checkpoint was made with 6`, false},
-		{[]string{`"consistency": "bsp"`, `"consistency": "asp"`}, `job.consistency "asp", and the checkpoint was made with "bsp"`, false},
-		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`, false},
-		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, and the checkpoint was made with 8`, true},
-		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, and the checkpoint was made with 0.05`, false},
-		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`, false},
-		{[]string{`"Sparse": false`, `"Sparse": true`}, `params.Sparse true, and the checkpoint was made with none|tables`, false},
-		{[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`}, `the data of .* are not those with which the checkpoint was made`, true},
-		{[]string{`"Data": "[^"]*"`, `"Data": ""`}, `the data of`, true},
-	}
+	cases := sealedCases(same, other)
 	for _, older := range []bool{false, true} {
 		if older {
 			folder := filepath.Join(dir, "checkpoint")
@@ -91,8 +108,10 @@ func TestSealedSettings(t *testing.T) {
 				}
 				continue
 			}
-			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, an older checkpoint: %t: %v; want one line with %s and %s", c.change, older, err, c.want, file)
+			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) ||
+				!strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, an older checkpoint: %t: %v; want one line with %s and %s", c.change, older, err, c.want,
+					file)
 			}
 		}
 	}
@@ -132,14 +151,18 @@ func TestOddRunJSON(t *testing.T) {
 		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal of its settings is broken`},
 	} {
 		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
-		for how, cmd := range map[string]*trainCmd{"from": {From: file, Workload: "softmax"}, "resume": {Resume: dir, Workload: "softmax", jobFlags: clocks(30)}} {
+		for how, cmd := range map[string]*trainCmd{
+			"from":   {From: file, Workload: "softmax"},
+			"resume": {Resume: dir, Workload: "softmax", jobFlags: clocks(30)},
+		} {
 			_, err := cmd.settings()
 			if err == nil {
 				t.Errorf("--%s with %s was taken", how, c.by)
 				continue
 			}
 			line := plain.Text(err)
-			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) || strings.Contains(line, "\n") {
+			if !regexp.MustCompile(c.want).MatchString(line) || !strings.HasPrefix(line, file) ||
+				strings.Contains(line, "\n") {
 				t.Errorf("--%s with %s: %s; want one line with %s and %s", how, c.by, line, file, c.want)
 			}
 		}
@@ -171,7 +194,8 @@ func TestResumeAlive(t *testing.T) {
 	}()
 	awaitCheckpoint(t, dir)
 	code, _, stderr := invoke(t, "train", "--resume", dir)
-	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(cmd.Process.Pid) + ` since`); code != 2 || !want.MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
+	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(cmd.Process.Pid) + ` since`); code != 2 ||
+		!want.MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d and %q; want 2 and one line with %s", code, stderr, want)
 	}
 	must(t, cmd.Process.Kill())
@@ -200,7 +224,8 @@ func TestChangedRunJSON(t *testing.T) {
 	if code != 0 {
 		t.Fatal(errs)
 	}
-	if code := exitCode(t, cmd.Wait()); code == 0 || !strings.Contains(stderr.String(), "says params.Batch 9, and the job began with 8") {
+	if code := exitCode(t, cmd.Wait()); code == 0 ||
+		!strings.Contains(stderr.String(), "says params.Batch 9, and the job began with 8") {
 		t.Errorf("exit code %d and %q", code, stderr)
 	}
 }

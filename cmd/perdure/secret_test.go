@@ -66,11 +66,13 @@ func TestSecretIsKept(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{
-		"status --address " + address:                                                  "the run asks for its secret",
-		"stop --address " + address + " --secret-file " + other:                        "the secret is not this run's",
-		"stop --address " + address + " --secret-file " + open:                         "chmod 600",
-		"stop --address " + address + " --secret-file /dev/zero":                       "is not a file with a run's secret",
-		"worker --join " + status[1] + " --secret-file " + other:                       "the secret of a .* is not this run's",
+		"status --address " + address:                           "the run asks for its secret",
+		"stop --address " + address + " --secret-file " + other: "the secret is not this run's",
+		"stop --address " + address + " --secret-file " + open:  "chmod 600",
+		"stop --address " + address + " --secret-file /dev/zero": "is not a file with a run's " +
+			"secret",
+		"worker --join " + status[1] + " --secret-file " +
+			other: "the secret of a .* is not this run's",
 		"fault kill:worker:99@0s --run " + dir:                                         "there is no worker:99",
 		"fault kill:server:99@0s --run " + dir:                                         "there is no server:99",
 		"server --join " + status[1] + " --secret-file " + other + " --run " + dir:     "secret",
@@ -81,10 +83,14 @@ func TestSecretIsKept(t *testing.T) {
 			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
 		}
 	}
-	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file", filepath.Join(dir, secrets.File)); code != 0 {
+	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file",
+		filepath.Join(dir, secrets.File)); code != 0 {
 		t.Errorf("status with the secret: exit code %d: %s%s", code, out, errs)
 	}
-	if c, err := worker.Dial(t.Context(), worker.Config{Network: transport.TCP{}, Coordinator: status[1], Slot: -5}); err == nil || !strings.Contains(err.Error(), "slot -5") {
+	if c, err := worker.Dial(t.Context(), worker.Config{
+		Network: transport.TCP{}, Coordinator: status[1],
+		Slot: -5,
+	}); err == nil || !strings.Contains(err.Error(), "slot -5") {
 		t.Errorf("slot -5: %v, %v", c, err)
 	}
 	must(t, job.Process.Signal(os.Interrupt))

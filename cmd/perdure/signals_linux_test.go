@@ -69,7 +69,10 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 		return supervisor.Target{Role: wire.RoleCoordinator}
 	}
 	for range *stormFaults {
-		b := blow{at: time.Duration(rng.Int64N(int64(within))), signal: syscall.SIGKILL, on: []supervisor.Target{target()}}
+		b := blow{
+			at: time.Duration(rng.Int64N(int64(within))), signal: syscall.SIGKILL,
+			on: []supervisor.Target{target()},
+		}
 		switch rng.IntN(6) {
 		case 0, 1:
 			b.signal = syscall.SIGSTOP
@@ -78,7 +81,8 @@ func drawBlows(seed uint64, strategy perdure.Recovery, servers, workers int, wit
 			b.signal = syscall.SIGTERM
 		}
 		traits := recovery.Of(strategy).Traits()
-		if other := target(); rng.IntN(3) == 0 && other != b.on[0] && !(traits.Copies == 2 && !traits.Saves() && other.Role == b.on[0].Role) {
+		if other := target(); rng.IntN(3) == 0 && other != b.on[0] &&
+			!(traits.Copies == 2 && !traits.Saves() && other.Role == b.on[0].Role) {
 			b.on = append(b.on, other)
 		}
 		o.list = append(o.list, b)
@@ -93,7 +97,8 @@ func (o *blows) replay() string {
 	for _, b := range o.list {
 		texts = append(texts, b.String())
 	}
-	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d -storm.ms=%d: %s",
+	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d "+
+		"-storm.ms=%d: %s",
 		o.seed, o.strategy, len(o.list), *stormMs, strings.Join(texts, ", "))
 }
 

@@ -23,7 +23,8 @@ func (workloadsCmd) Run() error {
 // defaults says what a workload takes where the user chooses nothing.
 func defaults(i workload.Info) string {
 	if f := i.Factors; f != (workload.Factors{}) {
-		return fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank, f.L2, f.ClockFraction)
+		return fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
+			f.L2, f.ClockFraction)
 	}
 	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
@@ -31,7 +32,8 @@ func defaults(i workload.Info) string {
 type versionCmd struct{}
 
 func (versionCmd) Run() error {
-	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
 	return nil
 }
 

@@ -29,10 +29,13 @@ var soakTime = flag.Duration("soak.time", 10*time.Second, "how long TestSoak tra
 // detector resident memory is mostly the detector's, which grows for long: then
 // the heap is judged.
 const (
-	soakWarmUp     = 0.2
-	soakSaves      = 20 // clocks between checkpoints: the first are in the warm-up, for each server buys its buffers then
-	soakPart       = 0.05
-	soakBytes      = 16 << 20 // of what a server keeps for its next checkpoints it may have bought little in the warm-up, where others have the processors
+	soakWarmUp = 0.2
+	// clocks between checkpoints: the first are in the warm-up, for each server buys its buffers then
+	soakSaves = 20
+	soakPart  = 0.05
+	// of what a server keeps for its next checkpoints it may have bought little in the warm-up, where
+	// others have the processors
+	soakBytes      = 16 << 20
 	soakGoroutines = 2
 	soakSamples    = 30 // fewer of a process say nothing
 )
@@ -45,8 +48,15 @@ const (
 )
 
 var (
-	soakDense  = perdure.TableSpec{Name: "dense", Rows: 1 << 16, Dim: 64, Rule: perdure.Rule{Kind: perdure.RuleMomentum, Rate: 0.01}} // 16 MiB, and as much state
-	soakSparse = perdure.TableSpec{Name: "sparse", Sparse: true, Dim: 16, Rule: perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.01}, Evict: 64}
+	// 16 MiB, and as much state
+	soakDense = perdure.TableSpec{
+		Name: "dense", Rows: 1 << 16, Dim: 64,
+		Rule: perdure.Rule{Kind: perdure.RuleMomentum, Rate: 0.01},
+	}
+	soakSparse = perdure.TableSpec{
+		Name: "sparse", Sparse: true, Dim: 16,
+		Rule: perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.01}, Evict: 64,
+	}
 )
 
 // soakWorker is the program of one slot: it reads and updates parts of both
@@ -68,7 +78,8 @@ func newSoakWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper,
 	sparse, err := c.Table(ctx, soakSparse)
 	return &soakWorker{
 		c: c, seed: seed, dense: dense, sparse: sparse, pace: time.NewTicker(10 * time.Millisecond),
-		run: make([]float32, 256*soakDense.Dim), rows: make([]float32, 256*soakSparse.Dim), ids: make([]perdure.RowID, 256),
+		run: make([]float32, 256*soakDense.Dim), rows: make([]float32, 256*soakSparse.Dim),
+		ids: make([]perdure.RowID, 256),
 	}, err
 }
 
@@ -169,9 +180,13 @@ func fifths(uses []use) (typical [5]use) {
 	for i := range typical {
 		part := uses[i*len(uses)/5 : max(i*len(uses)/5+1, (i+1)*len(uses)/5)]
 		typical[i] = use{
-			rss:        medianUse(part, func(u use) int64 { return u.rss }),
-			heap:       slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.heap, b.heap) }).heap,
-			goroutines: slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.goroutines, b.goroutines) }).goroutines,
+			rss:  medianUse(part, func(u use) int64 { return u.rss }),
+			heap: slices.MinFunc(part, func(a, b use) int { return cmp.Compare(a.heap, b.heap) }).heap,
+			goroutines: slices.MinFunc(part, func(a,
+				b use,
+			) int {
+				return cmp.Compare(a.goroutines, b.goroutines)
+			}).goroutines,
 		}
 	}
 	return typical
@@ -195,7 +210,8 @@ func judge(uses []use) error {
 		what, before, after = "heap", from.heap, to.heap
 	}
 	if most := max(soakBytes, int64(soakPart*float64(before))); after-before > most {
-		return fmt.Errorf("%s went from %.1f to %.1f MB; at most %.1f more is allowed", what, mb(before), mb(after), mb(most))
+		return fmt.Errorf("%s went from %.1f to %.1f MB; at most %.1f more is allowed", what, mb(before), mb(after),
+			mb(most))
 	}
 	if d := to.goroutines - from.goroutines; d > soakGoroutines || d < -soakGoroutines {
 		return fmt.Errorf("%d goroutines became %d", from.goroutines, to.goroutines)
@@ -261,7 +277,8 @@ func soakReport(t *testing.T, uses map[string][]use, last control.Status) {
 		default:
 			judged++
 		}
-		line := fmt.Sprintf("%-14s %4d samples, %s; by fifths, resident/heap MB (goroutines):", name, len(uses[name]), verdict)
+		line := fmt.Sprintf("%-14s %4d samples, %s; by fifths, resident/heap MB (goroutines):", name, len(uses[name]),
+			verdict)
 		for _, u := range fifths(uses[name]) {
 			line += fmt.Sprintf(" %.1f/%.1f (%d)", mb(u.rss), mb(u.heap), u.goroutines)
 		}

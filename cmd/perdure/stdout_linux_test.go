@@ -49,7 +49,8 @@ func TestFullStdout(t *testing.T) {
 			_, _, _ = invoke(t, "stop", "--run", out+"2")
 		}
 		code := exitCode(t, cmd.Wait())
-		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; what is printed there is not whole\n$`)
+		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; what is ` +
+			`printed there is not whole\n$`)
 		if code == 0 || !want.MatchString(stderr.String()) || strings.Count(stderr.String(), "cannot write") != 1 {
 			t.Errorf("perdure %s: exit code %d and %q", strings.Join(args, " "), code, stderr)
 		}

@@ -28,11 +28,16 @@ import (
 )
 
 var (
-	stormRuns       = flag.Int("storm.runs", 2, "jobs that each storm test takes through random faults, under each strategy; 1 with -short")
+	stormRuns = flag.Int("storm.runs", 2,
+		"jobs that each storm test takes through random faults, under each strategy; 1 with -short")
 	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first; 0: from the clock, as make storm draws it")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
-	stormStrategies = flag.String("storm.strategies", "checkpoint:10;checkpoint:20,async;resend:20;resend:auto;chain:2;chain:3;chain:2,checkpoint:20;stateless", "recovery strategies, with semicolons between")
-	stormMs         = flag.Int("storm.ms", 5, "milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the job at work, and wait until a chain can bear them")
+	stormStrategies = flag.String("storm.strategies",
+		"checkpoint:10;checkpoint:20,async;resend:20;resend:auto;chain:2;chain:3;chain:2,checkpoint:20;stateless",
+		"recovery strategies, with semicolons between")
+	stormMs = flag.Int("storm.ms", 5,
+		"milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the "+
+			"job at work, and wait until a chain can bear them")
 )
 
 // TestSameModel: under bsp a job is a function of its seed. The same model comes
@@ -53,12 +58,19 @@ func TestSameModel(t *testing.T) {
 		{"all servers killed at once", []string{"--fault", "kill:server:*@clock:25"}, 2, nil},
 		{"all workers killed at once", []string{"--fault", "kill:worker:*@clock:25"}, 3, nil},
 		{"half of the shards dropped", []string{"--fault", "kill:shards:0.5@clock:25"}, 1, nil},
-		{"server and coordinator killed at once", []string{"--fault", "kill:server:1@clock:33", "--fault", "kill:coordinator@clock:33"}, 2, nil},
+		{"server and coordinator killed at once", []string{
+			"--fault", "kill:server:1@clock:33", "--fault",
+			"kill:coordinator@clock:33",
+		}, 2, nil},
 		{"read from a log, all killed", []string{
-			"--recovery", "stateless", "--fault", "kill:log@clock:15", "--fault", "kill:server:0@clock:25", "--fault", "kill:worker:1@clock:30",
+			"--recovery", "stateless", "--fault", "kill:log@clock:15", "--fault", "kill:server:0@clock:25", "--fault",
+			"kill:worker:1@clock:30",
 			"--fault", "kill:log@clock:40", "--fault", "kill:coordinator@clock:45",
 		}, 5, nil},
-		{"state beside sparse rows, killed", []string{"--servers", "3", "--shards", "11", "--fault", "kill:server:2@clock:25", "--fault", "kill:worker:1@clock:40"}, 2, kinds[3]},
+		{"state beside sparse rows, killed", []string{
+			"--servers", "3", "--shards", "11", "--fault",
+			"kill:server:2@clock:25", "--fault", "kill:worker:1@clock:40",
+		}, 2, kinds[3]},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,7 +123,8 @@ func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 	for _, f := range faults {
 		texts = append(texts, f.String())
 	}
-	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d -storm.ms=%d: %s",
+	return fmt.Sprintf("replay with -storm.runs=1 -storm.seed=%d -storm.strategies='%s' -storm.faults=%d "+
+		"-storm.ms=%d: %s",
 		seed, strategy, len(faults), *stormMs, strings.Join(texts, " "))
 }
 
@@ -147,7 +160,9 @@ func TestStorm(t *testing.T) {
 
 // stormThrough takes a job through a storm, of a kind by the seed, and compares its model
 // with that of its undisturbed twin.
-func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage func(context.Context, *localrun.Run) error) {
+func stormThrough(
+	t *testing.T, seed uint64, strategy perdure.Recovery, rage func(context.Context, *localrun.Run) error,
+) {
 	t.Helper()
 	kind := kinds[seed%uint64(len(kinds))]
 	calm := calmModel(t, kind)
@@ -155,9 +170,10 @@ func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage fun
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	struck := make(chan error, 1)
-	sum, err := runIn(ctx, stormSettings(t, kind, strategy, *stormMs*recovery.Of(strategy).Traits().Copies), dir, func(j *localrun.Run) {
-		go func() { struck <- rage(ctx, j) }()
-	})
+	sum, err := runIn(ctx, stormSettings(t, kind, strategy, *stormMs*recovery.Of(strategy).Traits().Copies), dir,
+		func(j *localrun.Run) {
+			go func() { struck <- rage(ctx, j) }()
+		})
 	if err != nil {
 		t.Fatalf("%v %v%s", kind, err, logs(dir))
 	}
@@ -166,7 +182,8 @@ func stormThrough(t *testing.T, seed uint64, strategy perdure.Recovery, rage fun
 	}
 	checkRaces(t, dir)
 	if *sum.ModelSHA256 != calm || *sum.UpdatesLost != 0 {
-		t.Errorf("%v: model %s, %d updates lost; want %s\n%s", kind, *sum.ModelSHA256, *sum.UpdatesLost, calm, logs(dir))
+		t.Errorf("%v: model %s, %d updates lost; want %s\n%s", kind, *sum.ModelSHA256, *sum.UpdatesLost, calm,
+			logs(dir))
 	}
 }
 
@@ -176,7 +193,8 @@ func calmModel(t *testing.T, kind []string) string {
 	name := "storm " + strings.Join(kind, " ")
 	if undisturbed[name] == "" {
 		none := perdure.Recovery{Kind: perdure.RecoverNone}
-		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), filepath.Join(t.TempDir(), "run"), func(*localrun.Run) {})
+		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), filepath.Join(t.TempDir(), "run"),
+			func(*localrun.Run) {})
 		must(t, err)
 		undisturbed[name] = *sum.ModelSHA256
 	}
@@ -190,10 +208,13 @@ func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms in
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	batch := 8
 	cmd := trainCmd{
-		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB, Batch: &batch, Data: pictures, ComputeMs: ms,
-		Sparse: slices.Contains(kind, "--sparse"),
+		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1,
+		CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB, Batch: &batch, Data: pictures,
+		ComputeMs: ms,
+		Sparse:    slices.Contains(kind, "--sparse"),
 		jobFlags: jobFlags{
-			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(), Clocks: stormClocks, Seed: 7, Listen: localrun.AnyPort,
+			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(),
+			Clocks: stormClocks, Seed: 7, Listen: localrun.AnyPort,
 		},
 	}
 	if slices.Contains(kind, "adam") {
@@ -243,7 +264,10 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 	rng := rand.New(rand.NewPCG(seed, 0x5706))
 	for range *stormFaults {
 		var f strike
-		f.Kind = []supervisor.FaultKind{supervisor.FaultKill, supervisor.FaultKill, supervisor.FaultFreeze, supervisor.FaultCut}[rng.IntN(4)]
+		f.Kind = []supervisor.FaultKind{
+			supervisor.FaultKill, supervisor.FaultKill, supervisor.FaultFreeze,
+			supervisor.FaultCut,
+		}[rng.IntN(4)]
 		if f.Kind != supervisor.FaultKill {
 			f.For = stands
 		}
@@ -256,7 +280,8 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 			// While it is away nobody tells how far the job is, and what was to
 			// strike meanwhile waits: a short job must not end before.
 			f.Target = supervisor.Target{Role: wire.RoleCoordinator}
-			f.For = min(f.For, time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks)*time.Millisecond/6)
+			lasts := time.Duration(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks) * time.Millisecond
+			f.For = min(f.For, lasts/6)
 			if recovery.Of(strategy).Traits().Logged() && n == 9 {
 				f.Target = supervisor.Target{Role: supervisor.RoleLog}
 				if f.Kind == supervisor.FaultCut {
@@ -267,8 +292,12 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 		f.clock = perdure.Clock(rng.IntN(clocks * 2 / 3))
 		faults = append(faults, f)
 	}
-	if recovery.Of(strategy).Traits().Copies > 1 && recovery.Of(strategy).Traits().Saves() && seed%2 == 0 && len(faults) > 0 {
-		all := supervisor.Fault{Kind: supervisor.FaultKill, Target: supervisor.Target{Role: wire.RoleServer, Index: supervisor.All}}
+	if recovery.Of(strategy).Traits().Copies > 1 && recovery.Of(strategy).Traits().Saves() && seed%2 == 0 &&
+		len(faults) > 0 {
+		all := supervisor.Fault{
+			Kind:   supervisor.FaultKill,
+			Target: supervisor.Target{Role: wire.RoleServer, Index: supervisor.All},
+		}
 		faults[rng.IntN(len(faults))].Fault = all
 	}
 	slices.SortStableFunc(faults, func(a, b strike) int { return cmp.Compare(a.clock, b.clock) })
@@ -297,7 +326,8 @@ func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-j.Complete():
-				return fmt.Errorf("the job was complete before %s, fault %d of %d, could strike; give it more -storm.ms", f, i+1, len(s.faults))
+				return fmt.Errorf("the job was complete before %s, fault %d of %d, could strike: more -storm.ms",
+					f, i+1, len(s.faults))
 			}
 		}
 		j.Job().AddFault(f.Fault)
@@ -365,12 +395,16 @@ func TestStormSpares(t *testing.T) {
 				sv.Followers = append(sv.Followers, h)
 			}
 		}
-		whole := perdure.ShardView{Holder: perdure.Holder{Server: 7}, Followers: []perdure.Holder{{Server: 8}, {Server: 9}}}
+		whole := perdure.ShardView{
+			Holder:    perdure.Holder{Server: 7},
+			Followers: []perdure.Holder{{Server: 8}, {Server: 9}},
+		}
 		v.Shards = []perdure.ShardView{whole, sv}
 		return v
 	}
 	s := &storm{hurt: map[perdure.Holder]time.Time{
-		{Server: 1, Incarnation: 1}: {}, {Server: 2, Incarnation: 1}: now.Add(time.Second), {Server: 2, Incarnation: 2}: now.Add(-time.Second),
+		{Server: 1, Incarnation: 1}: {}, {Server: 2, Incarnation: 1}: now.Add(time.Second),
+		{Server: 2, Incarnation: 2}: now.Add(-time.Second),
 	}}
 	for i, c := range []struct {
 		v      perdure.View

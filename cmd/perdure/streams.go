@@ -19,8 +19,8 @@ type logCmds struct {
 // logServeCmd is the log as a process of its own, for jobs on many machines.
 type logServeCmd struct {
 	Dir    string `required:"" help:"${serve_dir}" placeholder:"DIR" type:"path"`
-	Listen string `help:"${serve_listen} (default ${default}: a free port, after a restart the same)." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Sync   string `name:"log-sync" help:"${serve_sync} (default ${default})." default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	Listen string `help:"${serve_listen}" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Sync   string `name:"log-sync" help:"${serve_sync}" default:"interval" enum:"interval,always" placeholder:"WHEN"`
 	MB     int    `name:"log-mb" help:"${serve_mb}" placeholder:"N"`
 
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`

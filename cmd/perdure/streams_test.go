@@ -25,10 +25,17 @@ func TestLogLook(t *testing.T) {
 	dir := filepath.Join(run, "log")
 	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
 	must(t, err)
-	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	l, err := updatelog.Dial(t.Context(), s.URL(),
+		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
 	must(t, err)
-	frame := wire.Append(nil, &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Slot: 3, Clock: 17, Incarnation: 1, Generation: 2}})
-	frame = wire.Append(frame, &wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: 3, Clock: 18, Clocks: 16, Incarnation: 1, Generation: 2, Parts: 2}})
+	frame := wire.Append(nil, &wire.Frame{Header: wire.Header{
+		Kind: wire.KindTick, Slot: 3, Clock: 17, Incarnation: 1,
+		Generation: 2,
+	}})
+	frame = wire.Append(frame, &wire.Frame{Header: wire.Header{
+		Kind: wire.KindUpdate, Slot: 3, Clock: 18, Clocks: 16,
+		Incarnation: 1, Generation: 2, Parts: 2,
+	}})
 	for _, e := range [][]byte{frame, []byte("something else to be found in the file")} {
 		done := make(chan error, 1)
 		must(t, l.Append(t.Context(), 1, [][]byte{e}, func(_ updatelog.Position, err error) { done <- err }))
@@ -38,8 +45,11 @@ func TestLogLook(t *testing.T) {
 	look := func() {
 		t.Helper()
 		wantOut(t, 0, []string{"log", "ls", run}, "first", "    1          1          2          2")
-		wantOut(t, 0, []string{"log", "dump", run, "--shard", "1"}, "1 20", "tick slot 3 incarnation 1 clock 17 part 1/1 generation 2, 0 bytes; update slot 3 incarnation 1 clocks 18 to 33 part 1/2 generation 2, 0 bytes; resume from 2", "38 bytes; resume from 3")
-		wantOut(t, 0, []string{"log", "verify", dir}, "job first shard 0: 0 records", "job first shard 1: 2 records, 2 entries")
+		wantOut(t, 0, []string{"log", "dump", run, "--shard", "1"}, "1 20",
+			"tick slot 3 incarnation 1 clock 17 part 1/1 generation 2, 0 bytes; update slot 3 incarnation 1 clocks "+
+				"18 to 33 part 1/2 generation 2, 0 bytes; resume from 2", "38 bytes; resume from 3")
+		wantOut(t, 0, []string{"log", "verify", dir}, "job first shard 0: 0 records",
+			"job first shard 1: 2 records, 2 entries")
 	}
 	look()
 	wantOut(t, 0, []string{"log", "ls", "--nats", s.URL(), "--job", "first"}, "first")
@@ -49,20 +59,39 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, []string{"log", "ls", t.TempDir()}, "no log in")
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o666))
-	wantOut(t, 1, []string{"log", "ls", file}, "perdure: "+file+" is a file; name the folder of a log, or of a run that has one\n")
+	wantOut(t, 1, []string{"log", "ls", file}, "perdure: "+file+
+		" is a file; name the folder of a log, or of a run that has one\n")
 	secret, at, _ := strings.Cut(s.URL(), "@")
-	wantOut(t, 1, []string{"log", "ls", "--nats", "nats://other@" + at}, "perdure: the log at nats://"+at+" does not take these credentials\n")
-	elsewhere := []string{"train", "--clocks", "3", "--recovery", "stateless", "--out", filepath.Join(t.TempDir(), "run"), "--nats"}
-	wantOut(t, 1, append(elsewhere, "nats://other@"+at), "perdure: the log at nats://"+at+" does not take these credentials\n")
-	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"), "perdure: the log at nats://"+at+" has no room for stream", "MiB; give that log more room, or the job a smaller one (--log-mb)\n")
+	wantOut(t, 1, []string{"log", "ls", "--nats", "nats://other@" + at},
+		"perdure: the log at nats://"+at+" does not take these credentials\n")
+	elsewhere := []string{
+		"train", "--clocks", "3", "--recovery", "stateless", "--out",
+		filepath.Join(t.TempDir(), "run"), "--nats",
+	}
+	wantOut(t, 1, append(elsewhere, "nats://other@"+at),
+		"perdure: the log at nats://"+at+" does not take these credentials\n")
+	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"),
+		"perdure: the log at nats://"+at+" has no room for stream",
+		"MiB; give that log more room, or the job a smaller one (--log-mb)\n")
 	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
-	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+at; !strings.HasSuffix(got, want) {
+	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
+		at; !strings.HasSuffix(got, want) {
 		t.Errorf("a status says %q, not %q", got, want)
 	}
 	must(t, s.Close())
 	look()
 
+	changeByte(t, dir, "something else")
+	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: whole\n",
+		"job first shard 1: whole for 1 records\n",
+		"perdure: record 2 of stream perdure-first-1 (shard 1) is damaged: ",
+		"what follows cannot be replayed: bring a copy of the log back, or begin the job again\n")
+}
+
+// changeByte changes the first byte of a text that is in one file of a folder.
+func changeByte(t *testing.T, dir, text string) {
+	t.Helper()
 	changed := 0
 	must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -70,7 +99,7 @@ func TestLogLook(t *testing.T) {
 		}
 		b, err := os.ReadFile(path)
 		must(t, err)
-		if at := strings.Index(string(b), "something else"); at >= 0 {
+		if at := strings.Index(string(b), text); at >= 0 {
 			changed++
 			b[at]++
 			return os.WriteFile(path, b, 0o600)
@@ -78,10 +107,8 @@ func TestLogLook(t *testing.T) {
 		return nil
 	}))
 	if changed != 1 {
-		t.Fatalf("the entry was in %d files", changed)
+		t.Fatalf("the text was in %d files", changed)
 	}
-	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: whole\n", "job first shard 1: whole for 1 records\n",
-		"perdure: record 2 of stream perdure-first-1 (shard 1) is damaged: ", "what follows cannot be replayed: bring a copy of the log back, or begin the job again\n")
 }
 
 // wantOut runs a command line and looks for texts in what it prints.
@@ -118,13 +145,15 @@ func TestLogKilled(t *testing.T) {
 	for deadline := time.Now().Add(patience); url == "" && time.Now().Before(deadline); <-look.C {
 		url, _ = updatelog.ReadURL(dir) // there is none yet
 	}
-	l, err := updatelog.Dial(t.Context(), url, updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
+	l, err := updatelog.Dial(t.Context(), url,
+		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
 	must(t, err)
 	defer l.Close()
 	const n = 400
 	done := make(chan error, n)
 	for i := range n {
-		must(t, l.Append(t.Context(), 0, [][]byte{[]byte(fmt.Sprintf("%03d", i)), make([]byte, 100_000)}, func(_ updatelog.Position, err error) { done <- err }))
+		must(t, l.Append(t.Context(), 0, [][]byte{[]byte(fmt.Sprintf("%03d", i)), make([]byte, 100_000)},
+			func(_ updatelog.Position, err error) { done <- err }))
 		if i == n/2 {
 			must(t, <-done)
 			kill()
@@ -155,7 +184,8 @@ func TestLogKilled(t *testing.T) {
 // is back; its process is listed; it is refused to be resumed, and a log that is too small for it is, too.
 func TestLogOfRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100", "--clocks", "1000000", "--workers", "2",
+	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100",
+		"--clocks", "1000000", "--workers", "2",
 		"--fault", "kill:log@clock:5", "--out", dir)
 	wantOut(t, 0, []string{"status", "--run", dir}, "update log: ", " MB of at most 104.9, in 2 streams\n")
 	wantOut(t, 0, []string{"log", "ls", dir}, "    0          1 ", "    1          1 ")
@@ -168,12 +198,15 @@ func TestLogOfRun(t *testing.T) {
 	wantOut(t, 0, []string{"stop", "--run", dir})
 	end()
 	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")
-	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"}, "perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that run alone; begin anew with --from ")
+	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"},
+		"perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that "+
+			"run alone; begin anew with --from ")
 	file := filepath.Join(dir, "run.json")
 	b, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"mb": 100`, `"mb": 1`, 1)), 0o666))
-	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"}, "perdure: "+file+": log.mb: --log-mb 1; a log of 2 shards needs at least 64\n")
+	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"},
+		"perdure: "+file+": log.mb: --log-mb 1; a log of 2 shards needs at least 64\n")
 }
 
 // runWithLog makes the folder of a run of two shards that has snapshots, and a log, which is
@@ -185,31 +218,44 @@ func runWithLog(t *testing.T) (whole string) {
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	about := settings.Run{Log: &settings.Log{MB: 64}}
-	about.Job = perdure.JobSpec{ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless}}
+	about.Job = perdure.JobSpec{
+		ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+	}
 	b, err := json.Marshal(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), b, 0o666))
-	wantOut(t, 1, []string{"log", "verify", whole}, "job first shard 1: whole for 0 records\nperdure: stream perdure-first-0: it is gone, with all of its records; ")
-	l, err := updatelog.Dial(t.Context(), s.URL(), updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
+	wantOut(t, 1, []string{"log", "verify", whole},
+		"job first shard 1: whole for 0 records\n"+
+			"perdure: stream perdure-first-0: it is gone, with all of its records; ")
+	l, err := updatelog.Dial(t.Context(), s.URL(),
+		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
 	must(t, err)
 	for range 3 {
 		for shard := range 2 {
 			done := make(chan error, 1)
-			must(t, l.Append(t.Context(), shard, [][]byte{[]byte("text")}, func(_ updatelog.Position, err error) { done <- err }))
+			must(t, l.Append(t.Context(), shard, [][]byte{[]byte("text")},
+				func(_ updatelog.Position, err error) { done <- err }))
 			must(t, <-done)
 		}
 	}
 	must(t, l.Trim(t.Context(), 0, 2))
 	must(t, l.Close())
 	must(t, os.Mkdir(settings.SnapshotFolder(whole), 0o777))
-	for _, name := range []string{"s00000-p00000000000000000002-g000000-e000001", "s00000-p00000000000000000004-g000000-e000001", "s00001-p00000000000000000003-g000000-e000001"} {
+	for _, name := range []string{
+		"s00000-p00000000000000000002-g000000-e000001",
+		"s00000-p00000000000000000004-g000000-e000001", "s00001-p00000000000000000003-g000000-e000001",
+	} {
 		must(t, os.WriteFile(filepath.Join(settings.SnapshotFolder(whole), name+".snapshot"), nil, 0o666))
 	}
 	return whole
 }
 
 // soundStreams are in what ls prints of its log while it is whole.
-var soundStreams = []string{"    0          2          3          2        0.0\n", "    1          1          3          3        0.0\n"}
+var soundStreams = []string{
+	"    0          2          3          2        0.0\n",
+	"    1          1          3          3        0.0\n",
+}
 
 // lacking are the ways in which the log comes to lack what that run's folder tells of, and
 // what is said of it.
@@ -217,27 +263,41 @@ var lacking = map[string]struct {
 	damage func(dir string) error
 	want   string
 }{
-	"whole":                {func(string) error { return nil }, ""},
-	"the last stream gone": {func(dir string) error { return os.RemoveAll(logStream(dir, 1)) }, "stream perdure-first-1: it is gone, with all of its records; "},
-	"no log at all":        {func(dir string) error { return os.RemoveAll(filepath.Join(settings.LogFolder(dir), "jetstream")) }, "stream perdure-first-0: it is gone, with all of its records; "},
+	"whole": {func(string) error { return nil }, ""},
+	"the last stream gone": {
+		func(dir string) error { return os.RemoveAll(logStream(dir, 1)) },
+		"stream perdure-first-1: it is gone, with all of its records; ",
+	},
+	"no log at all": {func(dir string) error {
+		return os.RemoveAll(filepath.Join(settings.LogFolder(dir),
+			"jetstream"))
+	}, "stream perdure-first-0: it is gone, with all of its records; "},
 	"its file empty": {
 		func(dir string) error { return os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0) },
-		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot holds all before record 3, and the stream ends before record 1; ",
+		"stream perdure-first-1: snapshot s00001-p00000000000000000003-g000000-e000001.snapshot holds all before " +
+			"record 3, and the stream ends before record 1; ",
 	},
 	"that, and no snapshots": {
 		func(dir string) error {
-			return errors.Join(os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0), os.Remove(filepath.Join(settings.SnapshotFolder(dir), "s00001-p00000000000000000003-g000000-e000001.snapshot")))
+			return errors.Join(os.Truncate(filepath.Join(logStream(dir, 1), "msgs", "1.blk"), 0),
+				os.Remove(filepath.Join(settings.SnapshotFolder(dir),
+					"s00001-p00000000000000000003-g000000-e000001.snapshot")))
 		},
 		"stream perdure-first-1: it is empty, and those of other shards are not; ",
 	},
 	"the newest snapshot older": {
 		func(dir string) error {
 			at := filepath.Join(settings.SnapshotFolder(dir), "s00000-p0000000000000000000")
-			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"), os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
+			return errors.Join(os.Remove(at+"2-g000000-e000001.snapshot"),
+				os.Rename(at+"4-g000000-e000001.snapshot", at+"1-g000000-e000001.snapshot"))
 		},
-		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, holds all before record 1, and the stream begins with record 2; ",
+		"stream perdure-first-0: the newest snapshot, s00000-p00000000000000000001-g000000-e000001.snapshot, holds " +
+			"all before record 1, and the stream begins with record 2; ",
 	},
-	"no snapshots": {func(dir string) error { return os.RemoveAll(settings.SnapshotFolder(dir)) }, "stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; "},
+	"no snapshots": {
+		func(dir string) error { return os.RemoveAll(settings.SnapshotFolder(dir)) },
+		"stream perdure-first-0: it begins with record 2, and no snapshot holds what was before; ",
+	},
 }
 
 func logStream(run string, shard int) string {
@@ -254,7 +314,11 @@ func TestLogOfRunLooked(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.CopyFS(dir, os.DirFS(whole)))
 			must(t, c.damage(dir))
-			code, verdict := 1, []string{"  damaged\n", "perdure: " + c.want + "what was there cannot be replayed: bring a copy of the log back, or begin the job again\n"}
+			code, verdict := 1, []string{
+				"  damaged\n",
+				"perdure: " + c.want + "what was there cannot be replayed: bring a copy of the log back, or begin " +
+					"the job again\n",
+			}
 			if c.want == "" {
 				code, verdict = 0, soundStreams
 			}
@@ -272,13 +336,16 @@ func TestLogOfRunLooked(t *testing.T) {
 // TestLogDumpMost shows no more records than asked for, and refuses to show none.
 func TestLogDumpMost(t *testing.T) {
 	whole := runWithLog(t)
-	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"}, "perdure: --most -1; choose 1 or more, or leave it out to see all\n")
+	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"},
+		"perdure: --most -1; choose 1 or more, or leave it out to see all\n")
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"}, "perdure: --most 0; choose 1 or more")
-	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out, "producer") != 1 {
+	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out,
+		"producer") != 1 {
 		t.Errorf("of one record is shown:\n%s", out)
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
-	wantOut(t, 2, []string{"log", "ls", whole}, "run.json is no run's settings: ", "; to look into the log without it, name its folder "+settings.LogFolder(whole)+"\n")
+	wantOut(t, 2, []string{"log", "ls", whole}, "run.json is no run's settings: ",
+		"; to look into the log without it, name its folder "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "ls", settings.LogFolder(whole)}, soundStreams...)
 }
 

@@ -66,7 +66,8 @@ func TestStuckLoop(t *testing.T) {
 	}
 	events, err := os.ReadFile(filepath.Join(run, "events.jsonl"))
 	must(t, err)
-	if n := strings.Count(string(events), "coordinator has been silent for too long; it is killed and replaced"); n != 1 {
+	if n := strings.Count(string(events),
+		"coordinator has been silent for too long; it is killed and replaced"); n != 1 {
 		t.Errorf("it is said %d times that the coordinator was silent:\n%s", n, events)
 	}
 	must(t, os.Unsetenv(stuckAt))

@@ -30,8 +30,12 @@ const (
 )
 
 var (
-	sumsDense  = perdure.TableSpec{Name: "dense", Rows: sumsRows, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
-	sumsCounts = perdure.TableSpec{Name: "counts", Rows: 2 * sumsSlots, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}} // of each slot's clocks; the rest stay 0
+	sumsDense = perdure.TableSpec{Name: "dense", Rows: sumsRows, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	// of each slot's clocks; the rest stay 0
+	sumsCounts = perdure.TableSpec{
+		Name: "counts", Rows: 2 * sumsSlots, Dim: 1,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}
 	sumsSparse = perdure.TableSpec{Name: "sparse", Sparse: true, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 )
 
@@ -111,7 +115,8 @@ func (w *sumsWorker) resume(ctx context.Context) error {
 		return fmt.Errorf("the state of slot %d reads %q at clock %d: %w", w.c.Slot(), state, now, err)
 	}
 	if want := w.sum(saved); saved < now-1 || sum != want {
-		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to there is %v", w.c.Slot(), now, state, want)
+		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to there is %v", w.c.Slot(), now,
+			state, want)
 	}
 	return nil
 }
@@ -145,7 +150,8 @@ func (w *sumsWorker) count(ctx context.Context, clock perdure.Clock) error {
 			least = 0
 		}
 		if n < float32(least) || n < w.seen[slot] || n > sumsClocks {
-			return fmt.Errorf("slot %d at clock %d reads that slot %d has done %v clocks; it has read %v, and %s promises %d", w.c.Slot(), clock, slot, n, w.seen[slot], job.Consistency, least)
+			return fmt.Errorf("slot %d at clock %d reads that slot %d has done %v clocks; it has read %v, and %s "+
+				"promises %d", w.c.Slot(), clock, slot, n, w.seen[slot], job.Consistency, least)
 		}
 	}
 	w.seen = got
@@ -242,7 +248,8 @@ func TestSums(t *testing.T) {
 	for i := range uint64(*stormRuns) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
 			recovery, faults := sumsFaults(seed + i)
-			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery, strings.Join(faults, " --fault "))
+			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery,
+				strings.Join(faults, " --fault "))
 			strategy, err := perdure.ParseRecovery(recovery)
 			must(t, err)
 			j := sumUp(t, seed+i, strategy, faults, func(context.Context, *localrun.Run) error { return nil })
@@ -261,7 +268,8 @@ func TestStormSums(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
-				t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks)) // as long as the others
+				// as long as the others
+				t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks))
 				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage)
 			})
 		}
@@ -273,7 +281,10 @@ var sumsModels = []string{"asp", "ssp:2", "essp:2"}
 
 // sumUp takes one job through planned faults and a storm to its end, and compares
 // its tables.
-func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string, rage func(context.Context, *localrun.Run) error) *localrun.Run {
+func sumUp(
+	t *testing.T, seed uint64, strategy perdure.Recovery, faults []string,
+	rage func(context.Context, *localrun.Run) error,
+) *localrun.Run {
 	model, err := perdure.ParseConsistency(sumsModels[seed/3%uint64(len(sumsModels))])
 	must(t, err)
 	t.Logf("model %s", model)
@@ -308,7 +319,10 @@ func sumUp(t *testing.T, seed uint64, strategy perdure.Recovery, faults []string
 
 // compareSums reads both tables as of the job's end.
 func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
-	c, err := reach.Observe(ctx, worker.Config{Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job,
+	})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)
@@ -333,7 +347,8 @@ func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	wantDense, wantSparse := sumsWant(seed)
 	for i, want := range wantDense {
 		if values[i] != want {
-			t.Fatalf("value %d of row %d of the dense table is %v, the increments add up to %v", i%sumsDense.Dim, i/sumsDense.Dim, values[i], want)
+			t.Fatalf("value %d of row %d of the dense table is %v, the increments add up to %v", i%sumsDense.Dim,
+				i/sumsDense.Dim, values[i], want)
 		}
 	}
 	for i, id := range ids {

@@ -14,7 +14,8 @@ import (
 func TestByTime(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		t.Run(model, func(t *testing.T) {
-			s, dir := trained(t, small("--consistency", model, "--servers", "1", "--clocks", "10000000", "--compute-ms", "5",
+			s, dir := trained(t, small("--consistency", model, "--servers", "1", "--clocks", "10000000", "--compute-ms",
+				"5",
 				"--eval-every", "50ms", "--until", "time:2200ms", "--fault", "kill:server:0@600ms+1s")...)
 			checkFailures(t, s, 1)
 			if s.WallSeconds < 2.2 || *s.UpdatesLost != 0 {
@@ -37,7 +38,8 @@ func TestByTime(t *testing.T) {
 				must(t, err)
 				// A read may have been answered just before the server was killed, and a
 				// shard may serve just before the coordinator says so.
-				if backlog := row[slices.Index(rows[0], "backlog")]; (row[4] == "") != (backlog == "") || backlog != "" && backlog != "0" && backlog != "1" {
+				if backlog := row[slices.Index(rows[0], "backlog")]; (row[4] == "") != (backlog == "") ||
+					backlog != "" && backlog != "0" && backlog != "1" {
 					t.Errorf("at %.3f s an accuracy of %q, and a backlog of %q", at, row[4], backlog)
 				}
 				switch {

@@ -169,7 +169,8 @@ func (t *trainCmd) settings() (settings.Run, error) {
 		return settings.Run{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
 	}
 	s := settings.Run{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB,
+		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs,
+		CacheMB: t.CacheMB, RetainMB: t.RetainMB,
 		Zones: zones, Scale: t.Scale, Distance: t.distance(), Log: updates,
 		Params: workload.Params{
 			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,

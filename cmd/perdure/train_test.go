@@ -17,7 +17,8 @@ func TestTableModel(t *testing.T) {
 	if *s.ModelSHA256 != one(t) {
 		t.Errorf("model %s, want that of a bsp job, %s", *s.ModelSHA256, one(t))
 	}
-	if s.MissingBound == nil || *s.MissingBound != 3 || s.Consistency.Kind != perdure.BSP || len(s.TableConsistency) > 0 {
+	if s.MissingBound == nil || *s.MissingBound != 3 || s.Consistency.Kind != perdure.BSP ||
+		len(s.TableConsistency) > 0 {
 		t.Errorf("models %s and %v, missing bound %v", s.Consistency, s.TableConsistency, s.MissingBound)
 	}
 	checkMeasures(t, s, dir)
@@ -26,13 +27,17 @@ func TestTableModel(t *testing.T) {
 // TestComputeTime: clocks take at least what was asked for, and run.json keeps
 // what was asked for.
 func TestComputeTime(t *testing.T) {
-	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks", "20")...)
+	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks",
+		"20")...)
 	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock
 		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
 	}
 	for name, more := range map[string]*trainCmd{
-		"from":   {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
-		"resume": {Resume: dir, Workload: "softmax", jobFlags: jobFlags{Clocks: 30, given: map[string]bool{"clocks": true}}},
+		"from": {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
+		"resume": {
+			Resume: dir, Workload: "softmax",
+			jobFlags: jobFlags{Clocks: 30, given: map[string]bool{"clocks": true}},
+		},
 	} {
 		again, err := more.settings()
 		must(t, err)
@@ -67,7 +72,8 @@ func TestRunJSON(t *testing.T) {
 		t.Errorf("with the old field: %s, %v", s.Job.Models(), err)
 	}
 	model := `"consistency": "bsp", "table_consistency": `
-	if s, err = change(`"consistency": "bsp"`, model+`{"w": "essp:2"}`); err != nil || s.Job.ConsistencyOf("w").String() != "essp:2" {
+	if s, err = change(`"consistency": "bsp"`, model+`{"w": "essp:2"}`); err != nil ||
+		s.Job.ConsistencyOf("w").String() != "essp:2" {
 		t.Errorf("with a model for w: %s, %v", s.Job.Models(), err)
 	}
 	for by, want := range map[string]string{
@@ -75,7 +81,8 @@ func TestRunJSON(t *testing.T) {
 		model + `{"w": "vap:-1"}`: `bound "-1"`,
 		model + `{"a b": "bsp"}`:  "cannot be a table's name",
 	} {
-		if _, err := change(`"consistency": "bsp"`, by); err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+		if _, err := change(`"consistency": "bsp"`, by); err == nil ||
+			!regexp.MustCompile(want).MatchString(err.Error()) {
 			t.Errorf("%s: %v, want %s", by, err, want)
 		}
 	}

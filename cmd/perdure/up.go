@@ -52,7 +52,8 @@ func (u *upCmd) settings() (s settings.Run, err error) {
 	}
 	s = settings.Run{
 		Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Distance: u.distance(),
-		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: settings.DefaultCacheMB,
+		RetainMB: settings.DefaultRetainMB,
 	}
 	if err := s.CheckFlags(); err != nil {
 		return s, err
@@ -77,12 +78,16 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	now, cancel := untilToldTwice(ctx)
 	defer cancel()
-	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: u.Out, View: screen.New(stdout, false), Warn: warn})
+	r, err := localrun.Start(ctx, localrun.Options{
+		Settings: s, Folder: u.Out, View: screen.New(stdout, false),
+		Warn: warn,
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }() // how the job has ended counts
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s PERDURE_SECRET_FILE=%s\n",
+	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s "+
+		"PERDURE_SECRET_FILE=%s\n",
 		r.Coordinator(), s.WorkersAtFirst(), r.Coordinator(), r.Secrets().Path)
 	switch _, err := r.Wait(ctx, now); {
 	case errors.Is(err, localrun.ErrStopped):

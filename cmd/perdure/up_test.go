@@ -63,7 +63,8 @@ func (u *upJob) await(t *testing.T, pattern string) string {
 func TestUpStops(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	p := counter{dir: dir, calm: true, lossless: true, sums: make([]float32, 4)}
-	u := startUp(t, p, "--workers", "2", "--shards", "4", "--consistency", "bsp", "--clocks", "100000000", "--grace", "1h")
+	u := startUp(t, p, "--workers", "2", "--shards", "4", "--consistency", "bsp", "--clocks", "100000000", "--grace",
+		"1h")
 	for clock := 0; clock < 20; {
 		code, out, errs := invoke(t, "status", "--run", dir)
 		m := regexp.MustCompile(`clock (\d+) of`).FindStringSubmatch(out)
@@ -87,13 +88,15 @@ func TestUpStops(t *testing.T) {
 		}
 	}
 	cut := newestCut(t, dir)
-	if at := u.await(t, `stopped at clock \d+; resuming starts at clock (\d+): perdure up --resume `+dir+"\n"); at != fmt.Sprint(cut) || cut < 20 {
+	if at := u.await(t, `stopped at clock \d+; resuming starts at clock (\d+): perdure up --resume `+dir+
+		"\n"); at != fmt.Sprint(cut) || cut < 20 {
 		t.Errorf("resuming is said to start at clock %s; the newest checkpoint is of clock %d", at, cut)
 	}
 
 	for with, path := range map[string]string{"--resume": dir, "--from": filepath.Join(dir, "run.json")} {
 		_, _, errs := invoke(t, "train", with, path)
-		if want := "use: perdure up " + with + " " + path + "\n"; !strings.HasSuffix(errs, want) || strings.Count(errs, "\n") != 1 {
+		if want := "use: perdure up " + with + " " + path + "\n"; !strings.HasSuffix(errs, want) ||
+			strings.Count(errs, "\n") != 1 {
 			t.Errorf("train %s: %q does not end with %q", with, errs, want)
 		}
 	}
@@ -109,10 +112,15 @@ func TestUpStops(t *testing.T) {
 	if err := errors.Join(<-u.programs, <-u.programs); err != nil || p.sums[3] != float32(2*(cut+9)) {
 		t.Errorf("resumed from clock %d: %v; the rows end as %v", cut, err, p.sums)
 	}
-	if code, out, errs := invoke(t, "status", "--run", p.dir); code != 0 || !strings.Contains(out, fmt.Sprintf("done: %d clocks", cut+9)) || !strings.Contains(out, "updates lost     0\n") {
+	if code, out, errs := invoke(t, "status", "--run", p.dir); code != 0 ||
+		!strings.Contains(out, fmt.Sprintf("done: %d clocks", cut+9)) ||
+		!strings.Contains(out, "updates lost     0\n") {
 		t.Errorf("status of an ended run: exit code %d: %s%s", code, out, errs)
 	}
-	if _, err := (&upCmd{Resume: p.dir, jobFlags: jobFlags{given: map[string]bool{"seed": true}}}).settings(); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := (&upCmd{
+		Resume:   p.dir,
+		jobFlags: jobFlags{given: map[string]bool{"seed": true}},
+	}).settings(); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("up --resume --seed: %v", err)
 	}
 }

@@ -33,7 +33,10 @@ func train(ctx context.Context, addr string) error {
 		return err
 	}
 	defer w.Close()
-	model, err := w.Table(ctx, perdure.TableSpec{Name: "model", Rows: features, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.05}})
+	model, err := w.Table(ctx, perdure.TableSpec{
+		Name: "model", Rows: features, Dim: 1,
+		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.05},
+	})
 	if err != nil {
 		return err
 	}

@@ -121,10 +121,20 @@ func TestParseSeries(t *testing.T) {
 		column     string
 		points     []point
 	}{
-		{"the first that is there, where a test was", series, []string{"absent", "train_rmse"}, "train_rmse", []point{{5, .5, 4.5}, {10, 1, 4}, {15, 1.5, 3}}},
+		{
+			"the first that is there, where a test was", series,
+			[]string{"absent", "train_rmse"},
+			"train_rmse",
+			[]point{{5, .5, 4.5}, {10, 1, 4}, {15, 1.5, 3}},
+		},
 		{"what is finite", series, []string{"test_rmse"}, "test_rmse", []point{{5, .5, 4.4}, {15, 1.5, 3.9}}},
 		{"none", series, []string{"absent"}, "", nil},
-		{"no tests at all", "clock,seconds,train_loss\n1,0.5,3\n2,1,\n3,1.5,2\n", []string{"train_loss"}, "train_loss", []point{{1, .5, 3}, {3, 1.5, 2}}},
+		{
+			"no tests at all", "clock,seconds,train_loss\n1,0.5,3\n2,1,\n3,1.5,2\n",
+			[]string{"train_loss"},
+			"train_loss",
+			[]point{{1, .5, 3}, {3, 1.5, 2}},
+		},
 		{"an empty file", "", []string{"train_loss"}, "", nil},
 	} {
 		column, points, err := parseSeries(strings.NewReader(c.text), c.columns)
@@ -132,7 +142,10 @@ func TestParseSeries(t *testing.T) {
 			t.Errorf("%s: %q %v, %v; want %q %v", c.name, column, points, err, c.column, c.points)
 		}
 	}
-	for _, text := range []string{"a,b\n1,2\n", "clock,seconds,test_loss\nx,1,2\n", "clock,seconds,test_loss\n1,x,2\n", "clock,seconds\n1\n"} {
+	for _, text := range []string{
+		"a,b\n1,2\n", "clock,seconds,test_loss\nx,1,2\n", "clock,seconds,test_loss\n1,x,2\n",
+		"clock,seconds\n1\n",
+	} {
 		if _, points, err := parseSeries(strings.NewReader(text), []string{"test_loss"}); err == nil {
 			t.Errorf("%q is read as %v", text, points)
 		}
@@ -152,15 +165,19 @@ func TestReadResult(t *testing.T) {
 	}
 	write("series.csv", series)
 	// What an older perdure writes has no time split, and null is not zero.
-	write("summary.json", `{"wall_seconds": 2, "time_split": null, "clock_differential": {"-4": 1, "0": 3}, "missing_bound": null}`)
+	write("summary.json", `{"wall_seconds": 2, "time_split": null, "clock_differential": {"-4": 1, "0": 3}, `+
+		`"missing_bound": null}`)
 	res, err := readResult(folder, r, []string{"test_rmse"})
-	if err != nil || res.Outcome != rises || res.Seconds != 2 || res.last() != 4.15 || res.Split.known() || res.Missing != nil || res.MissingBound != nil || res.Differential[-4] != 1 {
+	if err != nil || res.Outcome != rises || res.Seconds != 2 || res.last() != 4.15 || res.Split.known() ||
+		res.Missing != nil || res.MissingBound != nil || res.Differential[-4] != 1 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	write("summary.json", `{"wall_seconds": 2, "missing_updates": {"0": 4, "5": 1, "9": 0}, "missing_bound": 28,
-		"time_split": {"compute": 0.5, "staleness": 0.25, "communication": 0.25, "workers": [{"slot": 0, "compute_s": 3, "staleness_s": 1, "communication_s": 0}]}}`)
+		"time_split": {"compute": 0.5, "staleness": 0.25, "communication": 0.25,
+		"workers": [{"slot": 0, "compute_s": 3, "staleness_s": 1, "communication_s": 0}]}}`)
 	res, err = readResult(folder, r, []string{"test_rmse"})
-	if err != nil || *res.Missing != 5 || *res.MissingBound != 28 || res.Split != (split{.5, .25, .25}) || !slices.Equal(res.SplitWorkers, []split{{.75, .25, 0}}) {
+	if err != nil || *res.Missing != 5 || *res.MissingBound != 28 || res.Split != (split{.5, .25, .25}) ||
+		!slices.Equal(res.SplitWorkers, []split{{.75, .25, 0}}) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	write("summary.json", "{")
@@ -168,7 +185,8 @@ func TestReadResult(t *testing.T) {
 		t.Errorf("a broken summary: %v", err)
 	}
 	write(endFile, diverged+"\nwhy\n")
-	if res, err := readResult(folder, r, []string{"test_rmse"}); err != nil || res.Outcome != diverged || res.Seconds != 1.5 {
+	if res, err := readResult(folder, r, []string{"test_rmse"}); err != nil || res.Outcome != diverged ||
+		res.Seconds != 1.5 {
 		t.Errorf("a run that was ended: %+v, %v", res, err)
 	}
 }
@@ -179,12 +197,14 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := parseFlags([]string{"-perdure", self, "-quick", "-seeds", "7"})
-	if err != nil || !slices.Equal(s.Seeds, []int{7}) || !slices.Equal(s.Staleness, []int{0, 3}) || s.Out == "docs/studies/consistency" {
+	if err != nil || !slices.Equal(s.Seeds, []int{7}) || !slices.Equal(s.Staleness, []int{0, 3}) ||
+		s.Out == "docs/studies/consistency" {
 		t.Errorf("quick with a seed: %+v, %v", s, err)
 	}
 	for args, want := range map[string]string{
-		"-parts all": "is none of", "-clocks 100": "one for each", "-fractions 0.1,0.1": "twice", "-clocks 5,5": "at least",
-		"-kinds ssp": "needs bsp", "-lr -1": "-lr", "-perdure no/such": "make build",
+		"-parts all": "is none of", "-clocks 100": "one for each", "-fractions 0.1,0.1": "twice",
+		"-clocks 5,5": "at least",
+		"-kinds ssp":  "needs bsp", "-lr -1": "-lr", "-perdure no/such": "make build",
 	} {
 		_, err := parseFlags(append([]string{"-perdure", self}, strings.Fields(args)...))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

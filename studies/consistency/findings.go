@@ -147,7 +147,8 @@ func (t trained) Found() ([]string, error) {
 		}
 	}
 	f := trainingFacts{
-		BSPFails: len(bad["bsp"]) > 0, Compared: tried["ssp"] > 0 && tried["essp"] > 0, SSP: bad["ssp"], ESSP: bad["essp"],
+		BSPFails: len(bad["bsp"]) > 0, Compared: tried["ssp"] > 0 && tried["essp"] > 0, SSP: bad["ssp"],
+		ESSP:  bad["essp"],
 		Fewer: len(bad["essp"]) < len(bad["ssp"]) && subset(bad["essp"], bad["ssp"]),
 	}
 	if f.Compared {
@@ -200,7 +201,8 @@ func (p *page) SplitFound() ([]string, error) {
 			continue
 		}
 		w := splitWay{
-			Computes: i == 0, ComputeMs: p.Study.ComputeMs, SSP: study.SpreadOf(shares["ssp"]), ESSP: study.SpreadOf(shares["essp"]),
+			Computes: i == 0, ComputeMs: p.Study.ComputeMs, SSP: study.SpreadOf(shares["ssp"]),
+			ESSP: study.SpreadOf(shares["essp"]),
 		}
 		w.Less, w.More = w.ESSP.High < w.SSP.Low, w.ESSP.Low > w.SSP.High
 		f.Ways = append(f.Ways, w)

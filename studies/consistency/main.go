@@ -106,21 +106,27 @@ func parseFlags(args []string) (settings, error) {
 	f.Float64Var(&s.Share, "lr-share", 1, "part of the largest step size that convergence uses")
 	f.Float64Var(&s.Gentle, "lr-gentle", 0.5, "part of the largest step size that the other parts use")
 	f.IntVar(&s.ComputeMs, "compute-ms", 10, "least time that a clock computes, waited and not worked")
-	f.StringVar(&s.Jitter, "jitter", "jitter*2:worker:*@0s", "`fault` of differentials and of time-split with compute-ms")
+	f.StringVar(&s.Jitter, "jitter", "jitter*2:worker:*@0s",
+		"`fault` of differentials and of time-split with compute-ms")
 	f.StringVar(&s.Straggler, "straggler", "slow*3:worker:1@0s", "`fault` of convergence and time-to-loss")
 	f.Float64Var(&s.Target, "target", 0, "`loss` of time-to-loss; 0: the median that bsp has half way")
 	f.DurationVar(&s.Timeout, "timeout", 5*time.Minute, "a run that takes longer is ended, and counts as such")
 	f.BoolVar(&s.Quick, "quick", false, "a smoke test: few and short runs, beside the study's own")
 	f.BoolVar(&s.Report, "report", false, "run nothing, write the page of what there is")
-	study.List(f, &s.Parts, "parts", "differentials,convergence,time-split,time-to-loss", "parts to run and to show", study.Word)
+	study.List(f, &s.Parts, "parts", "differentials,convergence,time-split,time-to-loss", "parts to run and to show",
+		study.Word)
 	study.List(f, &s.Kinds, "kinds", "bsp,ssp,essp,asp,vap", "consistency models to compare", study.Word)
-	study.List(f, &s.Staleness, "staleness", "0,2,3,5,10,15,100", "clocks of staleness in differentials and convergence", strconv.Atoi)
+	study.List(f, &s.Staleness, "staleness", "0,2,3,5,10,15,100",
+		"clocks of staleness in differentials and convergence", strconv.Atoi)
 	study.List(f, &s.Split, "split", "2,5,10", "clocks of staleness in time-split", strconv.Atoi)
 	study.List(f, &s.Bounds, "bounds", "0.3,1,3", "bounds V of vap in time-to-loss, in the model's units", study.Number)
-	study.List(f, &s.Seeds, "seeds", "1,2,3", "seeds of convergence and time-to-loss; the others take the first", strconv.Atoi)
-	study.List(f, &s.Fractions, "fractions", "0.01,0.1", "parts of the data in one clock; 0: the workload's own batch", study.Number)
+	study.List(f, &s.Seeds, "seeds", "1,2,3", "seeds of convergence and time-to-loss; the others take the first",
+		strconv.Atoi)
+	study.List(f, &s.Fractions, "fractions", "0.01,0.1", "parts of the data in one clock; 0: the workload's own batch",
+		study.Number)
 	study.List(f, &s.Clocks, "clocks", "600,150", "clocks of a run, for each of -fractions", strconv.Atoi)
-	study.List(f, &s.Losses, "loss", "test_rmse,test_loss", "columns to take for the loss: the first that a run has", study.Word)
+	study.List(f, &s.Losses, "loss", "test_rmse,test_loss", "columns to take for the loss: the first that a run has",
+		study.Word)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -138,7 +144,8 @@ func parseFlags(args []string) (settings, error) {
 func (s settings) check() error {
 	for _, p := range s.Parts {
 		if !slices.Contains([]string{differentials, convergence, timeSplit, timeToLoss}, p) {
-			return fmt.Errorf("-parts: %q is none of %s, %s, %s, %s", p, differentials, convergence, timeSplit, timeToLoss)
+			return fmt.Errorf("-parts: %q is none of %s, %s, %s, %s", p, differentials, convergence, timeSplit,
+				timeToLoss)
 		}
 	}
 	for _, k := range s.Kinds {
@@ -154,7 +161,8 @@ func (s settings) check() error {
 	case len(distinct) < len(s.Fractions):
 		return errors.New("-fractions has a number twice")
 	case len(s.Clocks) != len(s.Fractions):
-		return fmt.Errorf("-clocks has %d numbers and -fractions %d; give one for each", len(s.Clocks), len(s.Fractions))
+		return fmt.Errorf("-clocks has %d numbers and -fractions %d; give one for each", len(s.Clocks),
+			len(s.Fractions))
 	case slices.Min(s.Clocks) < evaluations/4:
 		return fmt.Errorf("-clocks %d; choose at least %d", slices.Min(s.Clocks), evaluations/4)
 	case !slices.Contains(s.Kinds, "bsp"):

@@ -153,7 +153,8 @@ func (p *page) readAges() {
 func newTrained(fraction float64, i int, results []*result) trained {
 	t := trained{
 		Fraction: fraction, Name: fmt.Sprintf("convergence-%d", i+1),
-		Curves: map[string][]curvePoint{}, Outcomes: map[string][]string{}, Last: map[string]study.Spread{}, Seconds: map[string]study.Spread{},
+		Curves: map[string][]curvePoint{}, Outcomes: map[string][]string{}, Last: map[string]study.Spread{},
+		Seconds: map[string]study.Spread{},
 	}
 	models, groups := study.Group(results, byModel)
 	t.Models = models
@@ -264,9 +265,11 @@ func (p *page) plot(folder string) error {
 			if t.Fraction > 0 {
 				title += ", " + study.Percent(t.Fraction) + " of the data in a clock"
 			}
-			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the panel; %s",
+			subtitle := fmt.Sprintf("%s: median of %d seeds, the band from least to most; × where it leaves the "+
+				"panel; %s",
 				p.Loss, len(t.Outcomes["bsp"]), p.slow())
-			if err := plotConvergence(file(t.Name+"-per-"+by), title, subtitle, t.Models, t.Curves, t.Outcomes, by == "second"); err != nil {
+			if err := plotConvergence(file(t.Name+"-per-"+by), title, subtitle, t.Models, t.Curves, t.Outcomes,
+				by == "second"); err != nil {
 				return err
 			}
 		}
@@ -281,7 +284,8 @@ func (p *page) plot(folder string) error {
 		}
 	}
 	if len(p.Races) > 0 {
-		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss, study.Short(p.Target), p.Races[0].Runs, p.slow())
+		subtitle := fmt.Sprintf("until %s is %s or less: median of %d seeds, the line from least to most; %s", p.Loss,
+			study.Short(p.Target), p.Races[0].Runs, p.slow())
 		return plotRace(file(timeToLoss), subtitle, p.Races)
 	}
 	return nil
@@ -289,7 +293,10 @@ func (p *page) plot(folder string) error {
 
 // tables are the study's numbers, tidy: one row is one observation.
 func (p *page) tables() map[string][][]string {
-	runs := [][]string{{"part", "version", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault", "outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound"}}
+	runs := [][]string{{
+		"part", "version", "fraction", "model", "seed", "step_size", "clocks", "compute_ms", "fault",
+		"outcome", "seconds", "loss_column", "last_loss", "missing_updates", "missing_bound",
+	}}
 	steps := [][]string{{"fraction", "step_size", "seed", "outcome", "last_loss"}}
 	reads := [][]string{{"model", "fault", "seed", "differential", "reads", "share"}}
 	curves := [][]string{{"fraction", "model", "seed", "step_size", "clock", "seconds", "loss"}}
@@ -301,7 +308,8 @@ func (p *page) tables() map[string][][]string {
 		}
 	}
 	for _, r := range p.Results {
-		runs = append(runs, study.Record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs, r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
+		runs = append(runs, study.Record(r.Part, r.Program, r.Fraction, r.Model, r.Seed, r.Rate, r.Clocks, r.ComputeMs,
+			r.Fault, r.Outcome, r.Seconds, r.Column, r.last(), r.Missing, r.MissingBound))
 		switch r.Part {
 		case differentials:
 			h := shares(r.Differential)

@@ -12,7 +12,10 @@ import (
 // Colours. Those of the models are Okabe and Ito's, which stay apart for all
 // kinds of colour vision; a model has one colour in all plots.
 var (
-	modelColour = map[string]string{"bsp": "#3b3f46", "ssp": "#d55e00", "essp": "#0072b2", "asp": "#009e73", "vap": "#b3589a"}
+	modelColour = map[string]string{
+		"bsp": "#3b3f46", "ssp": "#d55e00", "essp": "#0072b2", "asp": "#009e73",
+		"vap": "#b3589a",
+	}
 	splitColour = map[string]string{"compute": "#c3cad4", "staleness": "#e9b44c", "communication": "#5b6b7f"}
 )
 
@@ -34,7 +37,9 @@ func stalenesses(models []string) (list []string) {
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
 	list := stalenesses(models)
 	title := "How old is what a worker reads?"
-	c := study.Small.Canvas(len(list)+1, title, "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the reader's own clock")
+	c := study.Small.Canvas(len(list)+1, title,
+		"Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the "+
+			"reader's own clock")
 	c.Legend(24, 82, presentKinds(models), modelColour)
 	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
@@ -103,7 +108,10 @@ func presentKinds(models []string) (kinds []string) {
 
 // plotConvergence draws figure 3, over clocks or over seconds: a panel for each
 // staleness, with bsp in each.
-func plotConvergence(file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string, bySeconds bool) error {
+func plotConvergence(
+	file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string,
+	bySeconds bool,
+) error {
 	list := stalenesses(models)
 	c := study.Small.Canvas(len(list), title, subtitle)
 	c.Legend(24, 82, presentKinds(models), modelColour)
@@ -184,7 +192,8 @@ func drawOutcomes(p *study.Panel, models []string, outcomes map[string][]string)
 	y := p.Top + 14
 	for _, m := range models {
 		if text := unusual(outcomes[m]); text != "" {
-			p.Text(p.Left+p.Width-2, y, kind(m)+" "+text, study.Style{Size: 11, Weight: 600, Colour: modelColour[kind(m)], Anchor: "end", Halo: true})
+			p.Text(p.Left+p.Width-2, y, kind(m)+" "+text,
+				study.Style{Size: 11, Weight: 600, Colour: modelColour[kind(m)], Anchor: "end", Halo: true})
 			y += 15
 		}
 	}
@@ -221,25 +230,34 @@ func plotSplit(file string, heads [2]string, bars [2][]splitBar) error {
 	const rowHeight, top = 27.0, 136.0
 	title := "What the workers' time goes to"
 	n := max(len(bars[0]), len(bars[1]))
-	c := study.NewCanvas(960, top+float64(n)*rowHeight+46, title, "Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and updates")
+	c := study.NewCanvas(960, top+float64(n)*rowHeight+46, title,
+		"Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and updates")
 	c.Legend(24, 82, splitKinds, splitColour)
 	for i, half := range bars {
-		p := &study.Panel{Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 380, Height: float64(n) * rowHeight, X: study.Between(0, 1), Y: study.Between(0, 1)}
+		p := &study.Panel{
+			Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 380, Height: float64(n) * rowHeight,
+			X: study.Between(0, 1), Y: study.Between(0, 1),
+		}
 		p.Text(p.Left, p.Top-14, heads[i], study.Style{Size: 13, Weight: 600})
 		for _, v := range []float64{0, .25, .5, .75, 1} {
 			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
-			p.Text(p.PX(v), p.Top+p.Height+17, study.Percent0(v), study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
+			p.Text(p.PX(v), p.Top+p.Height+17, study.Percent0(v),
+				study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
 		}
 		for row, b := range half {
 			y := p.Top + float64(row)*rowHeight
-			p.Text(p.Left-9, y+17, b.Model, study.Style{Size: 12, Weight: 600, Colour: modelColour[kind(b.Model)], Anchor: "end"})
+			p.Text(p.Left-9, y+17, b.Model, study.Style{
+				Size: 12, Weight: 600, Colour: modelColour[kind(b.Model)],
+				Anchor: "end",
+			})
 			from := 0.0
 			for i, k := range splitKinds {
 				v := b.Share[i]
 				p.Rect(p.PX(from), y+3, p.Width*v, rowHeight-8, splitColour[k], "")
 				if v >= .08 {
 					colour := map[bool]string{true: "#ffffff", false: study.Ink}[k == "communication"]
-					p.Text(p.PX(from+v/2), y+17, study.Percent0(v), study.Style{Size: 11, Colour: colour, Anchor: "middle"})
+					p.Text(p.PX(from+v/2), y+17, study.Percent0(v),
+						study.Style{Size: 11, Colour: colour, Anchor: "middle"})
 				}
 				from += v
 			}
@@ -263,7 +281,10 @@ func plotRace(file, subtitle string, races []race) error {
 	c := study.NewCanvas(960, top+float64(len(races))*rowHeight+48, title, subtitle)
 	for i, head := range []string{"seconds", "clocks"} {
 		value := func(r race) study.Spread { return [2]study.Spread{r.Seconds, r.Clocks}[i] }
-		p := &study.Panel{Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 360, Height: float64(len(races)) * rowHeight, Y: study.Between(0, 1)}
+		p := &study.Panel{
+			Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 360,
+			Height: float64(len(races)) * rowHeight, Y: study.Between(0, 1),
+		}
 		most := 0.0
 		for _, r := range races {
 			if v := value(r).High; v > most {
@@ -275,7 +296,8 @@ func plotRace(file, subtitle string, races []race) error {
 		at := study.Ticks(p.X, 5)
 		for _, v := range at {
 			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
-			p.Text(p.PX(v), p.Top+p.Height+17, study.Tidy(at)(v), study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
+			p.Text(p.PX(v), p.Top+p.Height+17, study.Tidy(at)(v),
+				study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
 		}
 		for row, r := range races {
 			y, colour, s := p.Top+(float64(row)+.5)*rowHeight, modelColour[kind(r.Model)], value(r)

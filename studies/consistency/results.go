@@ -133,7 +133,8 @@ func readResult(folder string, r run, columns []string) (*result, error) {
 	if res.Program, err = study.Version(folder); err != nil {
 		return nil, err
 	}
-	if err := res.readSeries(filepath.Join(folder, "series.csv"), columns); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := res.readSeries(filepath.Join(folder, "series.csv"), columns); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	if word, _, ended := strings.Cut(string(end), "\n"); ended {

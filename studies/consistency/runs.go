@@ -66,7 +66,8 @@ func (r run) folder(s settings) string {
 
 // String is the run in a line of progress.
 func (r run) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%-13s %4s  %-8s  step %-7s seed %d", r.Part, study.Percent(r.Fraction), r.Model, study.Format(r.Rate), r.Seed))
+	return strings.TrimSpace(fmt.Sprintf("%-13s %4s  %-8s  step %-7s seed %d", r.Part, study.Percent(r.Fraction),
+		r.Model, study.Format(r.Rate), r.Seed))
 }
 
 // plan lists the runs of all parts but the search for the step size, which comes
@@ -96,7 +97,8 @@ func (s settings) plan(rates map[float64]float64) (runs []run) {
 			// With much of the data in a clock nearly every row is read in every clock, so
 			// that how old the rows are is up to the model and not to who reads when.
 			last := len(s.Fractions) - 1
-			r.Fraction, r.Clocks, r.Rate = s.Fractions[last], s.Clocks[last], study.Round(rates[s.Fractions[last]]*s.Gentle)
+			r.Fraction, r.Clocks, r.Rate = s.Fractions[last], s.Clocks[last],
+				study.Round(rates[s.Fractions[last]]*s.Gentle)
 			r.Fault = s.Jitter
 			add(bounded(s.Staleness), s.Seeds[:1], r)
 			if r.Fault != "" {
@@ -184,7 +186,10 @@ func (rn *runner) runAll(ctx context.Context, runs []run) error {
 
 // weight is how long the run takes, in a unit that is the same for all.
 func (r run) weight() float64 {
-	return float64(r.Clocks) * float64(r.ComputeMs+3) * map[bool]float64{true: 2.5, false: 1}[strings.HasPrefix(r.Fault, "slow")]
+	return float64(r.Clocks) * float64(r.ComputeMs+3) * map[bool]float64{
+		true:  2.5,
+		false: 1,
+	}[strings.HasPrefix(r.Fault, "slow")]
 }
 
 // run returns the run's result, and runs it if there is none.
@@ -271,7 +276,10 @@ func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, tri
 		rates[f], err = largest(rn.Start, rn.Bisections, func(rate float64) (bool, error) {
 			t := trial{Fraction: f, Rate: rate, Stands: true}
 			for _, seed := range rn.Seeds {
-				res, err := rn.run(ctx, run{Part: stepSize, Model: "bsp", Fraction: f, Seed: seed, Rate: rate, Clocks: rn.Clocks[i]})
+				res, err := rn.run(ctx, run{
+					Part: stepSize, Model: "bsp", Fraction: f, Seed: seed, Rate: rate,
+					Clocks: rn.Clocks[i],
+				})
 				if err != nil {
 					return false, err
 				}
@@ -282,7 +290,8 @@ func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, tri
 			}
 			trials = append(trials, t)
 			last := t.Results[len(t.Results)-1]
-			fmt.Fprintf(rn.screen, "%s  %5.1f s, loss %s %s\n", last.run, last.Seconds, study.Short(last.last()), last.Outcome)
+			fmt.Fprintf(rn.screen, "%s  %5.1f s, loss %s %s\n", last.run, last.Seconds, study.Short(last.last()),
+				last.Outcome)
 			return t.Stands, nil
 		})
 		if err != nil {
@@ -304,7 +313,8 @@ func largest(start float64, bisections int, stands func(float64) (bool, error)) 
 		case err != nil:
 			return 0, err
 		case n == most:
-			return 0, fmt.Errorf("no step size between where bsp stands and where it does not was found from %s to %s; choose another -lr-start", study.Format(start), study.Format(at))
+			return 0, fmt.Errorf("no step size between where bsp stands and where it does not was found from %s to "+
+				"%s; choose another -lr-start", study.Format(start), study.Format(at))
 		case ok:
 			low, at = at, study.Round(2*at)
 		default:

@@ -56,7 +56,8 @@ func pretendToTrain(log string, args []string) error {
 	seed := uint64(number("--seed"))
 	s := max(0, staleness(model))
 	rng := rand.New(rand.NewPCG(seed, uint64(s)))
-	worse := number("--lr") * 4 * (1 + float64(s)*map[string]float64{"ssp": 1, "essp": .05}[kind(model)]/8) // above 1: no more falling
+	// above 1: no more falling
+	worse := number("--lr") * 4 * (1 + float64(s)*map[string]float64{"ssp": 1, "essp": .05}[kind(model)]/8)
 	var series strings.Builder
 	series.WriteString("clock,new_column,seconds,test_rmse,test_loss\n")
 	ran := map[string]float64{"bsp": .03, "ssp": .024, "essp": .022, "asp": .02, "vap": .026}[kind(model)]
@@ -71,20 +72,28 @@ func pretendToTrain(log string, args []string) error {
 			if err := os.WriteFile(filepath.Join(out, "series.csv"), []byte(series.String()), 0o666); err != nil {
 				return err
 			}
-			return errors.New("supervisor: a process of the job failed: worker:0: perdure: NaN or Inf in an update: value 0 of row 0")
+			return errors.New("supervisor: a process of the job failed: worker:0: perdure: NaN or Inf in an update: " +
+				"value 0 of row 0")
 		}
 		fmt.Fprintf(&series, "%d,,%g,%g,%g\n", c, float64(c)*ran, loss, loss)
 	}
 	differential := map[int]int64{-1: 1000}
 	for d := -s - 1; d <= s && s > 0; d++ {
-		differential[d] = 1 + int64(map[string]float64{"ssp": 1000, "essp": 9000 * math.Exp(-math.Abs(float64(d)+.8))}[kind(model)]*(1+.2*rng.Float64()))
+		differential[d] = 1 + int64(map[string]float64{
+			"ssp":  1000,
+			"essp": 9000 * math.Exp(-math.Abs(float64(d)+.8)),
+		}[kind(model)]*(1+.2*rng.Float64()))
 	}
 	comm := map[string]float64{"ssp": 1}[kind(model)]
 	summary, err := json.Marshal(map[string]any{
 		"clocks": clocks, "wall_seconds": float64(clocks) * ran, "clock_differential": differential,
-		"time_split": map[string]any{"compute": .6, "staleness": .25 - .2*comm, "communication": .15 + .2*comm, "workers": []map[string]any{
-			{"slot": 0, "compute_s": 5, "staleness_s": 3, "communication_s": 2}, {"slot": 1, "compute_s": 6, "staleness_s": 4, "communication_s": 0},
-		}},
+		"time_split": map[string]any{
+			"compute": .6, "staleness": .25 - .2*comm, "communication": .15 + .2*comm,
+			"workers": []map[string]any{
+				{"slot": 0, "compute_s": 5, "staleness_s": 3, "communication_s": 2},
+				{"slot": 1, "compute_s": 6, "staleness_s": 4, "communication_s": 0},
+			},
+		},
 		"missing_updates": map[int]int64{0: 5, 3: 1}, "missing_bound": 4 * (2*s + 1),
 	})
 	if err != nil {
@@ -130,8 +139,10 @@ func TestStudy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"ratings.csv", "perdure of a test;", "rank 16", "(differentials.svg)", "(convergence-2-per-second.svg)", "(time-split.svg)", "(time-to-loss.svg)",
-		"Under bsp every read has a differential of −1", "At every s above 0 the differentials of essp are closer together",
+		"ratings.csv", "perdure of a test;", "rank 16", "(differentials.svg)", "(convergence-2-per-second.svg)",
+		"(time-split.svg)", "(time-to-loss.svg)",
+		"Under bsp every read has a differential of −1",
+		"At every s above 0 the differentials of essp are closer together",
 		"ssp does not just fall at s = 3, 15; essp falls at every s. So it is in the paper.", "`vap:1` | 2 of 2",
 		"| `ssp:15` | ∞ | diverges 2/2 |",
 	} {
@@ -139,7 +150,10 @@ func TestStudy(t *testing.T) {
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	for _, plot := range []string{differentials, "convergence-1-per-clock", "convergence-2-per-second", timeSplit, timeToLoss} {
+	for _, plot := range []string{
+		differentials, "convergence-1-per-clock", "convergence-2-per-second", timeSplit,
+		timeToLoss,
+	} {
 		checkDrawing(t, filepath.Join(out, plot+".svg"))
 	}
 	first, before := tablesOf(t, out), ran()
@@ -155,7 +169,8 @@ func TestStudy(t *testing.T) {
 		}
 	}
 	// What has run is found again by what it was asked for, and by nothing else.
-	if err := conduct(context.Background(), append(args, "-rank", "21", "-report"), io.Discard); err == nil || !strings.Contains(err.Error(), "has not run") {
+	if err := conduct(context.Background(), append(args, "-rank", "21", "-report"), io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "has not run") {
 		t.Errorf("another rank: %v; want that it has not run", err)
 	}
 }
@@ -232,7 +247,10 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(pretend, filepath.Join(dir, "no", "log"))
-	err = conduct(context.Background(), []string{"-perdure", self, "-quick", "-runs", filepath.Join(dir, "runs"), "-out", dir}, io.Discard)
+	err = conduct(context.Background(), []string{
+		"-perdure", self, "-quick", "-runs", filepath.Join(dir, "runs"),
+		"-out", dir,
+	}, io.Discard)
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v; want what perdure said, in one line", err)
 	}

@@ -71,7 +71,8 @@ type summaryFacts struct {
 // Summary is what someone who chooses a strategy should know, in five sentences.
 func (p *page) Summary() ([]string, error) {
 	return findings.Of("summary", summaryFacts{
-		Away: p.away(), Work: p.work(), End: p.end(), Cost: p.cost(), Choices: p.choices(), OneTrial: len(p.Study.Seeds) < 2,
+		Away: p.away(), Work: p.work(), End: p.end(), Cost: p.cost(), Choices: p.choices(),
+		OneTrial: len(p.Study.Seeds) < 2,
 	})
 }
 
@@ -142,7 +143,8 @@ func (p *page) end() *endFacts {
 	worst, best := list[0], list[len(list)-1]
 	f := endFacts{
 		Kills: len(p.Study.Kills), Seconds: p.Study.scaled(p.Study.Length).Seconds(),
-		Worst: figure{worst.group.cell.String(), accuracy(worst.value)}, Best: figure{best.group.cell.String(), accuracy(best.value)},
+		Worst:   figure{worst.group.cell.String(), accuracy(worst.value)},
+		Best:    figure{best.group.cell.String(), accuracy(best.value)},
 		OnlyOne: worst.group == best.group, OneTrial: len(p.Study.Seeds) < 2, Apart: below(worst.value, best.value),
 	}
 	if calm := rank(p.Calm, (*group).Last); len(calm) > 0 {

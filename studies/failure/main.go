@@ -79,7 +79,8 @@ func conduct(ctx context.Context, args []string, screen io.Writer) error {
 
 // quickly are the flags of a smoke test that takes less than a minute.
 var quickly = map[string]string{
-	"workload": "softmax", "modes": "asp", "strategies": "checkpoint:100 chain:3", "seeds": "1", "workers": "2", "batch": "64", "lr": "0.05",
+	"workload": "softmax", "modes": "asp", "strategies": "checkpoint:100 chain:3", "seeds": "1", "workers": "2",
+	"batch": "64", "lr": "0.05",
 	"scale": "0.05", "runs": "runs/failure-quick", "out": "runs/failure-quick/page",
 }
 
@@ -110,10 +111,11 @@ func parseFlags(args []string) (settings, error) {
 	study.List(f, &s.Kills, "kills", "30s,80s", "times at which a server is killed, at scale 1", time.ParseDuration)
 	study.List(f, &s.Goals, "goals", "0.7,0.8", "accuracies whose time is told", study.Number)
 	s.Strategies = strings.Fields("checkpoint:100 chain:3,every:100 chain:3 stateless resend")
-	f.Func("strategies", "recovery strategies to compare, between blanks (default "+strings.Join(s.Strategies, " ")+")", func(text string) error {
-		s.Strategies = strings.Fields(text)
-		return nil
-	})
+	f.Func("strategies", "recovery strategies to compare, between blanks (default "+strings.Join(s.Strategies, " ")+")",
+		func(text string) error {
+			s.Strategies = strings.Fields(text)
+			return nil
+		})
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -137,7 +139,8 @@ func (s settings) check() error {
 	case s.Outage < s.Eval:
 		return fmt.Errorf("-outage %v is shorter than the time between two evaluations, -eval %v", s.Outage, s.Eval)
 	case s.Length < last+2*s.Eval:
-		return fmt.Errorf("-length %v; the last server is back at %v: give two evaluations (-eval %v) more", s.Length, last, s.Eval)
+		return fmt.Errorf("-length %v; the last server is back at %v: give two evaluations (-eval %v) more", s.Length,
+			last, s.Eval)
 	case s.Workers < 1 || s.Batch < 0 || s.LR < 0 || s.ComputeMs < 0:
 		return errors.New("-workers must be at least 1, and -batch, -lr and -compute-ms not below 0")
 	case len(s.Strategies) == 0:
@@ -145,7 +148,8 @@ func (s settings) check() error {
 	}
 	for i, k := range s.Kills[1:] {
 		if k < s.Kills[i]+s.Outage+2*s.Eval {
-			return fmt.Errorf("-kills %v; leave two evaluations between the end of one outage (-outage %v) and the next kill", s.Kills, s.Outage)
+			return fmt.Errorf("-kills %v; leave two evaluations between the end of one outage (-outage %v) and the "+
+				"next kill", s.Kills, s.Outage)
 		}
 	}
 	for _, g := range s.Goals {

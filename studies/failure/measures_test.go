@@ -31,7 +31,10 @@ func TestReadSeries(t *testing.T) {
 	if want := []point{{.5, 1}, {1.5, 2}, {2.5, 2}}; !slices.Equal(r.Gradients, want) {
 		t.Errorf("gradients %v, want %v", r.Gradients, want)
 	}
-	for _, text := range []string{"a,b\n1,2\n", "seconds,test_accuracy,samples_per_second\nx,1,1\n", "seconds,clock\n1\n"} {
+	for _, text := range []string{
+		"a,b\n1,2\n", "seconds,test_accuracy,samples_per_second\nx,1,1\n",
+		"seconds,clock\n1\n",
+	} {
 		if err := (&result{}).readSeries(strings.NewReader(text), 32); err == nil {
 			t.Errorf("%q is read", text)
 		}
@@ -105,7 +108,10 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("paper %g, found %v beside %v: %s, want %s", c.paper, c.found, c.calm, got, c.want)
 		}
 	}
-	for found, want := range map[float64]string{4: reproduced, 2: reproduced, 8: reproduced, 1.9: notReproduced, 8.1: notReproduced, math.NaN(): incomparable, math.Inf(1): incomparable} {
+	for found, want := range map[float64]string{
+		4: reproduced, 2: reproduced, 8: reproduced, 1.9: notReproduced,
+		8.1: notReproduced, math.NaN(): incomparable, math.Inf(1): incomparable,
+	} {
 		if got := ratioVerdict(4, found, 2); got != want {
 			t.Errorf("a ratio of %g beside 4: %s, want %s", found, got, want)
 		}
@@ -152,7 +158,10 @@ func TestCells(t *testing.T) {
 	if got := fmt.Sprint(s.cells()); got != want {
 		t.Errorf("cells %s, want %s", got, want)
 	}
-	for strategy, want := range map[string]int{"chain:3": 3, "chain:2,every:100": 2, "checkpoint:100": 1, "stateless": 1} {
+	for strategy, want := range map[string]int{
+		"chain:3": 3, "chain:2,every:100": 2, "checkpoint:100": 1,
+		"stateless": 1,
+	} {
 		if got := (cell{Strategy: strategy}).kept(); got != want {
 			t.Errorf("%s keeps shards on %d servers, want %d", strategy, got, want)
 		}
@@ -169,14 +178,19 @@ func TestFlags(t *testing.T) {
 		t.Errorf("quick with a seed: %+v, %v", s, err)
 	}
 	args := strings.Join(s.arguments(run{cell{"asp", "chain:3", false}, 7, true}), " ")
-	for _, want := range []string{"--servers 3", "--until time:7.5s", "--eval-every 100ms", "--compute-ms 10", "--fault kill:server:0@1.5s+1s", "--fault kill:server:1@4s+1s"} {
+	for _, want := range []string{
+		"--servers 3", "--until time:7.5s", "--eval-every 100ms", "--compute-ms 10",
+		"--fault kill:server:0@1.5s+1s", "--fault kill:server:1@4s+1s",
+	} {
 		if !strings.Contains(args, want) {
 			t.Errorf("%s is not in %s", want, args)
 		}
 	}
 	for args, want := range map[string]string{
-		"all": "is no flag", "-scale 0": "above 0", "-scale 0.001": "every 10ms", "-kills 80s,30s": "ascending", "-kills 1s,80s": "ascending", "-kills 30s,51s": "two evaluations",
-		"-length 90s": "-length", "-outage 1s": "shorter", "-goals 70": "at most 1", "-strategies=": "names none", "-workers 0": "at least 1", "-perdure no/such": "make build",
+		"all": "is no flag", "-scale 0": "above 0", "-scale 0.001": "every 10ms", "-kills 80s,30s": "ascending",
+		"-kills 1s,80s": "ascending", "-kills 30s,51s": "two evaluations",
+		"-length 90s": "-length", "-outage 1s": "shorter", "-goals 70": "at most 1", "-strategies=": "names none",
+		"-workers 0": "at least 1", "-perdure no/such": "make build",
 	} {
 		_, err := parseFlags(append([]string{"-perdure", self}, strings.Fields(args)...))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -187,9 +201,13 @@ func TestFlags(t *testing.T) {
 
 // TestDoubts: a page of runs that did not keep up says so.
 func TestDoubts(t *testing.T) {
-	s := settings{Scale: 1, Length: 10 * time.Second, Eval: time.Second, Workers: 2, ComputeMs: 100} // 10 evaluations, 200 gradients
+	// 10 evaluations, 200 gradients
+	s := settings{Scale: 1, Length: 10 * time.Second, Eval: time.Second, Workers: 2, ComputeMs: 100}
 	trial := func(evaluations int, gradients float64) *group {
-		return &group{cell: cell{"asp", "chain:3", false}, Trials: []*result{{Accuracy: make([]point, evaluations), Computed: gradients}}}
+		return &group{
+			cell:   cell{"asp", "chain:3", false},
+			Trials: []*result{{Accuracy: make([]point, evaluations), Computed: gradients}},
+		}
 	}
 	for want, g := range map[string]*group{
 		"":                         trial(8, 120),
@@ -203,7 +221,8 @@ func TestDoubts(t *testing.T) {
 		}
 	}
 	s.Remark = "The moon was full."
-	if got, err := (&page{Study: s, Calm: []*group{trial(10, 200)}}).Doubts(); err != nil || len(got) != 1 || got[0] != s.Remark {
+	if got, err := (&page{Study: s, Calm: []*group{trial(10, 200)}}).Doubts(); err != nil || len(got) != 1 ||
+		got[0] != s.Remark {
 		t.Errorf("%q, want %q", got, s.Remark)
 	}
 }

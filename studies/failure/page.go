@@ -150,9 +150,13 @@ func (p *page) write(folder string) error {
 		}
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"base": filepath.Base, "short": study.Short, "seconds": func(d time.Duration) string { return study.Format(d.Seconds()) },
-		"scaled": p.Study.scaled, "accuracy": accuracy, "percent0": study.Percent0,
-		"list": func(values any) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ", ", ") },
+		"base": filepath.Base, "short": study.Short,
+		"seconds": func(d time.Duration) string { return study.Format(d.Seconds()) },
+		"scaled":  p.Study.scaled, "accuracy": accuracy, "percent0": study.Percent0,
+		"list": func(values any) string {
+			return strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ",
+				", ")
+		},
 	}).Parse(pageTemplate)
 	if err != nil {
 		return err
@@ -168,9 +172,13 @@ func (p *page) write(folder string) error {
 func (p *page) tables() map[string][][]string {
 	key := []string{"mode", "strategy", "on_outage", "failures", "seed"}
 	head := func(names ...string) [][]string { return [][]string{append(slices.Clone(key), names...)} }
-	runs := head(append([]string{"version", "failed", "accuracy", "gradients", "gradients_in_model", "gradients_lost", "clocks_redone", "bytes_pushed", "bytes_pulled"}, goalNames(p.Study.Goals)...)...)
+	runs := head(append([]string{
+		"version", "failed", "accuracy", "gradients", "gradients_in_model", "gradients_lost",
+		"clocks_redone", "bytes_pushed", "bytes_pulled",
+	}, goalNames(p.Study.Goals)...)...)
 	accuracy, gradients := head("seconds", "accuracy"), head("seconds", "gradients")
-	outages := head("outage", "from_seconds", "to_seconds", "serving_after_seconds", "accuracy_before", "accuracy_next", "accuracy_back", "longest_gap_seconds")
+	outages := head("outage", "from_seconds", "to_seconds", "serving_after_seconds", "accuracy_before", "accuracy_next",
+		"accuracy_back", "longest_gap_seconds")
 	costs := head("role", "cpu_seconds", "peak_mb", "written_mb", "stored_mb", "network_mb")
 	for _, r := range p.Results {
 		of := func(values ...any) []string {
@@ -206,7 +214,10 @@ func (p *page) tables() map[string][][]string {
 			}
 		}
 	}
-	return map[string][][]string{"runs.csv": runs, "accuracy.csv": accuracy, "gradients.csv": gradients, "outages.csv": outages, "costs.csv": costs}
+	return map[string][][]string{
+		"runs.csv": runs, "accuracy.csv": accuracy, "gradients.csv": gradients,
+		"outages.csv": outages, "costs.csv": costs,
+	}
 }
 
 // finite makes what never was no number.

@@ -102,19 +102,24 @@ func (p *page) Claims() (claims []claim) {
 	for _, s := range paperSettings {
 		found := p.killed(s.cell).Change(0)
 		claims = append(claims, p.judge(claim{
-			What: fmt.Sprintf("%s: accuracy before the first kill, and evaluated next", s.name), Paper: fmt.Sprintf("%.3f → %.3f", s.before, s.after),
+			What:  fmt.Sprintf("%s: accuracy before the first kill, and evaluated next", s.name),
+			Paper: fmt.Sprintf("%.3f → %.3f", s.before, s.after),
 			Found: fmt.Sprintf("%s → %s", accuracy(p.killed(s.cell).Before(0)), accuracy(p.killed(s.cell).Next(0))),
-			Rule:  signRule(s.after - s.before), Verdict: signVerdict(s.after-s.before, found, p.find(s.cell, false).Change(0)),
+			Rule:  signRule(s.after - s.before), Verdict: signVerdict(s.after-s.before, found,
+				p.find(s.cell, false).Change(0)),
 		}, s.cell))
 	}
-	claims = append(claims, p.betterClaim(), p.ratioClaim("gradients, stateless to async checkpointing", paperGradientRatio, (*group).Computed),
+	claims = append(claims, p.betterClaim(), p.ratioClaim("gradients, stateless to async checkpointing",
+		paperGradientRatio, (*group).Computed),
 		p.ratioClaim("processor time, likewise", paperCPURatio, (*group).CPU),
 		p.ratioClaim("memory of who holds the model, likewise", paperMemoryRatio, (*group).Holders))
 	for _, s := range paperSettings {
 		found := p.killed(s.cell).Gap(0)
 		c := p.judge(claim{
-			What: fmt.Sprintf("%s: longest time without an evaluation at the first outage", s.name), Paper: fmt.Sprintf("%.0f s", s.gap),
-			Found: found.String() + " s", Rule: fmt.Sprintf("the median within a factor of %g", gapWithin), Verdict: ratioVerdict(s.gap, found.Mid, gapWithin),
+			What:  fmt.Sprintf("%s: longest time without an evaluation at the first outage", s.name),
+			Paper: fmt.Sprintf("%.0f s", s.gap),
+			Found: found.String() + " s", Rule: fmt.Sprintf("the median within a factor of %g", gapWithin),
+			Verdict: ratioVerdict(s.gap, found.Mid, gapWithin),
 		}, s.cell)
 		if p.Study.Scale != 1 && c.Why == "" {
 			c.Verdict, c.Why = incomparable, fmt.Sprintf("times are scaled by %g", p.Study.Scale)
@@ -122,7 +127,8 @@ func (p *page) Claims() (claims []claim) {
 		claims = append(claims, c)
 	}
 	return append(claims, claim{
-		What: "monetary cost", Paper: "similar, argued in words", Found: "–", Rule: "–", Verdict: incomparable, Why: "neither has prices",
+		What: "monetary cost", Paper: "similar, argued in words", Found: "–", Rule: "–", Verdict: incomparable,
+		Why: "neither has prices",
 	})
 }
 
@@ -169,8 +175,9 @@ func (p *page) betterClaim() claim {
 	one := p.killed(paperStateless).Last()
 	return p.judge(claim{
 		What: "stateless ends more accurate than the four others", Paper: "by up to 10%",
-		Found: fmt.Sprintf("%s, the best of the others %.3f", accuracy(one), highest),
-		Rule:  "its median is above that of each, and no trial of at least one of them reaches its trials", Verdict: betterVerdict(one, others),
+		Found:   fmt.Sprintf("%s, the best of the others %.3f", accuracy(one), highest),
+		Rule:    "its median is above that of each, and no trial of at least one of them reaches its trials",
+		Verdict: betterVerdict(one, others),
 	}, cells...)
 }
 
@@ -178,6 +185,7 @@ func (p *page) ratioClaim(what string, paper float64, of func(*group) study.Spre
 	found := of(p.killed(paperStateless)).Mid / of(p.killed(paperCheckpointed)).Mid
 	return p.judge(claim{
 		What: what, Paper: fmt.Sprintf("%.1f times", paper), Found: fmt.Sprintf("%.2f times", found),
-		Rule: fmt.Sprintf("the ratio of medians within a factor of %g", ratioWithin), Verdict: ratioVerdict(paper, found, ratioWithin),
+		Rule:    fmt.Sprintf("the ratio of medians within a factor of %g", ratioWithin),
+		Verdict: ratioVerdict(paper, found, ratioWithin),
 	}, paperStateless, paperCheckpointed)
 }

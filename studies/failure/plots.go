@@ -27,7 +27,8 @@ var (
 func night() map[string]string {
 	dark := maps.Clone(study.AtNight)
 	maps.Copy(dark, map[string]string{
-		away: "#332b1d", killColour: "#d584b8", otherMode: "#a3abb5", "#0072b2": "#4ea8de", "#d55e00": "#ff8f4d", "#a9b4c2": "#6b7785", "#e69f00": "#f0b43c", "#009e73": "#3fc79a",
+		away: "#332b1d", killColour: "#d584b8", otherMode: "#a3abb5", "#0072b2": "#4ea8de", "#d55e00": "#ff8f4d",
+		"#a9b4c2": "#6b7785", "#e69f00": "#f0b43c", "#009e73": "#3fc79a",
 	})
 	return dark
 }
@@ -169,7 +170,9 @@ type column struct {
 }
 
 // plotRows draws a row for each group, and in it something for each column.
-func plotRows(file, title, subtitle string, groups []*group, colours map[string]string, order []string, columns []column) error {
+func plotRows(
+	file, title, subtitle string, groups []*group, colours map[string]string, order []string, columns []column,
+) error {
 	const between = 34.0
 	wide := (1000 - rowLeft - between*float64(len(columns)-1) - 24) / float64(len(columns))
 	c := study.NewCanvas(1000, rowTop+rowHigh*float64(len(groups))+44, title, subtitle)
@@ -180,8 +183,9 @@ func plotRows(file, title, subtitle string, groups []*group, colours map[string]
 	}
 	for k, col := range columns {
 		p := &study.Panel{
-			Canvas: c, Left: rowLeft + float64(k)*(wide+between), Top: rowTop, Width: wide, Height: rowHigh * float64(len(groups)),
-			X: col.x, Y: study.Between(0, 1),
+			Canvas: c, Left: rowLeft + float64(k)*(wide+between), Top: rowTop, Width: wide,
+			Height: rowHigh * float64(len(groups)),
+			X:      col.x, Y: study.Between(0, 1),
 		}
 		p.Text(p.Left, p.Top-12, col.title, study.Style{Size: 12.5, Weight: 600})
 		at := study.Ticks(p.X, 3)
@@ -203,7 +207,8 @@ func plotRows(file, title, subtitle string, groups []*group, colours map[string]
 // failures.
 func (p *page) plotChange(file string) error {
 	title := "Change of accuracy at a kill"
-	subtitle := "points from the last evaluation before the kill to the next one, after however long: median of trials, the line from least to most"
+	subtitle := "points from the last evaluation before the kill to the next one, after however long: median of " +
+		"trials, the line from least to most"
 	low, high := 0., 0.
 	for i := range p.Study.Kills {
 		for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
@@ -217,7 +222,8 @@ func (p *page) plotChange(file string) error {
 	var columns []column
 	for i, at := range p.Study.Kills {
 		columns = append(columns, column{
-			title: fmt.Sprintf("kill at %s s", study.Format(p.Study.scaled(at).Seconds())), x: study.Between(low-margin, high+margin), tick: points,
+			title: fmt.Sprintf("kill at %s s", study.Format(p.Study.scaled(at).Seconds())),
+			x:     study.Between(low-margin, high+margin), tick: points,
 			draw: func(panel *study.Panel, g *group, y float64) {
 				panel.Line(panel.PX(0), y-rowHigh/2, panel.PX(0), y+rowHigh/2, study.Axis, 1.5)
 				drawDot(panel, p.find(g.cell, false).Change(i), y+4.5, colours["without"], 3.2)
@@ -249,7 +255,8 @@ func drawDot(p *study.Panel, v study.Spread, y float64, colour string, radius fl
 // model contains.
 func (p *page) plotGradients(file string) error {
 	title := "Gradients"
-	subtitle := "computed in the same time by all workers together, and how many of them the model contains: medians of trials"
+	subtitle := "computed in the same time by all workers together, and how many of them the model contains: " +
+		"medians of trials"
 	most := 1.
 	for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
 		if v := g.Computed().Mid; v > most {
@@ -266,13 +273,16 @@ func (p *page) plotGradients(file string) error {
 				if math.IsNaN(all) {
 					return
 				}
-				panel.Rect(panel.Left, y-7.5, panel.PX(all)-panel.Left, 15, partColour["done again, or lost"], ` rx="1.5"`)
-				panel.Rect(panel.Left, y-7.5, panel.PX(min(kept, all))-panel.Left, 15, partColour["in the model"], ` rx="1.5"`)
+				panel.Rect(panel.Left, y-7.5, panel.PX(all)-panel.Left, 15, partColour["done again, or lost"],
+					` rx="1.5"`)
+				panel.Rect(panel.Left, y-7.5, panel.PX(min(kept, all))-panel.Left, 15, partColour["in the model"],
+					` rx="1.5"`)
 				panel.Text(panel.PX(all)+6, y+4, study.Short(all), study.Style{Size: 11, Colour: study.Soft})
 			},
 		})
 	}
-	return plotRows(file, title, subtitle, p.Killed, partColour, []string{"in the model", "done again, or lost"}, columns)
+	return plotRows(file, title, subtitle, p.Killed, partColour, []string{"in the model", "done again, or lost"},
+		columns)
 }
 
 // cost is something that processes use.
@@ -291,7 +301,8 @@ var costs = []cost{
 // plotCosts draws stacked bars: what the roles used without failures.
 func (p *page) plotCosts(file string) error {
 	title := "What it costs while nothing fails"
-	subtitle := "processor time, memory at its peak, bytes sent over connections, and bytes of files brought to storage: medians of trials"
+	subtitle := "processor time, memory at its peak, bytes sent over connections, and bytes of files brought to " +
+		"storage: medians of trials"
 	var columns []column
 	for _, k := range costs {
 		most := 0.

@@ -170,7 +170,8 @@ func (r *result) readSeries(in io.Reader, batch int) error {
 			return err
 		}
 		// An evaluation whose rows lacked updates is of no state of the training.
-		if v, err := strconv.ParseFloat(row[accuracy], 64); err == nil && !math.IsNaN(v) && (backlog < 0 || row[backlog] != "1") {
+		if v, err := strconv.ParseFloat(row[accuracy], 64); err == nil && !math.IsNaN(v) &&
+			(backlog < 0 || row[backlog] != "1") {
 			r.Accuracy = append(r.Accuracy, point{at, v})
 		}
 		if v, err := strconv.ParseFloat(row[rate], 64); err == nil && batch > 0 {

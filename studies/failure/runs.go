@@ -52,7 +52,8 @@ type run struct {
 }
 
 func (r run) String() string {
-	return fmt.Sprintf("%-32s %-16s seed %d", r.cell, map[bool]string{true: "with failures", false: "without failures"}[r.Killed], r.Seed)
+	return fmt.Sprintf("%-32s %-16s seed %d", r.cell,
+		map[bool]string{true: "with failures", false: "without failures"}[r.Killed], r.Seed)
 }
 
 // cells are those that are wanted.
@@ -75,8 +76,10 @@ const endless = 1_000_000_000
 // arguments are those of perdure for the run, without its folder.
 func (s settings) arguments(r run) []string {
 	args := []string{
-		"train", s.Workload, "--workers", strconv.Itoa(s.Workers), "--servers", strconv.Itoa(r.kept()), "--shards", strconv.Itoa(max(s.Shards, r.kept())),
-		"--recovery", r.Strategy, "--consistency", r.Mode, "--clocks", strconv.Itoa(endless), "--until", "time:" + s.scaled(s.Length).String(),
+		"train", s.Workload, "--workers", strconv.Itoa(s.Workers), "--servers", strconv.Itoa(r.kept()), "--shards",
+		strconv.Itoa(max(s.Shards, r.kept())),
+		"--recovery", r.Strategy, "--consistency", r.Mode, "--clocks", strconv.Itoa(endless), "--until",
+		"time:" + s.scaled(s.Length).String(),
 		"--eval-every", s.scaled(s.Eval).String(), "--seed", strconv.Itoa(r.Seed), "--quiet",
 	}
 	add := func(wanted bool, flag, value string) {
@@ -104,7 +107,8 @@ func (s settings) computeMs() int {
 // folder is named for all that the run depends on: other settings, another folder.
 func (s settings) folder(r run) string {
 	name := strings.NewReplacer(" ", "-", ":", "-", ",", "-").Replace(strings.ReplaceAll(r.cell.String(), ", ", " "))
-	return study.Folder(filepath.Join(s.Runs, map[bool]string{true: "killed", false: "calm"}[r.Killed]), fmt.Sprintf("%s-seed-%d", name, r.Seed), s.arguments(r))
+	return study.Folder(filepath.Join(s.Runs, map[bool]string{true: "killed", false: "calm"}[r.Killed]),
+		fmt.Sprintf("%s-seed-%d", name, r.Seed), s.arguments(r))
 }
 
 // omission is a cell that is left out, and why.
@@ -133,13 +137,15 @@ func (s settings) accepted(ctx context.Context, cells []cell) (can []cell, out [
 		case err != nil && said == "":
 			return nil, nil, fmt.Errorf("%s cannot be asked what it can run: %w", s.Perdure, err)
 		case err == nil:
-			return nil, nil, fmt.Errorf("%s, asked to run %s in a folder that is none, says no error but %q", s.Perdure, c, said)
+			return nil, nil, fmt.Errorf("%s, asked to run %s in a folder that is none, says no error but %q", s.Perdure,
+				c, said)
 		default:
 			out = append(out, omission{c, said})
 		}
 	}
 	if len(can) == 0 {
-		return nil, nil, fmt.Errorf("this perdure can run nothing of the study; of %s it says: %s", out[0].cell, out[0].Why)
+		return nil, nil, fmt.Errorf("this perdure can run nothing of the study; of %s it says: %s", out[0].cell,
+			out[0].Why)
 	}
 	return can, out, nil
 }
@@ -175,7 +181,8 @@ func (rn *runner) all(ctx context.Context, cells []cell) (results []*result, err
 		}
 	}
 	fmt.Fprintf(rn.screen, "%d runs, %d of them are there already; the others take %s\n",
-		len(results)+len(missing), len(results), study.Roughly(time.Duration(len(missing))*(rn.scaled(rn.Length)+3*time.Second)))
+		len(results)+len(missing), len(results),
+		study.Roughly(time.Duration(len(missing))*(rn.scaled(rn.Length)+3*time.Second)))
 	if rn.List {
 		for _, r := range missing {
 			fmt.Fprintf(rn.screen, "%s  perdure %s\n", r, strings.Join(rn.arguments(r), " "))
@@ -213,7 +220,8 @@ func (rn *runner) run(ctx context.Context, r run) (*result, error) {
 		if err := os.MkdirAll(folder, 0o777); err != nil { // it may have ended before it made one
 			return nil, err
 		}
-		if err := os.WriteFile(filepath.Join(folder, endFile), []byte(strings.TrimPrefix(why, "perdure: ")+"\n"), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, endFile), []byte(strings.TrimPrefix(why, "perdure: ")+"\n"),
+			0o666); err != nil {
 			return nil, err
 		}
 	}

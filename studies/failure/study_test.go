@@ -123,7 +123,8 @@ func (p *pretended) train(strategy string) string {
 		fmt.Fprintf(&p.series, "%.3f,%s,\n%.3f,,%g\n", at, value, at, 32*2250/length)
 	}
 	usage := map[string]role{
-		"worker": {CPU: 8, Peak: 90, Written: new(300.), Stored: new(0.)}, "server": {CPU: 2, Peak: 30, Written: new(310.), Stored: new(12.5)},
+		"worker":      {CPU: 8, Peak: 90, Written: new(300.), Stored: new(0.)},
+		"server":      {CPU: 2, Peak: 30, Written: new(310.), Stored: new(12.5)},
 		"coordinator": {CPU: .5, Peak: 20, Written: new(1.), Stored: new(.25)},
 	}
 	if strategy == "stateless" {
@@ -131,12 +132,17 @@ func (p *pretended) train(strategy string) string {
 	}
 	var failures []map[string]any
 	for _, k := range kills {
-		failures = append(failures, map[string]any{"kind": "kill", "at_seconds": k.From, "serving_again_after_ms": 1000 * (k.To - k.From)})
+		failures = append(failures, map[string]any{
+			"kind": "kill", "at_seconds": k.From,
+			"serving_again_after_ms": 1000 * (k.To - k.From),
+		})
 	}
 	kept := math.Round(2250 * worked / length)
 	b, err := json.Marshal(map[string]any{
-		"shards": 3, "test_accuracy": accuracy, "updates_sent": 3 * (kept + math.Round(2250*redone/length)), "updates_applied": 3 * kept, "updates_lost": 0,
-		"clocks_redone": math.Round(2250 * redone / length), "bytes_pushed": 1e8, "bytes_pulled": nil, "failures": failures, "usage": usage,
+		"shards": 3, "test_accuracy": accuracy, "updates_sent": 3 * (kept + math.Round(2250*redone/length)),
+		"updates_applied": 3 * kept, "updates_lost": 0,
+		"clocks_redone": math.Round(2250 * redone / length), "bytes_pushed": 1e8, "bytes_pulled": nil,
+		"failures": failures, "usage": usage,
 	})
 	if err != nil {
 		panic(err)
@@ -163,7 +169,10 @@ func TestStudy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-perdure", self, "-runs", filepath.Join(dir, "runs"), "-out", filepath.Join(dir, "page"), "-seeds", "1,2"}
+	args := []string{
+		"-perdure", self, "-runs", filepath.Join(dir, "runs"), "-out", filepath.Join(dir, "page"),
+		"-seeds", "1,2",
+	}
 	ran := func() int {
 		b, err := os.ReadFile(log)
 		if err != nil {
@@ -175,13 +184,17 @@ func TestStudy(t *testing.T) {
 	if err := conduct(context.Background(), args, &screen); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"left out: bsp resend: unknown recovery strategy", "36 runs, 0 of them are there already", "failed: the job has failed"} {
+	for _, want := range []string{
+		"left out: bsp resend: unknown recovery strategy",
+		"36 runs, 0 of them are there already", "failed: the job has failed",
+	} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("the screen does not say %q:\n%s", want, screen.String())
 		}
 	}
 	before := ran()
-	if err := conduct(context.Background(), append(args, "-report"), io.Discard); err != nil || ran() != before || before != 36 {
+	if err := conduct(context.Background(), append(args, "-report"), io.Discard); err != nil || ran() != before ||
+		before != 36 {
 		t.Errorf("%d runs, and %d more the second time, %v; want 36 and none", before, ran()-before, err)
 	}
 	for _, plot := range []string{"accuracy", "change", "gradients", "costs"} {
@@ -205,7 +218,8 @@ func TestStudy(t *testing.T) {
 	for _, name := range []string{"README.md", "outages.csv", "accuracy.svg"} {
 		checkGolden(t, filepath.Join(dir, "golden", name), filepath.Join("testdata", name))
 	}
-	if err := conduct(context.Background(), append(args, "-report", "-batch", "7"), io.Discard); err == nil || !strings.Contains(err.Error(), "no run has a result") {
+	if err := conduct(context.Background(), append(args, "-report", "-batch", "7"), io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "no run has a result") {
 		t.Errorf("other settings: %v; want that there is no result", err)
 	}
 }
@@ -275,10 +289,12 @@ func TestStopped(t *testing.T) {
 	}
 	t.Setenv(pretend, filepath.Join(dir, "log"))
 	for args, want := range map[string]string{
-		"-strategies resend":            "can run nothing of the study; of bsp resend it says: unknown recovery strategy",
+		"-strategies resend": "can run nothing of the study; of bsp resend it says: unknown recovery " +
+			"strategy",
 		"-strategies resend -perdure /": "/ cannot be asked what it can run",
 	} {
-		err = conduct(context.Background(), append([]string{"-perdure", self, "-runs", dir, "-out", dir}, strings.Fields(args)...), io.Discard)
+		err = conduct(context.Background(), append([]string{"-perdure", self, "-runs", dir, "-out", dir},
+			strings.Fields(args)...), io.Discard)
 		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want a line with %q", args, err, want)
 		}

@@ -47,7 +47,8 @@ func (o *Order) ShareOut(slots int) error {
 	case slots < 1:
 		return fmt.Errorf("%w: %d workers; choose at least 1", perdure.ErrUsage, slots)
 	case slots > len(o.ranges):
-		return fmt.Errorf("%w: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, slots, len(o.ranges))
+		return fmt.Errorf("%w: %d workers for %d training examples; each needs at least one", perdure.ErrUsage, slots,
+			len(o.ranges))
 	case slots != len(o.slots):
 		o.slots = make([]slotOrder, slots)
 	}

@@ -100,11 +100,14 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	case o.Batch < 1:
 		return nil, fmt.Errorf("%w: cnn: batch of %d pictures; choose at least 1", perdure.ErrUsage, o.Batch)
 	case train.Pixels == nil:
-		return nil, fmt.Errorf("%w: cnn: %s has rows of numbers; give pictures of %d × %d", perdure.ErrUsage, data.Name, s.side, s.side)
+		return nil, fmt.Errorf("%w: cnn: %s has rows of numbers; give pictures of %d × %d", perdure.ErrUsage, data.Name,
+			s.side, s.side)
 	case train.Dim != s.side*s.side:
-		return nil, fmt.Errorf("%w: cnn: %s has pictures of %d pixels; give such of %d × %d", perdure.ErrUsage, data.Name, train.Dim, s.side, s.side)
+		return nil, fmt.Errorf("%w: cnn: %s has pictures of %d pixels; give such of %d × %d", perdure.ErrUsage,
+			data.Name, train.Dim, s.side, s.side)
 	case train.Classes < 2:
-		return nil, fmt.Errorf("%w: cnn: %s has pictures of one class only; there is nothing to learn", perdure.ErrUsage, data.Name)
+		return nil, fmt.Errorf("%w: cnn: %s has pictures of one class only; there is nothing to learn",
+			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{
 		data: data, options: o, order: batch.NewOrder(o.Seed, train.N, o.Batch), // ShareOut makes the slots

@@ -19,7 +19,10 @@ var small = shape{side: 8, first: 2, second: 3, hidden: 35}
 
 // noise is a set with pictures of noise.
 func noise(r *rand.Rand, n, side, classes int) *dataset.Examples {
-	split := dataset.Split{N: n, Dim: side * side, Classes: classes, Pixels: make([]uint8, n*side*side), Labels: make([]uint8, n)}
+	split := dataset.Split{
+		N: n, Dim: side * side, Classes: classes, Pixels: make([]uint8, n*side*side),
+		Labels: make([]uint8, n),
+	}
 	for i := range split.Pixels {
 		split.Pixels[i] = uint8(r.Uint32())
 	}
@@ -51,7 +54,9 @@ func mustModel(t testing.TB, data *dataset.Examples, o Options, s shape) *Model 
 
 // naive is the deliberately dumb twin of the network, in float64: the mean loss of
 // pictures, and their scores. masks, by picture, weigh the units.
-func naive(m *Model, p [tables][]float64, split *dataset.Split, pictures []int32, masks [][]float32) (loss float64, scores [][]float64) {
+func naive(
+	m *Model, p [tables][]float64, split *dataset.Split, pictures []int32, masks [][]float32,
+) (loss float64, scores [][]float64) {
 	c1, c2 := m.conv1.out, m.conv2.out
 	bias := p[Bias]
 	for i, picture := range pictures {
@@ -204,7 +209,8 @@ func TestLearns(t *testing.T) {
 	few := *data
 	few.Test.N = 300
 	begin := func() *Plain {
-		p, err := NewPlain(mustModel(t, &few, Options{Seed: 5, Slots: 2, Batch: DefaultBatch}, paper), perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.03})
+		p, err := NewPlain(mustModel(t, &few, Options{Seed: 5, Slots: 2, Batch: DefaultBatch}, paper),
+			perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.03})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +289,10 @@ func TestMasks(t *testing.T) {
 
 // TestSparse: sparse tables may be had, too.
 func TestSparse(t *testing.T) {
-	w, err := Open(contract.Params{Slots: 1, Batch: 1, Sparse: true, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}})
+	w, err := Open(contract.Params{
+		Slots: 1, Batch: 1, Sparse: true,
+		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +346,10 @@ func TestRefuses(t *testing.T) {
 		{func(p *contract.Params) { p.Batch = 0 }, "batch of 0"},
 		{func(p *contract.Params) { p.Factors.Rank = 3 }, "no rows of users"},
 		{func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose one that follows them"},
-		{func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} }, "begins at zeros"},
+		{
+			func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },
+			"begins at zeros",
+		},
 	} {
 		p := contract.Params{Slots: 1, Batch: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}}
 		c.change(&p)

@@ -92,7 +92,10 @@ func slopes(t interface{ Fatalf(string, ...any) }, what string, x []float64, gra
 // the slopes of the twin's.
 func TestConv(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := conv{rapid.IntRange(1, 3).Draw(t, "in"), rapid.IntRange(1, 5).Draw(t, "out"), rapid.IntRange(1, 6).Draw(t, "side")}
+		c := conv{
+			rapid.IntRange(1, 3).Draw(t, "in"), rapid.IntRange(1, 5).Draw(t, "out"),
+			rapid.IntRange(1, 6).Draw(t, "side"),
+		}
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		x, w, bias := random(r, c.in*c.area()), random(r, c.out*c.taps()), random(r, c.out)
 		y, cols := random(r, c.makes()), random(r, c.columns())

@@ -77,9 +77,11 @@ type program struct {
 func Open(p contract.Params) (contract.Workload, error) {
 	switch p.Rule.Kind {
 	case perdure.RuleAdd:
-		return nil, fmt.Errorf("%w: cnn: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: cnn: rule add would add gradients to the model; choose one that follows them, "+
+			"for example sgd", perdure.ErrUsage)
 	case perdure.RuleFTRL:
-		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose another, for example sgd", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose "+
+			"another, for example sgd", perdure.ErrUsage)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -88,7 +90,8 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	if p.Factors != (contract.Factors{}) {
-		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and whole users", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and "+
+			"whole users", perdure.ErrUsage)
 	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
@@ -124,7 +127,8 @@ func (w *program) Describe() contract.Description {
 	}
 	data := w.model.data
 	return contract.Description{
-		Name: Name, Data: data.Name, Train: data.Train.N, Test: data.Test.N, Parameters: values, DataBytes: data.Bytes(), Rate: w.params.Rule.Rate,
+		Name: Name, Data: data.Name, Train: data.Train.N, Test: data.Test.N, Parameters: values,
+		DataBytes: data.Bytes(), Rate: w.params.Rule.Rate,
 	}
 }
 
@@ -138,7 +142,9 @@ func (w *program) Constants() map[string]string { return nil }
 func (w *program) Tables() []perdure.TableSpec { return slices.Clone(w.specs) }
 
 // Step implements contract.Workload.
-func (w *program) Step(ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock) (contract.Metrics, error) {
+func (w *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("cnn: %w", err)
 	}

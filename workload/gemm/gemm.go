@@ -126,7 +126,8 @@ func pack(dst []float32, m Matrix, first, count, k, depth, panel int) {
 		r := 0
 		for ; m.ColStep == 1 && r+4 <= rows; r += 4 {
 			at := from[r*m.RowStep:]
-			packFour(to[r:], panel, at[:depth], at[m.RowStep:][:depth], at[2*m.RowStep:][:depth], at[3*m.RowStep:][:depth])
+			packFour(to[r:], panel, at[:depth], at[m.RowStep:][:depth], at[2*m.RowStep:][:depth],
+				at[3*m.RowStep:][:depth])
 		}
 		for ; r < rows; r++ {
 			packRow(to[r:], panel, from[r*m.RowStep:], m.ColStep, depth)

@@ -100,11 +100,18 @@ func TestMisfitPanics(t *testing.T) {
 	var m Multiplier
 	square := Of(make([]float32, 4), 2, 2)
 	long := Of(make([]float32, 6), 2, 3)
-	for _, c := range [][3]Matrix{{long, square, square}, {square, long, square}, {square, long, long}, {long.T(), square, long}, {square.T(), square, square}} {
+	for _, c := range [][3]Matrix{
+		{long, square, square},
+		{square, long, square},
+		{square, long, long},
+		{long.T(), square, long},
+		{square.T(), square, square},
+	} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%d×%d = %d×%d · %d×%d was computed", c[0].Rows, c[0].Cols, c[1].Rows, c[1].Cols, c[2].Rows, c[2].Cols)
+					t.Errorf("%d×%d = %d×%d · %d×%d was computed", c[0].Rows, c[0].Cols, c[1].Rows, c[1].Cols,
+						c[2].Rows, c[2].Cols)
 				}
 			}()
 			m.Add(c[0], c[1], c[2])

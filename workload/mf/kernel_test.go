@@ -76,7 +76,8 @@ func TestGradient(t *testing.T) {
 				gradient[i] = append(gradient[i], (above-below)/(2*h))
 			}
 		}
-		if e := step(u, v, float32(target), 1, float32(1-l2)); math.Abs(lossOf(wide[0], wide[1], target, 0)-float64(e*e/2)) > 1e-4 {
+		if e := step(u, v, float32(target), 1, float32(1-l2)); math.Abs(lossOf(wide[0], wide[1], target,
+			0)-float64(e*e/2)) > 1e-4 {
 			t.Errorf("error %v", e)
 		}
 		for i, row := range [][]float32{u, v} {

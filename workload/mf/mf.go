@@ -70,9 +70,13 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 	case !(o.L2 >= 0) || o.L2 > math.MaxFloat32:
 		return nil, fmt.Errorf("%w: mf: l2 %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case !(o.ClockFraction*maxClocksPerPass >= 1) || o.ClockFraction > 1:
-		return nil, fmt.Errorf("%w: mf: clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction, 1.0/maxClocksPerPass)
+		return nil, fmt.Errorf("%w: mf: clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
+			1.0/maxClocksPerPass)
 	}
-	m := &model{data: data, options: o, stride: (o.Rank + 7) &^ 7, mean: float32(data.Mean), scale: float32(1 / data.Deviation)}
+	m := &model{
+		data: data, options: o, stride: (o.Rank + 7) &^ 7, mean: float32(data.Mean),
+		scale: float32(1 / data.Deviation),
+	}
 	return m, m.shareOut(o.Slots)
 }
 
@@ -90,7 +94,8 @@ func (m *model) shareOut(slots int) error {
 	next := newOrder(&m.data.Train, m.data.Users, o.Seed, slots, clocks, o.WholeUsers)
 	for slot := range next.slots {
 		if n := next.slots[slot].ratings(); n < clocks {
-			return fmt.Errorf("%w: mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose fewer workers or a larger clock fraction", perdure.ErrUsage, slot, slots, n, clocks)
+			return fmt.Errorf("%w: mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose "+
+				"fewer workers or a larger clock fraction", perdure.ErrUsage, slot, slots, n, clocks)
 		}
 	}
 	o.Slots, m.order = slots, next
@@ -121,7 +126,9 @@ func (m *model) train(jobs []job, users, items []float32, rate float32) (squares
 // squaredErrors adds the squared errors of a split's ratings from the at-th on by
 // users below end, and returns where the next user's begin. Row 0 of users is
 // that of the user first.
-func (m *model) squaredErrors(squares float64, s *dataset.RatingSplit, at int, first, end int32, users, items []float32) (float64, int) {
+func (m *model) squaredErrors(
+	squares float64, s *dataset.RatingSplit, at int, first, end int32, users, items []float32,
+) (float64, int) {
 	for ; at < s.Len() && s.User[at] < end; at++ {
 		u := users[int(s.User[at]-first)*m.stride:][:m.stride]
 		v := items[int(s.Item[at])*m.stride:][:m.stride]

@@ -208,7 +208,8 @@ func TestOptionsRefused(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := NewPlain(d, o, constant(1)); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := NewPlain(d, o, constant(1)); !errors.Is(err, perdure.ErrUsage) ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}
@@ -272,7 +273,8 @@ func (s *server) tick(t *testing.T) {
 
 func goodParams() contract.Params {
 	return contract.Params{
-		Seed: 3, Slots: 1, Data: "synthetic:0.0005", Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.02, Schedule: perdure.ScheduleSqrt},
+		Seed: 3, Slots: 1, Data: "synthetic:0.0005",
+		Rule:    perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.02, Schedule: perdure.ScheduleSqrt},
 		Factors: contract.Factors{Rank: 12, L2: 0.05, ClockFraction: 0.2},
 	}
 }
@@ -330,7 +332,8 @@ func TestWorkloadIsPlain(t *testing.T) {
 			}
 		}
 		e, err := w.Evaluate(t.Context(), s)
-		if err != nil || e.RMSE != plain[0].HeldOut() || e.Loss != e.RMSE*e.RMSE && math.Sqrt(e.Loss) != e.RMSE || !math.IsNaN(e.Accuracy) {
+		if err != nil || e.RMSE != plain[0].HeldOut() || e.Loss != e.RMSE*e.RMSE && math.Sqrt(e.Loss) != e.RMSE ||
+			!math.IsNaN(e.Accuracy) {
 			t.Errorf("%+v, %v; plain %v", e, err, plain[0].HeldOut())
 		}
 		if d := plain[1].HeldOut() - e.RMSE; math.Abs(d) > 1e-5 {
@@ -382,7 +385,8 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		p := goodParams()
 		change(&p)
-		if w, err := Open(p); w != nil || !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if w, err := Open(p); w != nil || !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v, want %q", p, err, want)
 		}
 	}

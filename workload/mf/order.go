@@ -31,7 +31,10 @@ func (s *slotOrder) ratings() int { return s.end - s.first }
 
 // newOrder shares out a split's ratings.
 func newOrder(s *dataset.RatingSplit, users int, seed uint64, slots, clocks int, wholeUsers bool) *order {
-	o := &order{seed: seed, clocks: clocks, wholeUsers: wholeUsers, users: make([]int32, users+1), slots: make([]slotOrder, slots)}
+	o := &order{
+		seed: seed, clocks: clocks, wholeUsers: wholeUsers, users: make([]int32, users+1),
+		slots: make([]slotOrder, slots),
+	}
 	for _, u := range s.User {
 		o.users[u+1]++
 	}

@@ -50,7 +50,8 @@ type rows struct {
 // Open loads the data and returns the workload.
 func Open(p contract.Params) (contract.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
-		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
+		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; "+
+			"use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
@@ -63,7 +64,8 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
 	}
 	if p.Batch != 0 {
-		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock fraction instead", perdure.ErrUsage, p.Batch)
+		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
+			"fraction instead", perdure.ErrUsage, p.Batch)
 	}
 	data, err := dataset.OpenRatings(p.Data)
 	if err != nil {
@@ -155,7 +157,9 @@ func (m *model) tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock) (contract.Metrics, error) {
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
 	}
@@ -177,7 +181,8 @@ func (p *program) Step(ctx context.Context, t contract.Tables, share contract.Sh
 	for _, r := range []*rows{&p.users, &p.items} {
 		err := r.inc(ctx, t, p.model)
 		if errors.Is(err, perdure.ErrNonFinite) {
-			err = fmt.Errorf("mf: training diverged in clock %d of slot %d; choose a rate below %v: %w", clock, slot, p.params.Rule.Rate, err)
+			err = fmt.Errorf("mf: training diverged in clock %d of slot %d; choose a rate below %v: %w", clock, slot,
+				p.params.Rule.Rate, err)
 		}
 		if err != nil {
 			return contract.Metrics{}, err

@@ -79,7 +79,8 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
 		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case data.Train.Classes < 2:
-		return nil, fmt.Errorf("%w: softmax: %s has examples of one class only; there is nothing to learn", perdure.ErrUsage, data.Name)
+		return nil, fmt.Errorf("%w: softmax: %s has examples of one class only; there is nothing to learn",
+			perdure.ErrUsage, data.Name)
 	}
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Model{
@@ -227,7 +228,10 @@ func (m *Model) forward(n int) {
 	for first := 0; first < m.classes; first += chunkCols {
 		blas32.Gemm(blas.NoTrans, blas.Trans, 1,
 			matrix(m.x, n, m.dim, 0, m.dim),
-			blas32.General{Rows: min(chunkCols, m.classes-first), Cols: m.dim, Stride: m.dim, Data: m.weights[first*m.dim:]},
+			blas32.General{
+				Rows: min(chunkCols, m.classes-first), Cols: m.dim, Stride: m.dim,
+				Data: m.weights[first*m.dim:],
+			},
 			1, matrix(m.p, n, m.classes, first, min(first+chunkCols, m.classes)))
 	}
 }

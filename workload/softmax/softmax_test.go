@@ -216,7 +216,10 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		m.Gradient(w, 3, clock, grad)
 		clock++
 	})
-	split := dataset.Split{N: 100, Dim: 784, Classes: 10, Pixels: m.data.Test.Pixels[:78400], Labels: m.data.Test.Labels[:100]}
+	split := dataset.Split{
+		N: 100, Dim: 784, Classes: 10, Pixels: m.data.Test.Pixels[:78400],
+		Labels: m.data.Test.Labels[:100],
+	}
 	allocs += testing.AllocsPerRun(3, func() { m.Evaluate(w, &split) })
 	if allocs != 0 {
 		t.Errorf("%v allocations per clock", allocs)

@@ -47,13 +47,15 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	if p.Factors != (contract.Factors{}) {
-		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and whole users", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and "+
+			"whole users", perdure.ErrUsage)
 	}
 	if p.FinalReLU {
 		return nil, fmt.Errorf("%w: softmax has no final ReLU; leave it out", perdure.ErrUsage)
 	}
 	if p.Rule.Kind == perdure.RuleAdd {
-		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows them, for example sgd", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows "+
+			"them, for example sgd", perdure.ErrUsage)
 	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
@@ -108,7 +110,9 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock) (contract.Metrics, error) {
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("softmax: %w", err)
 	}
