@@ -114,7 +114,7 @@ func (w *writing) write() (perdure.Segment, error) {
 	}
 	seg.Base = w.image.Follows
 	sh.rep.State.Written(w.image, perdure.SegmentFile(ref.Self()))
-	sh.saveTime, sh.saveBytes = time.Since(w.began), ref.Bytes
+	sh.disk.saveTime, sh.disk.saveBytes = time.Since(w.began), ref.Bytes
 	return seg, nil
 }
 
@@ -126,7 +126,7 @@ func (sh *shard) saveBehind(w *writing) {
 		return
 	}
 	if err == nil {
-		sh.saved(seg)
+		sh.passCut(seg)
 		return
 	}
 	sh.s.cfg.Log.Error("cannot write a checkpoint segment; training goes on to the next cut", "shard", sh.id, "err",

@@ -37,7 +37,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 		Slot: c.Slot, Incarnation: c.Incarnation, Part: f.Part, Parts: f.Parts,
 	}
 	e := replica.Entry{Frame: wire.Frame{Header: h, Body: f.Body}, From: &c.Reader}
-	sh.logs(&e.Frame, 1)
+	sh.backlog.count(&e.Frame, 1)
 	sh.append(c, e)
 	f.Body = nil // the log has it now
 	return nil
@@ -76,10 +76,10 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	defer sh.mu.Unlock()
 	if sh.takesIn() && sh.rep.Audience.Seated(&c.Reader) {
 		// An update that is ticked may be as large as what is kept.
-		if n := sh.inLog(c.Slot); n > 2*sh.s.cfg.PendingBytes {
+		if n := sh.backlog.of(c.Slot); n > 2*sh.s.cfg.PendingBytes {
 			return sh.tooMuch(c, f, n)
 		}
-		sh.logs(f, 1)
+		sh.backlog.count(f, 1)
 		h := wire.Header{
 			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.Slot,
 			Incarnation: c.Incarnation,
@@ -98,7 +98,7 @@ func (sh *shard) check(c *conn, f *wire.Frame) error {
 	if f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
 		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
-	if n := sh.rep.State.PendingBytes(c.Slot) + sh.inLog(c.Slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
+	if n := sh.rep.State.PendingBytes(c.Slot) + sh.backlog.of(c.Slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
 		return sh.tooMuch(c, f, n)
 	}
 	return sh.rep.State.CheckUpdate(f.Body, len(sh.view.Tables))

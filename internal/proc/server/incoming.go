@@ -128,6 +128,6 @@ func (sh *shard) install(in *incoming) error {
 // adopt makes the shard what a snapshot says. It needs sh.mu.
 func (sh *shard) adopt(in *replica.Incoming) {
 	sh.rep.Adopt(in)
-	clear(sh.logged)
+	clear(sh.backlog)
 	sh.expectSlots(len(sh.rep.State.Applied()))
 }

@@ -13,6 +13,25 @@ import (
 // entryBytes is what an entry takes on its way.
 func entryBytes(e replica.Entry) int { return wire.HeaderBytes + e.Frame.PayloadBytes() }
 
+// backlog is, by slot, what updates and ticks take that are in the log and not in the replica.
+type backlog []int64
+
+// of returns what a slot's take.
+func (b backlog) of(slot perdure.Slot) int64 {
+	if int(slot) >= len(b) {
+		return 0
+	}
+	return b[slot]
+}
+
+// count counts an entry: sign 1 when it comes, -1 when it has gone to the replica.
+func (b *backlog) count(f *wire.Frame, sign int64) {
+	for int(f.Slot) >= len(*b) {
+		*b = append(*b, 0)
+	}
+	(*b)[f.Slot] += sign * logCost(f)
+}
+
 // logCost is what a worker's entry counts while it is in the log and not in the replica.
 func logCost(f *wire.Frame) int64 { return consistency.PartCost + int64(len(f.Body)) }
 
@@ -139,7 +158,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 	if sh.log.End() > end {
 		f.Body = nil // the log has it now
 		if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
-			sh.logs(&m.Entry.Frame, 1)
+			sh.backlog.count(&m.Entry.Frame, 1)
 		}
 	}
 	sh.advance()

@@ -96,12 +96,15 @@ func (s *Server) peerAt(addr string) *peer {
 	return p
 }
 
-// dropPeers ends connections that no shard needs any more. It needs s.mu.
-func (s *Server) dropPeers(used map[*peer]bool) {
-	for addr, p := range s.peers {
+// peers are the servers that this one connects to, by address.
+type peers map[string]*peer
+
+// drop ends connections that no shard needs any more.
+func (all peers) drop(used map[*peer]bool) {
+	for addr, p := range all {
 		if !used[p] {
 			p.cancel()
-			delete(s.peers, addr)
+			delete(all, addr)
 		}
 	}
 }

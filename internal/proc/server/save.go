@@ -88,7 +88,7 @@ func (sh *shard) save(cut perdure.Clock, whole *checkpoint.Segment) {
 		ref, err := checkpoint.WriteSegment(sh.s.cfg.Disk, sh.s.cfg.CheckpointDir, whole)
 		if err == nil {
 			sh.mu.Lock()
-			sh.saveTime, sh.saveBytes = time.Since(began), ref.Bytes
+			sh.disk.saveTime, sh.disk.saveBytes = time.Since(began), ref.Bytes
 			sh.mu.Unlock()
 		}
 		seg = described(cut, ref)
@@ -101,7 +101,14 @@ func (sh *shard) save(cut perdure.Clock, whole *checkpoint.Segment) {
 		sh.s.fail(fmt.Errorf("%w: save shard %d at clock %d: %w", ErrCheckpoint, sh.id, cut, err))
 		return
 	}
-	sh.saved(seg)
+	sh.passCut(seg)
+}
+
+// diskWork is how a shard gets on with its disk.
+type diskWork struct {
+	problem   string        // why it cannot write, or read; "": it can
+	saveTime  time.Duration // that the last segment took to be written
+	saveBytes int64         // of it
 }
 
 // described says of a segment what others need to know.
@@ -111,17 +118,17 @@ func described(cut perdure.Clock, ref checkpoint.SegmentRef) perdure.Segment {
 
 func (sh *shard) trouble(problem string) {
 	sh.mu.Lock()
-	sh.problem = problem
+	sh.disk.problem = problem
 	sh.mu.Unlock()
 	sh.s.notify()
 }
 
-// saved tells the shard, and its replicas, that a cut is saved, as a segment.
-func (sh *shard) saved(seg perdure.Segment) {
+// passCut tells the shard, and its replicas, that a cut is saved, as a segment.
+func (sh *shard) passCut(seg perdure.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.problem = ""
+	sh.disk.problem = ""
 	if sh.retired() {
 		return // its successor saves it, too
 	}
@@ -138,7 +145,7 @@ func (s *Server) loadContent(id perdure.ShardID, v *perdure.View) (replica.Conte
 	if at == 0 {
 		return c, nil // its tables are entries of the log
 	}
-	m, err := s.manifest(at, v.Generation, v.Shards[id].Restored)
+	m, err := s.cfg.manifest(job.ID, at, v.Generation, v.Shards[id].Restored)
 	if err != nil {
 		return c, err
 	}
@@ -189,18 +196,20 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 
 // manifest finds the checkpoint of a cut that a generation begins with, or that was
 // made within it.
-func (s *Server) manifest(cut perdure.Clock, generation perdure.Generation, within bool) (checkpoint.Manifest, error) {
-	all, err := checkpoint.List(s.cfg.Disk, s.cfg.CheckpointDir)
+func (c Config) manifest(job string, cut perdure.Clock, generation perdure.Generation,
+	within bool,
+) (checkpoint.Manifest, error) {
+	all, err := checkpoint.List(c.Disk, c.CheckpointDir)
 	if err != nil && len(all) == 0 {
 		return checkpoint.Manifest{}, err
 	}
 	for _, m := range all { // newest first
 		if m.Cut == cut && (m.Generation < generation || within && m.Generation == generation) {
-			return m, m.CheckJob(s.jobSpec().ID)
+			return m, m.CheckJob(job)
 		}
 	}
 	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut,
-		s.cfg.CheckpointDir)
+		c.CheckpointDir)
 }
 
 func (s *Server) jobSpec() *perdure.JobSpec {

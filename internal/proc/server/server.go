@@ -89,7 +89,7 @@ type Server struct {
 	view        *perdure.View // never nil
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
-	peers       map[string]*peer // by address
+	peers       peers
 	draining    bool
 	coordinator transport.Conn // nil while there is none
 
@@ -133,7 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},
-		peers:    map[string]*peer{},
+		peers:    peers{},
 		view:     &perdure.View{},
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -141,7 +141,11 @@ func Run(ctx context.Context, cfg Config) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 
 	s.ctx = ctx
-	defer s.closeLog()
+	defer func() {
+		if s.updates != nil {
+			_ = s.updates.Close() // nothing is on its way that matters
+		}
+	}()
 	defer s.ended()
 	defer s.wg.Wait()
 	defer cancel(nil)
@@ -161,12 +165,6 @@ func Run(ctx context.Context, cfg Config) error {
 		return context.Cause(ctx)
 	case err := <-s.failed:
 		return err
-	}
-}
-
-func (s *Server) closeLog() {
-	if s.updates != nil {
-		_ = s.updates.Close() // nothing is on its way that matters
 	}
 }
 
@@ -283,7 +281,10 @@ func (s *Server) heartbeat(ctx context.Context) {
 			s.buffers.Trim()
 			continue
 		case <-tick.C:
-			if s.tickChains(); w.waits() {
+			for _, sh := range s.held() {
+				sh.tickChain()
+			}
+			if w.waits() {
 				continue
 			}
 		case <-s.changed:
@@ -291,13 +292,6 @@ func (s *Server) heartbeat(ctx context.Context) {
 		if fresh := w.say(s); !fresh {
 			time.AfterFunc(busyPause, s.notify)
 		}
-	}
-}
-
-// tickChains lets time pass for the chains.
-func (s *Server) tickChains() {
-	for _, sh := range s.held() {
-		sh.tickChain()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/stream"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -29,24 +30,21 @@ type shard struct {
 	gone   atomic.Bool          // retired: whatever still comes for it is ignored
 	said   *perdure.ShardStatus // its last status; guarded by Server.mu
 
-	mu     sync.Mutex // guards what follows
-	rep    *replica.Replica
-	view   *perdure.View
-	place  place
-	log    *chain.Replica[replica.Entry] // nil until the rows are restored
-	stream *stream                       // nil unless the update log has what this log would
-	pred   *conn                         // from the predecessor; nil: it has not asked for anything yet
-	// By slot: what updates and ticks count in the log that are not in the replica.
-	logged    []int64
-	box       *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming  *incoming // the snapshot that is to take the shard's place
-	untold    untold
-	ticked    []perdure.Clock // by slot: clocks of which ticks were sent on
-	due       bool            // a goroutine is on its way that will settle
-	out       outflows
-	problem   string
-	saveTime  time.Duration // that the last segment took to be written
-	saveBytes int64         // of it
+	mu       sync.Mutex // guards what follows
+	rep      *replica.Replica
+	view     *perdure.View
+	place    place
+	log      *chain.Replica[replica.Entry] // nil until the rows are restored
+	stream   *logged                       // nil unless the update log has what this log would
+	pred     *conn                         // from the predecessor; nil: it has not asked for anything yet
+	backlog  backlog
+	box      *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming *incoming // the snapshot that is to take the shard's place
+	untold   untold
+	ticked   []perdure.Clock // by slot: clocks of which ticks were sent on
+	due      bool            // a goroutine is on its way that will settle
+	out      outflows
+	disk     diskWork
 }
 
 func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
@@ -56,7 +54,10 @@ func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
 	}
 	sh.slots.Store(int32(s.job.Slots))
 	if sh.traits.Logged() {
-		sh.stream = newStream(s.ctx)
+		shards := int64(s.job.Shards)
+		sh.stream = newLogged(s.ctx, stream.Limits{
+			Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
+		})
 	}
 	return sh
 }
@@ -80,7 +81,7 @@ func (sh *shard) retire() {
 func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.view, sh.problem = v, ""
+	sh.view, sh.disk.problem = v, ""
 	sh.rep.Fill(c, v)
 	sh.expectSlots(len(sh.rep.State.Applied()))
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
@@ -143,7 +144,7 @@ func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
 	sh.untold.note(&g.Entry, sh.rep.State.End())
 	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
-		sh.logs(f, -1)
+		sh.backlog.count(f, -1)
 	}
 	large = sh.rep.Step(&g.Entry, sh.owned(g))
 	if f.Kind == wire.KindRoster {
@@ -427,7 +428,7 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since,
 		Joined:  sh.joined(),
-		Problem: sh.problem, SaveSeconds: sh.saveTime.Seconds(), SaveBytes: sh.saveBytes,
+		Problem: sh.disk.problem, SaveSeconds: sh.disk.saveTime.Seconds(), SaveBytes: sh.disk.saveBytes,
 		Unread: sh.unread(),
 	}
 	sh.rep.Status(v, &st)
@@ -461,23 +462,6 @@ func (sh *shard) send(c *conn, frames ...wire.Frame) {
 		return
 	}
 	sh.box.put(c, frames)
-}
-
-// inLog returns what a slot's updates take in the log. It needs sh.mu.
-func (sh *shard) inLog(slot perdure.Slot) int64 {
-	if int(slot) >= len(sh.logged) {
-		return 0
-	}
-	return sh.logged[slot]
-}
-
-// logs counts what an update takes in the log while it is not in the replica: sign 1
-// when it comes, -1 when it has gone there. It needs sh.mu.
-func (sh *shard) logs(f *wire.Frame, sign int64) {
-	for int(f.Slot) >= len(sh.logged) {
-		sh.logged = append(sh.logged, 0)
-	}
-	sh.logged[f.Slot] += sign * logCost(f)
 }
 
 // expect lets entries of a roster's slots come.

@@ -13,12 +13,13 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/stream"
 )
 
 // ErrLog means that a shard cannot be made of the update log and its snapshots.
 var ErrLog = errors.New("server: the update log")
 
-// stream is what a shard has under the strategy stateless. Its log is its stream of the
+// logged is what a shard has under the strategy stateless. Its log is its stream of the
 // update log, to which workers append what they would send to a head, and from which
 // every server that holds the shard takes it, in the same order. So two servers compute
 // the same, and what a server has is nowhere but in the stream.
@@ -32,7 +33,7 @@ var ErrLog = errors.New("server: the update log")
 //
 // Entries may come twice: their senders repeat them, and who begins at a snapshot is
 // given some that it holds. The applied vector, and facts' numbers, tell.
-type stream struct {
+type logged struct {
 	ctx    context.Context // the shard's life
 	cancel context.CancelFunc
 
@@ -40,17 +41,14 @@ type stream struct {
 	resume updatelog.Position // of what is not in the state, the first may be there
 	level  bool               // all is that was in the stream when it was opened
 	newest uint64             // the position of the newest snapshot that there was then
-	life   replica.Life       // the newest epoch that has begun in the stream, and its facts that are in the state
-	begun  perdure.Epoch      // the newest whose Life this server was to append
-	asked  uint64             // of its facts, so many were
-	queue  []wire.Frame       // of these, those that the log does not have
-	wake   chan struct{}      // capacity 1: there is something in the queue
-	saves  saves
-	unread unread
+	facts  stream.Facts
+	saves  stream.Saves
+	length stream.Length
+	wake   chan struct{} // capacity 1: there is a fact to be appended
 }
 
-func newStream(ctx context.Context) *stream {
-	st := &stream{wake: make(chan struct{}, 1)}
+func newLogged(ctx context.Context, l stream.Limits) *logged {
+	st := &logged{wake: make(chan struct{}, 1), saves: stream.NewSaves(l)}
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	return st
 }
@@ -65,19 +63,16 @@ func alone(epoch perdure.Epoch) chain.Config {
 // the head's. It needs sh.mu.
 func (sh *shard) lives() bool {
 	st := sh.stream
-	if sh.place.config.Head && st.begun < sh.name.epoch {
-		st.begun, st.asked, st.queue = sh.name.epoch, 0, nil
+	if sh.place.config.Head && st.facts.Begins(sh.name.epoch) {
 		sh.enqueue(sh.frame(wire.KindLife))
 	}
-	return st.life.Epoch == sh.name.epoch && !sh.place.config.Joining
+	return st.facts.Life().Epoch == sh.name.epoch && !sh.place.config.Joining
 }
 
 // enqueue has a fact appended to the stream. It needs sh.mu.
 func (sh *shard) enqueue(f wire.Frame) {
 	st := sh.stream
-	f.Epoch, f.Request = sh.name.epoch, st.asked
-	st.asked++
-	st.queue = append(st.queue, f)
+	st.facts.Add(f, sh.name.epoch)
 	select {
 	case st.wake <- struct{}{}:
 	default:
@@ -177,7 +172,8 @@ func (s *Server) reads(sh *shard, from updatelog.Position) bool {
 		return false
 	}
 	sh.mu.Lock()
-	sh.stream.resume, sh.stream.unread.taken = from, from-1
+	sh.stream.resume = from
+	sh.stream.length.Taken(from - 1)
 	sh.mu.Unlock()
 	if at, held := s.placeOf(s.view, sh.id); held {
 		s.bring(sh, at)
@@ -191,8 +187,9 @@ func (sh *shard) caughtUp(resume updatelog.Position) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	st := sh.stream
-	st.unread.taken = max(st.unread.taken, resume-1)
-	if st.resume = max(st.resume, resume); !st.level {
+	st.length.Taken(resume - 1)
+	st.resume = max(st.resume, resume)
+	if !st.level {
 		st.level = true
 		sh.s.notify()
 	}
@@ -258,7 +255,7 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
 			sh.view = v
-			sh.stream.saves.files = files[i:]
+			sh.stream.saves.Restore(files[i:])
 			sh.loaded(in)
 			return updatelog.Position(file.Position), nil
 		}
@@ -277,7 +274,7 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 // loaded needs sh.mu.
 func (sh *shard) loaded(in *replica.Incoming) {
 	sh.adopt(in)
-	sh.stream.life = in.Life()
+	sh.stream.facts.Restore(in.Life())
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
 
@@ -300,8 +297,9 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: "+
 			"begin the job again", e.Position, err)
 	}
-	sh.stream.resume, sh.stream.unread.taken = e.Resume, e.Position
-	sh.stream.saves.count(sh.job.ID, &e)
+	sh.stream.resume = e.Resume
+	sh.stream.length.Taken(e.Position)
+	sh.stream.saves.Count(&e)
 	sh.advance()
 	sh.saveSnapshot()
 	return nil
@@ -313,24 +311,17 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
 			f.Shard, f.Generation, sh.id, sh.name.generation)
 	}
-	st := sh.stream
+	e := replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}
 	switch {
 	case f.Kind == wire.KindUpdate || f.Kind == wire.KindTick:
 		return sh.takeUpdate(f)
 	case f.Kind == wire.KindAddTable && f.Slot >= 0: // a worker's: it has updates of it
-		sh.log.Append(replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}})
-		sh.advance()
-		return nil
-	case sh.s.cfg.weak.Generations && f.Kind != wire.KindLife:
-	case f.Epoch < st.life.Epoch || f.Epoch == st.life.Epoch && f.Request <= st.life.Facts || f.Epoch > st.life.Epoch &&
-		f.Kind != wire.KindLife:
-		return nil // of a head that was succeeded, or appended twice
-	case f.Kind == wire.KindLife:
-		st.life = replica.Life{Epoch: f.Epoch}
+	case sh.stream.facts.Take(f, sh.s.cfg.weak.Generations):
+		e.Frame.Payload = append([]byte(nil), f.Payload...)
+	default:
 		return nil
 	}
-	st.life.Facts = f.Request
-	sh.log.Append(replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: append([]byte(nil), f.Payload...)}})
+	sh.log.Append(e)
 	sh.advance()
 	return nil
 }
@@ -353,7 +344,7 @@ func (sh *shard) takeUpdate(f *wire.Frame) error {
 			copy(e.Frame.Body, f.Payload)
 		}
 	}
-	sh.logs(&e.Frame, 1)
+	sh.backlog.count(&e.Frame, 1)
 	sh.log.Append(e)
 	return nil
 }
@@ -363,19 +354,15 @@ func (sh *shard) appendFacts() {
 	st := sh.stream
 	for st.ctx.Err() == nil {
 		sh.mu.Lock()
-		var next []wire.Frame
-		if len(st.queue) > 0 {
-			next = st.queue[:1:1]
-		}
+		f, ok := st.facts.Next()
 		sh.mu.Unlock()
-		if next == nil {
+		if !ok {
 			select {
 			case <-st.wake:
 			case <-st.ctx.Done():
 			}
 			continue
 		}
-		f := next[0]
 		if err := sh.appendNow(wire.Append(nil, &f)); err != nil {
 			if st.ctx.Err() == nil {
 				sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
@@ -383,9 +370,7 @@ func (sh *shard) appendFacts() {
 			return
 		}
 		sh.mu.Lock()
-		if len(st.queue) > 0 && st.queue[0].Epoch == f.Epoch && st.queue[0].Request == f.Request {
-			st.queue = st.queue[1:]
-		}
+		st.facts.Appended(&f)
 		sh.mu.Unlock()
 	}
 }

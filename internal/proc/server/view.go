@@ -60,7 +60,7 @@ func (s *Server) take(v perdure.View) {
 		}
 		s.bring(sh, at)
 	}
-	s.dropPeers(used)
+	s.peers.drop(used)
 	s.leaveIfFree()
 	s.notify()
 }
