@@ -94,7 +94,7 @@ func (b *Buffers) Keep(p []byte) {
 	}
 }
 
-// answer is the memory of one frame to a worker.
+// Answer is the memory of one frame to a worker.
 type Answer struct {
 	head   []byte
 	values []float32
