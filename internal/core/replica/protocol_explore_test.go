@@ -130,13 +130,10 @@ func (p *plan) explore() (states int, err error) {
 		if len(next) == 0 {
 			return s.finished()
 		}
-		for i, m := range next {
-			n := s
-			if i < len(next)-1 {
-				n = s.clone()
-			}
+		for _, m := range next {
 			course = append(course, m)
-			if err := n.do(m); err != nil {
+			n, err := s.after(m)
+			if err != nil {
 				return err
 			}
 			if err := visit(n); err != nil {
@@ -147,7 +144,7 @@ func (p *plan) explore() (states int, err error) {
 		return nil
 	}
 	s := newSystem(p)
-	if err = visit(s.clone()); err != nil {
+	if err = visit(s); err != nil {
 		for _, m := range course {
 			err = fmt.Errorf("%w\n  %v", err, m)
 		}

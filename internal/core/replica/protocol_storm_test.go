@@ -100,6 +100,9 @@ func TestStormModels(t *testing.T) {
 	}
 }
 
+// rare is from which course on a test looks for one that is wrong, where few are.
+var rare = map[string]int{"the number of a connection": 4500}
+
 // Whatever is switched off is missed: by some course, what is read breaks its
 // model, is not what it is said to be, or does not come.
 func TestStormsMissWhatIsOff(t *testing.T) {
@@ -126,8 +129,9 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				t.Parallel()
 				storms := pushStorms(model(t, name))
-				const most = 10000
-				for n := range most {
+				const most = 1000
+				first := rare[c.name]
+				for n := first; n < first+most; n++ {
 					s := storms.Example(n)
 					s.plan.off = c.off
 					if err := s.play(); err != nil {

@@ -142,19 +142,29 @@ func newSystem(p *plan) *system {
 	return s
 }
 
-func (s *system) clone() *system {
-	n := *s
-	for i := range s.plan.shards {
-		n.shards[i] = s.shards[i].clone()
-	}
+// after returns what a move makes of a system, which stays as it is: the two share those shards
+// and readers that the move does not change.
+func (s *system) after(m move) (n *system, err error) {
+	n = new(system)
+	*n = *s
 	for i := range s.slots {
-		n.readers[i].side = cloneOf(s.readers[i].side)
 		for j := range s.plan.shards {
-			n.ups[i][j], n.late[i][j], n.downs[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j]),
-				slices.Clone(s.downs[i][j])
+			n.ups[i][j], n.late[i][j] = slices.Clone(s.ups[i][j]), slices.Clone(s.late[i][j])
+			n.downs[i][j] = slices.Clone(s.downs[i][j])
 		}
 	}
-	return &n
+	switch m.kind {
+	case up, upLate, pushOn:
+		n.shards[m.shard] = s.shards[m.shard].clone()
+	case dies:
+		for i := range s.plan.shards {
+			n.shards[i] = s.shards[i].clone()
+		}
+	case loseLate:
+	default:
+		n.readers[m.slot].side = cloneOf(s.readers[m.slot].side)
+	}
+	return n, n.do(m)
 }
 
 func (s *system) say(format string, args ...any) {
