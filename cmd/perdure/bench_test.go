@@ -137,7 +137,7 @@ func BenchmarkServingAgain(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// bigTable makes a table of so many bytes, in rows of 4 KiB.
+// bigTable makes a table of that size in bytes, in rows of 4 KiB.
 func bigTable(b *testing.B, c *worker.Client, bytes int64) *worker.Table {
 	b.Helper()
 	t, err := c.Table(b.Context(), perdurelib.TableSpec{

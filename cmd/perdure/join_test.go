@@ -42,7 +42,7 @@ func awaitStatus(t *testing.T, dir, pattern string) (match []string) {
 	return nil
 }
 
-// awaitEvent waits until a run's record has so many events with these words.
+// awaitEvent waits until a run's record has n events with these words.
 func awaitEvent(t *testing.T, dir, words string, times int) {
 	t.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
@@ -111,7 +111,7 @@ func TestWorkerJoins(t *testing.T) {
 	}
 }
 
-// TestJoinMistakes: who cannot join hears why, in one line.
+// TestJoinMistakes: a process that cannot join says why, in one line.
 func TestJoinMistakes(t *testing.T) {
 	dir, other := filepath.Join(t.TempDir(), "run"), t.TempDir()
 	job, done := start(t, joinable(dir, "slow*2:worker:0@1h")...)

@@ -13,24 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// seriesColumn returns the cells of a column of a run's series.csv.
-func seriesColumn(t *testing.T, run, name string) (cells []string) {
-	t.Helper()
-	f, err := os.Open(filepath.Join(run, "series.csv"))
-	must(t, err)
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	must(t, err)
-	at := slices.Index(rows[0], name)
-	if at < 0 {
-		t.Fatalf("no column %s", name)
-	}
-	for _, row := range rows[1:] {
-		cells = append(cells, row[at])
-	}
-	return cells
-}
-
 // column reads columns of a run's series.csv: the rows in which all are there.
 func column(t *testing.T, dir string, names ...string) (rows [][]float64) {
 	t.Helper()

@@ -93,7 +93,7 @@ func (c lone) kill(t testing.TB) {
 	}
 }
 
-// TestTwoCoordinators: one at a time has a run's registry, and a second says who
+// TestTwoCoordinators: one at a time has a run's registry, and a second says which process
 // it is, though that one be frozen. What a killed one leaves is no obstacle.
 func TestTwoCoordinators(t *testing.T) {
 	dir := runFolder(t)

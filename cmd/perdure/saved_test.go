@@ -130,7 +130,7 @@ func TestNothingSaved(t *testing.T) {
 		dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
 }
 
-// TestResumedMTBF: who goes on under another strategy that chooses how often to save keeps the
+// TestResumedMTBF: a run that goes on under another strategy which chooses how often to save keeps the
 // time between failures that it was told; another strategy has no use for it.
 func TestResumedMTBF(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "checkpoint:auto", "--mtbf", "6h", "--clocks", "5")...)

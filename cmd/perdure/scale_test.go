@@ -51,7 +51,7 @@ func TestScaled(t *testing.T) {
 	}
 }
 
-// TestScaleResumes: a run that goes on from a checkpoint goes on with who took part.
+// TestScaleResumes: a run that goes on from a checkpoint goes on with those workers that took part.
 func TestScaleResumes(t *testing.T) {
 	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
 	resumed := filepath.Join(t.TempDir(), "resumed")
@@ -88,7 +88,7 @@ func TestScaleCommand(t *testing.T) {
 	}
 }
 
-// TestGuestJoins: where no slot is free, who joins gets one more, and leaves it when
+// TestGuestJoins: where no slot is free, a worker that joins gets one more, and leaves it when
 // it is told to.
 func TestGuestJoins(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

@@ -30,7 +30,8 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 	}
 	for range 3 {
 		clock, pid := look()
-		invoke(t, "fault", "kill:coordinator@0s", "--run", dir) // who is to answer may be gone before it does
+		// The process that is to answer may be gone before it does.
+		invoke(t, "fault", "kill:coordinator@0s", "--run", dir)
 		for {
 			now, next := look()
 			if now < clock {

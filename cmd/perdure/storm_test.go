@@ -128,7 +128,7 @@ func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 		seed, strategy, len(faults), *stormMs, strings.Join(texts, " "))
 }
 
-// Where storms are: jobs of so many places.
+// The size of the jobs that storms strike.
 const (
 	stormServers = 3
 	stormWorkers = 4
@@ -437,7 +437,7 @@ func TestStormSpares(t *testing.T) {
 	}
 }
 
-// paceEnv makes a program's clocks take so many milliseconds at least.
+// paceEnv makes a program's clocks take that number of milliseconds at least.
 const paceEnv = "PERDURE_TEST_PACE"
 
 // pacePrograms waits as paceEnv says.

@@ -176,7 +176,7 @@ func newTrained(fraction float64, i int, results []*result) trained {
 	return t
 }
 
-// race works out who reaches the target when.
+// race works out when each model reaches the target.
 func (p *page) race() {
 	models, groups := study.Group(p.part(timeToLoss), byModel)
 	if len(models) == 0 {

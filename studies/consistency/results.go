@@ -263,7 +263,7 @@ func hasTest(header, row []string) bool {
 	return false
 }
 
-// outcome says how a run of so many clocks ended.
+// outcome says how a run ended that was to have a number of clocks.
 func outcome(points []point, clocks int) string {
 	if !complete(points, clocks) {
 		return diverged

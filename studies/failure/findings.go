@@ -159,7 +159,7 @@ type costFacts struct {
 	Memory, Stored *ends  // nil: it was not measured
 }
 
-// ends are the least and the most of a quantity, in MB, and who has them.
+// ends are the least and the most of a quantity, in MB, and the cells that have them.
 type ends struct {
 	Low, High   float64
 	Least, Most string
@@ -224,7 +224,7 @@ const (
 
 // doubtFacts are in what runs without failures did not keep up.
 type doubtFacts struct {
-	Late, Slow                         string // who
+	Late, Slow                         string // the cells that are
 	Might                              float64
 	FewestEvaluations, FewestGradients float64
 }

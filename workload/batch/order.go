@@ -28,7 +28,7 @@ type slotOrder struct {
 	examples []int32 // nil until the slot is first asked for
 }
 
-// NewOrder returns the order of so many examples, in batches of size each. It has
+// NewOrder returns an order of that many examples, in batches of size each. It has
 // no slots until ShareOut.
 func NewOrder(seed uint64, examples, size int) *Order {
 	o := &Order{seed: seed, ranges: make([]int32, examples), next: make([]int32, size)}
@@ -39,7 +39,7 @@ func NewOrder(seed uint64, examples, size int) *Order {
 	return o
 }
 
-// ShareOut shares the examples out among so many slots, from now on. It does
+// ShareOut shares the examples out among the slots that there are from now on. It does
 // nothing if they are already. Fewer slots than one, or more than examples, are a
 // perdure.ErrUsage.
 func (o *Order) ShareOut(slots int) error {

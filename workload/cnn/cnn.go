@@ -130,7 +130,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	return m, m.ShareOut(o.Slots)
 }
 
-// ShareOut shares the pictures out among so many slots, from now on. It does nothing
+// ShareOut shares the pictures out among the slots that there are from now on. It does nothing
 // if they are already.
 func (m *Model) ShareOut(slots int) error {
 	if err := m.order.ShareOut(slots); err != nil {

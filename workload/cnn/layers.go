@@ -92,7 +92,7 @@ const none = 4
 // pool takes of each 2 × 2 values the largest, and 0 where none is positive (the
 // maximum of what ReLU lets through), and notes in at which it was: of equal ones
 // the first. x are channels of side × side values, y likewise of half that side,
-// with a border of so many values that it leaves alone.
+// with a border of that many values, which it leaves alone.
 func pool(y []float32, border int, at []uint8, x []float32, side int) {
 	half := side / 2
 	row := half + 2*border

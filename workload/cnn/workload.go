@@ -209,7 +209,7 @@ func NewPlain(m *Model, rule perdure.Rule) (*Plain, error) {
 	return p, nil
 }
 
-// Run trains for so many clocks: in each all slots compute at the same parameters,
+// Run trains for a number of clocks: in each all slots compute at the same parameters,
 // then their updates are applied in slot order. It returns the mean loss over the
 // last clock's pictures.
 func (p *Plain) Run(clocks perdure.Clock) (loss float64) {

@@ -103,7 +103,7 @@ func (m *Multiplier) block(c []float32, step, rows, cols, depth int) {
 }
 
 // pack copies count rows of m from the first on, and of each depth values from
-// the k-th on, to panels of so many rows: a panel has the k-th values of all its
+// the k-th on, to panels of panel rows: one has the k-th values of all its
 // rows, then the next ones. What the last panel lacks is left as it was: it makes
 // only values that block drops.
 func pack(dst []float32, m Matrix, first, count, k, depth, panel int) {

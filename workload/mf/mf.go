@@ -80,7 +80,7 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 	return m, m.shareOut(o.Slots)
 }
 
-// shareOut shares the ratings out among so many slots, from now on. It does nothing if
+// shareOut shares the ratings out among the slots that there are from now on. It does nothing if
 // they are already.
 func (m *model) shareOut(slots int) error {
 	switch {
@@ -141,8 +141,8 @@ func (m *model) squaredErrors(
 // target is what u·v should be for a rating.
 func (m *model) target(rating float32) float32 { return float32(rating-m.mean) * m.scale }
 
-// loss is the mean squared error, in squares of the ratings' units, of so many
-// ratings' squared errors.
+// loss is the mean squared error, in squares of the ratings' units, of as many
+// ratings as the squares were summed of.
 func (m *model) loss(squares float64, ratings int) float64 {
 	return m.data.Deviation * m.data.Deviation * squares / float64(ratings)
 }

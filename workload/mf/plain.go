@@ -44,7 +44,7 @@ func NewPlain(data *dataset.Ratings, o Options, rate func(perdure.Clock) float32
 	return p, nil
 }
 
-// Run trains for so many clocks. It returns how many ratings they had, and the
+// Run trains for a number of clocks. It returns how many ratings they had, and the
 // root of their mean squared error, each before its step.
 func (p *Plain) Run(clocks perdure.Clock) (ratings int, trainRMSE float64) {
 	squares := 0.0

@@ -100,7 +100,7 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 	return m, m.ShareOut(o.Slots)
 }
 
-// ShareOut shares the examples out among so many slots, from now on. It does nothing
+// ShareOut shares the examples out among the slots that there are from now on. It does nothing
 // if they are already.
 func (m *Model) ShareOut(slots int) error {
 	if err := m.order.ShareOut(slots); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// What a process of a job takes in memory, as was measured with the three workloads: so much
-// by itself, and so many times what it works on, with copies, buffers and what the garbage
-// collector leaves.
+// What a process of a job takes in memory, as was measured with the three workloads: an amount
+// by itself, and a multiple of what it works on, which counts copies, buffers and what the
+// garbage collector leaves.
 const (
 	workerBytes     = 32e6
 	workerPerData   = 2

@@ -50,7 +50,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	api := &lateAPI{there: make(chan struct{})}
 	srv := control.NewServer(control.Guard(api, keys.Job, web.Addr().String(), api.alive))
 	go func() { _ = srv.Serve(web) }() // ends with the process
-	defer func() {                     // who asked to stop hears that it was done
+	defer func() {                     // the caller that asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/run/secrets"
 )
 
-// TestLog: an update log is a role that anybody can run, who names a folder.
+// TestLog: an update log is a role that needs nothing but a folder.
 func TestLog(t *testing.T) {
 	t.Setenv("GOGC", "100") // the pace of this process stays as it is
 	dir := filepath.Join(t.TempDir(), "log")

@@ -13,7 +13,7 @@ import (
 )
 
 // TestCoordinatorAwaitsDisk: a coordinator that still reads its disk says that it lives;
-// who asks for more waits.
+// a call that asks for more waits.
 func TestCoordinatorAwaitsDisk(t *testing.T) {
 	const secret = perdurelib.Secret("the run's")
 	api := &lateAPI{there: make(chan struct{})} // and its disk never answers

@@ -104,7 +104,7 @@ func (c *Worker) check(s *settings.Run) error {
 }
 
 // config is the worker's client. One that the run's parent has started waits for its slot,
-// which somebody who joined may have taken: then it stands by.
+// which a worker that joined may have taken: then it stands by.
 func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *training.Pacer) worker.Config {
 	patience := time.Duration(0)
 	if c.Job.Join == "" {

@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// shardLines says who holds the shards of a view, those with the same chain in one
-// line: the head, the followers in the chain's order, and who is joining it.
+// shardLines says which servers hold the shards of a view, those with the same chain in one
+// line: the head, the followers in the chain's order, and the server that is joining it.
 func shardLines(v *perdure.View) (lines []string) {
-	shards := map[string][]int{} // by who holds them
+	shards := map[string][]int{} // by the chain that holds them
 	var order []string
 	for i := range v.Shards {
 		who := chainText(&v.Shards[i])
@@ -117,7 +117,7 @@ func spanLine(role string, s perdure.Span) string {
 	return text
 }
 
-// Changes says who joins and who leaves between two views, a line each.
+// Changes says which workers join and which leave between two views, a line each.
 func Changes(before, now []perdure.SlotView) (lines []string) {
 	for i, s := range now {
 		was := perdure.Span{Until: -1}

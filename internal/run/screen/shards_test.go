@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// TestShardLines: status says who holds the shards, as shortly as it can.
+// TestShardLines: status says which servers hold the shards, as shortly as it can.
 func TestShardLines(t *testing.T) {
 	chain := func(servers ...int) (s perdure.ShardView) {
 		s.Server = servers[0]
@@ -72,7 +72,7 @@ func TestHeldAndSaved(t *testing.T) {
 	}
 }
 
-// TestChanges: people read who joins and who leaves.
+// TestChanges: people read which workers join and which leave.
 func TestChanges(t *testing.T) {
 	slots := func(spans ...perdure.Span) (s []perdure.SlotView) {
 		for _, span := range spans {

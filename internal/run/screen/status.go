@@ -44,7 +44,7 @@ func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
 	}
 }
 
-// processLine is a process in a line: who it is, and how it is.
+// processLine is a process in a line: its name, its pid, and how it is.
 func processLine(p *control.Process) string {
 	name := p.Role
 	if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {

@@ -261,7 +261,7 @@ func bar(clock, end perdure.Clock, width int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// alive says who is there: a dot each, a cross for the dead.
+// alive shows which processes are there: a dot each, a cross for the dead.
 func alive(places []wire.PlaceProgress) string {
 	signs := map[string]string{"alive": "●", "dead": "✗", "silent": "◌", "waiting": "○"}
 	var servers, workers strings.Builder

@@ -128,7 +128,7 @@ func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
 	return k, err
 }
 
-// ReadOf reads what a caller shows who names a run's folder: the folder's own secret
+// ReadOf reads what a caller shows that names a run's folder: the folder's own secret
 // counts, whatever PERDURE_SECRET_FILE says of another run; file is for a folder without one.
 func ReadOf(file, run string) (wire.Keys, error) {
 	own := filepath.Join(run, File)

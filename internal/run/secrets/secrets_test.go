@@ -33,7 +33,7 @@ func TestInherits(t *testing.T) {
 	}
 }
 
-// TestRead: who joins finds in the run's folder, or in a copy, what its role may know.
+// TestRead: a process that joins finds in the run's folder, or in a copy, what its role may know.
 func TestRead(t *testing.T) {
 	s, run := draw(t)
 	other, otherRun := draw(t)

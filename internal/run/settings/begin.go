@@ -22,7 +22,7 @@ func (s *Run) WorkersAtFirst() (workers int) {
 	return workers
 }
 
-// scalePlan is a --scale of train: so many workers from a clock on.
+// scalePlan is a --scale of train: a number of workers, and the clock from which they take part.
 type scalePlan struct {
 	workers int
 	at      perdure.Clock

@@ -142,7 +142,7 @@ func refuseAlive(folder string) error {
 }
 
 // CheckSameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
-// since the job began, say. The data are not read again: who began the job has.
+// since the job began, say. The data are not read again: the run that began the job has read them.
 func (s *Run) CheckSameJob(path string, w workload.Workload, job perdure.JobSpec) error {
 	if !job.Seal.Sealed() {
 		return nil

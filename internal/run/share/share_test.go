@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	Garbage(1)
-	Cores(1 << 20) // of so many processes each has one core
+	Cores(1 << 20) // among a million processes each has one core
 	percent := debug.SetGCPercent(100)
 	os.Stdout.WriteString(strings.Join([]string{word(percent == 100), word(runtime.GOMAXPROCS(0) == 1)}, " "))
 }

@@ -77,7 +77,7 @@ func TestPacerRecovers(t *testing.T) {
 	})
 }
 
-// TestPacerEnds: who waits for nothing but time goes when told to.
+// TestPacerEnds: a worker that only lets time pass goes when it is told to.
 func TestPacerEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -216,7 +216,7 @@ func (t *Table) Operation(ctx context.Context, m *Measurement) operation {
 	}
 }
 
-// drawRows draws so many different rows of a filled sparse table.
+// drawRows draws n different rows of a filled sparse table.
 func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
 	drawn := make(map[int]bool, n)
 	for len(ids) < n {

@@ -59,7 +59,7 @@ var (
 
 const (
 	mostConns  = 64
-	mostShards = 4096 / 4 // a block of 4 KiB has so many values
+	mostShards = 4096 / 4 // the values in a block of 4 KiB
 	mostRounds = 1000
 	mostTime   = time.Hour
 )

@@ -42,7 +42,7 @@ func options(file string) programs.Options {
 	}
 }
 
-// TestRun: a rate is what a job of so many workers goes through in the time that its record
+// TestRun: a rate is what all of a job's workers go through in the time that its record
 // says, and the plain loop stands beside it.
 func TestRun(t *testing.T) {
 	t.Setenv(asTrain, "works")

@@ -58,7 +58,7 @@ func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catc
 
 // copyRaw copies as many bytes from this process to another one, over a plain socket of
 // the kind that servers of one machine use, while the job goes on: the most that this
-// machine could give to who joins. The other process is new, too, and so is its memory.
+// machine could give to a server that joins. The other process is new, too, and so is its memory.
 func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
 	n := min(int64(bytes), raw.Most)
 	peer, err := raw.Start(j.rawDir)
@@ -89,7 +89,7 @@ func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error)
 // rawCopyChunk is how much a plain copy reads and writes at once.
 const rawCopyChunk = 512 << 10
 
-// addCopies adds what the rounds say of those who joined.
+// addCopies adds what the rounds say of the servers that joined.
 func (r *Result) addCopies(rounds []outage) {
 	var of []float64
 	each := func(what func(o *outage) catchUp) (rates, reads, clocks *float64) {
@@ -121,7 +121,7 @@ func (r *run) joinHeading() string {
 	return "joining GB/s; reads, clocks meanwhile"
 }
 
-// joining says how who joined copied, "" if that was not measured.
+// joining says how fast the servers that joined copied; "" if that was not measured.
 func (r *Result) joining() string {
 	if r.CatchUpGBPerS == nil {
 		return ""

@@ -80,9 +80,9 @@ type Result struct {
 	SaveRawMBPerS     *float64 `json:"save_raw_mb_per_s"`
 	SaveOfRaw         *float64 `json:"save_of_raw"`
 
-	// Of a killed server's shards under stateless: until all serve again with so many MB of
+	// Of a killed server's shards under stateless: until all serve again with ReplayMB of
 	// updates to read, and with none; how fast these were read in the time between the two
-	// (null: in some round there was none), and how fast they are by who throws them away.
+	// (null: in some round there was none), and how fast a reader has them that throws them away.
 	ReplayServingMs    *float64 `json:"replay_serving_ms"`
 	ReplayServingMsMin *float64 `json:"replay_serving_ms_min"`
 	ReplayServingMsMax *float64 `json:"replay_serving_ms_max"`

@@ -26,7 +26,7 @@ import (
 )
 
 // What is measured of reading the update log again: a server is killed once before
-// anything was pushed, and once when so many MB are in the log, and applied. Its shards
+// anything was pushed, and once when all that is pushed is in the log, and applied. Its shards
 // have no snapshot, so that all of it has to be read.
 const (
 	replayMB    = 500 // unless --mb says something else
@@ -38,7 +38,7 @@ const (
 // rereading is what one round measured.
 type rereading struct {
 	empty   time.Duration // from the kill until all shards of the server serve again, with nothing to read
-	serving time.Duration // likewise, with so many bytes of updates to read
+	serving time.Duration // likewise, with this to read:
 	bytes   int64
 	bare    time.Duration // that a reader takes to read these and throw them away
 }
@@ -130,7 +130,7 @@ func (r *run) allReplays(ctx context.Context) error {
 }
 
 // replayRound takes one job through both kills. bareFirst says whether the bare reader
-// reads before the server does: what the machine did last helps, or hinders, who is next.
+// reads before the server does: what the machine did last helps, or hinders, the one that is next.
 func (r *run) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
 	s, err := r.replaySettings()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// What is measured of saving: a job trains a table of so many MB for a while, comes to a
+// What is measured of saving: a job trains a large table for a while, comes to a
 // cut at which all of it is to be written, and trains on for as long; then as much is
 // written to a plain file, while it still trains.
 const (
@@ -215,7 +215,7 @@ func (j *job) reached(n perdure.Clock) (at time.Time) {
 	return at
 }
 
-// writeRaw writes a file of so many MB, one piece after the other, and syncs it.
+// writeRaw writes a file of that size, one piece after the other, and syncs it.
 func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -237,7 +237,7 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	return float64(mb) / time.Since(begin).Seconds(), nil
 }
 
-// copyTime copies so many MB from memory to memory, both of which are there.
+// copyTime copies that many MB from memory to memory, both of which are there.
 func copyTime(mb int) time.Duration {
 	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
 	begin := time.Now()

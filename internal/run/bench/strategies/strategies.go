@@ -77,7 +77,7 @@ type failure struct {
 	name   string
 	kind   supervisor.FaultKind
 	role   wire.Role // of which there is one process; "": a server
-	copies int       // it takes a chain of so many replicas
+	copies int       // the least replicas of a chain that has it
 	// of names the replica that fails; nil: any server, in whatever chains.
 	of func(*perdure.ShardView) perdure.Holder
 }

@@ -128,7 +128,7 @@ func TestReplayPlan(t *testing.T) {
 	}
 }
 
-// TestBenchVictims: who is killed has the place in a chain that the fault names,
+// TestBenchVictims: the server that is killed has the place in a chain that the fault names,
 // and the shards that are watched are those in which it has.
 func TestBenchVictims(t *testing.T) {
 	var v perdure.View
