@@ -48,7 +48,7 @@ const mostShown = 256 << 20
 // updateCost is about what an update that is queued takes beside its bytes.
 const updateCost = 512
 
-// Box is the outbox of one process of a slot. An observer's keeps the clock and nothing else.
+// Box is the outbox of one process of a slot. An observer's keeps the clock, and no updates.
 type Box struct {
 	progress
 
