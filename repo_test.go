@@ -42,7 +42,7 @@ var layers = map[string]int{
 	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2, "internal/data/dataset": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
-	"internal/proc/transport": 2, "internal/proc/frames": 2,
+	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
 	"internal/proc/stream": 3, "internal/proc/server": 4, "internal/proc/coordinator": 3, "internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 

@@ -6,11 +6,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
-
-// countsEvery is how often the coordinator is told what is only counted.
-const countsEvery = time.Second
 
 // said is a status, the connection to tell it on, and how often it is to be told.
 type said struct {
@@ -22,35 +20,25 @@ type said struct {
 // word is what the coordinator is told of this worker: on each connection all, then what
 // has changed. It is the heartbeat's alone.
 type word struct {
-	said   // last
-	on     transport.Conn
-	told   perdure.WorkerTeller
-	counts time.Time // when what is only counted was told
-	rested int       // heartbeats since something was said
+	said // last
+	told perdure.WorkerTeller
+	beat heartbeat.Beat
 }
 
 // rests counts a heartbeat, and reports whether nothing need be said at it.
-func (w *word) rests() bool {
-	w.rested++
-	return w.rested < w.beats
-}
+func (w *word) rests() bool { return w.beat.Rests(w.beats) }
 
 // say tells the coordinator what is new.
 func (w *word) say(now time.Time) {
 	if w.to == nil {
 		return
 	}
-	w.rested = 0
-	if w.on != w.to {
-		w.on, w.told = w.to, perdure.WorkerTeller{}
+	if w.beat.Speaks(w.to) {
+		w.told = perdure.WorkerTeller{}
 	}
 	st := w.WorkerStatus
 	st.Resources = perdure.ReadResources()
-	counts := st.Finished || now.Sub(w.counts) >= countsEvery
-	if counts {
-		w.counts = now
-	}
-	d := w.told.Delta(&st, counts)
+	d := w.told.Delta(&st, w.beat.Counts(now, st.Finished))
 	_ = w.to.Send(wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
 }
 

@@ -11,7 +11,7 @@ import (
 // TestAsk: who gives up before the loop has come to a question hears no answer later; who is
 // being answered just then waits for it.
 func TestAsk(t *testing.T) {
-	c := &Coordinator{inbox: make(chan deed, 1)}
+	c := &Coordinator{inbox: make(inbox, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := false
 	asked := make(chan error, 1)

@@ -34,7 +34,7 @@ func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 // tick lets time pass. Whose messages wait, or have come and cannot be handed over, was
 // heard.
 func (c *Coordinator) tick(now time.Time) {
-	for m := range c.members {
+	for m := range c.crew.members {
 		if len(m.unread) > 0 && m.place() {
 			c.core.Heard(m.kind(), m.index, m.hello.Process)
 		}

@@ -62,7 +62,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
-	inbox chan deed
+	inbox inbox
 	wg    sync.WaitGroup // Run's goroutines
 	// onDisk says that the loop waits for its disk.
 	onDisk atomic.Bool
@@ -72,10 +72,8 @@ type Coordinator struct {
 	attention  attention
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
-	members    map[*member]struct{}
-	seated     map[seat]*member     // the newest of each place
-	waiting    map[*member]struct{} // of them: those who wait for their place to be recorded, and their slot to be settled
-	asked      bool                 // somebody has asked for a place, and waits for an answer
+	crew       crew
+	asked      bool // somebody has asked for a place, and waits for an answer
 	supervisor *member
 	reported   reports      // by it, so far
 	events     []wire.Frame // for the supervisor, not sent yet
@@ -103,7 +101,7 @@ type member struct {
 	conn     transport.Conn
 	hello    wire.Hello
 	index    int
-	waiting  bool   // as Coordinator.waiting has it
+	welcomed bool
 	answered func() // ends its being told that its Hello was heard
 	hearing
 	unread chan struct{} // one for each frame that has come and that the loop has not read
@@ -147,10 +145,10 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
 	}
 	c := &Coordinator{
-		cfg: cfg, inbox: make(chan deed, inboxSize),
+		cfg: cfg, inbox: make(inbox, inboxSize),
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
-		bye:     farewell{met: map[string]struct{}{}},
-		members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}, progressed: -1, began: time.Now(),
+		bye:  farewell{met: map[string]struct{}{}},
+		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick},
 	}
 	if weaken.Of(ctx).RollBack {
@@ -178,7 +176,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		c.cfg.Listener.Close()
-		for m := range c.members {
+		for m := range c.crew.members {
 			m.conn.Close()
 		}
 	}()
@@ -227,7 +225,7 @@ func (c *Coordinator) rate(now time.Time) {
 func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, latest Latest)) error {
 	done := make(chan struct{})
 	var claimed atomic.Bool // by the loop, or by the caller, who gives up
-	c.do(ctx, func() {
+	c.inbox.do(ctx, func() {
 		if claimed.CompareAndSwap(false, true) {
 			f(c.core, c.latest)
 			close(done)
@@ -266,8 +264,8 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
-		c.tellView(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
-		c.tellView(r.WorkerDelta, (*member).reads)
+		c.crew.tell(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
+		c.crew.tell(r.WorkerDelta, (*member).reads)
 	}
 	if r.Facts != nil || c.asked {
 		c.asked = false
@@ -303,20 +301,6 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.progress(false)
 	}
 	return nil
-}
-
-// tellView tells those whom it concerns what changed of the view. Who waits is told the
-// whole view later.
-func (c *Coordinator) tellView(d *perdure.ViewDelta, concerned func(m *member) bool) {
-	if d == nil {
-		return
-	}
-	f := wire.Control(wire.KindViewDelta, d)
-	for m := range c.members {
-		if !m.waiting && concerned(m) {
-			m.send(f)
-		}
-	}
 }
 
 // A document that cannot be saved is tried again so many times before the coordinator
@@ -376,7 +360,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		case <-ctx.Done():
 		}
 	}
-	c.do(ctx, func() {
+	c.inbox.do(ctx, func() {
 		if !c.core.Published(p.Generation, p.Cut, err == nil) {
 			return // a roll-back may have come first: it goes back to the older checkpoint
 		}

@@ -32,7 +32,7 @@ func (c *Coordinator) end(why string) {
 
 // heard reports whether everybody who may live has heard that the job is ended, and has gone.
 func (c *Coordinator) heard() bool {
-	for m := range c.members {
+	for m := range c.crew.members {
 		if m != c.supervisor {
 			return false
 		}
@@ -55,7 +55,7 @@ func (c *Coordinator) metAll(k membership.Kind, places []membership.Place) bool 
 // dismiss ends the connections to all but the supervisor. They close when they have read
 // why: who closed here at once might take the word back.
 func (c *Coordinator) dismiss(r wire.Refusal) {
-	for m := range c.members {
+	for m := range c.crew.members {
 		if m != c.supervisor {
 			c.refuse(m, r)
 		}

@@ -14,16 +14,19 @@ type deed struct {
 	exact bool
 }
 
+// inbox is what the loop is to do, in order.
+type inbox chan deed
+
 // do runs f in the loop, when all that came before it is carried out.
-func (c *Coordinator) do(ctx context.Context, f func()) { c.post(ctx, deed{f, true}) }
+func (in inbox) do(ctx context.Context, f func()) { in.post(ctx, deed{f, true}) }
 
 // gather runs f in the loop, where it may tell the core something, and nobody what the
 // core knows: that may not be recorded yet.
-func (c *Coordinator) gather(ctx context.Context, f func()) { c.post(ctx, deed{f, false}) }
+func (in inbox) gather(ctx context.Context, f func()) { in.post(ctx, deed{f, false}) }
 
-func (c *Coordinator) post(ctx context.Context, d deed) {
+func (in inbox) post(ctx context.Context, d deed) {
 	select {
-	case c.inbox <- d:
+	case in <- d:
 	case <-ctx.Done():
 	}
 }

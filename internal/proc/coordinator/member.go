@@ -19,6 +19,9 @@ func (m *member) send(f wire.Frame) {
 
 func (m *member) kind() membership.Kind { return membership.Kind(m.hello.Role) }
 
+// seat is the place that a member has, or asks for.
+func (m *member) seat() seat { return seat{m.kind(), m.index} }
+
 // place reports whether a member has a place in the job.
 func (m *member) place() bool {
 	return m.hello.Role == wire.RoleServer || m.hello.Role == wire.RoleWorker
@@ -34,7 +37,7 @@ func (m *member) reads() bool {
 func (c *Coordinator) accept(ctx context.Context) {
 	err := transport.AcceptAll(ctx, c.cfg.Listener, c.cfg.Log, func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
 	if err != nil {
-		c.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
+		c.inbox.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
 	}
 }
 
@@ -53,7 +56,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	c.wg.Go(func() { transport.Reassure(unanswered, conn) })
 	m := &member{conn: conn, hello: hello, index: hello.Index, answered: answered, unread: make(chan struct{}, mostUnread)}
 	admitted := make(chan bool, 1)
-	c.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
+	c.inbox.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
 	select {
 	case ok := <-admitted:
 		if !ok {
@@ -82,14 +85,14 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		case <-ctx.Done():
 			return
 		}
-		c.post(ctx, deed{func() {
+		c.inbox.post(ctx, deed{func() {
 			<-m.unread
 			if err := act(); err != nil {
 				c.turnAway(ctx, m, err)
 			}
 		}, f.Kind == wire.KindOrder})
 	}
-	c.gather(ctx, func() { c.leave(m, err) })
+	c.inbox.gather(ctx, func() { c.leave(m, err) })
 }
 
 // turnAway ends the connection of a process that does not keep the rules, and tells it.
@@ -136,7 +139,7 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
 			return &wire.Refusal{Again: true, Reason: "the job has a supervisor already"}
 		} else if s != nil {
-			c.forget(s) // its connection broke, and that was not noticed yet
+			c.crew.forget(s) // its connection broke, and that was not noticed yet
 		}
 		c.supervisor, c.reported = m, nil
 		c.welcome(m, 0)
@@ -159,7 +162,7 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 func (c *Coordinator) join(m *member) *wire.Refusal {
 	facts := c.core.Facts()
 	k := m.kind()
-	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && c.superseded(k, i, m.hello) {
+	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(facts, k, i, m.hello) {
 		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
 	}
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" { // else whoever knows a worker's name could say it
@@ -174,10 +177,8 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	m.index = index
 	switch verdict {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
-		c.forgetOther(m)
-		m.waiting, c.asked = true, true
-		c.members[m], c.waiting[m] = struct{}{}, struct{}{}
-		c.seated[seat{k, index}] = m
+		c.crew.seat(m)
+		c.asked = true
 	case membership.Taken:
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
@@ -210,24 +211,8 @@ func workers(f *membership.Facts) (n int) {
 	return n
 }
 
-// forgetOther forgets the connection that a process had before this one: it broke, and
-// that was not noticed yet.
-func (c *Coordinator) forgetOther(m *member) {
-	if o := c.seated[seat{m.kind(), m.index}]; o != nil && o != m && o.hello.Process == m.hello.Process {
-		c.forget(o)
-	}
-}
-
-// forget ends a connection in whose place another has come.
-func (c *Coordinator) forget(m *member) {
-	delete(c.members, m)
-	delete(c.waiting, m)
-	m.conn.Close() // its reader notices
-}
-
 // superseded reports whether a process that had a place has lost it.
-func (c *Coordinator) superseded(k membership.Kind, index int, h wire.Hello) bool {
-	facts := c.core.Facts()
+func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.Hello) bool {
 	places := facts.Servers
 	if k == membership.Worker {
 		places = facts.Slots
@@ -243,9 +228,7 @@ func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 // welcome tells a process that it is in, and everything it needs to know.
 func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	facts := c.core.Facts()
-	m.waiting = false
-	delete(c.waiting, m)
-	c.members[m] = struct{}{}
+	c.crew.welcome(m)
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
@@ -261,7 +244,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 // grant welcomes those who wait and whose places are recorded, and their slots settled.
 func (c *Coordinator) grant() {
 	facts := c.core.Facts()
-	for m := range c.waiting {
+	for m := range c.crew.waiting {
 		places, settled := facts.Servers, true
 		if m.hello.Role == wire.RoleWorker {
 			places, settled = facts.Slots, facts.View.Slots[m.index].Settled
@@ -273,17 +256,14 @@ func (c *Coordinator) grant() {
 }
 
 func (c *Coordinator) leave(m *member, err error) {
-	if _, there := c.members[m]; !there {
+	if !c.crew.remove(m) {
 		return
 	}
-	delete(c.members, m)
-	delete(c.waiting, m)
 	c.cfg.Log.Info("connection ended", "role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
 	}
-	if at := (seat{m.kind(), m.index}); m.place() && c.seated[at] == m { // else it has come again
-		delete(c.seated, at)
+	if c.crew.vacate(m) {
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
 	}
 }
@@ -347,14 +327,14 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 
 // table creates a table as a worker asks.
 func (c *Coordinator) table(spec perdure.TableSpec) error {
-	if err := c.fits(&spec); err != nil {
+	if err := fits(c.core.Facts(), c.cfg.TableBytes, &spec); err != nil {
 		return err
 	}
 	return c.core.AddTable(spec)
 }
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
-	if err := c.sensible(m, &r); err != nil || m.waiting {
+	if err := sensible(c.core.Facts(), m.index, &r); err != nil || !m.welcomed {
 		return err
 	}
 	if r.Generation != c.core.Facts().View.Generation {
@@ -401,7 +381,7 @@ func (c *Coordinator) order(o wire.Order) {
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
 			c.cfg.OnOrder(o)
 		}
-		for m := range c.members {
+		for m := range c.crew.members {
 			if fmt.Sprintf("%s:%d", m.hello.Role, m.index) == o.Target {
 				m.send(wire.Control(wire.KindOrder, o))
 			}

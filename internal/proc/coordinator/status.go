@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -28,22 +27,10 @@ func (h *hearing) parseStatus(f *wire.Frame, d any, seq *uint64) error {
 	return nil
 }
 
-// current reports whether what a member says counts: it has its place, and its process
-// has no later connection, on which it says all anew.
-func (c *Coordinator) current(m *member, role wire.Role) bool {
-	return m.hello.Role == role && !m.waiting && c.seated[seat{m.kind(), m.index}] == m
-}
-
-// seat is a place, of which one connection is the newest.
-type seat struct {
-	kind  membership.Kind
-	index int
-}
-
 var errOther = errors.New("its status does not fit what is known of it")
 
 func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
-	if c.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
+	if c.crew.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
 		c.cfg.Log.Warn("closed a connection", "role", m.hello.Role, "index", m.index, "err", errOther)
 		m.conn.Close() // it comes again, and says all anew
 	}
@@ -52,7 +39,7 @@ func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
 // workerSays takes a worker's status; an error is of one that no worker which keeps the rules
 // would send.
 func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) error {
-	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil || !c.current(m, wire.RoleWorker) {
+	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil || !c.crew.current(m, wire.RoleWorker) {
 		return err
 	}
 	c.core.WorkerStatus(m.index, m.hello.Process, st)

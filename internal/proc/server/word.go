@@ -7,38 +7,33 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // busyPause is when a status that was in part an old one is made anew.
 const busyPause = 5 * time.Millisecond
 
-// countsEvery is how often the counts are told that change with every clock.
-const countsEvery = time.Second
-
 // word is what the coordinator is told of this server: on each connection all, then what
 // has changed. It is the heartbeat's alone.
 type word struct {
-	to     transport.Conn // nil: there is none
-	told   perdure.ServerTeller
-	counts time.Time            // when they were told last
-	st     perdure.ServerStatus // while somebody is at work for long, what was said last
-	end    perdure.Clock        // as of the view that it is by
-	beats  int                  // heartbeats since something was said
-	per    int                  // heartbeats for each word, as of the view
+	to   transport.Conn // nil: there is none
+	told perdure.ServerTeller
+	beat heartbeat.Beat
+	st   perdure.ServerStatus // while somebody is at work for long, what was said last
+	end  perdure.Clock        // as of the view that it is by
+	per  int                  // heartbeats for each word, as of the view
 }
 
 // waits counts a heartbeat, and reports whether nothing need be said at it.
-func (w *word) waits() bool {
-	w.beats++
-	return w.beats < w.per
-}
+func (w *word) waits() bool { return w.beat.Rests(w.per) }
 
 // say tells the coordinator what is new; not fresh: some of it is what was said last.
 func (w *word) say(s *Server) (fresh bool) {
 	if fresh = s.mu.TryLock(); fresh {
 		if w.to != s.coordinator {
-			w.to, w.told, w.counts = s.coordinator, perdure.ServerTeller{}, time.Time{}
+			w.to, w.told = s.coordinator, perdure.ServerTeller{}
+			w.beat.Recount()
 		}
 		w.st, fresh = s.status()
 		if w.end = s.view.End; s.job != nil {
@@ -49,13 +44,9 @@ func (w *word) say(s *Server) (fresh bool) {
 	if w.to == nil {
 		return fresh
 	}
-	w.beats = 0
+	w.beat.Speaks(w.to)
 	w.st.Resources = perdure.ReadResources()
-	now := time.Now()
-	counts := now.Sub(w.counts) >= countsEvery
-	if counts {
-		w.counts = now
-	}
+	counts := w.beat.Counts(time.Now(), false)
 	for more := true; more; {
 		var d perdure.ServerDelta
 		d, more = w.told.Delta(&w.st, w.end, counts)

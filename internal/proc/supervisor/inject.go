@@ -105,7 +105,7 @@ func (j *Job) EndSoon() {
 func (j *Job) tell(o wire.Order) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.send(wire.Control(wire.KindOrder, o))
+	j.line.send(wire.Control(wire.KindOrder, o))
 }
 
 // Failure is a fault or a death, and what came of it.

@@ -59,8 +59,7 @@ type Job struct {
 	fatal context.CancelCauseFunc
 
 	mu       sync.Mutex // guards what follows
-	conn     transport.Conn
-	unsent   []wire.Frame // exits and orders that the coordinator has not been sent
+	line     line       // to the coordinator: exits and orders
 	schedule *Schedule
 	begun    time.Time // when the first clock began
 	began    bool
@@ -80,9 +79,6 @@ type Job struct {
 
 	callRound time.Duration // see watch; tests hurry it
 }
-
-// maxUnsent bounds what is kept for a coordinator that is away.
-const maxUnsent = 4096
 
 // maxPending bounds the faults that are planned: each is looked at again and again.
 const maxPending = 4096
@@ -167,7 +163,7 @@ func (j *Job) end(err error) {
 		return
 	}
 	j.why = err
-	j.send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: err.Error()}))
+	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: err.Error()}))
 	time.AfterFunc(lastWord, func() { j.fatal(err) })
 }
 
@@ -176,7 +172,7 @@ func (j *Job) Over() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
-	j.send(wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}))
+	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}))
 }
 
 // AddFault plans another fault.
@@ -207,30 +203,15 @@ func (j *Job) since(now time.Time) time.Duration {
 	return now.Sub(j.begun)
 }
 
-// send sends a frame to the coordinator, or keeps it until there is one. It
-// needs j.mu.
-func (j *Job) send(f wire.Frame) {
-	if j.conn != nil && j.conn.Send(f) == nil {
-		return
-	}
-	if len(j.unsent) < maxUnsent {
-		j.unsent = append(j.unsent, f)
-	}
-}
-
 func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.conn, j.places = c, known{}
-	unsent := j.unsent
-	j.unsent = nil
-	for _, f := range unsent {
-		j.send(f)
-	}
+	j.places = known{}
+	j.line.up(c)
 	j.remind()
 	if j.cfg.LogAddr != "" {
 		j.logTold = j.logOrder()
-		j.send(wire.Control(wire.KindOrder, j.logTold))
+		j.line.send(wire.Control(wire.KindOrder, j.logTold))
 	}
 	j.timeline.serving(wire.Event{
 		Target: string(wire.RoleCoordinator), UnixNs: time.Now().UnixNano(),
@@ -241,9 +222,7 @@ func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 func (j *Job) down(c transport.Conn, _ error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.conn == c {
-		j.conn = nil
-	}
+	j.line.down(c)
 	if j.why != nil { // that was the coordinator's last word
 		j.fatal(j.why)
 	}
@@ -446,7 +425,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 		}
 	}
 	if e.Role != RoleLog {
-		j.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
+		j.line.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
 	}
 	switch {
 	case j.over || j.ctx.Err() != nil:

@@ -41,7 +41,7 @@ func (j *Job) tellLog(state string) {
 	j.logState = state
 	if o := j.logOrder(); o != j.logTold {
 		j.logTold = o
-		j.send(wire.Control(wire.KindOrder, o))
+		j.line.send(wire.Control(wire.KindOrder, o))
 	}
 }
 

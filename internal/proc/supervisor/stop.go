@@ -44,7 +44,7 @@ func (j *Job) stop(err error) (saves bool) {
 		j.end(err)
 	default:
 		j.closing.why = err
-		j.send(closeOrder())
+		j.line.send(closeOrder())
 		time.AfterFunc(j.cfg.LastCheckpoint, j.late)
 		return true
 	}
@@ -66,7 +66,7 @@ func closeOrder() wire.Frame { return wire.Control(wire.KindOrder, wire.Order{Ki
 // may not have recorded it. It needs j.mu.
 func (j *Job) remind() {
 	if j.closing.why != nil && j.why == nil {
-		j.send(closeOrder())
+		j.line.send(closeOrder())
 	}
 }
 
