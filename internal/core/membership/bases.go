@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/verdict"
 )
 
@@ -30,11 +31,11 @@ func (b *bases) learnBases() {
 		lost := b.facts.PastClocks // of all that the vector counts, what the rows lack
 		for slot, n := range base {
 			lost += int64(v.Slots[slot].Clocks(n))
-			if !b.job.traits.Early { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+			if b.job.traits.Begins == recovery.Initial { // it begins as the job did: of a run that goes on from another's checkpoint, with that
 				lost -= int64(v.Slots[slot].Clocks(v.Cut))
 			}
 		}
-		if b.job.traits.Early {
+		if b.job.traits.Begins == recovery.Head {
 			lost -= int64(b.job.shardStatus(i).Seq)
 		}
 		b.facts.UpdatesLost += lost - b.facts.ShardLost[i]
@@ -50,7 +51,7 @@ func (b *bases) learnBases() {
 func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	n := len(b.facts.View.Slots)
 	var has []perdure.Clock // what the rows have, where any are left
-	if b.job.traits.Early {
+	if b.job.traits.Begins == recovery.Head {
 		st := b.job.shardStatus(shard)
 		if st == nil || len(st.Applied) != n {
 			return nil, false

@@ -162,7 +162,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 	if ch.job.ready(shard) {
 		next.Lost, next.Base, next.Restored = false, nil, false
 	}
-	if headless && ch.job.traits.Early {
+	if headless && ch.job.traits.Begins == recovery.Head {
 		next.Lost, next.Base = true, nil
 	}
 	if j := next.Joining; j != nil && slices.Contains(chain, *j) {

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/saver"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // Under resend workers keep their updates until they are in a checkpoint. A server's
@@ -140,10 +141,10 @@ func (cu *cuts) calls() (at perdure.Clock, asked bool) {
 func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	cu.job.looks.slots++
 	v, p, sl, o := &cu.facts.View, &cu.facts.Slots[slot], &cu.facts.View.Slots[slot], &cu.job.slots[slot]
-	if p.Unkept > v.Durable && p.Unkept != unknown {
+	if p.Unkept > cu.facts.saved(slot) && p.Unkept != unknown {
 		at, asks = p.Unkept, true
 	}
-	if cu.agenda.Ending.Has(slot) && v.Durable < sl.Until && cu.job.spanDone(slot) {
+	if cu.agenda.Ending.Has(slot) && cu.facts.saved(slot) < sl.Until && cu.job.spanDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
@@ -240,29 +241,19 @@ func (cu *cuts) collectCut() {
 	}) {
 		return
 	}
-	count := map[perdure.Clock]int{}
-	best := perdure.Clock(-1)
+	written := make([][]perdure.Segment, len(v.Shards))
 	for i := range v.Shards {
-		for _, g := range cu.job.shardStatus(i).Segments {
-			if count[g.Cut]++; count[g.Cut] == len(v.Shards) && g.Cut > v.Durable {
-				best = max(best, g.Cut)
-			}
-		}
+		written[i] = cu.job.shardStatus(i).Segments
 	}
-	if best < 0 {
+	cut, segments := verdict.NewestCut(written, v.Durable)
+	if cut < 0 {
 		return
 	}
-	p := &Publish{Generation: v.Generation, Cut: best}
+	p := &Publish{Generation: v.Generation, Cut: cut, Segments: segments}
 	for i := range v.Shards {
-		for _, g := range cu.job.shardStatus(i).Segments {
-			if g.Cut == best {
-				p.Segments = append(p.Segments, g)
-				break
-			}
-		}
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}
-	cu.job.publishing = best
+	cu.job.publishing = cut
 	cu.rec.out.Publish = p
 }
 

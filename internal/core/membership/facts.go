@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // Facts are what must survive the coordinator.
@@ -160,3 +161,8 @@ func (f *Facts) cutFrom(at perdure.Clock) perdure.Clock {
 
 // over reports whether nothing follows from anything any more.
 func (f *Facts) over() bool { return f.View.Done || f.Failed != "" }
+
+// saved returns the clock below which all updates of a slot are in a checkpoint.
+func (f *Facts) saved(slot int) perdure.Clock {
+	return recovery.SavedUpTo(&f.View, recovery.EveryShard, perdure.Slot(slot))
+}

@@ -287,7 +287,7 @@ func (j *job) spanDone(slot int) bool {
 // nobody, -1 if there is none.
 func (j *job) unkept() int {
 	for i := range j.facts.Slots {
-		if j.facts.Slots[i].Unkept > j.facts.View.Durable && !j.weakened {
+		if j.facts.Slots[i].Unkept > j.facts.saved(i) && !j.weakened {
 			return i
 		}
 	}

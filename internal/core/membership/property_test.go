@@ -62,7 +62,7 @@ func storms() *rapid.Generator[storm] {
 		}).Draw(t, "recovery")
 		servers := rapid.IntRange(traitsOf(recovery).Copies, 4).Draw(t, "servers")
 		suspend := int64(0)
-		if !model.TwoStep() && !traitsOf(recovery).Loses {
+		if !model.TwoStep() && !traitsOf(recovery).Loses() {
 			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
 		}
 		return storm{
@@ -389,7 +389,7 @@ func (c *cluster) checkLoss() {
 			c.fail("shard %d is not served", i)
 			continue
 		}
-		if recovery.Of(c.job.Recovery).Traits().Loses {
+		if recovery.Of(c.job.Recovery).Traits().Loses() {
 			missing := c.saved.PastClocks - int64(sh.seq)
 			for slot, n := range sh.in.Applied() {
 				missing += int64(c.saved.View.Slots[slot].Clocks(n))

@@ -364,7 +364,7 @@ func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
 	}
 	s := recovery.ScheduleOf(c.job.Recovery)
 	s.Named, s.End = sh.named, v.End
-	return s.Next(sh.in.MinClock(), sh.cut)
+	return s.Next(recovery.Progress{MinClock: sh.in.MinClock(), Left: sh.cut})
 }
 
 // traitsOf returns what a strategy is like.
@@ -380,7 +380,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
 			if !u.Lost {
 				sh.seq++ // the rows contain it
-			} else if !recovery.Of(c.job.Recovery).Traits().Loses {
+			} else if !recovery.Of(c.job.Recovery).Traits().Loses() {
 				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
 			}
 		}

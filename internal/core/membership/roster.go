@@ -122,7 +122,7 @@ func (ro *roster) leave() {
 		if !ro.job.spanDone(i) {
 			continue
 		}
-		if ro.job.traits.Saves() && v.Durable < sl.Until {
+		if ro.job.traits.Saves() && ro.facts.saved(i) < sl.Until {
 			ro.agenda.Calling.Add(i)
 			continue
 		}

@@ -114,7 +114,7 @@ func (s *Shard) dropSafe() {
 	}
 	safe := s.acked
 	if s.box.retains() { // a restored shard's are in transit again, also those that were seen before
-		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.box.terms.view.Durable, s.counts.Seen))))
+		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.box.terms.saved(s.id), s.counts.Seen))))
 	}
 	s.most = max(s.most, len(s.kept))
 	for _, u := range s.kept[:safe] {

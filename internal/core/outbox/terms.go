@@ -58,6 +58,11 @@ func (t *terms) end() perdure.Clock {
 // logs reports whether updates go to an update log.
 func (t *terms) logs() bool { return t.traits.Logged() }
 
+// saved returns the clock below which this slot's updates for a shard are in a checkpoint.
+func (t *terms) saved(shard perdure.ShardID) perdure.Clock {
+	return recovery.SavedUpTo(&t.view, shard, t.slot)
+}
+
 // home is the shard that keeps this slot's saved state.
 func (t *terms) home() perdure.ShardID { return placement.Home(t.slot, len(t.view.Shards)) }
 

@@ -20,12 +20,12 @@ type chain struct{ r perdure.Recovery }
 func (s chain) early() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
 
 func (s chain) Traits() Traits {
-	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Early: s.early(), Loses: s.early()}
+	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Early: s.early()}
 	if s.r.Checkpoints {
 		t.Form, t.Timed = form(s.r), s.r.Auto
 	}
 	if t.Early {
-		t.Period = s.r.Every
+		t.Begins, t.Period = Head, s.r.Every
 	}
 	return t
 }

@@ -12,7 +12,9 @@ import "github.com/perdure/perdure"
 // Cost: nothing while nobody dies.
 type none struct{ r perdure.Recovery }
 
-func (s none) Traits() Traits { return Traits{Copies: 1, Safe: Acknowledged, Loses: true, Apart: true} }
+func (s none) Traits() Traits {
+	return Traits{Copies: 1, Safe: Acknowledged, Begins: Initial, Apart: true}
+}
 
 func (s none) Orphaned(Loss) Fate { return Fate{Kind: Anew} }
 

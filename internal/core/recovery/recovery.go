@@ -57,7 +57,7 @@ type Traits struct {
 	Safe   SafePoint // until when a worker keeps an update
 	Form   Form      // how a shard is saved
 	Timed  bool      // cuts are named when it is time for one, and none is of an interval in clocks
-	Loses  bool      // a death may take updates that were acknowledged: they are counted, and never awaited
+	Begins Begin     // what a shard begins with that nobody has all of, where what it lacks is counted as lost
 	// Early says that an update is acknowledged before every replica has it, so that the
 	// head alone knows all. Period is every how many clocks the others are brought up to
 	// it; 0: they follow all the time.
@@ -78,6 +78,10 @@ func (t Traits) Behind() bool { return t.Form == Behind }
 // Logged reports whether updates go to an update log, from which servers read them.
 func (t Traits) Logged() bool { return t.Safe == Logged }
 
+// Loses reports whether a death may take updates that were acknowledged: they are counted,
+// and never awaited.
+func (t Traits) Loses() bool { return t.Begins != Whole }
+
 // Retains reports whether workers keep updates until they are in a checkpoint, to send a
 // shard again what it lacks.
 func (t Traits) Retains() bool { return t.Safe == Saved }
@@ -94,6 +98,25 @@ const (
 	Logged
 	// Saved: it is in a checkpoint that the registry names.
 	Saved
+)
+
+// EveryShard stands for all shards of a job, where SavedUpTo is asked.
+const EveryShard perdure.ShardID = -1
+
+// SavedUpTo returns the clock below which a slot's updates for a shard are in a checkpoint.
+// Today it is one clock for all: every checkpoint is a cut. It is asked by shard and slot,
+// since that need not stay so.
+func SavedUpTo(v *perdure.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
+
+// Begin is what a shard begins with that nobody has all of. Where it begins with less than it
+// had, what it counts jumps to what each slot was acknowledged, and the gap is lost.
+type Begin int
+
+// What a shard begins with.
+const (
+	Whole   Begin = iota // all that it had: nothing is lost
+	Initial              // its initial rows
+	Head                 // the rows of its chain's new head
 )
 
 // Form is how a shard is saved.

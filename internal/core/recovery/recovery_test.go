@@ -26,13 +26,14 @@ func TestPromises(t *testing.T) {
 		back, fail                   = recovery.RollBack, recovery.Fail
 		acked, logged, saved         = recovery.Acknowledged, recovery.Logged, recovery.Saved
 		nothing, standing, behind    = recovery.Nothing, recovery.Standing, recovery.Behind
+		whole, initial, head         = recovery.Whole, recovery.Initial, recovery.Head
 	)
 	for _, c := range []struct {
 		name     string
 		copies   int
 		safe     recovery.SafePoint
 		form     recovery.Form
-		loses    bool
+		begins   recovery.Begin
 		period   perdure.Clock
 		orphaned recovery.FateKind // shards without rows
 		unkept   recovery.FateKind // likewise, and a worker has died that had kept what they lack
@@ -40,23 +41,23 @@ func TestPromises(t *testing.T) {
 		outlived recovery.FateKind // a worker dies before it has sent a restored shard all again
 		on       bool              // workers may continue while a shard is out
 	}{
-		{"none", 1, acked, nothing, true, 0, anew, anew, goOn, goOn, false},
-		{"checkpoint:20", 1, acked, standing, false, 0, back, back, back, goOn, false},
-		{"checkpoint:20,async", 1, acked, behind, false, 0, back, back, back, goOn, false},
-		{"checkpoint:auto", 1, acked, standing, false, 0, back, back, back, goOn, false},
-		{"resend:20", 1, saved, behind, false, 0, restored, back, back, back, true},
-		{"resend", 1, saved, behind, false, 0, restored, back, back, back, true},
-		{"chain:2", 2, acked, nothing, false, 0, fail, fail, fail, goOn, true},
-		{"chain:3,async", 3, acked, nothing, true, 0, fail, fail, goOn, goOn, true},
-		{"chain:3,every:5", 3, acked, nothing, true, 5, fail, fail, goOn, goOn, true},
-		{"chain:2,checkpoint:20", 2, acked, standing, false, 0, back, back, back, goOn, true},
-		{"chain:2,checkpoint:auto,async", 2, acked, behind, false, 0, back, back, back, goOn, true},
-		{"stateless", 1, logged, nothing, false, 0, replay, replay, fail, goOn, true},
+		{"none", 1, acked, nothing, initial, 0, anew, anew, goOn, goOn, false},
+		{"checkpoint:20", 1, acked, standing, whole, 0, back, back, back, goOn, false},
+		{"checkpoint:20,async", 1, acked, behind, whole, 0, back, back, back, goOn, false},
+		{"checkpoint:auto", 1, acked, standing, whole, 0, back, back, back, goOn, false},
+		{"resend:20", 1, saved, behind, whole, 0, restored, back, back, back, true},
+		{"resend", 1, saved, behind, whole, 0, restored, back, back, back, true},
+		{"chain:2", 2, acked, nothing, whole, 0, fail, fail, fail, goOn, true},
+		{"chain:3,async", 3, acked, nothing, head, 0, fail, fail, goOn, goOn, true},
+		{"chain:3,every:5", 3, acked, nothing, head, 5, fail, fail, goOn, goOn, true},
+		{"chain:2,checkpoint:20", 2, acked, standing, whole, 0, back, back, back, goOn, true},
+		{"chain:2,checkpoint:auto,async", 2, acked, behind, whole, 0, back, back, back, goOn, true},
+		{"stateless", 1, logged, nothing, whole, 0, replay, replay, fail, goOn, true},
 	} {
 		s := recovery.Of(parse(t, c.name))
 		want := recovery.Traits{
-			Copies: c.copies, Safe: c.safe, Form: c.form, Loses: c.loses, Period: c.period,
-			Early: c.loses && c.copies > 1, Apart: c.name == "none",
+			Copies: c.copies, Safe: c.safe, Form: c.form, Begins: c.begins, Period: c.period,
+			Early: c.begins == head, Apart: c.name == "none",
 			Timed: strings.Contains(c.name, "auto") || c.name == "resend",
 		}
 		if got := s.Traits(); got != want {
@@ -129,7 +130,7 @@ func TestScheduleByLooking(t *testing.T) {
 				want := first(c, func(at perdure.Clock) bool {
 					return at > c && regular(at) || at > left && (at == s.Named || at == s.End)
 				})
-				if got := s.Next(c, left); got != want {
+				if got := s.Next(recovery.Progress{MinClock: c, Left: left}); got != want {
 					t.Fatalf("%+v at clock %d, which has left cut %d, comes to %d, want %d", s, c, left, got, want)
 				}
 			}

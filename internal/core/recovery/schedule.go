@@ -41,13 +41,18 @@ func (s Schedule) From(c perdure.Clock) perdure.Clock {
 	return next
 }
 
-// Next returns the next cut of a shard that has come to MinClock least and has left the cut
-// left: of the interval after least, or named, or the end, at which it may stand already;
-// -1: there is none.
-func (s Schedule) Next(least, left perdure.Clock) perdure.Clock {
-	next := s.After(least)
+// Progress is how far a shard has come, as far as it matters to when it is saved.
+type Progress struct {
+	MinClock perdure.Clock // all updates of earlier clocks are applied
+	Left     perdure.Clock // the newest cut that it has gone on after
+}
+
+// Next returns the next cut of a shard: of the interval after its MinClock, or named, or the
+// end, at which it may stand already; -1: there is none.
+func (s Schedule) Next(p Progress) perdure.Clock {
+	next := s.After(p.MinClock)
 	for _, at := range []perdure.Clock{s.End, s.Named} {
-		if left < at && least <= at && (at < next || next < 0) {
+		if p.Left < at && p.MinClock <= at && (at < next || next < 0) {
 			next = at
 		}
 	}

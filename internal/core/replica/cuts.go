@@ -56,7 +56,7 @@ const mostFiles = 32
 // the shard may stand there already. One that it stands at is not moved.
 func (c *cuts) plan(in *consistency.Intake) {
 	if c.saves && !in.AtCut() {
-		in.SetCut(c.schedule.Next(in.MinClock(), c.left))
+		in.SetCut(c.schedule.Next(recovery.Progress{MinClock: in.MinClock(), Left: c.left}))
 	}
 }
 

@@ -81,6 +81,28 @@ func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock
 	}
 }
 
+// NewestCut returns the newest cut after a clock that every shard has written, and its
+// segments; -1: there is none. written is what each shard has.
+func NewestCut(written [][]perdure.Segment, after perdure.Clock) (cut perdure.Clock, segments []perdure.Segment) {
+	count := map[perdure.Clock]int{}
+	cut = -1
+	for _, shard := range written {
+		for _, g := range shard {
+			if count[g.Cut]++; count[g.Cut] == len(written) && g.Cut > after {
+				cut = max(cut, g.Cut)
+			}
+		}
+	}
+	for _, shard := range written {
+		at := slices.IndexFunc(shard, func(g perdure.Segment) bool { return g.Cut == cut })
+		if at < 0 {
+			return -1, nil
+		}
+		segments = append(segments, shard[at])
+	}
+	return cut, segments
+}
+
 // UpTo is the span of a slot that has done its clocks up to the given one; one without any
 // clock if these are none.
 func UpTo(from, until perdure.Clock) perdure.Span {

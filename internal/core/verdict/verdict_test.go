@@ -90,6 +90,39 @@ func TestBase(t *testing.T) {
 	}
 }
 
+// The newest cut that every shard has written.
+func TestNewestCut(t *testing.T) {
+	for _, c := range []struct {
+		written [][]perdure.Clock
+		after   perdure.Clock
+		want    perdure.Clock
+	}{
+		{[][]perdure.Clock{{10}, {10}}, 0, 10},
+		{[][]perdure.Clock{{10, 20}, {10, 20}}, 0, 20},
+		{[][]perdure.Clock{{10, 20}, {10}}, 0, 10},
+		{[][]perdure.Clock{{20}, {10}}, 0, -1},
+		{[][]perdure.Clock{{10}, {10}}, 10, -1},
+		{[][]perdure.Clock{{20, 10}, {10, 20}, {20}}, 10, 20},
+		{[][]perdure.Clock{{10}, {}}, 0, -1},
+	} {
+		written := make([][]perdure.Segment, len(c.written))
+		for i, cuts := range c.written {
+			for _, cut := range cuts {
+				written[i] = append(written[i], perdure.Segment{Cut: cut, Seq: uint64(i)})
+			}
+		}
+		cut, segments := NewestCut(written, c.after)
+		if cut != c.want || cut >= 0 && len(segments) != len(written) {
+			t.Errorf("%+v: cut %d of %+v, want %d", c, cut, segments, c.want)
+		}
+		for i, g := range segments {
+			if g.Cut != cut || g.Seq != uint64(i) {
+				t.Errorf("%+v: shard %d has the segment %+v", c, i, g)
+			}
+		}
+	}
+}
+
 // TestSomeoneWorks compares with a look at every clock.
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
