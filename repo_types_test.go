@@ -27,7 +27,7 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.jobFlags":                 32, // flags
 	"fields studies/consistency.runner":           30,
 	"fields studies/consistency.settings":         28, // flags
-	"lines internal/proc/server":                  3730,
+	"lines internal/proc/server":                  3728,
 }
 
 // shape is what is counted of one folder.

@@ -321,7 +321,8 @@ func (c *cluster) receive(p packet) error {
 	v := &c.views[s.seen]
 	from, at := Predecessor, v.at(p.to, s.life)
 	if p.as == Predecessor {
-		if from = Joiner; at < len(v.chain)-1 {
+		from = Joiner
+		if at < len(v.chain)-1 {
 			from = Successor
 		}
 		if h, ok := v.peer(at, from); !ok || h.server != p.from {
@@ -381,7 +382,8 @@ func (c *cluster) connect(a, b int) error {
 // deliverLate hands over the first packet of a connection that is no more.
 func (c *cluster) deliverLate(n int) error {
 	p := c.late[n][0]
-	if c.late[n] = c.late[n][1:]; len(c.late[n]) == 0 {
+	c.late[n] = c.late[n][1:]
+	if len(c.late[n]) == 0 {
 		c.late = slices.Delete(c.late, n, n+1)
 	}
 	return c.receive(p)

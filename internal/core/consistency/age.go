@@ -30,7 +30,7 @@ func (o Origin) Age(now perdure.Clock) perdure.Clock {
 }
 
 // Scale returns what an update is multiplied with that is applied at a MinClock, of a
-// clock in which so many slots take part.
+// clock in which a number of slots take part.
 func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float32 {
 	switch {
 	case how == perdure.ScaleInverse:

@@ -62,7 +62,7 @@ func MayReuse(m perdure.Consistency, row Cached, c perdure.Clock) bool {
 
 // MayRelax reports whether a cached row may answer a Get at clock c while the row's
 // shard is out, though MayReuse says no: if it is beyond the model's bound by at most
-// so many clocks. Models without a bound in clocks count from the clock at which the
+// a number of clocks. Models without a bound in clocks count from the clock at which the
 // row was read, or pushed. Under bsp nothing is relaxed.
 func MayRelax(m perdure.Consistency, row Cached, c, by perdure.Clock) bool {
 	switch {
@@ -86,7 +86,7 @@ const (
 )
 
 // GiveUp reports whether a reader gives its subscription to a row up that it has
-// not read for so many clocks, in which it was pushed so many times.
+// not read for unread clocks, in which it was pushed pushes times.
 func GiveUp(unread perdure.Clock, pushes int) bool {
 	return unread > mostUnread || unread > leastUnread && pushes >= vainPushes
 }

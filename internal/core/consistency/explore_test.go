@@ -224,7 +224,8 @@ func (w *world) eachLink(slot int, f func(l *link)) {
 func (e *explored) stage(w *world, slot int) {
 	h := &w.slots[slot]
 	w.eachLink(slot, func(l *link) { e.send(h, l, h.clock, false) })
-	if h.staging = e.twoStep; !e.twoStep {
+	h.staging = e.twoStep
+	if !e.twoStep {
 		h.clock++
 	}
 }

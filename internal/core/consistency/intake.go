@@ -125,7 +125,8 @@ func (in *Intake) Applied() []perdure.Clock { return in.applied }
 func (in *Intake) MinClock() perdure.Clock {
 	least, most := perdure.Clock(math.MaxInt64), perdure.Clock(0)
 	for i, c := range in.applied {
-		if most = max(most, c); !in.left(i) && !(in.weak.Joins && in.spans[i].From > 0) {
+		most = max(most, c)
+		if !in.left(i) && !(in.weak.Joins && in.spans[i].From > 0) {
 			least = min(least, c)
 		}
 	}
@@ -209,7 +210,8 @@ func (in *Intake) find(s *slotIntake, p *Part) (*Update, Verdict) {
 	}
 	next := in.applied[p.Slot]
 	for _, u := range s.pending {
-		if next = u.until(); p.Clock >= next {
+		next = u.until()
+		if p.Clock >= next {
 			continue
 		}
 		switch {

@@ -60,7 +60,8 @@ func (in *Intake) State() State {
 			}
 			for _, p := range u.Parts {
 				us.Parts = append(us.Parts, bytes.Clone(p))
-				if us.Sizes = append(us.Sizes, len(p)); p == nil {
+				us.Sizes = append(us.Sizes, len(p))
+				if p == nil {
 					us.Sizes[len(us.Sizes)-1] = -1
 				}
 			}

@@ -48,7 +48,7 @@ func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
 	return s
 }
 
-// Grow makes room for so many slots.
+// Grow makes room for a number of slots.
 func (s *Subscriptions) Grow(slots int) {
 	for len(s.slots) < slots {
 		s.slots = append(s.slots, subscriber{})

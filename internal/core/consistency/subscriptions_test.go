@@ -381,7 +381,8 @@ func TestRowSetBorders(t *testing.T) {
 				delete(p.want, at)
 			}
 			p.check(t, fmt.Sprintf("unsetRun(%d, %d)", middle, end+70), most)
-			if p.set = p.set.emptied(); p.set.after(0) >= 0 {
+			p.set = p.set.emptied()
+			if p.set.after(0) >= 0 {
 				t.Fatal("an emptied set has places")
 			}
 		}

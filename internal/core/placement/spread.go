@@ -60,7 +60,8 @@ func (s *Spread) Open(server int, open bool) {
 	if at.Open {
 		s.open.add(at.Replicas, -1)
 	}
-	if at.Open = open; open {
+	at.Open = open
+	if open {
 		s.open.add(at.Replicas, 1)
 	}
 }

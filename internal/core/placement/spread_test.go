@@ -65,7 +65,8 @@ func compare(t *rapid.T, s *placement.Spread, chains [][]int, joiners []int, zon
 	}
 	for i, chain := range chains {
 		for at, x := range chain {
-			if held[x][i] = true; at == 0 {
+			held[x][i] = true
+			if at == 0 {
 				naive[x].Heads++
 			}
 		}

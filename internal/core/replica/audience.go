@@ -235,7 +235,8 @@ func (a *Audience) counts(c *Reader, st *State) (counts perdure.Counts) {
 		return counts
 	}
 	counts = st.intake.Counts(c.Slot)
-	if counts.Seen = counts.Applied; a.pushes.seen != nil {
+	counts.Seen = counts.Applied
+	if a.pushes.seen != nil {
 		counts.Seen = min(counts.Applied, a.pushes.seen.Seen(c.Slot))
 	}
 	return counts
@@ -310,7 +311,7 @@ func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
 	return true
 }
 
-// NextRows returns the next rows of a slot's round, of at most about so many bytes with their
+// NextRows returns the next rows of a slot's round, of about most bytes at most with their
 // numbers, and how many bytes these are; none: the round has no more. They are good until the
 // next call.
 func (a *Audience) NextRows(slot perdure.Slot, most int, st *State) (rows wire.Rows, p *table.Part, bytes int) {

@@ -56,7 +56,8 @@ func (s *system) checkDefinition(slot, row int, value updateSet) error {
 // exist is how many clocks every slot has made an update of.
 func (s *system) exist() (known vector) {
 	for p := range s.slots {
-		if known[p] = s.readers[p].clock; s.readers[p].sent {
+		known[p] = s.readers[p].clock
+		if s.readers[p].sent {
 			known[p]++
 		}
 	}

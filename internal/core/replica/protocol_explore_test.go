@@ -152,7 +152,7 @@ func (p *plan) explore() (states int, err error) {
 	return len(visited), err
 }
 
-// small is a plan of 2 slots, of so many clocks, that read and change all rows in
+// small is a plan of 2 slots, which end at the given clocks, and read and change all rows in
 // every clock.
 func small(t *testing.T, name string, ends [2]perdure.Clock, rows int, c chances) *plan {
 	p := &plan{model: model(t, name), slots: 2, shards: 1, rows: rows, piece: 1, chances: c}
@@ -202,7 +202,8 @@ func TestExploreModels(t *testing.T) {
 			func(t *testing.T) {
 				t.Parallel()
 				p := small(t, c.model, c.ends, c.rows, c.chances)
-				if p.oneWay = c.oneWay; c.oneWay {
+				p.oneWay = c.oneWay
+				if c.oneWay {
 					p.reads[0], p.writes[1] = [mostClocks]rowMask{}, [mostClocks]rowMask{}
 				}
 				states, err := p.explore()

@@ -254,7 +254,8 @@ func (s *system) goOn(slot int) error {
 				s.up(slot, shard, frame{kind: updateFrame, clock: r.clock})
 			}
 		}
-		if r.sent = s.model.TwoStep(); !r.sent {
+		r.sent = s.model.TwoStep()
+		if !r.sent {
 			return s.endClock(slot)
 		}
 	case ticks:
@@ -275,7 +276,8 @@ func (s *system) begin(slot int, deed nextDeed) error {
 	r := &s.readers[slot]
 	side := r.side
 	side.row = bits.TrailingZeros8(uint8(r.left))
-	if side.rows = (wire.Rows{First: perdure.RowID(side.row), Count: 1}); s.sparse {
+	side.rows = (wire.Rows{First: perdure.RowID(side.row), Count: 1})
+	if s.sparse {
 		side.rows = wire.Rows{Count: 1, IDs: []perdure.RowID{perdure.RowID(side.row)}}
 	}
 	if deed == asks {
@@ -296,7 +298,8 @@ func (s *system) endCall(slot int, is label) error {
 		return nil
 	}
 	again, err := side.call.End(&side.rows)
-	if side.call = nil; again || err != nil {
+	side.call = nil
+	if again || err != nil {
 		return err
 	}
 	return s.read(slot, side.row, setOf(side.dst), is)

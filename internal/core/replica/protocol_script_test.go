@@ -69,7 +69,7 @@ func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
 //
 //	slot 0 [times=3]        slot 0 does what it does next: reads, asks, or ends its clock
 //	heard 0                 shard 0 gets all that slot 0 has sent
-//	hears 0 [times=1]       slot 0 gets all that shard 0 has sent to it, or so many messages
+//	hears 0 [times=1]       slot 0 gets all that shard 0 has sent to it, or that number of messages
 //	push 0                  shard 0 goes on with what it pushes to slot 0
 //	quiet                   all that is on its way arrives, and all that is due is pushed
 //	clock 0                 slot 0 goes on, all messages arriving, until its next clock

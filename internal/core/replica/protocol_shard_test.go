@@ -316,14 +316,16 @@ func (s *system) push(slot, shard int) {
 		to.pushes.seq = st.Seq()
 	}
 	begun := to.BeginRound(p, st)
-	if to.pushes.seq = seq; begun && s.off.order {
+	to.pushes.seq = seq
+	if begun && s.off.order {
 		s.toSlot(shard, c, frame{kind: pushFrame, label: labelOf(&to.pushes.rounds[slot]), last: true})
 	}
 	var frames []frame
 	done := false
 	for left := s.piece*pushBytes + s.spare; left > 0 && !done; {
 		rows, _, bytes := to.NextRows(p, left, st)
-		if done = rows.Count == 0; done {
+		done = rows.Count == 0
+		if done {
 			break
 		}
 		f := frame{kind: pushFrame, label: sh.label()}

@@ -200,8 +200,6 @@ type label struct {
 	applied vector
 }
 
-func (l label) newer(other label) bool { return l.seq > other.seq }
-
 // frameKind is what a frame is for.
 type frameKind int
 

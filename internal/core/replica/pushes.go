@@ -37,13 +37,13 @@ type round struct {
 // runBytes is the least size of a run of rows that is pushed as a run.
 const runBytes = 4 << 10
 
-// restart forgets all that is pushed, to so many slots.
+// restart forgets all that is pushed, to a number of slots.
 func (o *pushes) restart(slots int) {
 	*o = pushes{flows: o.flows, ids: o.ids}
 	o.grow(slots, nil, 0)
 }
 
-// grow makes room for so many slots, whose applied vector is given.
+// grow makes room for a number of slots, whose applied vector is given.
 func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	for len(o.rounds) < slots {
 		o.flows++

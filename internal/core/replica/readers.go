@@ -85,7 +85,7 @@ func (q *readers) renew(fx *Effects) {
 	}
 }
 
-// grow makes room for so many slots.
+// grow makes room for a number of slots.
 func (q *readers) grow(slots int) {
 	q.seats = append(q.seats, make([]seat, max(0, slots-len(q.seats)))...)
 }

@@ -340,3 +340,32 @@ func TestCopyWeakens(t *testing.T) {
 		t.Errorf("an update of age 1 makes %v of a 1 on a copy, %v on the first", got, want)
 	}
 }
+
+// An update and a read cost no memory of their own, whatever is to be done because of them.
+func TestNoMemory(t *testing.T) {
+	for _, model := range []string{"ssp:1", "essp:1", "vap:1", "asp"} {
+		b := newBench(t, model, "none", 1)
+		b.read(0, 0, 1, true)
+		b.Effects().Clear()
+		body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1, Count: 1}, Values: []float32{1}})
+		e := Entry{From: b.readers[0]}
+		e.Frame.Header = wire.Header{Kind: wire.KindUpdate, Incarnation: 1, Parts: 1}
+		rd := Read{Reader: b.readers[0], Rows: wire.Rows{First: 1, Count: 1}, Subscribe: true}
+		turn := func() {
+			b.Step(&e, body)
+			b.Settle()
+			b.Effects().Clear()
+			if now, err := b.Read(&rd); !now || err != nil {
+				t.Fatal("it is not answered at once", err)
+			}
+			b.Audience.TakeAck(b.readers[0])
+			e.Frame.Clock++
+		}
+		for range 100 { // until all room is made
+			turn()
+		}
+		if n := testing.AllocsPerRun(200, turn); n != 0 {
+			t.Errorf("%s: an update and a read cost %v allocations", model, n)
+		}
+	}
+}

@@ -117,8 +117,8 @@ func (w *rows) check(p *table.Part, rows *wire.Rows, values int) error {
 	return nil
 }
 
-// checkUpdate refuses an update that could not be applied, before any of it is. The job has
-// so many tables by now.
+// checkUpdate refuses an update that could not be applied, before any of it is. By now
+// the job has a number of tables.
 func (w *rows) checkUpdate(payload []byte, tables int) error {
 	b := wire.ReadBlocks(payload)
 	for b.Next() {

@@ -116,7 +116,8 @@ func (in *Incoming) Life() Life { return Life{in.head.Life, in.head.Facts} }
 
 // AddWords takes the next words. The last ones make room for the rows.
 func (in *Incoming) AddWords(words []byte, last bool) error {
-	if in.words = append(in.words, words...); !last {
+	in.words = append(in.words, words...)
+	if !last {
 		return nil
 	}
 	return in.parse()
@@ -245,7 +246,8 @@ func (in *Incoming) AddRows(body []byte) (inPlace bool, err error) {
 		if !inPlace {
 			copy(in.runs[0], from[:n])
 		}
-		if from, in.runs[0] = from[n:], in.runs[0][n:]; len(in.runs[0]) == 0 {
+		from, in.runs[0] = from[n:], in.runs[0][n:]
+		if len(in.runs[0]) == 0 {
 			in.runs = in.runs[1:]
 		}
 	}

@@ -42,7 +42,7 @@ func (st *State) Saved(slot perdure.Slot, clock perdure.Clock) ([]byte, error) {
 }
 
 // CheckUpdate refuses an update that could not be applied, before any of it is: ErrEarly, if
-// it could be once the log has so many tables.
+// it could be once the log has that number of tables.
 func (st *State) CheckUpdate(payload []byte, tables int) error {
 	return st.rows.checkUpdate(payload, tables)
 }

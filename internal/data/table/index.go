@@ -283,7 +283,8 @@ func (x *Index) slot(h uint64, at int) (b *bucket, s int) {
 	for i := t.home(h); ; i = t.next(i) {
 		b = &t.buckets[i]
 		for m := b.match(tag(h)); m != 0; m &= m - 1 {
-			if s = bits.TrailingZeros32(m); b.at[s%slots] == uint32(at) {
+			s = bits.TrailingZeros32(m)
+			if b.at[s%slots] == uint32(at) {
 				return b, s
 			}
 		}

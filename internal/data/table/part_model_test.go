@@ -189,7 +189,8 @@ func drawPart(t *rapid.T, sparse, evict bool) *partCase {
 	first, rows := perdure.RowID(rapid.IntRange(0, 5).Draw(t, "first")), rapid.IntRange(0, 40).Draw(t, "rows")
 	seed := rapid.Uint64().Draw(t, "seed")
 	c.want = &naivePart{id: 3, seed: seed, update: newUpdater(s.Rule, s.Dim), rows: map[perdure.RowID]*naiveRow{}}
-	if s.Sparse = sparse; sparse {
+	s.Sparse = sparse
+	if sparse {
 		s.Rows = 0
 		if evict {
 			s.Evict = perdure.Clock(rapid.SampledFrom([]int{1, 3, 4, 11}).Draw(t, "evict"))

@@ -17,7 +17,7 @@ func (c *column[T]) lines() int {
 	return min((c.width*int(unsafe.Sizeof(*new(T)))+63)/64, mostLines)
 }
 
-// ahead returns how many rows are asked for at once, of which so many planes
+// ahead returns how many rows are asked for at once, of which the first planes
 // will be used.
 func (p *Part) ahead(planes int) int {
 	lines := 0
@@ -27,7 +27,7 @@ func (p *Part) ahead(planes int) int {
 	return max(1, linesAhead/lines)
 }
 
-// bring asks for the first so many planes of the rows at positions, at most
+// bring asks for the first planes of the rows at positions, at most
 // linesAhead, to be brought from memory. Positions of -1 are passed over.
 func (p *Part) bring(at []int, planes int) {
 	var wanted [linesAhead]unsafe.Pointer

@@ -116,7 +116,8 @@ func (p *Part) newSnapshot(asideBytes int) *Snapshot {
 }
 
 func (s *Snapshot) begin() *Snapshot {
-	if s.at = len(s.columns); len(s.runs) > 0 {
+	s.at = len(s.columns)
+	if len(s.runs) > 0 {
 		s.at, s.from = 0, s.runs[0].First*s.columns[0].rowSize
 	}
 	for _, r := range s.runs {
@@ -127,7 +128,7 @@ func (s *Snapshot) begin() *Snapshot {
 }
 
 // sources returns the part's columns, what a row takes in all of them, and the shift of
-// blocks of about so many bytes of which none lies in two pieces.
+// blocks of about blockBytes of which none lies in two pieces.
 func (p *Part) sources(blockBytes int) (columns []source, rowSize int, shift uint8) {
 	if p.Spec.Sparse {
 		columns = append(columns, sourceOf(&p.index.ids))
@@ -176,8 +177,7 @@ func (s *Snapshot) span(block int) (first, n int) {
 
 // Next returns the next bytes, at most most of them, and none after the last. They are
 // numbers of one column. Those that lie together as they were are the part's own memory
-// (live), good until the part changes; others are put together in what room returns for
-// so many.
+// (live), good until the part changes; others are put together in room that is asked for.
 func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool) {
 	if s.at == len(s.columns) {
 		return nil, false

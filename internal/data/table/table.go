@@ -60,7 +60,7 @@ func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.
 	return p
 }
 
-// Blank makes a part of so many rows (of a sparse table: stored rows) whose
+// Blank makes a part of a number of rows (of a sparse table: stored rows) whose
 // memory is to be filled through its Image; then Restored completes it.
 func Blank(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.RowID, rows int) *Part {
 	return blank(spec, id, seed, first, rows, pieceBytes)

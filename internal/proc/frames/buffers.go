@@ -25,7 +25,7 @@ type Buffers struct {
 // shelf keeps pieces of memory of one size, the last used on top.
 type shelf[T any] struct {
 	kept []T
-	idle int // the lowest so many have not been taken since trim
+	idle int // how many, from the bottom, have not been taken since trim
 }
 
 func (s *shelf[T]) put(v T) { s.kept = append(s.kept, v) }

@@ -70,7 +70,8 @@ func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
 	if live {
 		piece = w.room[:copy(w.room, piece)] // it may change before it is written
 	}
-	if w.left -= int64(len(piece)); w.left <= 0 {
+	w.left -= int64(len(piece))
+	if w.left <= 0 {
 		w.endTurn()
 	}
 	return piece, nil

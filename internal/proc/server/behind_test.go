@@ -121,7 +121,7 @@ func TestSavedBehindFollows(t *testing.T) {
 			}
 		}
 		if !slices.Equal(follow, []int{0, 1, 2, 0, 1, 2}) {
-			t.Errorf("segments follow so many others: %v", follow)
+			t.Errorf("segments follow these numbers of others: %v", follow)
 		}
 		if last := st.Segments[5]; st.SaveBytes != last.Bytes {
 			t.Errorf("the last one, of %d bytes, is said to have %d", last.Bytes, st.SaveBytes)

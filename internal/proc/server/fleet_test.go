@@ -153,7 +153,8 @@ func (f *fleet) start(i int) {
 		err := server.Run(ctx, cfg)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.errs[i] = err; ctx.Err() == nil {
+		f.errs[i] = err
+		if ctx.Err() == nil {
 			f.Logf("server %d ended: %v", i, err)
 		}
 	})

@@ -133,7 +133,8 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 			return at, true // nobody follows anybody, but all the same stream
 		}
 		if !at.config.Tail {
-			if at.succ = s.peerAt(sv.Replica(i + 1).Addr); sv.Joining != nil {
+			at.succ = s.peerAt(sv.Replica(i + 1).Addr)
+			if sv.Joining != nil {
 				at.next = s.peerAt(sv.Joining.Addr)
 			}
 		} else if sv.Joining != nil {

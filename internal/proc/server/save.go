@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// What cannot be written, or read, is tried again so many times before the server gives
+// What cannot be written, or read, is tried this often before the server gives
 // up; on a full disk until there is room.
 const (
 	saveTries = 10

@@ -91,7 +91,8 @@ func (f *fleet) inParts(w *speaker, how int, clock, basis, lag perdure.Clock, v 
 	}
 	w.say(wire.KindUpdate, clock, first, func(h *wire.Header) { h.Parts = 0 })
 	w.say(wire.KindUpdate, clock, last, func(h *wire.Header) {
-		if h.Part, h.Parts = 1, 2; how == 2 {
+		h.Part, h.Parts = 1, 2
+		if how == 2 {
 			h.Flags |= wire.FlagRepeats
 		}
 	})

@@ -87,7 +87,7 @@ func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	sh.log = chain.New(0, entryBytes, window(&sh.job))
 }
 
-// expectSlots lets entries come that are of so many slots.
+// expectSlots lets entries come of slots below a number.
 func (sh *shard) expectSlots(n int) { sh.slots.Store(max(sh.slots.Load(), int32(n))) }
 
 // advance takes what the log gives, and carries out what follows, until neither wants
@@ -182,7 +182,8 @@ func (sh *shard) propose() (news bool) {
 	if !sh.log.Serving() || !sh.rep.State.Has() || sh.stream != nil && !sh.lives() {
 		return false
 	}
-	if news = sh.rep.Propose(); news {
+	news = sh.rep.Propose()
+	if news {
 		fx := sh.rep.Effects()
 		for i := range fx.Facts {
 			sh.appendFact(&fx.Facts[i])
@@ -228,7 +229,8 @@ func (sh *shard) carryOut() (again bool) {
 	if fx.Later {
 		sh.s.tellSoon()
 	}
-	if again = fx.Sync; again {
+	again = fx.Sync
+	if again {
 		sh.log.Sync()
 	}
 	if fx.Tell {
@@ -315,8 +317,8 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	sh.mendNow() // who has left is not waited for
 }
 
-// open answers an Open, once all is applied that was received before it. The slot has ended
-// so many clocks.
+// open answers an Open, once all is applied that was received before it. Ended is how many clocks
+// its slot has ended.
 func (sh *shard) open(c *conn, writes bool, ended perdure.Clock) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

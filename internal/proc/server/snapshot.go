@@ -49,7 +49,7 @@ const (
 	leastCopy = copyRoom / 32
 )
 
-// roomOf is what a snapshot of so many bytes takes of copyRoom.
+// roomOf is what a snapshot takes of copyRoom, by the bytes of its rows.
 func roomOf(bytes int64) int64 { return min(max(bytes, leastCopy), copyRoom) }
 
 // copyPause is when a snapshot that could not be sent is tried again.

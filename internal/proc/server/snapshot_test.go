@@ -199,7 +199,7 @@ func TestMovedShardGoesOnAtItsCut(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		joins   perdure.Clock // when
-		with    int           // so many clocks while it joins
+		with    int           // clocks that are done while it joins
 		members []int         // in the end
 	}{{"before a cut is saved", 1, 1, []int{1}}, {"after one", 3, 0, []int{1}}, {"beside", 1, 1, []int{0, 1}}} {
 		t.Run(c.name, func(t *testing.T) {

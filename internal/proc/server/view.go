@@ -49,7 +49,8 @@ func (s *Server) take(v perdure.View) {
 				sh.retire()
 				delete(s.shards, id)
 			}
-			if sh = nil; !held {
+			sh = nil
+			if !held {
 				continue
 			}
 		}

@@ -30,13 +30,15 @@ func (w *word) waits() bool { return w.beat.Rests(w.per) }
 
 // say tells the coordinator what is new; not fresh: some of it is what was said last.
 func (w *word) say(s *Server) (fresh bool) {
-	if fresh = s.mu.TryLock(); fresh {
+	fresh = s.mu.TryLock()
+	if fresh {
 		if w.to != s.coordinator {
 			w.to, w.told = s.coordinator, perdure.ServerTeller{}
 			w.beat.Recount()
 		}
 		w.st, fresh = s.status()
-		if w.end = s.view.End; s.job != nil {
+		w.end = s.view.End
+		if s.job != nil {
 			w.per = s.view.BeatsPerWord(s.job.Servers)
 		}
 		s.mu.Unlock()

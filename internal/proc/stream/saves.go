@@ -70,7 +70,7 @@ func (s *Saves) Due() bool {
 	return !s.writing && s.bytes >= least
 }
 
-// Begin says that a snapshot with so many bytes of rows is being written.
+// Begin says that a snapshot is being written, whose rows have size bytes.
 func (s *Saves) Begin(size int64) {
 	s.writing, s.size = true, size
 	s.before, s.between, s.bytes = s.between, s.bytes, 0
