@@ -1,17 +1,12 @@
 package coordinator_test
 
 import (
-	"context"
-	"log/slog"
 	"reflect"
 	"testing"
 	"testing/synctest"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -19,22 +14,13 @@ import (
 // same, and nobody who is there is told the whole view again, or what does not concern it.
 func TestDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := membership.Begin(perdure.JobSpec{
+		on := start(t, perdure.JobSpec{
 			ID: "job-1", Slots: 1, Servers: 2, Shards: 8,
 			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
-		}, 1, 0, nil)
-		mem := transport.NewMemory(1, transport.MemoryOptions{})
-		l, err := mem.Host("coordinator").Listen("coordinator/1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
-		}()
-		defer func() { cancel(); <-done }()
+		})
+		defer on.stop()
+		mem := on.mem
+		var err error
 
 		early := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "early"})
 		var known perdure.View

@@ -1,14 +1,11 @@
 package coordinator_test
 
 import (
-	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -55,22 +52,10 @@ func TestFailedJob(t *testing.T) {
 			ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
 			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 		}
-		begin := membership.Begin(job, 1, 0, nil)
-		mem, facts := transport.NewMemory(1, transport.MemoryOptions{}), registry.NewMemory()
-		start := func() (stop func()) {
-			l, err := mem.Host("coordinator").Listen("coordinator/1")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: facts, Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
-			}()
-			return func() { cancel(); <-done }
-		}
-		stop := start()
+		facts := registry.NewMemory()
+		keeps := func(cfg *coordinator.Config) { cfg.Registry = facts }
+		first := start(t, job, keeps)
+		mem := first.mem
 		observer := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "observer"})
 		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 		for i, name := range []string{"a", "b"} {
@@ -97,9 +82,9 @@ func TestFailedJob(t *testing.T) {
 			}
 		}
 		said(supervisor, observer)
-		stop()
-		stop = start()
-		defer stop()
+		first.stop()
+		next := startOn(t, mem, job, keeps)
+		defer next.stop()
 		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}), peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))
 	})
 }

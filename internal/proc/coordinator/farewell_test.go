@@ -2,16 +2,12 @@ package coordinator_test
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -20,19 +16,11 @@ import (
 func TestFarewell(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			begin := membership.Begin(perdure.JobSpec{
+			on := start(t, perdure.JobSpec{
 				ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
 				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-			}, 1, 0, nil)
-			mem := transport.NewMemory(1, transport.MemoryOptions{})
-			l, err := mem.Host("coordinator").Listen("coordinator/1")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() {
-				ended <- coordinator.Run(t.Context(), coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)})
-			}()
+			})
+			mem := on.mem
 			hear := func(conn transport.Conn) {
 				var r wire.Refusal
 				if await(t, conn, wire.KindRefuse, &r); !r.Over || r.Reason != "the job was ended: enough" {
@@ -51,14 +39,14 @@ func TestFarewell(t *testing.T) {
 			hear(server)
 			hear(peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 2}))
 			select {
-			case err := <-ended:
+			case err := <-on.ended:
 				t.Fatalf("it has ended (%v) before all have gone", err)
 			default:
 			}
 			if !deaf {
 				server.Close()
 			}
-			if err := <-ended; !errors.Is(err, perdure.ErrStopped) {
+			if err := <-on.ended; !errors.Is(err, perdure.ErrStopped) {
 				t.Errorf("it ends with %v", err)
 			}
 			if took := time.Since(asked); deaf != (took >= 200*time.Millisecond) || took > 500*time.Millisecond {

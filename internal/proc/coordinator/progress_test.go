@@ -2,19 +2,14 @@ package coordinator_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -22,20 +17,9 @@ import (
 func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, mem *transport.Memory)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		begin := membership.Begin(job, 1, 0, nil)
-		mem := transport.NewMemory(1, transport.MemoryOptions{})
-		l, err := mem.Host("coordinator").Listen("coordinator/1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
-		}()
-		defer func() { cancel(); <-done }()
-		test(t, mem)
+		on := start(t, job)
+		defer on.stop()
+		test(t, on.mem)
 	})
 }
 

@@ -2,7 +2,6 @@ package coordinator_test
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,33 +21,19 @@ var keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
 // guarded is a coordinator that asks for secrets.
 type guarded struct {
 	*testing.T
-	*coordinator.Coordinator
-	mem *transport.Memory
+	*rig
 }
 
 // inGuarded runs a test with a coordinator of two slots and a job that ends at clock 100.
 func inGuarded(t *testing.T, r registry.Registry, test func(g *guarded)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		begin := membership.Begin(perdure.JobSpec{
+		on := start(t, perdure.JobSpec{
 			ID: "job-1", Slots: 2, Servers: 2, Shards: 4, Clocks: 100, FixedEnd: true,
 			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-		}, 1, 0, nil)
-		g := &guarded{T: t, mem: transport.NewMemory(1, transport.MemoryOptions{})}
-		l, err := g.mem.Host("coordinator").Listen("coordinator/1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		if g.Coordinator, err = coordinator.New(ctx, coordinator.Config{
-			Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler), Keys: keys, TableBytes: 1 << 20,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { defer close(done); _ = g.Coordinator.Run(ctx) }() // ends with ctx
-		defer func() { cancel(); <-done }()
-		test(g)
+		}, func(cfg *coordinator.Config) { cfg.Registry, cfg.Keys, cfg.TableBytes = r, keys, 1<<20 })
+		defer on.stop()
+		test(&guarded{T: t, rig: on})
 	})
 }
 
