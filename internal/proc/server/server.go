@@ -1,6 +1,7 @@
-// Package server is the process that holds shards: the shell around table and
-// consistency. It owns goroutines, connections and time; every decision about
-// the order of updates is the intake's.
+// Package server is the process that holds shards: the shell around chains and
+// replicas. It owns goroutines, connections, disks and time. What becomes of an
+// entry of a shard's log, and who is told of it, a replica.Replica decides; the
+// server brings it what its chain.Replica gives, and carries its Effects out.
 //
 // A server acts on the newest view it has seen, whatever it missed before: it
 // restores the shards that the view gives to it, fences what the view calls
