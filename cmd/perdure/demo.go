@@ -12,8 +12,8 @@ import (
 )
 
 type demoCmd struct {
-	Out  string `help:"${demo_out}" placeholder:"DIR" type:"path"`
-	Seed uint64 `help:"${demo_seed} (default ${default})." default:"7" placeholder:"N"`
+	Out  string `help:"@demo_out" placeholder:"DIR" type:"path"`
+	Seed uint64 `help:"@demo_seed (default ${default})." default:"7" placeholder:"N"`
 }
 
 // demoFaults kill servers, a worker and the coordinator.

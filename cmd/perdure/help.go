@@ -1,10 +1,44 @@
 package main
 
-import "github.com/alecthomas/kong"
+import (
+	"fmt"
+	"strings"
 
-// helps are the texts of flags and commands that are too long for the struct's tag, by the
-// names that the tags have.
-var helps = kong.Vars{
+	"github.com/alecthomas/kong"
+)
+
+// fillHelp puts the long texts into flags and commands: a tag's help "@name" begins with the
+// text of that name. They are no variables of kong's, which copies all that there are for each
+// flag: that costs each process of a job a tenth of a second.
+func fillHelp(k *kong.Kong) error {
+	return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) (err error) {
+		switch n := node.(type) {
+		case *kong.Node:
+			n.Help, err = helpOf(n.Help)
+		case *kong.Value:
+			n.Help, err = helpOf(n.Help)
+		}
+		return next(err)
+	})
+}
+
+// helpOf is a tag's help with the text that it names, if it names one.
+func helpOf(tag string) (string, error) {
+	name, names := strings.CutPrefix(tag, "@")
+	if !names {
+		return tag, nil
+	}
+	rest := strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz_")
+	name = name[:len(name)-len(rest)]
+	text, known := helps[name]
+	if !known {
+		return "", fmt.Errorf("there is no help %s", name)
+	}
+	return text + rest, nil
+}
+
+// helps are the texts of flags and commands that are too long for the struct's tag.
+var helps = map[string]string{
 	"perdure_stop": "End a running job in order; its train then exits with code 130, its up with 0.",
 	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
 		"makes it hand over what it holds, and end.",
@@ -85,7 +119,7 @@ var helps = kong.Vars{
 	"train_data": "Folder or file of a data set, or synthetic:F; see perdure data (default the workload's " +
 		"own).",
 	"train_rank":     "mf: values in each user's and each item's row (default the workload's).",
-	"train_l2":       "mf: weight of the rows' squares in the loss, for each rating (default the workload's).",
+	"train_weight":   "mf: weight of the rows' squares in the loss, for each rating (default the workload's).",
 	"train_fraction": "mf: part of a worker's ratings that a clock goes through (default the workload's).",
 	"train_whole_users": "mf: a clock goes through all ratings of some users, in turn, not through ratings " +
 		"drawn at random.",
@@ -141,9 +175,9 @@ var helps = kong.Vars{
 	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
 		"their room. The log must be served.",
 	"serve_dir":    "The log's folder; it is made where it is not there.",
-	"serve_listen": "Where to listen (default 127.0.0.1:0: a free port, after a restart the same).",
+	"serve_listen": "Where to listen (default ${default}: a free port, after a restart the same).",
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
-		"death, but not the machine's) or always (it is on the disk) (default interval).",
+		"death, but not the machine's) or always (it is on the disk) (default ${default}).",
 	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
 	"place_dir":   "A run's folder, or a log's; its process may run or not.",
 	"place_nats":  "The log at that address instead, for example nats://log.example:4222.",

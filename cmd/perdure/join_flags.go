@@ -7,10 +7,10 @@ import (
 // joinFlags are how a server or a worker finds its job: its parent says all of it,
 // and a person says --join.
 type joinFlags struct {
-	Join string `help:"${join_join}" placeholder:"HOST:PORT"`
+	Join string `help:"@join_join" placeholder:"HOST:PORT"`
 	secretFlag
-	Run         string `help:"${join_run}" placeholder:"DIR" type:"path"`
-	Coordinator string `hidden:"" help:"${join_coordinator}"`
+	Run         string `help:"@join_run" placeholder:"DIR" type:"path"`
+	Coordinator string `hidden:"" help:"@join_coordinator"`
 }
 
 // job is where the flags say that the job is.

@@ -39,14 +39,14 @@ type cli struct {
 	Up        upCmd        `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
 	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
-	Stop      stopCmd      `cmd:"" help:"${perdure_stop}"`
-	Server    serverCmd    `cmd:"" help:"${perdure_server}"`
-	Worker    workerCmd    `cmd:"" help:"${perdure_worker}"`
+	Stop      stopCmd      `cmd:"" help:"@perdure_stop"`
+	Server    serverCmd    `cmd:"" help:"@perdure_server"`
+	Worker    workerCmd    `cmd:"" help:"@perdure_worker"`
 	Scale     scaleCmd     `cmd:"" help:"Let workers join or leave a running job."`
 	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
 	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
 	Log       logCmds      `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
-	Bench     benchCmds    `cmd:"" help:"${perdure_bench}"`
+	Bench     benchCmds    `cmd:"" help:"@perdure_bench"`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
@@ -101,7 +101,7 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 		kong.Description("A parameter server that trains through failure: kill any process at any moment, "+
 			"and training goes on."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr), helps,
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr), kong.PostBuild(fillHelp),
 		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // after it has printed help
 	)
 }

@@ -25,8 +25,8 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 type serverCmd struct {
 	joinFlags
 	Index  int    `hidden:"" help:"The server's number." default:"-1"`
-	Listen string `help:"${server_listen} (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Zone   string `help:"${server_zone}" placeholder:"NAME"`
+	Listen string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Zone   string `help:"@server_zone" placeholder:"NAME"`
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
@@ -38,8 +38,8 @@ func (c *serverCmd) Run(ctx context.Context) error {
 type workerCmd struct {
 	joinFlags
 	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
-	LostAfter time.Duration `help:"${worker_lost_after} (default ${default})." default:"1m" placeholder:"TIME"`
-	OutageMB  int           `name:"outage-mb" help:"${outage_mb} (default ${default})." default:"0" placeholder:"N"`
+	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
+	OutageMB  int           `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {

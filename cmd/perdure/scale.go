@@ -12,9 +12,9 @@ import (
 
 type scaleCmd struct {
 	target
-	Workers int    `arg:"" optional:"" help:"${scale_workers}"`
+	Workers int    `arg:"" optional:"" help:"@scale_workers"`
 	Leave   []int  `help:"Slots that leave, instead of a number of workers." placeholder:"SLOT"`
-	At      *int64 `help:"${scale_at}" placeholder:"CLOCK"`
+	At      *int64 `help:"@scale_at" placeholder:"CLOCK"`
 }
 
 func (c *scaleCmd) Run(ctx context.Context) error {

@@ -66,7 +66,7 @@ All these files may be compressed by gzip.
 
 type dataFetchCmd struct {
 	Name string `arg:"" help:"Which set: fashion-mnist or mnist."`
-	Dir  string `help:"${fetch_dir} (default ${default})." default:"data" placeholder:"DIR" type:"path"`
+	Dir  string `help:"@fetch_dir (default ${default})." default:"data" placeholder:"DIR" type:"path"`
 }
 
 func (c *dataFetchCmd) Run(ctx context.Context) error {

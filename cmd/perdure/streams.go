@@ -9,19 +9,19 @@ import (
 )
 
 type logCmds struct {
-	Serve  logServeCmd  `cmd:"" default:"withargs" help:"${logs_serve}"`
-	Ls     logLsCmd     `cmd:"" help:"${logs_ls}"`
+	Serve  logServeCmd  `cmd:"" default:"withargs" help:"@logs_serve"`
+	Ls     logLsCmd     `cmd:"" help:"@logs_ls"`
 	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
 	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
-	Rm     logRmCmd     `cmd:"" help:"${logs_rm}"`
+	Rm     logRmCmd     `cmd:"" help:"@logs_rm"`
 }
 
 // logServeCmd is the log as a process of its own, for jobs on many machines.
 type logServeCmd struct {
-	Dir    string `required:"" help:"${serve_dir}" placeholder:"DIR" type:"path"`
-	Listen string `help:"${serve_listen}" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Sync   string `name:"log-sync" help:"${serve_sync}" default:"interval" enum:"interval,always" placeholder:"WHEN"`
-	MB     int    `name:"log-mb" help:"${serve_mb}" placeholder:"N"`
+	Dir    string `required:"" help:"@serve_dir" placeholder:"DIR" type:"path"`
+	Listen string `help:"@serve_listen" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Sync   string `name:"log-sync" help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	MB     int    `name:"log-mb" help:"@serve_mb" placeholder:"N"`
 
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
@@ -34,13 +34,13 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 
 // logPlace is where a log is that somebody looks into.
 type logPlace struct {
-	Dir   string `arg:"" optional:"" help:"${place_dir}" type:"path"`
-	NATS  string `name:"nats" help:"${place_nats}" placeholder:"URL"`
-	Creds string `name:"nats-creds" help:"${place_creds}" placeholder:"FILE" type:"path"`
-	CA    string `name:"nats-ca" help:"${place_ca}" placeholder:"FILE" type:"path"`
-	Cert  string `name:"nats-cert" help:"${place_cert}" placeholder:"FILE" type:"path"`
+	Dir   string `arg:"" optional:"" help:"@place_dir" type:"path"`
+	NATS  string `name:"nats" help:"@place_nats" placeholder:"URL"`
+	Creds string `name:"nats-creds" help:"@place_creds" placeholder:"FILE" type:"path"`
+	CA    string `name:"nats-ca" help:"@place_ca" placeholder:"FILE" type:"path"`
+	Cert  string `name:"nats-cert" help:"@place_cert" placeholder:"FILE" type:"path"`
 	Key   string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
-	Job   string `help:"${place_job}" placeholder:"ID"`
+	Job   string `help:"@place_job" placeholder:"ID"`
 }
 
 // place is what the flags say.
@@ -55,8 +55,8 @@ func (c *logLsCmd) Run(ctx context.Context) error { return logtool.List(ctx, std
 type logDumpCmd struct {
 	logPlace
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
-	From  updatelog.Position `help:"${dump_from}" placeholder:"N"`
-	Most  *int               `name:"most" help:"${dump_most}" placeholder:"N"`
+	From  updatelog.Position `help:"@dump_from" placeholder:"N"`
+	Most  *int               `name:"most" help:"@dump_most" placeholder:"N"`
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {

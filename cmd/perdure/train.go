@@ -26,57 +26,57 @@ import (
 
 // jobFlags are what train and up have in common.
 type jobFlags struct {
-	Workers     int      `help:"${job_workers} (default ${default})." default:"4" placeholder:"N"`
+	Workers     int      `help:"@job_workers (default ${default})." default:"4" placeholder:"N"`
 	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
-	Shards      int      `help:"${job_shards} (default ${default})." default:"16" placeholder:"N"`
-	Consistency string   `help:"${job_consistency} (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"${job_recovery} (default ${default})." default:"resend:auto" placeholder:"STRATEGY"`
-	MTBF        string   `name:"mtbf" help:"${job_mtbf}" placeholder:"TIME"`
-	OnOutage    string   `help:"${job_on_outage} (default ${default})." default:"wait" placeholder:"POLICY"`
-	OutageRows  string   `help:"${job_outage_rows} (default ${default})." default:"apply" placeholder:"HOW"`
-	OutageMB    int      `name:"outage-mb" help:"${job_outage_mb} (default ${default})." default:"2048" placeholder:"N"`
-	StaleScale  string   `help:"${job_stale_scale}" placeholder:"HOW"`
+	Shards      int      `help:"@job_shards (default ${default})." default:"16" placeholder:"N"`
+	Consistency string   `help:"@job_consistency (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Recovery    string   `help:"@job_recovery (default ${default})." default:"resend:auto" placeholder:"STRATEGY"`
+	MTBF        string   `name:"mtbf" help:"@job_mtbf" placeholder:"TIME"`
+	OnOutage    string   `help:"@job_on_outage (default ${default})." default:"wait" placeholder:"POLICY"`
+	OutageRows  string   `help:"@job_outage_rows (default ${default})." default:"apply" placeholder:"HOW"`
+	OutageMB    int      `name:"outage-mb" help:"@job_outage_mb (default ${default})." default:"2048" placeholder:"N"`
+	StaleScale  string   `help:"@job_stale_scale" placeholder:"HOW"`
 	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
-	Zone        []string `help:"${job_zone}" placeholder:"I=NAME" sep:"none"`
-	Zones       []string `help:"${job_zones}" placeholder:"NAME"`
-	Suspend     string   `name:"suspend-after" help:"${job_suspend}" placeholder:"TIME"`
-	Clocks      int64    `help:"${job_clocks} (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
-	Seed        uint64   `help:"${job_seed} (default ${default})." default:"1" placeholder:"N"`
-	Fault       []string `help:"${job_fault}" placeholder:"FAULT" sep:"none"`
-	Delay       string   `help:"${job_delay}" placeholder:"TIME[±TIME]"`
-	Bandwidth   string   `help:"${job_bandwidth}" placeholder:"BYTES"`
-	Listen      string   `help:"${job_listen} (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Grace       string   `help:"${job_grace} (default ${default})." default:"10s" placeholder:"TIME"`
-	Out         string   `help:"${job_out}" placeholder:"DIR" type:"path"`
+	Zone        []string `help:"@job_zone" placeholder:"I=NAME" sep:"none"`
+	Zones       []string `help:"@job_zones" placeholder:"NAME"`
+	Suspend     string   `name:"suspend-after" help:"@job_suspend" placeholder:"TIME"`
+	Clocks      int64    `help:"@job_clocks (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
+	Seed        uint64   `help:"@job_seed (default ${default})." default:"1" placeholder:"N"`
+	Fault       []string `help:"@job_fault" placeholder:"FAULT" sep:"none"`
+	Delay       string   `help:"@job_delay" placeholder:"TIME[±TIME]"`
+	Bandwidth   string   `help:"@job_bandwidth" placeholder:"BYTES"`
+	Listen      string   `help:"@job_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Grace       string   `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
+	Out         string   `help:"@job_out" placeholder:"DIR" type:"path"`
 	logFlags
 
 	given map[string]bool // the flags on the command line
 }
 
 type trainCmd struct {
-	Workload string `arg:"" optional:"" help:"${train_workload} (default ${default})." default:"softmax"`
+	Workload string `arg:"" optional:"" help:"@train_workload (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"${train_until}" placeholder:"GOAL"`
-	Rule       string   `help:"${train_rule} (default ${default})." default:"sgd" placeholder:"RULE"`
+	Until      string   `help:"@train_until" placeholder:"GOAL"`
+	Rule       string   `help:"@train_rule (default ${default})." default:"sgd" placeholder:"RULE"`
 	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
 	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
-	LR         *float64 `name:"lr" help:"${train_lr}" placeholder:"RATE"`
-	Schedule   string   `help:"${train_schedule} (default ${default})." default:"const" placeholder:"NAME"`
-	StepEvery  int64    `help:"${train_step_every} (default ${default})." default:"100" placeholder:"N"`
-	StepFactor float64  `help:"${train_step_factor} (default ${default})." default:"0.5" placeholder:"X"`
-	EvalEvery  string   `help:"${train_eval_every} (default ${default})." default:"10" placeholder:"N|TIME"`
-	ComputeMs  int      `help:"${train_compute_ms} (default ${default})." default:"0" placeholder:"N"`
-	CacheMB    int      `name:"cache-mb" help:"${train_cache_mb} (default ${default})." default:"256" placeholder:"N"`
-	RetainMB   int      `name:"retain-mb" help:"${train_retain_mb} (default ${default})." default:"512" placeholder:"N"`
-	Data       string   `help:"${train_data}" placeholder:"PATH"`
-	Rank       *int     `help:"${train_rank}" placeholder:"N"`
-	L2         *float64 `name:"l2" help:"${train_l2}" placeholder:"X"`
-	Fraction   *float64 `name:"clock-fraction" help:"${train_fraction}" placeholder:"X"`
-	WholeUsers bool     `help:"${train_whole_users}"`
-	FinalReLU  bool     `name:"final-relu" help:"${train_final_re_lu}"`
-	Scale      []string `help:"${train_scale}" placeholder:"SCALE" sep:"none"`
-	Resume     string   `help:"${train_resume}" placeholder:"DIR" type:"existingdir"`
-	From       string   `help:"${train_from}" placeholder:"FILE" type:"existingfile"`
+	LR         *float64 `name:"lr" help:"@train_lr" placeholder:"RATE"`
+	Schedule   string   `help:"@train_schedule (default ${default})." default:"const" placeholder:"NAME"`
+	StepEvery  int64    `help:"@train_step_every (default ${default})." default:"100" placeholder:"N"`
+	StepFactor float64  `help:"@train_step_factor (default ${default})." default:"0.5" placeholder:"X"`
+	EvalEvery  string   `help:"@train_eval_every (default ${default})." default:"10" placeholder:"N|TIME"`
+	ComputeMs  int      `help:"@train_compute_ms (default ${default})." default:"0" placeholder:"N"`
+	CacheMB    int      `name:"cache-mb" help:"@train_cache_mb (default ${default})." default:"256" placeholder:"N"`
+	RetainMB   int      `name:"retain-mb" help:"@train_retain_mb (default ${default})." default:"512" placeholder:"N"`
+	Data       string   `help:"@train_data" placeholder:"PATH"`
+	Rank       *int     `help:"@train_rank" placeholder:"N"`
+	L2         *float64 `name:"l2" help:"@train_weight" placeholder:"X"`
+	Fraction   *float64 `name:"clock-fraction" help:"@train_fraction" placeholder:"X"`
+	WholeUsers bool     `help:"@train_whole_users"`
+	FinalReLU  bool     `name:"final-relu" help:"@train_final_re_lu"`
+	Scale      []string `help:"@train_scale" placeholder:"SCALE" sep:"none"`
+	Resume     string   `help:"@train_resume" placeholder:"DIR" type:"existingdir"`
+	From       string   `help:"@train_from" placeholder:"FILE" type:"existingfile"`
 	Quiet      bool     `help:"Print only the result." short:"q"`
 }
 

@@ -20,8 +20,8 @@ import (
 
 type upCmd struct {
 	jobFlags
-	Resume string `help:"${up_resume}" placeholder:"DIR" type:"existingdir"`
-	From   string `help:"${up_from}" placeholder:"FILE" type:"existingfile"`
+	Resume string `help:"@up_resume" placeholder:"DIR" type:"existingdir"`
+	From   string `help:"@up_from" placeholder:"FILE" type:"existingfile"`
 }
 
 // settings turns the flags into what the run is to be, or says what is wrong.
@@ -102,8 +102,8 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 
 // target is a running job, by its folder or address.
 type target struct {
-	Run     string `help:"${target_run}" placeholder:"DIR" type:"path"`
-	Address string `help:"${target_address}" placeholder:"HOST:PORT"`
+	Run     string `help:"@target_run" placeholder:"DIR" type:"path"`
+	Address string `help:"@target_address" placeholder:"HOST:PORT"`
 	secretFlag
 }
 
@@ -152,7 +152,7 @@ func (c *stopCmd) Run(ctx context.Context) error {
 
 type faultCmd struct {
 	target
-	Spec string `arg:"" help:"${fault_spec}"`
+	Spec string `arg:"" help:"@fault_spec"`
 }
 
 func (c *faultCmd) Run(ctx context.Context) error {
