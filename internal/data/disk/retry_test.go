@@ -58,9 +58,10 @@ func TestRetryEnds(t *testing.T) {
 		if tried != 3 || !Full(err) {
 			t.Errorf("%v after %d tries in 2.5 s; want 3 tries", err, tried)
 		}
-		over, tried := false, 0
-		time.AfterFunc(1500*time.Millisecond, func() { over = true })
-		err = Retry{Pause: time.Second, Over: func(error) bool { return over }}.Do(t.Context(), func() error { tried++; return full })
+		tried = 0
+		begin := time.Now()
+		over := func(error) bool { return time.Since(begin) >= 1500*time.Millisecond }
+		err = Retry{Pause: time.Second, Over: over}.Do(t.Context(), func() error { tried++; return full })
 		if tried != 2 || !Full(err) {
 			t.Errorf("%v after %d tries, and it was over after 1.5 s; want 2 tries", err, tried)
 		}
