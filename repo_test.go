@@ -36,6 +36,7 @@ var layers = map[string]int{
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
+	"internal/core/link": 3,
 
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,

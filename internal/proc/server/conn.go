@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -173,14 +174,6 @@ func (c *conn) flush() {
 // connOf returns the connection that a reader is.
 func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 
-// shardName says which life of a shard is meant.
-type shardName struct {
-	generation perdure.Generation
-	epoch      perdure.Epoch
-}
-
-func name(f *wire.Header) shardName { return shardName{f.Generation, f.Epoch} }
-
 // serve handles one connection until it breaks.
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
@@ -277,7 +270,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (sh.name != name(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (sh.name != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh
@@ -359,7 +352,7 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
 		return
 	}
-	if sh := s.shards[f.Shard]; sh != nil && sh.name == name(&f.Header) && sh.opens(c, f, &c.box) {
+	if sh := s.shards[f.Shard]; sh != nil && sh.name == link.NameOf(&f.Header) && sh.opens(c, f, &c.box) {
 		delete(c.opens, f.Shard)
 		return
 	}
@@ -369,7 +362,7 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 // opened goes on with those who waited for a life of a shard. It needs s.mu.
 func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
-		if h, ok := c.opens[sh.id]; ok && name(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
+		if h, ok := c.opens[sh.id]; ok && link.NameOf(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
 			delete(c.opens, sh.id)
 		}
 	}

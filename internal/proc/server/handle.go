@@ -13,7 +13,7 @@ import (
 
 // takesIn reports whether this is the head, and serves. It needs sh.mu.
 func (sh *shard) takesIn() bool {
-	return sh.stream == nil && sh.rep.Ready() && !sh.retired() && sh.place.config.Head && !sh.yields()
+	return sh.stream == nil && sh.rep.Ready() && !sh.retired() && sh.link.Place().Head && !sh.link.Yields(sh.view)
 }
 
 // answers reports whether the shard serves those who have opened it. It needs sh.mu.
@@ -26,18 +26,13 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 	if !sh.takesIn() || !sh.rep.Audience.Seated(&c.Reader) {
 		return nil
 	}
-	if err := sh.check(c, f); errors.Is(err, replica.ErrEarly) {
-		sh.send(c, sh.frame(wire.KindMoved)) // the answer to its next Open comes after the table
+	e, err := sh.link.Update(&c.Reader, f, &sh.rep.State, len(sh.view.Tables), sh.s.cfg.PendingBytes)
+	if errors.Is(err, replica.ErrEarly) {
+		sh.send(c, sh.name.Frame(wire.KindMoved)) // the answer to its next Open comes after the table
 		return nil
 	} else if err != nil {
 		return err
 	}
-	h := wire.Header{
-		Kind: f.Kind, Flags: f.Flags, Generation: sh.name.generation, Clock: f.Clock, Clocks: f.Clocks, Shard: sh.id,
-		Slot: c.Slot, Incarnation: c.Incarnation, Part: f.Part, Parts: f.Parts,
-	}
-	e := replica.Entry{Frame: wire.Frame{Header: h, Body: f.Body}, From: &c.Reader}
-	sh.backlog.count(&e.Frame, 1)
 	sh.append(c, e)
 	f.Body = nil // the log has it now
 	return nil
@@ -47,7 +42,7 @@ func (sh *shard) update(c *conn, f *wire.Frame) error {
 func (sh *shard) append(c *conn, e replica.Entry) {
 	sh.box = &c.box
 	defer func() { sh.box = nil }()
-	sh.log.Append(e)
+	sh.link.Append(e)
 	sh.advance()
 }
 
@@ -75,39 +70,13 @@ func (sh *shard) tick(c *conn, f *wire.Frame) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.takesIn() && sh.rep.Audience.Seated(&c.Reader) {
-		// An update that is ticked may be as large as what is kept.
-		if n := sh.backlog.of(c.Slot); n > 2*sh.s.cfg.PendingBytes {
-			return sh.tooMuch(c, f, n)
+		e, err := sh.link.Tick(&c.Reader, f, sh.s.cfg.PendingBytes)
+		if err != nil {
+			return err
 		}
-		sh.backlog.count(f, 1)
-		h := wire.Header{
-			Kind: f.Kind, Generation: sh.name.generation, Clock: f.Clock, Shard: sh.id, Slot: c.Slot,
-			Incarnation: c.Incarnation,
-		}
-		sh.append(c, replica.Entry{Frame: wire.Frame{Header: h}, From: &c.Reader})
+		sh.append(c, e)
 	}
 	return nil
-}
-
-// check refuses an update that could not be applied, before any of it is. It
-// needs sh.mu.
-func (sh *shard) check(c *conn, f *wire.Frame) error {
-	if c.Slot < 0 {
-		return fmt.Errorf("an observer cannot update")
-	}
-	if f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts {
-		return fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
-	}
-	if n := sh.rep.State.PendingBytes(c.Slot) + sh.backlog.of(c.Slot) + int64(len(f.Body)); n > sh.s.cfg.PendingBytes {
-		return sh.tooMuch(c, f, n)
-	}
-	return sh.rep.State.CheckUpdate(f.Body, len(sh.view.Tables))
-}
-
-func (sh *shard) tooMuch(c *conn, f *wire.Frame, n int64) error {
-	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, "+
-		"clock %d the last of them; at most %d are kept",
-		c.Slot, n, sh.id, f.Clock, sh.s.cfg.PendingBytes)
 }
 
 // get answers a read, or a scan, now or when the shard's MinClock allows it.
@@ -187,7 +156,7 @@ func (sh *shard) answer(rd *replica.Read, ack, others bool) {
 
 // rowsFrame makes the answer to a read. It needs sh.mu.
 func (sh *shard) rowsFrame(rd *replica.Read) wire.Frame {
-	f := sh.frame(wire.KindRows)
+	f := sh.name.Frame(wire.KindRows)
 	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
 	state := wire.State{Seq: sh.rep.State.Seq(), Applied: sh.rep.State.Applied()}
 	if rd.Since != 0 {
@@ -204,7 +173,7 @@ func (sh *shard) idsFrame(rd *replica.Read) wire.Frame {
 	if rd.Rows.First < perdure.RowID(from) {
 		from = int(rd.Rows.First)
 	}
-	f := sh.frame(wire.KindIDs)
+	f := sh.name.Frame(wire.KindIDs)
 	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
 	f.Payload = wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
 	return f
@@ -222,7 +191,7 @@ func (sh *shard) load(c *conn, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	out := sh.frame(wire.KindState)
+	out := sh.name.Frame(wire.KindState)
 	out.Request, out.Slot, out.Payload = f.Request, f.Slot, state
 	if state == nil {
 		out.Flags = wire.FlagNone

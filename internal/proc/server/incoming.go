@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -13,7 +14,7 @@ import (
 // is whole.
 type incoming struct {
 	*replica.Incoming
-	name shardName
+	name link.Name
 	pos  uint64
 	part uint16 // the next piece's
 }
@@ -67,11 +68,11 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 func (sh *shard) expected(c *conn, f *wire.Frame) (*incoming, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.log == nil || sh.retired() || sh.place.config.Head || sh.name != name(&f.Header) || !sh.precededBy(c) {
+	if sh.link.Log() == nil || sh.retired() || sh.link.Place().Head || sh.name != link.NameOf(&f.Header) || !sh.link.PrecededBy(c.index, c.Incarnation) {
 		return nil, errNotWanted
 	}
 	head := f.Flags&wire.FlagNone != 0
-	if f.Part == 0 && head && c.taking == nil && sh.log.Wants(f.Request) {
+	if f.Part == 0 && head && c.taking == nil && sh.link.Log().Wants(f.Request) {
 		c.taking = &incoming{Incoming: replica.NewIncoming(&sh.job, sh.id), name: sh.name, pos: f.Request}
 		sh.incoming = c.taking // another one is not wanted any more
 	}
@@ -114,12 +115,12 @@ func (sh *shard) takeRows(in *incoming, body []byte, last bool) error {
 func (sh *shard) install(in *incoming) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.incoming != in || sh.retired() || sh.name != in.name || !sh.log.Wants(in.pos) {
+	if sh.incoming != in || sh.retired() || sh.name != in.name || !sh.link.Log().Wants(in.pos) {
 		return errNotWanted
 	}
 	sh.incoming = nil
 	sh.adopt(in.Incoming)
-	sh.log.Restored(in.pos)
+	sh.link.Restored(in.pos)
 	sh.advance()
 	sh.s.notify()
 	return nil
@@ -128,6 +129,5 @@ func (sh *shard) install(in *incoming) error {
 // adopt makes the shard what a snapshot says. It needs sh.mu.
 func (sh *shard) adopt(in *replica.Incoming) {
 	sh.rep.Adopt(in)
-	clear(sh.backlog)
 	sh.expectSlots(len(sh.rep.State.Applied()))
 }

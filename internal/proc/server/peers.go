@@ -115,9 +115,9 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 	sv := &v.Shards[id]
 	mine := func(h *perdure.Holder) bool { return h.Server == s.index && h.Incarnation == s.incarnation }
 	eager := s.traits.Early
-	at.config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: s.traits.Period > 0}
+	at.Config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: s.traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
-		at.config.Joining, at.config.Joiner, at.since, at.pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
+		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true
 	}
 	for i := range sv.Replicas() {
@@ -125,20 +125,20 @@ func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bo
 		if !mine(&h) {
 			continue
 		}
-		at.since, at.config.Head, at.config.Tail = h.Since, i == 0, i == sv.Replicas()-1
+		at.Since, at.Head, at.Tail = h.Since, i == 0, i == sv.Replicas()-1
 		if i > 0 {
-			at.pred = sv.Replica(i - 1)
+			at.Pred = sv.Replica(i - 1)
 		}
 		if s.traits.Logged() {
 			return at, true // nobody follows anybody, but all the same stream
 		}
-		if !at.config.Tail {
+		if !at.Tail {
 			at.succ = s.peerAt(sv.Replica(i + 1).Addr)
 			if sv.Joining != nil {
 				at.next = s.peerAt(sv.Joining.Addr)
 			}
 		} else if sv.Joining != nil {
-			at.config.Joiner, at.join = sv.Joining.Since, s.peerAt(sv.Joining.Addr)
+			at.Joiner, at.join = sv.Joining.Since, s.peerAt(sv.Joining.Addr)
 		}
 		return at, true
 	}

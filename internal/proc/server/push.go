@@ -70,7 +70,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
 		state.Waited = sh.out.waited()
-		f := sh.frame(wire.KindPush)
+		f := sh.name.Frame(wire.KindPush)
 		f.Clock, f.Flags = minClock, wire.FlagLast
 		sh.s.buffers.End(&f, state)
 		pushed = append(pushed, f)
@@ -103,7 +103,7 @@ func (sh *shard) gather(slot perdure.Slot) (pushed []wire.Frame, done bool) {
 
 // pushFrame makes a frame of rows as they are now. It needs sh.mu.
 func (sh *shard) pushFrame(rows *wire.Rows, p *table.Part) wire.Frame {
-	f := sh.frame(wire.KindPush)
+	f := sh.name.Frame(wire.KindPush)
 	f.Clock = sh.rep.State.MinClock()
 	state := wire.State{Seq: sh.rep.State.Seq(), Waited: sh.out.waited(), Applied: sh.rep.State.Applied()}
 	sh.s.buffers.Push(&f, &state, rows, p)

@@ -41,7 +41,7 @@ func (sh *shard) insist(failing string, f func() error) error {
 // segment describes the shard as it is at a cut, without its rows. It needs sh.mu.
 func (sh *shard) segment(cut perdure.Clock) *checkpoint.Segment {
 	return &checkpoint.Segment{
-		Job: sh.job.ID, Generation: sh.name.generation, Epoch: sh.name.epoch, Cut: cut,
+		Job: sh.job.ID, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Cut: cut,
 		Shard: sh.id, Seed: sh.job.Seed, Seq: sh.rep.State.Seq(),
 		Applied: append([]perdure.Clock(nil), sh.rep.State.Applied()...),
 		States:  append([][]byte(nil), sh.rep.State.States()...),

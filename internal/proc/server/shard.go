@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -22,7 +23,7 @@ type shard struct {
 	s      *Server
 	id     perdure.ShardID
 	since  uint64    // as in the view's Holder
-	name   shardName // the life that it is in; changed under Server.mu and mu
+	name   link.Name // the life that it is in; changed under Server.mu and mu
 	job    perdure.JobSpec
 	traits recovery.Traits
 	began  time.Time
@@ -33,24 +34,21 @@ type shard struct {
 	mu       sync.Mutex // guards what follows
 	rep      *replica.Replica
 	view     *perdure.View
-	place    place
-	log      *chain.Replica[replica.Entry] // nil until the rows are restored
-	stream   *logged                       // nil unless the update log has what this log would
-	pred     *conn                         // from the predecessor; nil: it has not asked for anything yet
-	backlog  backlog
+	near     neighbours
+	link     link.Link
+	stream   *logged   // nil unless the update log has what this log would
 	box      *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
 	incoming *incoming // the snapshot that is to take the shard's place
-	untold   untold
-	ticked   []perdure.Clock // by slot: clocks of which ticks were sent on
-	due      bool            // a goroutine is on its way that will settle
+	due      bool      // a goroutine is on its way that will settle
 	out      outflows
 	disk     diskWork
 }
 
-func newShard(s *Server, id perdure.ShardID, n shardName, since uint64) *shard {
+func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh := &shard{
 		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, began: time.Now(),
-		rep: replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
+		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
+		link: link.New(link.Settings{Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
 	sh.slots.Store(int32(s.job.Slots))
 	if sh.traits.Logged() {
@@ -84,7 +82,7 @@ func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	sh.view, sh.disk.problem = v, ""
 	sh.rep.Fill(c, v)
 	sh.expectSlots(len(sh.rep.State.Applied()))
-	sh.log = chain.New(0, entryBytes, window(&sh.job))
+	sh.link.Begin()
 }
 
 // expectSlots lets entries come of slots below a number.
@@ -111,7 +109,7 @@ func (sh *shard) advance() {
 			sh.rep.Settle()
 			again = sh.carryOut()
 		}
-		sh.rep.AnswerOpens(sh.log.Applied())
+		sh.rep.AnswerOpens(sh.link.Log().Applied())
 		sh.carryOut()
 	}
 }
@@ -121,14 +119,14 @@ func (sh *shard) advance() {
 // complete that the replica has not applied yet. It needs sh.mu.
 func (sh *shard) takeLog() (large bool) {
 	for {
-		r := sh.log.Ready()
+		r := sh.link.Log().Ready()
 		for i := range r.Apply {
 			large = sh.step(&r.Apply[i]) || large
 		}
 		for i := range r.Messages {
 			sh.pass(&r.Messages[i])
 		}
-		for to, p := range []*peer{chain.Successor: sh.place.succ, chain.Joiner: sh.place.join} {
+		for to, p := range sh.near.after() {
 			if r.Snapshot[to] && p != nil {
 				sh.copyTo(p)
 			}
@@ -142,10 +140,7 @@ func (sh *shard) takeLog() (large bool) {
 // step brings the replica the log's next entry. It needs sh.mu.
 func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
-	sh.untold.note(&g.Entry, sh.rep.State.End())
-	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
-		sh.backlog.count(f, -1)
-	}
+	sh.link.Given(&g.Entry, sh.rep.State.End())
 	large = sh.rep.Step(&g.Entry, sh.owned(g))
 	if f.Kind == wire.KindRoster {
 		sh.expectSlots(len(sh.rep.State.Applied()))
@@ -179,7 +174,7 @@ func (sh *shard) recycle(fx *replica.Effects) {
 
 // propose appends what the view says, and reports whether there was something. It needs sh.mu.
 func (sh *shard) propose() (news bool) {
-	if !sh.log.Serving() || !sh.rep.State.Has() || sh.stream != nil && !sh.lives() {
+	if !sh.link.Log().Serving() || !sh.rep.State.Has() || sh.stream != nil && !sh.lives() {
 		return false
 	}
 	news = sh.rep.Propose()
@@ -200,7 +195,7 @@ func (sh *shard) carryOut() (again bool) {
 	fx := sh.rep.Effects()
 	sh.recycle(fx)
 	for _, c := range fx.Moved {
-		sh.send(connOf(c), sh.frame(wire.KindMoved))
+		sh.send(connOf(c), sh.name.Frame(wire.KindMoved))
 	}
 	for i := range fx.Torn {
 		sh.refuseTorn(&fx.Torn[i])
@@ -231,7 +226,7 @@ func (sh *shard) carryOut() (again bool) {
 	}
 	again = fx.Sync
 	if again {
-		sh.log.Sync()
+		sh.link.Log().Sync()
 	}
 	if fx.Tell {
 		sh.s.notify()
@@ -272,43 +267,34 @@ func (sh *shard) mendNow() {
 // yield brings the next member up to a head that is to be dropped, and tells the
 // coordinator once it is. It needs sh.mu.
 func (sh *shard) yield() {
-	if !sh.rep.Ready() || !sh.yields() {
+	if !sh.rep.Ready() || !sh.link.Yields(sh.view) {
 		return
 	}
-	if sh.log.Shared() {
+	if sh.link.Log().Shared() {
 		sh.s.notify()
-	} else if sh.place.config.Periodic {
-		sh.log.Sync()
+	} else if sh.link.Place().Periodic {
+		sh.link.Log().Sync()
 		sh.advance()
 	}
-}
-
-// yields reports whether this is a head that is to be dropped, and takes in nothing
-// more: what it is sent, the next one is sent again. It needs sh.mu.
-func (sh *shard) yields() bool {
-	mine := &sh.view.Shards[sh.id]
-	return mine.Yields && sh.place.config.Head && mine.Epoch == sh.name.epoch
 }
 
 // follow brings the shard to what the view says of it.
 func (sh *shard) follow(v *perdure.View, at place) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.view, sh.place = v, at
-	n := shardName{v.Generation, at.config.Epoch}
+	sh.view = v
+	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.name
 	if renew {
-		sh.name, sh.pred, sh.untold, sh.incoming = n, nil, untold{}, nil
+		sh.name, sh.incoming = n, nil
 	}
-	sh.rep.Follow(v, replica.Place{Head: at.config.Head, Reads: at.reads(), Periodic: at.config.Periodic}, renew)
+	sh.near.follow(&at, renew)
+	sh.link.Follow(n, &at.Place, renew)
+	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
-	if sh.log == nil {
+	if sh.link.Log() == nil {
 		return // it is still being restored
 	}
-	if sh.stream != nil {
-		at.config = alone(at.config.Epoch)
-	}
-	sh.log.Configure(at.config)
 	sh.rep.Heed()
 	sh.advance()
 	sh.rep.TellSeen() // nobody waits for what a slot sees that has left
@@ -326,13 +312,13 @@ func (sh *shard) open(c *conn, writes bool, ended perdure.Clock) {
 		return
 	}
 	o := replica.Open{Reader: &c.Reader, Writes: writes, Ended: ended}
-	if sh.log != nil {
-		o.Pos = sh.log.End()
+	if sh.link.Log() != nil {
+		o.Pos = sh.link.Log().End()
 	}
 	sh.rep.Open(o)
 	sh.applyDue()
-	if sh.log != nil {
-		sh.rep.AnswerOpens(sh.log.Applied())
+	if sh.link.Log() != nil {
+		sh.rep.AnswerOpens(sh.link.Log().Applied())
 		sh.carryOut()
 	}
 	sh.mendNow()
@@ -361,17 +347,11 @@ func (sh *shard) acknowledge(a *replica.Ack) {
 
 // countsFrame tells a slot how far it has come. It needs sh.mu.
 func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
-	f := sh.frame(kind)
+	f := sh.name.Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
 	f.Clock = sh.rep.State.MinClock()
 	sh.s.buffers.Counts(&f, sh.rep.Counts(&c.Reader))
 	return f
-}
-
-func (sh *shard) frame(kind wire.Kind) wire.Frame {
-	return wire.Frame{Header: wire.Header{
-		Kind: kind, Generation: sh.name.generation, Epoch: sh.name.epoch, Shard: sh.id, Slot: perdure.NoSlot,
-	}}
 }
 
 // refuseTorn ends the connection of whoever has sent an update only a part of which could
@@ -394,8 +374,8 @@ func (sh *shard) refuseTorn(t *replica.Torn) {
 func (sh *shard) forget(c *conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.pred == c {
-		sh.pred = nil
+	if sh.near.pred == c {
+		sh.near.pred = nil
 	}
 	if c.taking != nil && sh.incoming == c.taking {
 		sh.incoming = nil
@@ -413,7 +393,7 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 		if sh.said != nil {
 			return *sh.said, false
 		}
-		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since},
+		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since},
 			false
 	}
 	defer sh.mu.Unlock()
@@ -424,17 +404,17 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 
 // fullStatus needs sh.mu.
 func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
-	if !sh.rep.Ready() && sh.rep.State.Has() && sh.place.config.Head && v.Shards[sh.id].Lost {
+	if !sh.rep.Ready() && sh.rep.State.Has() && sh.link.Place().Head && v.Shards[sh.id].Lost {
 		sh.applyDue() // what is applied later is not lost
 	}
 	st := perdure.ShardStatus{
-		Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch, Since: sh.since,
+		Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since,
 		Joined:  sh.joined(),
 		Problem: sh.disk.problem, SaveSeconds: sh.disk.saveTime.Seconds(), SaveBytes: sh.disk.saveBytes,
 		Unread: sh.unread(),
 	}
 	sh.rep.Status(v, &st)
-	st.Yielded = st.Ready && sh.yields() && sh.log.Shared()
+	st.Yielded = st.Ready && sh.link.Yields(sh.view) && sh.link.Log().Shared()
 	return st
 }
 
@@ -447,7 +427,7 @@ func (sh *shard) echo(c *conn, f *wire.Frame) {
 		return // who asks will open it anew
 	}
 	sh.applyDue()
-	out := sh.frame(wire.KindEcho)
+	out := sh.name.Frame(wire.KindEcho)
 	out.Request = f.Request
 	unread := sh.unread()
 	if sh.stream != nil && !sh.stream.level || unread != nil && *unread > 0 || sh.rep.Lacks() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -29,7 +30,7 @@ const (
 // snapshot is what is being sent.
 type snapshot struct {
 	sh    *shard
-	name  shardName
+	name  link.Name
 	tc    transport.Conn
 	pos   uint64
 	words []byte            // the head
@@ -83,7 +84,7 @@ var errMoved = errors.New("server: the shard has moved")
 
 // sendSnapshot connects to a peer, and sends it the shard's state if the shard is still
 // in the life of that name.
-func (sh *shard) sendSnapshot(p *peer, name shardName) error {
+func (sh *shard) sendSnapshot(p *peer, name link.Name) error {
 	s := sh.s
 	begin := time.Now()
 	tc, err := transport.Call(p.ctx, s.cfg.Network, p.addr, s.hello())
@@ -109,7 +110,7 @@ func (sh *shard) sendSnapshot(p *peer, name shardName) error {
 }
 
 // snapshot begins a snapshot of the shard as it is.
-func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) {
+func (sh *shard) snapshot(tc transport.Conn, name link.Name) (*snapshot, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	snap := &snapshot{sh: sh, name: name, tc: tc}
@@ -118,7 +119,7 @@ func (sh *shard) snapshot(tc transport.Conn, name shardName) (*snapshot, error) 
 	}
 	state := sh.rep.State.Snapshot(replica.Life{})
 	snap.words, snap.rows, snap.left = state.Words, state.Rows, state.Bytes
-	snap.pos = sh.log.Applied()
+	snap.pos = sh.link.Log().Applied()
 	return snap, nil
 }
 
@@ -182,7 +183,7 @@ func (snap *snapshot) turn(n uint16) error {
 // frame makes the next piece.
 func (snap *snapshot) frame(flags uint16, body []byte) wire.Frame {
 	f := wire.Frame{Header: wire.Header{
-		Kind: wire.KindSnapshot, Flags: flags, Generation: snap.name.generation, Epoch: snap.name.epoch,
+		Kind: wire.KindSnapshot, Flags: flags, Generation: snap.name.Generation, Epoch: snap.name.Epoch,
 		Shard: snap.sh.id, Slot: perdure.NoSlot, Request: snap.pos, Part: snap.part,
 	}, Body: body}
 	snap.part++

@@ -3,10 +3,6 @@ package server
 import (
 	"time"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
-	"github.com/perdure/perdure/internal/core/consistency"
-	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -58,75 +54,13 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 	if sh.retired() {
 		return
 	}
-	if sh.untold.held && sh.pred != nil {
-		f := sh.frame(wire.KindCommitted)
-		f.Request = sh.log.Committed()
-		to[sh.pred] = append(to[sh.pred], f)
-		sh.untold.told()
+	if pred := sh.near.pred; pred != nil {
+		if f, ok := sh.link.Owed(); ok {
+			to[pred] = append(to[pred], f)
+		}
 	}
 	for _, r := range sh.rep.Audience.TakeAcks(nil) {
 		c := connOf(r)
 		to[c] = append(to[c], sh.countsFrame(c, wire.KindAck))
 	}
-}
-
-// mostUntold is how many bytes of entries a predecessor keeps at most, about, because it
-// is not told that they are committed: it sends no more than a window ahead.
-const mostUntold = 64 << 10
-
-// untold is what a shard's predecessor has not been told of what is committed. Where
-// rows are read from the tail only, it need not hear at once: it has nobody to show
-// them to, and each word costs both servers as much as an entry. shard.mu guards it.
-type untold struct {
-	held     bool   // something is held back
-	bytes    int    // of entries that were applied since it was told
-	awaited  bool   // somebody waits for one of these: a fact, or the job's last clock
-	followed uint64 // how far its log went when it asked last: it serves only once it was told of all that
-}
-
-func (u *untold) told() { u.held, u.bytes, u.awaited = false, 0, false }
-
-// note notes an entry that is to be applied, of a job that ends at a clock, if not 0.
-func (u *untold) note(e *replica.Entry, end perdure.Clock) {
-	f := &e.Frame
-	u.bytes += entryBytes(*e)
-	ofClock := f.Kind == wire.KindUpdate || f.Kind == wire.KindTick
-	u.awaited = u.awaited || !ofClock || end > 0 && f.Until() >= end
-}
-
-// holdsBack reports whether the word of what is committed goes to the predecessor
-// later, with others. It needs sh.mu.
-func (sh *shard) holdsBack(m *chain.Outgoing[replica.Entry]) bool {
-	u := &sh.untold
-	joins := m.Joiner != 0 // the tail waits for its word
-	if joins || !sh.rep.State.TailReads() || m.Pos <= u.followed || u.awaited || u.bytes >= mostUntold {
-		u.told()
-		return false
-	}
-	u.held = true
-	sh.s.tellSoon()
-	return true
-}
-
-// early reports whether an entry that is sent on is a tick of a clock that other slots
-// have not ticked yet: it changes nothing before they have, and goes with theirs. It
-// needs sh.mu.
-func (sh *shard) early(f *wire.Frame) bool {
-	if f.Kind != wire.KindTick {
-		return false
-	}
-	for int(f.Slot) >= len(sh.ticked) {
-		sh.ticked = append(sh.ticked, 0) // its roster is in the log, before it
-	}
-	sh.ticked[f.Slot] = max(sh.ticked[f.Slot], f.Clock+1)
-	for slot := range sh.rep.State.Applied() {
-		sent := consistency.Count(sh.ticked, perdure.Slot(slot)) > f.Clock
-		if sent || slot < len(sh.view.Slots) && !sh.view.Slots[slot].Has(f.Clock) {
-			continue
-		}
-		if sh.rep.State.Counts(perdure.Slot(slot)).Ticked <= f.Clock {
-			return true
-		}
-	}
-	return false
 }

@@ -38,18 +38,10 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 	return nil
 }
 
-// precededBy reports whether a connection is of the server that this replica follows, as the
-// view says. It needs sh.mu.
-func (sh *shard) precededBy(c *conn) bool {
-	pred := &sh.place.pred
-	return !sh.place.config.Head && pred.Server == c.index && pred.Incarnation == c.Incarnation ||
-		sh.s.cfg.weak.Generations
-}
-
-// strange turns away a server that says it is the predecessor, and is not.
-func (sh *shard) strange(c *conn) {
-	why := fmt.Sprintf("server:%d is not what shard %d follows here", c.index, sh.id)
-	sh.s.cfg.Log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
+// strange turns away a server that says it is the predecessor of a shard, and is not.
+func (c *conn) strange(shard perdure.ShardID) {
+	why := fmt.Sprintf("server:%d is not what shard %d follows here", c.index, shard)
+	c.log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
 	go c.tc.Close()                                                    // it may take a moment
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -53,26 +52,20 @@ func newLogged(ctx context.Context, l stream.Limits) *logged {
 	return st
 }
 
-// alone is the chain of a shard that has a stream: whatever is read from there is
-// committed.
-func alone(epoch perdure.Epoch) chain.Config {
-	return chain.Config{Epoch: epoch, Head: true, Tail: true}
-}
-
 // lives reports whether the shard may serve in its epoch, and has the epoch begin if it is
 // the head's. It needs sh.mu.
 func (sh *shard) lives() bool {
 	st := sh.stream
-	if sh.place.config.Head && st.facts.Begins(sh.name.epoch) {
-		sh.enqueue(sh.frame(wire.KindLife))
+	if sh.link.Place().Head && st.facts.Begins(sh.name.Epoch) {
+		sh.enqueue(sh.name.Frame(wire.KindLife))
 	}
-	return st.facts.Life().Epoch == sh.name.epoch && !sh.place.config.Joining
+	return st.facts.Life().Epoch == sh.name.Epoch && !sh.link.Place().Joining
 }
 
 // enqueue has a fact appended to the stream. It needs sh.mu.
 func (sh *shard) enqueue(f wire.Frame) {
 	st := sh.stream
-	st.facts.Add(f, sh.name.epoch)
+	st.facts.Add(f, sh.name.Epoch)
 	select {
 	case st.wake <- struct{}{}:
 	default:
@@ -83,9 +76,9 @@ func (sh *shard) enqueue(f wire.Frame) {
 // its stream. It needs sh.mu.
 func (sh *shard) joined() bool {
 	if sh.stream != nil {
-		return sh.place.config.Joining && sh.stream.level
+		return sh.link.Place().Joining && sh.stream.level
 	}
-	return sh.log != nil && sh.log.Joined()
+	return sh.link.Joined()
 }
 
 // replay makes the shard of its newest snapshot and of what follows in its stream, and
@@ -275,7 +268,7 @@ func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err err
 func (sh *shard) loaded(in *replica.Incoming) {
 	sh.adopt(in)
 	sh.stream.facts.Restore(in.Life())
-	sh.log = chain.New(0, entryBytes, window(&sh.job))
+	sh.link.Begin()
 }
 
 // takeEntry takes what was read from the stream, in its order.
@@ -307,9 +300,9 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 
 // takeRecord needs sh.mu.
 func (sh *shard) takeRecord(f *wire.Frame) error {
-	if f.Shard != sh.id || f.Generation != sh.name.generation {
+	if f.Shard != sh.id || f.Generation != sh.name.Generation {
 		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
-			f.Shard, f.Generation, sh.id, sh.name.generation)
+			f.Shard, f.Generation, sh.id, sh.name.Generation)
 	}
 	e := replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}
 	switch {
@@ -321,7 +314,7 @@ func (sh *shard) takeRecord(f *wire.Frame) error {
 	default:
 		return nil
 	}
-	sh.log.Append(e)
+	sh.link.Append(e)
 	sh.advance()
 	return nil
 }
@@ -344,8 +337,7 @@ func (sh *shard) takeUpdate(f *wire.Frame) error {
 			copy(e.Frame.Body, f.Payload)
 		}
 	}
-	sh.backlog.count(&e.Frame, 1)
-	sh.log.Append(e)
+	sh.link.Append(e)
 	return nil
 }
 

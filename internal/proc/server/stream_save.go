@@ -19,13 +19,13 @@ const defaultSnapshotBytes = 256 << 20
 // the last. It needs sh.mu.
 func (sh *shard) saveSnapshot() {
 	sv := &sh.stream.saves
-	if !sh.place.config.Head || !sv.Due() {
+	if !sh.link.Place().Head || !sv.Due() {
 		return
 	}
 	snap := sh.rep.State.Snapshot(sh.stream.facts.Life())
 	sv.Begin(snap.Bytes)
 	about := &checkpoint.Snapshot{
-		Job: sh.job.ID, Shard: sh.id, Generation: sh.name.generation, Epoch: sh.name.epoch,
+		Job: sh.job.ID, Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch,
 		Seq: sh.rep.State.Seq(), Position: uint64(sh.stream.resume), Head: int64(len(snap.Words)), Rows: snap.Bytes,
 	}
 	sh.s.wg.Go(func() {
@@ -104,7 +104,7 @@ func (sh *shard) cutLog(file checkpoint.SnapshotFile) error {
 func (sh *shard) makeLogRoom(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.stream == nil || sh.log == nil || sh.retired() {
+	if sh.stream == nil || sh.link.Log() == nil || sh.retired() {
 		return
 	}
 	sv := &sh.stream.saves

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -44,7 +44,7 @@ func (s *Server) take(v perdure.View) {
 		id := perdure.ShardID(i)
 		sh := s.shards[id]
 		at, held := s.placeOf(&v, id)
-		if !held || sh != nil && (sh.since != at.since || sh.name.generation != v.Generation) {
+		if !held || sh != nil && (sh.since != at.Since || sh.name.Generation != v.Generation) {
 			if sh != nil {
 				sh.retire()
 				delete(s.shards, id)
@@ -69,13 +69,13 @@ func (s *Server) take(v perdure.View) {
 // opens begins a shard that the present view gives to this server. It needs s.mu.
 func (s *Server) opens(id perdure.ShardID, at place) {
 	v := s.view
-	sh := newShard(s, id, shardName{v.Generation, at.config.Epoch}, at.since)
+	sh := newShard(s, id, link.Name{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
 	s.shards[id] = sh
 	switch {
 	case sh.stream != nil:
 		s.wg.Go(func() { sh.replay(v) })
-	case at.config.Joining:
-		sh.log = chain.NewJoiner(entryBytes, window(s.job))
+	case at.Joining:
+		sh.link.Join()
 	default:
 		s.wg.Go(func() { s.restore(sh, v) })
 	}

@@ -1,0 +1,229 @@
+package link
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// member is a link of a shard of two slots, with rows, in a chain of two.
+func member(t *testing.T, head bool) *Link {
+	t.Helper()
+	l := New(Settings{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
+	p := Place{Config: chain.Config{Epoch: 1, Head: head, Tail: !head}, Pred: perdure.Holder{Server: 4, Incarnation: 2}}
+	n := Name{Shard: 3, Generation: 7, Epoch: 1}
+	l.Follow(n, &p, true)
+	l.Begin()
+	l.Follow(n, &p, false)
+	return &l
+}
+
+// rows is a replica's state with an update of a table of one row applied, or to be.
+func rows(t *testing.T) (*replica.State, *perdure.View) {
+	t.Helper()
+	job := perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7}
+	v := &perdure.View{
+		Revision: 1, Generation: 7, Shards: make([]perdure.ShardView, 4),
+		Slots: []perdure.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
+	}
+	r := replica.New(replica.Settings{Shard: 3, Job: job})
+	r.Follow(v, replica.Place{Head: true, Reads: true}, false)
+	r.Fill(replica.Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, v)
+	return &r.State, v
+}
+
+// pump carries what two members want told to each other until neither wants anything, and
+// returns what each was given. A word that is held back is returned instead of carried.
+func pump(t *testing.T, head, tail *Link, tailReads bool) (given [2][]wire.Header, held int) {
+	t.Helper()
+	for again := true; again; {
+		again = false
+		for i, l := range []*Link{head, tail} {
+			r := l.Log().Ready()
+			for j := range r.Apply {
+				e := &r.Apply[j].Entry
+				l.Given(e, 0)
+				given[i] = append(given[i], e.Frame.Header)
+			}
+			for _, m := range slices.Clone(r.Messages) {
+				again = true
+				f, later := l.Word(&m, tailReads)
+				switch {
+				case later:
+					held++
+				case l == head && m.To == chain.Successor:
+					tail.FromPredecessor(&f)
+				case l == tail && m.To == chain.Predecessor:
+					head.FromSuccessor(chain.Successor, &f)
+				default:
+					t.Fatalf("member %d tells %v something", i, m.To)
+				}
+			}
+		}
+	}
+	return given, held
+}
+
+func tick(slot perdure.Slot, clock perdure.Clock) *wire.Frame {
+	return &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Generation: 7, Shard: 3, Slot: slot, Clock: clock}}
+}
+
+// An entry goes along the chain as a frame and comes out as it was; what is counted of it is
+// what the log has and the replica has not.
+func TestAnEntryGoesAlong(t *testing.T) {
+	head, tail := member(t, true), member(t, false)
+	pump(t, head, tail, false)
+	e, err := head.Tick(&replica.Reader{Slot: 1, Incarnation: 5}, tick(1, 6), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head.Append(e)
+	if head.backlog.of(1) == 0 || head.backlog.of(0) != 0 {
+		t.Errorf("%v is counted of an entry of slot 1", head.backlog)
+	}
+	head.Append(replica.Entry{Frame: head.Fact(&replica.Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
+	given, _ := pump(t, head, tail, false)
+	for i, got := range given {
+		if len(got) != 2 || got[0].Kind != wire.KindTick || got[0].Slot != 1 || got[0].Incarnation != 5 ||
+			got[0].Clock != 6 || got[1].Kind != wire.KindEnd || got[1].Clock != 9 {
+			t.Errorf("member %d was given %+v", i, got)
+		}
+	}
+	if head.backlog.of(1) != 0 || tail.backlog.of(1) != 0 {
+		t.Errorf("after all was given, %v and %v are counted", head.backlog, tail.backlog)
+	}
+}
+
+// The word of what is committed waits only where nobody waits for it.
+func TestWhenThePredecessorHears(t *testing.T) {
+	fact := wire.KindEnd
+	for _, c := range []struct {
+		name      string
+		tailReads bool
+		entry     wire.Kind
+		bytes     int
+		followed  uint64
+		joiner    uint64
+		end       perdure.Clock
+		want      bool // held back
+	}{
+		{"somebody reads there", false, wire.KindTick, 0, 0, 0, 0, false},
+		{"nobody reads there", true, wire.KindTick, 0, 0, 0, 0, true},
+		{"a fact is awaited", true, fact, 0, 0, 0, 0, false},
+		{"the job's last clock is awaited", true, wire.KindTick, 0, 0, 0, 1, false},
+		{"not the last but one", true, wire.KindTick, 0, 0, 0, 2, true},
+		{"the predecessor keeps much", true, wire.KindUpdate, mostUntold, 0, 0, 0, false},
+		{"it asked", true, wire.KindTick, 0, 1, 0, 0, false},
+		{"the tail waits for who joins", true, wire.KindTick, 0, 0, 1, 0, false},
+	} {
+		l := member(t, false)
+		l.untold.followed = c.followed
+		e := replica.Entry{Frame: wire.Frame{Header: wire.Header{Kind: c.entry}, Body: make([]byte, c.bytes)}}
+		l.Given(&e, c.end)
+		m := Outgoing{To: chain.Predecessor, Message: chain.Message[replica.Entry]{
+			Kind: chain.Committed, Epoch: 1, Pos: 1, Joiner: c.joiner,
+		}}
+		_, later := l.Word(&m, c.tailReads)
+		if _, owed := l.Owed(); later != c.want || owed != c.want {
+			t.Errorf("%s: held back %v, owed %v; want %v", c.name, later, owed, c.want)
+		}
+		if _, owed := l.Owed(); owed {
+			t.Errorf("%s: it is owed twice", c.name)
+		}
+	}
+}
+
+// A tick is early while another slot's of its clock is still to be sent on.
+func TestEarlyTicks(t *testing.T) {
+	l := member(t, true)
+	st, v := rows(t)
+	for i, c := range []struct {
+		slot  perdure.Slot
+		clock perdure.Clock
+		want  bool
+	}{{0, 0, true}, {1, 0, false}, {1, 1, true}, {0, 1, false}, {0, 1, false}} {
+		if got := l.Early(tick(c.slot, c.clock), st, v); got != c.want {
+			t.Errorf("tick %d, of slot %d, clock %d: early %v", i, c.slot, c.clock, got)
+		}
+	}
+	v.Slots[1].Span.Until = 2 // it takes no part in clock 2
+	if l.Early(tick(0, 2), st, v) {
+		t.Error("a tick waits for a slot that takes no part")
+	}
+	if l.Early(&wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 3}}, st, v) {
+		t.Error("an update is early")
+	}
+}
+
+// What a worker may append.
+func TestWhatIsRefused(t *testing.T) {
+	l := member(t, true)
+	st, _ := rows(t)
+	from := &replica.Reader{Slot: 1, Incarnation: 5}
+	update := func(clock perdure.Clock, part, parts uint16) *wire.Frame {
+		return &wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: clock, Part: part, Parts: parts}}
+	}
+	for _, c := range []struct {
+		name string
+		from *replica.Reader
+		f    *wire.Frame
+		most int64
+		want bool
+	}{
+		{"an update", from, update(0, 0, 1), 1 << 20, true},
+		{"an observer's", &replica.Reader{Slot: perdure.NoSlot}, update(0, 0, 1), 1 << 20, false},
+		{"before all clocks", from, update(-1, 0, 1), 1 << 20, false},
+		{"a part too many", from, update(0, 1, 1), 1 << 20, false},
+		{"one too large", from, update(0, 0, 1), -1, false},
+	} {
+		if e, err := l.Update(c.from, c.f, st, 0, c.most); (err == nil) != c.want {
+			t.Errorf("%s: %v, %+v", c.name, err, e.Frame.Header)
+		}
+	}
+	l.Append(replica.Entry{Frame: *tick(1, 0)})
+	if _, err := l.Tick(from, tick(1, 1), 0); err == nil {
+		t.Error("a slot may tick for ever")
+	}
+	if _, err := l.Tick(&replica.Reader{Slot: 0}, tick(0, 1), 0); err != nil {
+		t.Errorf("a slot pays for another: %v", err)
+	}
+}
+
+// Whom it follows, which part it has, and whose messages count.
+func TestPlace(t *testing.T) {
+	l := member(t, false)
+	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {
+		t.Error("it follows somebody else")
+	}
+	v := &perdure.View{Shards: make([]perdure.ShardView, 4)}
+	v.Shards[3].Yields, v.Shards[3].Epoch = true, 1
+	if l.Yields(v) || !member(t, true).Yields(v) {
+		t.Error("only the head is to be dropped")
+	}
+	if v.Shards[3].Epoch = 2; member(t, true).Yields(v) {
+		t.Error("the head of an earlier epoch is to be dropped")
+	}
+	for _, c := range []struct{ eager, head, tail, want bool }{
+		{false, true, false, false}, {false, false, true, true}, {true, true, false, true}, {true, false, true, false},
+	} {
+		p := Place{Config: chain.Config{Eager: c.eager, Head: c.head, Tail: c.tail}}
+		if p.Reads() != c.want {
+			t.Errorf("%+v: read there: %v", c, p.Reads())
+		}
+	}
+	f := wire.Frame{Header: wire.Header{Epoch: 9}}
+	if l.epochOf(&f) != 9 {
+		t.Error("a message is taken for one of another epoch")
+	}
+	if l.all = true; l.epochOf(&f) != 1 {
+		t.Error("a control cannot have all messages taken")
+	}
+	var none Link
+	if none.Joined() || none.Log() != nil {
+		t.Error("who is in no chain has joined one")
+	}
+}
