@@ -60,7 +60,7 @@ func (n *neighbours) conn(to chain.Peer) *conn {
 func (sh *shard) appendFact(fact *replica.Fact) {
 	f := sh.link.Fact(fact)
 	if sh.stream != nil {
-		sh.enqueue(f)
+		sh.stream.Add(f, sh.name.Epoch)
 		return
 	}
 	sh.link.Append(replica.Entry{Frame: f})

@@ -36,10 +36,10 @@ type shard struct {
 	view     *perdure.View
 	near     neighbours
 	link     link.Link
-	stream   *logged   // nil unless the update log has what this log would
-	box      *outbox   // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming *incoming // the snapshot that is to take the shard's place
-	due      bool      // a goroutine is on its way that will settle
+	stream   *stream.Stream // nil unless the update log has what this log would
+	box      *outbox        // of the goroutine that holds mu; nil: what is sent goes at once
+	incoming *incoming      // the snapshot that is to take the shard's place
+	due      bool           // a goroutine is on its way that will settle
 	out      outflows
 	disk     diskWork
 }
@@ -53,8 +53,10 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh.slots.Store(int32(s.job.Slots))
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
-		sh.stream = newLogged(s.ctx, stream.Limits{
-			Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
+		sh.stream = stream.New(s.ctx, stream.Settings{
+			Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.SnapshotDir, Limits: stream.Limits{
+				Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
+			},
 		})
 	}
 	return sh
@@ -66,7 +68,7 @@ func (sh *shard) retired() bool { return sh.gone.Load() }
 func (sh *shard) retire() {
 	sh.gone.Store(true)
 	if sh.stream != nil {
-		sh.stream.cancel()
+		sh.stream.Retire()
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -174,7 +176,11 @@ func (sh *shard) recycle(fx *replica.Effects) {
 
 // propose appends what the view says, and reports whether there was something. It needs sh.mu.
 func (sh *shard) propose() (news bool) {
-	if !sh.link.Log().Serving() || !sh.rep.State.Has() || sh.stream != nil && !sh.lives() {
+	if !sh.link.Log().Serving() || !sh.rep.State.Has() {
+		return false
+	}
+	if at := sh.link.Place(); sh.stream != nil &&
+		(at.Joining || !sh.stream.Lives(sh.name.Frame(wire.KindLife), at.Head)) {
 		return false
 	}
 	news = sh.rep.Propose()
@@ -411,7 +417,9 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 		Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since,
 		Joined:  sh.joined(),
 		Problem: sh.disk.problem, SaveSeconds: sh.disk.saveTime.Seconds(), SaveBytes: sh.disk.saveBytes,
-		Unread: sh.unread(),
+	}
+	if sh.stream != nil {
+		st.Unread = sh.stream.Unread()
 	}
 	sh.rep.Status(v, &st)
 	st.Yielded = st.Ready && sh.link.Yields(sh.view) && sh.link.Log().Shared()
@@ -429,8 +437,7 @@ func (sh *shard) echo(c *conn, f *wire.Frame) {
 	sh.applyDue()
 	out := sh.name.Frame(wire.KindEcho)
 	out.Request = f.Request
-	unread := sh.unread()
-	if sh.stream != nil && !sh.stream.level || unread != nil && *unread > 0 || sh.rep.Lacks() {
+	if sh.stream != nil && sh.stream.Behind() || sh.rep.Lacks() {
 		out.Flags = wire.FlagBehind
 	}
 	c.send(out)

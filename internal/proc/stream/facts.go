@@ -1,9 +1,11 @@
-// Package stream is what a server decides about a shard's stream of the update log: which facts
-// count that are read from it, which are to be appended, when the shard is to be written so
-// that the log can be cut, and how far the shard is behind. It does nothing itself: the server
-// reads, appends and writes.
+// Package stream is a shard's stream of the update log, as a server uses it that holds the shard.
 //
-// Nothing here is safe for concurrent use; the server's lock of the shard guards it.
+// What is to be done is decided by [Facts], [Saves] and [Length], which do nothing themselves:
+// which facts count that are read from the stream, which are to be appended, when the shard is to
+// be written so that the log can be cut, and how far the shard is behind. Nothing of them is safe
+// for concurrent use. A [Stream] does it: it reads, appends, asks, and writes snapshots. It knows
+// nothing of the replica that the entries go to, and never calls it: who reads is given entries,
+// and says what has become of them.
 package stream
 
 import (
