@@ -94,6 +94,25 @@ func (b *Buffers) Keep(p []byte) {
 	}
 }
 
+// Own returns bytes as memory of the caller's alone: a copy, where somebody else still has them.
+func (b *Buffers) Own(body []byte, shared bool) []byte {
+	if !shared || body == nil {
+		return body
+	}
+	alone := b.Payload(len(body))
+	copy(alone, body)
+	return alone
+}
+
+// KeepAll keeps each of several, and returns their slice, empty.
+func (b *Buffers) KeepAll(all [][]byte) [][]byte {
+	for i, p := range all {
+		b.Keep(p)
+		all[i] = nil
+	}
+	return all[:0]
+}
+
 // Answer is the memory of one frame to a worker.
 type Answer struct {
 	head   []byte

@@ -35,3 +35,23 @@ func TestBuffersForgetBursts(t *testing.T) {
 	b.Trim()
 	check("after nothing", 0)
 }
+
+// What somebody else still has is copied, and what is the caller's alone is not.
+func TestOwn(t *testing.T) {
+	var b Buffers
+	body := []byte{1, 2, 3}
+	if got := b.Own(body, false); &got[0] != &body[0] {
+		t.Error("memory of one's own is copied")
+	}
+	got := b.Own(body, true)
+	if body[0] = 9; got[0] != 1 || len(got) != 3 {
+		t.Errorf("a copy became %v", got)
+	}
+	if b.Own(nil, true) != nil {
+		t.Error("nothing is copied")
+	}
+	first := &got[0]
+	if all := b.KeepAll([][]byte{got}); len(all) != 0 || &b.Payload(3)[0] != first {
+		t.Error("memory that is kept is not used again")
+	}
+}

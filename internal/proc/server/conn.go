@@ -326,12 +326,12 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindUpdate, wire.KindTick, wire.KindFence, wire.KindDecide:
-		if n := perdure.Slot(sh.slots.Load()); f.Slot < 0 || f.Slot >= n {
+		if n := perdure.Slot(sh.slots.n.Load()); f.Slot < 0 || f.Slot >= n {
 			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
 		}
 		sh.fromPredecessor(c, f, &c.box)
 	case wire.KindRoster:
-		if err := sh.expect(f); err != nil {
+		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
 			return err
 		}
 		sh.fromPredecessor(c, f, &c.box)

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/frames"
 )
 
 // takesIn reports whether this is the head, and serves. It needs sh.mu.
@@ -138,11 +139,12 @@ func (sh *shard) answerLate(a *replica.Answer) {
 // the same, elsewhere, and this answer goes with theirs. It needs sh.mu.
 func (sh *shard) answer(rd *replica.Read, ack, others bool) {
 	c := connOf(rd.Reader)
-	var f wire.Frame
+	f := sh.name.Frame(wire.KindRows)
+	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
 	if rd.Scan {
-		f = sh.idsFrame(rd)
+		idsFrame(&f, &sh.rep.State, rd)
 	} else {
-		f = sh.rowsFrame(rd)
+		rowsFrame(&f, &sh.s.buffers, &sh.rep.State, rd, sh.now())
 	}
 	if ack {
 		c.queue([]wire.Frame{sh.countsFrame(c, wire.KindAck)})
@@ -154,29 +156,23 @@ func (sh *shard) answer(rd *replica.Read, ack, others bool) {
 	}
 }
 
-// rowsFrame makes the answer to a read. It needs sh.mu.
-func (sh *shard) rowsFrame(rd *replica.Read) wire.Frame {
-	f := sh.name.Frame(wire.KindRows)
-	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
-	state := wire.State{Seq: sh.rep.State.Seq(), Applied: sh.rep.State.Applied()}
+// rowsFrame makes a frame the answer to a read, as of now.
+func rowsFrame(f *wire.Frame, b *frames.Buffers, st *replica.State, rd *replica.Read, now int64) {
+	state := wire.State{Seq: st.Seq(), Applied: st.Applied()}
 	if rd.Since != 0 {
-		state.Waited = uint64(max(0, time.Duration(sh.now()-rd.Since).Microseconds()))
+		state.Waited = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))
 	}
-	sh.s.buffers.Rows(&f, &state, &rd.Rows, sh.rep.State.Parts()[rd.Rows.Table])
-	return f
+	b.Rows(f, &state, &rd.Rows, st.Parts()[rd.Rows.Table])
 }
 
-// idsFrame answers with the ids of rows that a sparse table stores. It needs sh.mu.
-func (sh *shard) idsFrame(rd *replica.Read) wire.Frame {
-	p := sh.rep.State.Parts()[rd.Rows.Table]
+// idsFrame makes a frame the answer to a scan: the ids of rows that a sparse table stores.
+func idsFrame(f *wire.Frame, st *replica.State, rd *replica.Read) {
+	p := st.Parts()[rd.Rows.Table]
 	from, most := p.Stored(), min(rd.Rows.Count, wire.PartBytes/8)
 	if rd.Rows.First < perdure.RowID(from) {
 		from = int(rd.Rows.First)
 	}
-	f := sh.name.Frame(wire.KindIDs)
-	f.Request, f.Clock = rd.Request, sh.rep.State.MinClock()
-	f.Payload = wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
-	return f
+	f.Kind, f.Payload = wire.KindIDs, wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
 }
 
 // load answers with what the slot's program saved last before the clock it is

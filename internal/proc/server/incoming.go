@@ -129,5 +129,5 @@ func (sh *shard) install(in *incoming) error {
 // adopt makes the shard what a snapshot says. It needs sh.mu.
 func (sh *shard) adopt(in *replica.Incoming) {
 	sh.rep.Adopt(in)
-	sh.expectSlots(len(sh.rep.State.Applied()))
+	sh.slots.grow(len(sh.rep.State.Applied()))
 }

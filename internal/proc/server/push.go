@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/frames"
 )
@@ -36,9 +37,6 @@ const (
 	pushBytesInAll = 16 << 20
 )
 
-// pushAtOnce is what a shard hands to the transport.
-func (sh *shard) pushAtOnce() int { return min(pushBytes, pushBytesInAll/sh.job.Shards) }
-
 // get returns the way to a slot.
 func (o *outflows) get(sh *shard, slot perdure.Slot, flow uint64) *outflow {
 	o.to = append(o.to, make([]*outflow, max(0, int(slot)+1-len(o.to)))...)
@@ -64,7 +62,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 		}
 	}
 	begun := sh.rep.Audience.BeginRound(slot, &sh.rep.State)
-	pushed, done := sh.gather(slot)
+	pushed, done := sh.out.gather(slot, sh.rep, sh.name, &sh.s.buffers, min(pushBytes, pushBytesInAll/sh.job.Shards))
 	state, minClock, more := sh.rep.Audience.EndRound(slot, done)
 	if n := len(pushed); done && n > 0 && begun {
 		pushed[n-1].Flags |= wire.FlagLast
@@ -85,29 +83,25 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	clear(pushed) // lets the payloads go
 }
 
-// gather makes frames of the next rows of a slot's round, and reports whether
-// those are its last. It needs sh.mu.
-func (sh *shard) gather(slot perdure.Slot) (pushed []wire.Frame, done bool) {
-	pushed = sh.out.room[:0]
-	defer func() { sh.out.room = pushed }()
-	for left := sh.pushAtOnce(); left > 0; {
-		rows, p, bytes := sh.rep.Audience.NextRows(slot, left, &sh.rep.State)
+// gather makes frames of the next rows of a slot's round, of about so many bytes, and reports
+// whether those are its last.
+func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frames.Buffers, left int,
+) (pushed []wire.Frame, done bool) {
+	st := &rep.State
+	pushed = o.room[:0]
+	defer func() { o.room = pushed }()
+	for left > 0 {
+		rows, p, bytes := rep.Audience.NextRows(slot, left, st)
 		if rows.Count == 0 {
 			return pushed, true
 		}
-		pushed = append(pushed, sh.pushFrame(&rows, p))
+		f := n.Frame(wire.KindPush)
+		f.Clock = st.MinClock()
+		b.Push(&f, &wire.State{Seq: st.Seq(), Waited: o.waited(), Applied: st.Applied()}, &rows, p)
+		pushed = append(pushed, f)
 		left -= bytes
 	}
 	return pushed, false
-}
-
-// pushFrame makes a frame of rows as they are now. It needs sh.mu.
-func (sh *shard) pushFrame(rows *wire.Rows, p *table.Part) wire.Frame {
-	f := sh.name.Frame(wire.KindPush)
-	f.Clock = sh.rep.State.MinClock()
-	state := wire.State{Seq: sh.rep.State.Seq(), Waited: sh.out.waited(), Applied: sh.rep.State.Applied()}
-	sh.s.buffers.Push(&f, &state, rows, p)
-	return f
 }
 
 // Keep implements wire.Keeper.

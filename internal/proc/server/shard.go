@@ -27,7 +27,7 @@ type shard struct {
 	job    perdure.JobSpec
 	traits recovery.Traits
 	began  time.Time
-	slots  atomic.Int32         // that entries of the log can be of
+	slots  slotCount            // that entries of the log can be of
 	gone   atomic.Bool          // retired: whatever still comes for it is ignored
 	said   *perdure.ShardStatus // its last status; guarded by Server.mu
 
@@ -50,7 +50,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
 		link: link.New(link.Settings{Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
-	sh.slots.Store(int32(s.job.Slots))
+	sh.slots.grow(s.job.Slots)
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
 		sh.stream = stream.New(s.ctx, stream.Settings{
@@ -83,12 +83,9 @@ func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	defer sh.mu.Unlock()
 	sh.view, sh.disk.problem = v, ""
 	sh.rep.Fill(c, v)
-	sh.expectSlots(len(sh.rep.State.Applied()))
+	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Begin()
 }
-
-// expectSlots lets entries come of slots below a number.
-func (sh *shard) expectSlots(n int) { sh.slots.Store(max(sh.slots.Load(), int32(n))) }
 
 // advance takes what the log gives, and carries out what follows, until neither wants
 // anything more. It needs sh.mu.
@@ -143,35 +140,14 @@ func (sh *shard) takeLog() (large bool) {
 func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 	f, fx := &g.Entry.Frame, sh.rep.Effects()
 	sh.link.Given(&g.Entry, sh.rep.State.End())
-	large = sh.rep.Step(&g.Entry, sh.owned(g))
+	large = sh.rep.Step(&g.Entry, sh.s.buffers.Own(f.Body, g.Kept))
 	if f.Kind == wire.KindRoster {
-		sh.expectSlots(len(sh.rep.State.Applied()))
+		sh.slots.grow(len(sh.rep.State.Applied()))
 	}
 	if len(fx.Spent) > 0 { // the next entry's payload may be copied there
-		sh.recycle(fx)
+		fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
 	}
 	return large
-}
-
-// owned returns an entry's body as memory of the replica's alone: a copy where the log, or a
-// connection, still has it. It needs sh.mu.
-func (sh *shard) owned(g *chain.Given[replica.Entry]) []byte {
-	body := g.Entry.Frame.Body
-	if !g.Kept || body == nil {
-		return body
-	}
-	alone := sh.s.buffers.Payload(len(body))
-	copy(alone, body)
-	return alone
-}
-
-// recycle takes memory back that the replica does not need any more. It needs sh.mu.
-func (sh *shard) recycle(fx *replica.Effects) {
-	for i, b := range fx.Spent {
-		sh.s.buffers.Keep(b)
-		fx.Spent[i] = nil
-	}
-	fx.Spent = fx.Spent[:0]
 }
 
 // propose appends what the view says, and reports whether there was something. It needs sh.mu.
@@ -199,7 +175,7 @@ func (sh *shard) propose() (news bool) {
 // sh.mu.
 func (sh *shard) carryOut() (again bool) {
 	fx := sh.rep.Effects()
-	sh.recycle(fx)
+	fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
 	for _, c := range fx.Moved {
 		sh.send(connOf(c), sh.name.Frame(wire.KindMoved))
 	}
@@ -451,17 +427,4 @@ func (sh *shard) send(c *conn, frames ...wire.Frame) {
 		return
 	}
 	sh.box.put(c, frames)
-}
-
-// expect lets entries of a roster's slots come.
-func (sh *shard) expect(f *wire.Frame) error {
-	var spans []perdure.Span
-	if err := wire.ParseControl(f, &spans); err != nil {
-		return err
-	}
-	if n := len(spans); n < sh.job.Slots || n > perdure.MaxSlots {
-		return fmt.Errorf("%w: a roster of %d slots in a job of %d", wire.ErrPayload, n, sh.job.Slots)
-	}
-	sh.expectSlots(len(spans))
-	return nil
 }

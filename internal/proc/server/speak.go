@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -44,4 +45,26 @@ func (c *conn) strange(shard perdure.ShardID) {
 	c.log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
 	go c.tc.Close()                                                    // it may take a moment
+}
+
+// slotCount is of how many slots entries of a shard's log can be. It is safe for concurrent use.
+type slotCount struct{ n atomic.Int32 }
+
+// grow lets entries come of slots below a number.
+func (c *slotCount) grow(n int) {
+	for old := c.n.Load(); old < int32(n) && !c.n.CompareAndSwap(old, int32(n)); old = c.n.Load() {
+	}
+}
+
+// expect lets entries of a roster's slots come, in a job that began with some.
+func (c *slotCount) expect(f *wire.Frame, least int) error {
+	var spans []perdure.Span
+	if err := wire.ParseControl(f, &spans); err != nil {
+		return err
+	}
+	if n := len(spans); n < least || n > perdure.MaxSlots {
+		return fmt.Errorf("%w: a roster of %d slots in a job of %d", wire.ErrPayload, n, least)
+	}
+	c.grow(len(spans))
+	return nil
 }
