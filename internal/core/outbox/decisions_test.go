@@ -1,0 +1,237 @@
+package outbox
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// This file has the decisions that the naive twin does not tell from one that is a little
+// off: bounds that matter to memory and time alone, and cases that are rare in its courses.
+
+// asked returns the box of a job of one shard and its shard, at clock 5.
+func asked(t *testing.T, model, how string, limits Limits) (*Box, *Shard) {
+	t.Helper()
+	job := perdure.JobSpec{Slots: 1, Shards: 1}
+	var err error
+	if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
+		t.Fatal(err)
+	}
+	if job.Recovery, err = perdure.ParseRecovery(how); err != nil {
+		t.Fatal(err)
+	}
+	b := New(limits)
+	b.Join(&job, 0)
+	b.See(perdure.View{
+		Revision: 1, Generation: 1, Shards: make([]perdure.ShardView, 1),
+		Slots:  []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		Tables: []perdure.TableSpec{addingTable(job.Consistency)},
+	}, false)
+	b.Begin(5)
+	return b, b.Shard(0)
+}
+
+func addingTable(model perdure.Consistency) perdure.TableSpec {
+	return perdure.TableSpec{
+		Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: model,
+	}
+}
+
+func ofClock(clock perdure.Clock, phase Phase) *Update {
+	return &Update{clock: clock, clocks: 1, weight: 1, bytes: 100, phase: phase}
+}
+
+// What a shard may have from an earlier process, or was acknowledged, it does not take as a
+// part of a sum. So nothing is merged before it is known what an earlier process had done.
+func TestMayMerge(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(s *Shard)
+		want   bool
+	}{
+		{"all is this process's", func(*Shard) {}, true},
+		{"it is there", func(s *Shard) { s.out = false }, false},
+		{"never opened", func(s *Shard) { s.met = false }, false},
+		{"inherited up to it", func(s *Shard) { s.inherited = 5 }, true},
+		{"inherited beyond it", func(s *Shard) { s.inherited = 6 }, false},
+		{"its head has it", func(s *Shard) { s.headApplied = 6 }, false},
+		{"it was acknowledged", func(s *Shard) { s.counts.Applied = 6 }, false},
+		{"a sum is another update", func(s *Shard) { s.box.terms.adds = false }, false},
+	} {
+		_, s := asked(t, "asp", "stateless", Limits{})
+		s.out, s.met = true, true
+		c.change(s)
+		if got := s.mayMerge(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Two updates do the same as their sum where rules add at a constant rate, and nobody needs
+// the clocks one by one.
+func TestMerges(t *testing.T) {
+	for _, c := range []struct {
+		name, model string
+		change      func(spec *perdure.TableSpec)
+		want        bool
+	}{
+		{"adds", "asp", func(*perdure.TableSpec) {}, true},
+		{"two steps", "bsp", func(*perdure.TableSpec) {}, false},
+		{"bounded by value", "vap:1", func(*perdure.TableSpec) {}, false},
+		{"keeps state", "asp", func(s *perdure.TableSpec) { s.Rule.Kind = perdure.RuleAdam }, false},
+		{"a rate that falls", "asp", func(s *perdure.TableSpec) { s.Rule.Schedule = "sqrt" }, false},
+		{"rows are evicted by their clock", "asp", func(s *perdure.TableSpec) { s.Evict = 9 }, false},
+	} {
+		b, _ := asked(t, c.model, "stateless", Limits{})
+		c.change(&b.terms.view.Tables[0])
+		if got := b.terms.merges(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// What an earlier process of the slot had done is not condensed with what this one did: a
+// restored shard may have some of it.
+func TestCondensesOnlyItsOwn(t *testing.T) {
+	for inherited := range perdure.Clock(3) {
+		_, s := asked(t, "asp", "resend:9", Limits{})
+		s.inherited = inherited
+		if got, want := s.condenses(ofClock(1, Sent), ofClock(2, Sent)), inherited <= 1; got != want {
+			t.Errorf("of the clocks 1 and 2, below %d inherited: %v, want %v", inherited, got, want)
+		}
+	}
+}
+
+// An update that a server has applied, having read it in the log, is kept until the log's own
+// word of it has come: before, it may still be queued to be sent there.
+func TestKeepsUntilLogged(t *testing.T) {
+	for _, logged := range []bool{false, true} {
+		_, s := asked(t, "asp", "stateless", Limits{})
+		u := ofClock(0, Sent)
+		s.kept, u.logged = sequence{u}, logged
+		s.Ack(perdure.Counts{Staged: 1, Ticked: 1, Applied: 1, Seen: 1})
+		if (len(s.kept) == 0) != logged {
+			t.Errorf("logged: %v, and %d are kept", logged, len(s.kept))
+		}
+	}
+}
+
+// Under vap what an earlier process of the slot sent is in transit, however large, until all
+// can see it; it is not this process's to be added up.
+func TestTransitOfAnEarlierProcess(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		met             bool
+		seen, inherited perdure.Clock
+		may             bool
+		inTransit       int // of the clocks 3, 4 and 5
+	}{
+		{"not known yet", false, 0, 0, false, 3},
+		{"some is in transit still", true, 3, 4, false, 2},
+		{"all of it is seen", true, 4, 4, true, 2},
+		{"and more", true, 5, 4, true, 1},
+	} {
+		b, s := asked(t, "vap:9", "checkpoint:9", Limits{})
+		b.Table(0, b.terms.view.Tables[0])
+		s.kept = sequence{ofClock(3, Sent), ofClock(4, Sent), ofClock(5, Built)}
+		s.met, s.counts.Seen, s.inherited = c.met, c.seen, c.inherited
+		if may, n := b.MaySend(), len(s.inTransit()); may != c.may || n != c.inTransit {
+			t.Errorf("%s: %v with %d in transit, want %v with %d", c.name, may, n, c.may, c.inTransit)
+		}
+	}
+}
+
+// A clock ends while less is on its way than the window; what waits for a shard that is out
+// has a bound of its own, and so has what the log has and servers do not.
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		window        int64
+		out           bool
+		unacked       int64
+		shown, outage int64
+		want          bool
+	}{
+		{"nothing", 100, false, 0, 0, 1000, true},
+		{"nothing, in no window", 0, false, 0, 0, 1000, true},
+		{"less than the window", 100, false, 99, 0, 1000, true},
+		{"the window", 100, false, 100, 0, 1000, false},
+		{"out: not in the window", 100, true, 100, 0, 1000, true},
+		{"out: less than its own bound", 100, true, 999, 0, 1000, true},
+		{"out: its own bound", 100, true, 1000, 0, 1000, false},
+		{"out: the job's bound", 100, true, 1000, 0, 0, true},
+		{"logged: less than its bound", 100, false, 0, mostShown - 1, 1000, true},
+		{"logged: its bound", 100, false, 0, mostShown, 1000, false},
+		{"logged, out: counts as queued", 100, true, 0, 1000, 1000, false},
+	} {
+		b, s := asked(t, "asp", "stateless", Limits{Window: c.window, Outage: c.outage})
+		s.out, s.unacked, b.unacked, s.shown = c.out, c.unacked, c.unacked, c.shown
+		if got := b.Within(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// One more clock may be retained while less is than may be, or where nothing is, or where
+// others wait at a cut for this slot.
+func TestHasRoom(t *testing.T) {
+	for _, c := range []struct {
+		retained, limit int64
+		named           perdure.Clock
+		want            bool
+	}{
+		{99, 100, 0, true},
+		{100, 100, 0, false},
+		{0, 0, 0, true},
+		{100, 100, 5, false}, // the slot is at clock 5: it has come there
+		{100, 100, 6, true},
+	} {
+		b, _ := asked(t, "asp", "resend:9", Limits{Retain: c.limit})
+		b.retained, b.terms.view.Named = c.retained, c.named
+		if got := b.HasRoom(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// A shard that was behind is fed as much as the window allows beyond what it has applied, and
+// one update at least.
+func TestFeedKeepsTheWindow(t *testing.T) {
+	for _, c := range []struct{ window, want int64 }{{50, 1}, {199, 1}, {200, 2}, {399, 3}, {400, 4}} {
+		b, s := asked(t, "asp", "checkpoint:9", Limits{Window: c.window})
+		for clock := range perdure.Clock(4) {
+			u := ofClock(clock, Sent)
+			u.parts = []piece{{}}
+			s.kept = append(s.kept, u)
+		}
+		frames := s.Feed(wire.Header{}, nil)
+		if int64(len(frames)) != c.want || s.Behind() != (c.want < 4) {
+			t.Errorf("a window of %d: %d updates are fed, want %d (%d are kept)", c.window, len(frames), c.want, b.Keeps())
+		}
+	}
+}
+
+// A shard owes an answer for an update that nothing holds back: neither a cut after MinClock,
+// nor the log, nor that it has not left.
+func TestOwes(t *testing.T) {
+	for _, c := range []struct {
+		name, how string
+		clock     perdure.Clock
+		phase     Phase
+		applied   perdure.Clock
+		want      bool
+	}{
+		{"sent", "checkpoint:4", 3, Sent, 3, true},
+		{"applied", "checkpoint:4", 3, Sent, 4, false},
+		{"not sent", "checkpoint:4", 3, Built, 3, false},
+		{"from the next cut on", "checkpoint:4", 4, Sent, 4, false},
+		{"not in the log", "stateless", 3, Sent, 3, false},
+	} {
+		_, s := asked(t, "asp", c.how, Limits{})
+		s.kept, s.counts.Applied = sequence{ofClock(c.clock, c.phase)}, c.applied
+		if got := s.Owes(3); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
