@@ -112,3 +112,43 @@ func TestServe(t *testing.T) {
 		}
 	}
 }
+
+// What is asked for is what may be read then: all that the model needs, and no less than what
+// the slot's former process had begun to read.
+func TestNeed(t *testing.T) {
+	for _, c := range []struct {
+		model       string
+		begun, want perdure.Clock // at clock 5
+		exact       bool
+	}{
+		{"bsp", consistency.Always, 5, false},
+		{"ssp:2", consistency.Always, 3, false},
+		{"ssp:2", 3, 3, false},
+		{"ssp:2", 4, 4, false},
+		{"asp", 4, 4, false},
+		{"asp", 4, 5, true},
+	} {
+		r := New(Config{Slots: 1, Bytes: 1 << 20, Exact: c.exact}, 1)
+		r.SetMoment(Moment{Clock: 5, Begun: c.begun, Spans: make([]perdure.Span, 1)})
+		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
+		if got := x.need(5); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// All who wait for a part's pushes wait for one, which is to have what the most demanding needs.
+func TestAwaitPush(t *testing.T) {
+	r := New(Config{Slots: 1, Bytes: 1 << 20}, 1)
+	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]perdure.Span, 1)})
+	x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, "essp:2")})
+	first := x.awaitPush(x.parts[0], 4)
+	for _, need := range []perdure.Clock{3, 4, 5, 2} {
+		if q := x.awaitPush(x.parts[0], need); q != first || q.need < max(4, need) {
+			t.Errorf("a second read that needs %d waits for another push, or for one of MinClock %d", need, q.need)
+		}
+	}
+	if first.need != 5 {
+		t.Errorf("the push is awaited until MinClock %d, want 5", first.need)
+	}
+}
