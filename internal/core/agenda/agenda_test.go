@@ -91,6 +91,8 @@ func TestHears(t *testing.T) {
 		"a fence":              {0, before, word(func(d *perdure.ShardDelta) { d.Fences = []perdure.Fence{{}} }), true, false},
 		"a clock":              {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 6 }), false, false},
 		"the job's last clock": {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 9 }), true, false},
+		"it has yielded":       {0, before, word(func(d *perdure.ShardDelta) { d.Yielded = true }), true, true},
+		"a cut that it missed": {0, before, word(func(d *perdure.ShardDelta) { d.Missed = true }), true, false},
 		"a cut that it knows":  {0, before, word(func(d *perdure.ShardDelta) { d.Named = 8 }), true, false},
 	} {
 		a := New(1)

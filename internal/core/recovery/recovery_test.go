@@ -69,6 +69,7 @@ func TestPromises(t *testing.T) {
 		}{
 			"orphaned": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: -1}), c.orphaned},
 			"unkept":   {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 1}), c.unkept},
+			"unkept 0": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 0}), c.unkept}, // the first worker is one, too
 			"halved":   {s.Halved(), c.halved},
 			"outlived": {s.Outlived(recovery.Death{Slot: 1, Needed: true}), c.outlived},
 			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), goOn},

@@ -1,0 +1,119 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
+)
+
+// This file has small decisions as tables: the scripts and the storms find out what they are
+// for, this finds out at once that one is off.
+
+// A restored shard is whole once it has what every slot said that it had ended, as far as the
+// job will have it. Slots that nobody speaks for say nothing, and are not waited for.
+func TestMendingComplete(t *testing.T) {
+	here := perdure.SlotView{Incarnation: 1, Settled: true}
+	for _, c := range []struct {
+		name  string
+		slot  perdure.SlotView
+		told  perdure.Clock // < 0: nothing
+		end   perdure.Clock
+		whole bool // the shard has 5 clocks
+	}{
+		{"told nothing", here, -1, 0, false},
+		{"has less", here, 4, 0, true},
+		{"has all", here, 5, 0, true},
+		{"lacks one", here, 6, 0, false},
+		{"lacks what the job will not have", here, 6, 5, true},
+		{"never came", perdure.SlotView{Settled: true}, -1, 0, true},
+		{"is not settled", perdure.SlotView{Incarnation: 1}, -1, 0, true},
+		{"has left", perdure.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
+	} {
+		m := mending{restored: true}
+		if c.told >= 0 {
+			m.tell(0, c.told)
+		}
+		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
+		if got := m.complete(&perdure.View{Slots: []perdure.SlotView{c.slot}, End: c.end}, in); got != c.whole {
+			t.Errorf("%s: whole: %v, want %v", c.name, got, c.whole)
+		}
+	}
+}
+
+// The head writes the cut at which the shard stands, once; and the one at the job's end, which
+// it has left and nobody writes.
+func TestCutIsDue(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		head, writes bool
+		cut          perdure.Clock // the next one; the shard has 5 clocks
+		unsaved, end perdure.Clock
+		want         bool
+	}{
+		{"stands", true, false, 5, 0, 0, true},
+		{"goes on", true, false, 8, 0, 0, false},
+		{"not the head", false, false, 5, 0, 0, false},
+		{"is being written", true, true, 5, 0, 0, false},
+		{"stands, the cut before is not saved", true, false, 5, 4, 0, true},
+		{"goes on, the cut before is not saved", true, false, 8, 4, 0, false},
+		{"the end is not saved", true, false, 8, 5, 5, true},
+		{"the end is being written", true, true, 8, 5, 5, false},
+	} {
+		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
+		in.SetCut(c.cut)
+		cs := cuts{head: c.head, writes: c.writes, unsaved: c.unsaved, schedule: recovery.Schedule{End: c.end}}
+		if got := cs.due(in); got != c.want {
+			t.Errorf("%s: due: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A cut that is saved a second time, by a former head, is not counted again; what is in a
+// checkpoint is forgotten, and what comes after it is not.
+func TestSegmentsAreKeptOnce(t *testing.T) {
+	in := consistency.NewIntake(false, []perdure.Clock{8}, weaken.Set{})
+	cs := cuts{behind: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
+	cs.segments = []perdure.Segment{{Cut: 4}}
+	for range 2 {
+		cs.passed(perdure.Segment{Cut: 8}, in)
+	}
+	if len(cs.segments) != 2 || cs.unsaved != 0 {
+		t.Errorf("%+v", cs.segments)
+	}
+	for _, c := range []struct {
+		durable perdure.Clock
+		left    int
+	}{{3, 2}, {4, 1}, {7, 1}, {8, 0}} {
+		if cs.durable(c.durable); len(cs.segments) != c.left {
+			t.Errorf("%d segments are left after a checkpoint of clock %d, want %d", len(cs.segments), c.durable, c.left)
+		}
+	}
+}
+
+// The head of a lost shard serves once all members have what it begins with: it proposes that
+// once, when it is known.
+func TestMayServe(t *testing.T) {
+	base := []perdure.Clock{1}
+	for _, c := range []struct {
+		name          string
+		head          bool
+		mine          perdure.ShardView
+		p             proposals
+		serves, facts bool
+	}{
+		{"nothing was lost", true, perdure.ShardView{}, proposals{}, true, false},
+		{"not the head", false, perdure.ShardView{Lost: true, Base: base}, proposals{}, true, false},
+		{"not known yet", true, perdure.ShardView{Lost: true}, proposals{}, false, false},
+		{"known", true, perdure.ShardView{Lost: true, Base: base}, proposals{}, false, true},
+		{"proposed", true, perdure.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
+		{"all have it", true, perdure.ShardView{Lost: true, Base: base}, proposals{base: true, based: true}, true, false},
+	} {
+		var fx Effects
+		if got := c.p.mayServe(&c.mine, c.head, &fx); got != c.serves || len(fx.Facts) > 0 != c.facts {
+			t.Errorf("%s: serves %v and proposes %d, want %v and %v", c.name, got, len(fx.Facts), c.serves, c.facts)
+		}
+	}
+}
