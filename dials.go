@@ -58,26 +58,33 @@ func ParseConsistency(s string) (Consistency, error) {
 		return c, nil
 	case SSP, ESSP:
 		if !hasArg {
-			return Consistency{}, fmt.Errorf("%w: %s needs its staleness in clocks: write %s:%d for the default, or another number", ErrUsage, kind, kind, DefaultStaleness)
+			return Consistency{}, fmt.Errorf(
+				"%w: %s needs its staleness in clocks: write %s:%d for the default, or another number", ErrUsage,
+				kind, kind, DefaultStaleness)
 		}
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 0 {
-			return Consistency{}, fmt.Errorf("%w: staleness %q in %q is not a whole number ≥ 0; write for example %s:3", ErrUsage, arg, s, kind)
+			return Consistency{}, fmt.Errorf(
+				"%w: staleness %q in %q is not a whole number ≥ 0; write for example %s:3", ErrUsage, arg, s, kind)
 		}
 		c.Staleness = Clock(n)
 		return c, nil
 	case VAP:
 		if !hasArg {
-			return Consistency{}, fmt.Errorf("%w: vap needs its bound, which has no default, in the units of the table's values; write for example vap:0.5", ErrUsage)
+			return Consistency{}, fmt.Errorf(
+				"%w: vap needs its bound, which has no default, in the units of the table's values; write for "+
+					"example vap:0.5", ErrUsage)
 		}
 		v, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write for example vap:0.5", ErrUsage, arg, s)
+			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write for example vap:0.5",
+				ErrUsage, arg, s)
 		}
 		c.Bound = v
 		return c, nil
 	}
-	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S, essp:S, asp or vap:V", ErrUsage, s)
+	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S, essp:S, asp or vap:V",
+		ErrUsage, s)
 }
 
 // String returns the model as it is written on the command line.
@@ -103,13 +110,18 @@ func ParseModels(s string, usual Consistency) (others Consistency, tables map[st
 		}
 		switch _, twice := tables[name]; {
 		case item == "":
-			return usual, nil, fmt.Errorf("%w: an empty item in %q; write MODEL or TABLE=MODEL, with commas between", ErrUsage, s)
+			return usual, nil, fmt.Errorf("%w: an empty item in %q; write MODEL or TABLE=MODEL, with commas between",
+				ErrUsage, s)
 		case named && !tableName.MatchString(name):
-			return usual, nil, fmt.Errorf("%w: %q in %q does not begin with a table's name; write TABLE=MODEL, for example w=essp:3", ErrUsage, item, s)
+			return usual, nil, fmt.Errorf(
+				"%w: %q in %q does not begin with a table's name; write TABLE=MODEL, for example w=essp:3", ErrUsage,
+				item, s)
 		case twice:
 			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; give it one", ErrUsage, name, s)
 		case !named && alone != "":
-			return usual, nil, fmt.Errorf("%w: both %s and %s in %q are for all other tables; name the tables of one, as TABLE=%s", ErrUsage, alone, item, s, item)
+			return usual, nil, fmt.Errorf(
+				"%w: both %s and %s in %q are for all other tables; name the tables of one, as TABLE=%s", ErrUsage,
+				alone, item, s, item)
 		}
 		c, err := ParseConsistency(model)
 		switch {
@@ -184,7 +196,9 @@ func ParseRecovery(s string) (Recovery, error) {
 	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
-		return Recovery{}, fmt.Errorf("%w: checkpoint needs its interval in clocks; write for example checkpoint:20, or checkpoint:auto", ErrUsage)
+		return Recovery{}, fmt.Errorf(
+			"%w: checkpoint needs its interval in clocks; write for example checkpoint:20, or checkpoint:auto",
+			ErrUsage)
 	case r.Kind == RecoverResend && more:
 		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
@@ -192,17 +206,24 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		if err := r.parseInterval(arg); err != nil {
-			return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20, or %s:auto", ErrUsage, arg, s, kind, kind)
+			return Recovery{}, fmt.Errorf(
+				"%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20, or %s:auto", ErrUsage, arg,
+				s, kind, kind)
 		}
 		if more && rest != "async" {
-			return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s, first)
+			return Recovery{}, fmt.Errorf(
+				"%w: %q in %q is nothing that follows %s; write async after the comma, or nothing; for a chain that "+
+					"keeps checkpoints write the chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s,
+				first)
 		}
 		r.Async = more
 		return r, nil
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it; C may be auto)", ErrUsage, s)
+	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
+		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it; "+
+		"C may be auto)", ErrUsage, s)
 }
 
 // parseInterval reads every how many clocks a checkpoint is kept.
@@ -230,7 +251,9 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 	r := Recovery{Kind: RecoverChain}
 	n, err := strconv.ParseInt(replicas, 10, 32)
 	if err != nil || n < 2 {
-		return Recovery{}, fmt.Errorf("%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for example chain:2", ErrUsage, s, replicas)
+		return Recovery{}, fmt.Errorf(
+			"%w: %q asks for %q replicas of each shard; a chain has 2 or more, on as many servers; write for "+
+				"example chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
 	option, word, every, periodic := rest, "", "", false
@@ -256,9 +279,12 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 		if err == nil {
 			return r, nil
 		}
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s, r.Replicas, word)
+		return Recovery{}, fmt.Errorf(
+			"%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s,
+			r.Replicas, word)
 	}
-	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async, every:K or checkpoint:C after the comma", ErrUsage, rest, s)
+	return Recovery{}, fmt.Errorf("%w: %q in %q is nothing that a chain knows; write async, every:K or checkpoint:C "+
+		"after the comma", ErrUsage, rest, s)
 }
 
 // twoOptions refuses a chain with more than one of its options. A checkpoint holds all
@@ -272,9 +298,12 @@ func twoOptions(s, rest string, replicas int) error {
 		saves = saves || strings.HasPrefix(o, string(RecoverCheckpoint)+":")
 	}
 	if eager && saves {
-		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; a checkpoint holds all of them; write for example chain:%d,checkpoint:100, or chain:%d,checkpoint:100,async, in which only writing is not waited for", ErrUsage, s, replicas, replicas)
+		return fmt.Errorf("%w: %q asks for checkpoints of a chain that may lose updates which it has acknowledged; "+
+			"a checkpoint holds all of them; write for example chain:%d,checkpoint:100, or "+
+			"chain:%d,checkpoint:100,async, in which only writing is not waited for", ErrUsage, s, replicas, replicas)
 	}
-	return fmt.Errorf("%w: %q has %d options after the chain; write one of async, every:K and checkpoint:C", ErrUsage, s, len(options))
+	return fmt.Errorf("%w: %q has %d options after the chain; write one of async, every:K and checkpoint:C", ErrUsage,
+		s, len(options))
 }
 
 // String returns the strategy as it is written on the command line.

@@ -16,7 +16,7 @@ type JobSpec struct {
 	Slots       int         `json:"slots"` // at clock 0
 	Servers     int         `json:"servers"`
 	Shards      int         `json:"shards"`
-	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished so many; 0: no end
+	Clocks      Clock       `json:"clocks"`      // the job ends when every slot has finished them; 0: no end
 	Consistency Consistency `json:"consistency"` // of the tables that TableConsistency does not name
 	Recovery    Recovery    `json:"recovery"`
 
@@ -80,7 +80,8 @@ func (j JobSpec) Validate() error {
 		}
 	}
 	if j.Servers > j.Shards {
-		return fmt.Errorf("%w: %d servers for %d shards; use at least as many shards as servers", ErrUsage, j.Servers, j.Shards)
+		return fmt.Errorf("%w: %d servers for %d shards; use at least as many shards as servers", ErrUsage, j.Servers,
+			j.Shards)
 	}
 	if j.Clocks < 0 {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
@@ -92,19 +93,22 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
-		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for every worker", ErrUsage, j.SuspendMs)
+		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for "+
+			"every worker", ErrUsage, j.SuspendMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
 	}
 	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
-		return fmt.Errorf("%w: %v s between failures with recovery %s; choose a time above 0, with checkpoint:auto or resend:auto, which choose the interval between checkpoints by it", ErrUsage, j.MTBF, j.Recovery)
+		return fmt.Errorf("%w: %v s between failures with recovery %s; choose a time above 0, with checkpoint:auto "+
+			"or resend:auto, which choose the interval between checkpoints by it", ErrUsage, j.MTBF, j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {
 		return err
 	}
 	if n := max(1, j.Recovery.Replicas); n > j.Servers {
-		return fmt.Errorf("%w: %s keeps each shard on %d servers, and the job has %d; use at least %d servers, or a shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
+		return fmt.Errorf("%w: %s keeps each shard on %d servers, and the job has %d; use at least %d servers, or a "+
+			"shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
 	}
 	return nil
 }
@@ -167,7 +171,8 @@ func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 			return true
 		}
 	}
-	return j.Consistency.TwoStep() || slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
+	return j.Consistency.TwoStep() ||
+		slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
 // TailReads reports whether all rows are read from the tails of chains, so that the
@@ -192,10 +197,11 @@ func (j *JobSpec) TailReads(tables []TableSpec) bool {
 type View struct {
 	Revision   uint64     `json:"revision"`
 	Generation Generation `json:"generation"`
-	Cut        Clock      `json:"cut"`     // the clock this generation began at
-	End        Clock      `json:"end"`     // no update of a clock ≥ End is ever applied; 0: no end yet
-	Pause      bool       `json:"pause"`   // no slot ends a clock until it is decided where the job ends, or who takes part
-	Durable    Clock      `json:"durable"` // the newest published checkpoint's cut
+	Cut        Clock      `json:"cut"` // the clock this generation began at
+	End        Clock      `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
+	// no slot ends a clock until it is decided where the job ends, or who takes part
+	Pause   bool  `json:"pause"`
+	Durable Clock `json:"durable"` // the newest published checkpoint's cut
 	// Named is a cut beside those that the strategy's interval gives, at a clock that
 	// nobody had passed when it was named; 0: none was yet. It is only of interest while
 	// it is later than Durable.

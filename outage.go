@@ -37,7 +37,9 @@ func ParseOnOutage(s string) (OnOutage, error) {
 	case kind == "continue":
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 1 {
-			return OnOutage{}, fmt.Errorf("%w: %q clocks in %q is not a whole number ≥ 1; write for example continue:%d", ErrUsage, arg, s, DefaultOutageClocks)
+			return OnOutage{}, fmt.Errorf(
+				"%w: %q clocks in %q is not a whole number ≥ 1; write for example continue:%d", ErrUsage, arg, s,
+				DefaultOutageClocks)
 		}
 		return OnOutage{Continue: true, Clocks: Clock(n)}, nil
 	}
@@ -85,7 +87,7 @@ type StaleScale string
 // which are age clocks of all slots (after Cao et al. 2024). ScaleAverage leaves all
 // others alone, and multiplies an update that was computed from rows read while the shard
 // was out with 1/(slots that take part), and, where those rows lack clocks of its own
-// slot, with 1/(1+ so many), too: of slots that went on from the same rows, each by
+// slot, with 1/(1 + their number), too: of slots that went on from the same rows, each by
 // itself, the mean is taken, as local SGD does. It changes no table of the rule add,
 // whose rows are sums of what was Inc'd.
 const (
@@ -107,7 +109,8 @@ func (j *JobSpec) validateOutage() error {
 	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
 		return fmt.Errorf("%w: rows in an outage %q; choose frozen or apply", ErrUsage, j.OutageRows)
 	case !slices.Contains([]StaleScale{"", ScaleNone, ScaleInverse, ScalePaper, ScaleAverage}, j.StaleScale):
-		return fmt.Errorf("%w: scale of stale updates %q; choose none, inverse, paper or average", ErrUsage, j.StaleScale)
+		return fmt.Errorf("%w: scale of stale updates %q; choose none, inverse, paper or average", ErrUsage,
+			j.StaleScale)
 	case j.OutageBytes < 0:
 		return fmt.Errorf("%w: %d bytes queued in an outage; choose at least 1", ErrUsage, j.OutageBytes)
 	case j.OnOutage.Continue && j.OnOutage.Clocks < 1:
@@ -115,7 +118,9 @@ func (j *JobSpec) validateOutage() error {
 	case !j.OnOutage.Continue:
 		return nil
 	case j.TwoStep(nil):
-		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or asp, ssp:S, essp:S or vap:V with recovery resend or stateless", ErrUsage)
+		return fmt.Errorf("%w: on-outage continue under bsp: a bsp clock reads what all did in the one before, and "+
+			"ends once it is staged on all shards, which a shard that is out cannot do; choose --on-outage wait, or "+
+			"asp, ssp:S, essp:S or vap:V with recovery resend or stateless", ErrUsage)
 	}
 	return nil
 }

@@ -25,7 +25,10 @@ func TestOnOutage(t *testing.T) {
 			t.Errorf("%s is written %s, which is read as %+v, %v", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"", "wait:1", "continue:", "continue:0", "continue:-1", "continue:x", "go on", "continue:99999999999"} {
+	for _, text := range []string{
+		"", "wait:1", "continue:", "continue:0", "continue:-1", "continue:x", "go on",
+		"continue:99999999999",
+	} {
 		if got, err := perdure.ParseOnOutage(text); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%q is read as %+v, %v", text, got, err)
 		}
@@ -53,14 +56,16 @@ func TestMayContinue(t *testing.T) {
 			OutageRows: perdure.OutageRows(c.rows), StaleScale: perdure.StaleScale(c.scale),
 		}
 		var err error
-		if job.Consistency, job.TableConsistency, err = perdure.ParseModels(c.model, perdure.Consistency{}); err != nil {
+		if job.Consistency, job.TableConsistency, err = perdure.ParseModels(c.model,
+			perdure.Consistency{}); err != nil {
 			t.Fatal(err)
 		}
 		if job.Recovery, err = perdure.ParseRecovery(c.recovery); err != nil {
 			t.Fatal(err)
 		}
 		err = recovery.Check(&job)
-		if (err == nil) != (c.refused == "") || err != nil && (!errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.refused)) {
+		if (err == nil) != (c.refused == "") ||
+			err != nil && (!errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		b, err := json.Marshal(job)

@@ -20,13 +20,13 @@ const (
 // it is to be taken apart, as docs/ROOMS.md says.
 var ceilings = map[string]int{
 	"methods internal/proc/server.shard":          74,
-	"fields cmd/perdure.trainCmd":                 55, // flags
-	"fields internal/run/bench/strategies.Result": 53, // a line of a table, as JSON
-	"fields internal/run/rundir.Summary":          38, // a file, as JSON
-	"fields cmd/perdure.upCmd":                    34, // flags
-	"fields cmd/perdure.jobFlags":                 32, // flags
-	"fields studies/consistency.runner":           30,
-	"fields studies/consistency.settings":         28, // flags
+	"fields cmd/perdure.trainCmd":                 55,   // flags
+	"fields internal/run/bench/strategies.Result": 53,   // a line of a table, as JSON
+	"fields internal/run/rundir.Summary":          38,   // a file, as JSON
+	"fields cmd/perdure.upCmd":                    34,   // flags
+	"fields cmd/perdure.jobFlags":                 32,   // flags
+	"fields studies/consistency.settings":         28,   // flags
+	"lines internal/core/membership":              3050, // one core: its strength is that reconcile sees everything
 	"lines internal/proc/server":                  3728,
 }
 
@@ -49,7 +49,8 @@ func checkTypes(files []source) (found []string) {
 		}
 		for _, what := range slices.Sorted(maps.Keys(sizes)) {
 			kind, _, _ := strings.Cut(what, " ")
-			most := max(map[string]int{"lines": maxFolderLines, "methods": maxMethods, "fields": maxFields}[kind], ceilings[what])
+			most := max(map[string]int{"lines": maxFolderLines, "methods": maxMethods, "fields": maxFields}[kind],
+				ceilings[what])
 			if n := sizes[what]; n > most {
 				found = append(found, fmt.Sprintf("%s: %d; at most %d: see docs/ROOMS.md", what, n, most))
 			}
@@ -140,7 +141,7 @@ func (s *shape) fields(name string) (n int) {
 	return n
 }
 
-// many writes so many of something, each with its number.
+// many writes a number of something, each with its number.
 func many(n int, what string) string {
 	var b strings.Builder
 	for i := range n {
@@ -151,9 +152,15 @@ func many(n int, what string) string {
 
 var typeCases = []ruleCase{
 	{"x/a.go", "package x\ntype t struct{}\n" + many(maxMethods, "func (s *t) f%d() {}"), ""},
-	{"x/a.go", "package x\ntype t struct{}\n" + many(maxMethods, "func (s *t) f%d() {}") + "func g(s *t) {}", "methods x.t: 41"},
+	{
+		"x/a.go", "package x\ntype t struct{}\n" + many(maxMethods, "func (s *t) f%d() {}") + "func g(s *t) {}",
+		"methods x.t: 41",
+	},
 	{"x/a.go", "package x\ntype t struct{\n" + many(maxFields, "f%d int") + "}", ""},
-	{"x/a.go", "package x\ntype e struct { a, b int }\ntype t struct{\n e\n" + many(maxFields-1, "f%d int") + "}", "fields x.t: 26"},
+	{
+		"x/a.go", "package x\ntype e struct { a, b int }\ntype t struct{\n e\n" + many(maxFields-1, "f%d int") + "}",
+		"fields x.t: 26",
+	},
 	{"x/a.go", "package x" + lines(maxFolderLines), ""},
 	{"x/a.go", "package x" + lines(maxFolderLines+1), "lines x: 3001"},
 	{"x/a_test.go", "package x" + lines(maxFolderLines+1), ""},

@@ -171,7 +171,8 @@ func (r Rule) validateSchedule() error {
 		return nil
 	case ScheduleStep:
 		if r.Every < 1 || !(r.Factor > 0) || r.Factor > 1 {
-			return fmt.Errorf("%w: schedule step needs every ≥ 1 clocks and a factor in (0, 1]; got every %d, factor %v", ErrUsage, r.Every, r.Factor)
+			return fmt.Errorf("%w: schedule step needs every ≥ 1 clocks and a factor in (0, 1]; got every %d, "+
+				"factor %v", ErrUsage, r.Every, r.Factor)
 		}
 		return nil
 	}
@@ -188,8 +189,11 @@ var ruleSettings = map[RuleKind]map[string]bool{
 	RuleNesterov:       {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "momentum": true},
 	RuleAdagrad:        {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "epsilon": true},
 	RuleRowwiseAdagrad: {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "epsilon": true},
-	RuleAdam:           {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "beta1": true, "beta2": true, "epsilon": true},
-	RuleFTRL:           {"learning rate": true, "clip value": true, "clip norm": true, "beta": true, "l1": true, "l2": true},
+	RuleAdam: {
+		"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "beta1": true,
+		"beta2": true, "epsilon": true,
+	},
+	RuleFTRL: {"learning rate": true, "clip value": true, "clip norm": true, "beta": true, "l1": true, "l2": true},
 }
 
 // setting is one number of a rule and what it must be where it is used.

@@ -11,7 +11,8 @@ func TestSeal(t *testing.T) {
 	values := func(rate float64, more any) map[string]any {
 		return map[string]any{
 			"job":    map[string]any{"seed": uint64(1<<64 - 1), "name": "a<b", "off": false, "list": []int{3, 0}},
-			"params": struct{ Rate, None float64 }{rate, 0}, "tables": map[string]TableSpec{"w": {Name: "w", Dim: 2}}, "more": more,
+			"params": struct{ Rate, None float64 }{rate, 0}, "tables": map[string]TableSpec{"w": {Name: "w", Dim: 2}},
+			"more": more,
 		}
 	}
 	seal := func(rate float64, more any) Seal {
@@ -30,7 +31,10 @@ func TestSeal(t *testing.T) {
 	if other := seal(0.05, 0); other.SHA256 != s.SHA256 {
 		t.Error("a setting that is 0 counts")
 	}
-	for name, other := range map[string]Seal{"params.Rate 0.05 0.06": seal(0.06, nil), `more none "x"`: seal(0.05, "x")} {
+	for name, other := range map[string]Seal{
+		"params.Rate 0.05 0.06": seal(0.06, nil),
+		`more none "x"`:         seal(0.05, "x"),
+	} {
 		n, mine, others := s.Differs(&other)
 		if got := strings.Join([]string{n, mine, others}, " "); got != name {
 			t.Errorf("differs by %s, want %s", got, name)

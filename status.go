@@ -170,13 +170,15 @@ type WorkerCounters struct {
 
 // Equal reports whether the same was counted.
 func (w *WorkerCounters) Equal(o *WorkerCounters) bool {
-	return maps.Equal(w.ClockDifferential, o.ClockDifferential) && maps.Equal(w.ReadLag, o.ReadLag) && maps.Equal(w.MissingUpdates, o.MissingUpdates) &&
+	return maps.Equal(w.ClockDifferential, o.ClockDifferential) && maps.Equal(w.ReadLag, o.ReadLag) &&
+		maps.Equal(w.MissingUpdates, o.MissingUpdates) &&
 		w.numbers() == o.numbers()
 }
 
 func (w *WorkerCounters) numbers() [12]int64 {
 	return [12]int64{
-		w.UpdatesSent, w.BytesPushed, w.BytesPulled, w.Samples, w.BeyondBound, w.OutageClocks, w.StaleRows, w.QueuedBytes,
+		w.UpdatesSent, w.BytesPushed, w.BytesPulled, w.Samples, w.BeyondBound, w.OutageClocks, w.StaleRows,
+		w.QueuedBytes,
 		w.OutageNs, w.StalenessNs, w.CommNs, w.ComputeNs,
 	}
 }

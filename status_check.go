@@ -26,11 +26,13 @@ func (s *WorkerStatus) Validate(job *JobSpec, v *View) error {
 	}
 	for _, a := range s.Acked {
 		if a.Shard < 0 || int(a.Shard) >= job.Shards || a.Applied < 0 || a.Applied > latest {
-			return fmt.Errorf("%w: a worker of whose clocks shard %d has applied %d; the job has %d shards and the clocks 0 to %d", ErrRefused, a.Shard, a.Applied, job.Shards, latest)
+			return fmt.Errorf("%w: a worker of whose clocks shard %d has applied %d; the job has %d shards and the "+
+				"clocks 0 to %d", ErrRefused, a.Shard, a.Applied, job.Shards, latest)
 		}
 	}
 	if o := s.Outage; o != nil && (len(o.Shards) > job.Shards || o.Seconds < 0 || o.Bytes < 0) {
-		return fmt.Errorf("%w: a worker for which %d shards of %d have been out for %v s, with %d bytes queued", ErrRefused, len(o.Shards), job.Shards, o.Seconds, o.Bytes)
+		return fmt.Errorf("%w: a worker for which %d shards of %d have been out for %v s, with %d bytes queued",
+			ErrRefused, len(o.Shards), job.Shards, o.Seconds, o.Bytes)
 	}
 	return nil
 }

@@ -96,16 +96,19 @@ func (t *ServerTeller) forget(st *ServerStatus) (gone []ShardID) {
 // decides reports whether a shard has something to tell that may decide anything.
 func decides(before, now *ShardStatus, end Clock) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || before.Missed != now.Missed || before.Whole != now.Whole ||
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
+		before.Missed != now.Missed || before.Whole != now.Whole ||
 		before.Roster != now.Roster || before.Named != now.Named || before.Problem != now.Problem ||
 		end > 0 && before.MinClock < end && now.MinClock >= end ||
 		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.Fences, now.Fences) ||
-		!slices.EqualFunc(before.Segments, now.Segments, func(a, b Segment) bool { return a.File == b.File && a.CRC == b.CRC })
+		!slices.EqualFunc(before.Segments, now.Segments,
+			func(a, b Segment) bool { return a.File == b.File && a.CRC == b.CRC })
 }
 
 // counted reports whether a shard's counts have changed.
 func counted(before, now *ShardStatus) bool {
-	return before.MinClock != now.MinClock || before.Seq != now.Seq || before.SaveSeconds != now.SaveSeconds || before.SaveBytes != now.SaveBytes ||
+	return before.MinClock != now.MinClock || before.Seq != now.Seq || before.SaveSeconds != now.SaveSeconds ||
+		before.SaveBytes != now.SaveBytes ||
 		(before.Unread == nil) != (now.Unread == nil) || now.Unread != nil && *before.Unread != *now.Unread
 }
 

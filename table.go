@@ -22,7 +22,7 @@ type TableSpec struct {
 	Init        Init        `json:"init"`
 	Consistency Consistency `json:"consistency"`
 
-	// Evict, of a sparse table: a row that was not updated for so many clocks is
+	// Evict, of a sparse table: a row that was not updated for that number of clocks is
 	// dropped, with its rule's state, and begins again when it is next updated. 0:
 	// never. Reads do not count: what a shard holds is a function of its updates.
 	Evict Clock `json:"evict,omitempty"`
@@ -65,7 +65,8 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 // of shards, if anything.
 func (t TableSpec) Validate(shards int) error {
 	if !tableName.MatchString(t.Name) {
-		return fmt.Errorf("%w: table name %q: use 1 to 64 letters, digits, '_', '.', '-', a letter first", ErrUsage, t.Name)
+		return fmt.Errorf("%w: table name %q: use 1 to 64 letters, digits, '_', '.', '-', a letter first", ErrUsage,
+			t.Name)
 	}
 	if t.Dim < 1 || t.Dim > MaxDim {
 		return fmt.Errorf("%w: table %s: rows of %d values; choose 1 to %d values", ErrUsage, t.Name, t.Dim, MaxDim)
@@ -77,7 +78,8 @@ func (t TableSpec) Validate(shards int) error {
 		return err
 	}
 	if t.NonFinite != RefuseNonFinite && t.NonFinite != AllowNonFinite {
-		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to refuse them", ErrUsage, t.Name, t.NonFinite)
+		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
+			"refuse them", ErrUsage, t.Name, t.NonFinite)
 	}
 	if err := t.Rule.Validate(); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
@@ -86,7 +88,8 @@ func (t TableSpec) Validate(shards int) error {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
-		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight decay tell beforehand; choose one of them or another model", ErrUsage, t.Name)
+		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight "+
+			"decay tell beforehand; choose one of them or another model", ErrUsage, t.Name)
 	}
 	return nil
 }
@@ -94,10 +97,12 @@ func (t TableSpec) Validate(shards int) error {
 func (t TableSpec) validateRows(shards int) error {
 	if t.Sparse {
 		if t.Rows != 0 {
-			return fmt.Errorf("%w: table %s: a sparse table has no number of rows; leave out its %d", ErrUsage, t.Name, t.Rows)
+			return fmt.Errorf("%w: table %s: a sparse table has no number of rows; leave out its %d", ErrUsage,
+				t.Name, t.Rows)
 		}
 		if t.Evict < 0 || t.Evict > math.MaxInt32 {
-			return fmt.Errorf("%w: table %s: eviction after %d clocks; choose 0 (never) to %d", ErrUsage, t.Name, t.Evict, math.MaxInt32)
+			return fmt.Errorf("%w: table %s: eviction after %d clocks; choose 0 (never) to %d", ErrUsage, t.Name,
+				t.Evict, math.MaxInt32)
 		}
 		return nil
 	}
@@ -107,7 +112,8 @@ func (t TableSpec) validateRows(shards int) error {
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
 		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
 	case int64(shards) > t.Rows:
-		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows", ErrUsage, shards, t.Name, t.Rows)
+		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows", ErrUsage,
+			shards, t.Name, t.Rows)
 	case t.Evict != 0:
 		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)
 	}
@@ -119,10 +125,12 @@ func (t TableSpec) validateInit() error {
 	case "", InitZeros:
 	case InitUniform, InitNormal:
 		if t.Rule.Kind == RuleFTRL {
-			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initialiser zeros", ErrUsage, t.Name)
+			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initialiser zeros",
+				ErrUsage, t.Name)
 		}
 	default:
-		return fmt.Errorf("%w: table %s: unknown initialiser %q; choose zeros, uniform or normal", ErrUsage, t.Name, t.Init.Kind)
+		return fmt.Errorf("%w: table %s: unknown initialiser %q; choose zeros, uniform or normal", ErrUsage, t.Name,
+			t.Init.Kind)
 	}
 	if math.IsNaN(t.Init.Scale) || math.IsInf(t.Init.Scale, 0) || t.Init.Scale < 0 {
 		return fmt.Errorf("%w: table %s: initial scale %v is not a finite number ≥ 0", ErrUsage, t.Name, t.Init.Scale)

@@ -67,7 +67,8 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 		return View{}, fmt.Errorf("%w: no view is known yet", ErrViewGap)
 	}
 	if d.Base > v.Revision || d.Revision <= v.Revision {
-		return View{}, fmt.Errorf("%w: revision %d is known, and what changed after %d and up to %d is told", ErrViewGap, v.Revision, d.Base, d.Revision)
+		return View{}, fmt.Errorf("%w: revision %d is known, and what changed after %d and up to %d is told",
+			ErrViewGap, v.Revision, d.Base, d.Revision)
 	}
 	if len(d.Tables) > 0 && (len(d.Tables) < len(v.Tables) || !slices.Equal(d.Tables[:len(v.Tables)], v.Tables)) {
 		return View{}, fmt.Errorf("%w: it has not the %d tables that there are", ErrViewGap, len(v.Tables))

@@ -15,13 +15,18 @@ import (
 
 func drawHolder(t *rapid.T) perdure.Holder {
 	return perdure.Holder{
-		Server: rapid.IntRange(-1, 3).Draw(t, "server"), Incarnation: perdure.Incarnation(rapid.IntRange(0, 3).Draw(t, "incarnation")),
-		Addr: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "addr"), Since: rapid.Uint64Range(0, 3).Draw(t, "since"),
+		Server:      rapid.IntRange(-1, 3).Draw(t, "server"),
+		Incarnation: perdure.Incarnation(rapid.IntRange(0, 3).Draw(t, "incarnation")),
+		Addr:        rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "addr"),
+		Since:       rapid.Uint64Range(0, 3).Draw(t, "since"),
 	}
 }
 
 func drawShard(t *rapid.T) perdure.ShardView {
-	s := perdure.ShardView{Holder: drawHolder(t), Epoch: perdure.Epoch(rapid.IntRange(0, 3).Draw(t, "epoch")), Lost: rapid.Bool().Draw(t, "lost")}
+	s := perdure.ShardView{
+		Holder: drawHolder(t), Epoch: perdure.Epoch(rapid.IntRange(0, 3).Draw(t, "epoch")),
+		Lost: rapid.Bool().Draw(t, "lost"),
+	}
 	for range rapid.IntRange(0, 2).Draw(t, "followers") {
 		s.Followers = append(s.Followers, drawHolder(t))
 	}
@@ -37,9 +42,11 @@ func drawShard(t *rapid.T) perdure.ShardView {
 
 func drawSlot(t *rapid.T) perdure.SlotView {
 	return perdure.SlotView{
-		Incarnation: perdure.Incarnation(rapid.IntRange(0, 2).Draw(t, "incarnation")), Decided: rapid.Bool().Draw(t, "decided"),
-		Start: perdure.Clock(rapid.IntRange(0, 2).Draw(t, "start")), Settled: rapid.Bool().Draw(t, "settled"),
-		Span: perdure.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))}, Left: rapid.Bool().Draw(t, "left"),
+		Incarnation: perdure.Incarnation(rapid.IntRange(0, 2).Draw(t, "incarnation")),
+		Decided:     rapid.Bool().Draw(t, "decided"),
+		Start:       perdure.Clock(rapid.IntRange(0, 2).Draw(t, "start")), Settled: rapid.Bool().Draw(t, "settled"),
+		Span: perdure.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))},
+		Left: rapid.Bool().Draw(t, "left"),
 	}
 }
 
@@ -47,11 +54,14 @@ func drawSlot(t *rapid.T) perdure.SlotView {
 // become.
 func drawView(t *rapid.T, before *perdure.View) perdure.View {
 	v := perdure.View{
-		Revision: before.Revision + rapid.Uint64Range(1, 3).Draw(t, "revisions"), Generation: perdure.Generation(rapid.IntRange(1, 3).Draw(t, "generation")),
-		Cut: perdure.Clock(rapid.IntRange(0, 3).Draw(t, "cut")), End: perdure.Clock(rapid.IntRange(0, 3).Draw(t, "end")), Pause: rapid.Bool().Draw(t, "pause"),
+		Revision:   before.Revision + rapid.Uint64Range(1, 3).Draw(t, "revisions"),
+		Generation: perdure.Generation(rapid.IntRange(1, 3).Draw(t, "generation")),
+		Cut:        perdure.Clock(rapid.IntRange(0, 3).Draw(t, "cut")),
+		End:        perdure.Clock(rapid.IntRange(0, 3).Draw(t, "end")), Pause: rapid.Bool().Draw(t, "pause"),
 		Durable: perdure.Clock(rapid.IntRange(0, 3).Draw(t, "durable")), Done: rapid.Bool().Draw(t, "done"),
 		Tables: before.Tables[:len(before.Tables):len(before.Tables)],
-		Shards: append([]perdure.ShardView(nil), before.Shards...), Slots: append([]perdure.SlotView(nil), before.Slots...),
+		Shards: append([]perdure.ShardView(nil), before.Shards...),
+		Slots:  append([]perdure.SlotView(nil), before.Slots...),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "tables") {
 		v.Tables = append(v.Tables, perdure.TableSpec{
@@ -92,13 +102,15 @@ func merged[N ~int32](a, b []N) []N {
 // fits no other.
 func TestViewDelta(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		views := []perdure.View{drawView(t, &perdure.View{Revision: 1, Shards: make([]perdure.ShardView, 5), Slots: make([]perdure.SlotView, 4)})}
+		views := []perdure.View{drawView(t,
+			&perdure.View{Revision: 1, Shards: make([]perdure.ShardView, 5), Slots: make([]perdure.SlotView, 4)})}
 		var shards []perdure.ShardID
 		var slots []perdure.Slot
 		for range rapid.IntRange(1, 3).Draw(t, "views") {
 			before := &views[len(views)-1]
 			next := drawView(t, before)
-			shards, slots = merged(shards, changed[perdure.ShardID](before.Shards, next.Shards)), merged(slots, changed[perdure.Slot](before.Slots, next.Slots))
+			shards, slots = merged(shards, changed[perdure.ShardID](before.Shards, next.Shards)),
+				merged(slots, changed[perdure.Slot](before.Slots, next.Slots))
 			views = append(views, next)
 		}
 		oldest, newest := &views[0], &views[len(views)-1]
@@ -150,12 +162,16 @@ func TestViewDeltaOfAnotherShape(t *testing.T) {
 }
 
 func smallView() perdure.View {
-	return perdure.View{Revision: 7, Tables: []perdure.TableSpec{{Name: "w"}}, Shards: make([]perdure.ShardView, 2), Slots: make([]perdure.SlotView, 1)}
+	return perdure.View{
+		Revision: 7, Tables: []perdure.TableSpec{{Name: "w"}}, Shards: make([]perdure.ShardView, 2),
+		Slots: make([]perdure.SlotView, 1),
+	}
 }
 
 // Whatever bytes come, a view is refused or stays one of its job, and only grows newer.
 func FuzzViewDelta(f *testing.F) {
-	f.Add([]byte(`{"base":7,"revision":8,"shards":[{"shard":1,"server":2,"epoch":3}],"slots":[{"slot":0,"settled":true}],"tables":[{"name":"w"}]}`))
+	f.Add([]byte(`{"base":7,"revision":8,"shards":[{"shard":1,"server":2,"epoch":3}],` +
+		`"slots":[{"slot":0,"settled":true}],"tables":[{"name":"w"}]}`))
 	f.Add([]byte(`{"base":6,"revision":9,"shards":[{"shard":-1}]}`))
 	f.Add([]byte(`{"base":8,"revision":18446744073709551615}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -168,7 +184,8 @@ func FuzzViewDelta(f *testing.F) {
 		if !reflect.DeepEqual(v, kept) {
 			t.Fatalf("the view has become %+v", v)
 		}
-		if err == nil && (got.Revision <= v.Revision || len(got.Shards) != 2 || len(got.Slots) != 1 || len(got.Tables) < 1 || got.Tables[0] != v.Tables[0]) {
+		if err == nil && (got.Revision <= v.Revision || len(got.Shards) != 2 || len(got.Slots) != 1 ||
+			len(got.Tables) < 1 || got.Tables[0] != v.Tables[0]) {
 			t.Fatalf("%s makes %+v", b, got)
 		}
 		if err != nil && (!errors.Is(err, perdure.ErrViewGap) || got.Revision != 0) {

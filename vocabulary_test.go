@@ -54,11 +54,14 @@ func TestConsistency(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose bsp, ssp:S, essp:S, asp or vap:V", "BSP": "choose", " bsp": "choose", "bsp:": "write bsp", "bsp:1": "write bsp", "asp:1": "write asp",
-		"ssp": "ssp:3", "ssp:": "ssp:3", "ssp:-1": "ssp:3", "ssp:1.5": "ssp:3", "ssp:two": "ssp:3", "ssp:2147483648": "ssp:3",
-		"ssp:1:1": "ssp:3", "bsp\nasp": "choose",
+		"": "choose bsp, ssp:S, essp:S, asp or vap:V", "BSP": "choose", " bsp": "choose", "bsp:": "write bsp",
+		"bsp:1": "write bsp", "asp:1": "write asp",
+		"ssp": "ssp:3", "ssp:": "ssp:3", "ssp:-1": "ssp:3", "ssp:1.5": "ssp:3", "ssp:two": "ssp:3",
+		"ssp:2147483648": "ssp:3",
+		"ssp:1:1":        "ssp:3", "bsp\nasp": "choose",
 		"essp": "essp:3 for the default", "essp:-1": "essp:3", "essp:x": "essp:3",
-		"vap": "no default", "vap:0": "number > 0", "vap:-1": "number > 0", "vap:nan": "number > 0", "vap:inf": "number > 0", "vap:x": "vap:0.5",
+		"vap": "no default", "vap:0": "number > 0", "vap:-1": "number > 0", "vap:nan": "number > 0",
+		"vap:inf": "number > 0", "vap:x": "vap:0.5",
 	} {
 		_, err := perdure.ParseConsistency(s)
 		oneLine(t, s, err, says)
@@ -82,13 +85,19 @@ func TestRecovery(t *testing.T) {
 		"chain:2,checkpoint:1":  {Kind: perdure.RecoverChain, Replicas: 2, Every: 1, Checkpoints: true},
 		"chain:3,checkpoint:20": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true},
 
-		"checkpoint:auto":               {Kind: perdure.RecoverCheckpoint, Auto: true},
-		"checkpoint:auto,async":         {Kind: perdure.RecoverCheckpoint, Auto: true, Async: true},
-		"resend:auto":                   {Kind: perdure.RecoverResend, Auto: true},
-		"chain:2,checkpoint:auto":       {Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true},
-		"chain:2,checkpoint:auto,async": {Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true, Async: true},
+		"checkpoint:auto":         {Kind: perdure.RecoverCheckpoint, Auto: true},
+		"checkpoint:auto,async":   {Kind: perdure.RecoverCheckpoint, Auto: true, Async: true},
+		"resend:auto":             {Kind: perdure.RecoverResend, Auto: true},
+		"chain:2,checkpoint:auto": {Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true},
+		"chain:2,checkpoint:auto,async": {
+			Kind: perdure.RecoverChain, Replicas: 2, Auto: true, Checkpoints: true,
+			Async: true,
+		},
 
-		"chain:3,checkpoint:20,async": {Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true, Async: true},
+		"chain:3,checkpoint:20,async": {
+			Kind: perdure.RecoverChain, Replicas: 3, Every: 20, Checkpoints: true,
+			Async: true,
+		},
 	} {
 		got, err := perdure.ParseRecovery(s)
 		if err != nil || got != want || got.String() != s {
@@ -100,28 +109,44 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("%q in JSON is %s, which is read as %+v", s, b, back.R)
 		}
 	}
-	for s, says := range map[string]string{
-		"": "choose none, checkpoint:C, resend:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose", "none,async": "choose",
-		"chain": "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more", "chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
-		"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K", "chain:2,every:0": "chain:2,every:100",
-		"chain:2,every:x": "chain:2,every:100", "chain:2,async,every:3": "2 options",
-		"chain:2,checkpoint:0": "chain:2,checkpoint:100", "chain:3,checkpoint:-1": "chain:3,checkpoint:100", "chain:2,checkpoint:": "chain:2,checkpoint:100",
-		"chain:2,checkpoint": "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more", "chain:2,checkpoint:1.5": "chain:2,checkpoint:100",
-		"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async", "chain:2,checkpoint:20,async,async": "may lose updates",
-		"chain:2,async,checkpoint:20": "may lose updates", "chain:3,every:4,checkpoint:20": "write for example chain:3,checkpoint:100",
-		"resend:": "resend:20", "resend:0": "resend:20", "resend:x": "resend:20", "resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
-		"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates", "chain:2,checkpoint:,async": "chain:2,checkpoint:100",
-		"checkpoint:20,sync": "write async after the comma", "checkpoint:20,": "write async", "checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
-		"checkpoint:x,async": "checkpoint:20", "checkpoint:Auto": "or checkpoint:auto", "resend:auto,async": "nothing follows resend:auto",
-		"chain:2,every:auto": "chain:2,every:100", "checkpoint:auto:5": "or checkpoint:auto", "auto": "choose",
-		"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20", "checkpoint:-1": "checkpoint:20",
-		"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20", "checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
-	} {
+	for s, says := range badRecoveries {
 		_, err := perdure.ParseRecovery(s)
 		oneLine(t, s, err, says)
 		var r perdure.Recovery
 		oneLine(t, s+" as text", r.UnmarshalText([]byte(s)), says)
 	}
+}
+
+// badRecoveries are refused, with what the message says.
+var badRecoveries = map[string]string{
+	"": "choose none, checkpoint:C, resend:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose",
+	"none,async": "choose",
+	"chain":      "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more",
+	"chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
+	"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K",
+	"chain:2,every:0": "chain:2,every:100",
+	"chain:2,every:x": "chain:2,every:100", "chain:2,async,every:3": "2 options",
+	"chain:2,checkpoint:0": "chain:2,checkpoint:100", "chain:3,checkpoint:-1": "chain:3,checkpoint:100",
+	"chain:2,checkpoint:": "chain:2,checkpoint:100",
+	"chain:2,checkpoint":  "checkpoint:C after the comma", "chain:1,checkpoint:20": "2 or more",
+	"chain:2,checkpoint:1.5":              "chain:2,checkpoint:100",
+	"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async",
+	"chain:2,checkpoint:20,async,async": "may lose updates",
+	"chain:2,async,checkpoint:20":       "may lose updates",
+	"chain:3,every:4,checkpoint:20":     "write for example chain:3,checkpoint:100",
+	"resend:":                           "resend:20", "resend:0": "resend:20", "resend:x": "resend:20",
+	"resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
+	"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates",
+	"chain:2,checkpoint:,async":                 "chain:2,checkpoint:100",
+	"checkpoint:20,sync":                        "write async after the comma", "checkpoint:20,": "write async",
+	"checkpoint:20,async,async": "write async", "checkpoint:20,chain:2": "chain:2,checkpoint:20",
+	"checkpoint:x,async": "checkpoint:20", "checkpoint:Auto": "or checkpoint:auto",
+	"resend:auto,async":  "nothing follows resend:auto",
+	"chain:2,every:auto": "chain:2,every:100", "checkpoint:auto:5": "or checkpoint:auto", "auto": "choose",
+	"checkpoint": "checkpoint:20", "checkpoint:": "checkpoint:20", "checkpoint:0": "checkpoint:20",
+	"checkpoint:-1":  "checkpoint:20",
+	"checkpoint:1.5": "checkpoint:20", "checkpoint:often": "checkpoint:20",
+	"checkpoint:2147483648": "checkpoint:20", "checkpoint:1\n": "checkpoint:20",
 }
 
 // Resend alone is written as what it stands for.
@@ -144,8 +169,10 @@ func TestRule(t *testing.T) {
 	for _, r := range []perdure.Rule{
 		{Kind: perdure.RuleAdd},
 		{Kind: perdure.RuleMomentum, Rate: 1, Momentum: 0.9, Decay: 0.1, ClipValue: 1, ClipNorm: 2},
-		perdure.Rule{Kind: perdure.RuleNesterov, Rate: 1}.WithDefaults(), perdure.Rule{Kind: perdure.RuleAdagrad, Rate: 1}.WithDefaults(),
-		perdure.Rule{Kind: perdure.RuleRowwiseAdagrad, Rate: 1}.WithDefaults(), perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleNesterov, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleAdagrad, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleRowwiseAdagrad, Rate: 1}.WithDefaults(),
+		perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}.WithDefaults(),
 		perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1}.WithDefaults(),
 		{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, L1: 1, L2: 0.5},
 		sgd(func(*perdure.Rule) {}), sgd(func(r *perdure.Rule) { r.Schedule = perdure.ScheduleConst }),
@@ -156,7 +183,8 @@ func TestRule(t *testing.T) {
 		}
 	}
 	for what, r := range map[string]perdure.Rule{
-		"choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl": {}, "choose const, sqrt or step": sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
+		"choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl": {},
+		"choose const, sqrt or step":    sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
 		"learning rate 0":               sgd(func(r *perdure.Rule) { r.Rate = 0 }),
 		"learning rate -1":              sgd(func(r *perdure.Rule) { r.Rate = -1 }),
 		"learning rate NaN":             sgd(func(r *perdure.Rule) { r.Rate = math.NaN() }),
@@ -166,15 +194,17 @@ func TestRule(t *testing.T) {
 		"rule ftrl has no decay":        {Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, Decay: 1},
 		"momentum 0 of rule momentum":   {Kind: perdure.RuleMomentum, Rate: 1},
 		"momentum 1 of rule nesterov":   {Kind: perdure.RuleNesterov, Rate: 1, Momentum: 1},
-		"beta2 0.9999999999":            {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.9999999999, Epsilon: 1e-8}, // 1 as a float32
-		"epsilon 1e-60":                 {Kind: perdure.RuleAdagrad, Rate: 1, Epsilon: 1e-60},                              // 0 as a float32
-		"epsilon 0":                     {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.99},
-		"beta 0":                        {Kind: perdure.RuleFTRL, Rate: 1},
-		"l1 -1":                         {Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, L1: -1},
-		"decay -0.1":                    sgd(func(r *perdure.Rule) { r.Decay = -0.1 }),
-		"clip norm +Inf":                sgd(func(r *perdure.Rule) { r.ClipNorm = math.Inf(1) }),
-		"rule sgd has no momentum":      sgd(func(r *perdure.Rule) { r.Momentum = 0.5 }),
-		"every 0":                       step(0, 0.5), "factor 0": step(1, 0), "factor 1.5": step(1, 1.5), "factor NaN": step(1, math.NaN()),
+		// 1 as a float32
+		"beta2 0.9999999999":       {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.9999999999, Epsilon: 1e-8},
+		"epsilon 1e-60":            {Kind: perdure.RuleAdagrad, Rate: 1, Epsilon: 1e-60}, // 0 as a float32
+		"epsilon 0":                {Kind: perdure.RuleAdam, Rate: 1, Beta1: 0.9, Beta2: 0.99},
+		"beta 0":                   {Kind: perdure.RuleFTRL, Rate: 1},
+		"l1 -1":                    {Kind: perdure.RuleFTRL, Rate: 1, Beta: 1, L1: -1},
+		"decay -0.1":               sgd(func(r *perdure.Rule) { r.Decay = -0.1 }),
+		"clip norm +Inf":           sgd(func(r *perdure.Rule) { r.ClipNorm = math.Inf(1) }),
+		"rule sgd has no momentum": sgd(func(r *perdure.Rule) { r.Momentum = 0.5 }),
+		"every 0":                  step(0, 0.5), "factor 0": step(1, 0), "factor 1.5": step(1, 1.5),
+		"factor NaN": step(1, math.NaN()),
 	} {
 		oneLine(t, what, r.Validate(), what)
 	}
@@ -199,8 +229,10 @@ func TestParseRule(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose add, sgd", "adamw": "choose", "adam ": "choose", "sgd,": `no setting ""`, "sgd,momentum=0.9": `rule sgd has no setting "momentum"`,
-		"adam,rate=1": "no setting", "adam,beta1": "beta1=NUMBER", "adam,beta1=x": "beta1=NUMBER", "adam,beta1=0.5,beta1=0.6": "once", "add,decay=1": "no setting",
+		"": "choose add, sgd", "adamw": "choose", "adam ": "choose", "sgd,": `no setting ""`,
+		"sgd,momentum=0.9": `rule sgd has no setting "momentum"`,
+		"adam,rate=1":      "no setting", "adam,beta1": "beta1=NUMBER", "adam,beta1=x": "beta1=NUMBER",
+		"adam,beta1=0.5,beta1=0.6": "once", "add,decay=1": "no setting",
 	} {
 		_, err := perdure.ParseRule(s)
 		oneLine(t, s, err, says)
@@ -234,7 +266,10 @@ func TestRateAt(t *testing.T) {
 }
 
 func table(change func(*perdure.TableSpec)) perdure.TableSpec {
-	s := perdure.TableSpec{Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.BSP}}
+	s := perdure.TableSpec{
+		Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
 	change(&s)
 	return s
 }
@@ -247,17 +282,27 @@ func sparse(change func(*perdure.TableSpec)) perdure.TableSpec {
 
 func TestTableSpec(t *testing.T) {
 	for what, s := range map[string]perdure.TableSpec{
-		"plain":             table(func(*perdure.TableSpec) {}),
-		"as many shards":    table(func(s *perdure.TableSpec) { s.Rows = 4 }),
-		"longest name":      table(func(s *perdure.TableSpec) { s.Name = "a" + strings.Repeat("-", 63) }),
-		"all in a name":     table(func(s *perdure.TableSpec) { s.Name = "Ab_0.-" }),
-		"largest row":       table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim }),
-		"zeros":             table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitZeros }),
-		"uniform":           table(func(s *perdure.TableSpec) { s.Init = perdure.Init{Kind: perdure.InitUniform, Scale: 0.1} }),
+		"plain":          table(func(*perdure.TableSpec) {}),
+		"as many shards": table(func(s *perdure.TableSpec) { s.Rows = 4 }),
+		"longest name":   table(func(s *perdure.TableSpec) { s.Name = "a" + strings.Repeat("-", 63) }),
+		"all in a name":  table(func(s *perdure.TableSpec) { s.Name = "Ab_0.-" }),
+		"largest row":    table(func(s *perdure.TableSpec) { s.Dim = perdure.MaxDim }),
+		"zeros":          table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitZeros }),
+		"uniform": table(func(s *perdure.TableSpec) {
+			s.Init = perdure.Init{
+				Kind:  perdure.InitUniform,
+				Scale: 0.1,
+			}
+		}),
 		"normal, no spread": table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitNormal }),
 		"sparse":            sparse(func(*perdure.TableSpec) {}),
 		"sparse, evicting":  sparse(func(s *perdure.TableSpec) { s.Evict, s.NonFinite = 100, perdure.AllowNonFinite }),
-		"ssp":               table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: 2} }),
+		"ssp": table(func(s *perdure.TableSpec) {
+			s.Consistency = perdure.Consistency{
+				Kind:      perdure.SSP,
+				Staleness: 2,
+			}
+		}),
 	} {
 		if err := s.Validate(4); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -268,6 +313,9 @@ func TestTableSpec(t *testing.T) {
 			t.Errorf("%s: %+v in JSON is %s, which is read as %+v, %v", what, s, b, back, err)
 		}
 	}
+}
+
+func TestBadTableSpec(t *testing.T) {
 	name := func(n string) perdure.TableSpec { return table(func(s *perdure.TableSpec) { s.Name = n }) }
 	scale := func(v float64) perdure.TableSpec { return table(func(s *perdure.TableSpec) { s.Init.Scale = v }) }
 	for _, c := range []struct {
@@ -294,14 +342,21 @@ func TestTableSpec(t *testing.T) {
 		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adamax" }), "choose add, sgd"},
 		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "learning rate 0"},
 		{table(func(s *perdure.TableSpec) {
-			s.Rule, s.Init = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1}, perdure.Init{Kind: perdure.InitNormal}
+			s.Rule, s.Init = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1},
+				perdure.Init{Kind: perdure.InitNormal}
 		}), "use the initialiser zeros"},
 		{table(func(s *perdure.TableSpec) { s.NonFinite = "drop" }), "choose allow"},
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
 		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
-		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }), "choose bsp, ssp:S, essp:S, asp or vap:V"},
-		{table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }), "ssp:3"},
+		{
+			table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }),
+			"choose bsp, ssp:S, essp:S, asp or vap:V",
+		},
+		{
+			table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: -1} }),
+			"ssp:3",
+		},
 		{vap(perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}), "only add and sgd"},
 		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
 	} {
@@ -321,7 +376,8 @@ func vap(r perdure.Rule) perdure.TableSpec {
 func job(change func(*perdure.JobSpec)) perdure.JobSpec {
 	j := perdure.JobSpec{
 		ID: "job-1", Workload: "softmax", Seed: math.MaxUint64, Slots: 2, Servers: 2, Shards: 4, Clocks: 100,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 20},
 	}
 	change(&j)
 	return j
@@ -358,8 +414,10 @@ func TestModels(t *testing.T) {
 		}
 		w, b := j.ConsistencyOf("w").String(), j.ConsistencyOf("b").String()
 		missing, bounded := j.MissingBound()
-		if j.Models() != c.models || w != c.w || b != c.b || missing != c.missing || bounded != (c.missing > 0) || j.TwoStep(nil) != c.twoStep {
-			t.Errorf("%q: %s; w %s, b %s; at most %d missing (%t); two steps %t; want %+v", c.text, j.Models(), w, b, missing, bounded, j.TwoStep(nil), c)
+		if j.Models() != c.models || w != c.w || b != c.b || missing != c.missing || bounded != (c.missing > 0) ||
+			j.TwoStep(nil) != c.twoStep {
+			t.Errorf("%q: %s; w %s, b %s; at most %d missing (%t); two steps %t; want %+v", c.text, j.Models(), w, b,
+				missing, bounded, j.TwoStep(nil), c)
 		}
 		if again := job(models(t, j.Models())); !reflect.DeepEqual(again, j) {
 			t.Errorf("%q is written %q, which is read as %+v", c.text, j.Models(), again)
@@ -425,7 +483,10 @@ func TestJobSpec(t *testing.T) {
 		{func(j *perdure.JobSpec) { j.Servers = 5 }, "at least as many shards as servers"},
 		{func(j *perdure.JobSpec) { j.Clocks = -1 }, "choose at least 1"},
 		{func(j *perdure.JobSpec) { j.Consistency.Kind = "" }, `unknown consistency model ""`},
-		{func(j *perdure.JobSpec) { j.TableConsistency = map[string]perdure.Consistency{"w": {}} }, `table w: perdure: usage: unknown consistency model ""`},
+		{
+			func(j *perdure.JobSpec) { j.TableConsistency = map[string]perdure.Consistency{"w": {}} },
+			`table w: perdure: usage: unknown consistency model ""`,
+		},
 		{func(j *perdure.JobSpec) {
 			j.TableConsistency = map[string]perdure.Consistency{"a=bsp,b": {Kind: perdure.BSP}}
 		}, "cannot be a table's name"},

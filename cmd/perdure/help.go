@@ -92,7 +92,7 @@ var helps = map[string]string{
 		"(default none).",
 	"job_delay": "Every message between the job's processes leaves so much later, drawn anew for each, for " +
 		"example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves.",
-	"job_bandwidth": "Each of the job's processes sends at most so many bytes per second on each connection, " +
+	"job_bandwidth": "Each of the job's processes sends at most BYTES per second on each connection, " +
 		"for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can).",
 	"job_listen": "Where workers reach this machine: the coordinator's address, whose host the servers use " +
 		"too; port 0 picks a free one",
@@ -111,7 +111,7 @@ var helps = map[string]string{
 	"train_step_factor": "Schedule step: what the rate is multiplied with",
 	"train_eval_every": "Clocks between two evaluations on the test set by worker 0, or a time, for example " +
 		"2s, between two by this command, which take no worker's time; 0: only at the end",
-	"train_compute_ms": "Let every worker's clock compute for at least so many milliseconds; what is left is " +
+	"train_compute_ms": "Let every worker's clock compute for at least N milliseconds; what is left is " +
 		"slept, and takes no core",
 	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
 	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
@@ -124,7 +124,7 @@ var helps = map[string]string{
 	"train_whole_users": "mf: a clock goes through all ratings of some users, in turn, not through ratings " +
 		"drawn at random.",
 	"train_final_re_lu": "cnn: a last ReLU on the scores, as the authors of the network have it.",
-	"train_scale": "So many workers take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
+	"train_scale": "WORKERS take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
 		"may be given again, with later clocks (default none).",
 	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
@@ -136,7 +136,7 @@ var helps = map[string]string{
 		"disk) (default interval).",
 	"log_log_mb": "stateless: what the log takes on the disk at most, in MiB, over all shards; who would " +
 		"append more waits (default 4096, or 32 for each shard; if the disk has less, three quarters of that).",
-	"log_snapshot_mb": "stateless: write a snapshot of the shards, and cut the log, after so many MiB of " +
+	"log_snapshot_mb": "stateless: write a snapshot of the shards, and cut the log, after N MiB of " +
 		"updates (default 256).",
 	"log_nats": "stateless: keep the log on that NATS cluster with JetStream, not in a process of this job's, " +
 		"for example nats://log.example:4222, or on one that perdure log serves (default none).",
@@ -153,7 +153,7 @@ var helps = map[string]string{
 	"target_address": "The address of the control API, instead of --run.",
 	"fault_spec": "KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock " +
 		"that is over means now.",
-	"scale_workers": "So many workers are to take part. Of too many, those that joined last leave; the job's " +
+	"scale_workers": "How many workers are to take part. Of too many, those that joined last leave; the job's " +
 		"parent starts what is missing.",
 	"scale_at": "The clock from which this is so; nothing changes if a worker has begun it (default the next " +
 		"that none has begun).",
@@ -216,7 +216,7 @@ var helps = map[string]string{
 		"again when a server of stateless is killed; one server and one worker unless --servers says otherwise; " +
 		"no --recovery) (default train, push and faults).",
 	"strategies_rounds": "Rounds of each measurement",
-	"strategies_mb":     "faults: a model of so many MB, beside softmax's small one",
+	"strategies_mb":     "faults: a model of N MB, beside softmax's small one",
 	"strategies_snapshot": "faults: also how fast a server that joins a chain copies its shards, and how fast " +
 		"they are read meanwhile; it takes --mb to be worth something.",
 	"strategies_shards":      "Parts that every table is split into",

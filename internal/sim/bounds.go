@@ -46,12 +46,16 @@ func (h *History) bound(what string, p int, mine bool, n, clock, own perdure.Clo
 func (r *reader) inTransit(what string, p int, n perdure.Clock) error {
 	h, m, sent := r.h, r.h.spec.Consistency, r.sent[p]
 	count := h.count(p, sent.clocks)
-	if m.Kind != perdure.VAP || h.job.OnOutage.Continue || p == int(r.w.Slot()) || sent.generation != r.w.Generation() || count <= n+1 {
+	if m.Kind != perdure.VAP || h.job.OnOutage.Continue || p == int(r.w.Slot()) ||
+		sent.generation != r.w.Generation() || count <= n+1 {
 		return nil
 	}
 	if sum, most := h.weights(p, count)-h.weights(p, n), m.Bound/math.Sqrt(float64(sent.clocks)); sum > most {
-		return &Violation{Speaker: true, What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
-			what, n, count, sum, m, most)}
+		return &Violation{
+			Speaker: true,
+			What: fmt.Sprintf("%s has %d clocks, it had sent %d: %g is in transit, %s allows %g",
+				what, n, count, sum, m, most),
+		}
 	}
 	return nil
 }
@@ -86,7 +90,8 @@ func (h *History) cameLate(what string, row, p int, set uint64) error {
 	}
 	for missing, most := range h.unseen[row][p] {
 		if back := set & missing; h.lives[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {
-			return violated("%s has the clocks %b, of which %b were in transit: %d, %s allows %g", what, set, back, back, h.spec.Consistency, most)
+			return violated("%s has the clocks %b, of which %b were in transit: %d, %s allows %g", what, set, back,
+				back, h.spec.Consistency, most)
 		}
 	}
 	return nil

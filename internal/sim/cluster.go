@@ -46,12 +46,14 @@ type Options struct {
 	Network transport.MemoryOptions
 	Sync    time.Duration                                     // the most that syncing a file takes
 	Program func(ctx context.Context, w *worker.Client) error // what every worker runs
-	Zones   int                                               // how many failure domains the servers are in; 0: not known
+	// how many failure domains the servers are in; 0: not known
+	Zones int
 	// Parent says that the processes have one, who tells the coordinator at once that
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
-	Retain int64               // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
-	Follow bool                // checkpoints written in the background have only what has changed, however little that spares
+	Retain int64 // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
+	// checkpoints written in the background have only what has changed, however little that spares
+	Follow bool
 	Plan   []Planned           // who takes part from which clocks on
 	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
 	Log    *slog.Logger        // nil: none
@@ -126,7 +128,8 @@ func Start(ctx context.Context, o Options) *Cluster {
 	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Weak))
 	c := &Cluster{
 		o: o, net: transport.NewMemory(o.Seed, o.Network), disk: disk.NewMemory(), logs: updatelog.NewMemory(),
-		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{}, next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
+		ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{},
+		next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
 		rng: rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.logs.SetLimit(int(o.LogBytes) / o.Job.Shards)
@@ -176,7 +179,8 @@ func (c *Cluster) start(host string) {
 	c.lives++
 	ctx, cancel := context.WithCancel(c.ctx)
 	p := &process{
-		host: host, name: fmt.Sprintf("%s#%d", host, c.lives), pid: c.lives, cancel: cancel, dead: new(atomic.Bool), drain: make(chan struct{}),
+		host: host, name: fmt.Sprintf("%s#%d", host, c.lives), pid: c.lives, cancel: cancel, dead: new(atomic.Bool),
+		drain: make(chan struct{}),
 	}
 	p.role, p.index = roleOf(host)
 	c.procs[host] = p
@@ -250,8 +254,10 @@ func (c *Cluster) program(p *process) func(context.Context) error {
 		}
 		return func(ctx context.Context) error {
 			return server.Run(ctx, server.Config{
-				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0", Coordinator: CoordinatorAddr,
-				Zone: zone, Disk: fs, CheckpointDir: "checkpoint", SnapshotDir: "snapshots", SnapshotBytes: c.o.SnapshotBytes, LogBytes: c.o.LogBytes,
+				Index: p.index, Process: p.name, PID: p.pid, Network: network, Listen: p.host + "/0",
+				Coordinator: CoordinatorAddr,
+				Zone:        zone, Disk: fs, CheckpointDir: "checkpoint", SnapshotDir: "snapshots",
+				SnapshotBytes: c.o.SnapshotBytes, LogBytes: c.o.LogBytes,
 				OpenLog: c.openLog(ctx), Log: log, Drain: p.drain,
 				Ended:  func(seg *checkpoint.Segment) { c.ended(p, seg) },
 				Follow: c.o.Follow,
@@ -300,7 +306,8 @@ func (c *Cluster) coordinate(ctx context.Context, network transport.Network, fs 
 
 func (c *Cluster) work(ctx context.Context, p *process, network transport.Network, log *slog.Logger) error {
 	w, err := worker.Dial(ctx, worker.Config{
-		Network: countedNet{network, c}, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name, PID: p.pid, Log: log, Patience: time.Hour,
+		Network: countedNet{network, c}, Coordinator: CoordinatorAddr, Slot: perdure.Slot(p.index), Process: p.name,
+		PID: p.pid, Log: log, Patience: time.Hour,
 		OpenLog:     c.openLog(ctx),
 		OutAfter:    outAfter,
 		RetainBytes: c.o.Retain,

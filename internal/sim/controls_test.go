@@ -43,7 +43,9 @@ type control struct {
 
 // cell is a control under a strategy.
 type cell struct {
-	seeds   []uint64 // by each of which the checker finds a broken promise, unless refused says how the product itself ends the job
+	// by each of which the checker finds a broken promise, unless refused says how the product
+	// itself ends the job
+	seeds   []uint64
 	refused string
 	why     string // it refuses before harm is done, or, without seeds, why the control does not apply
 }
@@ -119,42 +121,59 @@ const (
 	noCuts     = "no checkpoint is written while training goes on"
 	noResend   = "workers send nothing again"
 	noUndo     = "nobody rolls back"
-	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, and nobody reads it"
-	noOutage   = "workers do not go on while a shard is out"
-	noAcross   = "there is no checkpoint that an update could be across"
-	keptNot    = "a worker that sees what it has not kept ends the job before anybody reads it"
-	tornNot    = "a shard takes none of an update of which it may have a part"
+	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, " +
+		"and nobody reads it"
+	noOutage = "workers do not go on while a shard is out"
+	noAcross = "there is no checkpoint that an update could be across"
+	keptNot  = "a worker that sees what it has not kept ends the job before anybody reads it"
+	tornNot  = "a shard takes none of an update of which it may have a part"
 )
 
 // TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
 	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
-		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(1, 7, 10), at(1, 7, 10), at(1, 7, 10), at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
+		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(1, 7, 10), at(1, 7, 10), at(1, 7, 10),
+		at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
 	}},
 	{"staging", weak(weaken.Set{Staging: true}), as("bsp"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
 	{"generations, epochs", weak(weaken.Set{Generations: true}), hard, []cell{
-		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack), at(4, 10, 36), at(10, 36, 73), no(ownControl),
+		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack),
+		at(4, 10, 36), at(10, 36, 73), no(ownControl),
 	}},
 	{"roll-back", weak(weaken.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
-		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44), at(4, 30, 44), no(noUndo),
+		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44),
+		at(4, 30, 44), no(noUndo),
 	}},
-	{"pushes", weak(weaken.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
+	{
+		"pushes", weak(weaken.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"),
+		slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)),
+	},
 	{"bound", weak(weaken.Set{Bound: true}), as("vap:30"), []cell{
-		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(4, 5, 7),
+		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7),
+		at(1, 5, 7), at(4, 5, 7),
 	}},
 	{"joins", weak(weaken.Set{Joins: true}), drawRoster, []cell{
-		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 7),
+		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18), at(1, 3, 9),
+		at(1, 3, 9), at(1, 3, 7),
 	}},
 	{"cuts", weak(weaken.Set{Cuts: true}), crossed, []cell{
-		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), no(noCuts), no(noCuts), no(noCuts), no(noCuts), at(27, 42, 58), no(noCuts),
+		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), no(noCuts), no(noCuts), no(noCuts), no(noCuts),
+		at(27, 42, 58), no(noCuts),
 	}},
-	{"retention", weak(weaken.Set{Retention: true}), nil, only("resend", refuses("nobody has kept", keptNot, 2, 4, 5), noResend)},
+	{
+		"retention", weak(weaken.Set{Retention: true}), nil,
+		only("resend", refuses("nobody has kept", keptNot, 2, 4, 5), noResend),
+	},
 	{"holding", weak(weaken.Set{Holding: true}), nil, only("resend", at(2, 4, 5), noResend)},
 	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
-		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20), no(noAcross), no(noAcross), no(noAcross),
+		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20), no(noAcross),
+		no(noAcross), no(noAcross),
 		refuses("it takes none", tornNot, 12, 17, 20), refuses("it takes none", tornNot, 12, 33, 44), no(noAcross),
 	}},
-	{"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages, only("resend", at(12, 20), "as merging")},
+	{
+		"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages,
+		only("resend", at(12, 20), "as merging"),
+	},
 }
 
 // only is a row of one strategy.
@@ -231,7 +250,8 @@ func (c *control) mustFind(t *testing.T, draw drawing, want cell) {
 		t.Logf("seed %d, the %d. that was tried: %v", seed, n+1, err)
 		return
 	}
-	t.Errorf("%d seeds without it, and nothing was noticed; replay one with -run '%s$' -sim.seed=N", len(list), t.Name())
+	t.Errorf("%d seeds without it, and nothing was noticed; replay one with -run '%s$' -sim.seed=N", len(list),
+		t.Name())
 }
 
 // TestControlsTable: the page on tests shows the table of controls.

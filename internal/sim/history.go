@@ -42,10 +42,11 @@ type History struct {
 	ended   []progress                             // by slot
 	started []map[perdure.Clock]perdure.Generation // by slot and clock: the generation that did it last
 	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
-	unseen  [][]map[uint64]float64                 // by row and slot: what was in transit if it was not lost, and the most that may be
-	lives   []int                                  // by slot: how many processes have begun
-	terms   [][]perdure.Span                       // by slot: when it takes part, one after the other
-	relaxed int                                    // counts read that the consistency model alone would not allow
+	// by row and slot: what was in transit if it was not lost, and the most that may be
+	unseen  [][]map[uint64]float64
+	lives   []int            // by slot: how many processes have begun
+	terms   [][]perdure.Span // by slot: when it takes part, one after the other
+	relaxed int              // counts read that the consistency model alone would not allow
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -135,7 +136,8 @@ func (h *History) Saved(v *perdure.View) {
 	defer h.mu.Unlock()
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
-		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) { // or one without any clock
+		// or one without any clock
+		if n := len(terms); n > 0 && (terms[n-1].From == now.From || terms[n-1].Until == 0) {
 			terms[n-1] = now
 			continue
 		}
@@ -434,7 +436,8 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 		return violated("%s has the clocks %b, none from %d on may be there", what, set, most)
 	}
 	h.lacked[row][p] |= promised &^ set
-	if m := h.spec.Consistency; (m.Kind == perdure.SSP || m.Kind == perdure.ESSP) && h.clockSet(p, below(clock-m.Staleness))&^set != 0 {
+	if m := h.spec.Consistency; (m.Kind == perdure.SSP || m.Kind == perdure.ESSP) &&
+		h.clockSet(p, below(clock-m.Staleness))&^set != 0 {
 		h.relaxed++
 	}
 	r.mayBeUnseen(row, p, set)
@@ -476,10 +479,12 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 		if first[shard] == nil {
 			first[shard] = sets
 		} else if !slices.Equal(first[shard], sets) {
-			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b", row, shard, sets, first[shard])
+			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b",
+				row, shard, sets, first[shard])
 		}
 		if missing != lost[shard] {
-			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), the registry counts %d as lost", row, shard, missing, sets, lost[shard])
+			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), "+
+				"the registry counts %d as lost", row, shard, missing, sets, lost[shard])
 		}
 	}
 	return nil
@@ -551,7 +556,8 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 				return violated("at the end row %d has %d of slot %d's %d clocks", row, got, p, all)
 			}
 			if float64(v[colWeight]) != h.weights(p, all) {
-				return violated("at the end row %d has slot %d's clocks with weight %v, want %v", row, p, v[colWeight], h.weights(p, all))
+				return violated("at the end row %d has slot %d's clocks with weight %v, want %v", row, p,
+					v[colWeight], h.weights(p, all))
 			}
 			want := 0.0
 			for _, c := range h.clocks(p, h.job.Clocks) { // others may have been begun, and rolled back
@@ -559,7 +565,8 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 				want += float64(g * g)
 			}
 			if math.Abs(float64(v[colGeneration])-want) > 0.5 {
-				return violated("at the end row %d has slot %d's clocks with generations %v, want %v", row, p, v[colGeneration], want)
+				return violated("at the end row %d has slot %d's clocks with generations %v, want %v", row, p,
+					v[colGeneration], want)
 			}
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 // openLog returns how a process opens the job's update log: when the process dies, so do
 // the entries that it has on their way.
-func (c *Cluster) openLog(life context.Context) func(context.Context, string, updatelog.Options) (updatelog.Log, error) {
+func (c *Cluster) openLog(life context.Context) func(context.Context, string, updatelog.Options) (updatelog.Log,
+	error) {
 	return func(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
 		l, err := c.Log().Open(o)
 		if err == nil {

@@ -19,12 +19,15 @@ import (
 
 // logged runs a job of one server whose updates are in a log; at 200 ms, when it has done
 // some clocks, something happens to it.
-func logged(t *testing.T, snapshot int64, weaken func(*sim.Options), what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec)) (err error) {
+func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
+	what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec),
+) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		job := perdure.JobSpec{
 			ID: "logged", Seed: 1, Slots: 2, Servers: 1, Shards: 2, Clocks: clocks,
-			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
+			Recovery:    perdure.Recovery{Kind: perdure.RecoverStateless},
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -70,7 +73,11 @@ func TestUnusableLog(t *testing.T) {
 			c.Log().LoseEnd(job.ID, 1, 7)
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was there"}},
 		{"an update in other pieces", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
-			put(context.Background(), c, job, wire.Header{Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000, Parts: 1})
+			put(context.Background(), c, job,
+				wire.Header{
+					Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000,
+					Parts: 1,
+				})
 		}, nil, []string{"of the clocks 1 to 1000", "it takes none", "begin the job again"}},
 		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.LoseLog()
@@ -164,7 +171,10 @@ func TestBacklog(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}
-	for _, text := range []string{"updates wait for the update log", "the log is full", "updates go to the update log again"} {
+	for _, text := range []string{
+		"updates wait for the update log", "the log is full",
+		"updates go to the update log again",
+	} {
 		if !strings.Contains(said.String(), text) {
 			t.Errorf("nobody says that %s", text)
 		}
@@ -196,7 +206,10 @@ func TestSavesOn(t *testing.T) {
 func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
-	put(ctx, c, job, wire.Header{Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12, Slot: perdure.NoSlot})
+	put(ctx, c, job, wire.Header{
+		Kind: wire.KindEnd, Generation: 1, Epoch: 1, Request: 1000, Clock: 12,
+		Slot: perdure.NoSlot,
+	})
 }
 
 // lateBase appends what a head of the first epoch says, after the second has begun: that
@@ -205,7 +218,8 @@ func lateBase(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
 	base := wire.State{Applied: []perdure.Clock{clocks - 1, clocks - 1}}
-	put(ctx, c, job, wire.Header{Kind: wire.KindBase, Generation: 1, Epoch: 1, Request: 1000, Slot: perdure.NoSlot}, wire.AppendState(nil, &base)...)
+	put(ctx, c, job, wire.Header{Kind: wire.KindBase, Generation: 1, Epoch: 1, Request: 1000, Slot: perdure.NoSlot},
+		wire.AppendState(nil, &base)...)
 }
 
 // put appends an entry to shard 0's stream.
@@ -217,7 +231,8 @@ func put(ctx context.Context, c *sim.Cluster, job perdure.JobSpec, h wire.Header
 	defer l.Close()
 	f := wire.Frame{Header: h, Payload: payload}
 	done := make(chan error, 1)
-	if err := l.Append(ctx, 0, [][]byte{wire.Append(nil, &f)}, func(_ updatelog.Position, err error) { done <- err }); err != nil {
+	if err := l.Append(ctx, 0, [][]byte{wire.Append(nil, &f)},
+		func(_ updatelog.Position, err error) { done <- err }); err != nil {
 		panic(err)
 	}
 	<-done

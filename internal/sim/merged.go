@@ -55,7 +55,9 @@ func (n countedConn) TrySend(frames ...wire.Frame) error {
 	return n.Conn.TrySend(frames...)
 }
 
-func (l countedLog) Append(ctx context.Context, shard int, payload [][]byte, done func(updatelog.Position, error)) error {
+func (l countedLog) Append(ctx context.Context, shard int, payload [][]byte,
+	done func(updatelog.Position, error),
+) error {
 	var f wire.Frame
 	if _, err := wire.ParseHeader(payload[0], &f); err == nil {
 		l.c.countMerged(&f)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// Planned is a change of who takes part that is known before the job begins: so many
+// Planned is a change of who takes part that is known before the job begins: that many
 // workers from a clock on.
 type Planned struct {
 	Workers int

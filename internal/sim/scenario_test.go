@@ -57,23 +57,30 @@ type scenario struct {
 	follow      bool          // checkpoints have only what has changed
 	retain      int64         // bytes of updates that a worker may keep for want of a checkpoint; 0: any
 	onlyServers bool          // and the coordinator die: so nobody rolls back, unless somebody who is silent is killed
-	exiles      int           // workers that the coordinator does not hear for longer than the patience, and all others do
-	parts       int           // pairs of a server and another that hear nothing of one another for longer than the patience
-	torn        int           // workers that die while a server does not hear them
-	deaf        int           // workers that do not hear of a loss before a while has passed
-	relaxed     *int          // counts reads that were relaxed
-	merged      *int64        // likewise updates of several clocks that were sent
-	aways       int           // times at which the update log does not answer
-	slow        time.Duration // the most that the update log takes for a record
-	snapshot    int64         // bytes of it after which shards are written
-	limit       int64         // bytes that it takes at most, of each shard; 0: there is no bound
+	// workers that the coordinator does not hear for longer than the patience, and all others do
+	exiles int
+	// pairs of a server and another that hear nothing of one another for longer than the patience
+	parts    int
+	torn     int           // workers that die while a server does not hear them
+	deaf     int           // workers that do not hear of a loss before a while has passed
+	relaxed  *int          // counts reads that were relaxed
+	merged   *int64        // likewise updates of several clocks that were sent
+	aways    int           // times at which the update log does not answer
+	slow     time.Duration // the most that the update log takes for a record
+	snapshot int64         // bytes of it after which shards are written
+	limit    int64         // bytes that it takes at most, of each shard; 0: there is no bound
 }
 
 func (s scenario) String() string {
-	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, a failure every %.3gs, parent %t, replaces %t, %v between clocks; "+
-		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan %v, %d changes",
-		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent, !s.job.NoReplace, s.pace,
-		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts, s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
+	return fmt.Sprintf("%d workers, %d servers in %d zones, %d shards, %s, %s, a failure every %.3gs, parent %t, "+
+		"replaces %t, %v between clocks; "+
+		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d "+
+		"exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan "+
+		"%v, %d changes",
+		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent,
+		!s.job.NoReplace, s.pace,
+		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts,
+		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -109,7 +116,10 @@ func drawJob(seed uint64) (scenario, *rand.Rand) {
 	model, _ := perdure.ParseConsistency(models[rng.IntN(len(models))])
 	s := scenario{pause: 30 * time.Millisecond, cut: 60 * time.Millisecond, job: perdure.JobSpec{
 		ID: fmt.Sprintf("seed-%d", seed), Seed: seed, Slots: 1 + rng.IntN(4), Servers: 1 + rng.IntN(3), Clocks: clocks,
-		Consistency: model, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: perdure.Clock(2 + rng.IntN(8))},
+		Consistency: model, Recovery: perdure.Recovery{
+			Kind:  perdure.RecoverCheckpoint,
+			Every: perdure.Clock(2 + rng.IntN(8)),
+		},
 	}}
 	s.job.Shards = s.job.Servers + rng.IntN(4)
 	if model.Kind == perdure.BSP && seed%2 == 0 { // not drawn: seeds go on meaning what they did
@@ -235,7 +245,8 @@ func drawStateless(seed uint64) (scenario, *rand.Rand) {
 	}
 	if more.IntN(3) > 0 {
 		s.parent, s.zones, s.routs, s.pairs = more.IntN(2) == 0, 0, more.IntN(2), more.IntN(2)
-		s.drains, s.joins, s.strikes, s.freezes, s.parts = more.IntN(3), more.IntN(2), more.IntN(2), more.IntN(3), more.IntN(2)
+		s.drains, s.joins, s.strikes, s.freezes, s.parts = more.IntN(3), more.IntN(2), more.IntN(2), more.IntN(3),
+			more.IntN(2)
 		s.drawPace(more)
 	}
 	return s, rng
@@ -290,7 +301,11 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().Loses(), slots, s.plan)
 		h.Pace = s.pace
-		o := sim.Options{Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones, Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow, SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards)}
+		o := sim.Options{
+			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
+			Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow,
+			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
+		}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			o.Log.Info("SCENARIO", "seed", seed, "of", s.String())
@@ -419,7 +434,8 @@ func (f *faults) planMore(rng *rand.Rand) {
 		})
 	}
 	for range s.strikes {
-		host, pause, soon, back := one(rng, f.servers), span(rng, s.pause), span(rng, 5*time.Millisecond), span(rng, s.pause)
+		host, pause, soon, back := one(rng, f.servers), span(rng, s.pause), span(rng, 5*time.Millisecond),
+			span(rng, s.pause)
 		later(func() {
 			f.kill(pause, host)
 			f.at(soon, func() { f.c.Kill("coordinator", back) })
@@ -442,7 +458,8 @@ func (f *faults) planMore(rng *rand.Rand) {
 		})
 	}
 	for range s.parts {
-		a, b, oneWay, d := one(rng, f.servers), one(rng, f.hosts), rng.IntN(2) == 0, time.Second+span(rng, 5*time.Second)
+		a, b, oneWay, d := one(rng, f.servers), one(rng, f.hosts), rng.IntN(2) == 0,
+			time.Second+span(rng, 5*time.Second)
 		if rng.IntN(2) == 0 {
 			b = "coordinator"
 		}
@@ -515,7 +532,8 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 				if !mayLeave {
 					ch.Leave = nil
 				}
-				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots { // numbers are given anew, perhaps not this time
+				// numbers are given anew, perhaps not this time
+				if n := len(facts.View.Slots) + ch.Add; err == nil && n > slots {
 					ch.Add = max(0, slots-len(facts.View.Slots))
 				}
 				return ch, err
@@ -552,11 +570,13 @@ func (f *faults) spares(hosts ...string) bool {
 	if t := recovery.Of(f.s.job.Recovery).Traits(); (t.Loses() || t.Logged()) && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
-	if recovery.Of(f.s.job.Recovery).Traits().Retains() && f.s.job.NoReplace { // nobody comes for a place that nobody has had yet
+	// nobody comes for a place that nobody has had yet
+	if recovery.Of(f.s.job.Recovery).Traits().Retains() && f.s.job.NoReplace {
 		facts, err := f.c.Facts()
 		return err == nil && facts.View.Shards[0].Server >= 0
 	}
-	return f.s.job.Recovery.Kind != perdure.RecoverChain || recovery.Of(f.s.job.Recovery).Traits().Saves() || !slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || recovery.Of(f.s.job.Recovery).Traits().Saves() ||
+		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 
 // final judges the model: the last checkpoint, or what the replicas of the shards held
@@ -577,14 +597,16 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return err
 	}
 	if s.onlyServers && s.freezes+s.parts == 0 && facts.View.Generation > 1 {
-		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died", facts.View.Cut)}
+		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died",
+			facts.View.Cut)}
 	}
 	if facts.Failed != "" {
 		return fmt.Errorf("the job has failed: %s", facts.Failed)
 	}
 	if !recovery.Of(job.Recovery).Traits().Saves() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
-			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost, sum)}
+			return &sim.Violation{What: fmt.Sprintf("%d updates are counted as lost, %d by shard", facts.UpdatesLost,
+				sum)}
 		}
 		if s.lossless && facts.UpdatesLost > 0 {
 			return &sim.Violation{What: fmt.Sprintf("%d updates are lost, and nobody has died", facts.UpdatesLost)}
@@ -600,7 +622,9 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			case c.Quiet() < time.Second && recovery.Of(job.Recovery).Traits().Loses():
 				lost[shard] = -1 // who had it died when nothing was left to do
 			case c.Quiet() < time.Second:
-				return nil // or a head died that had said so, and who has all does not serve yet: the rows are nobody's to judge
+				// or a head died that had said so, and who has all does not serve yet: the rows are
+				// nobody's to judge
+				return nil
 			default:
 				return &sim.Violation{What: fmt.Sprintf("at the end %d of %d shards are whole", len(whole), job.Shards)}
 			}
@@ -615,7 +639,8 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return err
 	}
 	if m.Cut != job.Clocks {
-		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, the job ended at %d", m.Cut, job.Clocks)}
+		return &sim.Violation{What: fmt.Sprintf("the last checkpoint is of clock %d, the job ended at %d", m.Cut,
+			job.Clocks)}
 	}
 	for shard := range perdure.ShardID(job.Shards) {
 		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, shard, nil)
@@ -635,9 +660,12 @@ func total(lost []int64) (sum int64) {
 }
 
 // sameReplicas compares the replicas of each shard that have come to the same applied
-// vector, with as many tables, byte by byte, and adds one of each that has come to the job's end: those are whole. Where rows
+// vector, with as many tables, byte by byte, and adds one of each that has come to the job's end:
+// those are whole. Where rows
 // may be lost, only those of an epoch need be the same, and the last epoch's count.
-func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*checkpoint.Segment)) (whole map[perdure.ShardID]bool, err error) {
+func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
+	add func(*checkpoint.Segment),
+) (whole map[perdure.ShardID]bool, err error) {
 	bytesOf := map[string][]byte{}
 	whole = map[perdure.ShardID]bool{}
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
@@ -653,7 +681,8 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec, add func(*che
 			return nil, err
 		}
 		if other, there := bytesOf[at]; there && !bytes.Equal(other, file) {
-			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard, seg.Applied)}
+			return nil, &sim.Violation{What: fmt.Sprintf("two replicas of shard %d differ at %v", seg.Shard,
+				seg.Applied)}
 		}
 		bytesOf[at] = file
 		if minClock == job.Clocks && !whole[seg.Shard] {

@@ -65,7 +65,8 @@ func rowIDs(spec perdure.TableSpec, seed uint64, n int) []perdure.RowID {
 }
 
 var twinRules = []string{
-	"momentum,momentum=0.9", "nesterov,momentum=0.8,clip-value=0.5", "adagrad", "rowwise-adagrad", "adam", "adam,decay=0.01,clip-norm=1", "ftrl,l1=0.05",
+	"momentum,momentum=0.9", "nesterov,momentum=0.8,clip-value=0.5", "adagrad", "rowwise-adagrad", "adam",
+	"adam,decay=0.01,clip-norm=1", "ftrl,l1=0.05",
 }
 
 // NewTwin draws the table and computes what becomes of it.
@@ -126,7 +127,7 @@ func (w *Twin) model(clocks perdure.Clock) {
 type deltas struct {
 	ids    []perdure.RowID
 	values []float32
-	flush  [2]int // after so many of them comes a Flush
+	flush  [2]int // after how many of them comes a Flush
 	reads  bool   // the program reads the table first
 }
 
@@ -221,11 +222,13 @@ func differ(a, b []float32) int {
 // Final judges the table after the job.
 func (w *Twin) Final(got Contents) error {
 	if len(got) != len(w.end) {
-		return violated("at the end the twin (%s, evict %d) has %d rows, want %d", w.Spec.Rule.Kind, w.Spec.Evict, len(got), len(w.end))
+		return violated("at the end the twin (%s, evict %d) has %d rows, want %d", w.Spec.Rule.Kind, w.Spec.Evict,
+			len(got), len(w.end))
 	}
 	for id, want := range w.end {
 		if i := differ(got[id], want); i >= 0 {
-			return violated("at the end row %d of the twin (%s) and its state are %v, want %v (at %d)", id, w.Spec.Rule.Kind, got[id], want, i)
+			return violated("at the end row %d of the twin (%s) and its state are %v, want %v (at %d)", id,
+				w.Spec.Rule.Kind, got[id], want, i)
 		}
 	}
 	return nil

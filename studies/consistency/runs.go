@@ -146,9 +146,9 @@ func kind(model string) string {
 
 // runner runs what has not run yet.
 type runner struct {
-	settings
-	screen  io.Writer
-	results map[string]*result // by folder
+	settings settings
+	screen   io.Writer
+	results  map[string]*result // by folder
 }
 
 // of returns the runs' results, without those that there are none of.
@@ -172,7 +172,7 @@ func (rn *runner) runAll(ctx context.Context, runs []run) error {
 		}
 	}
 	fmt.Fprintf(rn.screen, "%d runs, %d of them are there already\n", len(runs), len(runs)-len(missing))
-	if rn.Report {
+	if rn.settings.Report {
 		return nil
 	}
 	return study.Sweep(rn.screen, missing, run.weight, func(r run) (string, error) {
@@ -197,11 +197,11 @@ func (rn *runner) run(ctx context.Context, r run) (*result, error) {
 	if res, err := rn.read(r); res != nil || err != nil {
 		return res, err
 	}
-	if rn.Report {
+	if rn.settings.Report {
 		return nil, fmt.Errorf("%s has not run; leave out -report", r)
 	}
 	folder := r.folder(rn.settings)
-	output, late, err := study.Run(ctx, rn.Perdure, r.arguments(rn.settings), folder, rn.Timeout)
+	output, late, err := study.Run(ctx, rn.settings.Perdure, r.arguments(rn.settings), folder, rn.settings.Timeout)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("stopped at %s; what has run is kept, the same command goes on", r)
 	}
@@ -232,7 +232,7 @@ func (rn *runner) keepEnd(folder string, r run, late bool, output string) error 
 	switch {
 	case nonFinite.MatchString(why):
 	case late:
-		end, why = timedOut, "ended after "+rn.Timeout.String()
+		end, why = timedOut, "ended after "+rn.settings.Timeout.String()
 	default:
 		return fmt.Errorf("%s: %s (perdure %s)", r, why, strings.Join(r.arguments(rn.settings), " "))
 	}
@@ -248,7 +248,7 @@ func (rn *runner) read(r run) (*result, error) {
 	if res := rn.results[folder]; res != nil {
 		return res, nil
 	}
-	res, err := readResult(folder, r, rn.Losses)
+	res, err := readResult(folder, r, rn.settings.Losses)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -269,16 +269,16 @@ type trial struct {
 // failures and waiting: its loss is a function of seed and clock only.
 func (rn *runner) stepSizes(ctx context.Context) (rates map[float64]float64, trials []trial, err error) {
 	rates = map[float64]float64{}
-	for i, f := range rn.Fractions {
-		if rates[f] = rn.LR; rn.LR > 0 {
+	for i, f := range rn.settings.Fractions {
+		if rates[f] = rn.settings.LR; rn.settings.LR > 0 {
 			continue
 		}
-		rates[f], err = largest(rn.Start, rn.Bisections, func(rate float64) (bool, error) {
+		rates[f], err = largest(rn.settings.Start, rn.settings.Bisections, func(rate float64) (bool, error) {
 			t := trial{Fraction: f, Rate: rate, Stands: true}
-			for _, seed := range rn.Seeds {
+			for _, seed := range rn.settings.Seeds {
 				res, err := rn.run(ctx, run{
 					Part: stepSize, Model: "bsp", Fraction: f, Seed: seed, Rate: rate,
-					Clocks: rn.Clocks[i],
+					Clocks: rn.settings.Clocks[i],
 				})
 				if err != nil {
 					return false, err

@@ -16,7 +16,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Agenda is what is to be looked at. All of it follows from the facts and the observations: whoever changes these touches what they are
+// Agenda is what is to be looked at. All of it follows from the facts and the observations: whoever
+// changes these touches what they are
 // of, and each step takes what is due for it.
 type Agenda struct {
 	Stirred bool // something happened that may matter to the shards that are due
@@ -142,13 +143,15 @@ func (a *Agenda) NextShards() []int {
 // stirs reports whether a replica says something that may change its chain.
 func stirs(before, now *perdure.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
-		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded || before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
+		before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
 }
 
 // counts reports whether a replica says something that may matter to slots, cuts or
 // the job's end.
 func counts(before *perdure.ShardWord, now *perdure.ShardDelta, end perdure.Clock) bool {
-	return len(now.Fences) > 0 || len(now.Unfenced) > 0 || !slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
+	return len(now.Fences) > 0 || len(now.Unfenced) > 0 ||
+		!slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
 		before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
 }

@@ -82,13 +82,16 @@ func TestHears(t *testing.T) {
 		now          *perdure.ShardDelta
 		news, chains bool
 	}{
-		"the first":            {0, nil, word(nil), true, true},
-		"the last":             {0, before, nil, true, true},
-		"of no such shard":     {9, nil, word(nil), true, false},
-		"the same":             {0, before, word(nil), false, false},
-		"another epoch":        {0, before, word(func(d *perdure.ShardDelta) { d.Epoch++ }), true, true},
-		"it serves no more":    {0, before, word(func(d *perdure.ShardDelta) { d.Ready = false }), true, true},
-		"a fence":              {0, before, word(func(d *perdure.ShardDelta) { d.Fences = []perdure.Fence{{}} }), true, false},
+		"the first":         {0, nil, word(nil), true, true},
+		"the last":          {0, before, nil, true, true},
+		"of no such shard":  {9, nil, word(nil), true, false},
+		"the same":          {0, before, word(nil), false, false},
+		"another epoch":     {0, before, word(func(d *perdure.ShardDelta) { d.Epoch++ }), true, true},
+		"it serves no more": {0, before, word(func(d *perdure.ShardDelta) { d.Ready = false }), true, true},
+		"a fence": {
+			0, before, word(func(d *perdure.ShardDelta) { d.Fences = []perdure.Fence{{}} }),
+			true, false,
+		},
 		"a clock":              {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 6 }), false, false},
 		"the job's last clock": {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 9 }), true, false},
 		"it has yielded":       {0, before, word(func(d *perdure.ShardDelta) { d.Yielded = true }), true, true},

@@ -31,7 +31,8 @@ func TestCursor(t *testing.T) {
 				t.Fatalf("%v of %v", got, good)
 			}
 			looked := 0
-			if got := at.All(len(good), func(i int) bool { looked++; return good[i] }); got != want || !got && looked != 1 {
+			if got := at.All(len(good), func(i int) bool { looked++; return good[i] }); got != want ||
+				!got && looked != 1 {
 				t.Fatalf("%v of %v after a look at %d", got, good, looked)
 			}
 		}
@@ -56,7 +57,8 @@ func TestSet(t *testing.T) {
 				s.Add(i)
 				want[i] = struct{}{}
 			}
-			if _, in := want[i]; s.Has(i) != in || s.Len() != len(want) || !slices.Equal(s.Sorted(), slices.Sorted(maps.Keys(want))) {
+			if _, in := want[i]; s.Has(i) != in || s.Len() != len(want) ||
+				!slices.Equal(s.Sorted(), slices.Sorted(maps.Keys(want))) {
 				t.Fatalf("%v, want %v", s.All(), slices.Sorted(maps.Keys(want)))
 			}
 		}

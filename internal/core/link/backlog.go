@@ -37,7 +37,8 @@ func (b *backlog) count(f *wire.Frame, sign int64) {
 
 // Update is the entry of an update that came on a reader's connection, at the head. An error
 // refuses it before any of it is taken: ErrEarly of replica, if it could be applied once the log
-// has so many tables. A slot may have so many bytes of updates here that are not applied.
+// has as many tables as tables says. A slot may have most bytes of updates here that are not
+// applied.
 func (l *Link) Update(from *replica.Reader, f *wire.Frame, st *replica.State, tables int,
 	most int64,
 ) (e replica.Entry, err error) {

@@ -31,7 +31,8 @@ func (b *bases) learnBases() {
 		lost := b.facts.PastClocks // of all that the vector counts, what the rows lack
 		for slot, n := range base {
 			lost += int64(v.Slots[slot].Clocks(n))
-			if b.job.traits.Begins == recovery.Initial { // it begins as the job did: of a run that goes on from another's checkpoint, with that
+			// it begins as the job did: of a run that goes on from another's checkpoint, with that
+			if b.job.traits.Begins == recovery.Initial {
 				lost -= int64(v.Slots[slot].Clocks(v.Cut))
 			}
 		}

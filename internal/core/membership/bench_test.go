@@ -29,7 +29,8 @@ type scaled struct {
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
-	job.Consistency, job.Recovery = perdure.Consistency{Kind: perdure.SSP, Staleness: 2}, perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}
+	job.Consistency, job.Recovery = perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
+		perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}
 	job.Clocks = 1000
 	f := Begin(job, 1, 0, nil)
 	for i := range f.Slots {
@@ -65,7 +66,8 @@ func (s *scaled) well(server int) (st perdure.ServerStatus) {
 		}
 		for _, slot := range s.fenced {
 			sl := &s.facts.View.Slots[slot]
-			one.Fences = append(one.Fences, perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+			one.Fences = append(one.Fences,
+				perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 		st.Shards = append(st.Shards, one)
 	}
@@ -89,7 +91,7 @@ func (s *scaled) measure(do func()) Ready {
 	return r
 }
 
-// told counts what so many are told.
+// told counts what n of them are told.
 func (s *scaled) told(d *perdure.ViewDelta, hear int) {
 	if d == nil {
 		return
@@ -245,30 +247,34 @@ func BenchmarkWorkerDeath(b *testing.B) {
 	each(b, func(s *scaled, n int) { s.replace(n * 37 % len(s.job.slots)) })
 }
 
-// BenchmarkStatus is a server's word, of which so many facts are new: of each of so many
+// BenchmarkStatus is a server's word, of which some facts are new: of each of a number of
 // shards one fence. It is written, read, and taken by the core. "cores" is what all the
 // servers' words take, of one core, if each says so much ten times a second.
 func BenchmarkStatus(b *testing.B) {
-	for _, job := range []perdure.JobSpec{{Servers: 10, Slots: 50, Shards: 200}, {Servers: 100, Slots: 500, Shards: 2000}} {
+	for _, job := range []perdure.JobSpec{
+		{Servers: 10, Slots: 50, Shards: 200},
+		{Servers: 100, Slots: 500, Shards: 2000},
+	} {
 		s := newScaled(b, job)
 		for _, news := range []int{0, 1, 10, 60} {
-			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news), func(b *testing.B) {
-				s.TB = b
-				said := [2]perdure.ServerStatus{s.well(7), s.well(7)} // in turn
-				for i := range news {
-					said[1].Shards[i].Fences = []perdure.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
-				}
-				s.says(7, &said[1], true)
-				s.cost, s.coding, s.words, s.wordBytes = 0, 0, 0, 0
-				for n := 0; b.Loop(); n++ {
-					s.says(7, &said[n%2], false)
-				}
-				words := float64(s.words)
-				b.ReportMetric(float64(s.cost)/words, "core-ns/word")
-				b.ReportMetric(float64(s.coding)/words, "coding-ns/word")
-				b.ReportMetric(float64(s.wordBytes)/words, "B/word")
-				b.ReportMetric(float64(s.cost+s.coding)/words*float64(10*job.Servers)/1e9, "cores")
-			})
+			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news),
+				func(b *testing.B) {
+					s.TB = b
+					said := [2]perdure.ServerStatus{s.well(7), s.well(7)} // in turn
+					for i := range news {
+						said[1].Shards[i].Fences = []perdure.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
+					}
+					s.says(7, &said[1], true)
+					s.cost, s.coding, s.words, s.wordBytes = 0, 0, 0, 0
+					for n := 0; b.Loop(); n++ {
+						s.says(7, &said[n%2], false)
+					}
+					words := float64(s.words)
+					b.ReportMetric(float64(s.cost)/words, "core-ns/word")
+					b.ReportMetric(float64(s.coding)/words, "coding-ns/word")
+					b.ReportMetric(float64(s.wordBytes)/words, "B/word")
+					b.ReportMetric(float64(s.cost+s.coding)/words*float64(10*job.Servers)/1e9, "cores")
+				})
 		}
 	}
 }
@@ -277,7 +283,8 @@ func BenchmarkStatus(b *testing.B) {
 func BenchmarkWorkerHeartbeat(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		s.measure(func() {
-			s.WorkerStatus(7, s.facts.Slots[7].Process, perdure.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
+			s.WorkerStatus(7, s.facts.Slots[7].Process,
+				perdure.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
 		})
 	})
 }

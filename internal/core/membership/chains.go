@@ -133,7 +133,8 @@ func (ch *chains) shrink(shard int, d *deaths) {
 // for good.
 func (ch *chains) tellDeaths(d *deaths) {
 	for _, server := range slices.Sorted(maps.Keys(d.dropped)) {
-		ch.rec.event("dropped", target(Server, server), "server:%d is dropped from %d chains; others have what it held", server, d.dropped[server])
+		ch.rec.event("dropped", target(Server, server),
+			"server:%d is dropped from %d chains; others have what it held", server, d.dropped[server])
 		if ch.job.servers[server].ear.Suspect() && !ch.job.last(server) {
 			ch.rec.kill(Server, server)
 		}
@@ -150,7 +151,8 @@ func (ch *chains) tellDeaths(d *deaths) {
 	for _, server := range slices.Compact(d.last) {
 		names = append(names, target(Server, server))
 	}
-	ch.rec.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(d.lost), strings.Join(names, ", "), fate.Why)
+	ch.rec.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(d.lost),
+		strings.Join(names, ", "), fate.Why)
 }
 
 // enter begins a shard's next epoch with another chain. Where updates are
@@ -282,7 +284,8 @@ func (ch *chains) rebalance() {
 	}
 	moves := ch.job.spread.Moves(maxMoves)
 	for _, m := range moves {
-		ch.rec.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To, m.Shard)
+		ch.rec.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To,
+			m.Shard)
 		ch.join(m.Shard, m.To)
 	}
 	if len(moves) < maxMoves {

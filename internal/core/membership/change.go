@@ -10,7 +10,7 @@ import (
 // Change is a change of who takes part in the job, from a clock on that no slot has
 // begun yet.
 type Change struct {
-	Add   int            `json:"add,omitempty"`   // so many slots more
+	Add   int            `json:"add,omitempty"`   // how many slots more
 	Leave []perdure.Slot `json:"leave,omitempty"` // these leave
 	Again []perdure.Slot `json:"again,omitempty"` // these, which were suspended, take part again
 	At    perdure.Clock  `json:"at,omitempty"`    // the clock, or nothing changes; 0: the next there is
@@ -18,7 +18,7 @@ type Change struct {
 	Guest bool `json:"guest,omitempty"`
 }
 
-// Scaled returns what has to change for so many slots to take part: who joins last
+// Scaled returns what has to change for n slots to take part: who joins last
 // leaves first.
 func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
@@ -54,7 +54,8 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 		case sl.Until > 0:
 			return nil, fmt.Errorf("%w: slot %d leaves at clock %d already", perdure.ErrUsage, slot, sl.Until)
 		case sl.From >= at:
-			return nil, fmt.Errorf("%w: slot %d begins at clock %d; it cannot leave at clock %d", perdure.ErrUsage, slot, sl.From, at)
+			return nil, fmt.Errorf("%w: slot %d begins at clock %d; it cannot leave at clock %d", perdure.ErrUsage,
+				slot, sl.From, at)
 		}
 		sl.Until = at
 	}
@@ -72,7 +73,8 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 			vacant = i
 		}
 		if i >= perdure.MaxSlots {
-			return nil, fmt.Errorf("%w: more slots than %d, which is the most that a job has, those that have left and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
+			return nil, fmt.Errorf("%w: more slots than %d, which is the most that a job has, those that have left "+
+				"and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
 		}
 		if i == len(v.Slots) {
 			v.Slots, f.Slots = append(v.Slots, perdure.SlotView{}), append(f.Slots, Place{})
@@ -95,15 +97,17 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 	return joined, verdict.SomeoneWorks(v.Spans(), at)
 }
 
-// Plan lets so many slots take part from a clock on, in a job that has not begun.
+// Plan lets n slots take part from a clock on, in a job that has not begun.
 func (f *Facts) Plan(workers int, at perdure.Clock) error {
 	v := &f.View
 	if at <= v.Cut || v.End > 0 && at >= v.End {
-		return fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one between", perdure.ErrUsage, workers, at, v.Cut, v.End)
+		return fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one between",
+			perdure.ErrUsage, workers, at, v.Cut, v.End)
 	}
 	for _, s := range v.Slots {
 		if s.From >= at || s.Until >= at {
-			return fmt.Errorf("%w: %d workers from clock %d on, after those of clock %d; name them in the order of their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+			return fmt.Errorf("%w: %d workers from clock %d on, after those of clock %d; name them in the order of "+
+				"their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
 		}
 	}
 	ch, err := f.Scaled(workers, at)
@@ -146,8 +150,10 @@ func (c *Core) Scale(ch Change) error {
 		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
 	case c.facts.Change != nil:
 		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
-	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots || len(ch.Again) > perdure.MaxSlots:
-		return fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add, len(ch.Leave), perdure.MaxSlots)
+	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
+		len(ch.Again) > perdure.MaxSlots:
+		return fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add,
+			len(ch.Leave), perdure.MaxSlots)
 	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
 		return nil
 	case ch.At > perdure.MaxClock:

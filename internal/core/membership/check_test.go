@@ -25,7 +25,8 @@ func (c *cluster) check(before, after *Facts) {
 	}
 	// What was lost is found again if a slot's next process does its clock again.
 	if after.UpdatesLost < 0 || after.ClocksRedone < before.ClocksRedone {
-		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone, before.UpdatesLost, before.ClocksRedone)
+		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone,
+			before.UpdatesLost, before.ClocksRedone)
 	}
 	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().Loses() {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
@@ -112,7 +113,8 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 			continue
 		}
 		stayed = true
-		if sh := c.servers[h.Server].shards[i]; c.lives(h) && sh != nil && sh.generation == before.View.Generation && !sh.joined {
+		if sh := c.servers[h.Server].shards[i]; c.lives(h) && sh != nil && sh.generation == before.View.Generation &&
+			!sh.joined {
 			c.fail("shard %d: %+v becomes a member before it has the rows", i, h)
 		}
 	}
@@ -205,7 +207,8 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 			continue
 		}
 		if sh.in.Incarnation(slot) < a.Incarnation {
-			c.fail("slot %d: incarnation %d began though shard %d refuses only those < %d", i, a.Incarnation, j, sh.in.Incarnation(slot))
+			c.fail("slot %d: incarnation %d began though shard %d refuses only those < %d", i, a.Incarnation, j,
+				sh.in.Incarnation(slot))
 		}
 		if settled && !sh.in.Carried(slot, a.Incarnation) {
 			c.fail("slot %d was settled though shard %d has not carried it out", i, j)
@@ -229,15 +232,19 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 func (c *cluster) checkRoster(before, after *Facts) {
 	b, a := &before.View, &after.View
 	if len(a.Slots) < len(b.Slots) || a.Roster < b.Roster || after.Told < before.Told || after.Told > a.Roster {
-		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.Told, b.Roster, len(b.Slots), before.Told)
+		c.fail("roster %d of %d slots, %d told, after %d of %d, %d told", a.Roster, len(a.Slots), after.Told,
+			b.Roster, len(b.Slots), before.Told)
 		return
 	}
-	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster || after.Cutting || after.CutTold < a.Named) {
-		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change, after.Ending)
+	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster || after.Cutting ||
+		after.CutTold < a.Named) {
+		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change,
+			after.Ending)
 	}
 	if after.Told > before.Told {
 		for i, sv := range a.Shards {
-			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == a.Generation && sh.in.Roster() < after.Told {
+			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
+				sh.generation == a.Generation && sh.in.Roster() < after.Told {
 				c.fail("roster %d is told though shard %d goes by %d", after.Told, i, sh.in.Roster())
 			}
 		}
@@ -249,12 +256,15 @@ func (c *cluster) checkRoster(before, after *Facts) {
 	for i := range b.Slots {
 		if after.Slots[i].Suspended && !before.Slots[i].Suspended {
 			suspended++
-			if s := a.Slots[i]; s.Clamp(s.Start) != s.Until || !s.Left || b.Slots[i].Left || after.Slots[i].Process != "" || c.job.Consistency.TwoStep() {
+			if s := a.Slots[i]; s.Clamp(s.Start) != s.Until || !s.Left || b.Slots[i].Left ||
+				after.Slots[i].Process != "" || c.job.Consistency.TwoStep() {
 				c.fail("slot %d is suspended: %+v after %+v", i, s, b.Slots[i])
 			}
 		}
 	}
-	shorter := a.Generation > b.Generation && !slices.ContainsFunc(a.Slots, func(s perdure.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
+	shorter := a.Generation > b.Generation &&
+		!slices.ContainsFunc(a.Slots,
+			func(s perdure.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
 	if (suspended > 0 || shorter) && a.Pause {
 		return // without a pause before
 	}
@@ -276,7 +286,8 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			}
 		}
 		for j, w := range c.workers {
-			if w.up && w.granted && !b.Slots[j].Left && a.Generation == w.view.Generation && w.incarnation == a.Slots[j].Incarnation && at <= w.clock {
+			if w.up && w.granted && !b.Slots[j].Left && a.Generation == w.view.Generation &&
+				w.incarnation == a.Slots[j].Incarnation && at <= w.clock {
 				c.fail("slot %d has the clocks %+v from now on, but slot %d works on clock %d", i, now, j, w.clock)
 			}
 		}
@@ -292,7 +303,8 @@ func (c *cluster) checkNamed(before, after *Facts) {
 			c.fail("cut %d is named after %d, %d durable, paused %v", a.Named, b.Named, a.Durable, b.Pause)
 		}
 		for i, w := range c.workers {
-			if w.up && w.granted && w.view.Generation == a.Generation && w.incarnation == a.Slots[i].Incarnation && w.clock > a.Named {
+			if w.up && w.granted && w.view.Generation == a.Generation && w.incarnation == a.Slots[i].Incarnation &&
+				w.clock > a.Named {
 				c.fail("cut %d is named, and slot %d works on clock %d", a.Named, i, w.clock)
 			}
 		}
@@ -312,7 +324,8 @@ func (c *cluster) checkNamed(before, after *Facts) {
 		return
 	}
 	for i, sv := range a.Shards {
-		if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch && sh.generation == a.Generation && sh.named < after.CutTold {
+		if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
+			sh.generation == a.Generation && sh.named < after.CutTold {
 			c.fail("cut %d is told though shard %d knows of %d", after.CutTold, i, sh.named)
 		}
 	}
@@ -334,7 +347,8 @@ func (c *cluster) checkRestored(i int, before, after *Facts) {
 	for slot, w := range c.workers {
 		sl := &after.View.Slots[slot]
 		if w.granted && w.incarnation == sl.Incarnation && w.first > max(after.View.Durable, sl.From) {
-			c.fail("shard %d is restored from clock %d, and slot %d keeps nothing before clock %d: %+v", i, after.View.Durable, slot, w.first, *sl)
+			c.fail("shard %d is restored from clock %d, and slot %d keeps nothing before clock %d: %+v", i,
+				after.View.Durable, slot, w.first, *sl)
 		}
 	}
 }
@@ -354,7 +368,8 @@ func (c *cluster) allServe(v *perdure.View) bool {
 // of this generation from every shard, and no other is being published.
 func (c *cluster) checkPublish(p *Publish) {
 	v := &c.saved.View
-	if len(p.Segments) != c.job.Shards || len(p.Epochs) != c.job.Shards || p.Cut <= v.Durable || p.Generation != v.Generation {
+	if len(p.Segments) != c.job.Shards || len(p.Epochs) != c.job.Shards || p.Cut <= v.Durable ||
+		p.Generation != v.Generation {
 		c.fail("publish %+v in generation %d with cut %d durable", *p, v.Generation, v.Durable)
 		return
 	}
@@ -387,7 +402,8 @@ func (c *cluster) checkComplete() {
 			continue // it died after it had said so
 		}
 		if sh.epoch != sv.Epoch || sh.generation != v.Generation || sh.in.MinClock() < v.End {
-			c.fail("complete at clock %d though shard %d is at epoch %d of generation %d, clock %d", v.End, i, sh.epoch, sh.generation, sh.in.MinClock())
+			c.fail("complete at clock %d though shard %d is at epoch %d of generation %d, clock %d", v.End, i,
+				sh.epoch, sh.generation, sh.in.MinClock())
 		}
 	}
 }

@@ -19,7 +19,8 @@ func TestLastCut(t *testing.T) {
 		{Kind: perdure.RecoverChain, Replicas: 2, Every: 100, Checkpoints: true},
 	} {
 		for _, model := range []perdure.Consistency{{Kind: perdure.BSP}, {Kind: perdure.SSP, Staleness: 3}} {
-			c := newCluster(perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2, Recovery: recovery, Consistency: model}, 15)
+			c := newCluster(perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2, Recovery: recovery, Consistency: model},
+				15)
 			for range 100 {
 				if c.core.MinClock() > 2 {
 					break
@@ -41,8 +42,10 @@ func TestLastCut(t *testing.T) {
 			c.restart()
 			c.wellness(12)
 			last := c.saved.Closing
-			if c.wrong != nil || !c.core.Closed() || last == nil || last.Cut <= before || c.saved.View.Durable < last.Cut {
-				t.Errorf("%s, %s: %v; the last cut is %+v, from clock %d on, durable %d", recovery, model, c.wrong, last, before, c.saved.View.Durable)
+			if c.wrong != nil || !c.core.Closed() || last == nil || last.Cut <= before ||
+				c.saved.View.Durable < last.Cut {
+				t.Errorf("%s, %s: %v; the last cut is %+v, from clock %d on, durable %d", recovery, model, c.wrong,
+					last, before, c.saved.View.Durable)
 			}
 			c.core.Close()
 			if c.flush(); c.saved.Closing != last {
@@ -55,12 +58,18 @@ func TestLastCut(t *testing.T) {
 // TestNothingToSave: a job that has done nothing since its newest checkpoint, and one that
 // keeps none, are not asked for more.
 func TestNothingToSave(t *testing.T) {
-	c := newCluster(perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2, Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true}}, 15)
+	c := newCluster(perdure.JobSpec{
+		Slots: 2, Servers: 2, Shards: 2,
+		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
+	}, 15)
 	c.core.Close()
 	if !c.core.Closed() {
 		t.Error("a job that has not begun is waited for")
 	}
-	c = newCluster(perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2}}, 15)
+	c = newCluster(perdure.JobSpec{
+		Slots: 2, Servers: 2, Shards: 2,
+		Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+	}, 15)
 	c.wellness(2)
 	c.core.Close()
 	if c.flush(); c.saved.Closing != nil || c.core.Closed() {

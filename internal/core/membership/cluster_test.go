@@ -468,7 +468,8 @@ func (c *cluster) work(index int) {
 		return
 	}
 	for i := range c.job.Shards {
-		if sh := c.shard(w, i); sh == nil || index >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(index)).Staged <= w.clock {
+		if sh := c.shard(w, i); sh == nil || index >= len(sh.in.Applied()) ||
+			sh.in.Counts(perdure.Slot(index)).Staged <= w.clock {
 			return
 		}
 	}
@@ -489,7 +490,8 @@ func (c *cluster) send(index, shard int) {
 	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
 		return // it answers nobody yet
 	}
-	if s := c.servers[w.view.Shards[shard].Server]; s.view.Shards[shard].Yields && s.view.Shards[shard].Epoch == sh.epoch {
+	if s := c.servers[w.view.Shards[shard].Server]; s.view.Shards[shard].Yields &&
+		s.view.Shards[shard].Epoch == sh.epoch {
 		c.flow(&s.view, shard) // it takes in nothing more
 		return
 	}

@@ -53,7 +53,8 @@ func (c *Core) UpdatesIn() int64 {
 // began: before that the job's clock may be higher than what is known of it.
 func (c *Core) WorkersHeard() bool {
 	for i := range c.job.slots {
-		if o := &c.job.slots[i]; c.facts.Slots[i].Process != "" && o.worker == nil && !o.gone && !c.facts.View.Slots[i].Left && !c.facts.View.Done {
+		if o := &c.job.slots[i]; c.facts.Slots[i].Process != "" && o.worker == nil && !o.gone &&
+			!c.facts.View.Slots[i].Left && !c.facts.View.Done {
 			return false
 		}
 	}

@@ -10,9 +10,15 @@ import (
 // done, whoever goes then, and whoever coordinates.
 func TestFiguresOfTheDone(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{
-		{Kind: perdure.RecoverNone}, {Kind: perdure.RecoverCheckpoint, Every: 2}, {Kind: perdure.RecoverResend, Every: 2}, {Kind: perdure.RecoverChain, Replicas: 2},
+		{Kind: perdure.RecoverNone},
+		{Kind: perdure.RecoverCheckpoint, Every: 2},
+		{Kind: perdure.RecoverResend, Every: 2},
+		{Kind: perdure.RecoverChain, Replicas: 2},
 	} {
-		job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 4, Clocks: 5, Recovery: recovery, Consistency: perdure.Consistency{Kind: perdure.BSP}}
+		job := perdure.JobSpec{
+			Slots: 2, Servers: 2, Shards: 4, Clocks: 5, Recovery: recovery,
+			Consistency: perdure.Consistency{Kind: perdure.BSP},
+		}
 		c := newCluster(job, 15)
 		for range 100 {
 			if c.core.Complete() {
@@ -28,7 +34,8 @@ func TestFiguresOfTheDone(t *testing.T) {
 				c.restart()
 			}
 			if in := c.core.UpdatesIn(); in != due || !c.core.Complete() || c.wrong != nil {
-				t.Errorf("%s, done, %s: %d updates of %d, complete: %v, wrong: %v", recovery, what, in, due, c.core.Complete(), c.wrong)
+				t.Errorf("%s, done, %s: %d updates of %d, complete: %v, wrong: %v", recovery, what, in, due,
+					c.core.Complete(), c.wrong)
 			}
 			for i := range c.servers {
 				c.kill(Server, i, "gone")

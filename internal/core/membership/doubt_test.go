@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/silence"
 )
 
-// crowd is a job of so many servers and workers, in which all have said how they are,
+// crowd is a job of many servers and workers, in which all have said how they are,
 // every tick for a while.
 type crowd struct {
 	*testing.T
@@ -19,7 +19,8 @@ type crowd struct {
 func newCrowd(t *testing.T, servers, workers int) *crowd {
 	f := Begin(perdure.JobSpec{
 		Slots: workers, Servers: servers, Shards: servers,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
 	}, 1, 0, nil)
 	for i := range f.Slots {
 		f.Slots[i] = Place{Process: target(Worker, i), PID: 1000 + i, Incarnation: 1}
@@ -51,7 +52,7 @@ func (c *crowd) speak() {
 	}
 }
 
-// ticks lets so many ticks pass, in which all speak who are not quiet; it returns how
+// ticks lets n ticks pass, in which all speak who are not quiet; it returns how
 // many had passed when the first was to be killed, and who was.
 func (c *crowd) ticks(n int) (after int, killed []string) {
 	for i := range n {
@@ -153,7 +154,8 @@ func TestBackOff(t *testing.T) {
 	for round := range 8 {
 		c.quiet[c.facts.Slots[5].Process] = true
 		after, killed := c.ticks(silence.MostBackOff*patience + 5)
-		if len(killed) != 1 || after < min(2*last, silence.MostBackOff*patience-1) || after > silence.MostBackOff*patience {
+		if len(killed) != 1 || after < min(2*last, silence.MostBackOff*patience-1) ||
+			after > silence.MostBackOff*patience {
 			t.Fatalf("round %d: %v killed after %d ticks; before, one after %d", round, killed, after, last)
 		}
 		last = after

@@ -54,7 +54,8 @@ func (c *Core) checkComplete() {
 	}) {
 		return
 	}
-	if !c.applied.All(len(v.Shards), func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
+	if !c.applied.All(len(v.Shards),
+		func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
 		return
 	}
 	c.job.complete = true
@@ -100,7 +101,8 @@ func (c *Core) decidePause() {
 	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
 		c.facts.CutTold, c.rec.dirty = v.Named, true
 	}
-	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting || c.facts.CutTold < v.Named
+	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting ||
+		c.facts.CutTold < v.Named
 	if pause == v.Pause {
 		return
 	}

@@ -44,12 +44,14 @@ type Place struct {
 	PID         int                 `json:"pid"`
 	Addr        string              `json:"addr,omitempty"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Zone        string              `json:"zone,omitempty"`      // of a server: the failure domain that it is in
-	Draining    bool                `json:"draining,omitempty"`  // a server that is to end, once others have what it holds
-	Left        bool                `json:"left,omitempty"`      // a server's place that nobody is awaited for any more
-	Suspended   bool                `json:"suspended,omitempty"` // a slot that was given up, and takes part again when a process comes for it
-	Guest       bool                `json:"guest,omitempty"`     // a slot that was made for a process that came by itself
-	AtCuts      bool                `json:"at_cuts,omitempty"`   // a slot whose process saves what it must keep for cuts only
+	Zone        string              `json:"zone,omitempty"` // of a server: the failure domain that it is in
+	// a server that is to end, once others have what it holds
+	Draining bool `json:"draining,omitempty"`
+	Left     bool `json:"left,omitempty"` // a server's place that nobody is awaited for any more
+	// a slot that was given up, and takes part again when a process comes for it
+	Suspended bool `json:"suspended,omitempty"`
+	Guest     bool `json:"guest,omitempty"`   // a slot that was made for a process that came by itself
+	AtCuts    bool `json:"at_cuts,omitempty"` // a slot whose process saves what it must keep for cuts only
 	// Unkept, of a slot where workers keep their updates until they are in a checkpoint:
 	// of the clocks below it there may be updates that no process keeps any more.
 	Unkept perdure.Clock `json:"unkept,omitempty"`
@@ -139,7 +141,8 @@ func (f *Facts) twoStep() bool { return f.Job.TwoStep(f.View.Tables) }
 // result: all that is read is a function of the clock. What has been read of that, and
 // then was lost with all shards that had it, nobody has to take back.
 func (f *Facts) repeats() bool {
-	return f.twoStep() && !slices.ContainsFunc(f.View.Tables, func(t perdure.TableSpec) bool { return !t.Consistency.TwoStep() })
+	return f.twoStep() && !slices.ContainsFunc(f.View.Tables,
+		func(t perdure.TableSpec) bool { return !t.Consistency.TwoStep() })
 }
 
 // closes reports whether the last cut is to be named: it was not yet, or there will be no

@@ -48,7 +48,8 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	}
 	start, torn := verdict.Start(fences, fa.facts.twoStep())
 	if torn {
-		switch why, fate := "slot %d died half way through clock %d and a shard lost its part", fa.job.strategy.Halved(); fate.Kind {
+		why := "slot %d died half way through clock %d and a shard lost its part"
+		switch fate := fa.job.strategy.Halved(); fate.Kind {
 		case recovery.RollBack:
 			return fmt.Sprintf(why, slot, start-1), false
 		case recovery.Fail:

@@ -17,7 +17,8 @@ func TestSilentGuest(t *testing.T) {
 	}{{false, 0, true}, {false, -1, false}, {true, 0, false}} {
 		job := perdure.JobSpec{
 			Slots: 1, Servers: 1, Shards: 1, OwnWorkers: c.own,
-			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
+			Consistency: perdure.Consistency{Kind: perdure.BSP},
+			Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 		}
 		core := New(Begin(job, 1, 0, nil), 15)
 		come(t, core, 0, "server", Granted)
@@ -34,7 +35,8 @@ func TestSilentGuest(t *testing.T) {
 				}
 			}
 		}
-		if !strings.HasPrefix(text, "worker:0 has been silent for too long; ") || strings.Contains(text, "killed and replaced") != c.killed {
+		if !strings.HasPrefix(text, "worker:0 has been silent for too long; ") ||
+			strings.Contains(text, "killed and replaced") != c.killed {
 			t.Errorf("own workers: %v, slot asked for: %d: told %q", c.own, c.asked, text)
 		}
 	}

@@ -85,7 +85,8 @@ func (c *cluster) checkHeard() {
 	}
 	for i := range views {
 		for slot := range views[i].Slots {
-			if was, is := &views[i].Slots[slot], &now.Slots[slot]; was.Left != is.Left || now.Roster > 0 && vacant(was) && !vacant(is) {
+			if was, is := &views[i].Slots[slot], &now.Slots[slot]; was.Left != is.Left ||
+				now.Roster > 0 && vacant(was) && !vacant(is) {
 				c.fail("workers know %+v of slot %d: %+v", *was, slot, *is)
 			}
 		}
@@ -95,7 +96,7 @@ func (c *cluster) checkHeard() {
 	}
 }
 
-// common is what of a view is of no one shard, slot or table.
+// common is the part of a view that belongs to all shards, slots and tables.
 func common(v perdure.View) perdure.View {
 	v.Revision, v.Shards, v.Slots, v.Tables = 0, nil, nil, nil
 	return v

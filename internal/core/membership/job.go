@@ -246,11 +246,13 @@ func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 	case sl.Left || j.isEarly(slot):
 		return -1, true
 	case j.facts.Slots[slot].Process == "" && (sl.Settled || sl.Incarnation == 0):
-		return max(sl.Start, j.facts.Slots[slot].Made, v.Begin(perdure.Slot(slot))), true // nobody is there: whoever comes hears of it first
+		// nobody is there: whoever comes hears of it first
+		return max(sl.Start, j.facts.Slots[slot].Made, v.Begin(perdure.Slot(slot))), true
 	case w == nil || o.gone || !sl.Settled || w.Generation != v.Generation || w.Revision < j.pausedAt:
 		return max(o.lastClock, sl.Start, v.Begin(perdure.Slot(slot))), false
 	default:
-		return max(w.Clock, sl.Start, j.facts.Slots[slot].Made), true // its first words may come before it knows where it begins
+		// its first words may come before it knows where it begins
+		return max(w.Clock, sl.Start, j.facts.Slots[slot].Made), true
 	}
 }
 

@@ -34,7 +34,8 @@ const maxServers = 4096
 // job's servers one more. So does one whose number such a server has.
 // Asking again is safe. A worker is told Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Verdict) {
-	a := asks{kind: k, index: index, over: c.facts.over(), grows: n.Grow, fixed: c.facts.twoStep() || c.roster.grace == 0}
+	a := asks{kind: k, index: index, over: c.facts.over(), grows: n.Grow, fixed: c.facts.twoStep() ||
+		c.roster.grace == 0}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)
 	if anyPlace && !a.over {
 		more := false
@@ -50,7 +51,8 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 	if a.index >= 0 && !a.none {
 		p, o := c.job.place(k, a.index)
 		a.other = p.Process != n.Process
-		a.taken = a.other && p.Process != "" && (o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.index))
+		a.taken = a.other && p.Process != "" &&
+			(o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.index))
 	}
 	switch v, change := a.admit(); {
 	case v != Granted && change == nil:

@@ -92,7 +92,8 @@ func TestLastIsNotKilled(t *testing.T) {
 	if len(r.Kills) > 0 {
 		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
 	}
-	if at, _, verdict := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 || verdict != Granted {
+	if at, _, verdict := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 ||
+		verdict != Granted {
 		t.Errorf("a newcomer gets server:%d, verdict %d; want a place of its own, server:3", at, verdict)
 	}
 }

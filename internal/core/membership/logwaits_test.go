@@ -12,7 +12,8 @@ import (
 func TestLogWaits(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 2, Shards: 2,
-		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
+		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverStateless},
 	}, patience)
 	var told []string
 	pass := func(ticks int, waiting ...int) {

@@ -55,7 +55,8 @@ func (ch *chains) replaceLost() recovery.Fate {
 	}
 	if slices.ContainsFunc(lost, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
-			ch.rec.fail("no server is left of %d; start the job again, with more servers or without --no-replace", len(ch.job.servers))
+			ch.rec.fail("no server is left of %d; start the job again, with more servers or without --no-replace",
+				len(ch.job.servers))
 		}
 		return recovery.Fate{} // those that were to end have gone; others come
 	}
@@ -69,7 +70,10 @@ func (ch *chains) replaceLost() recovery.Fate {
 	}
 	for _, i := range lost {
 		chain := ch.anew(i)
-		next := perdure.ShardView{Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew, Restored: fate.Kind == recovery.Restored}
+		next := perdure.ShardView{
+			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew,
+			Restored: fate.Kind == recovery.Restored,
+		}
 		if len(chain) > 1 {
 			next.Followers = chain[1:]
 		}
@@ -80,7 +84,8 @@ func (ch *chains) replaceLost() recovery.Fate {
 	case fate.Kind == recovery.Anew:
 		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(lost))
 	case fate.Kind == recovery.Restored:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after", len(lost), v.Durable)
+		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after",
+			len(lost), v.Durable)
 	case fate.Kind == recovery.Replay:
 		ch.rec.event("replay", "", "%d shards are read from the update log again", len(lost))
 	case fate.Kind == recovery.RollBack && !ch.job.weakened:
@@ -95,7 +100,7 @@ func (ch *chains) replaceLost() recovery.Fate {
 	return fate
 }
 
-// orphaned returns what becomes of so many shards that nobody has the rows of.
+// orphaned returns what becomes of n shards that nobody has the rows of.
 func (ch *chains) orphaned(shards int) recovery.Fate {
 	return ch.job.strategy.Orphaned(recovery.Loss{
 		Shards: shards, Unkept: ch.job.unkept(), Durable: ch.facts.View.Durable, Publishing: ch.job.publishing >= 0,

@@ -33,7 +33,9 @@ import (
 
 // Event is something worth telling people.
 type Event struct {
-	Kind   string // placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved, draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
+	// placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved,
+	// draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
+	Kind   string
 	Target string // "server:0"
 	Text   string
 }
@@ -145,7 +147,7 @@ func (c *Core) Shown() { c.rec.teller.Shown() }
 // TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
 func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
 
-// SuspendAfter has slots suspended that nobody has spoken for so many ticks, where
+// SuspendAfter has slots suspended that nobody has spoken for in that number of ticks, where
 // clocks are not ticked; 0: none.
 func (c *Core) SuspendAfter(ticks int64) { c.roster.grace = ticks }
 
@@ -224,7 +226,8 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 	}
 	for i := range c.job.slots {
 		if w := c.job.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
-			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused, spec.Name)
+			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused,
+				spec.Name)
 		}
 	}
 	c.rec.changeTables(append(c.facts.View.Tables, spec))

@@ -11,14 +11,18 @@ import (
 func TestPauseBeginsAgain(t *testing.T) {
 	c := New(Begin(perdure.JobSpec{
 		ID: "pause", Slots: 1, Servers: 1, Shards: 1, Clocks: 9,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Every: 5},
+		Consistency: perdure.Consistency{Kind: perdure.ASP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 5},
 	}, 1, 0, nil), 15)
 	come(t, c, 0, process(0), Granted)
 	sl := &c.facts.View.Slots[0]
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true
 	c.facts.Slots[0].Process = "worker"
 	says := func() {
-		c.job.slots[0].worker = &perdure.WorkerStatus{Revision: c.facts.View.Revision, Generation: c.facts.View.Generation}
+		c.job.slots[0].worker = &perdure.WorkerStatus{
+			Revision:   c.facts.View.Revision,
+			Generation: c.facts.View.Generation,
+		}
 	}
 	cut := func() { c.facts.Cutting, c.rec.dirty = true, true; c.decidePause() }
 

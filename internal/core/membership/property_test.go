@@ -37,16 +37,25 @@ var deedWeights = map[string]int{
 
 func storms() *rapid.Generator[storm] {
 	var kinds []string
-	for _, k := range []string{"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill", "tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale", "close"} {
+	for _, k := range []string{
+		"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill",
+		"tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale", "close",
+	} {
 		for range deedWeights[k] {
 			kinds = append(kinds, k)
 		}
 	}
 	deeds := rapid.Custom(func(t *rapid.T) deed {
-		return deed{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"), rapid.IntRange(0, 99).Draw(t, "b")}
+		return deed{
+			rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 99).Draw(t, "a"),
+			rapid.IntRange(0, 99).Draw(t, "b"),
+		}
 	})
 	return rapid.Custom(func(t *rapid.T) storm {
-		model := rapid.SampledFrom([]perdure.Consistency{{Kind: perdure.BSP}, {Kind: perdure.SSP, Staleness: 2}}).Draw(t, "model")
+		model := rapid.SampledFrom([]perdure.Consistency{
+			{Kind: perdure.BSP},
+			{Kind: perdure.SSP, Staleness: 2},
+		}).Draw(t, "model")
 		recovery := rapid.SampledFrom([]perdure.Recovery{
 			{Kind: perdure.RecoverNone},
 			{Kind: perdure.RecoverCheckpoint, Every: 2},
@@ -307,17 +316,21 @@ func (c *cluster) calm() error {
 		c.fail("it is stuck at clock %d, goal %d", c.core.MinClock(), goal)
 	}
 	for i := range c.workers {
-		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil && !c.core.job.isEarly(i) {
+		if cond := c.core.Condition(Worker, i); cond.State != "alive" && cond.State != "left" && c.wrong == nil &&
+			!c.core.job.isEarly(i) {
 			c.fail("worker %d is %s", i, cond.State)
 		}
 	}
-	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() && (c.saved.View.End == 0 || max(c.saved.Closing.Cut, c.saved.View.Durable) < c.saved.View.End) {
-		c.fail("its last checkpoint, %+v, is not made; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(), c.saved.View.Durable)
+	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() &&
+		(c.saved.View.End == 0 || max(c.saved.Closing.Cut, c.saved.View.Durable) < c.saved.View.End) {
+		c.fail("its last checkpoint, %+v, is not made; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(),
+			c.saved.View.Durable)
 	}
 	if c.saved.View.End > 0 {
 		c.wellness(20)
 		if c.wrong == nil && !c.core.Complete() {
-			c.fail("it is not completed at clock %d, end %d, durable %d", c.core.MinClock(), c.saved.View.End, c.saved.View.Durable)
+			c.fail("it is not completed at clock %d, end %d, durable %d", c.core.MinClock(), c.saved.View.End,
+				c.saved.View.Durable)
 		}
 	}
 	if c.wrong != nil {
@@ -331,9 +344,10 @@ func (c *cluster) calm() error {
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
 		chain := members(&c.saved.View.Shards[i])
-		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) && slices.ContainsFunc(chain, func(h perdure.Holder) bool {
-			return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == verdict.Silent
-		}) {
+		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
+			slices.ContainsFunc(chain, func(h perdure.Holder) bool {
+				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == verdict.Silent
+			}) {
 			return true
 		}
 	}
@@ -372,7 +386,8 @@ func (c *cluster) checkBalance() {
 	}
 	for _, x := range open {
 		for _, y := range open {
-			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Early && !c.core.Complete() && held[x] > held[y]+1 {
+			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Early && !c.core.Complete() &&
+				held[x] > held[y]+1 {
 				c.fail("server %d holds %d replicas, server %d holds %d", x, held[x], y, held[y])
 			}
 		}
@@ -400,7 +415,8 @@ func (c *cluster) checkLoss() {
 			continue
 		}
 		for slot, w := range c.workers {
-			if got := sh.in.Counts(perdure.Slot(slot)).Applied; w.up && w.view.Generation == sh.generation && got < w.acked[i] {
+			if got := sh.in.Counts(perdure.Slot(slot)).Applied; w.up && w.view.Generation == sh.generation &&
+				got < w.acked[i] {
 				c.fail("shard %d has %d clocks of slot %d, which has %d acknowledged", i, got, slot, w.acked[i])
 			}
 		}
@@ -422,7 +438,8 @@ func TestStorms(t *testing.T) {
 func TestDrainedIsNobody(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 1, Shards: 1,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
 	}, 4)
 	c.wellness(2)
 	c.more()
@@ -464,7 +481,8 @@ func TestLastNewcomerIsAwaited(t *testing.T) {
 func TestTornClockRollsBack(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 1, Shards: 2,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 10},
 	}, 4)
 	c.wellness(2)
 	c.kill(Worker, 0, "gone")

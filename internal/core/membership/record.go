@@ -65,7 +65,8 @@ func (r *record) fail(why string, args ...any) {
 func (r *record) kill(k Kind, index int) {
 	p, o := r.job.place(k, index)
 	if o.ear.GiveUp(r.job.minClock()) {
-		r.out.Kills = append(r.out.Kills, Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: r.job.guest(k, index)})
+		r.out.Kills = append(r.out.Kills,
+			Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: r.job.guest(k, index)})
 	}
 }
 
@@ -80,7 +81,8 @@ func (r *record) noticed(k Kind, index int, how string) {
 		return
 	}
 	o.gone, o.connected = true, false
-	if told := p.Left && p.Draining; r.facts.View.Done || k == Server && told || k == Worker && r.facts.View.Slots[index].Left {
+	if told := p.Left && p.Draining; r.facts.View.Done || k == Server && told ||
+		k == Worker && r.facts.View.Slots[index].Left {
 		return // it was told that it may end
 	}
 	r.job.healing[k].Add(index)

@@ -29,9 +29,10 @@ type fakeShard struct {
 	joined     bool
 	counts     uint64 // of a tail: the Since of a joining replica that has caught up
 	seq        uint64
-	named      perdure.Clock                  // the newest cut that was named
-	told       map[perdure.Slot]perdure.Clock // of a shard that was restored: what slots had done when they first sent to it
-	mended     bool                           // that has come
+	named      perdure.Clock // the newest cut that was named
+	// of a shard that was restored: what slots had done when they first sent to it
+	told   map[perdure.Slot]perdure.Clock
+	mended bool // that has come
 
 	cut      perdure.Clock // the last one it saved or began from
 	segments []perdure.Segment
@@ -67,7 +68,10 @@ func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock) {
 func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
 	switch e.kind {
 	case "part":
-		return in.Offer(consistency.Part{Slot: e.slot, Clock: e.clock, Incarnation: e.incarnation, Of: 1, Ticked: e.ticked})
+		return in.Offer(consistency.Part{
+			Slot: e.slot, Clock: e.clock, Incarnation: e.incarnation, Of: 1,
+			Ticked: e.ticked,
+		})
 	case "tick":
 		return in.Tick(e.slot, e.incarnation, e.clock)
 	case "fence":
@@ -321,7 +325,8 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 func (sh *fakeShard) complete(v *perdure.View) bool {
 	for i, sl := range v.Slots {
 		told, has := sh.told[perdure.Slot(i)]
-		if sl.Settled && !sl.Left && sl.Incarnation > 0 && (!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < told) {
+		if sl.Settled && !sl.Left && sl.Incarnation > 0 &&
+			(!has || i >= len(sh.in.Applied()) || sh.in.Counts(perdure.Slot(i)).Staged < told) {
 			return false
 		}
 	}
@@ -388,7 +393,8 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 			return
 		}
 		cut := sh.in.MinClock()
-		sh.segments = append(sh.segments, perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+		sh.segments = append(sh.segments,
+			perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
 		sh.cut = cut
 		sh.in.SetCut(c.nextCut(sh, v))
 	}

@@ -135,7 +135,8 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
 	case "ask": // a stranger asks for a place
-		got, inc, v := c.core.Join(Kind(o.how), o.index, Newcomer{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
+		got, inc, v := c.core.Join(Kind(o.how), o.index,
+			Newcomer{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":
@@ -212,9 +213,11 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		if recovery.Of(c.job.Recovery).Traits().Loses() && c.core.Serving() {
 			c.checkLoss()
 		}
-		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(), c.core.MinClock())
+		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(),
+			c.core.MinClock())
 		c.each(func(k Kind, index int, _ *fakeProcess) {
-			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.Condition(k, index).State, c.core.Condition(k, index).Clock)
+			fmt.Fprintf(&c.told, "%s:%d %s at clock %d\n", k, index, c.core.Condition(k, index).State,
+				c.core.Condition(k, index).Clock)
 		})
 	default:
 		return false
@@ -259,7 +262,10 @@ func scriptTable(t *testing.T, d *datadriven.TestData, c *cluster) {
 	if err != nil {
 		d.Fatalf(t, "%v", err)
 	}
-	err = c.core.AddTable(perdure.TableSpec{Name: name, Rows: int64(rows), Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: m})
+	err = c.core.AddTable(perdure.TableSpec{
+		Name: name, Rows: int64(rows), Dim: 1,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: m,
+	})
 	if err != nil {
 		fmt.Fprintln(&c.told, err)
 	}
@@ -270,7 +276,8 @@ func scriptTable(t *testing.T, d *datadriven.TestData, c *cluster) {
 func (c *cluster) describe() string {
 	var out strings.Builder
 	v := &c.saved.View
-	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut, v.Durable, v.End)
+	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut,
+		v.Durable, v.End)
 	if v.Named > v.Durable {
 		fmt.Fprintf(&out, " named %d", v.Named)
 	}
@@ -355,5 +362,8 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 
 // String is for messages of tests.
 func (v Verdict) String() string {
-	return map[Verdict]string{Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over", Departed: "departed", Fixed: "fixed"}[v]
+	return map[Verdict]string{
+		Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over",
+		Departed: "departed", Fixed: "fixed",
+	}[v]
 }

@@ -51,7 +51,8 @@ func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
 	if p, o := c.job.place(Worker, slot); p.Process == process {
 		c.job.heard(o)
 		v, before := &c.facts.View, o.worker
-		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished || len(st.Acked) > 0 ||
+		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished ||
+			len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		if st.Crowded {
 			c.agenda.Calling.Add(slot)

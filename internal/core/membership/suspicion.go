@@ -52,9 +52,11 @@ func (c *Core) Heard(k Kind, index int, process string) {
 func (c *Core) suspect(k Kind, index int) {
 	_, o := c.job.place(k, index)
 	if k == Server && c.job.irreplaceable() && c.job.last(index) {
-		c.rec.event("suspected", target(k, index), "%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
+		c.rec.event("suspected", target(k, index),
+			"%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
 	} else {
-		c.rec.event("suspected", target(k, index), "%s has been silent for too long; %s", target(k, index), c.job.upshot(k, index))
+		c.rec.event("suspected", target(k, index), "%s has been silent for too long; %s", target(k, index),
+			c.job.upshot(k, index))
 		c.rec.kill(k, index)
 	}
 	if k == Server {

@@ -13,7 +13,8 @@ const patience = 15 // ticks: 1.5 s with a tick every 100 ms
 func TestFrozenServer(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 2, Shards: 1,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 	}, patience)
 	c.wellness(30)
 	c.process(Server, 1).silent = true
@@ -42,7 +43,10 @@ func TestFrozenServer(t *testing.T) {
 	}
 
 	// What it says of its former replica does not make it a member.
-	said := perdure.ShardStatus{Shard: 0, Generation: 1, Epoch: sv.Epoch, Since: sv.Joining.Since - 1, Ready: true, Joined: true}
+	said := perdure.ShardStatus{
+		Shard: 0, Generation: 1, Epoch: sv.Epoch, Since: sv.Joining.Since - 1, Ready: true,
+		Joined: true,
+	}
 	c.core.ServerStatus(1, c.servers[1].name, perdure.ServerStatus{Shards: []perdure.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 1 {
 		t.Fatalf("%d replicas by the word of another one", n)

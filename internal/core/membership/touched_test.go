@@ -68,7 +68,8 @@ func (c *cluster) checkKept() {
 		p := &k.facts.Servers[i]
 		away := k.agenda.Away.Has(i)
 		leaving := k.agenda.Leaving.Has(i)
-		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) || p.Draining && !p.Left && !leaving {
+		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) ||
+			p.Draining && !p.Left && !leaving {
 			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
 		}
 	}

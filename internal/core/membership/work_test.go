@@ -15,7 +15,8 @@ func (s *scaled) costOf(do func()) (b bill) {
 	before := s.job.looks
 	do()
 	r := s.Ready()
-	b.shards, b.slots, b.servers = s.job.looks.shards-before.shards, s.job.looks.slots-before.slots, s.job.looks.servers-before.servers
+	b.shards, b.slots, b.servers = s.job.looks.shards-before.shards, s.job.looks.slots-before.slots,
+		s.job.looks.servers-before.servers
 	if r.Delta != nil {
 		said, err := json.Marshal(r.Delta)
 		if err != nil {
@@ -63,11 +64,13 @@ func TestWork(t *testing.T) {
 	}
 	large, small := bills[0], bills[1]
 	for what, b := range large {
-		if a := small[what]; b.bytes > a.bytes*11/10 || b.shards != a.shards || b.slots != a.slots || b.servers != a.servers || b.views != a.views || b.workerViews != a.workerViews {
+		if a := small[what]; b.bytes > a.bytes*11/10 || b.shards != a.shards || b.slots != a.slots ||
+			b.servers != a.servers || b.views != a.views || b.workerViews != a.workerViews {
 			t.Errorf("%s: %+v, in a job of a tenth %+v", what, b, a)
 		}
 	}
-	if d := large["death"]; d.shards < 24 || d.shards > 24*12 || d.slots > 0 || d.views != 1 || d.workerViews != 1 || d.bytes > 24*200 {
+	if d := large["death"]; d.shards < 24 || d.shards > 24*12 || d.slots > 0 || d.views != 1 || d.workerViews != 1 ||
+		d.bytes > 24*200 {
 		t.Errorf("a death that touches 24 shards costs %+v", d)
 	}
 	if j := large["return"]; j.views != 1 || j.workerViews != 0 || j.shards < 24 || j.shards > 24*12 {

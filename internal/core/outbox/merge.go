@@ -18,7 +18,7 @@ import (
 const (
 	// mostHeld is how many clocks an update is of at most that waits to be given to the
 	// update log. They are lost with the process, and the slot's next one does them again;
-	// servers, once they are there, have so many fewer updates to read.
+	// servers, once they are there, have fewer updates to read by as many.
 	mostHeld = 16
 	// mostMerged is how many clocks any other update is of at most.
 	mostMerged = math.MaxUint16

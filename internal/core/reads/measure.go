@@ -31,7 +31,7 @@ type basis struct {
 	// Least MinClock of what was read in this clock, or in the last one that had reads;
 	// wire.NoBasis: nothing was.
 	least perdure.Clock
-	shown perdure.Clock // so many of the slot's own clocks showed in those rows
+	shown perdure.Clock // how many of the slot's own clocks showed in those rows
 	fresh bool          // they are of this clock
 }
 

@@ -75,7 +75,7 @@ func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
 }
 
 // stopAwaiting lets those who wait for a part's push look again, because of one that took
-// so many microseconds to come.
+// that number of microseconds to come.
 func (r *Reader) stopAwaiting(p *part, late uint64) {
 	q := p.push
 	p.push = nil

@@ -34,7 +34,8 @@ func (s chain) Orphaned(l Loss) Fate {
 	if s.r.Checkpoints {
 		return rollBack("%d shards were lost", l.Shards)
 	}
-	return fail("%s keeps no checkpoint to go back to; start the job again with --recovery chain:%d,checkpoint:100, which keeps one every 100 clocks, or with a longer chain", s.r, s.r.Replicas)
+	return fail("%s keeps no checkpoint to go back to; start the job again with --recovery chain:%d,checkpoint:100, "+
+		"which keeps one every 100 clocks, or with a longer chain", s.r, s.r.Replicas)
 }
 
 func (s chain) Halved() Fate {

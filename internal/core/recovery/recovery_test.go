@@ -83,7 +83,10 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s: may workers continue while a shard is out: %v", c.name, err)
 		}
 	}
-	if f := recovery.Of(parse(t, "resend")).Orphaned(recovery.Loss{Shards: 1, Unkept: 1, Publishing: true}); f.Kind != recovery.Wait {
+	if f := recovery.Of(parse(t, "resend")).Orphaned(recovery.Loss{
+		Shards: 1, Unkept: 1,
+		Publishing: true,
+	}); f.Kind != recovery.Wait {
 		t.Errorf("while a checkpoint is being published: %+v", f)
 	}
 }
@@ -110,7 +113,10 @@ func TestAfter(t *testing.T) {
 func TestScheduleByLooking(t *testing.T) {
 	const most = 12
 	for n := range 4 * most * most {
-		s := recovery.Schedule{Every: perdure.Clock(n % 4), Named: perdure.Clock(n / 4 % most), End: perdure.Clock(n / 4 / most)}
+		s := recovery.Schedule{
+			Every: perdure.Clock(n % 4), Named: perdure.Clock(n / 4 % most),
+			End: perdure.Clock(n / 4 / most),
+		}
 		regular := func(c perdure.Clock) bool { return s.Every > 0 && c%s.Every == 0 }
 		first := func(from perdure.Clock, is func(c perdure.Clock) bool) perdure.Clock {
 			for c := from; c < 3*most; c++ {

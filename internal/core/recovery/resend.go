@@ -22,7 +22,8 @@ func (s resend) Orphaned(l Loss) Fate {
 	case l.Publishing:
 		return Fate{Kind: Wait} // until it is known which checkpoint is the newest
 	case l.Unkept >= 0:
-		return rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since clock %d", l.Shards, l.Unkept, l.Durable)
+		return rollBack("%d shards were lost, and nobody has kept what former processes of worker:%d did since "+
+			"clock %d", l.Shards, l.Unkept, l.Durable)
 	}
 	return Fate{Kind: Restored}
 }

@@ -5,7 +5,7 @@ import "github.com/perdure/perdure"
 // Schedule says of which clocks there are cuts. A cut is of all updates of clocks below it,
 // and of none other. The zero Schedule has none.
 type Schedule struct {
-	Every perdure.Clock // one every so many clocks; 0: those alone that are named
+	Every perdure.Clock // one every Every clocks; 0: those alone that are named
 	Named perdure.Clock // one that was asked for; 0: none
 	End   perdure.Clock // of the job, which is one too; 0: not known
 }

@@ -6,7 +6,7 @@
 //
 // An entry's way is [Replica.Step], which takes it in, and then [Replica.Settle], which applies
 // what may be applied and decides what follows from that. Both gather [Effects], which the
-// shell carries out in the order of their fields. So many entries may be stepped at once, and
+// shell carries out in the order of their fields. Thus many entries may be stepped at once, and
 // settled together: their readers are then told once.
 //
 // Invariants:

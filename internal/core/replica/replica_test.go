@@ -143,14 +143,17 @@ func (b *bench) effects() string {
 	return strings.Join(says, "; ")
 }
 
-// What follows from entries, under each kind of model.
-func TestEffects(t *testing.T) {
+// effectsCase is what is done to a replica, and the effects that follow.
+type effectsCase struct {
+	name, model, recovery string
+	do                    []func(b *bench)
+	want                  string
+}
+
+// effectsCases are of each kind of model.
+func effectsCases() []effectsCase {
 	settle := (*bench).settle
-	for _, c := range []struct {
-		name, model, recovery string
-		do                    []func(b *bench)
-		want                  string
-	}{
+	return []effectsCase{
 		{
 			"nobody waits for an acknowledgement", "ssp:1", "none",
 			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
@@ -176,7 +179,11 @@ func TestEffects(t *testing.T) {
 			[]func(b *bench){func(b *bench) { b.update(0, 1, 1) }, settle},
 			"moved 0",
 		},
-		{"a staged update is acknowledged", "bsp", "none", []func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle}, "ack 0"},
+		{
+			"a staged update is acknowledged", "bsp", "none",
+			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
+			"ack 0",
+		},
 		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) }, settle,
@@ -202,7 +209,12 @@ func TestEffects(t *testing.T) {
 			})
 		}, settle}, "later; fail server: shard 0 cannot apply the update of slot 0, clock 0: " +
 			"wire: malformed payload: 2 values for 1 rows of table 0 of 1"},
-	} {
+	}
+}
+
+// What follows from entries.
+func TestEffects(t *testing.T) {
+	for _, c := range effectsCases() {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.model, c.recovery, 2)
 			for _, do := range c.do {

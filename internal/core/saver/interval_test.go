@@ -28,7 +28,8 @@ func TestInterval(t *testing.T) {
 	} {
 		got, why := saver.Interval(c.save, c.mtbf)
 		if math.Abs(got-c.want) > 1e-6 || !strings.Contains(why, c.why) {
-			t.Errorf("a save of %v s, a failure every %v s: %v (%s), want %v (%s)", c.save, c.mtbf, got, why, c.want, c.why)
+			t.Errorf("a save of %v s, a failure every %v s: %v (%s), want %v (%s)", c.save, c.mtbf, got, why, c.want,
+				c.why)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func TestDue(t *testing.T) {
 	} {
 		timer := NewTimer(0.1)
 		timer.Named(c.named)
-		if got := timer.Due(perdure.Saving{Interval: c.interval}, Progress{c.tick, c.working, c.durable}); got != c.want {
+		if got := timer.Due(perdure.Saving{Interval: c.interval},
+			Progress{c.tick, c.working, c.durable}); got != c.want {
 			t.Errorf("%+v: due %v", c, got)
 		}
 	}
@@ -50,7 +51,8 @@ func TestChoice(t *testing.T) {
 	timer.Due(s, at(20, 1))
 	next, told = timer.Saved(s, at(30, 11), 800, 1)
 	step("the first save", next, told,
-		"checkpoints every 40 s, now about 400 clocks; Young: a save takes 1 s, and something fails every 800 s (given)")
+		"checkpoints every 40 s, now about 400 clocks; "+
+			"Young: a save takes 1 s, and something fails every 800 s (given)")
 	next, told = timer.Saved(s, at(40, 12), 800, 1.2)
 	step("a save that takes as long, about", next, told, "")
 	next, told = timer.Saved(s, at(50, 13), 800, 9)

@@ -66,10 +66,13 @@ func TestSuspects(t *testing.T) {
 		}},
 		"one that is starting":          {places: 5, quiet: 1, allowed: MostStarting * patience, change: succeed},
 		"one that broke while starting": {places: 5, quiet: 1, allowed: patience, change: breaks},
-		"one that redials while starting": {places: 5, quiet: 1, allowed: MostStarting * patience, change: func(r *room) {
-			breaks(r)
-			r.all[0].Redials = true
-		}},
+		"one that redials while starting": {
+			places: 5, quiet: 1, allowed: MostStarting * patience,
+			change: func(r *room) {
+				breaks(r)
+				r.all[0].Redials = true
+			},
+		},
 		"one that has nothing to say": {places: 5, quiet: 1, change: func(r *room) { r.all[0].Speaks = false }},
 		"one that is dead":            {places: 5, quiet: 1, change: func(r *room) { r.all[0].There = false }},
 	} {

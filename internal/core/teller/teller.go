@@ -44,7 +44,7 @@ func numbers[N ~int32](s *agenda.Set) []N {
 	return list
 }
 
-// course is what of a view is of no one shard or slot.
+// course is the part of a view that belongs to all shards and slots.
 type course struct {
 	generation               perdure.Generation
 	cut, end, durable, named perdure.Clock
@@ -98,7 +98,8 @@ func (t *Teller) Shown() { t.expectant = t.expectant || t.vacant > 0 }
 
 // Shard notes that a shard gets another view. Who copies it is no matter of workers'.
 func (t *Teller) Shard(shard int, before, next *perdure.ShardView) {
-	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) && before.Epoch == next.Epoch &&
+	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) &&
+		before.Epoch == next.Epoch &&
 		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
 	t.servers.shards.Add(shard)
 	t.workers.shards.Add(shard)

@@ -46,7 +46,8 @@ func TestWhoHears(t *testing.T) {
 		}, true, true},
 	} {
 		v := &perdure.View{
-			Revision: 4, Shards: []perdure.ShardView{{Holder: head, Epoch: 1}}, Slots: []perdure.SlotView{settled, settled},
+			Revision: 4, Shards: []perdure.ShardView{{Holder: head, Epoch: 1}},
+			Slots: []perdure.SlotView{settled, settled},
 		}
 		before := v.Clone()
 		teller := New(v)

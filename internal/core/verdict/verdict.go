@@ -115,7 +115,8 @@ func UpTo(from, until perdure.Clock) perdure.Span {
 // SomeoneWorks reports from when on no slot would take part, if there is such a clock from
 // the given one on.
 func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
-	sorted := slices.SortedFunc(slices.Values(spans), func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
+	sorted := slices.SortedFunc(slices.Values(spans),
+		func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
 	until := at // all clocks below it have somebody
 	for _, s := range sorted {
 		if s.From > until {
@@ -126,5 +127,6 @@ func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
 		}
 		until = max(until, s.Until)
 	}
-	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage, until)
+	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage,
+		until)
 }

@@ -77,8 +77,13 @@ func TestBase(t *testing.T) {
 		twoStep    bool
 		want       []perdure.Clock
 	}{
-		"what was acknowledged":          {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}},
-		"or what the rows have":          {[]perdure.Clock{3, 5, 6, 4}, []perdure.Clock{4, 4, 7, 4}, 0, false, []perdure.Clock{4, 5, 7, 4}},
+		"what was acknowledged": {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}},
+		"or what the rows have": {
+			[]perdure.Clock{3, 5, 6, 4},
+			[]perdure.Clock{4, 4, 7, 4},
+			0, false,
+			[]perdure.Clock{4, 5, 7, 4},
+		},
 		"two-step: all have the same":    {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}},
 		"one that has just joined":       {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}},
 		"nothing done since a roll-back": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}},

@@ -119,9 +119,10 @@ type Manifest struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
-	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part, as was known then; none: the job's, throughout
-	Segments   []SegmentRef        `json:"segments"`        // in order of shards
-	SavedAt    time.Time           `json:"saved_at"`
+	// when each takes part, as was known then; none: the job's, throughout
+	Slots    []perdure.Span `json:"slots,omitempty"`
+	Segments []SegmentRef   `json:"segments"` // in order of shards
+	SavedAt  time.Time      `json:"saved_at"`
 }
 
 // CheckJob returns ErrOtherJob unless the checkpoint is of the job of that ID.

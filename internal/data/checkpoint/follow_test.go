@@ -133,7 +133,10 @@ func (c *course) save(all bool) error {
 	}
 	job := testJob()
 	job.Servers, job.Shards = 1, 1
-	seg := &Segment{Job: job.ID, Generation: 1, Epoch: 1, Cut: c.cut, Seq: uint64(c.cut), Applied: []perdure.Clock{c.cut, c.cut, c.cut}}
+	seg := &Segment{
+		Job: job.ID, Generation: 1, Epoch: 1, Cut: c.cut, Seq: uint64(c.cut),
+		Applied: []perdure.Clock{c.cut, c.cut, c.cut},
+	}
 	if n := len(c.base); n > 0 {
 		seg.Follows = &c.base[n-1]
 	}
@@ -242,7 +245,8 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 			overwrite(t, c.fsys, name, b)
 			_, restored := Restore(c.fsys, "ckpt", m, 0, nil)
 			for _, err := range []error{Verify(c.fsys, "ckpt", m), restored} {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) || !strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) ||
+					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
 					t.Fatalf("%s: %s %d gives %v", f.File, what, i, err)
 				}
 			}
@@ -273,7 +277,8 @@ func TestWrongBase(t *testing.T) {
 	ref.Base = nil
 	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, ref.File+": damaged:")
 	ref.Base = []FileRef{c.base[1], c.base[0]}
-	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, "is no segment that one of shard 0 at generation 1, cut 1 can follow")
+	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt,
+		"is no segment that one of shard 0 at generation 1, cut 1 can follow")
 	_, err = ReadSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
 	must(t, err)
 
@@ -281,7 +286,8 @@ func TestWrongBase(t *testing.T) {
 	spec := courseSpecs()[2]
 	job := testJob()
 	job.Servers, job.Shards = 1, 1
-	first, err := WriteSegment(c.fsys, "ckpt", &Segment{Job: job.ID, Cut: 1, Tables: []TableRows{{Spec: spec, Image: newImage(spec, 2)}}})
+	first, err := WriteSegment(c.fsys, "ckpt",
+		&Segment{Job: job.ID, Cut: 1, Tables: []TableRows{{Spec: spec, Image: newImage(spec, 2)}}})
 	must(t, err)
 	f := first.Self()
 	last, err := WriteSegment(c.fsys, "ckpt", &Segment{Job: job.ID, Cut: 2, Follows: &f, Tables: []TableRows{{

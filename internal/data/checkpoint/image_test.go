@@ -36,7 +36,8 @@ func dense(dim int, values ...float32) table.Image {
 // sameImage compares bits, whatever the pieces, so that NaN equals itself.
 func sameImage(a, b table.Image) bool {
 	same := func(x, y [][]byte) bool { return bytes.Equal(bytes.Join(x, nil), bytes.Join(y, nil)) }
-	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(asBytes(a.IDs), asBytes(b.IDs)) || !same(asBytes(a.Touched), asBytes(b.Touched)) {
+	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(asBytes(a.IDs), asBytes(b.IDs)) ||
+		!same(asBytes(a.Touched), asBytes(b.Touched)) {
 		return false
 	}
 	for i := range a.Planes {
@@ -86,7 +87,8 @@ func drawTable(rt *rapid.T, name string) TableRows {
 		Name: name, Dim: rapid.IntRange(1, 5).Draw(rt, "dim"),
 		Rule:        rapid.SampledFrom(allRules).Draw(rt, "rule"),
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
-		NonFinite:   rapid.SampledFrom([]perdure.NonFinite{perdure.RefuseNonFinite, perdure.AllowNonFinite}).Draw(rt, "non-finite"),
+		NonFinite: rapid.SampledFrom([]perdure.NonFinite{perdure.RefuseNonFinite, perdure.AllowNonFinite}).Draw(rt,
+			"non-finite"),
 	}}
 	var rows int64
 	if t.Spec.Sparse = rapid.Bool().Draw(rt, "sparse"); t.Spec.Sparse {
@@ -119,7 +121,8 @@ func randomImage(rng *rand.Rand, spec perdure.TableSpec, rows int64) table.Image
 func TestColumnsOfEveryRule(t *testing.T) {
 	for kind, want := range map[perdure.RuleKind]string{
 		perdure.RuleAdd: "3.0:20", perdure.RuleSGD: "3.0:20",
-		perdure.RuleMomentum: "3.0:20 6.1:20", perdure.RuleNesterov: "3.0:20 6.1:20", perdure.RuleAdagrad: "3.0:20 6.1:20",
+		perdure.RuleMomentum: "3.0:20 6.1:20", perdure.RuleNesterov: "3.0:20 6.1:20",
+		perdure.RuleAdagrad:        "3.0:20 6.1:20",
 		perdure.RuleRowwiseAdagrad: "3.0:20 6.1:4",
 		perdure.RuleAdam:           "3.0:20 6.1:20 6.2:20 6.3:4",
 		perdure.RuleFTRL:           "3.0:20 6.1:20 6.2:20",
@@ -152,7 +155,10 @@ func TestBothEncodingsAgree(t *testing.T) {
 	for i := range ids {
 		ids[i] = math.MaxUint64 - perdure.RowID(i)*0x0102030405
 	}
-	for word, memory := range map[int][]byte{4: asBytes([][]float32{floats})[0], 8: asBytes([][]perdure.RowID{ids})[0]} {
+	for word, memory := range map[int][]byte{
+		4: asBytes([][]float32{floats})[0],
+		8: asBytes([][]perdure.RowID{ids})[0],
+	} {
 		before := bytes.Clone(memory)
 		write := func() (b []byte) {
 			must(t, encode(memory, word, func(p []byte) error { b = append(b, p...); return nil }))
@@ -184,7 +190,8 @@ func TestPortableEncodingIsLittleEndian(t *testing.T) {
 	littleEndian = false
 	var got, want []byte
 	for _, v := range []perdure.RowID{1, 0x0102030405060708} {
-		must(t, encode(asBytes([][]perdure.RowID{{v}})[0], 8, func(p []byte) error { got = append(got, p...); return nil }))
+		must(t, encode(asBytes([][]perdure.RowID{{v}})[0], 8,
+			func(p []byte) error { got = append(got, p...); return nil }))
 		for shift := 0; shift < 64; shift += 8 {
 			want = append(want, byte(v>>shift))
 		}
@@ -245,7 +252,8 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	for what, spoil := range spoilers {
 		s := testSegment()
 		spoil(&s.Tables[2].Image)
-		if _, err := WriteSegment(disk.NewMemory(), ".", s); err == nil || !strings.Contains(err.Error(), "table e: ") || strings.Contains(err.Error(), "\n") {
+		if _, err := WriteSegment(disk.NewMemory(), ".", s); err == nil ||
+			!strings.Contains(err.Error(), "table e: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("writing %s gives %v", what, err)
 		}
 		_, err := readBytes(b, func(spec perdure.TableSpec, _, rows int64) (table.Image, error) {
@@ -259,7 +267,11 @@ func TestImagesThatDoNotFit(t *testing.T) {
 			t.Errorf("reading into %s gives %v", what, err)
 		}
 	}
-	_, err := readBytes(b, func(spec perdure.TableSpec, _, rows int64) (table.Image, error) { return newImage(spec, rows+1), nil })
+	_, err := readBytes(b, func(spec perdure.TableSpec, _, rows int64) (table.Image,
+		error,
+	) {
+		return newImage(spec, rows+1), nil
+	})
 	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "memory of 3 rows for 2") {
 		t.Errorf("reading into one row more gives %v", err)
 	}
@@ -274,20 +286,33 @@ func TestImagesThatDoNotFit(t *testing.T) {
 // all checksums are right.
 func TestSectionsMustBeThoseOfTheMeta(t *testing.T) {
 	for what, edit := range map[string][3]string{
-		"evicts no more":          {`,"evict":100`, ``, "unexpected section of kind 3, index 0"},
-		"evicts, but is dense":    {`"sparse":true,"dim":2`, `"rows":9,"dim":2`, "meta: "},
-		"rule with fewer planes":  {`"kind":"momentum","rate":0.5,"momentum":0.9`, `"kind":"sgd","rate":0.5`, "unexpected section"},
-		"rule without row plane":  {`"kind":"adam","rate":0.5,"beta1":0.9,"beta2":0.999,"epsilon":1e-8`, `"kind":"ftrl","rate":0.5,"beta":1`, "unexpected section"},
-		"rule with more planes":   {`"kind":"momentum","rate":0.5,"momentum":0.9`, `"kind":"adam","rate":0.5,"beta1":0.9,"beta2":0.9,"epsilon":0.1`, "unexpected section of kind 2, index 0"},
+		"evicts no more":       {`,"evict":100`, ``, "unexpected section of kind 3, index 0"},
+		"evicts, but is dense": {`"sparse":true,"dim":2`, `"rows":9,"dim":2`, "meta: "},
+		"rule with fewer planes": {
+			`"kind":"momentum","rate":0.5,"momentum":0.9`, `"kind":"sgd","rate":0.5`,
+			"unexpected section",
+		},
+		"rule without row plane": {
+			`"kind":"adam","rate":0.5,"beta1":0.9,"beta2":0.999,"epsilon":1e-8`,
+			`"kind":"ftrl","rate":0.5,"beta":1`, "unexpected section",
+		},
+		"rule with more planes": {
+			`"kind":"momentum","rate":0.5,"momentum":0.9`,
+			`"kind":"adam","rate":0.5,"beta1":0.9,"beta2":0.9,"epsilon":0.1`, "unexpected section of kind 2, index 0",
+		},
 		"more rows":               {`"first":0,"rows":3`, `"first":0,"rows":4`, "table e has "},
 		"fewer rows":              {`"first":0,"rows":3`, `"first":0,"rows":2`, "table e has "},
 		"negative rows":           {`"first":0,"rows":3`, `"first":0,"rows":-3`, "meta: "},
 		"a first row of a sparse": {`"first":0,"rows":3`, `"first":1,"rows":3`, "meta: "},
-		"more rows than a file":   {`"first":0,"rows":3`, `"first":0,"rows":9223372036854775807`, "table e has 9223372036854775807 rows"},
-		"another dimension":       {`"sparse":true,"dim":2`, `"sparse":true,"dim":1`, "table e has "},
+		"more rows than a file": {
+			`"first":0,"rows":3`, `"first":0,"rows":9223372036854775807`,
+			"table e has 9223372036854775807 rows",
+		},
+		"another dimension": {`"sparse":true,"dim":2`, `"sparse":true,"dim":1`, "table e has "},
 	} {
 		_, err := readBytes(editMeta(t, segmentBytes(t, testSegment()), edit[0], edit[1]), nil)
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), edit[2]) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), edit[2]) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s gives %v; want %q", what, err, edit[2])
 		}
 	}
@@ -340,7 +365,10 @@ func TestSectionsInAnotherOrder(t *testing.T) {
 		for _, change := range []section{
 			{kind: all[i].kind + 6, index: all[i].index, word: all[i].word, memory: all[i].memory},
 			{kind: all[i].kind, index: all[i].index + 3, word: all[i].word, memory: all[i].memory},
-			{kind: all[i].kind, index: all[i].index, word: 1, memory: append(slices.Clone(all[i].memory), []byte("12345678"))},
+			{
+				kind: all[i].kind, index: all[i].index, word: 1,
+				memory: append(slices.Clone(all[i].memory), []byte("12345678")),
+			},
 		} {
 			if state && len(change.memory) > len(all[i].memory) {
 				continue

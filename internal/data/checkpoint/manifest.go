@@ -18,7 +18,9 @@ import (
 // ManifestVersion is the version of the manifest format written here.
 const ManifestVersion = 4
 
-// Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for all whose headers
+// Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow
+// others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for
+// all whose headers
 // are. Both are read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
@@ -77,7 +79,8 @@ func (m Manifest) check() error {
 	}
 	for i, ref := range m.Segments {
 		if ref.Shard != perdure.ShardID(i) {
-			return fmt.Errorf("segment %d of %d is of shard %d; each shard must have exactly one", i, len(m.Segments), ref.Shard)
+			return fmt.Errorf("segment %d of %d is of shard %d; each shard must have exactly one", i, len(m.Segments),
+				ref.Shard)
 		}
 		if k, shard, ok := parseSegmentName(ref.File); !ok || k != m.key() || shard != ref.Shard {
 			return fmt.Errorf("%q is no segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation, m.Cut)
@@ -94,7 +97,8 @@ func (r SegmentRef) checkBase(k key) error {
 	for i := len(r.Base) - 1; i >= 0; i-- {
 		earlier, shard, ok := parseSegmentName(r.Base[i].File)
 		if !ok || shard != r.Shard || earlier.compare(k) >= 0 {
-			return fmt.Errorf("%q is no segment that one of shard %d at generation %d, cut %d can follow", r.Base[i].File, r.Shard, k.generation, k.cut)
+			return fmt.Errorf("%q is no segment that one of shard %d at generation %d, cut %d can follow",
+				r.Base[i].File, r.Shard, k.generation, k.cut)
 		}
 		k = earlier
 	}

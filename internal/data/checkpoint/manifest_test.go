@@ -17,7 +17,10 @@ import (
 )
 
 func testJob() perdure.JobSpec {
-	seal, err := perdure.NewSeal(map[string]any{"job": map[string]any{"workload": "softmax", "seed": 7, "stale_scale": ""}, "data": "sha256:ab", "params": map[string]any{"Rate": 0.05}})
+	seal, err := perdure.NewSeal(map[string]any{"job": map[string]any{
+		"workload": "softmax", "seed": 7,
+		"stale_scale": "",
+	}, "data": "sha256:ab", "params": map[string]any{"Rate": 0.05}})
 	if err != nil {
 		panic(err)
 	}
@@ -43,7 +46,10 @@ func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manif
 		ref, err := WriteSegment(fsys, "ckpt", &Segment{
 			Job: "job-1", Generation: generation, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut) * 3,
 			Applied: []perdure.Clock{cut, cut, cut},
-			Tables:  []TableRows{{Spec: spec, First: int64(shard) * 3, Image: dense(3, values...)}, {Spec: sparse, Image: img}},
+			Tables: []TableRows{
+				{Spec: spec, First: int64(shard) * 3, Image: dense(3, values...)},
+				{Spec: sparse, Image: img},
+			},
 		})
 		if err != nil {
 			return m, err
@@ -151,7 +157,9 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	name := "ckpt/" + m.key().manifest()
 	overwrite(t, fsys, name, disk.Seal(manifestKind, ManifestVersion+1, []byte("{}")))
 	_, err = Latest(fsys, "ckpt")
-	wantErr(t, err, ErrNewerVersion, name+fmt.Sprintf(": written by a newer Perdure (format %d), this one reads up to %d", ManifestVersion+1, ManifestVersion))
+	wantErr(t, err, ErrNewerVersion,
+		name+fmt.Sprintf(": written by a newer Perdure (format %d), this one reads up to %d", ManifestVersion+1,
+			ManifestVersion))
 
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
@@ -184,7 +192,10 @@ func TestPublishRefuses(t *testing.T) {
 		spoil func(fsys disk.FS, m *Manifest)
 		want  string
 	}{
-		"a shard without segment": {func(_ disk.FS, m *Manifest) { m.Segments = m.Segments[:1] }, "1 segments for 2 shards"},
+		"a shard without segment": {
+			func(_ disk.FS, m *Manifest) { m.Segments = m.Segments[:1] },
+			"1 segments for 2 shards",
+		},
 		"a shard with two": {
 			func(_ disk.FS, m *Manifest) { m.Segments[1] = m.Segments[0] },
 			"each shard must have exactly one",
@@ -197,10 +208,19 @@ func TestPublishRefuses(t *testing.T) {
 			func(fsys disk.FS, m *Manifest) { _ = fsys.Remove("ckpt/" + m.Segments[1].File) },
 			"s00001-e000001.segment is missing",
 		},
-		"a short segment": {func(_ disk.FS, m *Manifest) { m.Segments[0].Bytes++ }, "s00000-e000001.segment: damaged: "},
-		"another job":     {func(_ disk.FS, m *Manifest) { m.Job.ID = "job-2" }, `belongs to another job: "job-1", not "job-2"`},
-		"a bad job":       {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "0 workers"},
-		"no strategy":     {func(_ disk.FS, m *Manifest) { m.Job.Recovery = perdure.Recovery{} }, "unknown recovery strategy"},
+		"a short segment": {
+			func(_ disk.FS, m *Manifest) { m.Segments[0].Bytes++ },
+			"s00000-e000001.segment: damaged: ",
+		},
+		"another job": {
+			func(_ disk.FS, m *Manifest) { m.Job.ID = "job-2" },
+			`belongs to another job: "job-1", not "job-2"`,
+		},
+		"a bad job": {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "0 workers"},
+		"no strategy": {
+			func(_ disk.FS, m *Manifest) { m.Job.Recovery = perdure.Recovery{} },
+			"unknown recovery strategy",
+		},
 	} {
 		fsys := newFolder(t)
 		published(t, fsys, 1, 20)
@@ -236,7 +256,8 @@ func TestRestoreAndVerify(t *testing.T) {
 	wantErr(t, Verify(fsys, "ckpt", m), ErrOtherJob, file)
 	_, err = WriteSegment(fsys, "ckpt", &Segment{Job: "job-1", Generation: 1, Epoch: 1, Cut: 20, Shard: 1, Seq: 60})
 	must(t, err)
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file+": damaged: it is not the one that "+m.key().manifest()+" names")
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt,
+		file+": damaged: it is not the one that "+m.key().manifest()+" names")
 
 	flipLast(t, fsys, file)
 	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file)
@@ -262,7 +283,8 @@ func TestSegmentsOfOneShape(t *testing.T) {
 	for i, file := range files { // as after a mistake in copying a folder
 		overwrite(t, fsys, file, was[1-i])
 	}
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
+	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt,
+		files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
 
 	overwrite(t, fsys, files[0], was[0])
 	s, err := ReadSegment(fsys, files[0], nil)
@@ -306,7 +328,10 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	temporary := func(k key) string { return "." + k.segment(0, 1) + ".7-1.tmp" }
-	for _, name := range []string{"notes", ".notes.7-1.tmp", temporary(key{1, 40}), temporary(key{2, 30}), temporary(key{2, 40})} {
+	for _, name := range []string{
+		"notes", ".notes.7-1.tmp", temporary(key{1, 40}), temporary(key{2, 30}),
+		temporary(key{2, 40}),
+	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
 	must(t, Prune(fsys, "ckpt", keep))
@@ -351,7 +376,8 @@ func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, e
 				err = Verify(fsys, "ckpt", m)
 			}
 			if err != nil || (m.Cut != 20 && m.Cut != 40) || (safe && m.Cut != 40) {
-				bad = append(bad, fmt.Sprintf("step %d, seed %d: cut %d, published %v, %v", step, seed, m.Cut, safe, err))
+				bad = append(bad, fmt.Sprintf("step %d, seed %d: cut %d, published %v, %v", step, seed, m.Cut, safe,
+					err))
 			}
 		}
 		if finished {
@@ -378,7 +404,10 @@ func TestCrashAtEveryStep(t *testing.T) {
 func TestSegmentCrashesAtEveryStep(t *testing.T) {
 	spec := testSparse("e", 8)
 	old := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: newImage(spec, 1)}}}
-	s := &Segment{Job: "j", Tables: []TableRows{{Spec: spec, Image: randomImage(rand.New(rand.NewPCG(1, 1)), spec, 3000)}}}
+	s := &Segment{Job: "j", Tables: []TableRows{{
+		Spec:  spec,
+		Image: randomImage(rand.New(rand.NewPCG(1, 1)), spec, 3000),
+	}}}
 	for step := 1; ; step++ {
 		finished := false
 		for seed := range uint64(5) {
@@ -391,7 +420,8 @@ func TestSegmentCrashesAtEveryStep(t *testing.T) {
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
 			got, err := ReadSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
 			must(t, err)
-			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) && (finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {
+			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) &&
+				(finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {
 				t.Errorf("step %d, seed %d: neither the old segment nor %s", step, seed, ref.File)
 			}
 		}

@@ -238,7 +238,8 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 		case kind != c.kind || index != c.index(i):
 			return out, unexpected(kind, index)
 		case n != rows*c.rowBytes:
-			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows, rows*c.rowBytes)
+			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows,
+				rows*c.rowBytes)
 		}
 		if err := r.column(c, n, runs, img); err != nil {
 			return out, err
@@ -262,7 +263,8 @@ func (r *sumReader) column(c column, n int64, runs []table.Run, img *table.Image
 	for _, run := range runs {
 		first, rows := int64(run.First), int64(run.Rows)
 		there := min(max(int64(img.Rows)-first, 0), rows)
-		err := pieces.each(first*c.rowBytes, there*c.rowBytes, func(b []byte) error { return decode(b, c.word, r.fill) })
+		err := pieces.each(first*c.rowBytes, there*c.rowBytes,
+			func(b []byte) error { return decode(b, c.word, r.fill) })
 		if err == nil {
 			err = r.skip((rows - there) * c.rowBytes)
 		}
@@ -330,7 +332,8 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	case v == 0:
 		return nil, 0, corrupt("format 0")
 	case v < wholeVersion:
-		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d and %d", ErrOlderVersion, v, wholeVersion, SegmentVersion)
+		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d and %d", ErrOlderVersion, v,
+			wholeVersion, SegmentVersion)
 	}
 	r.version = le.Uint32(h[8:])
 	want := le.Uint32(h[12:])

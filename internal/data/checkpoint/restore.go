@@ -51,7 +51,8 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	for ; len(b) > 0; b = b[16:] {
 		first, rows := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
 		if first < end || rows < 1 || first > t.Rows || rows > t.Rows-first {
-			return nil, corrupt("table %s has a run of %d rows from position %d, after position %d, of %d rows", t.Spec.Name, rows, first, end, t.Rows)
+			return nil, corrupt("table %s has a run of %d rows from position %d, after position %d, of %d rows",
+				t.Spec.Name, rows, first, end, t.Rows)
 		}
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
 	}
@@ -139,7 +140,8 @@ func (l *layers) sink(i int, t metaTable, runs []table.Run) (*table.Image, error
 	}
 	if i == len(l.images) {
 		if most := l.bytes / rowBytes(columns(t.Spec)); l.tables[i].Rows > most {
-			return nil, corrupt("table %s is to have %d rows, its segments hold at most %d", t.Spec.Name, l.tables[i].Rows, most)
+			return nil, corrupt("table %s is to have %d rows, its segments hold at most %d", t.Spec.Name,
+				l.tables[i].Rows, most)
 		}
 		img, err := l.dst.keep(i, l.tables[i], nil)
 		if err != nil {

@@ -150,7 +150,10 @@ func plain(kind, index uint32, b []byte) section {
 
 // section returns the column's section of a table by its number.
 func (c column) section(t int, rows *TableRows) section {
-	s := section{kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word, stream: rows.Stream}
+	s := section{
+		kind: c.kind, index: c.index(t), bytes: rowsIn(rows.runs()) * c.rowBytes, word: c.word,
+		stream: rows.Stream,
+	}
 	if s.stream == nil {
 		s.memory = c.of(rows.Image)
 	}
@@ -165,7 +168,7 @@ func (t *TableRows) runs() []table.Run {
 	return allRows(int64(t.Image.Rows))
 }
 
-// allRows is the run of so many rows.
+// allRows is the run of n rows.
 func allRows(n int64) []table.Run {
 	if n == 0 {
 		return nil

@@ -42,7 +42,10 @@ func wantErr(t testing.TB, err, want error, words string) {
 func testTable(name string, rows int64, dim int) perdure.TableSpec {
 	return perdure.TableSpec{
 		Name: name, Rows: rows, Dim: dim,
-		Rule:        perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 10, Factor: 0.5},
+		Rule: perdure.Rule{
+			Kind: perdure.RuleSGD, Rate: 0.5, Schedule: perdure.ScheduleStep, Every: 10,
+			Factor: 0.5,
+		},
 		Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.01},
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	}
@@ -56,13 +59,22 @@ func testSegment() *Segment {
 		Applied: []perdure.Clock{40, 41, 40},
 		States:  [][]byte{[]byte("state"), nil, {}},
 		Tables: []TableRows{
-			{Spec: testTable("w", 6, 3), First: 3, Image: dense(3, 1, -2, 0.5, float32(math.Inf(1)), math.Float32frombits(0x7fc00001), math.Float32frombits(1<<31))},
+			{
+				Spec: testTable("w", 6, 3), First: 3,
+				Image: dense(3, 1, -2, 0.5, float32(math.Inf(1)), math.Float32frombits(0x7fc00001),
+					math.Float32frombits(1<<31)),
+			},
 			{Spec: momentum, First: 2, Image: table.Image{Rows: 2, Planes: [][][]float32{{{0.25}, {3}}, {{-1, 1.5}}}}},
 			{Spec: testSparse("e", 2), Image: table.Image{
 				Rows:    3,
 				IDs:     [][]perdure.RowID{{1 << 63, 5}, {math.MaxUint64}},
 				Touched: [][]uint32{{39}, {}, {0, 17}},
-				Planes:  [][][]float32{{{1, 2, 3}, {4, 5, 6}}, {{7, 8, 9, 10, 11, 12}}, {{13, 14}, {15, 16, 17, 18}}, {{2, 3}, {40}}},
+				Planes: [][][]float32{
+					{{1, 2, 3}, {4, 5, 6}},
+					{{7, 8, 9, 10, 11, 12}},
+					{{13, 14}, {15, 16, 17, 18}},
+					{{2, 3}, {40}},
+				},
 			}},
 		},
 	}
@@ -199,7 +211,8 @@ func TestSegmentRoundTrip(t *testing.T) {
 func drawSegment(rt *rapid.T) *Segment {
 	slots := rapid.IntRange(0, 4).Draw(rt, "slots")
 	s := &Segment{
-		Job:        rapid.String().Filter(func(s string) bool { return !strings.ContainsRune(s, '\uFFFD') }).Draw(rt, "job"),
+		Job: rapid.String().Filter(func(s string) bool { return !strings.ContainsRune(s, '\uFFFD') }).Draw(rt,
+			"job"),
 		Generation: perdure.Generation(rapid.Uint64().Draw(rt, "generation")),
 		Epoch:      perdure.Epoch(rapid.Uint64().Draw(rt, "epoch")),
 		Cut:        perdure.Clock(rapid.Int64Min(0).Draw(rt, "cut")),
@@ -261,7 +274,8 @@ func TestSegmentErrors(t *testing.T) {
 	newer[8] = 4
 	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 4), this one reads up to 3")
 	newer[8] = 1
-	wantErr(t, read(newer), ErrOlderVersion, ref.File+": written by an older Perdure (format 1), this one reads formats 2 and 3")
+	wantErr(t, read(newer), ErrOlderVersion,
+		ref.File+": written by an older Perdure (format 1), this one reads formats 2 and 3")
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))
@@ -327,7 +341,7 @@ func TestLyingLengthsAllocateNothing(t *testing.T) {
 	s := testSegment()
 	s.Tables[0].Spec.Rows, s.Tables[0].First = 1e12, 1e10
 	wantSmallError(t, editMeta(t, segmentBytes(t, s), `"first":10000000000,"rows":2}`, `"first":0,"rows":20000000000}`))
-	// A sparse one that claims so many rows that their bytes overflow to 0.
+	// A sparse one that claims a number of rows such that their bytes overflow to 0.
 	wantSmallError(t, editMeta(t, good, `"first":0,"rows":3}`, `"first":0,"rows":4611686018427387904}`))
 }
 
@@ -398,9 +412,10 @@ func benchmark(b *testing.B, restore bool) {
 			b.SetBytes(ref.Bytes)
 			for b.Loop() {
 				if restore {
-					_, err = ReadSegment(disk.OS(), dir+"/"+ref.File, func(perdure.TableSpec, int64, int64) (table.Image, error) {
-						return t.Image, nil
-					})
+					_, err = ReadSegment(disk.OS(), dir+"/"+ref.File,
+						func(perdure.TableSpec, int64, int64) (table.Image, error) {
+							return t.Image, nil
+						})
 				} else {
 					_, err = WriteSegment(disk.OS(), dir, s)
 				}

@@ -169,7 +169,9 @@ func PruneSnapshots(fsys disk.FS, dir string, shard perdure.ShardID, before uint
 // ReadSnapshot reads and checks a snapshot file of a job's shard. body is given what
 // the file says of itself, and the head and then the rows to read; what it makes of
 // them counts only if ReadSnapshot returns no error.
-func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID, body func(*Snapshot, io.Reader) error) error {
+func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID,
+	body func(*Snapshot, io.Reader) error,
+) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("checkpoint: %s is %w: %s", name, ErrCorrupt, fmt.Sprintf(format, args...))
 	}
@@ -195,7 +197,8 @@ func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID, bo
 	}
 	switch {
 	case s.Job != job || s.Shard != shard:
-		return fmt.Errorf("checkpoint: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job, shard, job)
+		return fmt.Errorf("checkpoint: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job,
+			shard, job)
 	case s.Head < 0 || s.Rows < 0 || s.Head > size || r.n+s.Head+s.Rows+trailerBytes != size:
 		return bad("it has %d bytes, not those it announces", size)
 	}

@@ -60,7 +60,8 @@ func TestSnapshotDamage(t *testing.T) {
 	}
 	try := func(what string, at int, b []byte) {
 		fsys := disk.NewMemory()
-		if err := disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(b); return err }); err != nil {
+		if err := disk.WriteFile(fsys, f.Name,
+			func(w io.Writer) error { _, err := w.Write(b); return err }); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err := readSnapshot(fsys, f.Name, "job")

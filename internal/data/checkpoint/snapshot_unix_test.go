@@ -46,7 +46,8 @@ func TestDamagedSnapshotFiles(t *testing.T) {
 	for how, damage := range damages {
 		must(t, os.RemoveAll(path))
 		must(t, damage())
-		if err := read(); err == nil || !strings.Contains(err.Error(), file.Name) || strings.Contains(err.Error(), "\n") {
+		if err := read(); err == nil || !strings.Contains(err.Error(), file.Name) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v; want one line with %s", how, err, file.Name)
 		}
 	}

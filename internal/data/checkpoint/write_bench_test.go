@@ -24,15 +24,19 @@ func BenchmarkWrite(b *testing.B) {
 		b.SetBytes(rows * dim * 4)
 		for b.Loop() {
 			snapshot := p.Snapshot()
-			_, err := WriteSegment(disk.OS(), dir, &Segment{Job: "j", Cut: 1, Applied: []perdure.Clock{1}, Tables: []TableRows{{Spec: spec, Stream: &Stream{
-				Rows: rows, Runs: snapshot.Runs(),
-				Next: func() ([]byte, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					piece, _ := snapshot.Next(len(room), nil)
-					return room[:copy(room, piece)], nil
-				},
-			}}}})
+			_, err := WriteSegment(disk.OS(), dir,
+				&Segment{
+					Job: "j", Cut: 1, Applied: []perdure.Clock{1},
+					Tables: []TableRows{{Spec: spec, Stream: &Stream{
+						Rows: rows, Runs: snapshot.Runs(),
+						Next: func() ([]byte, error) {
+							mu.Lock()
+							defer mu.Unlock()
+							piece, _ := snapshot.Next(len(room), nil)
+							return room[:copy(room, piece)], nil
+						},
+					}}},
+				})
 			if err != nil {
 				b.Fatal(err)
 			}

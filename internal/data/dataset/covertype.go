@@ -74,7 +74,8 @@ func (p *labelledParser) block(b []byte) error {
 
 func (p *labelledParser) take(line []byte) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
-		return corrupt(p.path, "line %d: %d columns; CoverType has %d features and a label", p.line, n, covertypeFeatures)
+		return corrupt(p.path, "line %d: %d columns; CoverType has %d features and a label", p.line, n,
+			covertypeFeatures)
 	}
 	if p.line == 1 && isHeader(line) {
 		return nil
@@ -90,7 +91,8 @@ func (p *labelledParser) take(line []byte) error {
 	}
 	label, err := strconv.ParseUint(string(line), 10, 8)
 	if err != nil || label < 1 || label > covertypeClasses {
-		return corrupt(p.path, "line %d: label %.40q is not a whole number from 1 to %d", p.line, line, covertypeClasses)
+		return corrupt(p.path, "line %d: label %.40q is not a whole number from 1 to %d", p.line, line,
+			covertypeClasses)
 	}
 	p.split.Labels = append(p.split.Labels, uint8(label-1))
 	p.split.N++

@@ -54,11 +54,17 @@ func TestCovertypeRefuses(t *testing.T) {
 	for _, c := range []struct{ train, test, file, want string }{
 		{good + "1,2,3\n", good, "covtrain.csv", "line 2: 3 columns; CoverType has 54 features and a label"},
 		{good, good + strings.Replace(good, ",4", ",4,4", 1), "covtest.csv.gz", "line 2: 56 columns"},
-		{good, good + good + covertypeLine("x", "2", "3"), "covtest.csv.gz", `line 3: feature 1, "x", is not a finite number`},
+		{
+			good, good + good + covertypeLine("x", "2", "3"), "covtest.csv.gz",
+			`line 3: feature 1, "x", is not a finite number`,
+		},
 		{covertypeLine("1", "NaN", "3"), good, "covtrain.csv", `line 1: feature 2, "NaN"`},
 		{good + covertypeLine("1", "Inf", "3"), good, "covtrain.csv", `line 2: feature 2, "Inf"`},
 		{good + covertypeLine("1", "", "3"), good, "covtrain.csv", `line 2: feature 2, ""`},
-		{good + covertypeLine("1", "2", "0"), good, "covtrain.csv", `line 2: label "0" is not a whole number from 1 to 7`},
+		{
+			good + covertypeLine("1", "2", "0"), good, "covtrain.csv",
+			`line 2: label "0" is not a whole number from 1 to 7`,
+		},
 		{good, good + covertypeLine("1", "2", "8"), "covtest.csv.gz", `line 2: label "8"`},
 		{good, covertypeLine("1", "2", "1.5"), "covtest.csv.gz", `line 1: label "1.5"`},
 		{"", good, "covtrain.csv", "is empty"},

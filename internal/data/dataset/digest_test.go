@@ -12,7 +12,13 @@ import (
 // TestDigest: a digest is of what is in a set, and of nothing else.
 func TestDigest(t *testing.T) {
 	set := func() *Examples {
-		return &Examples{Name: "a", Train: Split{N: 2, Dim: 2, Classes: 2, Pixels: []uint8{1, 2, 3, 4}, Labels: []uint8{0, 1}}, Test: Split{N: 1, Dim: 2, Classes: 2, Features: []float32{0.5, -1}, Labels: []uint8{1}}}
+		return &Examples{Name: "a", Train: Split{
+			N: 2, Dim: 2, Classes: 2, Pixels: []uint8{1, 2, 3, 4},
+			Labels: []uint8{0, 1},
+		}, Test: Split{
+			N: 1, Dim: 2, Classes: 2, Features: []float32{0.5, -1},
+			Labels: []uint8{1},
+		}}
 	}
 	// Computed from the documented bytes with another implementation.
 	const want = "sha256:ee99e3d57f88d426fa6ccae2be4741bd7eecf6f0af91011a96fc67d593527a2d"

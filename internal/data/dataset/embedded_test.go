@@ -23,8 +23,10 @@ func TestEmbedded(t *testing.T) {
 		{&set.Test, 200, "8e8b02fc2db0ff9ed2d481ff30f8bd7cc5c88205cb131d7f4a0c19448f6957c9"},
 	} {
 		s := part.split
-		if s.N != 10*part.perClass || s.Dim != 784 || s.Classes != 10 || len(s.Pixels) != s.N*s.Dim || len(s.Labels) != s.N {
-			t.Errorf("%d pictures × %d, %d classes, %d pixels, %d labels", s.N, s.Dim, s.Classes, len(s.Pixels), len(s.Labels))
+		if s.N != 10*part.perClass || s.Dim != 784 || s.Classes != 10 || len(s.Pixels) != s.N*s.Dim ||
+			len(s.Labels) != s.N {
+			t.Errorf("%d pictures × %d, %d classes, %d pixels, %d labels", s.N, s.Dim, s.Classes, len(s.Pixels),
+				len(s.Labels))
 		}
 		counts := make([]int, s.Classes)
 		for _, label := range s.Labels {

@@ -100,11 +100,24 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 		client
 		want string
 	}{
-		{"client missing", t.Context(), missing, "not installed here: no-such-program-1a2b; get tiny-data; then put package/data/*-ubyte into"},
-		{"client fails", t.Context(), bringing(goodFiles, errors.New("no network")), "no network; if it goes on failing: get tiny-data; then put package/data/*-ubyte into"},
+		{
+			"client missing", t.Context(), missing,
+			"not installed here: no-such-program-1a2b; get tiny-data; then put package/data/*-ubyte into",
+		},
+		{
+			"client fails", t.Context(), bringing(goodFiles, errors.New("no network")),
+			"no network; if it goes on failing: get tiny-data; then put package/data/*-ubyte into",
+		},
 		{"canceled", canceled, bringing(nil, errors.New("killed")), "context canceled"},
-		{"file missing", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first"}, nil), "b-ubyte: no such file"},
-		{"file changed", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first", "package/data/b-ubyte": "sEcond"}, nil), "its SHA-256 is"},
+		{
+			"file missing", t.Context(), bringing(map[string]string{"package/data/a-ubyte": "first"}, nil),
+			"b-ubyte: no such file",
+		},
+		{
+			"file changed", t.Context(),
+			bringing(map[string]string{"package/data/a-ubyte": "first", "package/data/b-ubyte": "sEcond"}, nil),
+			"its SHA-256 is",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -121,7 +134,8 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 
 func TestFetchUnknownSet(t *testing.T) {
 	err := Fetch(t.Context(), "imagenet", t.TempDir(), nil)
-	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), `unknown data set "imagenet"; choose fashion-mnist or mnist`) {
+	if !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), `unknown data set "imagenet"; choose fashion-mnist or mnist`) {
 		t.Error(err)
 	}
 }
@@ -136,7 +150,8 @@ func TestRunClient(t *testing.T) {
 	if err == nil || err.Error() != "sh -c failed: E: Unable to locate package tiny-data" {
 		t.Error(err)
 	}
-	if err := runClient(t.Context(), dir, "sh", "-c", "exit 3"); err == nil || err.Error() != "sh -c failed: exit status 3" {
+	if err := runClient(t.Context(), dir, "sh", "-c", "exit 3"); err == nil ||
+		err.Error() != "sh -c failed: exit status 3" {
 		t.Error(err)
 	}
 }
@@ -180,7 +195,10 @@ func TestUntar(t *testing.T) {
 // TestPins sees to it that the pinned sums are whole and the names findable.
 func TestPins(t *testing.T) {
 	for _, s := range sources {
-		for i, stem := range []string{"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"} {
+		for i, stem := range []string{
+			"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+			"t10k-labels-idx1-ubyte",
+		} {
 			f := s.files[i]
 			if strings.TrimSuffix(f.name, ".gz") != stem || len(f.sha256) != 64 {
 				t.Errorf("%s: file %d is %v", s.name, i, f)

@@ -76,7 +76,8 @@ func readIDX(fsys fs.FS, name, shown string, rank int) (dims []int, data []byte,
 			return nil, nil, corrupt(shown, "has no elements: the header says dimensions %v", dims)
 		}
 		if int64(d) > maxIDXBytes/size {
-			return nil, nil, corrupt(shown, "the header says dimensions %v, more than the %d bytes that are accepted", dims, int64(maxIDXBytes))
+			return nil, nil, corrupt(shown, "the header says dimensions %v, more than the %d bytes that are accepted",
+				dims, int64(maxIDXBytes))
 		}
 		size *= int64(d)
 	}
@@ -93,7 +94,8 @@ func readIDXHeader(r io.Reader, shown string, rank int) ([]int, error) {
 		return nil, corrupt(shown, "is not an idx file: it begins with % x, not 00 00", header[:4])
 	}
 	if header[2] != idxUnsignedByte {
-		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read", header[2], idxUnsignedByte)
+		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read",
+			header[2], idxUnsignedByte)
 	}
 	if int(header[3]) != rank {
 		return nil, corrupt(shown, "has %d dimensions where %d are expected", header[3], rank)

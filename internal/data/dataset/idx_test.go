@@ -96,24 +96,45 @@ func TestLoadImagesRefuses(t *testing.T) {
 		{"no file", images, nil, ErrMissing, "holds neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz"},
 		{"empty", images, []byte{}, ErrCorrupt, "ends within the magic"},
 		{"magic", images, []byte("GIF89a..........................."), ErrCorrupt, "begins with 47 49 46 38"},
-		{"element type", images, append([]byte{0, 0, 0x0d, 3}, idxBytes(pixels, 3, 2, 2)[4:]...), ErrCorrupt, "type 0x0d"},
+		{
+			"element type", images, append([]byte{0, 0, 0x0d, 3}, idxBytes(pixels, 3, 2, 2)[4:]...), ErrCorrupt,
+			"type 0x0d",
+		},
 		{"rank", images, idxBytes(pixels, 12), ErrCorrupt, "1 dimensions where 3"},
 		{"labels as images", labels, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "3 dimensions where 1"},
 		{"header cut", images, idxBytes(pixels, 3, 2, 2)[:11], ErrCorrupt, "ends within the dimensions"},
 		{"no elements", images, idxBytes(nil, 3, 0, 2), ErrCorrupt, "no elements"},
 		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "more than the 2147483648 bytes"},
-		{"large lie", images, idxBytes(pixels, 1<<10, 1<<10, 1<<10), ErrCorrupt, "header says 1073741824 bytes of elements, 12 are there"},
-		{"truncated", images, idxBytes(pixels[:11], 3, 2, 2), ErrCorrupt, "header says 12 bytes of elements, 11 are there"},
-		{"trailing", images, idxBytes(append(pixels, 13), 3, 2, 2), ErrCorrupt, "bytes after the last of the 12 elements"},
+		{
+			"large lie", images, idxBytes(pixels, 1<<10, 1<<10, 1<<10), ErrCorrupt,
+			"header says 1073741824 bytes of elements, 12 are there",
+		},
+		{
+			"truncated", images, idxBytes(pixels[:11], 3, 2, 2), ErrCorrupt,
+			"header says 12 bytes of elements, 11 are there",
+		},
+		{
+			"trailing", images, idxBytes(append(pixels, 13), 3, 2, 2), ErrCorrupt,
+			"bytes after the last of the 12 elements",
+		},
 		{"count", labels, idxBytes([]byte{0, 2}, 2), ErrCorrupt, "2 labels for the 3 pictures"},
 		{"not gzip", testImages, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "not a gzip file"},
 		{"gzip cut", testImages, packed[:len(packed)-18], ErrCorrupt, "truncated"},
 		{"gzip checksum cut", testImages, packed[:len(packed)-1], ErrCorrupt, "cut short"},
 		{"gzip checksum", testImages, damaged, ErrCorrupt, "checksum"},
 		{"gzip trailing", testImages, append(bytes.Clone(packed), "more"...), ErrCorrupt, "other bytes at its end"},
-		{"gzip trailing junk", testImages, append(bytes.Clone(packed), "more than ten bytes of junk"...), ErrCorrupt, "other bytes after its end"},
-		{"pixel counts", testImages, gz(t, idxBytes(pixels, 2, 3, 2)), ErrCorrupt, "training pictures have 4 pixels, test pictures 6"},
-		{"test class", testLabels, gz(t, idxBytes([]byte{0, 3}, 2)), ErrCorrupt, "test label is class 3; the training labels end at 2"},
+		{
+			"gzip trailing junk", testImages, append(bytes.Clone(packed), "more than ten bytes of junk"...), ErrCorrupt,
+			"other bytes after its end",
+		},
+		{
+			"pixel counts", testImages, gz(t, idxBytes(pixels, 2, 3, 2)), ErrCorrupt,
+			"training pictures have 4 pixels, test pictures 6",
+		},
+		{
+			"test class", testLabels, gz(t, idxBytes([]byte{0, 3}, 2)), ErrCorrupt,
+			"test label is class 3; the training labels end at 2",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := writeSet(t, map[string][]byte{c.file: c.data})
@@ -121,7 +142,8 @@ func TestLoadImagesRefuses(t *testing.T) {
 			if !errors.Is(err, c.kind) {
 				t.Fatalf("error %v is not of kind %v", err, c.kind)
 			}
-			if msg := err.Error(); !strings.Contains(msg, c.want) || !strings.Contains(msg, dir) || strings.Contains(msg, "\n") {
+			if msg := err.Error(); !strings.Contains(msg, c.want) || !strings.Contains(msg, dir) ||
+				strings.Contains(msg, "\n") {
 				t.Errorf("error %q: want one line with %q and the path", msg, c.want)
 			}
 		})
@@ -138,7 +160,8 @@ func TestOpenRefusesWhatIsNoFolder(t *testing.T) {
 		filepath.Join(file, "below"):    "not a directory",
 		filepath.Join(file+"x", "none"): "no such folder",
 	} {
-		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("Open(%s): %v, want %q", path, err, want)
 		}
 	}

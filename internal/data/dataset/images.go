@@ -44,7 +44,8 @@ func loadImages(fsys fs.FS, dir, name string) (*Examples, error) {
 		return nil, corrupt(dir, "training pictures have %d pixels, test pictures %d", splits[0].Dim, splits[1].Dim)
 	}
 	if splits[1].Classes > splits[0].Classes {
-		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1, splits[0].Classes-1)
+		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1,
+			splits[0].Classes-1)
 	}
 	splits[1].Classes = splits[0].Classes
 	return &Examples{Name: name, Train: splits[0], Test: splits[1]}, nil
@@ -69,7 +70,8 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 		return Split{}, err
 	}
 	if dims[0] != labelDims[0] {
-		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0], dims[0], images)
+		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0],
+			dims[0], images)
 	}
 	return Split{
 		N:       dims[0],

@@ -131,7 +131,8 @@ func (p *ratingParser) slow(line []byte) error {
 		p.columns = n
 	}
 	if len(fields) != p.columns {
-		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in all lines or in none", p.line+1, len(fields))
+		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
+			"all lines or in none", p.line+1, len(fields))
 	}
 	if p.line == 0 && isHeader(line) {
 		return nil
@@ -140,7 +141,8 @@ func (p *ratingParser) slow(line []byte) error {
 	for i, name := range []string{"user", "item"} {
 		v, err := strconv.ParseUint(string(fields[i]), 10, 64)
 		if err != nil || v > maxID {
-			return corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i], maxID)
+			return corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i],
+				maxID)
 		}
 		ids[i] = int32(v)
 	}

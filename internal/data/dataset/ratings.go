@@ -63,7 +63,10 @@ const maxID = 1<<24 - 1
 func LoadRatings(path string) (*Ratings, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return nil, &FileError{Path: path, Problem: "is a folder; give the file of lines \"user,item,rating\"", Kind: ErrMissing}
+		return nil, &FileError{
+			Path: path, Problem: "is a folder; give the file of lines \"user,item,rating\"",
+			Kind: ErrMissing,
+		}
 	}
 	p := ratingParser{path: path, ratings: Ratings{Name: path}}
 	if err := readBlocks(path, p.block); err != nil {
@@ -86,7 +89,8 @@ func LoadRatings(path string) (*Ratings, error) {
 // finish computes what follows from the columns.
 func (r *Ratings) finish() (*Ratings, error) {
 	if r.Train.Len() > math.MaxInt32 {
-		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(), math.MaxInt32)
+		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
+			math.MaxInt32)
 	}
 	sum := 0.0
 	for _, v := range r.Train.Value {

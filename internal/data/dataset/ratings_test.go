@@ -50,7 +50,8 @@ func TestRatingsForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want.Users != 20 || want.Items != 10 || want.Train.Len()+want.Test.Len() != 200 || want.Test.Len() < 10 || want.Test.Len() > 35 {
+	if want.Users != 20 || want.Items != 10 || want.Train.Len()+want.Test.Len() != 200 || want.Test.Len() < 10 ||
+		want.Test.Len() > 35 {
 		t.Fatalf("%d users, %d items, %d + %d ratings", want.Users, want.Items, want.Train.Len(), want.Test.Len())
 	}
 	lines := strings.SplitAfter(plain, "\n")
@@ -74,7 +75,8 @@ func TestRatingsForms(t *testing.T) {
 		if !slices.IsSorted(got.Train.User) || !slices.IsSorted(got.Test.User) {
 			t.Errorf("%s: not in order of users", name)
 		}
-		if !slices.Equal(triples(&got.Train), triples(&want.Train)) || !slices.Equal(triples(&got.Test), triples(&want.Test)) {
+		if !slices.Equal(triples(&got.Train), triples(&want.Train)) ||
+			!slices.Equal(triples(&got.Test), triples(&want.Test)) {
 			t.Errorf("%s: other ratings", name)
 		}
 		if got.Users != 20 || got.Items != 10 || math.Abs(got.Mean-want.Mean) > 1e-12 {
@@ -125,12 +127,16 @@ func TestRatingsRefuses(t *testing.T) {
 			t.Errorf("%s: error %v", c.name, err)
 			continue
 		}
-		if msg := err.Error(); !strings.Contains(msg, c.want) || strings.Contains(msg, "\n") || len(msg) > len(path)+200 {
+		if msg := err.Error(); !strings.Contains(msg, c.want) || strings.Contains(msg, "\n") ||
+			len(msg) > len(path)+200 {
 			t.Errorf("%s: error %q: want one line with %q", c.name, msg, c.want)
 		}
 	}
 	dir := t.TempDir()
-	for path, want := range map[string]string{dir: "is a folder; give the file", filepath.Join(dir, "none"): "no such file"} {
+	for path, want := range map[string]string{
+		dir:                        "is a folder; give the file",
+		filepath.Join(dir, "none"): "no such file",
+	} {
 		if _, err := OpenRatings(path); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -180,7 +186,8 @@ func TestSynthetic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Users != 7623 || r.Items != 2239 || r.Train.Len() != 184847 || r.Test.Len() != 20336 || !strings.Contains(r.Name, "synthetic") {
+	if r.Users != 7623 || r.Items != 2239 || r.Train.Len() != 184847 || r.Test.Len() != 20336 ||
+		!strings.Contains(r.Name, "synthetic") {
 		t.Errorf("%s: %d users, %d items, %d + %d ratings", r.Name, r.Users, r.Items, r.Train.Len(), r.Test.Len())
 	}
 	again, err := OpenRatings("synthetic:0.002")
@@ -212,7 +219,8 @@ func TestSynthetic(t *testing.T) {
 		t.Errorf("the most popular item has %d ratings, the middle one %d", most, middle)
 	}
 	for _, bad := range []string{"", "x", "0", "-1", "1.01", "NaN", "1e-9"} {
-		if _, err := OpenRatings("synthetic:" + bad); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "choose 0.0001 to 1") {
+		if _, err := OpenRatings("synthetic:" + bad); !errors.Is(err, perdure.ErrUsage) ||
+			!strings.Contains(err.Error(), "choose 0.0001 to 1") {
 			t.Errorf("synthetic:%s: %v", bad, err)
 		}
 	}

@@ -30,8 +30,9 @@ type client struct {
 
 var aptGet = client{
 	programs: []string{"apt-get", "dpkg-deb"},
-	byHand:   "on a Debian or Ubuntu machine with network run: apt-get update && apt-get download %[1]s && dpkg -x %[1]s_*.deb .",
-	bring:    bringDeb,
+	byHand: "on a Debian or Ubuntu machine with network run: apt-get update && apt-get download %[1]s && dpkg -x " +
+		"%[1]s_*.deb .",
+	bring: bringDeb,
 }
 
 var npmPack = client{

@@ -30,7 +30,8 @@ const minFactor, maxFactor = 1e-4, 1
 func openSynthetic(factor string) (*Ratings, error) {
 	f, err := strconv.ParseFloat(factor, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%w: data %s%s: %q is not a number; choose %g to %g, as in synthetic:0.01", perdure.ErrUsage, SyntheticPrefix, factor, factor, minFactor, float64(maxFactor))
+		return nil, fmt.Errorf("%w: data %s%s: %q is not a number; choose %g to %g, as in synthetic:0.01",
+			perdure.ErrUsage, SyntheticPrefix, factor, factor, minFactor, float64(maxFactor))
 	}
 	return SyntheticRatings(f)
 }
@@ -47,7 +48,8 @@ func openSynthetic(factor string) (*Ratings, error) {
 // k-th most popular item falls with 1/√k.
 func SyntheticRatings(factor float64) (*Ratings, error) {
 	if !(factor >= minFactor && factor <= maxFactor) {
-		return nil, fmt.Errorf("%w: synthetic data of %v times Netflix's size; choose %g to %g, as in synthetic:0.01", perdure.ErrUsage, factor, minFactor, float64(maxFactor))
+		return nil, fmt.Errorf("%w: synthetic data of %v times Netflix's size; choose %g to %g, as in synthetic:0.01",
+			perdure.ErrUsage, factor, minFactor, float64(maxFactor))
 	}
 	root := math.Cbrt(factor)
 	users, items := int(math.Round(netflixUsers*root*root)), int(math.Round(netflixItems*root))
@@ -55,8 +57,9 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	mean := netflixRatings * factor / float64(users)
 	total := int(netflixRatings * factor)
 	r := &Ratings{
-		Name: fmt.Sprintf("synthetic ratings, %v of Netflix's size", factor), Users: users, Items: items, synthetic: true,
-		Train: RatingSplit{make([]int32, 0, total), make([]int32, 0, total), make([]float32, 0, total)},
+		Name: fmt.Sprintf("synthetic ratings, %v of Netflix's size", factor), Users: users, Items: items,
+		synthetic: true,
+		Train:     RatingSplit{make([]int32, 0, total), make([]int32, 0, total), make([]float32, 0, total)},
 	}
 	for user := range users {
 		s.user(r, int32(user), mean)

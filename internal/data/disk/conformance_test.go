@@ -119,7 +119,8 @@ func TestErrorsNameThePath(t *testing.T) {
 			"read": readErr, "open": openErr, "size": sizeErr, "create": createErr,
 			"rename": fsys.Rename(gone, path.Join(root, "b")), "sync": fsys.SyncDir(gone),
 		} {
-			if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s gives %v; want one line with %s that is fs.ErrNotExist", what, err, gone)
 			}
 		}

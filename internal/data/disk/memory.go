@@ -95,7 +95,7 @@ func (m *Memory) FailAfter(n int) {
 }
 
 // Limit makes writes fail with syscall.ENOSPC once all files together would
-// hold more than so many bytes; 0 lifts the limit.
+// hold more than that number of bytes; 0 lifts the limit.
 func (m *Memory) Limit(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,7 +44,10 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	defer f.Close() // only read
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: it has more than the %d bytes that are read", ErrCorrupt, most)}
+		err = &fs.PathError{
+			Op: "read", Path: path,
+			Err: fmt.Errorf("%w: it has more than the %d bytes that are read", ErrCorrupt, most),
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -60,7 +63,10 @@ func regular(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
 	}
-	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: it is a %s, not a regular file", ErrCorrupt, kindOf(info.Mode()))}
+	return &fs.PathError{
+		Op: "open", Path: path,
+		Err: fmt.Errorf("%w: it is a %s, not a regular file", ErrCorrupt, kindOf(info.Mode())),
+	}
 }
 
 func kindOf(mode fs.FileMode) string {

@@ -69,7 +69,8 @@ func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 	}
 	sum := crc32.Update(crc32.Checksum(want, castagnoli), castagnoli, body)
 	if got := fmt.Sprintf("%0*x", crcDigits, sum); got != string(line[len(want):]) {
-		return nil, fmt.Errorf("%w: checksum mismatch: it says %s, its bytes give %s", ErrCorrupt, line[len(want):], got)
+		return nil, fmt.Errorf("%w: checksum mismatch: it says %s, its bytes give %s", ErrCorrupt, line[len(want):],
+			got)
 	}
 	return body, nil
 }

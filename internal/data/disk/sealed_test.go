@@ -41,7 +41,8 @@ func TestUnsealRefusesEveryChange(t *testing.T) {
 
 func TestUnsealNewerVersion(t *testing.T) {
 	_, err := Unseal("NOTE", 1, Seal("NOTE", 2, nil))
-	if !errors.Is(err, ErrNewerVersion) || err.Error() != "written by a newer Perdure (format 2), this one reads up to 1" {
+	if !errors.Is(err, ErrNewerVersion) ||
+		err.Error() != "written by a newer Perdure (format 2), this one reads up to 1" {
 		t.Errorf("got %v", err)
 	}
 }

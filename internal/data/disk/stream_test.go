@@ -20,7 +20,8 @@ func TestStreamWritesWhatItIsGiven(t *testing.T) {
 	random.Read(content)
 	name := filepath.Join(t.TempDir(), "a")
 	rapid.Check(t, func(t *rapid.T) {
-		around := rapid.SampledFrom([]int{0, streamStart, streamPiece, 2 * streamPiece, 3 * streamPiece}).Draw(t, "around")
+		around := rapid.SampledFrom([]int{0, streamStart, streamPiece, 2 * streamPiece, 3 * streamPiece}).Draw(t,
+			"around")
 		length := max(0, around+rapid.SampledFrom([]int{0, -1, 1, streamAlign, 777}).Draw(t, "beyond"))
 		through := rapid.Bool().Draw(t, "through the cache")
 		most := rapid.SampledFrom([]int{5000, streamStart, 256 << 10, 2*streamPiece + 1}).Draw(t, "most")

@@ -295,11 +295,13 @@ func checkOffsets(tensors []Tensor, entries []entry, bytes int64) error {
 		n, ok := elements(e.Shape)
 		switch name := tensors[i].Name; {
 		case width(e.Dtype) == 0:
-			return malformed("tensor %q is of type %q; only %s and %s are supported", name, e.Dtype, float32Type, int64Type)
+			return malformed("tensor %q is of type %q; only %s and %s are supported", name, e.Dtype, float32Type,
+				int64Type)
 		case !ok || e.Offsets[1]-e.Offsets[0] != width(e.Dtype)*n:
 			return malformed("tensor %q: %d bytes for shape %v", name, e.Offsets[1]-e.Offsets[0], e.Shape)
 		case e.Offsets[0] != end || e.Offsets[1] > bytes:
-			return malformed("tensor %q is at bytes %d to %d of %d, where %d was expected", name, e.Offsets[0], e.Offsets[1], bytes, end)
+			return malformed("tensor %q is at bytes %d to %d of %d, where %d was expected", name, e.Offsets[0],
+				e.Offsets[1], bytes, end)
 		}
 		end = e.Offsets[1]
 	}

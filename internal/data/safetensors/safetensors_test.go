@@ -67,7 +67,8 @@ func TestGolden(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		names := rapid.SliceOfNDistinct(rapid.StringOf(rapid.RuneFrom([]rune("ab.<\"é_"))), 0, 4, rapid.ID[string]).Draw(rt, "names")
+		names := rapid.SliceOfNDistinct(rapid.StringOf(rapid.RuneFrom([]rune("ab.<\"é_"))), 0, 4,
+			rapid.ID[string]).Draw(rt, "names")
 		var tensors []Tensor
 		for _, name := range names {
 			shape := rapid.SliceOfN(rapid.Int64Range(0, 4), 0, 3).Draw(rt, "shape")
@@ -101,7 +102,10 @@ func TestMoreThanOneChunk(t *testing.T) {
 	for i := range ids {
 		ids[i] = int64(-i) << 32
 	}
-	want := []Tensor{{Name: "i", Shape: []int64{int64(len(ids))}, Ints: ids}, {Name: "v", Shape: []int64{int64(len(v))}, Data: v}}
+	want := []Tensor{
+		{Name: "i", Shape: []int64{int64(len(ids))}, Ints: ids},
+		{Name: "v", Shape: []int64{int64(len(v))}, Data: v},
+	}
 	got, _, err := read(encoded(t, want, nil))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("values differ, %v", err)
@@ -137,20 +141,21 @@ func TestReadRefuses(t *testing.T) {
 		t.Fatalf("the sound one: %v", err)
 	}
 	for what, b := range map[string][]byte{
-		"an empty file":       {},
-		"a lying length":      binary.LittleEndian.AppendUint64(nil, 1<<62),
-		"a negative length":   binary.LittleEndian.AppendUint64(nil, 1<<63),
-		"no JSON":             file("hello", 0),
-		"a list":              file("[]", 0),
-		"half an object":      file("{"+a, 4),
-		"two objects":         file("{"+a+"}{}", 4),
-		"too few bytes":       file("{"+a+"}", 3),
-		"too many bytes":      file("{"+a+"}", 5),
-		"one name twice":      file("{"+a+","+a+"}", 4),
-		"another type":        file(strings.ReplaceAll("{"+a+"}", "F32", "F16"), 4),
-		"int64 in 4 bytes":    file(strings.ReplaceAll("{"+a+"}", "F32", "I64"), 4),
-		"unsigned":            file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "U64"), ",4]", ",8]"), 8),
-		"overflow of int64":   file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "I64"), "[1]", "[2305843009213693953]"), 8),
+		"an empty file":     {},
+		"a lying length":    binary.LittleEndian.AppendUint64(nil, 1<<62),
+		"a negative length": binary.LittleEndian.AppendUint64(nil, 1<<63),
+		"no JSON":           file("hello", 0),
+		"a list":            file("[]", 0),
+		"half an object":    file("{"+a, 4),
+		"two objects":       file("{"+a+"}{}", 4),
+		"too few bytes":     file("{"+a+"}", 3),
+		"too many bytes":    file("{"+a+"}", 5),
+		"one name twice":    file("{"+a+","+a+"}", 4),
+		"another type":      file(strings.ReplaceAll("{"+a+"}", "F32", "F16"), 4),
+		"int64 in 4 bytes":  file(strings.ReplaceAll("{"+a+"}", "F32", "I64"), 4),
+		"unsigned":          file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "U64"), ",4]", ",8]"), 8),
+		"overflow of int64": file(strings.ReplaceAll(strings.ReplaceAll("{"+a+"}", "F32", "I64"), "[1]",
+			"[2305843009213693953]"), 8),
 		"a wrong shape":       file(strings.ReplaceAll("{"+a+"}", "[1]", "[2]"), 4),
 		"an overflow":         file(strings.ReplaceAll("{"+a+"}", "[1]", "[4611686018427387905,4]"), 4),
 		"a gap":               file(strings.ReplaceAll("{"+a+"}", "[0,4]", "[4,8]"), 8),

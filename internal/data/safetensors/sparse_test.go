@@ -62,7 +62,8 @@ func TestSparseGolden(t *testing.T) {
 func TestSparse(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dim := rapid.IntRange(1, 3).Draw(rt, "dim")
-		ids := rapid.SliceOfNDistinct(rapid.Map(rapid.Uint64(), func(v uint64) perdure.RowID { return perdure.RowID(v) }),
+		ids := rapid.SliceOfNDistinct(rapid.Map(rapid.Uint64(),
+			func(v uint64) perdure.RowID { return perdure.RowID(v) }),
 			0, 20, rapid.ID[perdure.RowID]).Draw(rt, "ids")
 		values := make([]float32, len(ids)*dim)
 		rowOf := map[int64][]float32{}
@@ -74,7 +75,8 @@ func TestSparse(t *testing.T) {
 		}
 		given := append([]perdure.RowID(nil), ids...)
 		rows, rowIDs, err := Sparse("w", dim, ids, values)
-		if err != nil || rows.Name != "w" || rowIDs.Name != "w/ids" || !reflect.DeepEqual(given, append([]perdure.RowID(nil), ids...)) {
+		if err != nil || rows.Name != "w" || rowIDs.Name != "w/ids" ||
+			!reflect.DeepEqual(given, append([]perdure.RowID(nil), ids...)) {
 			rt.Fatalf("%+v, %+v, %v", rows, rowIDs, err)
 		}
 		if len(rowIDs.Ints) != len(ids) || !reflect.DeepEqual(rows.Shape, []int64{int64(len(ids)), int64(dim)}) {

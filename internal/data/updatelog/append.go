@@ -146,7 +146,7 @@ func (l *log) groupBytes() int {
 	return groupBytes
 }
 
-// next takes the entries of the next group, of so many bytes at most, off the queue;
+// next takes the entries of the next group, of at most that number of bytes, off the queue;
 // without any, the lane's goroutine is over.
 func (n *lane) next(most int) (group []pending, failed error) {
 	n.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts a file system of so many bytes.
+// smallDisk mounts a file system of that size.
 func smallDisk(t *testing.T, size string) (dir string) {
 	dir = t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {

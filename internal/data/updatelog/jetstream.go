@@ -40,7 +40,7 @@ const (
 	ackTimeout  = 20 * time.Second  // of one record
 	maxPending  = 64                // records of a process on their way
 	readAhead   = 64 << 20          // bytes that the readers of all shards together ask for at once
-	leastAhead  = MaxRecord * 5 / 4 // and each of them at least so many
+	leastAhead  = MaxRecord * 5 / 4 // and each of them at least this
 	mostAhead   = 4096              // records that a reader asks for at once
 	overdue     = 2 * time.Second   // a record that is there should have come
 	surelyFull  = 8                 // refusals, after which there is no room for a stream

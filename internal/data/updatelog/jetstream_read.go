@@ -93,7 +93,7 @@ func (r *reading) run(ctx context.Context) error {
 	}
 }
 
-// ahead is how many bytes a reader of one of so many shards asks for at once. All of them
+// ahead is how many bytes a reader of one of n shards asks for at once. All of them
 // come over one connection, which a server cuts that has too much to send on it, or whose
 // answer to a ping is stuck behind that: and then all is sent again.
 func ahead(shards int) int { return max(leastAhead, readAhead/shards) }

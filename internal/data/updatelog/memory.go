@@ -68,7 +68,7 @@ func (m *Memory) SetDelay(delay func(shard int) time.Duration) { m.set(func() { 
 // LoseAcks makes the log forget to acknowledge the next n groups that it stores.
 func (m *Memory) LoseAcks(n int) { m.set(func() { m.lose = n }) }
 
-// SetLimit bounds each stream to so many bytes; 0: unbounded.
+// SetLimit bounds each stream to that number of bytes; 0: unbounded.
 func (m *Memory) SetLimit(bytes int) { m.set(func() { m.limit = bytes }) }
 
 // Alter gives the bytes of a kept record to change; it panics where there is none.

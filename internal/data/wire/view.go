@@ -31,7 +31,7 @@ func (c *coder) viewDelta(d *perdure.ViewDelta) {
 	count(c, &d.Roster)
 }
 
-// course codes what is of no one shard or slot.
+// course codes what belongs to all shards and slots.
 func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done *bool) {
 	c.flags(pause, done)
 	count(c, g)

@@ -27,7 +27,8 @@ func NewClient(addr string, secret perdure.Secret) *Client {
 	if !strings.Contains(addr, "://") {
 		url = "http://" + addr
 	}
-	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url, connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
+	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url,
+		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
 }
 
 var _ Backend = (*Client)(nil)
@@ -73,7 +74,8 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	// A number that the message has no room for would arrive as another one.
 	odd := func(n int) bool { return int(int32(n)) != n }
 	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
-		return "", fmt.Errorf("%w: no job has that many workers, or a slot of such a number; a job has at most %d", perdure.ErrUsage, perdure.MaxSlots)
+		return "", fmt.Errorf("%w: no job has that many workers, or a slot of such a number; a job has at most %d",
+			perdure.ErrUsage, perdure.MaxSlots)
 	}
 	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
 	for _, slot := range s.Leave {

@@ -41,7 +41,7 @@ type Backend interface {
 
 // Scale is a change of who takes part in a job.
 type Scale struct {
-	Workers int            // so many are to take part; 0: Leave says it
+	Workers int            // how many are to take part; 0: Leave says it
 	Leave   []perdure.Slot // slots that leave
 	At      perdure.Clock  // from this clock on, or nothing changes; 0: from the next that no slot has begun
 }

@@ -161,7 +161,8 @@ func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 		t.Errorf("Fault: got %q, %v", accepted, err)
 	}
 	change := Scale{Workers: 3, Leave: []perdure.Slot{1, 4}, At: 20}
-	if accepted, err := c.Scale(t.Context(), change); err != nil || accepted != "accepted" || !reflect.DeepEqual(job.change, change) {
+	if accepted, err := c.Scale(t.Context(), change); err != nil || accepted != "accepted" ||
+		!reflect.DeepEqual(job.change, change) {
 		t.Errorf("Scale: got %q, %v; the job saw %+v", accepted, err, job.change)
 	}
 	if err := c.Stop(t.Context()); err != nil {
@@ -231,7 +232,10 @@ func TestCallEndsWithItsContext(t *testing.T) {
 }
 
 func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
-	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{Name: "w", Consistency: perdure.Consistency{Kind: "newer"}}}}}
+	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{
+		Name:        "w",
+		Consistency: perdure.Consistency{Kind: "newer"},
+	}}}}
 	_, err := NewClient(serve(t, &job), "").View(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `table w`) {
 		t.Errorf("got %v, want an error that names the table", err)
@@ -263,7 +267,10 @@ func TestPlainHTTP(t *testing.T) {
 			want: `{"code":"invalid_argument","message":"perdure: usage: unknown fault"}`,
 		},
 		{name: "stopping is never a GET", method: "GET", path: Path + "Stop?encoding=json&message={}", wantCode: 405},
-		{name: "no such call", method: "POST", path: Path + "Start", body: `{}`, wantCode: 404, want: "404 page not found"},
+		{
+			name: "no such call", method: "POST", path: Path + "Start", body: `{}`, wantCode: 404,
+			want: "404 page not found",
+		},
 		{name: "elsewhere", method: "GET", path: "/", wantCode: 404, want: "404 page not found"},
 	} {
 		job.err = c.err

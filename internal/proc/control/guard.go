@@ -69,9 +69,11 @@ func admits(r *http.Request, secret perdure.Secret, addr string) error {
 	case secret == "", is && secret.Admits(perdure.Secret(shown)):
 		return nil
 	case !is:
-		return errors.New("the secret is missing: it is in the file secret in the run's folder, which PERDURE_SECRET_FILE names; show it as Authorization: Bearer SECRET")
+		return errors.New("the secret is missing: it is in the file secret in the run's folder, which " +
+			"PERDURE_SECRET_FILE names; show it as Authorization: Bearer SECRET")
 	}
-	return errors.New("the secret is not this run's: that is in the file secret in its folder, which PERDURE_SECRET_FILE names")
+	return errors.New("the secret is not this run's: that is in the file secret in its folder, which " +
+		"PERDURE_SECRET_FILE names")
 }
 
 // here reports whether a Host is this machine, or the address that is listened at.
@@ -90,7 +92,8 @@ func NewServer(h http.Handler) *http.Server {
 	var all crowd
 	return &http.Server{
 		Handler: h, ConnState: all.note, MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: headerPatience, ReadTimeout: callPatience, WriteTimeout: answerPatience, IdleTimeout: idlePatience,
+		ReadHeaderTimeout: headerPatience, ReadTimeout: callPatience, WriteTimeout: answerPatience,
+		IdleTimeout: idlePatience,
 	}
 }
 

@@ -79,9 +79,12 @@ func TestGuard(t *testing.T) {
 			body, _ := io.ReadAll(answer.Body)
 			answer.Body.Close()
 			switch {
-			case c.says == "" && kind == "application/json" && (answer.StatusCode != http.StatusOK || job.stops != stops+1):
+			case c.says == "" && kind == "application/json" &&
+				(answer.StatusCode != http.StatusOK || job.stops != stops+1):
 				t.Errorf("%+v: %s %s", c, answer.Status, body)
-			case c.says != "" && (answer.StatusCode != http.StatusForbidden || !strings.Contains(string(body), c.says) || job.stops != stops || strings.Contains(string(body), "sesame")):
+			case c.says != "" && (answer.StatusCode != http.StatusForbidden ||
+				!strings.Contains(string(body), c.says) || job.stops != stops ||
+				strings.Contains(string(body), "sesame")):
 				t.Errorf("%+v as %s: %s %s; stopped: %t", c, kind, answer.Status, body, job.stops != stops)
 			}
 		}
@@ -119,11 +122,17 @@ func alive(addr string) error {
 func TestSlowCallers(t *testing.T) {
 	addr := guardedJob(t, &fakeJob{}, isAlive)
 	begins := []string{
-		"", "P", "POST " + Path + "Stop HTTP/1.1\r\nHost: ", "POST " + Path + "Stop HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 1000000000000\r\n\r\n{",
-		"POST " + Path + "Scale HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Bearer open sesame\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"workers\":",
-		"\x00\xff\xff garbage \r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"POST " + Path + "Stop HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: " + addr + "\r\n\r\nffffffffffffffff\r\n",
-		"GET /?" + strings.Repeat("x", 2*maxHeaderBytes) + " HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes) + "\r\n\r\n",
+		"", "P", "POST " + Path + "Stop HTTP/1.1\r\nHost: ",
+		"POST " + Path + "Stop HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 1000000000000\r\n\r\n{",
+		"POST " + Path + "Scale HTTP/1.1\r\nHost: " + addr +
+			"\r\nAuthorization: Bearer open sesame\r\nContent-Type: application/json\r\nContent-Length: " +
+			"100\r\n\r\n{\"workers\":",
+		"\x00\xff\xff garbage \r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"POST " + Path + "Stop HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: " + addr +
+			"\r\n\r\nffffffffffffffff\r\n",
+		"GET /?" + strings.Repeat("x", 2*maxHeaderBytes) + " HTTP/1.1\r\n",
+		"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes) + "\r\n\r\n",
 	}
 	for i := range 3 * maxConnections {
 		c, err := net.Dial("tcp", addr)

@@ -215,7 +215,10 @@ func shardToProto(s *perdure.ShardView) *controlv1.Shard {
 
 func shardFromProto(x *controlv1.Shard) perdure.ShardView {
 	s := perdure.ShardView{
-		Holder: perdure.Holder{Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr, Since: x.Since},
+		Holder: perdure.Holder{
+			Server: int(x.Server), Incarnation: perdure.Incarnation(x.Incarnation), Addr: x.Addr,
+			Since: x.Since,
+		},
 		Epoch:  perdure.Epoch(x.Epoch),
 		Lost:   x.Lost,
 		Yields: x.Yields, Restored: x.Restored,
@@ -238,7 +241,10 @@ func holderToProto(h perdure.Holder) *controlv1.Holder {
 }
 
 func holderFromProto(p *controlv1.Holder) perdure.Holder {
-	return perdure.Holder{Server: int(p.Server), Incarnation: perdure.Incarnation(p.Incarnation), Addr: p.Addr, Since: p.Since}
+	return perdure.Holder{
+		Server: int(p.Server), Incarnation: perdure.Incarnation(p.Incarnation), Addr: p.Addr,
+		Since: p.Since,
+	}
 }
 
 func tableToProto(t perdure.TableSpec) *controlv1.Table {

@@ -48,7 +48,8 @@ func TestAccept(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- coordinator.Run(t.Context(), coordinator.Config{
-				Listener: &starved{l, 3}, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler),
+				Listener: &starved{l, 3}, Registry: registry.NewMemory(), Begin: &begin,
+				Log: slog.New(slog.DiscardHandler),
 			})
 		}()
 		var w wire.Welcome
@@ -59,7 +60,8 @@ func TestAccept(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "coordinator: accept: ") {
+		if err := <-ended; err == nil || errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), "coordinator: accept: ") {
 			t.Errorf("without its listener it ends with %v", err)
 		}
 	})

@@ -20,7 +20,7 @@ func TestAttention(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
 		late   time.Duration
-		read   []int // so many messages waited after each that was read
+		read   []int // how many messages waited after each that was read
 		unread int   // when the tick comes
 		want   bool
 	}{
@@ -81,7 +81,9 @@ func TestSaysThatItIsBehind(t *testing.T) {
 		}
 		<-time.After(time.Second) // it catches up
 		work(100 * time.Second)
-		if text := latest(); !strings.Contains(text, "has been behind for 1m1") /* 0 or 1 s: a tick sooner or later */ || !strings.Contains(text, " messages wait; ") {
+		if text := latest(); !strings.Contains(text,
+			"has been behind for 1m1") /* 0 or 1 s: a tick sooner or later */ ||
+			!strings.Contains(text, " messages wait; ") {
 			t.Errorf("status says %q", text)
 		}
 		<-time.After(time.Second)
@@ -90,7 +92,10 @@ func TestSaysThatItIsBehind(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		for text, want := range map[string]int{"has been behind for 10s: ": 1, "has been behind for ": 2, "has caught up, after": 1} {
+		for text, want := range map[string]int{
+			"has been behind for 10s: ": 1, "has been behind for ": 2,
+			"has caught up, after": 1,
+		} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("the log says %d times %q, want %d:\n%s", n, text, want, log.String())
 			}

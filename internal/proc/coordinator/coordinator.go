@@ -90,10 +90,11 @@ type Coordinator struct {
 // Latest is what this coordinator, since it began, last heard of the training
 // itself, and of the log.
 type Latest struct {
-	TrainLoss, TestAccuracy *float64            // nil: not heard
-	ClocksPerSecond         float64             // over the last seconds; see pace.Rate
-	Event                   string              // in words
-	Log                     *wire.PlaceProgress // of the job's own log process, as the supervisor sees it; nil: not heard
+	TrainLoss, TestAccuracy *float64 // nil: not heard
+	ClocksPerSecond         float64  // over the last seconds; see pace.Rate
+	Event                   string   // in words
+	// of the job's own log process, as the supervisor sees it; nil: not heard
+	Log *wire.PlaceProgress
 }
 
 // member is a connection that was admitted, or that waits for its slot.
@@ -303,7 +304,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// A document that cannot be saved is tried again so many times before the coordinator
+// A document that cannot be saved is tried again this number of times before the coordinator
 // gives up; on a full disk until there is room. Nothing goes on without it: what is
 // not recorded has not been decided.
 const (

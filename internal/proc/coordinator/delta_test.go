@@ -16,7 +16,8 @@ func TestDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := start(t, perdure.JobSpec{
 			ID: "job-1", Slots: 1, Servers: 2, Shards: 8,
-			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
+			Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 		})
 		defer on.stop()
 		mem := on.mem
@@ -27,11 +28,15 @@ func TestDeltas(t *testing.T) {
 		await(t, early, wire.KindView, &known)
 		var servers []transport.Conn
 		for i, name := range []string{"a", "b"} {
-			servers = append(servers, peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: name, PID: i + 1, Zone: name}))
+			servers = append(servers,
+				peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: name, PID: i + 1, Zone: name}))
 			var w wire.Welcome
 			await(t, servers[i], wire.KindWelcome, &w)
 		}
-		table := perdure.TableSpec{Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.ASP}}
+		table := perdure.TableSpec{
+			Name: "w", Rows: 10, Dim: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			Consistency: perdure.Consistency{Kind: perdure.ASP},
+		}
 		for known.Shards[7].Replicas() < 2 {
 			var d perdure.ViewDelta
 			await(t, early, wire.KindViewDelta, &d)
@@ -54,7 +59,8 @@ func TestDeltas(t *testing.T) {
 			t.Fatal(err)
 		}
 		d = perdure.ViewDelta{}
-		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 || d.Base != known.Revision || d.Revision < d.Base+2 {
+		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 ||
+			d.Base != known.Revision || d.Revision < d.Base+2 {
 			t.Errorf("the observer of revision %d is told %+v", known.Revision, d)
 		}
 		if known, err = d.Apply(&known); err != nil {

@@ -50,7 +50,8 @@ func TestFailedJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := perdure.JobSpec{
 			ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
-			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
+			Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 		}
 		facts := registry.NewMemory()
 		keeps := func(cfg *coordinator.Config) { cfg.Registry = facts }
@@ -64,7 +65,8 @@ func TestFailedJob(t *testing.T) {
 			await(t, conn, wire.KindWelcome, &w)
 		}
 		for i := range 2 {
-			if err := supervisor.Send(wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: i, PID: i + 1, How: "killed"})); err != nil {
+			if err := supervisor.Send(wire.Control(wire.KindExited,
+				wire.Exited{Role: wire.RoleServer, Index: i, PID: i + 1, How: "killed"})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,6 +87,7 @@ func TestFailedJob(t *testing.T) {
 		first.stop()
 		next := startOn(t, mem, job, keeps)
 		defer next.stop()
-		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}), peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))
+		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}),
+			peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))
 	})
 }

@@ -26,7 +26,8 @@ func (c *Coordinator) end(why string) {
 		return
 	}
 	done := c.core.Facts().View.Done
-	c.bye.why, c.bye.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why}, time.After(linger)
+	c.bye.why, c.bye.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
+		time.After(linger)
 	c.dismiss(*c.bye.why)
 }
 

@@ -18,7 +18,8 @@ func TestFarewell(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			on := start(t, perdure.JobSpec{
 				ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
-				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+				Consistency: perdure.Consistency{Kind: perdure.BSP},
+				Recovery:    perdure.Recovery{Kind: perdure.RecoverNone},
 			})
 			mem := on.mem
 			hear := func(conn transport.Conn) {
@@ -33,7 +34,8 @@ func TestFarewell(t *testing.T) {
 			await(t, server, wire.KindWelcome, &w)
 			await(t, supervisor, wire.KindWelcome, &w)
 			asked := time.Now()
-			if err := supervisor.Send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: "enough"})); err != nil {
+			if err := supervisor.Send(wire.Control(wire.KindOrder,
+				wire.Order{Kind: "end", Spec: "enough"})); err != nil {
 				t.Fatal(err)
 			}
 			hear(server)

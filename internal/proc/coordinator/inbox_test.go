@@ -72,18 +72,25 @@ func TestGathered(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = coordinator.Run(ctx, coordinator.Config{Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler)}) // ends with ctx
+			// ends with ctx
+			_ = coordinator.Run(ctx,
+				coordinator.Config{Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler)})
 		}()
 		defer func() { cancel(); <-done }()
 
 		began := time.Now()
 		var servers, observers []transport.Conn
 		for i := range many {
-			servers = append(servers, peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: i, Process: fmt.Sprint("server-", i), PID: i + 1}))
+			servers = append(servers,
+				peer(t, mem, wire.Hello{
+					Role: wire.RoleServer, Index: i, Process: fmt.Sprint("server-", i),
+					PID: i + 1,
+				}))
 		}
 		<-time.After(took / 2) // while the first is recorded
 		for i := range 3 {
-			observers = append(observers, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
+			observers = append(observers,
+				peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
 		}
 		for _, conn := range observers {
 			var v perdure.View
@@ -101,7 +108,8 @@ func TestGathered(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.saves > many/4 {
-			t.Errorf("%d servers that came at once were recorded %d times, which took %v", many, r.saves, time.Since(began))
+			t.Errorf("%d servers that came at once were recorded %d times, which took %v", many, r.saves,
+				time.Since(began))
 		}
 	})
 }

@@ -35,7 +35,8 @@ func (m *member) reads() bool {
 // accept takes connections until the listener is closed. A coordinator that can take
 // none any more ends: its next process may.
 func (c *Coordinator) accept(ctx context.Context) {
-	err := transport.AcceptAll(ctx, c.cfg.Listener, c.cfg.Log, func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
+	err := transport.AcceptAll(ctx, c.cfg.Listener, c.cfg.Log,
+		func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
 	if err != nil {
 		c.inbox.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
 	}
@@ -54,7 +55,10 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	unanswered, answered := context.WithCancel(ctx)
 	defer answered()
 	c.wg.Go(func() { transport.Reassure(unanswered, conn) })
-	m := &member{conn: conn, hello: hello, index: hello.Index, answered: answered, unread: make(chan struct{}, mostUnread)}
+	m := &member{
+		conn: conn, hello: hello, index: hello.Index, answered: answered,
+		unread: make(chan struct{}, mostUnread),
+	}
 	admitted := make(chan bool, 1)
 	c.inbox.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
 	select {
@@ -125,7 +129,8 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 	facts := c.core.Facts()
 	c.bye.met[m.hello.Process] = struct{}{}
 	if m.hello.Job != "" && m.hello.Job != facts.Job.ID {
-		return &wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID, m.hello.Job)}
+		return &wire.Refusal{Reason: fmt.Sprintf("this is job %s, the peer belongs to job %s", facts.Job.ID,
+			m.hello.Job)}
 	}
 	if c.bye.why != nil && m.hello.Role != wire.RoleSupervisor {
 		return c.bye.why
@@ -165,14 +170,19 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(facts, k, i, m.hello) {
 		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
 	}
-	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" { // else whoever knows a worker's name could say it
+	// else whoever knows a worker's name could say it
+	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
 		return &wire.Refusal{Reason: "a worker's hello without the number that it has drawn"}
 	}
 	if job := &facts.Job; m.hello.AtCuts && !recovery.Of(job.Recovery).Traits().Saves() {
-		return &wire.Refusal{Reason: fmt.Sprintf("the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in each clock", job.Recovery)}
+		return &wire.Refusal{Reason: fmt.Sprintf(
+			"the program saves its state for checkpoints only, and recovery %s keeps none: what it had done would "+
+				"be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in "+
+				"each clock", job.Recovery)}
 	}
 	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
-		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow, AtCuts: m.hello.AtCuts,
+		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
+		AtCuts: m.hello.AtCuts,
 	})
 	m.index = index
 	switch verdict {
@@ -190,7 +200,9 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	case membership.Departed:
 		return &wire.Refusal{Over: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
 	case membership.Fixed:
-		return &wire.Refusal{Reason: fmt.Sprintf("every worker of the job is there already, and all wait for each: people say that there are to be more, with perdure scale %d", workers(facts)+1)}
+		return &wire.Refusal{Reason: fmt.Sprintf(
+			"every worker of the job is there already, and all wait for each: people say that there are to be more, "+
+				"with perdure scale %d", workers(facts)+1)}
 	case membership.Refused:
 		most := len(facts.Slots)
 		if k == membership.Server {

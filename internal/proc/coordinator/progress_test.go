@@ -25,7 +25,8 @@ func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, mem *trans
 
 var chains = perdure.JobSpec{
 	ID: "job-1", Slots: 2, Servers: 2, Shards: 2,
-	Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+	Consistency: perdure.Consistency{Kind: perdure.BSP},
+	Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
 }
 
 // The supervisor is told of all places once, and then of those of which something is new;
@@ -73,7 +74,10 @@ func TestStatusGap(t *testing.T) {
 			return conn
 		}
 		say := func(conn transport.Conn, seq uint64, clock perdure.Clock) {
-			d := perdure.ServerDelta{Seq: seq, Shards: []perdure.ShardDelta{{ShardStatus: perdure.ShardStatus{Shard: 1, MinClock: clock}}}}
+			d := perdure.ServerDelta{
+				Seq:    seq,
+				Shards: []perdure.ShardDelta{{ShardStatus: perdure.ShardStatus{Shard: 1, MinClock: clock}}},
+			}
 			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // it may be closed
 		}
 		at := perdure.Clock(-1)
@@ -133,11 +137,17 @@ func TestManySlots(t *testing.T) {
 			return conn
 		}
 		for i := range servers {
-			conn := join(wire.Hello{Role: wire.RoleServer, Index: i, Process: fmt.Sprintf("server:%d", i), PID: i + 1, Zone: fmt.Sprint(i)}, func(conn transport.Conn) { fakeServer(t, i, conn) })
+			conn := join(wire.Hello{
+				Role: wire.RoleServer, Index: i, Process: fmt.Sprintf("server:%d", i), PID: i + 1,
+				Zone: fmt.Sprint(i),
+			}, func(conn transport.Conn) { fakeServer(t, i, conn) })
 			defer conn.Close()
 		}
 		for i := range slots {
-			conn := join(wire.Hello{Role: wire.RoleWorker, Index: i, Process: fmt.Sprintf("worker:%d", i), PID: 1000 + i}, fakeWorker)
+			conn := join(wire.Hello{
+				Role: wire.RoleWorker, Index: i, Process: fmt.Sprintf("worker:%d", i),
+				PID: 1000 + i,
+			}, fakeWorker)
 			defer conn.Close()
 		}
 		for {
@@ -148,7 +158,8 @@ func TestManySlots(t *testing.T) {
 			var e wire.Event
 			var p wire.Progress
 			switch {
-			case f.Kind == wire.KindEvent && wire.ParseControl(&f, &e) == nil && (e.Kind == "suspected" || e.Kind == "detected"):
+			case f.Kind == wire.KindEvent && wire.ParseControl(&f, &e) == nil &&
+				(e.Kind == "suspected" || e.Kind == "detected"):
 				t.Fatalf("%s", e.Text)
 			case f.Kind == wire.KindProgress && wire.ParseControl(&f, &p) == nil && p.Serving:
 				return
@@ -220,7 +231,8 @@ func well(view *perdure.View, s perdure.ShardID, h perdure.Holder) perdure.Shard
 	st := perdure.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
 	for slot, sl := range view.Slots {
 		if !sl.Settled && sl.Incarnation > 0 {
-			st.Fences = append(st.Fences, perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+			st.Fences = append(st.Fences,
+				perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 	}
 	return st

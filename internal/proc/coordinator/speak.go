@@ -44,7 +44,8 @@ func fits(facts *membership.Facts, serverBytes int64, spec *perdure.TableSpec) e
 		left -= t.Rows * int64(t.Dim) * 4
 	}
 	if bytes := spec.Rows * int64(spec.Dim) * 4; bytes > left {
-		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; there is room for %d", spec.Name, spec.Rows, spec.Dim, bytes>>20, max(0, left)>>20)
+		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; there is room for %d", spec.Name, spec.Rows,
+			spec.Dim, bytes>>20, max(0, left)>>20)
 	}
 	return nil
 }
@@ -61,7 +62,8 @@ func sensible(facts *membership.Facts, slot int, r *wire.Report) error {
 	case !r.EndAfter || r.Generation != v.Generation: // of a course of training that was abandoned
 		return nil
 	case facts.Job.FixedEnd:
-		return fmt.Errorf("worker:%d asks for the job's end at clock %d; this job has no goal and ends at clock %d", slot, r.Clock, v.End)
+		return fmt.Errorf("worker:%d asks for the job's end at clock %d; this job has no goal and ends at clock %d",
+			slot, r.Clock, v.End)
 	}
 	return nil
 }

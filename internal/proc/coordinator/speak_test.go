@@ -57,7 +57,11 @@ func (g *guarded) refused(conn transport.Conn) (r wire.Refusal) {
 // facts looks at the job.
 func (g *guarded) facts() (f membership.Facts) {
 	g.Helper()
-	if err := g.Ask(g.Context(), func(core *membership.Core, _ coordinator.Latest) { f = core.Facts().Clone() }); err != nil {
+	if err := g.Ask(g.Context(), func(core *membership.Core,
+		_ coordinator.Latest,
+	) {
+		f = core.Facts().Clone()
+	}); err != nil {
 		g.Fatal(err)
 	}
 	return f
@@ -79,7 +83,8 @@ func TestSecretIsAskedFor(t *testing.T) {
 			{Role: wire.RoleSupervisor, Secret: keys.Job},
 		} {
 			h.Process = "stranger"
-			if r := g.refused(peer(t, g.mem, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") || strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
+			if r := g.refused(peer(t, g.mem, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") ||
+				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
 				t.Errorf("a %s is told %+v", h.Role, r)
 			}
 		}
@@ -99,30 +104,39 @@ func TestLies(t *testing.T) {
 		var told perdure.WorkerTeller
 		return wire.Control(wire.KindWorkerStatus, told.Delta(&st, true))
 	}
-	table := perdure.TableSpec{Name: "w", Rows: 1 << 58, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: perdure.Consistency{Kind: perdure.BSP}}
+	table := perdure.TableSpec{
+		Name: "w", Rows: 1 << 58, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
 	for what, f := range map[string]wire.Frame{
-		"an order to finish":            wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}),
-		"an order to end":               wire.Control(wire.KindOrder, wire.Order{Kind: "end"}),
-		"an order to lose all":          wire.Control(wire.KindOrder, wire.Order{Kind: "drop", Spec: "1 1"}),
-		"a pass":                        wire.Control(wire.KindOrder, wire.Order{Kind: "pass", Target: "worker:1", Spec: "end 0 0s"}),
+		"an order to finish":   wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}),
+		"an order to end":      wire.Control(wire.KindOrder, wire.Order{Kind: "end"}),
+		"an order to lose all": wire.Control(wire.KindOrder, wire.Order{Kind: "drop", Spec: "1 1"}),
+		"a pass": wire.Control(wire.KindOrder,
+			wire.Order{Kind: "pass", Target: "worker:1", Spec: "end 0 0s"}),
 		"the end":                       end(0, 1),
 		"the end, of a negative clock":  end(0, -5),
 		"the end, for another slot":     end(1, 1),
 		"the end, of a clock far ahead": end(0, 1<<62),
-		"a report for another slot":     wire.Control(wire.KindReport, wire.Report{Slot: 1, Generation: 1, TestAccuracy: &zero}),
-		"a report for no slot":          wire.Control(wire.KindReport, wire.Report{Slot: -1, Generation: 1, TestAccuracy: &zero}),
-		"another's end":                 wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleWorker, Index: 1}),
-		"a server's end":                wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: 0}),
-		"a server's status":             wire.Control(wire.KindStatus, perdure.ServerDelta{Seq: 1, Revision: 1 << 60}),
-		"a progress":                    wire.Control(wire.KindProgress, wire.Progress{Complete: true}),
-		"a view":                        wire.Control(wire.KindView, perdure.View{Revision: 1 << 60, Done: true}),
-		"a clock below 0":               status(perdure.WorkerStatus{Generation: 1, Clock: -1}),
-		"a clock beyond the end":        status(perdure.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
-		"more than was sent":            status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 0, Applied: 1 << 60}}}),
-		"shards that are not":           status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 4}}}),
-		"a table that fits nowhere":     wire.Control(wire.KindTable, table),
-		"a frame of data":               {Header: wire.Header{Kind: wire.KindUpdate}},
-		"a fence of another slot":       {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},
+		"a report for another slot": wire.Control(wire.KindReport,
+			wire.Report{Slot: 1, Generation: 1, TestAccuracy: &zero}),
+		"a report for no slot": wire.Control(wire.KindReport,
+			wire.Report{Slot: -1, Generation: 1, TestAccuracy: &zero}),
+		"another's end":          wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleWorker, Index: 1}),
+		"a server's end":         wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: 0}),
+		"a server's status":      wire.Control(wire.KindStatus, perdure.ServerDelta{Seq: 1, Revision: 1 << 60}),
+		"a progress":             wire.Control(wire.KindProgress, wire.Progress{Complete: true}),
+		"a view":                 wire.Control(wire.KindView, perdure.View{Revision: 1 << 60, Done: true}),
+		"a clock below 0":        status(perdure.WorkerStatus{Generation: 1, Clock: -1}),
+		"a clock beyond the end": status(perdure.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
+		"more than was sent": status(perdure.WorkerStatus{
+			Generation: 1,
+			Acked:      []perdure.Acked{{Shard: 0, Applied: 1 << 60}},
+		}),
+		"shards that are not":       status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 4}}}),
+		"a table that fits nowhere": wire.Control(wire.KindTable, table),
+		"a frame of data":           {Header: wire.Header{Kind: wire.KindUpdate}},
+		"a fence of another slot":   {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inGuarded(t, registry.NewMemory(), func(g *guarded) {
@@ -138,7 +152,9 @@ func TestLies(t *testing.T) {
 				if r := g.refused(liar); r.Reason == "" || r.Again || strings.Contains(r.Reason, "\n") {
 					t.Errorf("it is told %+v", r)
 				}
-				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 || after.Ending || len(after.View.Tables) != 0 || after.Slots[1] != before.Slots[1] || after.Servers[0] != before.Servers[0] {
+				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 ||
+					after.Ending || len(after.View.Tables) != 0 || after.Slots[1] != before.Slots[1] ||
+					after.Servers[0] != before.Servers[0] {
 					t.Errorf("the job was %+v, and is %+v", before, after)
 				}
 				if there, err := g.Order(t.Context(), wire.Order{Kind: "stop"}); !there || err != nil {
@@ -191,17 +207,25 @@ func TestGrowth(t *testing.T) {
 			g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: name, Nonce: perdure.Secret(name)})
 		}
 		synctest.Wait()
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c", Grow: true})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
+		if r := g.refused(g.joins(wire.Hello{
+			Role: wire.RoleWorker, Index: -1, Process: "c", Nonce: "c",
+			Grow: true,
+		})); r.Again || !strings.Contains(r.Reason, "perdure scale 3") {
 			t.Errorf("a guest is told %+v", r)
 		}
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "a", Nonce: "guess"})); !r.Again || !strings.Contains(r.Reason, "is taken") {
+		if r := g.refused(g.joins(wire.Hello{
+			Role: wire.RoleWorker, Index: 0, Process: "a",
+			Nonce: "guess",
+		})); !r.Again || !strings.Contains(r.Reason, "is taken") {
 			t.Errorf("who calls itself as another is told %+v", r)
 		}
 		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again || !strings.Contains(r.Reason, "the number that it has drawn") {
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: name})); r.Again ||
+			!strings.Contains(r.Reason, "the number that it has drawn") {
 			t.Errorf("who says a worker's whole name is told %+v", r)
 		}
-		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(r.Reason, "-1 asks for any") {
+		if r := g.refused(g.joins(wire.Hello{Role: wire.RoleWorker, Index: -5, Process: "c"})); !strings.Contains(
+			r.Reason, "-1 asks for any") {
 			t.Errorf("who asks for slot -5 is told %+v", r)
 		}
 		if f := g.facts(); len(f.View.Slots) != 2 || f.Change != nil {

@@ -39,7 +39,8 @@ func (c *Coordinator) serverSays(m *member, d *perdure.ServerDelta) {
 // workerSays takes a worker's status; an error is of one that no worker which keeps the rules
 // would send.
 func (c *Coordinator) workerSays(m *member, st perdure.WorkerStatus) error {
-	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil || !c.crew.current(m, wire.RoleWorker) {
+	if err := st.Validate(&c.core.Facts().Job, &c.core.Facts().View); err != nil ||
+		!c.crew.current(m, wire.RoleWorker) {
 		return err
 	}
 	c.core.WorkerStatus(m.index, m.hello.Process, st)

@@ -176,11 +176,13 @@ func parseKind(s string) (FaultKind, float64, error) {
 		}
 		factor, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validFactor(factor) {
-			return "", 0, fmt.Errorf("factor %q is not a number above 1 and at most 10000; write for example %s*3:worker:0@12.5s", arg, kind)
+			return "", 0, fmt.Errorf(
+				"factor %q is not a number above 1 and at most 10000; write for example %s*3:worker:0@12.5s", arg, kind)
 		}
 		return kind, factor, nil
 	}
-	return "", 0, fmt.Errorf("unknown kind %q; choose kill, term, freeze, cut, slow*FACTOR or jitter*FACTOR, for example kill:server:0@12.5s", s)
+	return "", 0, fmt.Errorf("unknown kind %q; choose kill, term, freeze, cut, slow*FACTOR or jitter*FACTOR, for "+
+		"example kill:server:0@12.5s", s)
 }
 
 // mostFactor is as slow as a process can be made: it is alive then, and stands still.
@@ -199,7 +201,8 @@ func parseTarget(s string) (Target, error) {
 		}
 		n, err := strconv.ParseUint(arg, 10, 31)
 		if err != nil {
-			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write for example kill:%s:0@12.5s", s, name, name)
+			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write for example "+
+				"kill:%s:0@12.5s", s, name, name)
 		}
 		t.Index = int(n)
 		return t, nil
@@ -211,12 +214,14 @@ func parseTarget(s string) (Target, error) {
 	case RoleShards:
 		part, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validPart(part) {
-			return t, fmt.Errorf("target %q needs the part of the shards, above 0 and at most 1; write for example kill:shards:0.5@12.5s", s)
+			return t, fmt.Errorf("target %q needs the part of the shards, above 0 and at most 1; write for example "+
+				"kill:shards:0.5@12.5s", s)
 		}
 		t.Part = part
 		return t, nil
 	}
-	return t, fmt.Errorf("unknown target %q; choose server:I, worker:I, coordinator, log or shards:PART, for example kill:server:0@12.5s", s)
+	return t, fmt.Errorf("unknown target %q; choose server:I, worker:I, coordinator, log or shards:PART, for "+
+		"example kill:server:0@12.5s", s)
 }
 
 func validPart(x float64) bool { return x > 0 && x <= 1 }
@@ -231,7 +236,8 @@ func parseWhen(s string) (When, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return When{}, fmt.Errorf("%q is neither a time since the first clock began nor a clock; write for example @12.5s or @clock:100", s)
+		return When{}, fmt.Errorf("%q is neither a time since the first clock began nor a clock; write for example "+
+			"@12.5s or @clock:100", s)
 	}
 	return When{Since: d}, nil
 }
@@ -244,7 +250,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// Validate reports what is wrong with the fault in a job of so many servers and
+// Validate reports what is wrong with the fault in a job of that number of servers and
 // workers, with a log process or without, if anything: one line that wraps perdure.ErrUsage. The fault is one
 // that ParseFault made.
 func (f Fault) Validate(servers, workers int, log bool) error {
@@ -264,7 +270,8 @@ func (f Fault) Validate(servers, workers int, log bool) error {
 		case !log:
 			err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
 		case f.Kind != FaultKill && f.Kind != FaultTerm && f.Kind != FaultFreeze:
-			err = fmt.Errorf("the log can be killed, terminated or frozen; write for example kill:log@12.5s, or %s a server", f.Kind)
+			err = fmt.Errorf("the log can be killed, terminated or frozen; write for example kill:log@12.5s, or %s "+
+				"a server", f.Kind)
 		}
 	}
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 // isUsage asks for one clear line.
 func isUsage(t *testing.T, err error, want string) {
 	t.Helper()
-	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v; want one line of usage with %q", err, want)
 	}
 }
@@ -35,14 +36,35 @@ func parse(t *testing.T, s string) Fault {
 
 func TestParseFault(t *testing.T) {
 	for s, want := range map[string]Fault{
-		"kill:server:0@12.5s":           {Kind: FaultKill, Target: Target{Role: wire.RoleServer}, When: When{Since: 12500 * time.Millisecond}},
-		"kill:coordinator@90s+2s":       {Kind: FaultKill, Target: Target{Role: wire.RoleCoordinator}, When: When{Since: 90 * time.Second}, For: 2 * time.Second},
-		"term:worker:*@clock:100":       {Kind: FaultTerm, Target: Target{Role: wire.RoleWorker, Index: All}, When: When{ByClock: true, Clock: 100}},
-		"freeze:server:12@0s+500ms":     {Kind: FaultFreeze, Target: Target{Role: wire.RoleServer, Index: 12}, For: 500 * time.Millisecond},
-		"cut:log@clock:0":               {Kind: FaultCut, Target: Target{Role: RoleLog}, When: When{ByClock: true}},
-		"slow*3:worker:1@100ms":         {Kind: FaultSlow, Factor: 3, Target: Target{Role: wire.RoleWorker, Index: 1}, When: When{Since: 100 * time.Millisecond}},
-		"jitter*2.5:worker:1@clock:7":   {Kind: FaultJitter, Factor: 2.5, Target: Target{Role: wire.RoleWorker, Index: 1}, When: When{ByClock: true, Clock: 7}},
-		"kill:shards:0.5@clock:10+1.5s": {Kind: FaultKill, Target: Target{Role: RoleShards, Part: 0.5}, When: When{ByClock: true, Clock: 10}, For: 1500 * time.Millisecond},
+		"kill:server:0@12.5s": {
+			Kind: FaultKill, Target: Target{Role: wire.RoleServer},
+			When: When{Since: 12500 * time.Millisecond},
+		},
+		"kill:coordinator@90s+2s": {
+			Kind: FaultKill, Target: Target{Role: wire.RoleCoordinator},
+			When: When{Since: 90 * time.Second}, For: 2 * time.Second,
+		},
+		"term:worker:*@clock:100": {
+			Kind: FaultTerm, Target: Target{Role: wire.RoleWorker, Index: All},
+			When: When{ByClock: true, Clock: 100},
+		},
+		"freeze:server:12@0s+500ms": {
+			Kind: FaultFreeze, Target: Target{Role: wire.RoleServer, Index: 12},
+			For: 500 * time.Millisecond,
+		},
+		"cut:log@clock:0": {Kind: FaultCut, Target: Target{Role: RoleLog}, When: When{ByClock: true}},
+		"slow*3:worker:1@100ms": {
+			Kind: FaultSlow, Factor: 3, Target: Target{Role: wire.RoleWorker, Index: 1},
+			When: When{Since: 100 * time.Millisecond},
+		},
+		"jitter*2.5:worker:1@clock:7": {
+			Kind: FaultJitter, Factor: 2.5,
+			Target: Target{Role: wire.RoleWorker, Index: 1}, When: When{ByClock: true, Clock: 7},
+		},
+		"kill:shards:0.5@clock:10+1.5s": {
+			Kind: FaultKill, Target: Target{Role: RoleShards, Part: 0.5},
+			When: When{ByClock: true, Clock: 10}, For: 1500 * time.Millisecond,
+		},
 	} {
 		if got := parse(t, s); got != want {
 			t.Errorf("%s is %+v, want %+v", s, got, want)
@@ -142,7 +164,8 @@ func TestTargetHits(t *testing.T) {
 	}
 	processes := []process{{wire.RoleServer, 0}, {wire.RoleServer, 1}, {wire.RoleWorker, 1}, {wire.RoleCoordinator, 0}}
 	for target, want := range map[string][]int{
-		"server:1": {1}, "server:*": {0, 1}, "worker:1": {2}, "worker:0": nil, "coordinator": {3}, "shards:1": nil, "log": nil,
+		"server:1": {1}, "server:*": {0, 1}, "worker:1": {2}, "worker:0": nil, "coordinator": {3}, "shards:1": nil,
+		"log": nil,
 	} {
 		var hit []int
 		for i, p := range processes {
@@ -158,7 +181,10 @@ func TestTargetHits(t *testing.T) {
 
 // drawFault draws any fault that can be written.
 func drawFault(t *rapid.T) Fault {
-	f := Fault{Kind: rapid.SampledFrom([]FaultKind{FaultKill, FaultTerm, FaultFreeze, FaultCut, FaultSlow, FaultJitter}).Draw(t, "kind")}
+	f := Fault{Kind: rapid.SampledFrom([]FaultKind{
+		FaultKill, FaultTerm, FaultFreeze, FaultCut, FaultSlow,
+		FaultJitter,
+	}).Draw(t, "kind")}
 	if f.Kind == FaultSlow || f.Kind == FaultJitter {
 		f.Factor = rapid.Float64Range(math.Nextafter(1, 2), mostFactor).Draw(t, "factor")
 	}
@@ -202,7 +228,10 @@ func TestFaultRoundTrip(t *testing.T) {
 }
 
 func FuzzParseFault(f *testing.F) {
-	for _, s := range []string{"kill:server:0@12.5s", "slow*3:worker:*@clock:100+2s", "kill:shards:0.5@1h1ns", "jitter*0x1p4:log@0"} {
+	for _, s := range []string{
+		"kill:server:0@12.5s", "slow*3:worker:*@clock:100+2s", "kill:shards:0.5@1h1ns",
+		"jitter*0x1p4:log@0",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

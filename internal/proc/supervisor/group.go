@@ -261,7 +261,8 @@ func (g *Group) Stop(ctx context.Context) error {
 	longest := time.Duration(0)
 	for _, grace := range g.graces() {
 		longest = max(longest, grace)
-		timer := time.AfterFunc(grace, func() { g.signalSome(os.Kill, func(k *keeper) bool { return k.grace() <= grace }) })
+		timer := time.AfterFunc(grace,
+			func() { g.signalSome(os.Kill, func(k *keeper) bool { return k.grace() <= grace }) })
 		defer timer.Stop()
 	}
 	select {

@@ -172,7 +172,8 @@ func TestUsage(t *testing.T) {
 	must(t, g.Start(childSpec("stubborn", wire.RoleWorker, 0, ear.file)))
 	ear.expect("ready")
 	both := g.Usage()
-	if u := both[wire.RoleServer]; u.CPU < 100*time.Millisecond || u.CPU > time.Minute || u.RSS < 2<<20 || u.Written < 2 {
+	if u := both[wire.RoleServer]; u.CPU < 100*time.Millisecond || u.CPU > time.Minute || u.RSS < 2<<20 ||
+		u.Written < 2 {
 		t.Errorf("two busy servers use %+v", u)
 	}
 	if u := both[wire.RoleWorker]; u.CPU >= both[wire.RoleServer].CPU || u.RSS < 1<<20 {
@@ -188,7 +189,8 @@ func TestUsage(t *testing.T) {
 }
 
 func TestParseIO(t *testing.T) {
-	const text = "rchar: 1\nwchar: 323934931\nsyscr: 2\nsyscw: 3\nread_bytes: 4\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n"
+	const text = "rchar: 1\nwchar: 323934931\nsyscr: 2\nsyscw: 3\nread_bytes: 4\nwrite_bytes: " +
+		"8192\ncancelled_write_bytes: 5\n"
 	if written, stored := parseIO([]byte(text)); written != 323934931 || stored != 8192 {
 		t.Errorf("%d written and %d stored", written, stored)
 	}

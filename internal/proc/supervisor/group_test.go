@@ -253,7 +253,8 @@ func TestRestart(t *testing.T) {
 			heads = append(heads, head)
 		}
 	}
-	if got, want := strings.Join(heads, "\n"), "=== server:2: process 1\n=== server:2: process 2\n=== server:2: process 3"; got != want {
+	if got, want := strings.Join(heads,
+		"\n"), "=== server:2: process 1\n=== server:2: process 2\n=== server:2: process 3"; got != want {
 		t.Errorf("the log's processes are\n%s\nwant\n%s", got, want)
 	}
 	if n := strings.Count(string(log), "disk is full"); n != 3 {
@@ -334,7 +335,8 @@ func TestCannotStart(t *testing.T) {
 	g.answers <- Now
 	must(t, g.Kill(wire.RoleCoordinator, 0))
 	g.exit()
-	if e := g.exit(); e.PID != 0 || e.Code != -1 || e.How != "could not be started" || !strings.Contains(e.LastLine, program) {
+	if e := g.exit(); e.PID != 0 || e.Code != -1 || e.How != "could not be started" ||
+		!strings.Contains(e.LastLine, program) {
 		t.Errorf("exit %+v", e)
 	}
 }

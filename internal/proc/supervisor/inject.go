@@ -34,7 +34,8 @@ func (j *Job) carryOut() {
 	for i, f := range due {
 		if j.cfg.Watch.Event != nil {
 			j.cfg.Watch.Event(wire.Event{
-				Kind: "fault", Target: f.Target.String(), Clock: clock, UnixNs: now.UnixNano(), Text: "fault: " + f.String(),
+				Kind: "fault", Target: f.Target.String(), Clock: clock, UnixNs: now.UnixNano(),
+				Text: "fault: " + f.String(),
 			})
 		}
 		for _, p := range targets[i] {
@@ -191,7 +192,10 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 		if f.Detected == nil {
 			t.detected(target, now)
 		}
-		t.serving(wire.Event{Target: target, UnixNs: now.UnixNano(), UpdatesLost: p.UpdatesLost, ClocksRedone: p.ClocksRedone})
+		t.serving(wire.Event{
+			Target: target, UnixNs: now.UnixNano(), UpdatesLost: p.UpdatesLost,
+			ClocksRedone: p.ClocksRedone,
+		})
 	}
 }
 

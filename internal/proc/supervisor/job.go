@@ -96,7 +96,8 @@ const (
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
 func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
 	j := &Job{
-		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{}, until: map[place]perdure.Clock{}, left: map[place]bool{},
+		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{},
+		until: map[place]perdure.Clock{}, left: map[place]bool{},
 		restarts: map[place]*backoff{}, logState: placeWaiting, callRound: callRound,
 	}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
@@ -339,7 +340,8 @@ func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
 	case "kill":
 		if at, ok := j.group.at(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
-			j.cfg.Log.Error("a suspect calls itself by another's process number", "target", o.Target, "pid", o.PID, "of", at)
+			j.cfg.Log.Error("a suspect calls itself by another's process number", "target", o.Target, "pid", o.PID,
+				"of", at)
 			return nil
 		}
 		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {

@@ -48,7 +48,8 @@ func (j *testJob) start(index int, mode string) *bufio.Scanner {
 	must(j.t, err)
 	j.t.Cleanup(func() { hear.Close(); say.Close() })
 	must(j.t, j.group.Start(Spec{
-		Role: wire.RoleServer, Index: index, Command: []string{os.Args[0]}, Env: []string{childEnv + "=" + mode}, Files: []*os.File{say},
+		Role: wire.RoleServer, Index: index, Command: []string{os.Args[0]}, Env: []string{childEnv + "=" + mode},
+		Files: []*os.File{say},
 	}))
 	return bufio.NewScanner(hear)
 }
@@ -102,7 +103,8 @@ func TestNoReplace(t *testing.T) {
 		must(t, j.inject(Fault{Kind: kind, Target: Target{Role: wire.RoleServer}}, place{wire.RoleServer, i}))
 		how := []string{"killed by SIGKILL", "ended with code 0"}[i]
 		e := j.event()
-		if want := fmt.Sprintf("server:%d %s, and is not replaced", i, how); e.Kind != "left" || e.Target != fmt.Sprintf("server:%d", i) || e.Text != want {
+		if want := fmt.Sprintf("server:%d %s, and is not replaced", i, how); e.Kind != "left" ||
+			e.Target != fmt.Sprintf("server:%d", i) || e.Text != want {
 			t.Errorf("told %+v; want %q", e, want)
 		}
 		must(t, j.awaitEmpty(i))
@@ -129,7 +131,10 @@ func (j *testJob) awaitEmpty(index int) error {
 func TestEndsAtOnce(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	begun := time.Now()
-	must(t, j.group.Start(Spec{Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.group.Start(Spec{
+		Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=end"},
+		Files: []*os.File{os.Stdout},
+	}))
 	for _, n := j.group.life(place{wire.RoleServer, 0}); n < 4; _, n = j.group.life(place{wire.RoleServer, 0}) {
 		if time.Since(begun) > patience {
 			t.Fatalf("only %d processes have begun", n)
@@ -173,7 +178,10 @@ func TestLogDies(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
-	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.group.Start(Spec{
+		Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"},
+		Files: []*os.File{os.Stdout},
+	}))
 	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: RoleLog}}, place{RoleLog, 0}))
 	for _, want := range []wire.Event{
 		{Kind: "detected", Target: "log", Text: "log is dead: killed by SIGKILL; updates wait for its successor"},
@@ -195,7 +203,10 @@ func TestLogSilent(t *testing.T) {
 	defer l.Close()
 	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String()})
 	j.callRound = 50 * time.Millisecond
-	must(t, j.group.Start(Spec{Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.group.Start(Spec{
+		Role: RoleLog, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"},
+		Files: []*os.File{os.Stdout},
+	}))
 	first := j.group.PID(RoleLog, 0)
 	told := ordersConn{orders: make(chan wire.Order, 64)}
 	j.up(told, nil)
@@ -230,13 +241,19 @@ func TestCoordinatorSilent(t *testing.T) {
 	defer l.Close()
 	j := newTestJob(t, JobConfig{Control: l.Addr().String()})
 	j.callRound = 50 * time.Millisecond
-	must(t, j.group.Start(Spec{Role: wire.RoleCoordinator, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.group.Start(Spec{
+		Role: wire.RoleCoordinator, Command: []string{os.Args[0]},
+		Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout},
+	}))
 	first := j.group.PID(wire.RoleCoordinator, 0)
 	w, states := j.watches()[0], make(chan string, 64)
 	w.tell = func(state string) { states <- state }
 	watched := make(chan struct{})
 	go func() { defer close(watched); j.watch(w) }()
-	want := wire.Event{Kind: "suspected", Target: "coordinator", Text: "coordinator has been silent for too long; it is killed and replaced"}
+	want := wire.Event{
+		Kind: "suspected", Target: "coordinator",
+		Text: "coordinator has been silent for too long; it is killed and replaced",
+	}
 	got := j.event()
 	if got.UnixNs = 0; got != want {
 		t.Errorf("told %+v; want %+v", got, want)
@@ -350,11 +367,17 @@ func TestSilence(t *testing.T) {
 		rounds []round
 		kills  []int // in which rounds
 	}{
-		"silent":          {silent(1, 3*silentRounds), []int{silentRounds - 1}},
-		"heard in time":   {slices.Concat(silent(1, silentRounds-1), []round{{1, false}}, silent(1, silentRounds-1)), nil},
+		"silent": {silent(1, 3*silentRounds), []int{silentRounds - 1}},
+		"heard in time": {
+			slices.Concat(silent(1, silentRounds-1), []round{{1, false}}, silent(1, silentRounds-1)),
+			nil,
+		},
 		"replaced before": {slices.Concat(silent(1, silentRounds-1), silent(2, silentRounds-1)), nil},
-		"both silent":     {slices.Concat(silent(1, silentRounds), silent(2, silentRounds)), []int{silentRounds - 1, 2*silentRounds - 1}},
-		"nobody there":    {slices.Concat(silent(0, 2*silentRounds), silent(1, silentRounds-1)), nil},
+		"both silent": {
+			slices.Concat(silent(1, silentRounds), silent(2, silentRounds)),
+			[]int{silentRounds - 1, 2*silentRounds - 1},
+		},
+		"nobody there": {slices.Concat(silent(0, 2*silentRounds), silent(1, silentRounds-1)), nil},
 	} {
 		var w silence
 		var kills []int

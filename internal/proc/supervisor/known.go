@@ -17,7 +17,8 @@ func (k *known) take(news []wire.PlaceProgress) []wire.PlaceProgress {
 		if p.Role == wire.RoleServer {
 			list = &k.servers
 		}
-		at, there := slices.BinarySearchFunc(*list, p.Index, func(x wire.PlaceProgress, index int) int { return x.Index - index })
+		at, there := slices.BinarySearchFunc(*list, p.Index,
+			func(x wire.PlaceProgress, index int) int { return x.Index - index })
 		if there {
 			(*list)[at] = p
 		} else {

@@ -19,7 +19,8 @@ func (j *Job) awaitLog() {
 			_ = c.Close() // it was only to be seen that it answers
 			j.mu.Lock()
 			j.timeline.serving(wire.Event{
-				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
+				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost,
+				ClocksRedone: j.clock.ClocksRedone,
 			})
 			j.mu.Unlock()
 			j.say("serving", string(RoleLog), time.Now(), "log serves again")

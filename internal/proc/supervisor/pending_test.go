@@ -18,7 +18,8 @@ func TestPendingIsBounded(t *testing.T) {
 		must(t, j.order(wire.Order{Kind: "fault", Spec: fmt.Sprintf("kill:server:0@clock:%d", 1000+i)}))
 	}
 	must(t, j.order(wire.Order{Kind: "fault", Spec: "kill:server:0@clock:7"}))
-	if e := j.event(); e.Kind != "trouble" || !strings.Contains(e.Text, "kill:server:0@clock:7 is left out: 4096 faults are planned already") {
+	if e := j.event(); e.Kind != "trouble" ||
+		!strings.Contains(e.Text, "kill:server:0@clock:7 is left out: 4096 faults are planned already") {
 		t.Errorf("the job says %+v", e)
 	}
 	if n := len(j.Pending()); n != maxPending {

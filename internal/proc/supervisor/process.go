@@ -48,7 +48,8 @@ func (k *keeper) openLog() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1, time.Now().UTC().Format(time.RFC3339Nano))
+	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.place, k.began+1,
+		time.Now().UTC().Format(time.RFC3339Nano))
 	if err == nil || disk.Full(err) { // what a process has to log must not keep it from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)
 	}

@@ -16,17 +16,26 @@ func TestServesUntold(t *testing.T) {
 	line.died("worker:1", Exit{PID: 7, At: at}, time.Second, wire.Progress{})
 	tell := func(serving bool, pid int, state string) Failure {
 		line.settled(&wire.Progress{
-			Serving: serving, ClocksRedone: 3, Places: []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: pid, State: state}},
+			Serving: serving, ClocksRedone: 3,
+			Places: []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: pid, State: state}},
 		}, at.Add(time.Minute))
 		return line.list()[0]
 	}
-	line.settled(&wire.Progress{Serving: true, Places: []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}}}, at.Add(time.Millisecond))
-	for _, f := range []Failure{tell(false, 8, placeAlive), tell(true, 7, placeAlive), tell(true, 8, placeDead), tell(true, 0, placeAlive)} {
+	line.settled(&wire.Progress{
+		Serving: true,
+		Places:  []wire.PlaceProgress{{Role: wire.RoleWorker, Index: 1, PID: 6, State: placeAlive}},
+	},
+		at.Add(time.Millisecond))
+	for _, f := range []Failure{
+		tell(false, 8, placeAlive), tell(true, 7, placeAlive), tell(true, 8, placeDead),
+		tell(true, 0, placeAlive),
+	} {
 		if f.Serving != nil || f.Detected != nil {
 			t.Fatalf("it is said to serve: %+v", f)
 		}
 	}
-	if f := tell(true, 8, placeAlive); f.Serving == nil || *f.Serving != time.Minute || f.Detected == nil || f.ClocksRedone != 3 {
+	if f := tell(true, 8, placeAlive); f.Serving == nil || *f.Serving != time.Minute || f.Detected == nil ||
+		f.ClocksRedone != 3 {
 		t.Errorf("another process works: %+v", f)
 	}
 }

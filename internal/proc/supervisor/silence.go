@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// A watched process is called once in a round, and killed after so many rounds without
+// A watched process is called once in a round, and killed after this number of rounds without
 // a word. They are counted, not timed: if this process itself stood still, that is one
 // round at most. Who is called may be slow while its disk is, and still answers.
 const (
@@ -32,7 +32,10 @@ type watched struct {
 // coordinator.
 func (j *Job) watches() (all []watched) {
 	if j.cfg.Control != "" { // any answer will do: it comes when the loop has done something
-		all = append(all, watched{role: wire.RoleCoordinator, addr: j.cfg.Control, call: "HEAD " + control.AlivePath + " HTTP/1.0\r\n\r\n"})
+		all = append(all, watched{
+			role: wire.RoleCoordinator, addr: j.cfg.Control,
+			call: "HEAD " + control.AlivePath + " HTTP/1.0\r\n\r\n",
+		})
 	}
 	if j.cfg.LogAddr != "" {
 		all = append(all, watched{role: RoleLog, addr: j.cfg.LogAddr, tell: j.tellLog})

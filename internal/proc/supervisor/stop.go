@@ -26,7 +26,9 @@ type closing struct {
 // is left to who exports its model.
 func (j *Job) Stop(err error) {
 	if j.stop(err) {
-		j.say("closing", "", time.Now(), fmt.Sprintf("the job is to end; a last checkpoint is made, for at most %v (asked again, it ends at once)", j.cfg.LastCheckpoint))
+		j.say("closing", "", time.Now(),
+			fmt.Sprintf("the job is to end; a last checkpoint is made, for at most %v (asked again, it ends at once)",
+				j.cfg.LastCheckpoint))
 	}
 }
 

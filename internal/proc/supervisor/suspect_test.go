@@ -18,11 +18,15 @@ func TestKillOfAnother(t *testing.T) {
 	j := newTestJob(t, JobConfig{})
 	var said strings.Builder
 	j.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
-	must(t, j.group.Start(Spec{Role: wire.RoleServer, Command: []string{os.Args[0]}, Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout}}))
+	must(t, j.group.Start(Spec{
+		Role: wire.RoleServer, Command: []string{os.Args[0]},
+		Env: []string{childEnv + "=wait"}, Files: []*os.File{os.Stdout},
+	}))
 	pid := j.group.PID(wire.RoleServer, 0)
 	must(t, j.order(wire.Order{Kind: "kill", Target: "worker:0", PID: pid}))
 	if !strings.Contains(said.String(), "by another's process number") || j.group.PID(wire.RoleServer, 0) != pid {
-		t.Errorf("said: %q; the server's process is %d, and was %d", said.String(), j.group.PID(wire.RoleServer, 0), pid)
+		t.Errorf("said: %q; the server's process is %d, and was %d", said.String(), j.group.PID(wire.RoleServer, 0),
+			pid)
 	}
 	must(t, j.order(wire.Order{Kind: "kill", Target: "server:0", PID: pid}))
 	look := time.NewTicker(time.Millisecond)

@@ -22,7 +22,10 @@ type Usage struct {
 
 // plus adds up, but for memory that an ended process has no more.
 func (u Usage) plus(ended Usage) Usage {
-	return Usage{CPU: u.CPU + ended.CPU, RSS: u.RSS, Written: u.Written + ended.Written, Stored: u.Stored + ended.Stored}
+	return Usage{
+		CPU: u.CPU + ended.CPU, RSS: u.RSS, Written: u.Written + ended.Written,
+		Stored: u.Stored + ended.Stored,
+	}
 }
 
 // Usage samples what each role's processes use. Where there is no /proc, what

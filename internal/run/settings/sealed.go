@@ -22,7 +22,7 @@ const (
 	sealData   = "data"
 )
 
-// sealedJob is what of a job its model depends on. How many workers take part later, what
+// sealedJob is the part of a job that its model depends on. How many workers take part later, what
 // becomes of failures and where the job ends may be otherwise when it goes on.
 func sealedJob(job *perdure.JobSpec) map[string]any {
 	scale := job.StaleScale

@@ -11,11 +11,12 @@
 package controlv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -67,7 +68,7 @@ type StatusResponse struct {
 	Workload        string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
 	RunDir          string                 `protobuf:"bytes,3,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`
 	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // 1 and the roll-backs of the whole job so far
-	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished so many iterations
+	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished that number of iterations
 	End             int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`                  // the job ends at this clock; 0: no end
 	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`               // starting, training, recovering or done
 	Loss            *float64               `protobuf:"fixed64,8,opt,name=loss,proto3,oneof" json:"loss,omitempty"`         // on the training data; absent: none reported yet
@@ -707,7 +708,7 @@ type Table struct {
 	Init          *Init                  `protobuf:"bytes,5,opt,name=init,proto3" json:"init,omitempty"`
 	Consistency   string                 `protobuf:"bytes,6,opt,name=consistency,proto3" json:"consistency,omitempty"` // as on the command line: bsp, ssp:2, …
 	Sparse        bool                   `protobuf:"varint,7,opt,name=sparse,proto3" json:"sparse,omitempty"`
-	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for so many clocks is dropped; 0: never
+	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for that number of clocks is dropped; 0: never
 	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1395,7 +1396,7 @@ func (x *FaultResponse) GetAccepted() string {
 
 type ScaleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`    // so many are to take part; 0: leave says it
+	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`    // how many are to take part; 0: leave says it
 	Leave         []int32                `protobuf:"varint,2,rep,packed,name=leave,proto3" json:"leave,omitempty"` // slots that leave
 	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`              // from this clock on, or nothing changes; 0: from the next that no slot has begun
 	unknownFields protoimpl.UnknownFields
@@ -1739,28 +1740,31 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
-var file_internal_proc_control_v1_control_proto_goTypes = []any{
-	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
-	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-	(*Process)(nil),        // 2: perdure.control.v1.Process
-	(*Saving)(nil),         // 3: perdure.control.v1.Saving
-	(*Outage)(nil),         // 4: perdure.control.v1.Outage
-	(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
-	(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
-	(*Table)(nil),          // 7: perdure.control.v1.Table
-	(*Rule)(nil),           // 8: perdure.control.v1.Rule
-	(*Init)(nil),           // 9: perdure.control.v1.Init
-	(*Shard)(nil),          // 10: perdure.control.v1.Shard
-	(*Holder)(nil),         // 11: perdure.control.v1.Holder
-	(*Slot)(nil),           // 12: perdure.control.v1.Slot
-	(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
-	(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
-	(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
-	(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
-	(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
-}
+var (
+	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+	file_internal_proc_control_v1_control_proto_goTypes  = []any{
+		(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
+		(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
+		(*Process)(nil),        // 2: perdure.control.v1.Process
+		(*Saving)(nil),         // 3: perdure.control.v1.Saving
+		(*Outage)(nil),         // 4: perdure.control.v1.Outage
+		(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
+		(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
+		(*Table)(nil),          // 7: perdure.control.v1.Table
+		(*Rule)(nil),           // 8: perdure.control.v1.Rule
+		(*Init)(nil),           // 9: perdure.control.v1.Init
+		(*Shard)(nil),          // 10: perdure.control.v1.Shard
+		(*Holder)(nil),         // 11: perdure.control.v1.Holder
+		(*Slot)(nil),           // 12: perdure.control.v1.Slot
+		(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
+		(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
+		(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
+		(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
+		(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
+		(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
+	}
+)
+
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	3,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
