@@ -178,7 +178,7 @@ func (s *Server) ended() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
 			sh.rep.Finish() // what another goroutine was to do
-			s.cfg.Ended(sh.whole())
+			s.cfg.Ended(sh.saver.Whole(sh.name, &sh.rep.State))
 		}
 		sh.mu.Unlock()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/segments"
 	"github.com/perdure/perdure/internal/proc/stream"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -41,7 +42,7 @@ type shard struct {
 	incoming *incoming      // the snapshot that is to take the shard's place
 	due      bool           // a goroutine is on its way that will settle
 	out      outflows
-	disk     diskWork
+	saver    *segments.Saver
 }
 
 func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
@@ -51,6 +52,9 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 		link: link.New(link.Settings{Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
 	sh.slots.grow(s.job.Slots)
+	sh.saver = segments.New(s.ctx, segments.Settings{
+		Job: &sh.job, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.reading,
+	})
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
 		sh.stream = stream.New(s.ctx, stream.Settings{
@@ -67,6 +71,7 @@ func (sh *shard) retired() bool { return sh.gone.Load() }
 // retire ends this life of the shard. Those who read ask its successor.
 func (sh *shard) retire() {
 	sh.gone.Store(true)
+	sh.saver.Retire()
 	if sh.stream != nil {
 		sh.stream.Retire()
 	}
@@ -81,7 +86,8 @@ func (sh *shard) retire() {
 func (sh *shard) fill(c replica.Content, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.view, sh.disk.problem = v, ""
+	sh.view = v
+	sh.saver.Works()
 	sh.rep.Fill(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Begin()
@@ -391,12 +397,12 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	}
 	st := perdure.ShardStatus{
 		Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since,
-		Joined:  sh.joined(),
-		Problem: sh.disk.problem, SaveSeconds: sh.disk.saveTime.Seconds(), SaveBytes: sh.disk.saveBytes,
+		Joined: sh.joined(),
 	}
 	if sh.stream != nil {
 		st.Unread = sh.stream.Unread()
 	}
+	sh.saver.Status(&st)
 	sh.rep.Status(v, &st)
 	st.Yielded = st.Ready && sh.link.Yields(sh.view) && sh.link.Log().Shared()
 	return st

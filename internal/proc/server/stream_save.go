@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 
+	"github.com/perdure/perdure/internal/proc/segments"
 	"github.com/perdure/perdure/internal/proc/stream"
 )
 
@@ -25,13 +26,18 @@ func (sh *shard) saveSnapshot() {
 	sh.s.wg.Go(func() {
 		rest, err := st.Write(about, snap)
 		if err == nil {
-			sh.worksAgain()
+			sh.mu.Lock()
+			news := sh.saver.Works()
+			sh.mu.Unlock()
+			if news {
+				sh.s.notify()
+			}
 			err = st.Forget(rest)
 		}
 		if err != nil && !errors.Is(err, stream.ErrRetired) && !st.Ended() {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
-			sh.trouble(err.Error())
-			st.Pause(savePause)
+			sh.trouble(err)
+			st.Pause(segments.Pause)
 		}
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
@@ -39,17 +45,6 @@ func (sh *shard) saveSnapshot() {
 			sh.saveSnapshot() // of what was read meanwhile: if the log is full now, nothing more is read
 		}
 	})
-}
-
-// worksAgain says that the disk takes what is written, if it did not.
-func (sh *shard) worksAgain() {
-	sh.mu.Lock()
-	failed := sh.disk.problem != ""
-	sh.disk.problem = ""
-	sh.mu.Unlock()
-	if failed {
-		sh.s.notify()
-	}
 }
 
 // makeLogRoom is told whether the log waits for room. What has come to be there while the

@@ -118,10 +118,10 @@ func (s *Server) fenceConns() {
 // been deleted since: then others have the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *perdure.View) {
 	var content replica.Content
-	err := sh.insist("cannot read a checkpoint; training waits", func() (err error) {
+	err := sh.saver.Insist(func() (err error) {
 		content, err = s.loadContent(sh.id, v)
 		return err
-	})
+	}, sh.failing("cannot read a checkpoint; training waits"))
 	if sh.retired() || s.ctx.Err() != nil {
 		return
 	}

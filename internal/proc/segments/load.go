@@ -1,0 +1,87 @@
+package segments
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// Load reads what a shard held at the cut that the view says: from the checkpoint in a folder, or,
+// at clock 0 and where none is kept, nothing.
+func Load(fs disk.FS, dir string, job *perdure.JobSpec, id perdure.ShardID, v *perdure.View) (replica.Content, error) {
+	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
+	at := v.RestoredAt(id)
+	if at == 0 {
+		return c, nil // its tables are entries of the log
+	}
+	m, err := manifest(fs, dir, job.ID, at, v.Generation, v.Shards[id].Restored)
+	if err != nil {
+		return c, err
+	}
+	blank := func(spec perdure.TableSpec, first, rows int64) (table.Image, error) {
+		p, err := blankPart(job, v, id, len(c.Parts), spec, first, rows)
+		if err != nil {
+			return table.Image{}, err
+		}
+		c.Parts = append(c.Parts, p)
+		return p.Image(), nil
+	}
+	seg, err := checkpoint.Restore(fs, dir, m, id, blank)
+	if err != nil {
+		return c, err
+	}
+	if len(seg.Applied) < job.Slots || len(seg.Applied) > len(v.Slots) {
+		return c, fmt.Errorf("segment of %d slots in a job of %d", len(seg.Applied), len(v.Slots))
+	}
+	c.States = make([][]byte, len(seg.Applied))
+	for _, p := range c.Parts {
+		if err := p.Restored(); err != nil {
+			return c, err
+		}
+	}
+	copy(c.States, seg.States)
+	c.Applied, c.Seq = seg.Applied, seg.Seq
+	return c, nil
+}
+
+// blankPart makes the part that a table's rows of a segment are read into, after
+// checking that they are what the shard holds.
+func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
+	rows int64,
+) (*table.Part, error) {
+	if t >= len(v.Tables) || v.Tables[t] != spec {
+		return nil, fmt.Errorf("segment has a table %s that is not the job's", spec.Name)
+	}
+	if !spec.Sparse {
+		from, n := placement.Range(spec.Rows, job.Shards, id)
+		if first != int64(from) || rows != int64(n) {
+			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1,
+				spec.Name, from, int(from)+n-1)
+		}
+	}
+	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
+	return p, nil
+}
+
+// manifest finds the checkpoint of a cut that a generation begins with, or that was
+// made within it.
+func manifest(fs disk.FS, dir, job string, cut perdure.Clock, generation perdure.Generation,
+	within bool,
+) (checkpoint.Manifest, error) {
+	all, err := checkpoint.List(fs, dir)
+	if err != nil && len(all) == 0 {
+		return checkpoint.Manifest{}, err
+	}
+	for _, m := range all { // newest first
+		if m.Cut == cut && (m.Generation < generation || within && m.Generation == generation) {
+			return m, m.CheckJob(job)
+		}
+	}
+	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut,
+		dir)
+}
