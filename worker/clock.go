@@ -69,7 +69,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	case phase == outbox.Open:
 		return l.out.Clock(), nil // another call has ended the clock meanwhile
 	}
-	if l.out.TwoStep() {
+	if l.out.Phase() == outbox.Staged { // by the clock, since the view may call clocks another thing by now
 		l.tick()
 	}
 	l.out.Next()
