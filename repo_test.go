@@ -31,8 +31,10 @@ var layers = map[string]int{
 	".": 0, // the vocabulary
 
 	// Pure cores.
-	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1, "internal/core/membership": 1, "internal/core/recovery": 1,
-	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1, "internal/core/verdict": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
+	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1,
+	"internal/core/membership": 1, "internal/core/recovery": 1,
+	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1,
+	"internal/core/verdict": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
@@ -40,17 +42,20 @@ var layers = map[string]int{
 
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
-	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2, "internal/data/dataset": 2,
+	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2,
+	"internal/data/dataset": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
-	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/server": 5, "internal/proc/coordinator": 3, "internal/proc/control": 3, "worker": 3,
+	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/server": 5, "internal/proc/coordinator": 3,
+	"internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
 	"internal/run/rundir": 2, "internal/run/share": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
-	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8, "internal/run/screen": 8,
+	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
+	"internal/run/screen":   8,
 	"internal/run/localrun": 9, "internal/run/bench": 10,
 	"cmd": 11, "examples": 11, "studies": 11,
 
@@ -60,13 +65,14 @@ var layers = map[string]int{
 // sideways lists the imports within one layer that are wanted, with the reason.
 var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",
-	{"internal/core/membership", "internal/core/recovery"}:  "a view change carries out what the strategy says; both are pure",
-	{"internal/core/membership", "internal/core/silence"}:   "a view change asks who is silent; both are pure",
-	{"internal/core/membership", "internal/core/agenda"}:    "a view change is what is on the agenda; both are pure",
-	{"internal/core/membership", "internal/core/verdict"}:   "a view change is decided by tables; both are pure",
-	{"internal/core/membership", "internal/core/teller"}:    "a view change is told; both are pure",
-	{"internal/core/teller", "internal/core/agenda"}:        "what is to be told is a set of numbers",
-	{"internal/core/membership", "internal/core/saver"}:     "a view change asks when a cut is due; both are pure",
+	{"internal/core/membership", "internal/core/recovery"}: "a view change carries out what the strategy says; " +
+		"both are pure",
+	{"internal/core/membership", "internal/core/silence"}: "a view change asks who is silent; both are pure",
+	{"internal/core/membership", "internal/core/agenda"}:  "a view change is what is on the agenda; both are pure",
+	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
+	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
+	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",
+	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }
 
 // forbidden lists imports that no layer may allow, with the reason.
@@ -218,6 +224,8 @@ var rules = map[string]rule{
 	"page commands":   checkPageCommands,
 	"page links":      checkPageLinks,
 	"page columns":    checkPageColumns,
+	"columns":         eachGo(checkColumns),
+	"words":           checkWords,
 	"standard output": eachGo(checkStdout),
 }
 
@@ -259,7 +267,9 @@ func checkLayers(files []source) (found []string) {
 			case banned:
 				found = append(found, fmt.Sprintf("%s:%d: %s must not import %s: %s", s.path, line, from, to, reason))
 			case layers[to] >= layer:
-				found = append(found, fmt.Sprintf("%s:%d: %s (layer %d) must not import %s (layer %d)", s.path, line, from, layer, to, layers[to]))
+				found = append(found,
+					fmt.Sprintf("%s:%d: %s (layer %d) must not import %s (layer %d)", s.path, line, from, layer, to,
+						layers[to]))
 			}
 		}
 	}
@@ -281,7 +291,8 @@ func checkPurity(files []source) (found []string) {
 				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
 			}
 			if s.room() == "." && strings.Contains(topLevel(p), ".") {
-				found = append(found, fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
+				found = append(found,
+					fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
 			}
 		}
 	}
@@ -295,7 +306,8 @@ func checkExits(s source) (found []string) {
 	}
 	for n := range ast.Preorder(s.file) {
 		if s.refersTo(n, "os", "Exit") || s.refersTo(n, "log", "Fatal*") {
-			found = append(found, fmt.Sprintf("%s:%d: only a command ends the process; return an error", s.path, s.line(n.Pos())))
+			found = append(found, fmt.Sprintf("%s:%d: only a command ends the process; return an error", s.path,
+				s.line(n.Pos())))
 		}
 	}
 	return found
@@ -348,7 +360,8 @@ func checkSleep(s source) (found []string) {
 			return false
 		}
 		if s.refersTo(n, "time", "Sleep") {
-			found = append(found, fmt.Sprintf("%s:%d: a test must not sleep; use testing/synctest or a channel", s.path, s.line(n.Pos())))
+			found = append(found, fmt.Sprintf("%s:%d: a test must not sleep; use testing/synctest or a channel",
+				s.path, s.line(n.Pos())))
 		}
 		return true
 	})
@@ -371,7 +384,8 @@ func checkSize(s source) (found []string) {
 		}
 		first, last := s.line(f.Pos()), s.line(f.End())
 		if n := last - first + 1; n > maxFuncLines && oversize[s.path+": "+f.Name.Name] == "" {
-			found = append(found, fmt.Sprintf("%s:%d: %s has %d lines; a function has at most %d", s.path, first, f.Name.Name, n, maxFuncLines))
+			found = append(found, fmt.Sprintf("%s:%d: %s has %d lines; a function has at most %d", s.path, first,
+				f.Name.Name, n, maxFuncLines))
 		}
 	}
 	return found
@@ -398,7 +412,8 @@ func checkStdout(s source) (found []string) {
 	}
 	for n := range ast.Preorder(s.file) {
 		if s.refersTo(n, "fmt", "Print*") || s.refersTo(n, "os", "Stdout") {
-			found = append(found, fmt.Sprintf("%s:%d: a command prints to stdout, not to os.Stdout: see stdout.go", s.path, s.line(n.Pos())))
+			found = append(found, fmt.Sprintf("%s:%d: a command prints to stdout, not to os.Stdout: see stdout.go",
+				s.path, s.line(n.Pos())))
 		}
 	}
 	return found
@@ -427,7 +442,9 @@ func checkPageCommands(files []source) (found []string) {
 			language, mark, _ := strings.Cut(info, " ")
 			marked := (language == "sh" || language == "console") && (mark == "run" || mark == "parse")
 			if told = !marked && info != "text" && info != "go"; told {
-				found = append(found, fmt.Sprintf("%s:%d: a block with commands begins with sh or console, and then run or parse; or text, if it shows none", s.path, i+1))
+				found = append(found,
+					fmt.Sprintf("%s:%d: a block with commands begins with sh or console, and then run or parse; or "+
+						"text, if it shows none", s.path, i+1))
 			}
 		}
 	}
@@ -476,8 +493,10 @@ func checkPageColumns(files []source) (found []string) {
 			if strings.HasPrefix(trimmed, "```") {
 				block = !block
 			}
-			if n := utf8.RuneCountInString(unbreakable.ReplaceAllString(line, "")); n > maxColumns && !block && !strings.HasPrefix(trimmed, "|") {
-				found = append(found, fmt.Sprintf("%s:%d: %d columns; a line of a page has at most %d", s.path, i+1, n, maxColumns))
+			if n := utf8.RuneCountInString(unbreakable.ReplaceAllString(line, "")); n > maxColumns && !block &&
+				!strings.HasPrefix(trimmed, "|") {
+				found = append(found,
+					fmt.Sprintf("%s:%d: %d columns; a line of a page has at most %d", s.path, i+1, n, maxColumns))
 			}
 		}
 	}
@@ -491,7 +510,10 @@ func TestRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A walk that finds nothing would keep every rule.
-	for _, must := range []string{"doc.go", "internal/proc/transport/transport.go", "internal/data/wire/frame.go", "repo_test.go"} {
+	for _, must := range []string{
+		"doc.go", "internal/proc/transport/transport.go", "internal/data/wire/frame.go",
+		"repo_test.go",
+	} {
 		if !slices.ContainsFunc(files, func(s source) bool { return s.path == must && s.file != nil }) {
 			t.Fatalf("%s was not found among %d files", must, len(files))
 		}
@@ -544,7 +566,8 @@ func TestRules(t *testing.T) {
 				s.file = file
 			}
 			found := rules[name]([]source{s})
-			if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.Contains(found[0], c.want)) {
+			if c.want == "" && len(found) > 0 ||
+				c.want != "" && (len(found) != 1 || !strings.Contains(found[0], c.want)) {
 				t.Errorf("%s: %s\n%.200s\nfound %q, want %q", name, c.path, c.text, found, c.want)
 			}
 		}
@@ -565,7 +588,10 @@ func lines(n int) string { return strings.Repeat("\n", n) }
 
 var ruleCases = map[string][]ruleCase{
 	"standard output": {
-		{"cmd/perdure/a.go", "package main\nimport \"fmt\"\nfunc f() { fmt.Println() }", "a.go:3: a command prints to stdout"},
+		{
+			"cmd/perdure/a.go", "package main\nimport \"fmt\"\nfunc f() { fmt.Println() }",
+			"a.go:3: a command prints to stdout",
+		},
 		{"cmd/perdure/a.go", "package main\nimport \"os\"\nvar f = os.Stdout", "a.go:3: a command prints to stdout"},
 		{"cmd/perdure/a.go", "package main\nimport (\"fmt\"; \"os\")\nfunc f() { fmt.Fprintln(os.Stderr) }", ""},
 		{"cmd/perdure/stdout.go", "package main\nimport \"os\"\nvar f = os.Stdout", ""},
@@ -576,13 +602,16 @@ var ruleCases = map[string][]ruleCase{
 		{"docs/a.md", "x\n![it](../c/d.svg#part)", "docs/a.md:2: there is no c/d.svg"},
 		{"docs/a.md", "see [it](a.md#here), [here](#there), [that](https://x.org/b.md), [all](.)", ""},
 	},
-	"types": typeCases,
+	"types":   typeCases,
+	"columns": columnCases,
+	"words":   wordCases,
 	"page columns": {
 		{"a.md", strings.Repeat("ä", maxColumns), ""},
 		{"a.md", "x\n" + strings.Repeat("a ", maxColumns), "a.md:2: 240 columns"},
 		{"a.md", "| " + strings.Repeat("a ", maxColumns), ""},
 		{"a.md", "```\n" + strings.Repeat("a ", maxColumns) + "\n```\n", ""},
-		{"a.md", "run `perdure " + strings.Repeat("a ", maxColumns) + "` [so](" + strings.Repeat("b", maxColumns) + ")", ""},
+		{"a.md", "run `perdure " + strings.Repeat("a ", maxColumns) + "` [so](" + strings.Repeat("b", maxColumns) +
+			")", ""},
 		{"docs/studies/x/a.md", strings.Repeat("a ", maxColumns), ""},
 	},
 	"page commands": {
@@ -599,10 +628,19 @@ var ruleCases = map[string][]ruleCase{
 		{"internal/proc/control/a.go", importing(module + "/internal/proc/control/v1"), ""},
 		{"internal/core/membership/a.go", importing(module + "/internal/core/placement"), ""},
 		{"internal/data/wire/a.go", importing("bytes"), ""},
-		{"internal/data/wire/a.go", importing(module + "/internal/proc/transport"), "wire (layer 1) must not import internal/proc/transport (layer 2)"},
-		{"internal/core/placement/a.go", importing(module + "/internal/core/membership"), "placement (layer 1) must not import internal/core/membership (layer 1)"},
+		{
+			"internal/data/wire/a.go", importing(module + "/internal/proc/transport"),
+			"wire (layer 1) must not import internal/proc/transport (layer 2)",
+		},
+		{
+			"internal/core/placement/a.go", importing(module + "/internal/core/membership"),
+			"placement (layer 1) must not import internal/core/membership (layer 1)",
+		},
 		{"a.go", importing(module + "/internal/data/wire"), ". (layer 0) must not import internal/data/wire"},
-		{"internal/data/wire/v2/a.go", importing(module + "/internal/proc/server/x"), "wire (layer 1) must not import internal/proc/server"},
+		{
+			"internal/data/wire/v2/a.go", importing(module + "/internal/proc/server/x"),
+			"wire (layer 1) must not import internal/proc/server",
+		},
 		{"internal/data/wire/a_test.go", importing(module + "/internal/proc/server"), ""},
 		{"worker/a.go", importing(module + "/internal/proc/server"), "every program"},
 		{"internal/data/updatelog/a.go", importing(module + "/internal/core/chain"), "rival"},
@@ -647,9 +685,14 @@ var ruleCases = map[string][]ruleCase{
 		{"common/a_test.go", "package common_test", "not common"},
 	},
 	"sleep": {
-		{"wire/a_test.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }", "a_test.go:3: a test must not sleep"},
-		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Test(nil, func() { time.Sleep(1) }) }", ""},
-		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Wait(); time.Sleep(1) }", "must not sleep"},
+		{
+			"wire/a_test.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }",
+			"a_test.go:3: a test must not sleep",
+		},
+		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Test(nil, " +
+			"func() { time.Sleep(1) }) }", ""},
+		{"wire/a_test.go", "package x\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Wait(); " +
+			"time.Sleep(1) }", "must not sleep"},
 		{"server/a.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }", ""},
 	},
 	"size": {

@@ -31,12 +31,17 @@ func TestJudge(t *testing.T) {
 			{0, false, busy, AsBefore}, {4 * after, false, busy, AsBefore}, {3 * after, false, busy, Gone},
 		},
 		"it answers, and owes again": {
-			{0, false, owes, AsBefore}, {after, true, owes, AsBefore}, {4 * after, false, owes, AsBefore},
+			{0, false, owes, AsBefore},
+			{after, true, owes, AsBefore},
+			{4 * after, false, owes, AsBefore},
 			{4 * after, false, owes, Gone}, // it took after to answer
 		},
 		"it is slow, and then faster": {
-			{0, false, owes, AsBefore}, {3 * after, true, owes, AsBefore}, {0, true, owes, AsBefore},
-			{14*after - 1, false, owes, AsBefore}, {1, false, owes, AsBefore}, // 4·(1 + 3·7/8) times after
+			{0, false, owes, AsBefore},
+			{3 * after, true, owes, AsBefore},
+			{0, true, owes, AsBefore},
+			{14*after - 1, false, owes, AsBefore},
+			{1, false, owes, AsBefore}, // 4·(1 + 3·7/8) times after
 			{after, false, owes, Gone},
 		},
 		"it was away, which says nothing of its answers": {

@@ -207,7 +207,8 @@ func TestFeedKeepsTheWindow(t *testing.T) {
 		}
 		frames := s.Feed(wire.Header{}, nil)
 		if int64(len(frames)) != c.want || s.Behind() != (c.want < 4) {
-			t.Errorf("a window of %d: %d updates are fed, want %d (%d are kept)", c.window, len(frames), c.want, b.Keeps())
+			t.Errorf("a window of %d: %d updates are fed, want %d (%d are kept)", c.window, len(frames), c.want,
+				b.Keeps())
 		}
 	}
 }

@@ -88,7 +88,8 @@ func TestSegmentsAreKeptOnce(t *testing.T) {
 		left    int
 	}{{3, 2}, {4, 1}, {7, 1}, {8, 0}} {
 		if cs.durable(c.durable); len(cs.segments) != c.left {
-			t.Errorf("%d segments are left after a checkpoint of clock %d, want %d", len(cs.segments), c.durable, c.left)
+			t.Errorf("%d segments are left after a checkpoint of clock %d, want %d", len(cs.segments), c.durable,
+				c.left)
 		}
 	}
 }
@@ -109,7 +110,13 @@ func TestMayServe(t *testing.T) {
 		{"not known yet", true, perdure.ShardView{Lost: true}, proposals{}, false, false},
 		{"known", true, perdure.ShardView{Lost: true, Base: base}, proposals{}, false, true},
 		{"proposed", true, perdure.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
-		{"all have it", true, perdure.ShardView{Lost: true, Base: base}, proposals{base: true, based: true}, true, false},
+		{
+			"all have it", true,
+			perdure.ShardView{Lost: true, Base: base},
+			proposals{base: true, based: true},
+			true,
+			false,
+		},
 	} {
 		var fx Effects
 		if got := c.p.mayServe(&c.mine, c.head, &fx); got != c.serves || len(fx.Facts) > 0 != c.facts {

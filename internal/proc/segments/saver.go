@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// What cannot be written, or read, is tried again so many times before it is given up; on a full
+// What cannot be written, or read, is tried again this number of times before it is given up; on a full
 // disk until there is room.
 const (
 	tries = 10

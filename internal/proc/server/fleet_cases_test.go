@@ -101,10 +101,14 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 		"too few values":           {wire.KindUpdate, few, slot(0), "", "1 values for 2 rows"},
 		"too few values, gathered": {wire.KindUpdate, few, repeats, "", "1 values for 2 rows"},
 		"garbage":                  {wire.KindUpdate, []byte("garbage"), slot(0), "", "malformed payload"},
-		"a base of other slots":    {wire.KindBase, wire.AppendState(nil, &wire.State{Applied: make([]perdure.Clock, 2)}), slot(-1), "", "a base of 2 slots in a job of 1"},
-		"a base that is none":      {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
-		"a table without rows":     {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "rows of -1 values"},
-		"a cut that is none":       {wire.KindPassCut, []byte("garbage"), slot(-1), "", "malformed payload"},
+		"a base of other slots": {
+			wire.KindBase,
+			wire.AppendState(nil, &wire.State{Applied: make([]perdure.Clock, 2)}), slot(-1), "",
+			"a base of 2 slots in a job of 1",
+		},
+		"a base that is none":  {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
+		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "rows of -1 values"},
+		"a cut that is none":   {wire.KindPassCut, []byte("garbage"), slot(-1), "", "malformed payload"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, "asp", "chain:2", 1, 1, func(f *fleet) {
@@ -118,7 +122,8 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 				at := func(pos uint64) func(*wire.Header) { return func(h *wire.Header) { h.Request = pos } }
 				p.say(wire.KindAddTable, 0, table, at(1))
 				if h := p.last(wire.KindCommitted); h == nil || h.Request != 1 {
-					t.Fatalf("a table is not committed: %+v; the log says %q, it ended with %v", h, f.logs[0].all, f.errs[0])
+					t.Fatalf("a table is not committed: %+v; the log says %q, it ended with %v", h, f.logs[0].all,
+						f.errs[0])
 				}
 				p.say(c.kind, 0, c.payload, at(2), func(h *wire.Header) { h.Incarnation = 1 }, c.change)
 				f.pass(time.Second)

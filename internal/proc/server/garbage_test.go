@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,14 +94,20 @@ func start(t *testing.T, host func(name string) (transport.Network, string), wit
 	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	job := perdure.JobSpec{ID: "job-1", Seed: 1, Slots: 1, Servers: 1, Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
+	job := perdure.JobSpec{
+		ID: "job-1", Seed: 1, Slots: 1, Servers: 1, Shards: 2,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+	}
 	network, addr := host("coordinator")
 	l, err := network.Listen(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin := membership.Begin(job, 1, 0, nil)
-	co, err := coordinator.New(ctx, coordinator.Config{Listener: l, Registry: registry.NewMemory(), Begin: &begin, Log: slog.New(slog.DiscardHandler)})
+	co, err := coordinator.New(ctx, coordinator.Config{
+		Listener: l, Registry: registry.NewMemory(), Begin: &begin,
+		Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,19 +127,28 @@ func start(t *testing.T, host func(name string) (transport.Network, string), wit
 		}
 	})
 	workerNetwork, _ := host("worker:0")
-	if s.good, err = worker.Dial(ctx, worker.Config{Network: workerNetwork, Coordinator: l.Addr(), Slot: 0, Process: "good"}); err != nil {
+	if s.good, err = worker.Dial(ctx,
+		worker.Config{Network: workerNetwork, Coordinator: l.Addr(), Slot: 0, Process: "good"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.good.Close() })
-	s.table, err = s.good.Table(ctx, perdure.TableSpec{Name: "t", Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+	s.table, err = s.good.Table(ctx,
+		perdure.TableSpec{Name: "t", Rows: tableRows, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = s.good.Table(ctx, perdure.TableSpec{Name: "s", Sparse: true, Dim: tableDim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}); err != nil {
+	if _, err = s.good.Table(ctx, perdure.TableSpec{
+		Name: "s", Sparse: true, Dim: tableDim,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.near, _ = host("garbage")
-	if err := co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { s.view = core.Facts().View }); err != nil {
+	if err := co.Ask(ctx, func(core *membership.Core,
+		_ coordinator.Latest,
+	) {
+		s.view = core.Facts().View
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.addr = s.view.Shards[0].Addr
@@ -173,7 +189,10 @@ func hello(change func(*wire.Hello)) wire.Frame {
 
 // shardFrame is a frame to shard 0 as it is now.
 func (s *subject) shardFrame(kind wire.Kind, payload []byte, change func(*wire.Header)) wire.Frame {
-	h := wire.Header{Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[0].Epoch, Incarnation: 1, Clock: s.clock, Parts: 1}
+	h := wire.Header{
+		Kind: kind, Generation: s.view.Generation, Epoch: s.view.Shards[0].Epoch, Incarnation: 1,
+		Clock: s.clock, Parts: 1,
+	}
 	if change != nil {
 		change(&h)
 	}
@@ -181,7 +200,10 @@ func (s *subject) shardFrame(kind wire.Kind, payload []byte, change func(*wire.H
 }
 
 func update(first perdure.RowID, ids []perdure.RowID, count, values int, table perdure.TableID) []byte {
-	return wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Table: table, First: first, IDs: ids, Count: count}, Values: make([]float32, values)})
+	return wire.AppendBlock(nil, &wire.Block{
+		Rows:   wire.Rows{Table: table, First: first, IDs: ids, Count: count},
+		Values: make([]float32, values),
+	})
 }
 
 // bad is what a peer does that ends its connection.
@@ -192,63 +214,199 @@ type bad struct {
 	says  string                        // in the server's log, once
 }
 
-func bads() []bad {
-	same := func(*wire.Hello) {}
-	frames := func(kind wire.Kind, payload []byte, change func(*wire.Header)) func(*subject) []wire.Frame {
-		return func(s *subject) []wire.Frame { return []wire.Frame{s.shardFrame(kind, payload, change)} }
-	}
-	as := func(change func(*wire.Hello)) *wire.Frame { f := hello(change); return &f }
-	observer := as(func(h *wire.Hello) { h.Role = wire.RoleObserver })
-	get := func(r wire.Rows) []byte { return wire.AppendRows(nil, &r) }
+func bads() []bad { return slices.Concat(badHellos(), badUpdates(), badReads(), badNames()) }
+
+// badHello is a hello that differs from a good one.
+func badHello(change func(*wire.Hello)) *wire.Frame { f := hello(change); return &f }
+
+var (
+	goodHello     = badHello(func(*wire.Hello) {})
+	observerHello = badHello(func(h *wire.Hello) { h.Role = wire.RoleObserver })
+)
+
+// badFrame sends one frame that differs from a good one.
+func badFrame(kind wire.Kind, payload []byte, change func(*wire.Header)) func(*subject) []wire.Frame {
+	return func(s *subject) []wire.Frame { return []wire.Frame{s.shardFrame(kind, payload, change)} }
+}
+
+func read(r wire.Rows) []byte { return wire.AppendRows(nil, &r) }
+
+// badHellos are refused before anything else is read.
+func badHellos() []bad {
 	return []bad{
-		{"a hello of another job", as(func(h *wire.Hello) { h.Job = "job-2" }), nil, "job-2"},
-		{"a hello of no job", as(func(h *wire.Hello) { h.Job = "" }), nil, `peer for job`},
-		{"an old incarnation", as(func(h *wire.Hello) { h.Incarnation = 0 }), nil, "was taken by incarnation 1"},
-		{"a slot that is not", as(func(h *wire.Hello) { h.Index = 7 }), nil, "slot 7 of a job of 1"},
-		{"a negative slot", as(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1 of a job of 1"},
-		{"another role", as(func(h *wire.Hello) { h.Role = "king" }), nil, "king"},
-		{"no hello", nil, frames(wire.KindGet, nil, nil), "instead of a hello"},
-		{"an unknown kind", as(same), frames(99, nil, nil), "unexpected frame of kind 99"},
-		{"a second hello", as(same), frames(wire.KindHello, []byte("{}"), nil), "unexpected frame of kind 1"},
-		{"rows outside the shard", as(same), frames(wire.KindUpdate, update(5, nil, 1, 3, 0), nil), "row not on this shard"},
-		{"a row id outside the shard", as(same), frames(wire.KindUpdate, update(0, []perdure.RowID{0, 1 << 63}, 2, 6, 0), nil), "row not on this shard"},
-		{"a run of all rows there could be", as(same), frames(wire.KindUpdate, update(0, nil, wire.MaxPayload*8, 3, 0), nil), "row not on this shard"},
-		{"too few values", as(same), frames(wire.KindUpdate, update(0, nil, 2, 5, 0), nil), "wrong number of values"},
-		{"too many values", as(same), frames(wire.KindUpdate, update(0, nil, 1, 6, 0), nil), "wrong number of values"},
-		{"a table that is not", as(same), frames(wire.KindUpdate, update(0, nil, 1, 3, 9), nil), "update of table 9"},
-		{"an update that does not parse", as(same), frames(wire.KindUpdate, []byte("garbage"), nil), "malformed payload"},
-		{"NaN in an update", as(same), frames(wire.KindUpdate, nanUpdate(), nil), "NaN or Inf in an update: value 1 of row 0"},
-		{"a part beyond the last", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Part = 1 }), "part 1 of 1"},
-		{"a negative clock", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }), "of clock -1; the job's clocks are 0 to"},
-		{"an observer's update", observer, frames(wire.KindUpdate, nil, nil), "an observer cannot update"},
-		{"an observer's tick", observer, frames(wire.KindTick, nil, nil), "an observer cannot tick"},
-		{"a read that does not parse", as(same), frames(wire.KindGet, []byte{1}, nil), "malformed payload"},
-		{"a read with more behind it", as(same), frames(wire.KindGet, append(get(wire.Rows{Count: 1}), 0), nil), "bytes after a read"},
-		{"a read outside the shard", as(same), frames(wire.KindGet, get(wire.Rows{First: 5, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
-		{"a read of all rows there could be", as(same), frames(wire.KindGet, get(wire.Rows{Count: wire.MaxPayload * 8}), func(h *wire.Header) { h.Clock = 0 }), "row not on this shard"},
-		{"a sparse row of another shard", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 1), 2, 6, 1), nil), "is on shard 1, not on shard 0"},
-		{"consecutive rows of a sparse table", as(same), frames(wire.KindUpdate, update(0, nil, 2, 6, 1), nil), "is sparse: name each row"},
-		{"too few values of sparse rows", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3 each"},
-		{"values of another dimension", as(same), frames(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 8, 1), nil), "8 for 2 rows of table s of 3 each"},
-		{"Inf in a sparse row", as(same), frames(wire.KindUpdate, infUpdate(), nil), "value 2 of row "},
-		{"a read of a sparse row of another shard", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 0 }), "is on shard 1, not on shard 0"},
-		{"a read of such a row, that would wait", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}), func(h *wire.Header) { h.Clock = 1 << 40 }), "is on shard 1, not on shard 0"},
-		{"a read of consecutive sparse rows", as(same), frames(wire.KindGet, get(wire.Rows{Table: 1, Count: 1}), func(h *wire.Header) { h.Clock = 0 }), "is sparse: name each row"},
-		{"a read that is too large", as(same), frames(wire.KindGet, get(manyRows(wire.MaxPayload/12)), func(h *wire.Header) { h.Clock = 0 }), "does not fit in 4194304 bytes"},
-		{"which rows a dense table stores", as(same), frames(wire.KindScan, get(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }), "nobody asks for the rows that it stores"},
-		{"an observer's wish for acknowledgements", observer, frames(wire.KindSync, nil, nil), "an observer has no updates"},
-		{"the state of a slot that is not", as(same), frames(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }), "in the name of slot 3, on a connection of slot 0"},
-		{"an update for another slot", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
-		{"an update of another incarnation", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Incarnation = 2 }), "earlier incarnation"},
-		{"an update from the future", as(same), frames(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
-		{"a tick from the future", as(same), frames(wire.KindTick, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
-		{"a wish for acknowledgements from the future", as(same), frames(wire.KindSync, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to"},
-		{"a worker's fence of another slot", as(same), frames(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1"},
-		{"a worker's fence", as(same), frames(wire.KindFence, nil, nil), "unexpected frame of kind 37"},
-		{"a worker's roster", as(same), frames(wire.KindRoster, []byte("[]"), nil), "unexpected frame of kind 43"},
-		{"a worker that would be followed", as(same), frames(wire.KindFollow, nil, nil), "unexpected frame of kind 32"},
-		{"a worker's snapshot", as(same), frames(wire.KindSnapshot, nil, nil), "unexpected frame of kind 35"},
-		{"an observer's wish for saved state", observer, frames(wire.KindLoad, nil, nil), "an observer has no saved state"},
+		{"a hello of another job", badHello(func(h *wire.Hello) { h.Job = "job-2" }), nil, "job-2"},
+		{"a hello of no job", badHello(func(h *wire.Hello) { h.Job = "" }), nil, `peer for job`},
+		{"an old incarnation", badHello(func(h *wire.Hello) { h.Incarnation = 0 }), nil, "was taken by incarnation 1"},
+		{"a slot that is not", badHello(func(h *wire.Hello) { h.Index = 7 }), nil, "slot 7 of a job of 1"},
+		{"a negative slot", badHello(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1 of a job of 1"},
+		{"another role", badHello(func(h *wire.Hello) { h.Role = "king" }), nil, "king"},
+		{"no hello", nil, badFrame(wire.KindGet, nil, nil), "instead of a hello"},
+		{"an unknown kind", goodHello, badFrame(99, nil, nil), "unexpected frame of kind 99"},
+		{"a second hello", goodHello, badFrame(wire.KindHello, []byte("{}"), nil), "unexpected frame of kind 1"},
+	}
+}
+
+// badUpdates are updates that cannot be applied.
+func badUpdates() []bad {
+	return []bad{
+		{
+			"rows outside the shard", goodHello, badFrame(wire.KindUpdate, update(5, nil, 1, 3, 0), nil),
+			"row not on this shard",
+		},
+		{
+			"a row id outside the shard", goodHello,
+			badFrame(wire.KindUpdate, update(0, []perdure.RowID{0, 1 << 63}, 2, 6, 0), nil), "row not on this shard",
+		},
+		{
+			"a run of all rows there could be", goodHello,
+			badFrame(wire.KindUpdate, update(0, nil, wire.MaxPayload*8, 3, 0), nil), "row not on this shard",
+		},
+		{
+			"too few values", goodHello, badFrame(wire.KindUpdate, update(0, nil, 2, 5, 0), nil),
+			"wrong number of values",
+		},
+		{
+			"too many values", goodHello, badFrame(wire.KindUpdate, update(0, nil, 1, 6, 0), nil),
+			"wrong number of values",
+		},
+		{
+			"a table that is not", goodHello, badFrame(wire.KindUpdate, update(0, nil, 1, 3, 9), nil),
+			"update of table 9",
+		},
+		{
+			"an update that does not parse", goodHello, badFrame(wire.KindUpdate, []byte("garbage"), nil),
+			"malformed payload",
+		},
+		{
+			"NaN in an update", goodHello, badFrame(wire.KindUpdate, nanUpdate(), nil),
+			"NaN or Inf in an update: value 1 of row 0",
+		},
+		{
+			"a part beyond the last", goodHello, badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Part = 1 }),
+			"part 1 of 1",
+		},
+		{
+			"a negative clock", goodHello, badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }),
+			"of clock -1; the job's clocks are 0 to",
+		},
+		{"an observer's update", observerHello, badFrame(wire.KindUpdate, nil, nil), "an observer cannot update"},
+		{"an observer's tick", observerHello, badFrame(wire.KindTick, nil, nil), "an observer cannot tick"},
+	}
+}
+
+// badReads are reads that cannot be answered.
+func badReads() []bad {
+	return []bad{
+		{"a read that does not parse", goodHello, badFrame(wire.KindGet, []byte{1}, nil), "malformed payload"},
+		{
+			"a read with more behind it", goodHello, badFrame(wire.KindGet, append(read(wire.Rows{Count: 1}), 0), nil),
+			"bytes after a read",
+		},
+		{
+			"a read outside the shard", goodHello,
+			badFrame(wire.KindGet, read(wire.Rows{First: 5, Count: 1}), func(h *wire.Header) { h.Clock = 0 }),
+			"row not on this shard",
+		},
+		{
+			"a read of all rows there could be", goodHello,
+			badFrame(wire.KindGet, read(wire.Rows{Count: wire.MaxPayload * 8}), func(h *wire.Header) { h.Clock = 0 }),
+			"row not on this shard",
+		},
+		{
+			"a sparse row of another shard", goodHello,
+			badFrame(wire.KindUpdate, update(0, sparseRows(0, 1), 2, 6, 1), nil), "is on shard 1, not on shard 0",
+		},
+		{
+			"consecutive rows of a sparse table", goodHello, badFrame(wire.KindUpdate, update(0, nil, 2, 6, 1), nil),
+			"is sparse: name each row",
+		},
+		{
+			"too few values of sparse rows", goodHello,
+			badFrame(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 5, 1), nil), "5 for 2 rows of table s of 3 each",
+		},
+		{
+			"values of another dimension", goodHello,
+			badFrame(wire.KindUpdate, update(0, sparseRows(0, 0), 2, 8, 1), nil),
+			"8 for 2 rows of table s of 3 each",
+		},
+		{"Inf in a sparse row", goodHello, badFrame(wire.KindUpdate, infUpdate(), nil), "value 2 of row "},
+		{
+			"a read of a sparse row of another shard", goodHello,
+			badFrame(wire.KindGet, read(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}),
+				func(h *wire.Header) { h.Clock = 0 }), "is on shard 1, not on shard 0",
+		},
+		{
+			"a read of such a row, that would wait", goodHello,
+			badFrame(wire.KindGet, read(wire.Rows{Table: 1, Count: 1, IDs: sparseRows(1)}),
+				func(h *wire.Header) { h.Clock = 1 << 40 }), "is on shard 1, not on shard 0",
+		},
+		{
+			"a read of consecutive sparse rows", goodHello,
+			badFrame(wire.KindGet, read(wire.Rows{Table: 1, Count: 1}), func(h *wire.Header) { h.Clock = 0 }),
+			"is sparse: name each row",
+		},
+		{
+			"a read that is too large", goodHello,
+			badFrame(wire.KindGet, read(manyRows(wire.MaxPayload/12)), func(h *wire.Header) { h.Clock = 0 }),
+			"does not fit in 4194304 bytes",
+		},
+		{
+			"which rows a dense table stores", goodHello,
+			badFrame(wire.KindScan, read(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }),
+			"nobody asks for the rows that it stores",
+		},
+		{
+			"an observer's wish for acknowledgements", observerHello, badFrame(wire.KindSync, nil, nil),
+			"an observer has no updates",
+		},
+	}
+}
+
+// badNames speak for others, or of what is not theirs.
+func badNames() []bad {
+	return []bad{
+		{
+			"the state of a slot that is not", goodHello,
+			badFrame(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }),
+			"in the name of slot 3, on a connection of slot 0",
+		},
+		{
+			"an update for another slot", goodHello,
+			badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Slot = 1 }),
+			"in the name of slot 1",
+		},
+		{
+			"an update of another incarnation", goodHello,
+			badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Incarnation = 2 }), "earlier incarnation",
+		},
+		{
+			"an update from the future", goodHello,
+			badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to",
+		},
+		{
+			"a tick from the future", goodHello,
+			badFrame(wire.KindTick, nil, func(h *wire.Header) { h.Clock = 1 << 62 }),
+			"the job's clocks are 0 to",
+		},
+		{
+			"a wish for acknowledgements from the future", goodHello,
+			badFrame(wire.KindSync, nil, func(h *wire.Header) { h.Clock = 1 << 62 }), "the job's clocks are 0 to",
+		},
+		{
+			"a worker's fence of another slot", goodHello,
+			badFrame(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1",
+		},
+		{"a worker's fence", goodHello, badFrame(wire.KindFence, nil, nil), "unexpected frame of kind 37"},
+		{"a worker's roster", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil), "unexpected frame of kind 43"},
+		{
+			"a worker that would be followed", goodHello, badFrame(wire.KindFollow, nil, nil),
+			"unexpected frame of kind 32",
+		},
+		{"a worker's snapshot", goodHello, badFrame(wire.KindSnapshot, nil, nil), "unexpected frame of kind 35"},
+		{
+			"an observer's wish for saved state", observerHello, badFrame(wire.KindLoad, nil, nil),
+			"an observer has no saved state",
+		},
 	}
 }
 
@@ -321,8 +479,10 @@ func TestOtherLives(t *testing.T) {
 		frames := []wire.Frame{hello(func(*wire.Hello) {})}
 		for _, kind := range []wire.Kind{wire.KindUpdate, wire.KindTick, wire.KindGet, wire.KindLoad, wire.KindOpen} {
 			for _, change := range []func(*wire.Header){
-				func(h *wire.Header) { h.Epoch-- }, func(h *wire.Header) { h.Epoch++ }, func(h *wire.Header) { h.Generation-- },
-				func(h *wire.Header) { h.Generation++ }, func(h *wire.Header) { h.Shard = 5 }, func(h *wire.Header) { h.Shard = -1 },
+				func(h *wire.Header) { h.Epoch-- }, func(h *wire.Header) { h.Epoch++ },
+				func(h *wire.Header) { h.Generation-- },
+				func(h *wire.Header) { h.Generation++ }, func(h *wire.Header) { h.Shard = 5 },
+				func(h *wire.Header) { h.Shard = -1 },
 			} {
 				frames = append(frames, s.shardFrame(kind, payload, change))
 			}
@@ -377,7 +537,8 @@ func TestEndsWithSilentPeer(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- server.Run(ctx, server.Config{
-				Network: mem.Host("server:0"), Listen: "server:0/1", Coordinator: "nowhere/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler),
+				Network: mem.Host("server:0"), Listen: "server:0/1", Coordinator: "nowhere/1", Disk: disk.NewMemory(),
+				Log: slog.New(slog.DiscardHandler),
 			})
 		}()
 		<-time.After(time.Second)
@@ -418,9 +579,15 @@ func TestGarbageBytes(t *testing.T) {
 		says string
 	}{
 		{"random bytes", random, "not a Perdure frame"},
-		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X: y\r\n", 20) + "\r\n"), "not a Perdure frame"},
+		{
+			"HTTP", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X: y\r\n", 20) + "\r\n"),
+			"not a Perdure frame",
+		},
 		{"an oversized length", oversize, "payload too large"},
-		{"another version", changed(func(b []byte) { b[4] = 9 }), fmt.Sprintf("the peer speaks wire version 9, this process version %d", wire.Version)},
+		{
+			"another version", changed(func(b []byte) { b[4] = 9 }),
+			fmt.Sprintf("the peer speaks wire version 9, this process version %d", wire.Version),
+		},
 		{"a flipped bit", changed(func(b []byte) { b[70] ^= 1 }), "checksum mismatch"},
 		{"half a frame", greeting[:80], "unexpected EOF"},
 		{"half a header", greeting[:10], "EOF"},

@@ -68,7 +68,8 @@ func (sh *shard) piece(c *conn, f *wire.Frame) error {
 func (sh *shard) expected(c *conn, f *wire.Frame) (*incoming, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.link.Log() == nil || sh.retired() || sh.link.Place().Head || sh.name != link.NameOf(&f.Header) || !sh.link.PrecededBy(c.index, c.Incarnation) {
+	if sh.link.Log() == nil || sh.retired() || sh.link.Place().Head || sh.name != link.NameOf(&f.Header) ||
+		!sh.link.PrecededBy(c.index, c.Incarnation) {
 		return nil, errNotWanted
 	}
 	head := f.Flags&wire.FlagNone != 0

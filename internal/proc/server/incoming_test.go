@@ -14,7 +14,8 @@ import (
 
 // snapshotOf is a snapshot's head, of a job with one slot.
 func snapshotOf(tables, sizes, rest string) []byte {
-	words := fmt.Sprintf(`{"states":[%s],"tables":[%s],"intake":{"cut":-1,"applied":[0],"slots":[{}],"spans":[{}]}}`, sizes, tables)
+	words := fmt.Sprintf(`{"states":[%s],"tables":[%s],"intake":{"cut":-1,"applied":[0],"slots":[{}],"spans":[{}]}}`,
+		sizes, tables)
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(words))), words...), rest...)
 }
 
@@ -38,34 +39,64 @@ func rowsOf(n int) wire.Frame {
 	return wire.Frame{Header: wire.Header{Flags: wire.FlagLast, Part: 1}, Payload: make([]byte, n)}
 }
 
+// garbage is what a server sends as a snapshot.
+type garbage struct {
+	frames []wire.Frame
+	says   string // "": it is taken
+}
+
+func snapshotGarbage() map[string]garbage {
+	good := tableOf(4)
+	return map[string]garbage{
+		"nothing in it": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), rowsOf(0)}, ""},
+		"a table":       {[]wire.Frame{headOf(snapshotOf(good, "3", "abc")), rowsOf(16)}, ""},
+		"no head":       {[]wire.Frame{headOf(nil)}, "its head ends where 8 bytes more are announced"},
+		"a head that is short": {
+			[]wire.Frame{headOf(snapshotOf("", "-1", "")[:20])},
+			"its head ends where 13 bytes more are announced",
+		},
+		"a head without end": {
+			[]wire.Frame{headOf([]byte("\xff\xff\xff\xff\xff\xff\xff\xff{}"))},
+			"its head ends where 3 bytes more are announced",
+		},
+		"a head that goes on": {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "its head has 1 bytes too many"},
+		"words": {
+			[]wire.Frame{headOf([]byte("\x02\x00\x00\x00\x00\x00\x00\x00no"))},
+			"invalid character",
+		},
+		"two slots": {[]wire.Frame{headOf(snapshotOf("", "-1,-1", ""))}, "slots, the job 1"},
+		"a state that is short": {
+			[]wire.Frame{headOf(snapshotOf("", "9", "abc"))},
+			"its head ends where 9 bytes more are announced",
+		},
+		"a size that is huge": {
+			[]wire.Frame{headOf(snapshotOf("", "9223372036854775807", ""))},
+			"bytes more are announced",
+		},
+		"a table of no kind":   {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
+		"rows of other shards": {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "it has 3 rows of table t"},
+		"fewer rows than none": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "it has -1 rows of table t"},
+		"too few rows": {
+			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(12)},
+			"rows are missing at its end",
+		},
+		"too many rows": {
+			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(20)},
+			"it has 4 bytes of rows too many",
+		},
+		"rows first":     {[]wire.Frame{rowsOf(16)}, "not wanted"},
+		"the head twice": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "not wanted"},
+		"a piece left out": {
+			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), {Header: wire.Header{Part: 2}}},
+			"not wanted",
+		},
+	}
+}
+
 // Whatever a server sends as a snapshot, it is taken if it is one, and else refused in one
 // line, and nothing of it is left.
 func TestSnapshotGarbage(t *testing.T) {
-	good := tableOf(4)
-	cases := map[string]struct {
-		frames []wire.Frame
-		says   string // "": it is taken
-	}{
-		"nothing in it":         {[]wire.Frame{headOf(snapshotOf("", "-1", "")), rowsOf(0)}, ""},
-		"a table":               {[]wire.Frame{headOf(snapshotOf(good, "3", "abc")), rowsOf(16)}, ""},
-		"no head":               {[]wire.Frame{headOf(nil)}, "its head ends where 8 bytes more are announced"},
-		"a head that is short":  {[]wire.Frame{headOf(snapshotOf("", "-1", "")[:20])}, "its head ends where 13 bytes more are announced"},
-		"a head without end":    {[]wire.Frame{headOf([]byte("\xff\xff\xff\xff\xff\xff\xff\xff{}"))}, "its head ends where 3 bytes more are announced"},
-		"a head that goes on":   {[]wire.Frame{headOf(snapshotOf("", "-1", "x"))}, "its head has 1 bytes too many"},
-		"words":                 {[]wire.Frame{headOf([]byte("\x02\x00\x00\x00\x00\x00\x00\x00no"))}, "invalid character"},
-		"two slots":             {[]wire.Frame{headOf(snapshotOf("", "-1,-1", ""))}, "slots, the job 1"},
-		"a state that is short": {[]wire.Frame{headOf(snapshotOf("", "9", "abc"))}, "its head ends where 9 bytes more are announced"},
-		"a size that is huge":   {[]wire.Frame{headOf(snapshotOf("", "9223372036854775807", ""))}, "bytes more are announced"},
-		"a table of no kind":    {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
-		"rows of other shards":  {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "it has 3 rows of table t"},
-		"fewer rows than none":  {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "it has -1 rows of table t"},
-		"too few rows":          {[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(12)}, "rows are missing at its end"},
-		"too many rows":         {[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(20)}, "it has 4 bytes of rows too many"},
-		"rows first":            {[]wire.Frame{rowsOf(16)}, "not wanted"},
-		"the head twice":        {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "not wanted"},
-		"a piece left out":      {[]wire.Frame{headOf(snapshotOf(good, "-1", "")), {Header: wire.Header{Part: 2}}}, "not wanted"},
-	}
-	for name, c := range cases {
+	for name, c := range snapshotGarbage() {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
 				f.say(func(v *perdure.View, sv *perdure.ShardView) { // from one who is not there
@@ -74,7 +105,8 @@ func TestSnapshotGarbage(t *testing.T) {
 				})
 				s := f.speak(0, wire.Hello{Role: wire.RoleServer, Index: 9})
 				for _, frame := range c.frames {
-					frame.Kind, frame.Generation, frame.Epoch, frame.Slot, frame.Request = wire.KindSnapshot, 1, 1, perdure.NoSlot, 5
+					frame.Kind, frame.Generation, frame.Epoch, frame.Slot, frame.Request = wire.KindSnapshot, 1, 1,
+						perdure.NoSlot, 5
 					_ = s.Send(frame) // it may be refused already
 					f.pass(10 * time.Millisecond)
 				}
@@ -88,7 +120,8 @@ func TestSnapshotGarbage(t *testing.T) {
 					t.Errorf("the log says %q; want one line with %q", f.logs[0].all, c.says)
 				}
 				var r wire.Refusal
-				if last := s.last(wire.KindRefuse); last == nil || wire.ParseControl(last, &r) != nil || !strings.Contains(r.Reason, c.says) {
+				if last := s.last(wire.KindRefuse); last == nil || wire.ParseControl(last, &r) != nil ||
+					!strings.Contains(r.Reason, c.says) {
 					t.Errorf("the sender is told %+v", r)
 				}
 			})
@@ -111,8 +144,12 @@ func TestSnapshotOfManyPieces(t *testing.T) {
 		clock := perdure.Clock(0)
 		change := func(i int) {
 			values[i%dim] += float32(i)
-			h := wire.Header{Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: clock, Parts: 1, Flags: wire.FlagTicked}
-			payload := append(block(0, false, perdure.RowID(i*7%rows), values...), block(1, true, perdure.RowID(i*i), values...)...)
+			h := wire.Header{
+				Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: clock, Parts: 1,
+				Flags: wire.FlagTicked,
+			}
+			payload := append(block(0, false, perdure.RowID(i*7%rows), values...),
+				block(1, true, perdure.RowID(i*i), values...)...)
 			if err := w.Send(wire.Frame{Header: h, Payload: payload}); err != nil {
 				t.Fatal(err)
 			}

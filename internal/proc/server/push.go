@@ -83,7 +83,7 @@ func (sh *shard) pushTo(slot perdure.Slot) {
 	clear(pushed) // lets the payloads go
 }
 
-// gather makes frames of the next rows of a slot's round, of about so many bytes, and reports
+// gather makes frames of the next rows of a slot's round, of about left bytes, and reports
 // whether those are its last.
 func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frames.Buffers, left int,
 ) (pushed []wire.Frame, done bool) {

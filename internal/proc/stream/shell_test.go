@@ -41,7 +41,8 @@ func TestOpen(t *testing.T) {
 		4: "bring the newer snapshots back to snapshots", 5: "", 9: "", 10: "the log ends before record 9",
 	} {
 		next, err := st.Open(from)
-		if want == "" && (err != nil || next != 9) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || next != 9) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("from %d: %d, %v; want %q", from, next, err, want)
 		}
 		if from < 5 != errors.Is(err, updatelog.ErrTrimmed) {
@@ -67,7 +68,8 @@ func TestLives(t *testing.T) {
 	mu.Unlock()
 	for i, want := range []wire.Kind{wire.KindLife, wire.KindEnd} {
 		var f wire.Frame
-		if _, err := wire.Decode(<-log.appended, &f); err != nil || f.Kind != want || f.Request != uint64(i) || f.Epoch != 3 {
+		if _, err := wire.Decode(<-log.appended, &f); err != nil || f.Kind != want || f.Request != uint64(i) ||
+			f.Epoch != 3 {
 			t.Fatalf("fact %d is %+v, %v", i, f.Header, err)
 		}
 		mu.Lock()
