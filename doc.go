@@ -12,12 +12,14 @@
 //   - a slot is a worker's numbered place in the job; a process dies and its
 //     slot is taken by another, one [Incarnation] higher;
 //   - a clock is a slot's count of finished iterations, never wall time;
-//   - an update is all of one slot's deltas to one shard for one clock, applied
-//     whole or not at all, and its identity is (slot, clock);
+//   - an update is all of one slot's deltas to one shard for one clock, or for
+//     several that follow one another, applied whole or not at all, and its
+//     identity is (slot, clocks);
 //   - a view says who holds which shard; each shard's [Epoch] fences older
 //     holders, and the job's [Generation] counts roll-backs of the whole job.
 //
-// The package does no I/O and imports only the standard library. All its types
-// are plain values: safe to copy, and safe for concurrent use as long as nobody
-// writes to them.
+// The package does no I/O and imports only the standard library. Its types are
+// plain values: safe to copy, and safe for concurrent use as long as nobody
+// writes to them. But [ServerTeller] and [WorkerTeller] remember what was told
+// on one connection, and each belongs to one goroutine.
 package perdure

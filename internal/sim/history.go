@@ -64,9 +64,9 @@ const (
 	columns
 )
 
-// NewHistory makes a checker for a job whose program is History.Program, with at most so
-// many slots in all. Who takes part is planned, or told by Saved; a job of which it is
-// not planned has no Twin.
+// NewHistory makes a checker for a job whose program is History.Program, and which has at
+// most slots slots in all. Who takes part is planned, or told by Saved; a job of which it
+// is not planned has no Twin.
 func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *History {
 	if loses && job.Clocks > mostLossy {
 		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", mostLossy))

@@ -2,9 +2,9 @@
 // may concern, however large the job is.
 //
 // Shards, servers and slots are numbers here. Whoever changes something touches what it
-// concerns, and each step of the core takes what is due for it ([Agenda]). What is waited
-// for of all is gone round with a [Cursor]; a [Tally] knows the least of all clocks; a [Set]
-// costs what it holds.
+// concerns, and each step of the core takes what is due for it ([Agenda]). Where all must
+// have answered, a [Cursor] asks the one first that had not; a [Tally] knows the least of
+// all clocks; a [Set] costs what it holds.
 //
 // No type is safe for concurrent use.
 package agenda
@@ -16,9 +16,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Agenda is what is to be looked at. All of it follows from the facts and the observations: whoever
-// changes these touches what they are
-// of, and each step takes what is due for it.
+// Agenda is what is to be looked at. All of it follows from the facts and the observations:
+// whoever changes one of these touches the shard, server or slot that it is of, and each step
+// takes what is due for it.
 type Agenda struct {
 	Stirred bool // something happened that may matter to the shards that are due
 	Uneven  bool // servers may hold unequal numbers of replicas

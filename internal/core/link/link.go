@@ -108,8 +108,9 @@ func (l *Link) Begin() {
 // Join begins the log of a replica that is to be given rows along the chain.
 func (l *Link) Join() { l.log = chain.NewJoiner(entryBytes, l.window) }
 
-// Log is the log itself, to be asked how far it is; nil: there is none yet. What goes into it
-// goes through the link.
+// Log is the log itself; nil: there is none yet. It may be asked how far it is, and told that
+// time passes, that a connection is another one, or that members are to be brought up to date.
+// Entries and messages go into it through the link, which counts them.
 func (l *Link) Log() *Log { return l.log }
 
 // Place is the replica's part, as the last view says.

@@ -2,10 +2,10 @@
 // cut off or dead.
 //
 // A [Watch] counts ticks, and each process has an [Ear] that remembers how regularly it
-// was heard. Silence is counted only in ticks in which the watch listened, and one
-// that hears nobody at all, or several at once not, suspects itself first. A process that
-// was given up before, while the job came no further, is waited for twice as long the next
-// time.
+// was heard. Silence is counted only in ticks in which the watch listened. A watch that
+// hears nobody at all, or misses one in eight of all processes at once, suspects itself
+// before it suspects them. A process that was given up before, while the job came no
+// further, is waited for twice as long the next time.
 //
 // Nothing is done about a suspect here: the watch says who is one, and who asked decides.
 //

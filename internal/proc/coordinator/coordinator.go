@@ -45,8 +45,8 @@ type Config struct {
 	Patience time.Duration
 	OnOrder  func(wire.Order) // faults for this process itself; may be nil
 	Keys     wire.Keys        // what who connects must show
-	// TableBytes bounds the rows of all dense tables together, each replica's counted: so
-	// many bytes for each server of the job; 0: there is no bound.
+	// TableBytes bounds the rows of all dense tables together, each replica's counted: it is
+	// how many bytes each server of the job has room for; 0: there is no bound.
 	TableBytes int64
 }
 

@@ -8,8 +8,10 @@
 // superseded, carries out what the view has decided, and tells the coordinator
 // the state it has reached. All of this is idempotent.
 //
-// Locks: Server.mu guards the view and the maps; shard.mu guards one shard.
-// Server.mu may be taken first, never second.
+// Locks, in the order in which they may be taken: Server.opening, while the update
+// log is opened; Server.mu, which guards the view and the maps; shard.mu, which
+// guards one shard, and of which nobody has two; then those of a connection, a
+// peer and the pace; and that of the buffers, under which no other is taken.
 package server
 
 import (
@@ -76,7 +78,7 @@ type Server struct {
 	failed  chan error      // capacity 1: the server cannot go on
 	reading chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
 	ctx     context.Context // the server's life
-	wg      sync.WaitGroup  // all goroutines; new ones are started by running ones only
+	wg      sync.WaitGroup  // what Run waits for; only what it waits for starts more
 
 	opening sync.Mutex    // guards updates until it is set
 	updates updatelog.Log // nil unless a shard has a stream

@@ -33,9 +33,9 @@ type Limits struct {
 const kept = 2
 
 // parts is how often a shard is written, at least, while its log fills up: two
-// snapshots are kept with what follows the older, and a third may be on its way. If so
-// many parts follow the older as are more than mostParts, it is given up: updates would
-// soon find no room, and only what is read has a snapshot begun.
+// snapshots are kept with what follows the older, and a third may be on its way. If more
+// than mostParts of these parts follow the older, it is given up: updates would soon find
+// no room, and a snapshot begins only when something is read.
 const (
 	parts     = 5
 	mostParts = 3
