@@ -178,28 +178,32 @@ func TestExploreModels(t *testing.T) {
 		rows   int
 		oneWay bool // slot 0 only writes, slot 1 only reads
 		chances
+		large bool // it takes the race detector 8 s and more, which finds nothing in one goroutine
 	}{
-		{"bsp", two, 2, false, chances{}},
-		{"bsp", two, 1, false, chances{breaks: 1}},
-		{"ssp:0", three, 1, false, chances{}},
-		{"ssp:1", three, 1, false, chances{}},
-		{"ssp:1", two, 1, false, chances{breaks: 1}},
-		{"essp:0", two, 2, false, chances{}},
-		{"essp:0", two, 1, false, chances{breaks: 1}},
-		{"essp:0", two, 1, false, chances{drops: 1}},
-		{"essp:1", three, 1, false, chances{}},
-		{"essp:0", two, 1, true, chances{aheads: 1, drops: 1}},
-		{"essp:0", two, 1, true, chances{breaks: 1, drops: 1}},
-		{"essp:0", two, 2, true, chances{drops: 1}},
-		{"asp", two, 1, false, chances{breaks: 1}},
-		{"vap:1", two, 1, true, chances{deaths: 1}},
-		{"vap:1", two, 1, true, chances{drops: 1}},
-		{"vap:1", two, 1, true, chances{breaks: 1}},
-		{"vap:1", [2]perdure.Clock{2, 1}, 1, false, chances{}},
-		{"vap:1", two, 2, true, chances{}},
+		{"bsp", two, 2, false, chances{}, false},
+		{"bsp", two, 1, false, chances{breaks: 1}, false},
+		{"ssp:0", three, 1, false, chances{}, false},
+		{"ssp:1", three, 1, false, chances{}, false},
+		{"ssp:1", two, 1, false, chances{breaks: 1}, false},
+		{"essp:0", two, 2, false, chances{}, false},
+		{"essp:0", two, 1, false, chances{breaks: 1}, false},
+		{"essp:0", two, 1, false, chances{drops: 1}, false},
+		{"essp:1", three, 1, false, chances{}, true},
+		{"essp:0", two, 1, true, chances{aheads: 1, drops: 1}, true},
+		{"essp:0", two, 1, true, chances{breaks: 1, drops: 1}, false},
+		{"essp:0", two, 2, true, chances{drops: 1}, false},
+		{"asp", two, 1, false, chances{breaks: 1}, false},
+		{"vap:1", two, 1, true, chances{deaths: 1}, false},
+		{"vap:1", two, 1, true, chances{drops: 1}, false},
+		{"vap:1", two, 1, true, chances{breaks: 1}, true},
+		{"vap:1", [2]perdure.Clock{2, 1}, 1, false, chances{}, false},
+		{"vap:1", two, 2, true, chances{}, true},
 	} {
 		t.Run(fmt.Sprintf("%s, %d clocks, %d rows, one way %v, %+v", c.model, c.ends, c.rows, c.oneWay, c.chances),
 			func(t *testing.T) {
+				if testing.Short() && c.large {
+					t.Skip("large: go test without -short explores it")
+				}
 				t.Parallel()
 				p := small(t, c.model, c.ends, c.rows, c.chances)
 				p.oneWay = c.oneWay
