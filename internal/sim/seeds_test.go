@@ -93,7 +93,7 @@ func drawRoster(draw drawing) drawing {
 }
 
 // mostShort is how many seeds are run where little time is to be spent.
-const mostShort = 30
+const mostShort = 20
 
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
