@@ -168,3 +168,20 @@ func TestStartRefuses(t *testing.T) {
 		t.Errorf("of addresses of this machine only it warns: %s", warned)
 	}
 }
+
+// TestStartLetsGo: a run that cannot start leaves its address to the next one.
+func TestStartLetsGo(t *testing.T) {
+	s := small(t, "none")
+	free, err := listen(AnyPort)
+	must(t, err)
+	s.Listen = free.addr
+	must(t, free.file.Close())
+	folder := t.TempDir() // it is there already
+	must(t, os.WriteFile(filepath.Join(folder, "mine"), nil, 0o600))
+	for range 2 {
+		o := Options{Settings: s, Folder: folder, Workers: true, View: screen.Silent{}}
+		if _, err := Start(t.Context(), o); err == nil || strings.Contains(err.Error(), "cannot listen") {
+			t.Fatalf("a run in a folder that is not its own: %v", err)
+		}
+	}
+}

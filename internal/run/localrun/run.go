@@ -78,15 +78,15 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	r := &Run{s: o.Settings, workers: o.Workers, view: o.View, complete: make(chan struct{})}
 	frames, web, err := r.listen(o.Warn)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = r.prepare(ctx, o.Folder)
 	}
-	if err := r.prepare(ctx, o.Folder, frames, web); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, r.letGo())
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, errors.Join(fmt.Errorf("find this program: %w", err), r.letGo())
 	}
 	var worker func(slot int) supervisor.Spec
 	if r.workers {
@@ -96,7 +96,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		}
 	}
 	if err := r.supervise(ctx, worker); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.letGo())
 	}
 	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -110,17 +110,20 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 	if frames, err = listen(r.s.Listen); err != nil {
 		return frames, web, err
 	}
+	r.held = append(r.held, frames.file)
 	if warn != nil && !loopback(frames.addr) {
 		warn(fmt.Sprintf("others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a "+
 			"network that you trust", frames.addr))
 	}
-	web, err = listen(AnyPort)
+	if web, err = listen(AnyPort); err == nil {
+		r.held = append(r.held, web.file)
+	}
 	r.addr, r.web = frames.addr, web.addr
 	return frames, web, err
 }
 
 // prepare makes the run's folder, with all that the processes find there.
-func (r *Run) prepare(ctx context.Context, folder string, frames, web socket) (err error) {
+func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err := errors.Join(findRoom(&r.s, r.workers, r.view), sizeLog(&r.s, folder)); err != nil {
 		return err
 	}
@@ -130,6 +133,7 @@ func (r *Run) prepare(ctx context.Context, folder string, frames, web socket) (e
 	if r.secrets, err = secrets.Draw(folder); err != nil {
 		return err
 	}
+	r.held = append(r.held, r.secrets)
 	if r.s.Resumed != "" {
 		if err := copyCheckpoint(filepath.Join(r.s.Resumed, "checkpoint"), r.dir.Checkpoint()); err != nil {
 			return err
@@ -137,12 +141,14 @@ func (r *Run) prepare(ctx context.Context, folder string, frames, web socket) (e
 	}
 	logPort, err := placeLog(ctx, &r.s, folder, r.secrets.Job)
 	if err != nil { // the folder has nothing yet, and may be asked for again
-		return errors.Join(err, r.dir.Close(), os.RemoveAll(folder))
+		err = errors.Join(err, r.dir.Close(), os.RemoveAll(folder))
+		r.dir = nil
+		return err
 	}
+	r.held = append(r.held, logPort)
 	if err := r.dir.WriteRun(r.s); err != nil {
 		return err
 	}
-	r.held = []io.Closer{frames.file, web.file, logPort, r.secrets}
 	r.tally = tally.New(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
 		return fmt.Errorf("run folder: %w", err)
@@ -239,11 +245,19 @@ func (r *Run) Close() error {
 	r.job.End(ErrOver) // does nothing if it has ended
 	err := r.job.Group().Stop(ctx)
 	r.leaveLog()
+	r.view.Close()
+	return errors.Join(err, r.letGo())
+}
+
+// letGo closes what the run has opened so far.
+func (r *Run) letGo() (err error) {
 	for _, h := range r.held {
 		err = errors.Join(err, h.Close())
 	}
-	r.view.Close()
-	return errors.Join(err, r.dir.Close())
+	if r.dir != nil {
+		err = errors.Join(err, r.dir.Close())
+	}
+	return err
 }
 
 // Job is the job as its supervisor has it: its processes, and the faults to come.
