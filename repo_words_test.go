@@ -27,11 +27,10 @@ func checkWords(files []source) (found []string) {
 		case s.path == "repo_words_test.go", strings.HasPrefix(s.path, "docs/studies/"):
 		case s.file != nil && !s.isGenerated():
 			for _, group := range s.file.Comments {
-				for _, c := range group.List {
-					if was := strings.ToLower(find.FindString(c.Text)); was != "" {
-						found = append(found, fmt.Sprintf("%s:%d: %q is retired: %s",
-							s.path, s.line(c.Pos()), was, retired[was]))
-					}
+				text := strings.Join(strings.Fields(group.Text()), " ") // a phrase may go over two lines
+				if was := strings.ToLower(find.FindString(text)); was != "" {
+					found = append(found, fmt.Sprintf("%s:%d: %q is retired: %s",
+						s.path, s.line(group.Pos()), was, retired[was]))
 				}
 			}
 		case strings.HasSuffix(s.path, ".md"):
@@ -66,6 +65,7 @@ var columnCases = []ruleCase{
 
 var wordCases = []ruleCase{
 	{"a.go", "package a\n\n// It waits for So Many clocks.", `a.go:3: "so many" is retired`},
+	{"a.go", "package a\n\n// It waits for so\n// many clocks.", `a.go:3: "so many" is retired`},
 	{"a.go", "package a\n\n// It waits for so manyfold.\nvar s = `so many`", ""},
 	{"a.md", "x\nthe rows of no one slot", `a.md:2: "of no one" is retired`},
 	{"docs/studies/a.md", "so many", ""},
