@@ -59,7 +59,8 @@ var layers = map[string]int{
 	"internal/run/localrun": 9, "internal/run/bench": 10,
 	"cmd": 11, "examples": 11, "studies": 11,
 
-	"internal/sim": 12, // the whole cluster in virtual time
+	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
+	"internal/rig": 6, "internal/sim": 12,
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.
@@ -139,14 +140,14 @@ func topLevel(dir string) string {
 }
 
 // roomOf returns the room that a folder belongs to. Of internal it is FLOOR/ROOM, or
-// sim, which is a floor of its own.
+// rig or sim, which are floors of their own.
 func roomOf(dir string) string {
 	parts := strings.Split(dir, "/")
 	switch {
 	case parts[0] != "internal":
 		return parts[0]
-	case len(parts) > 1 && parts[1] == "sim":
-		return "internal/sim"
+	case len(parts) > 1 && (parts[1] == "rig" || parts[1] == "sim"):
+		return "internal/" + parts[1]
 	}
 	return strings.Join(parts[:min(3, len(parts))], "/")
 }
@@ -242,7 +243,7 @@ func eachGo(check func(s source) []string) rule {
 }
 
 // checkLayers holds the imports of product files to the table. Test files may
-// import anything but sim.
+// import anything but sim; rig is for them, and for sim.
 func checkLayers(files []source) (found []string) {
 	for _, s := range files {
 		if s.file == nil {
@@ -263,6 +264,8 @@ func checkLayers(files []source) (found []string) {
 			switch {
 			case to == "internal/sim":
 				found = append(found, fmt.Sprintf("%s:%d: nothing imports sim", s.path, line))
+			case to == "internal/rig" && from != "internal/sim" && !s.isTest():
+				found = append(found, fmt.Sprintf("%s:%d: only tests and sim import rig", s.path, line))
 			case s.isTest() || sideways[[2]string{from, to}] != "":
 			case banned:
 				found = append(found, fmt.Sprintf("%s:%d: %s must not import %s: %s", s.path, line, from, to, reason))
@@ -648,6 +651,9 @@ var ruleCases = map[string][]ruleCase{
 		{"cmd/perdure/a.go", importing(module + "/internal/sim"), "nothing imports sim"},
 		{"internal/proc/server/a_test.go", importing(module + "/internal/sim"), "nothing imports sim"},
 		{"internal/sim/a_test.go", importing(module + "/internal/proc/server"), ""},
+		{"cmd/perdure/a.go", importing(module + "/internal/rig"), "only tests and sim import rig"},
+		{"worker/a_test.go", importing(module + "/internal/rig"), ""},
+		{"internal/sim/a.go", importing(module + "/internal/rig"), ""},
 		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
 		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the layer table"},
 	},

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -17,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -26,10 +26,9 @@ import (
 // otherwise than a chain is.
 type chained struct {
 	*testing.T
+	*rig.Hosts
 	ctx context.Context
 	job perdure.JobSpec
-	net *transport.Memory
-	wg  sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	view    perdure.View
@@ -101,22 +100,10 @@ func inChain(
 	test func(c *chained),
 ) {
 	t.Helper()
-	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: servers, Shards: shards}
-	var err error
-	if job.Consistency, job.TableConsistency,
-		err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
-		t.Fatal(err)
-	}
-	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
-		c := &chained{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like),
-			status: map[perdure.Slot]perdure.WorkerStatus{},
-		}
-		t.Cleanup(func() { cancel(); c.wg.Wait() })
+	job := rig.Job(model, recovery, slots, servers, shards)
+	job.Seed = *seed
+	rig.In(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]perdure.WorkerStatus{}}
 		c.view = perdure.View{
 			Revision: 1, Generation: 1,
 			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
@@ -125,11 +112,11 @@ func inChain(
 			c.view.Shards = append(c.view.Shards, perdure.ShardView{Epoch: 1})
 			c.setChain(&c.view.Shards[len(c.view.Shards)-1], members(servers)...)
 		}
-		c.listen("coordinator", coordinatorAddr, c.coordinate)
+		c.listen(coordinatorAddr, c.coordinate)
 		for i := range servers {
 			c.addServer(i)
 		}
-		c.wg.Go(c.pass)
+		c.Go(c.pass)
 		test(c)
 	})
 }
@@ -157,8 +144,7 @@ func (c *chained) addServer(i int) {
 		s.replicas = append(s.replicas, c.newReplica())
 	}
 	c.servers = append(c.servers, s)
-	host := fmt.Sprintf("server:%d", i)
-	c.listen(host, host+"/1", s.serve)
+	c.listen(fmt.Sprintf("server:%d/1", i), s.serve)
 }
 
 func (c *chained) newReplica() *replica {
@@ -169,28 +155,9 @@ func (c *chained) newReplica() *replica {
 }
 
 // listen serves a host's connections.
-func (c *chained) listen(host, addr string, serve func(conn *chainConn)) {
-	l, err := c.net.Host(host).Listen(addr)
-	if err != nil {
-		c.Fatal(err)
-	}
-	context.AfterFunc(c.ctx, func() { l.Close() })
-	c.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.wg.Go(func() {
-				defer conn.Close()
-				defer context.AfterFunc(c.ctx, func() { conn.Close() })()
-				hello, err := transport.Greet(conn, time.Minute, wire.Keys{})
-				if err != nil {
-					return
-				}
-				serve(&chainConn{Conn: conn, hello: hello, opens: map[perdure.ShardID]*chainOpen{}})
-			})
-		}
+func (c *chained) listen(addr string, serve func(conn *chainConn)) {
+	c.Listen(addr, func(conn transport.Conn, hello wire.Hello) {
+		serve(&chainConn{Conn: conn, hello: hello, opens: map[perdure.ShardID]*chainOpen{}})
 	})
 }
 
@@ -263,7 +230,7 @@ func (c *chained) rechain(chain ...int) {
 
 // kill ends a server; what it has still sent does not arrive.
 func (c *chained) kill(i int) {
-	c.net.Kill(fmt.Sprintf("server:%d", i))
+	c.Net.Kill(fmt.Sprintf("server:%d", i))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.servers[i].dead = true
@@ -287,11 +254,8 @@ func (c *chained) got(i int, kind wire.Kind) int {
 func (c *chained) dial(slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
 	c.Helper()
 	host := fmt.Sprintf("worker:%d", slot)
-	cfg := worker.Config{Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot, Observer: slot < 0}
-	for _, f := range with {
-		f(&cfg)
-	}
-	w, err := worker.Dial(c.ctx, cfg)
+	observes := func(cfg *worker.Config) { cfg.Observer = slot < 0 }
+	w, err := c.Life(host).Dial(c.ctx, slot, append([]func(*worker.Config){observes}, with...)...)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -9,18 +9,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -29,35 +26,20 @@ var (
 	seed    = flag.Uint64("worker.seed", 1, "of networks and of what is drawn")
 )
 
-const coordinatorAddr = "coordinator/1"
+const coordinatorAddr = rig.CoordinatorAddr
 
-// cluster is a small cluster in one process, in virtual time.
+// cluster is a small job in one process, in virtual time.
 type cluster struct {
 	*testing.T
-	ctx       context.Context
-	job       perdure.JobSpec
-	net       *transport.Memory
-	keys      wire.Keys // what everybody shows; none: nobody asks
-	disk      *disk.Memory
-	logs      *updatelog.Memory
-	log       *slog.Logger
-	wg        sync.WaitGroup
-	lives     atomic.Int64
-	leader    atomic.Pointer[coordinator.Coordinator]
-	slow      func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
-	processes map[string]*process
+	*rig.Hosts
+	ctx  context.Context
+	job  perdure.JobSpec
+	slow func(updatelog.Log) updatelog.Log // what servers read the log through; nil: nothing
 	// servers create no file before it is closed; nil: they may
 	unwritten chan struct{}
 	// how long a server takes to write what it pushes, in nanoseconds
 	landing atomic.Int64
 	around  func(host string, n transport.Network) transport.Network // what a server speaks over; nil: the network
-}
-
-// process is one life of the coordinator or a server.
-type process struct {
-	cancel context.CancelFunc
-	killed atomic.Bool
-	ended  chan struct{}
 }
 
 // inCluster runs a test in a cluster of 2 servers and 4 shards.
@@ -73,16 +55,23 @@ func inClusterOf(
 	recovery string, slots int, clocks perdure.Clock, test func(c *cluster),
 ) {
 	t.Helper()
-	job := perdure.JobSpec{ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: clocks}
-	var err error
-	if job.Consistency, job.TableConsistency,
-		err = perdure.ParseModels(model, perdure.Consistency{Kind: perdure.BSP}); err != nil {
-		t.Fatal(err)
+	inJob(t, like, around, jobOf(model, recovery, slots, clocks), test)
+}
+
+// jobOf is a job of 2 servers and 4 shards.
+func jobOf(model, recovery string, slots int, clocks perdure.Clock) perdure.JobSpec {
+	job := rig.Job(model, recovery, slots, 2, 4)
+	job.Seed, job.Clocks = *seed, clocks
+	return job
+}
+
+// hosts are what the hosts of a test are like.
+func hosts(like transport.MemoryOptions) rig.Options {
+	o := rig.Options{Seed: *seed, Network: like}
+	if *showLog {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
-		t.Fatal(err)
-	}
-	inJob(t, like, around, job, test)
+	return o
 }
 
 // inJob is inClusterOf for a job as it is given.
@@ -91,21 +80,13 @@ func inJob(
 	job perdure.JobSpec, test func(c *cluster),
 ) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // virtual
-		c := &cluster{
-			T: t, ctx: ctx, job: job, net: transport.NewMemory(*seed, like), disk: disk.NewMemory(),
-			logs: updatelog.NewMemory(),
-			log:  slog.New(slog.DiscardHandler), processes: map[string]*process{}, around: around,
-		}
-		if job.ID == guardedJob {
-			c.keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
-		}
-		if *showLog {
-			c.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-		}
-		t.Cleanup(func() { cancel(); c.wg.Wait() })
-		c.start("coordinator")
+	o := hosts(like)
+	if job.ID == guardedJob {
+		o.Keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
+	}
+	rig.In(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		c := &cluster{T: t, Hosts: h, ctx: ctx, job: job, around: around}
+		c.start(rig.CoordinatorHost)
 		for i := range job.Servers {
 			c.start(fmt.Sprintf("server:%d", i))
 		}
@@ -115,54 +96,29 @@ func inJob(
 
 // start starts a process of a host.
 func (c *cluster) start(host string) {
-	ctx, cancel := context.WithCancel(c.ctx)
-	p := &process{cancel: cancel, ended: make(chan struct{})}
-	c.processes[host] = p
-	run, name := c.coordinate, fmt.Sprintf("%s#%d", host, c.lives.Add(1))
-	var index int
-	if _, err := fmt.Sscanf(host, "server:%d", &index); err == nil {
-		files := lateFS{c.disk, c.unwritten} // as it is now: the test may change it
-		run = func(ctx context.Context) error {
-			net := c.net.Host(host)
-			if c.around != nil {
-				net = c.around(host, net)
+	c.Helper()
+	if host == rig.CoordinatorHost {
+		if _, err := c.Lead(c.job); err != nil {
+			c.Fatal(err)
+		}
+		return
+	}
+	unwritten := c.unwritten // as it is now: the test may change it
+	c.Serve(host, func(cfg *server.Config) {
+		if c.around != nil {
+			cfg.Network = c.around(host, cfg.Network)
+		}
+		cfg.Network, cfg.Disk = slowWriter{cfg.Network, &c.landing}, lateFS{cfg.Disk, unwritten}
+		if open := cfg.OpenLog; c.slow != nil {
+			cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+				l, err := open(ctx, addr, o)
+				if err == nil {
+					l = c.slow(l)
+				}
+				return l, err
 			}
-			return server.Run(ctx, server.Config{
-				Index: index, Process: name, Network: slowWriter{net, &c.landing}, Listen: host + "/0",
-				Coordinator: coordinatorAddr,
-				Disk:        files, CheckpointDir: "checkpoint", Log: c.log.With("process", name),
-				SnapshotDir: "snapshots", OpenLog: c.openServersLog, Keys: c.keys,
-			})
-		}
-	}
-	c.wg.Go(func() {
-		defer close(p.ended)
-		if err := run(ctx); ctx.Err() == nil && !p.killed.Load() {
-			c.Errorf("%s ended: %v", name, err)
 		}
 	})
-}
-
-func (c *cluster) coordinate(ctx context.Context) error {
-	l, err := c.net.Host("coordinator").Listen(coordinatorAddr)
-	if err != nil {
-		return err
-	}
-	r, err := registry.OpenFile(c.disk, "registry/facts")
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	begin := membership.Begin(c.job, 1, 0, nil)
-	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: c.disk, CheckpointDir: "checkpoint",
-		Log: c.log.With("process", "coordinator"), Keys: c.keys,
-	})
-	if err != nil {
-		return err
-	}
-	c.leader.Store(co)
-	return co.Run(ctx)
 }
 
 // lateFS is a disk on which no file is created before a channel is closed, if there is one.
@@ -178,27 +134,6 @@ func (f lateFS) Create(name string) (disk.File, error) {
 	return f.FS.Create(name)
 }
 
-// openLog opens the update log that all processes share.
-func (c *cluster) openLog(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
-	return c.logs.Open(o)
-}
-
-func (c *cluster) openServersLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-	l, err := c.openLog(ctx, addr, o)
-	if err == nil && c.slow != nil {
-		l = c.slow(l)
-	}
-	return l, err
-}
-
-// kill ends a host's process; nothing it still sends arrives.
-func (c *cluster) kill(host string) {
-	c.processes[host].killed.Store(true)
-	c.net.Kill(host)
-	c.processes[host].cancel()
-	<-c.processes[host].ended
-}
-
 // dial joins as a worker, from a host of its own.
 func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
 	c.Helper()
@@ -210,15 +145,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 }
 
 func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
-	cfg := worker.Config{
-		Network: c.net.Host(host), Coordinator: coordinatorAddr, Slot: slot,
-		Process: fmt.Sprintf("%s#%d", host, c.lives.Add(1)), OpenLog: c.openLog, Log: c.log.With("process", host),
-		Secret: c.keys.Job,
-	}
-	for _, f := range with {
-		f(&cfg)
-	}
-	w, err := worker.Dial(c.ctx, cfg)
+	w, err := c.Life(host).Dial(c.ctx, slot, with...)
 	if err == nil {
 		c.Cleanup(func() { w.Close() })
 	}

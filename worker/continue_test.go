@@ -92,7 +92,7 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		table.Forget()
 		c.all(table)
 	}
-	c.net.Cut("worker:0", "server:0", false)
+	c.Net.Cut("worker:0", "server:0", false)
 	if c.job.Consistency.Bounded() {
 		c.step(w, table, 1) // it will not be acknowledged
 		<-time.After(time.Second)
@@ -125,7 +125,7 @@ func (c *chained) goOn(shown perdure.OutageRows) {
 		now.Bytes == 0 {
 		c.Errorf("while shard 0 is out it says %+v", now)
 	}
-	c.net.Heal("worker:0", "server:0")
+	c.Net.Heal("worker:0", "server:0")
 	if err := <-waits; err != nil {
 		c.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 		w := c.dial(0, func(cfg *worker.Config) { cfg.OutageBytes = own })
 		table := c.table(w)
 		c.all(table)
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		c.step(w, table, 1)
 		<-time.After(time.Second)
 		brief := func() (context.Context, context.CancelFunc) { return context.WithTimeout(c.ctx, time.Second) }
@@ -179,7 +179,7 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 		if q := c.counters(0).QueuedBytes; q < 20_000 || q > 22_000 || clocks < 5 {
 			t.Errorf("%d bytes are queued after %d clocks", q, clocks)
 		}
-		c.net.Heal("worker:0", "server:0")
+		c.Net.Heal("worker:0", "server:0")
 		if _, err := w.Clock(c.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -193,11 +193,8 @@ func queueIsBounded(t *testing.T, ofJob, own int64) {
 // What is in the update log, and kept to be shown, is queued, too: as much of it as of
 // anything else.
 func TestLoggedIsQueued(t *testing.T) {
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: 1, Servers: 2, Shards: 4, Clocks: 1000,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
-		OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: 200_000,
-	}
+	job := jobOf("asp", "stateless", 1, 1000)
+	job.OnOutage, job.OutageBytes = perdure.OnOutage{Continue: true, Clocks: 1000}, 200_000
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w, func(spec *perdure.TableSpec) { // whose updates are not merged
@@ -213,8 +210,8 @@ func TestLoggedIsQueued(t *testing.T) {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
-		c.kill("server:0")
-		c.kill("server:1")
+		c.Kill("server:0")
+		c.Kill("server:1")
 		c.pass(time.Second)
 		err, clocks := error(nil), 0
 		for ; err == nil && clocks < 100; clocks++ {
@@ -233,7 +230,7 @@ func TestOnlyWhatIsOut(t *testing.T) {
 	goesOn(t, "ssp:2", 2, job, func(c *chained) {
 		w, slow := c.dial(0), c.dial(1)
 		table, other := c.table(w), c.table(slow)
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		for range 3 {
 			c.step(w, table, 1)
 		}
@@ -257,7 +254,7 @@ func TestOnlyWhatIsOut(t *testing.T) {
 		if len(never) != 0 {
 			t.Fatal("a row was read that no server has shown")
 		}
-		c.net.Heal("worker:0", "server:0")
+		c.Net.Heal("worker:0", "server:0")
 		if err := <-never; err != nil {
 			t.Fatal(err)
 		}
@@ -373,14 +370,14 @@ func TestSaysWhatItRead(t *testing.T) {
 			c.step(w, table, 1) // as before
 			settle()
 			c.all(table)
-			c.net.Cut("worker:0", "server:0", false)
+			c.Net.Cut("worker:0", "server:0", false)
 			c.step(w, table, 1)
 			for range 2 { // shard 0 stays at 3
 				c.all(table)
 				c.step(w, table, 1)
 			}
 			<-time.After(time.Second)
-			c.net.Heal("worker:0", "server:0")
+			c.Net.Heal("worker:0", "server:0")
 			settle()
 			c.all(table)
 			c.step(w, table, 1) // of MinClock 6

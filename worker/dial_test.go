@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -19,47 +20,25 @@ import (
 func TestDialIsHeard(t *testing.T) {
 	const patience, waits = 10 * time.Second, 2 * time.Minute
 	for _, told := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			mem := transport.NewMemory(1, transport.MemoryOptions{})
-			l, err := mem.Host("coordinator").Listen("coordinator/1")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			context.AfterFunc(ctx, func() { l.Close() })
-			go func() {
-				for lives := 1; ; lives++ {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer c.Close()
-						if _, err := transport.Greet(c, time.Second, wire.Keys{}); err != nil {
-							return
-						}
-						switch {
-						case !told:
-							var f wire.Frame
-							_ = c.Recv(&f) // until it gives up
-						case lives == 1:
-							heard, end := context.WithTimeout(ctx, waits)
-							defer end()
-							transport.Reassure(heard, c) // and it dies
-						default:
-							_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
-							var f wire.Frame
-							_ = c.Recv(&f)
-						}
-					}()
+		rig.In(t, time.Hour, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+			var lives atomic.Int32
+			h.Listen(coordinatorAddr, func(c transport.Conn, _ wire.Hello) {
+				switch {
+				case !told:
+					var f wire.Frame
+					_ = c.Recv(&f) // until it gives up
+				case lives.Add(1) == 1:
+					heard, end := context.WithTimeout(ctx, waits)
+					defer end()
+					transport.Reassure(heard, c) // and it dies
+				default:
+					_ = transport.Refuse(c, wire.Refusal{Reason: "enough"}) // which it hears
+					var f wire.Frame
+					_ = c.Recv(&f)
 				}
-			}()
-			began := time.Now()
-			_, err = worker.Dial(ctx, worker.Config{
-				Network: mem.Host("worker"), Coordinator: "coordinator/1",
-				Slot: perdure.NoSlot, Patience: patience,
 			})
+			began := time.Now()
+			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, func(cfg *worker.Config) { cfg.Patience = patience })
 			took := time.Since(began)
 			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
 				took < waits) {
@@ -68,7 +47,6 @@ func TestDialIsHeard(t *testing.T) {
 			if !told && (err == nil || took < patience || took > 2*patience) {
 				t.Errorf("told nothing, it ends after %v: %v", took, err)
 			}
-			<-time.After(time.Second) // until its peer has noticed
 		})
 	}
 }

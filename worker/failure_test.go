@@ -16,13 +16,13 @@ import (
 
 func (c *cluster) cutServers(host string) {
 	for i := range c.job.Servers {
-		c.net.Cut(host, fmt.Sprintf("server:%d", i), false)
+		c.Net.Cut(host, fmt.Sprintf("server:%d", i), false)
 	}
 }
 
 func (c *cluster) healServers(host string) {
 	for i := range c.job.Servers {
-		c.net.Heal(host, fmt.Sprintf("server:%d", i))
+		c.Net.Heal(host, fmt.Sprintf("server:%d", i))
 	}
 }
 
@@ -183,7 +183,7 @@ func TestRollBack(t *testing.T) {
 				if len(pending)+len(finishing) != 0 {
 					t.Fatal("a Get or Finish that has to wait did not")
 				}
-				c.kill("server:0")
+				c.Kill("server:0")
 				c.start("server:0")
 				for what, ended := range map[string]chan error{"Get": pending, "Finish": finishing} {
 					if err := <-ended; !errors.Is(err, perdure.ErrRolledBack) {
@@ -255,7 +255,7 @@ func TestSuccessor(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.pass(time.Second) // its ticks have arrived
-		c.net.Kill("worker:0")
+		c.Net.Kill("worker:0")
 		next := c.dial("worker:0", perdure.NoSlot)
 		if next.Slot() != 0 || next.Now() != 3 {
 			t.Fatalf("the successor is slot %d at clock %d, want slot 0 at clock 3", next.Slot(), next.Now())
@@ -284,8 +284,8 @@ func TestFenced(t *testing.T) {
 		c.inc(ts, 1)
 		c.clock(old, 1)
 		// The next coordinator does not hear of the old process.
-		c.net.Cut("old", "coordinator", false)
-		c.kill("coordinator")
+		c.Net.Cut("old", "coordinator", false)
+		c.Kill("coordinator")
 		c.start("coordinator")
 		next := c.dial("next", 0)
 		if next.Now() != 1 {
@@ -314,7 +314,7 @@ func TestCoordinatorAway(t *testing.T) {
 	inCluster(t, "bsp", "checkpoint:3", 2, 10, func(c *cluster) {
 		ws := c.workers()
 		ts := c.tables(ws)
-		c.kill("coordinator")
+		c.Kill("coordinator")
 		both(2, func(slot int) {
 			for clock := range perdure.Clock(7) { // across cuts
 				c.inc(ts[slot], 1)

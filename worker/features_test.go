@@ -116,7 +116,7 @@ func TestPrefetchAndRollBack(t *testing.T) {
 			if err := table.Prefetch(ids); err != nil {
 				t.Fatal(err)
 			}
-			c.kill("server:1")
+			c.Kill("server:1")
 			c.start("server:1")
 			c.pass(time.Second)
 			if err := table.Prefetch(ids); !errors.Is(err, perdure.ErrRolledBack) {
@@ -229,7 +229,7 @@ func TestSettle(t *testing.T) {
 				}
 				settled = go1(func() error { return ws[0].Settle(c.ctx) })
 				c.pass(time.Second)
-				c.kill("server:1")
+				c.Kill("server:1")
 				c.start("server:1")
 				if err := <-settled; !errors.Is(err, perdure.ErrRolledBack) {
 					t.Fatalf("Settle while the job is rolled back: %v", err)
@@ -439,7 +439,7 @@ func TestFlush(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		for _, sparse := range []bool{false, true} {
 			inCluster(t, model, "none", 1, 0, func(c *cluster) {
-				net := &counting{Network: c.net.Host("worker:0")}
+				net := &counting{Network: c.Net.Host("worker:0")}
 				w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.Network = net })
 				o := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
 				change := func(s *perdure.TableSpec) {
@@ -529,7 +529,7 @@ func TestFlushAndRollBack(t *testing.T) {
 			c.pass(time.Second)
 			step(2, 1000, true)
 			step(3, 1000, false)
-			c.kill("server:0")
+			c.Kill("server:0")
 			c.start("server:0")
 			c.pass(time.Second)
 			if err := table.Flush(); !errors.Is(err, perdure.ErrRolledBack) {

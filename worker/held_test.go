@@ -34,7 +34,7 @@ func TestHeld(t *testing.T) {
 						}
 						if clock == 6 && slot == 0 && !killed {
 							killed = true
-							c.kill("server:0")
+							c.Kill("server:0")
 							c.start("server:0")
 						}
 						if clock, err = w.Clock(c.ctx); err != nil {

@@ -98,7 +98,7 @@ func pick[T any](l *liar, values ...T) T { return values[l.rng.IntN(len(values))
 // talk connects, says a hello and the frames, and waits a moment.
 func (l *liar) talk(addr string, hello *wire.Frame, frames []wire.Frame) {
 	l.n++
-	conn, err := l.net.Host(fmt.Sprintf("liar:%d", l.n)).Dial(l.within(time.Second), addr)
+	conn, err := l.Net.Host(fmt.Sprintf("liar:%d", l.n)).Dial(l.within(time.Second), addr)
 	if err != nil {
 		return // a process that has just ended
 	}
@@ -124,7 +124,7 @@ func (l *liar) hello() *wire.Frame {
 		Index: pick(l, 0, 1, -1, -5, 2, math.MaxInt32, math.MinInt64), Process: pick(l, "liar", "worker:0#3", ""),
 		PID:  pick(l, 0, 1, -1),
 		Addr: "liar/1", Incarnation: pick[perdure.Incarnation](l, 0, 1, 2, math.MaxUint32), Grow: pick(l, true, false),
-		Secret: pick(l, l.keys.Job, l.keys.Job, l.keys.Job, "", "guess"),
+		Secret: pick(l, l.Keys.Job, l.Keys.Job, l.Keys.Job, "", "guess"),
 		Nonce:  pick[perdure.Secret](l, "", "guess", "drawn"), Ticket: pick[perdure.Secret](l, "", "guess"),
 	}
 	f := wire.Control(wire.KindHello, h)
@@ -225,17 +225,8 @@ func TestLiesAndReplays(t *testing.T) {
 	for _, model := range []string{"bsp", "asp"} {
 		for _, recovery := range []string{"checkpoint:3", "chain:2"} {
 			t.Run(model+" "+recovery, func(t *testing.T) {
-				job := perdure.JobSpec{
-					ID: guardedJob, Seed: *seed, Slots: 2, Servers: 2, Shards: 4, Clocks: clocks,
-					FixedEnd: true,
-				}
-				var err error
-				if job.Consistency, err = perdure.ParseConsistency(model); err != nil {
-					t.Fatal(err)
-				}
-				if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
-					t.Fatal(err)
-				}
+				job := jobOf(model, recovery, 2, clocks)
+				job.ID, job.FixedEnd = guardedJob, true
 				if !job.TwoStep(nil) {
 					job.SuspendMs = 2000 // of a guest that has gone
 				}
@@ -248,7 +239,7 @@ func TestLiesAndReplays(t *testing.T) {
 // survive trains among lies.
 func survive(c *cluster, clocks perdure.Clock) {
 	l := &liar{cluster: c, rng: rand.New(rand.NewPCG(*seed, 7))}
-	r := &recorder{Network: c.net.Host("worker:0")}
+	r := &recorder{Network: c.Net.Host("worker:0")}
 	ws := c.workers(func(cfg *worker.Config) {
 		if cfg.Slot == 0 {
 			cfg.Network = r

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
@@ -44,21 +45,21 @@ func TestLostSightOfTheJob(t *testing.T) {
 					}
 				}
 				idle(3*patience/2, "all are there")
-				c.kill("server:0")
-				c.kill("server:1")
+				c.Kill("server:0")
+				c.Kill("server:1")
 				idle(3*patience/2, "the coordinator is there")
 				c.start("server:1")
 				c.start("server:0")
 				c.pass(2 * time.Second)
-				c.kill("coordinator")
-				c.kill("server:0")
+				c.Kill("coordinator")
+				c.Kill("server:0")
 				idle(3*patience/2, "a server is there")
 				if err := table.Inc(0, make([]float32, dim)); err != nil {
 					t.Fatal(err)
 				}
 
 				begin := time.Now()
-				c.kill("server:1")
+				c.Kill("server:1")
 				err := <-waits
 				if took := time.Since(begin); !errors.Is(err, perdure.ErrLost) || took < patience*3/4 ||
 					took > patience*5/4 {
@@ -102,30 +103,13 @@ func TestHeardIsNotLost(t *testing.T) {
 		w := c.dial("worker:0", 0, func(cfg *worker.Config) { cfg.LostAfter = patience })
 		c.table(w)
 		c.clock(w, 1)
-		c.kill("server:0")
-		c.kill("server:1")
-		c.kill("coordinator")
-		l, err := c.net.Host("coordinator").Listen(coordinatorAddr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c.Kill("server:0")
+		c.Kill("server:1")
+		c.Kill("coordinator")
 		ctx, cancel := context.WithCancel(c.ctx)
 		defer cancel()
+		l := c.Listen(coordinatorAddr, func(conn transport.Conn, _ wire.Hello) { transport.Reassure(ctx, conn) })
 		defer l.Close()
-		c.wg.Go(func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				c.wg.Go(func() {
-					defer conn.Close()
-					if _, err := transport.Greet(conn, time.Second, c.keys); err == nil {
-						transport.Reassure(ctx, conn)
-					}
-				})
-			}
-		})
 		waits := go1(func() error {
 			_, err := w.Table(c.ctx, perdure.TableSpec{
 				Name: "u", Rows: rows, Dim: 1,

@@ -255,15 +255,8 @@ func loggedOutage(
 	test func(c *cluster, logs []*tappedLog, ws []*worker.Client),
 ) {
 	t.Helper()
-	m, err := perdure.ParseConsistency(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: slots, Servers: 2, Shards: 4, Clocks: 1000, Consistency: m,
-		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
-		OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000},
-	}
+	job := jobOf(model, "stateless", slots, 1000)
+	job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1000}
 	change(&job)
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		var logs []*tappedLog
@@ -272,9 +265,10 @@ func loggedOutage(
 			log := &tappedLog{updates: make([][]piece, job.Shards)}
 			logs = append(logs, log)
 			ws = append(ws, c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot), func(cfg *worker.Config) {
+				open := cfg.OpenLog
 				cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 					var err error
-					log.Log, err = c.openLog(ctx, addr, o)
+					log.Log, err = open(ctx, addr, o)
 					return log, err
 				}
 			}))
@@ -285,8 +279,8 @@ func loggedOutage(
 
 // killAll ends both servers, and waits until that is noticed.
 func (c *cluster) killAll() {
-	c.kill("server:0")
-	c.kill("server:1")
+	c.Kill("server:0")
+	c.Kill("server:1")
 	c.pass(time.Second)
 }
 
@@ -378,14 +372,14 @@ func TestHoldsNobodyUp(t *testing.T) {
 			})
 		}
 		run(3)
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		run(1)
 		begin := time.Now()
 		run(60)
 		if took := time.Since(begin); took > 20*time.Second {
 			t.Errorf("60 clocks took %v", took)
 		}
-		c.net.Heal("worker:0", "server:0")
+		c.Net.Heal("worker:0", "server:0")
 		for _, w := range ws {
 			if err := w.Settle(c.ctx); err != nil {
 				t.Fatal(err)

@@ -21,12 +21,12 @@ func TestOutAgain(t *testing.T) {
 		c.step(w, table, 1)
 		c.all(table)
 		goesOut := func() {
-			c.net.Cut("worker:0", "server:0", false)
+			c.Net.Cut("worker:0", "server:0", false)
 			c.step(w, table, 1)
 			<-time.After(2 * time.Second)
 		}
 		isBack := func() {
-			c.net.Heal("worker:0", "server:0")
+			c.Net.Heal("worker:0", "server:0")
 			if err := w.Settle(c.ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestShowsAgain(t *testing.T) {
 			w := c.dial(0)
 			table := c.table(w)
 			c.all(table)
-			c.net.Cut("worker:0", "server:0", false)
+			c.Net.Cut("worker:0", "server:0", false)
 			c.setView(func(v *perdure.View) { v.Shards[0].Epoch++ }) // its new life does not answer
 			<-time.After(time.Second)
 			if err := table.IncRun(0, slices.Repeat([]float32{1}, rows*dim)); err != nil {
@@ -72,7 +72,7 @@ func TestShowsAgain(t *testing.T) {
 			if out, there := c.all(table); out != 0 || there != 1 {
 				t.Fatalf("rows of the shard that is out are %v, and others %v", out, there)
 			}
-			c.net.Heal("worker:0", "server:0")
+			c.Net.Heal("worker:0", "server:0")
 			<-time.After(time.Second)
 			if out, there := c.all(table); out != 1 || there != 1 {
 				t.Errorf("%s: when it is back its rows are %v, and others %v", model, out, there)
@@ -91,14 +91,14 @@ func TestBusyIsNotOut(t *testing.T) {
 		c.all(table)
 		silent := func(d time.Duration, want bool) {
 			t.Helper()
-			c.net.Cut("worker:0", "server:0", false)
+			c.Net.Cut("worker:0", "server:0", false)
 			c.step(w, table, 1)
 			read := go1(func() error { return table.Get(c.ctx, 0, make([]float32, dim)) })
 			<-time.After(d)
 			if out := len(read) > 0; out != want {
 				t.Errorf("after %v of silence it is out: %v, want %v", d, out, want)
 			}
-			c.net.Heal("worker:0", "server:0")
+			c.Net.Heal("worker:0", "server:0")
 			if err := <-read; err != nil {
 				t.Fatal(err)
 			}
@@ -140,11 +140,9 @@ func TestAverage(t *testing.T) {
 }
 
 func averages(t *testing.T, shown perdure.OutageRows) {
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: 2, Servers: 2, Shards: 4, Clocks: 1000,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
-		OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageRows: shown, StaleScale: perdure.ScaleAverage,
-	}
+	job := jobOf("asp", "stateless", 2, 1000)
+	job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1000}
+	job.OutageRows, job.StaleScale = shown, perdure.ScaleAverage
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		ws := c.workers()
 		var sums, weights [2]*worker.Table
@@ -175,8 +173,8 @@ func averages(t *testing.T, shown perdure.OutageRows) {
 				t.Fatalf("before the outage a weight is %v", got)
 			}
 		}
-		c.kill("server:0")
-		c.kill("server:1")
+		c.Kill("server:0")
+		c.Kill("server:1")
 		c.pass(time.Second)
 		const clocks = 7
 		seen := steps(clocks)
@@ -241,7 +239,7 @@ func TestWhole(t *testing.T) {
 		if whole.Err() != nil {
 			t.Fatal("it ended, and no shard is out")
 		}
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		c.step(w, table, 1)
 		<-time.After(2 * time.Second)
 		in, endIn := w.Whole(c.ctx)
@@ -249,7 +247,7 @@ func TestWhole(t *testing.T) {
 		if whole.Err() == nil || in.Err() == nil {
 			t.Fatalf("a shard is out: what began before says %v, what begins now %v", whole.Err(), in.Err())
 		}
-		c.net.Heal("worker:0", "server:0")
+		c.Net.Heal("worker:0", "server:0")
 		if err := w.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}

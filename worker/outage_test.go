@@ -27,7 +27,7 @@ func TestUnreachableServer(t *testing.T) {
 			v.Shards[1].Epoch++
 		})
 		c.read(table, 0)
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		const clocks = 20
 		for range clocks {
 			c.step(w, table, 1)
@@ -62,7 +62,7 @@ func TestReachedAgain(t *testing.T) {
 		w := c.dial(0)
 		table := c.table(w)
 		for round := range 5 {
-			c.net.Cut("worker:0", "server:0", false)
+			c.Net.Cut("worker:0", "server:0", false)
 			for range 10 {
 				c.step(w, table, 1)
 			}
@@ -74,7 +74,7 @@ func TestReachedAgain(t *testing.T) {
 					}
 				})
 			}
-			c.net.Heal("worker:0", "server:0")
+			c.Net.Heal("worker:0", "server:0")
 			if err := w.Settle(c.ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -125,11 +125,11 @@ func TestMemoryOfOldClocks(t *testing.T) {
 		if err := old.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.net.Kill("worker:1")
+		c.Net.Kill("worker:1")
 		old.Close()
 		// The next process begins at clock 0, as it would if another shard lacked all that.
 		c.setView(func(v *perdure.View) { v.Slots[1].Incarnation = 2 })
-		net := &lazyHead{Network: c.net.Host("worker:1"), late: make(chan struct{})}
+		net := &lazyHead{Network: c.Net.Host("worker:1"), late: make(chan struct{})}
 		net.lazy = &lazyNetwork{
 			Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)),
 			most: 200 * time.Millisecond,
@@ -169,7 +169,7 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 		wg.Go(func() { c.disturb(rng, over) })
 		ws := make([]*worker.Client, dim)
 		for slot := range ws {
-			host := c.net.Host(fmt.Sprintf("worker:%d", slot))
+			host := c.Net.Host(fmt.Sprintf("worker:%d", slot))
 			net := &lazyNetwork{
 				Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))),
 				most: time.Millisecond,

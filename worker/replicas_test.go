@@ -269,7 +269,7 @@ func TestNewHeadIsAhead(t *testing.T) {
 	inChain(t, "asp", "chain:3", 1, 3, 2, transport.MemoryOptions{}, func(c *chained) {
 		w := c.dial(0)
 		table := c.table(w)
-		c.net.Cut("worker:0", "server:2", false) // which is read from next: the client hears nothing from it
+		c.Net.Cut("worker:0", "server:2", false) // which is read from next: the client hears nothing from it
 		c.with(1, func(s *chainServer) { s.lags = true })
 		for range 3 {
 			c.step(w, table, 1)
@@ -288,7 +288,7 @@ func TestNewHeadIsAhead(t *testing.T) {
 					want)
 			}
 		})
-		c.net.Heal("worker:0", "server:2")
+		c.Net.Heal("worker:0", "server:2")
 		if err := w.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +389,7 @@ func TestEagerHeadDies(t *testing.T) {
 		if err := w.Settle(c.ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.net.Cut("worker:0", "server:0", false)
+		c.Net.Cut("worker:0", "server:0", false)
 		c.step(w, table, 1) // it is not acknowledged
 		c.kill(0)
 		c.with(1, func(s *chainServer) { s.unready = true })

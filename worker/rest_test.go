@@ -51,15 +51,8 @@ func (c *cluster) onlooker(name string) (look func() (least, most float32), w *w
 // comes the test. The sum of all is what every value is to be.
 func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.Int64, all float32)) {
 	t.Helper()
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: 3, Servers: 2, Shards: 4, Clocks: 1000,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000},
-		OutageRows: perdure.RowsApply,
-	}
-	var err error
-	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
-		t.Fatal(err)
-	}
+	job := jobOf("asp", recovery, 3, 1000)
+	job.OnOutage, job.OutageRows = perdure.OnOutage{Continue: true, Clocks: 1000}, perdure.RowsApply
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		const before, alone = 3, 100
 		var each atomic.Int64
@@ -86,7 +79,7 @@ func inOutage(t *testing.T, recovery string, test func(c *cluster, each *atomic.
 				t.Fatal(err)
 			}
 		}
-		c.kill("server:0")
+		c.Kill("server:0")
 		c.pass(time.Second)
 		work(alone)
 		each.Store(int64(20 * time.Millisecond))
@@ -117,7 +110,7 @@ func TestAtRest(t *testing.T) {
 					time.Since(begin) > time.Second/10 {
 					t.Errorf("still at rest: %v, %v, after %v", rest, err, time.Since(begin))
 				}
-				c.kill("server:1")
+				c.Kill("server:1")
 				c.start("server:1")
 				c.pass(time.Second)
 				if least, most = patient(); least != all || most != all || o.Opens() <= opens {

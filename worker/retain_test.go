@@ -26,7 +26,7 @@ func TestCondenses(t *testing.T) {
 				defer end()
 				restart := func() {
 					for i := range c.job.Servers {
-						c.kill(fmt.Sprint("server:", i))
+						c.Kill(fmt.Sprint("server:", i))
 						c.start(fmt.Sprint("server:", i))
 					}
 				}
@@ -57,9 +57,7 @@ func TestCondenses(t *testing.T) {
 				}
 				c.unwritten = nil
 				for i := range c.job.Servers { // while none has written anything
-					c.processes[fmt.Sprint("server:", i)].killed.Store(true)
-					c.net.Kill(fmt.Sprint("server:", i))
-					c.processes[fmt.Sprint("server:", i)].cancel()
+					c.Process(fmt.Sprint("server:", i)).Kill()
 				}
 				end()
 				restart()

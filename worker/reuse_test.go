@@ -17,7 +17,7 @@ func TestGivenUpGetHarmsNoOther(t *testing.T) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w)
 		c.clock(w, 1) // what was read at clock 0 is no longer fresh enough
-		c.net.Cut("worker:0", "server:1", false)
+		c.Net.Cut("worker:0", "server:1", false)
 		ctx, giveUp := context.WithCancel(c.ctx)
 		first := go1(func() error { return table.GetRun(ctx, 0, make([]float32, rows*dim)) })
 		c.pass(100 * time.Millisecond) // server 0 has answered its part
@@ -27,7 +27,7 @@ func TestGivenUpGetHarmsNoOther(t *testing.T) {
 		if err := <-first; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the Get that was given up returned %v", err)
 		}
-		c.net.Heal("worker:0", "server:1")
+		c.Net.Heal("worker:0", "server:1")
 		select {
 		case err := <-second:
 			if err != nil {
@@ -65,7 +65,7 @@ func TestObserverAndRollBack(t *testing.T) {
 		seen := c.table(o)
 		seenSparse := c.table(o, sparsely, func(s *perdure.TableSpec) { s.Name = "s" })
 		o.At(3)
-		c.net.Cut("observer", "server:1", false)
+		c.Net.Cut("observer", "server:1", false)
 		read := go1(func() float32 { return c.get(seen) })
 		stored := go1(func() int {
 			ids, err := seenSparse.StoredRows(c.ctx)
@@ -75,9 +75,9 @@ func TestObserverAndRollBack(t *testing.T) {
 			return len(ids)
 		})
 		c.pass(time.Second) // server 0 has answered from the old generation
-		c.kill("server:1")
+		c.Kill("server:1")
 		c.start("server:1")
-		c.net.Heal("observer", "server:1")
+		c.Net.Heal("observer", "server:1")
 		c.pass(time.Second)
 		c.clock(w, 2)
 		if len(read)+len(stored) != 0 {
@@ -116,7 +116,7 @@ func TestRollBackWhileOthersRead(t *testing.T) {
 			}
 		})
 		c.pass(10 * time.Millisecond)
-		c.kill("server:0")
+		c.Kill("server:0")
 		c.start("server:0")
 		if err := <-rolled; err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestReadsDoNotBlockOthers(t *testing.T) {
 		const bigRows, bigDim = 80, 128 << 10 // 40 MiB, half of it on each server
 		w := c.dial("worker:0", 0)
 		table := c.table(w, func(s *perdure.TableSpec) { s.Rows, s.Dim = bigRows, bigDim })
-		c.net.Cut("worker:0", "server:1", false)
+		c.Net.Cut("worker:0", "server:1", false)
 		ctx, giveUp := context.WithCancel(c.ctx)
 		large := go1(func() error { return table.GetRun(ctx, bigRows/2, make([]float32, bigRows/2*bigDim)) })
 		c.pass(time.Millisecond)
@@ -160,7 +160,7 @@ func TestReadsDoNotBlockOthers(t *testing.T) {
 			t.Errorf("the read that was given up: %v", err)
 		}
 		c.pass(time.Second)
-		c.net.Heal("worker:0", "server:1")
+		c.Net.Heal("worker:0", "server:1")
 		select {
 		case err := <-behind:
 			if err != nil {

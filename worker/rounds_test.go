@@ -234,7 +234,7 @@ func TestModelsTogether(t *testing.T) {
 					ws := c.workers()
 					go func() {
 						c.pass(45 * time.Millisecond)
-						c.kill("server:1")
+						c.Kill("server:1")
 						c.start("server:1")
 					}()
 					both(2, func(slot int) {

@@ -39,7 +39,7 @@ func (p *walker) process(clocks perdure.Clock) (done bool, err error) {
 		for clock := w.Now(); err == nil && clock < clocks; {
 			if p.left > 0 && p.kills.IntN(12) == 0 {
 				p.left--
-				p.c.net.Kill(host)
+				p.c.Net.Kill(host)
 				return false, w.Close()
 			}
 			clock, err = p.iterate(w, table, clock, &state)

@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -27,46 +23,15 @@ func overSockets(
 	through func(transport.Network) transport.Network,
 ) (context.Context, *worker.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	consistency, err := perdure.ParseConsistency(model)
-	if err != nil {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Sockets: &sock})
+	if _, err := h.Lead(rig.Job(model, "none", 1, 1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: 1, Servers: 1, Shards: 1, Consistency: consistency,
-		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-	}
-	l, err := sock.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin := membership.Begin(job, 1, 0, nil)
-	wg.Go(func() {
-		// ends with ctx
-		_ = coordinator.Run(ctx, coordinator.Config{
-			Listener: l, Registry: registry.NewMemory(), Begin: &begin,
-			Log: slog.New(slog.DiscardHandler),
-		})
-	})
-	wg.Go(func() {
-		err := server.Run(ctx, server.Config{
-			Network: sock, Listen: "127.0.0.1:0", Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
-			Log:       slog.New(slog.DiscardHandler),
-			Heartbeat: heartbeat,
-		})
-		if ctx.Err() == nil {
-			t.Errorf("the server ended: %v", err)
+	h.Serve("server:0", func(cfg *server.Config) { cfg.Heartbeat = heartbeat })
+	w, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *worker.Config) {
+		if cfg.Heartbeat = heartbeat; through != nil {
+			cfg.Network = through(cfg.Network)
 		}
-	})
-	var network transport.Network = sock
-	if through != nil {
-		network = through(sock)
-	}
-	w, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: l.Addr(), Process: "worker", Slot: 0,
-		Heartbeat: heartbeat,
 	})
 	if err != nil {
 		t.Fatal(err)

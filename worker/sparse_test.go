@@ -112,7 +112,7 @@ func TestReadYourWritesEverywhere(t *testing.T) {
 func readYourWrites(t *testing.T, model string, sparse bool, rule perdure.Rule, breaks float64) {
 	inCluster(t, model, "none", 1, 0, func(c *cluster) {
 		net := &lazyNetwork{
-			Network: c.net.Host("worker:0"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), breaks: breaks,
+			Network: c.Net.Host("worker:0"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)), breaks: breaks,
 			most: time.Millisecond,
 		}
 		w := c.dial("worker:0", perdure.NoSlot, func(cfg *worker.Config) { cfg.Network, cfg.Connections = net, 3 })

@@ -43,7 +43,7 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 		for slot := range perdure.Slot(dim) {
 			host := fmt.Sprintf("worker:%d", slot)
 			net := &lazyNetwork{
-				Network: c.net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))),
+				Network: c.Net.Host(host), t: t, rng: rand.New(rand.NewPCG(*seed, uint64(slot))),
 				breaks: 0.001, most: 500 * time.Microsecond,
 			}
 			ws = append(ws, c.dial(host, slot, func(cfg *worker.Config) {
@@ -57,7 +57,7 @@ func storm(t *testing.T, model string, cacheBytes int, sparse bool) {
 			for range 4 {
 				c.pass(time.Duration(20+rng.IntN(200)) * time.Millisecond)
 				host := fmt.Sprintf("server:%d", rng.IntN(c.job.Servers))
-				c.kill(host)
+				c.Kill(host)
 				c.start(host)
 			}
 		}()

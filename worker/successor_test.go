@@ -24,7 +24,7 @@ func TestSuccessorReadsOldUpdates(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.clock(first, 1) // ticked; slot 1 has not ended the clock yet
-			c.net.Kill("worker:0")
+			c.Net.Kill("worker:0")
 			first.Close()
 			c.pass(time.Second)
 			next := c.dial("worker:2", 0)

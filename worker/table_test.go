@@ -121,7 +121,7 @@ func TestIncBeforeTheAnswer(t *testing.T) {
 		w := c.dial("worker:0", 0)
 		table := c.table(w)
 		for i := range c.job.Servers {
-			c.net.Cut("worker:0", fmt.Sprintf("server:%d", i), false)
+			c.Net.Cut("worker:0", fmt.Sprintf("server:%d", i), false)
 		}
 		row := make([]float32, dim)
 		got := go1(func() error { return table.Get(c.ctx, 7, row) })
@@ -133,7 +133,7 @@ func TestIncBeforeTheAnswer(t *testing.T) {
 			t.Fatal("a row came through a cut network")
 		}
 		for i := range c.job.Servers {
-			c.net.Heal("worker:0", fmt.Sprintf("server:%d", i))
+			c.Net.Heal("worker:0", fmt.Sprintf("server:%d", i))
 		}
 		if err := <-got; err != nil || !slices.Equal(row, []float32{1, 2, 3}) {
 			t.Fatalf("read %v, %v; want what was Inc'd", row, err)

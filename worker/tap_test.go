@@ -32,7 +32,7 @@ type tappedConn struct {
 func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, *tap) {
 	c.Helper()
 	tp := &tap{
-		Network: c.net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{},
+		Network: c.Net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{},
 		pushed: map[perdure.RowID]int{},
 	}
 	w := c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -47,7 +46,7 @@ func (c *cluster) says() (records *int64) {
 			c.Fatal(err)
 		}
 	}
-	must(c.leader.Load().Ask(c.ctx, func(core *membership.Core, _ coordinator.Latest) {
+	must(c.Leader().Ask(c.ctx, func(core *membership.Core, _ coordinator.Latest) {
 		n := int64(0)
 		records = &n
 		for i := range c.job.Servers {
@@ -65,10 +64,7 @@ func (c *cluster) says() (records *int64) {
 // TestUnread: servers say how many records they are behind the log, as long as the log
 // answers.
 func TestUnread(t *testing.T) {
-	job := perdure.JobSpec{
-		ID: "test", Seed: *seed, Slots: 1, Servers: 2, Shards: 4, Clocks: 1000,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
-	}
+	job := jobOf("asp", "stateless", 1, 1000)
 	inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
 		gate, taken := make(chan struct{}, 1), &sync.Map{}
 		c.killAll()
@@ -93,7 +89,7 @@ func TestUnread(t *testing.T) {
 		step(5)
 		c.pass(1200 * time.Millisecond)
 		want := int64(0)
-		log, err := c.logs.Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
+		log, err := c.Logs().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,12 +108,12 @@ func TestUnread(t *testing.T) {
 		if n := c.says(); n == nil || *n != 0 {
 			t.Errorf("servers that have read all are %v records behind", n)
 		}
-		c.logs.SetAway(true)
+		c.Logs().SetAway(true)
 		c.pass(5 * time.Second)
 		if n := c.says(); n != nil {
 			t.Errorf("while the log is away, servers are %d records behind", *n)
 		}
-		c.logs.SetAway(false)
+		c.Logs().SetAway(false)
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}

@@ -33,11 +33,11 @@ func TestClocksThatWereDone(t *testing.T) {
 		}
 		former := c.dial("worker:0", 0)
 		table := c.table(former, big)
-		c.net.Cut("worker:0", "server:1", false)
+		c.Net.Cut("worker:0", "server:1", false)
 		do(former, table, 3)
-		c.net.Kill("worker:0")
+		c.Net.Kill("worker:0")
 		net := &lazyNetwork{
-			Network: c.net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)),
+			Network: c.Net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)),
 			most: 20 * time.Millisecond,
 		}
 		next := c.dial("next", 0, func(cfg *worker.Config) { cfg.Network = net })

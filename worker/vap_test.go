@@ -171,7 +171,7 @@ func TestGateAndOthers(t *testing.T) {
 		if len(done) > 0 {
 			t.Fatalf("Clock did not wait for a slot that is frozen: %v", <-done)
 		}
-		v.net.Kill("worker:1")
+		v.Net.Kill("worker:1")
 		v.ends(done, 3*time.Second, "after the other slot was given up")
 		v.taps[1].open()
 		v.pass(10 * time.Millisecond)

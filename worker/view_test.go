@@ -2,17 +2,13 @@ package worker_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // teller is a coordinator that says what a test tells it to, to one peer.
@@ -32,11 +28,8 @@ func (c *teller) welcome(v perdure.View) {
 	if _, err := transport.Greet(c.conn, time.Minute, wire.Keys{}); err != nil {
 		c.Fatal(err)
 	}
-	job := perdure.JobSpec{
-		ID: "job-1", Slots: 1, Servers: 1, Shards: 1,
-		Consistency: perdure.Consistency{Kind: perdure.ASP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-	}
-	c.tell(wire.Control(wire.KindWelcome, wire.Welcome{Job: job, Incarnation: 1}), wire.Control(wire.KindView, v))
+	welcome := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1}
+	c.tell(wire.Control(wire.KindWelcome, welcome), wire.Control(wire.KindView, v))
 }
 
 func (c *teller) tell(frames ...wire.Frame) {
@@ -83,34 +76,29 @@ func (c *teller) follows(revision uint64) {
 // is told again changes nothing; a client that has missed something asks for the whole view by
 // coming back.
 func TestViewDeltas(t *testing.T) {
-	for role, run := range map[string]func(ctx context.Context, net transport.Network){
-		"server": func(ctx context.Context, net transport.Network) {
-			// ends with ctx
-			_ = server.Run(ctx, server.Config{
-				Process: "p", Network: net, Coordinator: coordinatorAddr,
-				Listen: "peer/1", Disk: disk.NewMemory(), Log: slog.New(slog.DiscardHandler),
-			})
-		},
-		"worker": func(ctx context.Context, net transport.Network) {
-			// ends with ctx: no shard is placed
-			_, _ = worker.Dial(ctx, worker.Config{Process: "p", Network: net, Coordinator: coordinatorAddr})
+	for host, run := range map[string]func(ctx context.Context, p *rig.Process) error{
+		"server:0": func(ctx context.Context, p *rig.Process) error { return p.Server(ctx) },
+		"worker:0": func(ctx context.Context, p *rig.Process) error {
+			_, err := p.Dial(ctx, 0) // it does not end: no shard is placed
+			return err
 		},
 	} {
-		t.Run(role, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { viewDeltas(t, run) }) })
+		t.Run(host, func(t *testing.T) {
+			rig.In(t, time.Minute, hosts(transport.MemoryOptions{}),
+				func(t *testing.T, _ context.Context, h *rig.Hosts) {
+					viewDeltas(t, h, func() { h.Start(host, run) })
+				})
+		})
 	}
 }
 
-func viewDeltas(t *testing.T, run func(ctx context.Context, net transport.Network)) {
-	mem := transport.NewMemory(*seed, transport.MemoryOptions{})
-	l, err := mem.Host("coordinator").Listen(coordinatorAddr)
+func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
+	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); run(ctx, mem.Host("peer")) }()
-	defer func() { cancel(); <-done }()
+	start()
 	view := func(revision uint64) perdure.View {
 		return perdure.View{
 			Revision: revision, Generation: 1, Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},

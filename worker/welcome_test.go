@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -41,21 +43,18 @@ func (c *stageConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 // TestBadWelcome: a welcome that makes no sense ends Dial with an error that says so, whatever
 // has come behind it.
 func TestBadWelcome(t *testing.T) {
-	mem := transport.NewMemory(1, transport.MemoryOptions{})
-	l, err := mem.Host("coordinator").Listen("coordinator/1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	ctx, h := rig.For(t, time.Minute, rig.Options{})
+	h.Listen(coordinatorAddr, func(transport.Conn, wire.Hello) { <-ctx.Done() })
 	view := &perdure.View{
 		Revision: 1, Generation: 1, Slots: make([]perdure.SlotView, 1),
 		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},
 	}
-	n := &stage{mem.Host("worker"), []wire.Frame{
-		{Header: wire.Header{Kind: wire.KindWelcome}, Payload: []byte("hello there")},
-		wire.Control(wire.KindView, view),
-	}}
-	_, err = worker.Dial(t.Context(), worker.Config{Network: n, Coordinator: "coordinator/1"})
+	_, err := h.Life("worker").Dial(ctx, 0, func(cfg *worker.Config) {
+		cfg.Network = &stage{cfg.Network, []wire.Frame{
+			{Header: wire.Header{Kind: wire.KindWelcome}, Payload: []byte("hello there")},
+			wire.Control(wire.KindView, view),
+		}}
+	})
 	if !errors.Is(err, wire.ErrPayload) {
 		t.Errorf("Dial: %v", err)
 	}

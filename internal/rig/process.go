@@ -1,0 +1,242 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/worker"
+)
+
+// anyPort is where a process listens over sockets.
+const anyPort = "127.0.0.1:0"
+
+// Process is one life of a host.
+type Process struct {
+	Host, Name string
+	PID        int // in which order processes began
+	Net        transport.Network
+	Disk       disk.FS // on which it writes nothing any more once it is dead
+	Log        *slog.Logger
+
+	hosts  *Hosts
+	ctx    context.Context
+	cancel context.CancelFunc
+	dead   *atomic.Bool
+	drain  chan struct{}
+	ended  chan struct{} // nil: Go was not called
+	err    error         // of what it ran; read it once it has ended
+	closes func()        // what it leaves behind when it ends; may be nil
+}
+
+// Life begins a life of a host: "coordinator", "server:0", or any name.
+func (h *Hosts) Life(host string) *Process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lives++
+	p := &Process{
+		Host: host, Name: fmt.Sprintf("%s#%d", host, h.lives), PID: h.lives, Net: h.network(host), hosts: h,
+		dead: new(atomic.Bool), drain: make(chan struct{}),
+	}
+	p.Disk = &mortalDisk{FS: h.Disk, dead: p.dead, sync: h.o.Sync}
+	p.Log = h.o.Log.With("process", p.Name)
+	p.ctx, p.cancel = context.WithCancel(h.ctx)
+	h.processes[host] = p
+	return p
+}
+
+// Start begins a life of a host that does what run says.
+func (h *Hosts) Start(host string, run func(ctx context.Context, p *Process) error) *Process {
+	p := h.Life(host)
+	p.Go(func(ctx context.Context) error { return run(ctx, p) })
+	return p
+}
+
+// Go has the process do something, once.
+func (p *Process) Go(run func(ctx context.Context) error) {
+	p.ended = make(chan struct{})
+	p.hosts.Go(func() {
+		p.err = run(p.ctx)
+		if p.closes != nil {
+			p.closes()
+		}
+		close(p.ended)
+		if !p.dead.Load() && p.ctx.Err() == nil && p.hosts.o.Ended != nil {
+			p.hosts.o.Ended(p, p.err)
+		}
+	})
+}
+
+// Kill ends the process at once: nothing it still sends arrives, and nothing it still
+// writes is written. Kill does not wait.
+func (p *Process) Kill() {
+	p.dead.Store(true)
+	p.hosts.Net.Kill(p.Host)
+	p.cancel()
+}
+
+// Stop tells the process to end.
+func (p *Process) Stop() { p.cancel() }
+
+// Drain tells a server, once, to hand over what it holds and to end.
+func (p *Process) Drain() { close(p.drain) }
+
+// Dead reports whether the process was killed.
+func (p *Process) Dead() bool { return p.dead.Load() }
+
+// Wait waits until the process has ended, and returns why.
+func (p *Process) Wait() error {
+	if p.ended == nil {
+		return nil // it only lends its name and network
+	}
+	<-p.ended
+	return p.err
+}
+
+// HostOf is the host of an address in memory.
+func HostOf(addr string) string {
+	host, _, _ := strings.Cut(addr, "/")
+	return host
+}
+
+// Place reads which place of the job a host's name stands for. index is -1 where the
+// coordinator chooses one.
+func Place(host string) (role wire.Role, index int) {
+	kind, number, _ := strings.Cut(host, ":")
+	index, err := strconv.Atoi(number)
+	if err != nil || kind == newcomer {
+		index = -1
+	}
+	if kind == newcomer {
+		kind = string(wire.RoleServer)
+	}
+	return wire.Role(kind), index
+}
+
+// Newcomer names the n-th host whose server has no place of its own.
+func Newcomer(n int) string { return fmt.Sprintf("%s:%d", newcomer, n) }
+
+// network is what a host speaks over, for one life.
+func (h *Hosts) network(host string) transport.Network {
+	if h.o.Sockets != nil {
+		return *h.o.Sockets
+	}
+	return h.Net.Host(host)
+}
+
+// listens is where a process that is not the coordinator listens.
+func (p *Process) listens() string {
+	if p.hosts.o.Sockets != nil {
+		return anyPort
+	}
+	return p.Host + "/0"
+}
+
+// coordinatorAddr is where the coordinator listens, if it is not to come yet.
+func (h *Hosts) coordinatorAddr() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.coordinator
+}
+
+// Coordinator makes a coordinator, whose Run is for the process to Go. It listens already.
+func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinator.Config)) (
+	*coordinator.Coordinator, error,
+) {
+	l, err := p.Net.Listen(p.hosts.coordinatorAddr())
+	if err != nil {
+		return nil, err
+	}
+	r, err := registry.OpenFile(p.Disk, "registry/facts")
+	if err != nil {
+		return nil, err
+	}
+	p.closes = func() { r.Close() }
+	cfg := coordinator.Config{
+		Listener: l, Registry: r, Begin: &begin, Disk: p.Disk, CheckpointDir: "checkpoint", Log: p.Log,
+		Keys: p.hosts.Keys,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	co, err := coordinator.New(p.ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.hosts.mu.Lock()
+	defer p.hosts.mu.Unlock()
+	p.hosts.coordinator, p.hosts.leader = l.Addr(), co
+	return co, nil
+}
+
+// Lead starts a coordinator of a job that begins, and fails where it cannot be made.
+func (h *Hosts) Lead(job perdure.JobSpec, change ...func(*coordinator.Config)) (*Process, error) {
+	p := h.Life(CoordinatorHost)
+	co, err := p.Coordinator(membership.Begin(job, 1, 0, nil), change...)
+	if err != nil {
+		return nil, err
+	}
+	p.Go(co.Run)
+	return p, nil
+}
+
+// Serve starts a server, whose host says which one it is.
+func (h *Hosts) Serve(host string, change ...func(*server.Config)) *Process {
+	p := h.Life(host)
+	p.Go(func(ctx context.Context) error { return p.Server(ctx, change...) })
+	return p
+}
+
+// Server runs a server to its end.
+func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) error {
+	_, index := Place(p.Host)
+	cfg := server.Config{
+		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listens(),
+		Coordinator: p.hosts.coordinatorAddr(), Disk: p.Disk, CheckpointDir: "checkpoint", SnapshotDir: "snapshots",
+		OpenLog: p.openLog(ctx), Log: p.Log, Drain: p.drain, Keys: p.hosts.Keys,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return server.Run(ctx, cfg)
+}
+
+// Dial joins as a worker of a slot. The client lives as long as whoever closes it says, and
+// its log as long as ctx.
+func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*worker.Config)) (
+	*worker.Client, error,
+) {
+	cfg := worker.Config{
+		Network: p.Net, Coordinator: p.hosts.coordinatorAddr(), Slot: slot, Process: p.Name, PID: p.PID,
+		OpenLog: p.openLog(ctx), Log: p.Log, Secret: p.hosts.Keys.Job,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return worker.Dial(ctx, cfg)
+}
+
+// openLog returns how a process opens the job's update log: when its life ends, so do the
+// entries that it has on their way.
+func (p *Process) openLog(life context.Context) func(context.Context, string, updatelog.Options) (updatelog.Log,
+	error) {
+	return func(_ context.Context, _ string, o updatelog.Options) (updatelog.Log, error) {
+		l, err := p.hosts.Logs().Open(o)
+		if err == nil {
+			context.AfterFunc(life, func() { _ = l.Close() })
+		}
+		return l, err
+	}
+}

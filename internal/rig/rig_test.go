@@ -1,0 +1,170 @@
+package rig_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/worker"
+)
+
+// train runs a job of one worker and two servers for some clocks, and says what is between
+// two of them.
+func train(t *testing.T, ctx context.Context, h *rig.Hosts, recovery string, between func(clock perdure.Clock)) {
+	t.Helper()
+	if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil {
+		t.Fatal(err)
+	}
+	h.Serve("server:0")
+	h.Serve("server:1")
+	w, err := h.Life("worker:0").Dial(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	table, err := w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for clock := range perdure.Clock(6) {
+		got := make([]float32, 8)
+		if err := table.GetRun(ctx, 0, got); err != nil || got[7] != float32(clock) {
+			t.Fatalf("clock %d: the last row is %v: %v", clock, got[7], err)
+		}
+		if err := table.IncRun(0, []float32{1, 1, 1, 1, 1, 1, 1, 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Clock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		between(clock)
+	}
+}
+
+// Whoever is killed, the next process of its host goes on.
+func TestLives(t *testing.T) {
+	for _, recovery := range []string{"chain:2", "stateless"} {
+		rig.In(t, time.Minute, rig.Options{}, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+			train(t, ctx, h, recovery, func(clock perdure.Clock) {
+				switch first := h.Process("server:0"); clock {
+				case 1:
+					h.Kill("server:0")
+					if err := first.Wait(); !first.Dead() || !errors.Is(err, context.Canceled) {
+						t.Errorf("%s was killed, and ended with %v", first.Name, err)
+					}
+					h.Serve("server:0")
+				case 3:
+					leader := h.Leader()
+					h.Kill(rig.CoordinatorHost)
+					if _, err := h.Lead(rig.Job("bsp", recovery, 1, 2, 4)); err != nil || h.Leader() == leader {
+						t.Errorf("the next coordinator is the former, or none: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The same runs over sockets.
+func TestSockets(t *testing.T) {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Sockets: &transport.TCP{}})
+	train(t, ctx, h, "none", func(perdure.Clock) {})
+}
+
+// What a dead process writes is not written; the next one writes again, and takes the time
+// that a sync takes.
+func TestDeadWritesNothing(t *testing.T) {
+	const long = 3 * time.Second
+	o := rig.Options{Sync: func() time.Duration { return long }}
+	rig.In(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+		p := h.Life("server:0")
+		f, err := p.Disk.Create("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Kill()
+		_, creates := p.Disk.Create("b")
+		_, writes := f.Write([]byte("x"))
+		_, opens := p.Disk.Open("a")
+		for what, err := range map[string]error{
+			"create": creates, "write": writes, "open": opens, "sync": f.Sync(),
+			"rename": p.Disk.Rename("a", "b"), "remove": p.Disk.Remove("a"),
+		} {
+			if !errors.Is(err, disk.ErrCrashed) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		began := time.Now()
+		if f, err = h.Life("server:0").Disk.Create("a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil || time.Since(began) != long {
+			t.Errorf("a sync takes %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Who ends by itself is told of; who was stopped or killed is not.
+func TestEnded(t *testing.T) {
+	enough := errors.New("enough")
+	var told []string
+	o := rig.Options{Ended: func(p *rig.Process, err error) { told = append(told, p.Host+": "+err.Error()) }}
+	rig.In(t, time.Minute, o, func(t *testing.T, _ context.Context, h *rig.Hosts) {
+		waits := func(ctx context.Context, _ *rig.Process) error { <-ctx.Done(); return ctx.Err() }
+		h.Start("a", waits)
+		h.Start("b", waits)
+		c := h.Start("c", func(context.Context, *rig.Process) error { return enough })
+		h.Kill("a")
+		h.Stop("b")
+		if err := c.Wait(); err != enough {
+			t.Errorf("it ended with %v", err)
+		}
+		synctest.Wait()
+		if len(told) != 1 || told[0] != "c: enough" {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// A test plays the coordinator: who comes shows the secret of its role.
+func TestListen(t *testing.T) {
+	o := rig.Options{Keys: wire.Keys{Job: "the job's", Servers: "the servers'"}}
+	rig.In(t, time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		came := make(chan wire.Hello, 2)
+		h.Listen(rig.CoordinatorAddr, func(conn transport.Conn, hello wire.Hello) {
+			came <- hello
+			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", Over: true}) // it hears it, or is gone
+		})
+		if _, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *worker.Config) { cfg.Secret = "guess" }); err == nil ||
+			len(came) > 0 {
+			t.Errorf("a guess is let in: %v", err)
+		}
+		if _, err := h.Life("worker:0").Dial(ctx, 0); err == nil {
+			t.Error("who is refused has joined")
+		}
+		if hello := <-came; hello.Process != "worker:0#2" || hello.PID != 2 {
+			t.Errorf("it says %+v", hello)
+		}
+	})
+}
+
+func TestPlace(t *testing.T) {
+	for host, want := range map[string]struct {
+		role  wire.Role
+		index int
+	}{
+		"server:3": {wire.RoleServer, 3}, "worker:0": {wire.RoleWorker, 0}, "coordinator": {wire.RoleCoordinator, -1},
+		rig.Newcomer(2): {wire.RoleServer, -1}, "reader": {"reader", -1},
+	} {
+		if role, index := rig.Place(host); role != want.role || index != want.index {
+			t.Errorf("%s is %s %d", host, role, index)
+		}
+	}
+}
