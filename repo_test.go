@@ -47,7 +47,8 @@ var layers = map[string]int{
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
-	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/server": 5, "internal/proc/coordinator": 3,
+	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
+	"internal/proc/coordinator": 3,
 	"internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 

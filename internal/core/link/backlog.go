@@ -60,8 +60,12 @@ func (l *Link) Update(from *replica.Reader, f *wire.Frame, st *replica.State, ta
 	return e, nil
 }
 
-// Tick is the entry of a tick that came on a reader's connection, at the head.
+// Tick is the entry of a tick that came on a reader's connection, at the head: the word that an
+// update is staged on all shards.
 func (l *Link) Tick(from *replica.Reader, f *wire.Frame, most int64) (e replica.Entry, err error) {
+	if from.Slot < 0 {
+		return e, errors.New("an observer cannot tick")
+	}
 	// An update that is ticked may be as large as what is kept.
 	if n := l.backlog.of(from.Slot); n > 2*most {
 		return e, l.tooMuch(from, f, n, most)
@@ -79,4 +83,27 @@ func (l *Link) entry(from *replica.Reader, f *wire.Frame) replica.Entry {
 func (l *Link) tooMuch(from *replica.Reader, f *wire.Frame, n, most int64) error {
 	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, "+
 		"clock %d the last of them; at most %d are kept", from.Slot, n, l.name.Shard, f.Clock, most)
+}
+
+// FromLog is the entry that a record of an update log is, as a worker or a head has appended it. An
+// error says why nobody keeps to the rules who appends that. The payload is the record's still.
+func (l *Link) FromLog(f *wire.Frame, st *replica.State, tables int) (e replica.Entry, err error) {
+	if f.Shard != l.name.Shard || f.Generation != l.name.Generation {
+		return e, fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
+			f.Shard, f.Generation, l.name.Shard, l.name.Generation)
+	}
+	if !ofClock(f) {
+		return replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}, nil
+	}
+	if n := len(st.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||
+		f.Parts > 0 && f.Part >= f.Parts {
+		return e, fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n,
+			f.Clock, f.Part, f.Parts)
+	}
+	e.Frame.Header = f.Header
+	if f.Kind == wire.KindUpdate && !st.Counted(f.Slot, f.Until()) {
+		e.Frame.Body = f.Payload
+		err = st.CheckUpdate(f.Payload, tables)
+	}
+	return e, err
 }

@@ -23,8 +23,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Log is a shard's log; what it says is to be done is in its Ready.
-type Log = chain.Replica[replica.Entry]
+// Ready is what the log wants done: entries for the replica, words for neighbours, copies for those
+// who lack too much. It is the log's, until the next call.
+type Ready = chain.Ready[replica.Entry]
 
 // Outgoing is what the log wants told to a neighbour.
 type Outgoing = chain.Outgoing[replica.Entry]
@@ -46,29 +47,13 @@ func (n Name) Frame(kind wire.Kind) wire.Frame {
 	}}
 }
 
-// Place is a server's part in a shard's chain, as a view says.
-type Place struct {
-	chain.Config
-	Since uint64         // as in the view's Holder
-	Pred  perdure.Holder // whom it follows, unless it is the head
-}
-
-// Reads reports whether rows of vap tables are read here: of no other replica is it known, then,
-// what slots can see.
-func (p *Place) Reads() bool {
-	if p.Eager {
-		return p.Head
-	}
-	return p.Tail
-}
-
 // Link is one replica's. The zero Link is in no chain yet.
 type Link struct {
 	solo    bool // nobody follows anybody: what the log is given is committed
 	all     bool // for a negative control: messages of other generations and epochs are taken
 	name    Name
 	place   Place
-	log     *Log // nil until the rows are there, or are to come along the chain
+	log     *chain.Replica[replica.Entry] // nil until the rows are there, or are to come along the chain
 	backlog backlog
 	untold  untold
 	ticked  []perdure.Clock // by slot: clocks of which ticks were sent on
@@ -77,7 +62,8 @@ type Link struct {
 
 // Settings never change.
 type Settings struct {
-	Job *perdure.JobSpec
+	Name Name // the life that it begins in
+	Job  *perdure.JobSpec
 	// Solo says that the shard has its log from elsewhere: nobody follows anybody, and whatever
 	// the log here is given is committed.
 	Solo bool
@@ -91,7 +77,7 @@ const entryWindow = 48 << 20
 // New makes the link of a replica that has no log yet.
 func New(s Settings) Link {
 	return Link{
-		solo: s.Solo, all: s.All,
+		name: s.Name, solo: s.Solo, all: s.All,
 		window: min(max(entryWindow/s.Job.Shards, wire.PartBytes), 16<<20),
 	}
 }
@@ -108,13 +94,43 @@ func (l *Link) Begin() {
 // Join begins the log of a replica that is to be given rows along the chain.
 func (l *Link) Join() { l.log = chain.NewJoiner(entryBytes, l.window) }
 
-// Log is the log itself; nil: there is none yet. It may be asked how far it is, and told that
-// time passes, that a connection is another one, or that members are to be brought up to date.
-// Entries and messages go into it through the link, which counts them.
-func (l *Link) Log() *Log { return l.log }
+// Begun reports whether there is a log. Until then a link is only told what the view says.
+func (l *Link) Begun() bool { return l.log != nil }
+
+// Ready takes what the log wants done.
+func (l *Link) Ready() Ready { return l.log.Ready() }
+
+// End is how many entries the log has; none before it has begun.
+func (l *Link) End() uint64 {
+	if l.log == nil {
+		return 0
+	}
+	return l.log.End()
+}
+
+// Applied is how many entries the log has given to the replica.
+func (l *Link) Applied() uint64 { return l.log.Applied() }
+
+// Serving reports whether the log, as the head's, takes entries and gives them on.
+func (l *Link) Serving() bool { return l.log.Serving() }
+
+// Wants reports whether a snapshot of a position would bring the replica on.
+func (l *Link) Wants(pos uint64) bool { return l.log.Wants(pos) }
+
+// Relink begins anew with a neighbour: what was sent to it may be lost.
+func (l *Link) Relink(to chain.Peer) { l.log.Relink(to) }
+
+// Elapse lets the time between two heartbeats pass.
+func (l *Link) Elapse() { l.log.Tick() }
+
+// Sync brings the other members of a periodic chain up to this one.
+func (l *Link) Sync() { l.log.Sync() }
 
 // Place is the replica's part, as the last view says.
 func (l *Link) Place() *Place { return &l.place }
+
+// Name is the life that the replica is in, as the last view says.
+func (l *Link) Name() Name { return l.name }
 
 // Follow brings the link to what a view says of it. renew: that is another epoch, in which the
 // predecessor is to be told all anew.
@@ -145,6 +161,9 @@ func (l *Link) Yields(v *perdure.View) bool {
 	mine := &v.Shards[l.name.Shard]
 	return mine.Yields && l.place.Head && mine.Epoch == l.name.Epoch
 }
+
+// Yielded reports whether the next member is up to a head that yields: it may be dropped.
+func (l *Link) Yielded(v *perdure.View) bool { return l.Yields(v) && l.log.Shared() }
 
 // Joined reports whether a joining replica has come up with the tail.
 func (l *Link) Joined() bool { return l.log != nil && l.log.Joined() }

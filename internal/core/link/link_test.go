@@ -43,7 +43,7 @@ func pump(t *testing.T, head, tail *Link, tailReads bool) (given [2][]wire.Heade
 	for again := true; again; {
 		again = false
 		for i, l := range []*Link{head, tail} {
-			r := l.Log().Ready()
+			r := l.Ready()
 			for j := range r.Apply {
 				e := &r.Apply[j].Entry
 				l.Given(e, 0)
@@ -193,6 +193,41 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
+// What a record of the update log may be.
+func TestWhatIsRead(t *testing.T) {
+	l := member(t, true)
+	st, _ := rows(t)
+	record := func(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, change func(*wire.Frame)) wire.Frame {
+		f := wire.Frame{Header: wire.Header{Kind: kind, Generation: 7, Shard: 3, Slot: slot, Clock: clock, Parts: 1}}
+		change(&f)
+		return f
+	}
+	same := func(*wire.Frame) {}
+	for _, c := range []struct {
+		name string
+		f    wire.Frame
+		want bool
+	}{
+		{"an update", record(wire.KindUpdate, 1, 0, same), true},
+		{"a tick", record(wire.KindTick, 1, 0, same), true},
+		{"a fact", record(wire.KindEnd, perdure.NoSlot, 9, same), true},
+		{"another shard's", record(wire.KindTick, 1, 0, func(f *wire.Frame) { f.Shard = 2 }), false},
+		{"another generation's", record(wire.KindEnd, 1, 0, func(f *wire.Frame) { f.Generation = 6 }), false},
+		{"nobody's", record(wire.KindTick, perdure.NoSlot, 0, same), false},
+		{"a slot's that there is not", record(wire.KindUpdate, 2, 0, same), false},
+		{"before all clocks", record(wire.KindUpdate, 0, -1, same), false},
+		{"a part too many", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) { f.Part = 1 }), false},
+		{"of a table that there is not", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) {
+			f.Payload = wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
+		}), false},
+	} {
+		e, err := l.FromLog(&c.f, st, 0)
+		if (err == nil) != c.want || err == nil && e.Frame.Header != c.f.Header {
+			t.Errorf("%s: %v, %+v", c.name, err, e.Frame.Header)
+		}
+	}
+}
+
 // Whom it follows, which part it has, and whose messages count.
 func TestPlace(t *testing.T) {
 	l := member(t, false)
@@ -223,7 +258,7 @@ func TestPlace(t *testing.T) {
 		t.Error("a control cannot have all messages taken")
 	}
 	var none Link
-	if none.Joined() || none.Log() != nil {
+	if none.Joined() || none.Begun() || none.End() != 0 {
 		t.Error("who is in no chain has joined one")
 	}
 }

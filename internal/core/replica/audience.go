@@ -169,6 +169,9 @@ func (a *Audience) Forget(c *Reader) {
 func (a *Audience) Retire() {
 	a.opening = nil
 	a.drop(&a.fx, func(*Read) bool { return true })
+	for i := range a.seats {
+		a.seats[i].reader = nil // nothing is pushed, or acknowledged, any more
+	}
 }
 
 // acknowledge has the slots told whose counts have changed.

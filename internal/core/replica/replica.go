@@ -267,9 +267,12 @@ func (r *Replica) takeFact(f *wire.Frame) error {
 // Stirred reports whether something came since Settle was called.
 func (r *Replica) Stirred() bool { return r.stirred }
 
-// Stir says whether Settle is to look again, though nothing may have come; or, that it need
-// not, since somebody else will call it.
-func (r *Replica) Stir(again bool) { r.stirred = again }
+// Stir has Settle look again, though nothing may have come.
+func (r *Replica) Stir() { r.stirred = true }
+
+// Rest says that Settle need not look before something else comes: another goroutine is to call
+// it, and stirs the replica first.
+func (r *Replica) Rest() { r.stirred = false }
 
 // Settle applies whatever may be applied, and decides what follows: what is pushed, which cut
 // is saved, who is answered and who is told how far it has come.

@@ -11,15 +11,16 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Load reads what a shard held at the cut that the view says: from the checkpoint in a folder, or,
-// at clock 0 and where none is kept, nothing.
-func Load(fs disk.FS, dir string, job *perdure.JobSpec, id perdure.ShardID, v *perdure.View) (replica.Content, error) {
+// Load reads what the shard held at the cut that a view says: from its checkpoint, or, at clock 0 and
+// where none is kept, nothing.
+func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
+	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
 	if at == 0 {
 		return c, nil // its tables are entries of the log
 	}
-	m, err := manifest(fs, dir, job.ID, at, v.Generation, v.Shards[id].Restored)
+	m, err := manifest(s.Disk, s.Dir, job.ID, at, v.Generation, v.Shards[id].Restored)
 	if err != nil {
 		return c, err
 	}
@@ -31,7 +32,7 @@ func Load(fs disk.FS, dir string, job *perdure.JobSpec, id perdure.ShardID, v *p
 		c.Parts = append(c.Parts, p)
 		return p.Image(), nil
 	}
-	seg, err := checkpoint.Restore(fs, dir, m, id, blank)
+	seg, err := checkpoint.Restore(s.Disk, s.Dir, m, id, blank)
 	if err != nil {
 		return c, err
 	}

@@ -1,7 +1,9 @@
 package segments
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -14,62 +16,109 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// What fails is tried again until it succeeds, is given up, or is over.
+// heard is a saver's log, and counts how often the coordinator is told.
+type heard struct {
+	bytes.Buffer
+	told int
+}
+
+func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
+	t.Helper()
+	h := &heard{}
+	return New(t.Context(), Settings{
+		Job: job, Shard: 3, Lock: &sync.Mutex{}, Disk: disk.OS(), Dir: t.TempDir(), Turn: make(chan struct{}, 1),
+		Log: slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
+	}), h
+}
+
+// What fails is tried again until it succeeds, is given up, or is over. Each time the log and the
+// coordinator hear of it.
 func TestInsist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := errors.New("broken")
 		for _, c := range []struct{ failures, retiredAt, want int }{
 			{0, 0, 1}, {3, 0, 4}, {99, 0, tries}, {99, 2, 2},
 		} {
-			s := New(t.Context(), Settings{})
-			tried, heard := 0, 0
-			err := s.Insist(func() error {
+			s, heard := saver(t, nil)
+			tried := 0
+			err := s.Insist("cannot do it", func() error {
 				if tried++; tried == c.retiredAt {
 					s.Retire()
 				}
 				if tried <= c.failures {
-					return broken
+					return errors.New("broken")
 				}
 				return nil
-			}, func(try int, err error) {
-				if heard++; try != heard || !errors.Is(err, broken) {
-					t.Errorf("%+v: try %d: %v", c, try, err)
-				}
 			})
-			if tried != c.want || heard != min(c.want, c.failures) || (err == nil) != (c.want > c.failures) {
-				t.Errorf("%+v: tried %d times, heard of %d, %v", c, tried, heard, err)
+			want := min(c.want, c.failures)
+			if tried != c.want || heard.told != want || (err == nil) != (c.want > c.failures) {
+				t.Errorf("%+v: tried %d times, told %d times, %v", c, tried, heard.told, err)
+			}
+			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != want {
+				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
+			}
+			var st perdure.ShardStatus
+			if s.Status(&st); (st.Problem == "broken") != (want > 0) {
+				t.Errorf("%+v: the status says %q", c, st.Problem)
 			}
 		}
-		s := New(t.Context(), Settings{})
-		if s.Retire(); s.Insist(func() error { panic("it is over") }, nil) != nil || !s.Over() {
+		s, _ := saver(t, nil)
+		if s.Retire(); s.Insist("", func() error { panic("it is over") }) != nil || !s.Over() {
 			t.Error("what is over is tried")
 		}
 	})
 }
 
-// A shard's segment is written as it is described, and its status says so.
-func TestWrite(t *testing.T) {
-	job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7}
-	v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 2)}
+// A shard's cut is written as it is described, whether it stands there or goes on; its status says so.
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		behind, stands bool
+	}{{"all of it", false, true}, {"what has changed", true, true}, {"in the background", true, false}} {
+		recovery, err := perdure.ParseRecovery("checkpoint:5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7, Recovery: recovery}
+		v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 2)}
+		r := replica.New(replica.Settings{Shard: 3, Job: *job})
+		r.Follow(v, replica.Place{Head: true}, false)
+		r.Fill(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
+		s, heard := saver(t, job)
+		save := &replica.Save{Cut: 5}
+		if !c.stands {
+			save.Image = r.State.Image(5)
+		}
+		cut := s.Cut(link.Name{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
+		if cut.Clock() != 5 || cut.Stands() != c.stands {
+			t.Errorf("%s: of clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
+		}
+		s.problem = "full"
+		seg, err := cut.Write()
+		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || heard.told != 0 {
+			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
+		}
+		var st perdure.ShardStatus
+		if s.Status(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
+			t.Errorf("%s: the status says %+v", c.name, st)
+		}
+		if !s.Works() || s.Works() {
+			t.Errorf("%s: it works anew once", c.name)
+		}
+	}
+}
+
+// Where the shard goes on, a cut that cannot be written is tried once, and said.
+func TestNoSecondTry(t *testing.T) {
+	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
+	v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 1)}
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
-	r.Follow(v, replica.Place{Head: true}, false)
-	r.Fill(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
-	s := New(t.Context(), Settings{Job: job, Lock: &sync.Mutex{}, Disk: disk.OS(), Dir: t.TempDir()})
-	whole := s.Whole(link.Name{Shard: 3, Generation: 7, Epoch: 2}, &r.State)
-	if whole.Shard != 3 || whole.Cut != 5 || whole.Epoch != 2 || len(whole.Applied) != 2 {
-		t.Errorf("described as %+v", whole)
-	}
-	s.Fails(errors.New("full"))
-	seg, err := s.Write(whole, 5)
-	if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" {
-		t.Fatalf("%+v, %v", seg, err)
-	}
-	var st perdure.ShardStatus
-	if s.Status(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
-		t.Errorf("the status says %+v", st)
-	}
-	if !s.Works() || s.Works() {
-		t.Error("it works anew once")
+	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
+	s, heard := saver(t, job)
+	s.Dir += "/none"
+	cut := s.Cut(link.Name{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
+	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
+		strings.Count(heard.String(), "training goes on to the next cut") != 1 {
+		t.Errorf("%v; told %d times: %s", err, heard.told, heard)
 	}
 }
 
@@ -77,7 +126,9 @@ func TestWrite(t *testing.T) {
 func TestLoad(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 2, Shards: 1}
 	v := &perdure.View{Generation: 1, Shards: make([]perdure.ShardView, 1)}
-	c, err := Load(disk.OS(), t.TempDir(), job, 0, v)
+	s, _ := saver(t, job)
+	s.Shard = 0
+	c, err := s.Load(v)
 	if err != nil || len(c.Parts) != 0 || len(c.Applied) != 2 || len(c.States) != 2 {
 		t.Errorf("at clock 0: %+v, %v", c, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -30,8 +31,8 @@ type conn struct {
 	server bool             // from another server
 	index  int              // that one's number
 	job    *perdure.JobSpec // which never changes
-	box    outbox           // of the goroutine that receives from it
-	taking *incoming        // that goroutine's, too: the snapshot that it brings
+	batch  batch            // of the goroutine that receives from it
+	taking *copies.Incoming // that goroutine's, too: the snapshot that it brings
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
@@ -154,7 +155,7 @@ func (c *conn) release() {
 	c.holding = false
 	c.flush()
 	c.mu.Unlock()
-	c.box.flush()
+	c.batch.flush()
 }
 
 // flush sends what is held back. It needs c.mu.
@@ -270,7 +271,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (sh.name != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (sh.link.Name() != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh
@@ -301,23 +302,10 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 		return s.fromServer(sh, c, f)
 	}
 	switch f.Kind {
-	case wire.KindGet, wire.KindScan:
-		return sh.get(c, f)
-	case wire.KindUpdate:
-		return sh.update(c, f)
-	case wire.KindTick:
-		return sh.tick(c, f)
-	case wire.KindSync:
-		return sh.sync(c, f)
-	case wire.KindEcho:
-		sh.echo(c, f)
-		return nil
-	case wire.KindLoad:
-		return sh.load(c, f)
-	case wire.KindDrop:
-		return sh.drop(c, f)
-	case wire.KindSaw:
-		return sh.saw(c, f)
+	case wire.KindGet, wire.KindScan, wire.KindDrop, wire.KindSaw, wire.KindSync, wire.KindLoad, wire.KindEcho:
+		return sh.ask(c, f)
+	case wire.KindUpdate, wire.KindTick:
+		return sh.takeIn(c, f)
 	}
 	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
 }
@@ -329,16 +317,16 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		if n := perdure.Slot(sh.slots.n.Load()); f.Slot < 0 || f.Slot >= n {
 			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
 		}
-		sh.fromPredecessor(c, f, &c.box)
+		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindRoster:
 		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
 			return err
 		}
-		sh.fromPredecessor(c, f, &c.box)
+		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindLevel:
-		sh.fromPredecessor(c, f, &c.box)
+		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindSnapshot:
-		return sh.piece(c, f)
+		return c.takePiece(s, sh, f)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
 	}
@@ -352,7 +340,7 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
 		return
 	}
-	if sh := s.shards[f.Shard]; sh != nil && sh.name == link.NameOf(&f.Header) && sh.opens(c, f, &c.box) {
+	if sh := s.shards[f.Shard]; sh != nil && sh.link.Name() == link.NameOf(&f.Header) && c.enters(sh, f, &c.batch) {
 		delete(c.opens, f.Shard)
 		return
 	}
@@ -362,17 +350,18 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 // opened goes on with those who waited for a life of a shard. It needs s.mu.
 func (s *Server) opened(sh *shard) {
 	for c := range s.conns {
-		if h, ok := c.opens[sh.id]; ok && link.NameOf(&h) == sh.name && sh.opens(c, &wire.Frame{Header: h}, nil) {
+		h, ok := c.opens[sh.id]
+		if ok && link.NameOf(&h) == sh.link.Name() && c.enters(sh, &wire.Frame{Header: h}, nil) {
 			delete(c.opens, sh.id)
 		}
 	}
 }
 
-// opens takes an Open or a Follow, unless the shard is not restored yet and cannot say
-// what it has. For box see fromPredecessor.
-func (sh *shard) opens(c *conn, f *wire.Frame, box *outbox) (taken bool) {
+// enters brings a shard an Open or a Follow, unless it is not restored yet and cannot say what it
+// has. For the batch see fromPredecessor.
+func (c *conn) enters(sh *shard, f *wire.Frame, to *batch) (taken bool) {
 	if c.server {
-		return sh.fromPredecessor(c, f, box)
+		return sh.fromPredecessor(c, f, to)
 	}
 	sh.open(c, f.Flags&wire.FlagWrites != 0, f.Clock)
 	return true

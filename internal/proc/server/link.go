@@ -7,12 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// place is this server's part in a shard's chain, as a view says, and the servers beside it.
+// place is this server's part in a shard's chain, as a view says, and its ways to the servers to which
+// entries go.
 type place struct {
 	link.Place
-	succ, join *peer // nil: nobody
-	// Who joins and may be the successor soon: connected to now, since nobody waits for it yet.
-	next *peer
+	succ, join, soon *peer // nil: nobody
 }
 
 // neighbours are the connections to those beside a shard in its chain. shard.mu guards them.
@@ -60,7 +59,7 @@ func (n *neighbours) conn(to chain.Peer) *conn {
 func (sh *shard) appendFact(fact *replica.Fact) {
 	f := sh.link.Fact(fact)
 	if sh.stream != nil {
-		sh.stream.Add(f, sh.name.Epoch)
+		sh.stream.Add(f, sh.link.Name().Epoch)
 		return
 	}
 	sh.link.Append(replica.Entry{Frame: f})
@@ -72,29 +71,29 @@ func (sh *shard) pass(m *link.Outgoing) {
 	to := sh.near.conn(m.To)
 	switch {
 	case later:
-		sh.s.tellSoon()
+		sh.service.soon()
 	case to == nil: // it is asked for again when there is a connection
 	case m.Kind == chain.Entry && sh.link.Early(&f, &sh.rep.State, sh.view):
-		sh.sendSoon(to, f)
+		sh.service.sendSoon(to, f)
 	default:
-		sh.send(to, f)
+		sh.service.send(to, f)
 	}
 }
 
 // fromPredecessor takes a message of the shard's predecessor, unless the shard is not
-// restored yet. box is nil unless the goroutine is the one that receives from c.
-func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken bool) {
+// restored yet. What is sent because of it goes into a batch, if there is one.
+func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.link.Log() == nil || sh.retired() {
+	if !sh.link.Begun() || sh.retired() {
 		return false
 	}
 	if !sh.link.PrecededBy(c.index, c.Incarnation) {
 		c.strange(sh.id)
 		return true
 	}
-	sh.box = box
-	defer func() { sh.box = nil }()
+	sh.service.batch = to
+	defer func() { sh.service.batch = nil }()
 	if f.Kind == wire.KindFollow {
 		sh.near.pred = c
 	}
@@ -113,16 +112,16 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, box *outbox) (taken boo
 func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.link.Log() == nil || sh.retired() {
+	if !sh.link.Begun() || sh.retired() {
 		return
 	}
-	sh.box = &p.box
-	defer func() { sh.box = nil }()
+	sh.service.batch = &p.batch
+	defer func() { sh.service.batch = nil }()
 	if as, ok := sh.near.is(p); ok {
 		sh.link.FromSuccessor(as, f)
 	}
 	sh.advance()
-	if sh.link.Yields(sh.view) && sh.link.Log().Shared() {
+	if sh.link.Yielded(sh.view) {
 		sh.s.notify()
 	}
 }
@@ -132,10 +131,10 @@ func (sh *shard) relink(p *peer) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	as, ok := sh.near.is(p)
-	if !ok || sh.link.Log() == nil || sh.retired() {
+	if !ok || !sh.link.Begun() || sh.retired() {
 		return
 	}
-	sh.link.Log().Relink(as)
+	sh.link.Relink(as)
 	sh.advance()
 }
 
@@ -145,8 +144,8 @@ func (sh *shard) tickChain() {
 		return // it is at work
 	}
 	defer sh.mu.Unlock()
-	if sh.link.Log() != nil && !sh.retired() {
-		sh.link.Log().Tick()
+	if sh.link.Begun() && !sh.retired() {
+		sh.link.Elapse()
 		sh.advance()
 		sh.yield()
 	}

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/chain"
+	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -22,8 +23,8 @@ type peer struct {
 	addr    string
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying *semaphore.Weighted // copyRoom, for snapshots to it
-	box     outbox              // of the goroutine that receives
+	copying *semaphore.Weighted // copies.Room, for snapshots to it
+	batch   batch               // of the goroutine that receives
 
 	mu  sync.Mutex // guards what follows
 	out *conn      // nil while there is no connection
@@ -48,15 +49,20 @@ func (p *peer) set(c *conn) {
 // awayPause is when a server that has turned this one away is tried again.
 const awayPause = time.Second
 
-// peerAt returns the peer at an address, connecting to it if need be. It needs s.mu.
-func (s *Server) peerAt(addr string) *peer {
+// peerOf returns the peer that holds a replica, connecting to it if need be; nil: nobody. It needs
+// s.mu.
+func (s *Server) peerOf(h *perdure.Holder) *peer {
+	if h == nil {
+		return nil
+	}
+	addr := h.Addr
 	if p := s.peers[addr]; p != nil {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: semaphore.NewWeighted(copyRoom)}
+	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: semaphore.NewWeighted(copies.Room)}
 	s.peers[addr] = p
-	link := transport.Link{
+	way := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
 			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.cfg.Log})
@@ -74,15 +80,15 @@ func (s *Server) peerAt(addr string) *peer {
 			return nil
 		},
 		Down: func(_ transport.Conn, err error) {
-			p.box.flush()
+			p.batch.flush()
 			p.set(nil)
 			s.cfg.Log.Info("lost a server", "addr", addr, "err", err)
 		},
-		Wait: p.box.flush,
+		Wait: p.batch.flush,
 	}
 	s.wg.Go(func() {
 		for {
-			err := link.Run(ctx)
+			err := way.Run(ctx)
 			if ctx.Err() != nil {
 				return
 			}
@@ -109,56 +115,28 @@ func (all peers) drop(used map[*peer]bool) {
 	}
 }
 
-// placeOf returns this server's part in a shard's chain; false if it has none. It
-// needs s.mu.
+// placeOf returns this server's part in a shard's chain; not held: it has none. It connects to the
+// servers to which entries go. It needs s.mu.
 func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bool) {
-	sv := &v.Shards[id]
-	mine := func(h *perdure.Holder) bool { return h.Server == s.index && h.Incarnation == s.incarnation }
-	eager := s.traits.Early
-	at.Config = chain.Config{Epoch: sv.Epoch, Eager: eager, Periodic: s.traits.Period > 0}
-	if sv.Joining != nil && mine(sv.Joining) {
-		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
-		return at, true
-	}
-	for i := range sv.Replicas() {
-		h := sv.Replica(i)
-		if !mine(&h) {
-			continue
-		}
-		at.Since, at.Head, at.Tail = h.Since, i == 0, i == sv.Replicas()-1
-		if i > 0 {
-			at.Pred = sv.Replica(i - 1)
-		}
-		if s.traits.Logged() {
-			return at, true // nobody follows anybody, but all the same stream
-		}
-		if !at.Tail {
-			at.succ = s.peerAt(sv.Replica(i + 1).Addr)
-			if sv.Joining != nil {
-				at.next = s.peerAt(sv.Joining.Addr)
-			}
-		} else if sv.Joining != nil {
-			at.Joiner, at.join = sv.Joining.Since, s.peerAt(sv.Joining.Addr)
-		}
-		return at, true
-	}
-	return at, false
+	at.Place, held = link.PlaceOf(v, id, s.index, s.incarnation, &s.traits)
+	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.Soon)
+	return at, held
 }
 
-// outbox holds back what is sent until all that has come together is dealt with, so
+// batch holds back what is sent until all that has come together is dealt with, so
 // that the answers go out together. It belongs to the goroutine that receives.
-type outbox struct{ conns []*conn }
+type batch struct{ conns []*conn }
 
-func (o *outbox) put(c *conn, frames []wire.Frame) {
-	if c.queue(frames) && !slices.Contains(o.conns, c) {
-		o.conns = append(o.conns, c)
+func (b *batch) put(c *conn, frames []wire.Frame) {
+	if c.queue(frames) && !slices.Contains(b.conns, c) {
+		b.conns = append(b.conns, c)
 	}
 }
 
-func (o *outbox) flush() {
-	for i, c := range o.conns {
+func (b *batch) flush() {
+	for i, c := range b.conns {
 		c.sendHeld()
-		o.conns[i] = nil
+		b.conns[i] = nil
 	}
-	o.conns = o.conns[:0]
+	b.conns = b.conns[:0]
 }

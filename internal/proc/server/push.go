@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,14 +15,17 @@ import (
 
 // outflows are the ways on which a shard sends rows by itself. shard.mu guards them.
 type outflows struct {
+	lock  sync.Locker // shard.mu
+	ctx   context.Context
 	to    []*outflow   // by slot; nil: nothing was pushed to it yet
+	most  int          // bytes of one push
 	since time.Time    // when the MinClock was reached because of which rows are pushed
 	room  []wire.Frame // for the frames of one push
 }
 
 // outflow is the way to one slot on its present connection.
 type outflow struct {
-	sh   *shard
+	of   *service
 	slot perdure.Slot
 	flow uint64 // the replica's number for it
 
@@ -37,57 +42,62 @@ const (
 	pushBytesInAll = 16 << 20
 )
 
+func newOutflows(ctx context.Context, lock sync.Locker, shards int) outflows {
+	return outflows{lock: lock, ctx: ctx, most: min(pushBytes, pushBytesInAll/shards)}
+}
+
 // get returns the way to a slot.
-func (o *outflows) get(sh *shard, slot perdure.Slot, flow uint64) *outflow {
+func (o *outflows) get(of *service, slot perdure.Slot, flow uint64) *outflow {
 	o.to = append(o.to, make([]*outflow, max(0, int(slot)+1-len(o.to)))...)
 	if to := o.to[slot]; to != nil && to.flow == flow {
 		return to
 	}
-	o.to[slot] = &outflow{sh: sh, slot: slot, flow: flow}
+	o.to[slot] = &outflow{of: of, slot: slot, flow: flow}
 	return o.to[slot]
 }
 
 // waited is how long ago the shard came to its MinClock, in microseconds.
 func (o *outflows) waited() uint64 { return uint64(max(0, time.Since(o.since).Microseconds())) }
 
-// pushTo goes on with a slot's round, or begins one, unless what was sent before
-// is still to be written: then it comes back. It needs sh.mu.
-func (sh *shard) pushTo(slot perdure.Slot) {
-	reader, flow := sh.rep.Audience.Flow(slot)
-	to := sh.out.get(sh, slot, flow)
+// push goes on with a slot's round, or begins one, unless what was sent before is still to be
+// written: then it comes back.
+func (sv *service) push(slot perdure.Slot) {
+	st, audience, out := &sv.rep.State, &sv.rep.Audience, &sv.out
+	reader, flow := audience.Flow(slot)
+	to := out.get(sv, slot, flow)
 	if to.flying.Load() {
 		to.more.Store(true)
 		if to.flying.Load() || !to.more.Swap(false) {
 			return // goOn comes back to it
 		}
 	}
-	begun := sh.rep.Audience.BeginRound(slot, &sh.rep.State)
-	pushed, done := sh.out.gather(slot, sh.rep, sh.name, &sh.s.buffers, min(pushBytes, pushBytesInAll/sh.job.Shards))
-	state, minClock, more := sh.rep.Audience.EndRound(slot, done)
+	begun := audience.BeginRound(slot, st)
+	pushed, done := out.gather(slot, sv.rep, sv.name, sv.buffers)
+	state, minClock, more := audience.EndRound(slot, done)
 	if n := len(pushed); done && n > 0 && begun {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
-		state.Waited = sh.out.waited()
-		f := sh.name.Frame(wire.KindPush)
+		state.Waited = out.waited()
+		f := sv.name.Frame(wire.KindPush)
 		f.Clock, f.Flags = minClock, wire.FlagLast
-		sh.s.buffers.End(&f, state)
+		sv.buffers.End(&f, state)
 		pushed = append(pushed, f)
-		sh.out.room = pushed
+		out.room = pushed
 	}
 	to.more.Store(more)
 	to.flying.Store(true)
 	last := &pushed[len(pushed)-1]
 	to.last = last.Release.(*frames.Answer)
 	last.Release = to
-	sh.send(connOf(reader), pushed...)
+	sv.send(connOf(reader), pushed...)
 	clear(pushed) // lets the payloads go
 }
 
-// gather makes frames of the next rows of a slot's round, of about left bytes, and reports
-// whether those are its last.
-func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frames.Buffers, left int,
+// gather makes frames of the next rows of a slot's round, and reports whether those are its last.
+func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frames.Buffers,
 ) (pushed []wire.Frame, done bool) {
 	st := &rep.State
+	left := o.most
 	pushed = o.room[:0]
 	defer func() { o.room = pushed }()
 	for left > 0 {
@@ -111,20 +121,20 @@ func (to *outflow) Keep(body []byte) []byte { return to.last.Keep(body) }
 func (to *outflow) Release() {
 	to.last.Release()
 	to.flying.Store(false)
-	if to.more.Swap(false) && to.sh.s.ctx.Err() == nil {
+	if to.more.Swap(false) && to.of.out.ctx.Err() == nil {
 		go to.goOn() // Release must not wait
 	}
 }
 
 // goOn pushes what had to wait.
 func (to *outflow) goOn() {
-	sh := to.sh
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !sh.answers() {
+	sv := to.of
+	sv.out.lock.Lock()
+	defer sv.out.lock.Unlock()
+	if !sv.rep.Ready() {
 		return
 	}
-	if reader, flow := sh.rep.Audience.Flow(to.slot); reader != nil && flow == to.flow {
-		sh.pushTo(to.slot)
+	if reader, flow := sv.rep.Audience.Flow(to.slot); reader != nil && flow == to.flow {
+		sv.push(to.slot)
 	}
 }

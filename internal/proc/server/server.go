@@ -11,7 +11,7 @@
 // Locks, in the order in which they may be taken: Server.opening, while the update
 // log is opened; Server.mu, which guards the view and the maps; shard.mu, which
 // guards one shard, and of which nobody has two; then those of a connection, a
-// peer and the pace; and that of the buffers, under which no other is taken.
+// peer and the throttle; and that of the buffers, under which no other is taken.
 package server
 
 import (
@@ -31,6 +31,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/frames"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -99,7 +100,7 @@ type Server struct {
 	telling  atomic.Bool // tellAll is on its way
 	parallel bool        // there are cores for several shards at once
 	buffers  frames.Buffers
-	pace     pace // of the snapshots that come
+	throttle copies.Throttle // of the snapshots that come
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a
@@ -180,7 +181,7 @@ func (s *Server) ended() {
 		sh.mu.Lock()
 		if sh.rep.Ready() {
 			sh.rep.Finish() // what another goroutine was to do
-			s.cfg.Ended(sh.saver.Whole(sh.name, &sh.rep.State))
+			s.cfg.Ended(sh.saver.Whole(sh.link.Name(), &sh.rep.State))
 		}
 		sh.mu.Unlock()
 	}
@@ -251,6 +252,12 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 	}
 	return nil
+}
+
+func (s *Server) jobSpec() *perdure.JobSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.job
 }
 
 // notify wakes the heartbeat: something changed that the coordinator waits for.

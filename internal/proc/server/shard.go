@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/segments"
 	"github.com/perdure/perdure/internal/proc/stream"
-	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // shard is what surrounds one replica of a shard on this server: from a restore to the next
@@ -23,11 +23,9 @@ import (
 type shard struct {
 	s      *Server
 	id     perdure.ShardID
-	since  uint64    // as in the view's Holder
-	name   link.Name // the life that it is in; changed under Server.mu and mu
+	since  uint64 // as in the view's Holder
 	job    perdure.JobSpec
 	traits recovery.Traits
-	began  time.Time
 	slots  slotCount            // that entries of the log can be of
 	gone   atomic.Bool          // retired: whatever still comes for it is ignored
 	said   *perdure.ShardStatus // its last status; guarded by Server.mu
@@ -36,24 +34,28 @@ type shard struct {
 	rep      *replica.Replica
 	view     *perdure.View
 	near     neighbours
-	link     link.Link
-	stream   *stream.Stream // nil unless the update log has what this log would
-	box      *outbox        // of the goroutine that holds mu; nil: what is sent goes at once
-	incoming *incoming      // the snapshot that is to take the shard's place
-	due      bool           // a goroutine is on its way that will settle
-	out      outflows
+	link     link.Link // its name changes under Server.mu, too
+	service  service
+	stream   *stream.Stream   // nil unless the update log has what this log would
+	incoming *copies.Incoming // the snapshot that is to take the shard's place
+	due      bool             // a goroutine is on its way that will settle
 	saver    *segments.Saver
 }
 
 func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh := &shard{
-		s: s, id: id, since: since, name: n, job: *s.job, traits: s.traits, began: time.Now(),
+		s: s, id: id, since: since, job: *s.job, traits: s.traits,
 		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
-		link: link.New(link.Settings{Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
+		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
+	}
+	sh.service = service{
+		rep: sh.rep, name: n, buffers: &s.buffers, log: s.cfg.Log, soon: s.tellSoon, began: time.Now(),
+		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = segments.New(s.ctx, segments.Settings{
-		Job: &sh.job, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.reading,
+		Job: &sh.job, Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.reading,
+		Log: s.cfg.Log, Tell: s.notify,
 	})
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
@@ -104,9 +106,13 @@ func (sh *shard) advance() {
 		if large && sh.s.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
 			// Another core applies it, while this connection's next frames are received.
 			sh.due = true
-			sh.rep.Stir(false)
+			sh.rep.Rest()
 			sh.carryOut()
-			sh.s.wg.Go(sh.catchUp)
+			sh.s.wg.Go(func() {
+				sh.mu.Lock()
+				defer sh.mu.Unlock()
+				sh.applyDue()
+			})
 			return
 		}
 		again = false
@@ -114,7 +120,7 @@ func (sh *shard) advance() {
 			sh.rep.Settle()
 			again = sh.carryOut()
 		}
-		sh.rep.AnswerOpens(sh.link.Log().Applied())
+		sh.rep.AnswerOpens(sh.link.Applied())
 		sh.carryOut()
 	}
 }
@@ -124,7 +130,7 @@ func (sh *shard) advance() {
 // complete that the replica has not applied yet. It needs sh.mu.
 func (sh *shard) takeLog() (large bool) {
 	for {
-		r := sh.link.Log().Ready()
+		r := sh.link.Ready()
 		for i := range r.Apply {
 			large = sh.step(&r.Apply[i]) || large
 		}
@@ -158,11 +164,11 @@ func (sh *shard) step(g *chain.Given[replica.Entry]) (large bool) {
 
 // propose appends what the view says, and reports whether there was something. It needs sh.mu.
 func (sh *shard) propose() (news bool) {
-	if !sh.link.Log().Serving() || !sh.rep.State.Has() {
+	if !sh.link.Serving() || !sh.rep.State.Has() {
 		return false
 	}
 	if at := sh.link.Place(); sh.stream != nil &&
-		(at.Joining || !sh.stream.Lives(sh.name.Frame(wire.KindLife), at.Head)) {
+		(at.Joining || !sh.stream.Lives(sh.service.name.Frame(wire.KindLife), at.Head)) {
 		return false
 	}
 	news = sh.rep.Propose()
@@ -180,19 +186,19 @@ func (sh *shard) propose() (news bool) {
 // where it says why. It reports whether the log has something to do because of that. It needs
 // sh.mu.
 func (sh *shard) carryOut() (again bool) {
-	fx := sh.rep.Effects()
+	fx, to := sh.rep.Effects(), &sh.service
 	fx.Spent = sh.s.buffers.KeepAll(fx.Spent)
 	for _, c := range fx.Moved {
-		sh.send(connOf(c), sh.name.Frame(wire.KindMoved))
+		to.moved(connOf(c))
 	}
 	for i := range fx.Torn {
 		sh.refuseTorn(&fx.Torn[i])
 	}
 	if fx.Advanced {
-		sh.out.since = time.Now()
+		to.out.since = time.Now()
 	}
 	for _, slot := range fx.Pushes {
-		sh.pushTo(slot)
+		to.push(slot)
 	}
 	for i := range fx.Saves {
 		sh.beginSave(&fx.Saves[i])
@@ -201,20 +207,20 @@ func (sh *shard) carryOut() (again bool) {
 		connOf(fx.Dropped[i].Reader).waits(&fx.Dropped[i], -1)
 	}
 	for i := range fx.Answers {
-		sh.answerLate(&fx.Answers[i])
+		to.answerLate(&fx.Answers[i])
 	}
 	for i := range fx.Opened {
-		sh.welcome(&fx.Opened[i])
+		to.welcome(&fx.Opened[i])
 	}
 	for i := range fx.Acks {
-		sh.acknowledge(&fx.Acks[i])
+		to.acknowledge(&fx.Acks[i])
 	}
 	if fx.Later {
 		sh.s.tellSoon()
 	}
 	again = fx.Sync
 	if again {
-		sh.link.Log().Sync()
+		sh.link.Sync()
 	}
 	if fx.Tell {
 		sh.s.notify()
@@ -226,11 +232,16 @@ func (sh *shard) carryOut() (again bool) {
 	return again
 }
 
-// catchUp settles what was left to it.
-func (sh *shard) catchUp() {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.applyDue()
+// refuseTorn turns away whoever has sent an update only a part of which could be applied. In an
+// update log it is there for good. It needs sh.mu.
+func (sh *shard) refuseTorn(t *replica.Torn) {
+	switch {
+	case t.From != nil:
+		sh.service.refuse(t)
+	case sh.stream != nil:
+		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: "+
+			"begin the job again", ErrLog, sh.id, t.Why))
+	}
 }
 
 // applyDue applies what was left to another goroutine that has not come to it yet:
@@ -238,16 +249,16 @@ func (sh *shard) catchUp() {
 func (sh *shard) applyDue() {
 	if sh.due && !sh.retired() {
 		sh.due = false
-		sh.rep.Stir(true)
+		sh.rep.Stir()
 		sh.advance()
 	}
 }
 
-// mendNow answers those who wait until the shard has been sent all again, if nothing else
+// mend answers those who wait until the shard has been sent all again, if nothing else
 // does. It needs sh.mu.
-func (sh *shard) mendNow() {
+func (sh *shard) mend() {
 	if sh.rep.Mends() {
-		sh.rep.Stir(true)
+		sh.rep.Stir()
 		sh.advance()
 	}
 }
@@ -258,10 +269,10 @@ func (sh *shard) yield() {
 	if !sh.rep.Ready() || !sh.link.Yields(sh.view) {
 		return
 	}
-	if sh.link.Log().Shared() {
+	if sh.link.Yielded(sh.view) {
 		sh.s.notify()
 	} else if sh.link.Place().Periodic {
-		sh.link.Log().Sync()
+		sh.link.Sync()
 		sh.advance()
 	}
 }
@@ -272,15 +283,15 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	defer sh.mu.Unlock()
 	sh.view = v
 	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
-	renew := n != sh.name
+	renew := n != sh.link.Name()
 	if renew {
-		sh.name, sh.incoming = n, nil
+		sh.service.name, sh.incoming = n, nil
 	}
 	sh.near.follow(&at, renew)
 	sh.link.Follow(n, &at.Place, renew)
 	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
-	if sh.link.Log() == nil {
+	if !sh.link.Begun() {
 		return // it is still being restored
 	}
 	sh.rep.Heed()
@@ -288,74 +299,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	sh.rep.TellSeen() // nobody waits for what a slot sees that has left
 	sh.carryOut()
 	sh.yield()
-	sh.mendNow() // who has left is not waited for
-}
-
-// open answers an Open, once all is applied that was received before it. Ended is how many clocks
-// its slot has ended.
-func (sh *shard) open(c *conn, writes bool, ended perdure.Clock) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.retired() {
-		return
-	}
-	o := replica.Open{Reader: &c.Reader, Writes: writes, Ended: ended}
-	if sh.link.Log() != nil {
-		o.Pos = sh.link.Log().End()
-	}
-	sh.rep.Open(o)
-	sh.applyDue()
-	if sh.link.Log() != nil {
-		sh.rep.AnswerOpens(sh.link.Log().Applied())
-		sh.carryOut()
-	}
-	sh.mendNow()
-}
-
-// welcome tells a reader how far its slot has come. It needs sh.mu.
-func (sh *shard) welcome(o *replica.Opened) {
-	c := connOf(o.Reader)
-	c.beginRound()
-	if o.Replaces != nil {
-		go connOf(o.Replaces).tc.Close() // it may take a moment
-	}
-	sh.send(c, sh.countsFrame(c, wire.KindOpened))
-}
-
-// acknowledge tells a slot how far it has come. It needs sh.mu.
-func (sh *shard) acknowledge(a *replica.Ack) {
-	c := connOf(a.Reader)
-	prompt := a.Prompt || c.allStaged(a.Staged)
-	if f := sh.countsFrame(c, wire.KindAck); prompt {
-		sh.send(c, f)
-	} else {
-		sh.sendSoon(c, f)
-	}
-}
-
-// countsFrame tells a slot how far it has come. It needs sh.mu.
-func (sh *shard) countsFrame(c *conn, kind wire.Kind) wire.Frame {
-	f := sh.name.Frame(kind)
-	f.Slot, f.Incarnation = c.Slot, c.Incarnation
-	f.Clock = sh.rep.State.MinClock()
-	sh.s.buffers.Counts(&f, sh.rep.Counts(&c.Reader))
-	return f
-}
-
-// refuseTorn ends the connection of whoever has sent an update only a part of which could
-// be applied. The other replicas ignore it, as this one does. In an update log it is there
-// for good. It needs sh.mu.
-func (sh *shard) refuseTorn(t *replica.Torn) {
-	switch {
-	case t.From != nil:
-		c := connOf(t.From)
-		sh.s.cfg.Log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
-		_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
-		go c.tc.Close()                                         // it may take a moment
-	case sh.stream != nil:
-		sh.s.fail(fmt.Errorf("%w: shard %d: %s; all before it is whole, and nothing after it can be used: "+
-			"begin the job again", ErrLog, sh.id, t.Why))
-	}
+	sh.mend() // who has left is not waited for
 }
 
 // forget forgets a connection that has ended.
@@ -381,8 +325,8 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 		if sh.said != nil {
 			return *sh.said, false
 		}
-		return perdure.ShardStatus{Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since},
-			false
+		n := sh.link.Name()
+		return perdure.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 	}
 	defer sh.mu.Unlock()
 	st = sh.fullStatus(v)
@@ -395,42 +339,15 @@ func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
 	if !sh.rep.Ready() && sh.rep.State.Has() && sh.link.Place().Head && v.Shards[sh.id].Lost {
 		sh.applyDue() // what is applied later is not lost
 	}
+	n := sh.link.Name()
 	st := perdure.ShardStatus{
-		Shard: sh.id, Generation: sh.name.Generation, Epoch: sh.name.Epoch, Since: sh.since,
-		Joined: sh.joined(),
+		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
-	if sh.stream != nil {
-		st.Unread = sh.stream.Unread()
+	if sh.stream != nil { // who takes the shard over has read all that was there
+		st.Joined, st.Unread = sh.link.Place().Joining && sh.stream.Level(), sh.stream.Unread()
 	}
 	sh.saver.Status(&st)
 	sh.rep.Status(v, &st)
-	st.Yielded = st.Ready && sh.link.Yields(sh.view) && sh.link.Log().Shared()
+	st.Yielded = st.Ready && sh.link.Yielded(sh.view)
 	return st
-}
-
-// echo tells whoever asks whether the shard is behind: whether it is known to lack updates
-// that have been made.
-func (sh *shard) echo(c *conn, f *wire.Frame) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !sh.rep.Ready() || sh.retired() {
-		return // who asks will open it anew
-	}
-	sh.applyDue()
-	out := sh.name.Frame(wire.KindEcho)
-	out.Request = f.Request
-	if sh.stream != nil && sh.stream.Behind() || sh.rep.Lacks() {
-		out.Flags = wire.FlagBehind
-	}
-	c.send(out)
-}
-
-// send sends frames on a connection: at once, or, while what came together is being
-// dealt with, together with others.
-func (sh *shard) send(c *conn, frames ...wire.Frame) {
-	if sh.box == nil {
-		c.send(frames...)
-		return
-	}
-	sh.box.put(c, frames)
 }

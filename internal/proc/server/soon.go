@@ -39,14 +39,6 @@ func (s *Server) tellAll() {
 	}
 }
 
-// sendSoon is send for frames that others are to go with: the last of these is sent,
-// and the others with it, or all go when tellAll comes. It needs sh.mu.
-func (sh *shard) sendSoon(c *conn, frames ...wire.Frame) {
-	if c.queue(frames) {
-		sh.s.tellSoon()
-	}
-}
-
 // owed adds what is owed, by connection.
 func (sh *shard) owed(to map[*conn][]wire.Frame) {
 	sh.mu.Lock()
@@ -59,8 +51,5 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 			to[pred] = append(to[pred], f)
 		}
 	}
-	for _, r := range sh.rep.Audience.TakeAcks(nil) {
-		c := connOf(r)
-		to[c] = append(to[c], sh.countsFrame(c, wire.KindAck))
-	}
+	sh.service.owed(to)
 }

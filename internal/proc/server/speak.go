@@ -21,7 +21,9 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 	case c.server, f.Kind == wire.KindEcho:
 		return nil
 	case c.Slot < 0 && f.Kind == wire.KindLoad:
-		return fmt.Errorf("an observer has no saved state")
+		return errors.New("an observer has no saved state")
+	case c.Slot < 0 && f.Kind == wire.KindSync:
+		return errors.New("an observer has no updates to be acknowledged")
 	case c.Slot < 0: // what else it may not say those say who take it
 	case f.Slot != c.Slot:
 		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot,

@@ -10,28 +10,90 @@ import (
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/stream"
 )
 
 // ErrLog means that a shard cannot be made of the update log and its snapshots.
 var ErrLog = errors.New("server: the update log")
 
-// joined reports whether a server that is to take a shard over has read all that was in
-// its stream. It needs sh.mu.
-func (sh *shard) joined() bool {
-	if sh.stream != nil {
-		return sh.link.Place().Joining && sh.stream.Level()
-	}
-	return sh.link.Joined()
+// replay makes a shard of its newest snapshot and of what follows in its stream, and goes on with
+// whatever comes there. It runs in a goroutine of its own.
+type replay struct {
+	s     *Server
+	sh    *shard
+	from  *stream.Stream // the shard's
+	begun time.Time
 }
 
-// replay makes the shard of its newest snapshot and of what follows in its stream, and
-// goes on with whatever comes there. It runs in a goroutine of its own.
-func (sh *shard) replay(v *perdure.View) {
-	err := sh.follows(v)
-	if err == nil || sh.stream.Ended() || errors.Is(err, updatelog.ErrTrimmed) && sh.s.reopens(sh) {
+func newReplay(s *Server, sh *shard) *replay {
+	return &replay{s: s, sh: sh, from: sh.stream, begun: time.Now()}
+}
+
+// run runs until the shard is retired, or nothing more can be read.
+func (r *replay) run(v *perdure.View) {
+	err := r.follow(v)
+	if err == nil || r.from.Ended() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
 		return
 	}
-	sh.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
+	r.fail(err)
+}
+
+func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
+
+func (r *replay) follow(v *perdure.View) error {
+	updates, err := r.s.updateLog()
+	if err != nil {
+		return err
+	}
+	r.from.Use(updates)
+	from, err := r.load(v)
+	if err != nil {
+		return err
+	}
+	next, err := r.from.Open(from)
+	if err != nil {
+		return err
+	}
+	if !r.s.reads(r.sh, from) {
+		return nil
+	}
+	r.s.wg.Go(func() {
+		if err := r.from.AppendFacts(); err != nil {
+			r.fail(err)
+		}
+	})
+	r.s.wg.Go(r.from.AskLength)
+	r.s.cfg.Log.Info("reading the update log", "shard", r.sh.id, "from", from, "to", next, "loaded_in",
+		time.Since(r.begun))
+	return r.from.Read(from, r.sh.takeEntry, func(resume updatelog.Position) {
+		r.sh.mu.Lock()
+		first := r.from.CaughtUp(resume)
+		r.sh.mu.Unlock()
+		if !first {
+			return
+		}
+		r.s.notify()
+		r.s.cfg.Log.Info("read the update log", "shard", r.sh.id, "from", from, "to", next, "seconds",
+			time.Since(r.begun).Seconds())
+	})
+}
+
+// load makes the shard what its newest snapshot says, or, where there is none, what it is before its
+// first record. It returns where to read from.
+func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
+	in, from, err := r.from.Load(&r.sh.job, r.s.cfg.Log)
+	if err != nil {
+		return 0, err
+	}
+	if in != nil {
+		r.sh.resume(in, v)
+		return from, nil
+	}
+	c, err := r.sh.saver.Load(v)
+	if err == nil {
+		r.sh.fill(c, v)
+	}
+	return from, err
 }
 
 // reopens has a shard made anew whose stream was cut before it had read what was cut off:
@@ -54,45 +116,6 @@ func (s *Server) reopens(sh *shard) bool {
 		s.opens(sh.id, at)
 	}
 	return true
-}
-
-func (sh *shard) follows(v *perdure.View) error {
-	s, st := sh.s, sh.stream
-	updates, err := s.updateLog()
-	if err != nil {
-		return err
-	}
-	st.Use(updates)
-	begin := time.Now()
-	from, err := sh.loadSnapshot(v)
-	if err != nil {
-		return err
-	}
-	next, err := st.Open(from)
-	if err != nil {
-		return err
-	}
-	if !s.reads(sh, from) {
-		return nil
-	}
-	s.wg.Go(func() {
-		if err := st.AppendFacts(); err != nil {
-			s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, sh.id, err))
-		}
-	})
-	s.wg.Go(st.AskLength)
-	s.cfg.Log.Info("reading the update log", "shard", sh.id, "from", from, "to", next, "loaded_in", time.Since(begin))
-	return st.Read(from, sh.takeEntry, func(resume updatelog.Position) {
-		sh.mu.Lock()
-		first := st.CaughtUp(resume)
-		sh.mu.Unlock()
-		if !first {
-			return
-		}
-		s.notify()
-		s.cfg.Log.Info("read the update log", "shard", sh.id, "from", from, "to", next, "seconds",
-			time.Since(begin).Seconds())
-	})
 }
 
 // reads lets a shard follow the present view that is to read its stream from a position,
@@ -152,26 +175,14 @@ func (s *Server) onLogStatus(shard int, why error) {
 	}
 }
 
-// loadSnapshot makes the shard what its newest snapshot says, or, where there is none, what it is
-// before its first record. It returns where to read from.
-func (sh *shard) loadSnapshot(v *perdure.View) (from updatelog.Position, err error) {
-	in, from, err := sh.stream.Load(&sh.job, sh.s.cfg.Log)
-	if err != nil {
-		return 0, err
-	}
-	if in == nil {
-		c, err := sh.s.loadContent(sh.id, v)
-		if err == nil {
-			sh.fill(c, v)
-		}
-		return from, err
-	}
+// resume makes the shard what a snapshot of its stream says.
+func (sh *shard) resume(in *replica.Incoming, v *perdure.View) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.view = v
-	sh.adopt(in)
+	sh.rep.Adopt(in)
+	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Begin()
-	return from, nil
 }
 
 // takeEntry takes what was read from the stream, in its order.
@@ -181,15 +192,7 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 	if sh.retired() {
 		return context.Canceled
 	}
-	var f wire.Frame
-	rest, err := wire.Decode(e.Payload, &f)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
-	}
-	if err == nil {
-		err = sh.takeRecord(&f)
-	}
-	if err != nil {
+	if err := sh.takeRecord(e.Payload); err != nil {
 		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: "+
 			"begin the job again", e.Position, err)
 	}
@@ -199,44 +202,32 @@ func (sh *shard) takeEntry(e updatelog.Entry) error {
 	return nil
 }
 
-// takeRecord needs sh.mu.
-func (sh *shard) takeRecord(f *wire.Frame) error {
-	if f.Shard != sh.id || f.Generation != sh.name.Generation {
-		return fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
-			f.Shard, f.Generation, sh.id, sh.name.Generation)
+// takeRecord takes a record into the log. It needs sh.mu.
+func (sh *shard) takeRecord(record []byte) error {
+	var f wire.Frame
+	rest, err := wire.Decode(record, &f)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
 	}
-	e := replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}
-	switch {
-	case f.Kind == wire.KindUpdate || f.Kind == wire.KindTick:
-		return sh.takeUpdate(f)
-	case f.Kind == wire.KindAddTable && f.Slot >= 0: // a worker's: it has updates of it
-	case sh.stream.Takes(f, sh.s.cfg.weak.Generations):
-		e.Frame.Payload = append([]byte(nil), f.Payload...)
+	if err != nil {
+		return err
+	}
+	e, err := sh.link.FromLog(&f, &sh.rep.State, len(sh.view.Tables))
+	if err != nil {
+		return err
+	}
+	switch f.Kind {
+	case wire.KindUpdate:
+		if sh.s.buffers.Wants(e.Frame.Body) { // it is not this server's alone
+			e.Frame.Body = append(sh.s.buffers.Payload(len(f.Payload))[:0], f.Payload...)
+		}
+	case wire.KindTick:
 	default:
-		return nil
-	}
-	sh.link.Append(e)
-	sh.advance()
-	return nil
-}
-
-// takeUpdate needs sh.mu.
-func (sh *shard) takeUpdate(f *wire.Frame) error {
-	if n := len(sh.rep.State.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||
-		f.Parts > 0 && f.Part >= f.Parts {
-		return fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n, f.Clock,
-			f.Part, f.Parts)
-	}
-	e := replica.Entry{Frame: wire.Frame{Header: f.Header}}
-	if f.Kind == wire.KindUpdate && !sh.rep.State.Counted(f.Slot, f.Until()) {
-		if err := sh.rep.State.CheckUpdate(f.Payload, len(sh.view.Tables)); err != nil {
-			return err
+		ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // it has updates of the table
+		if !ofWorker && !sh.stream.Takes(&f, sh.s.cfg.weak.Generations) {
+			return nil
 		}
-		e.Frame.Body = f.Payload
-		if sh.s.buffers.Wants(f.Payload) { // it is not this server's alone
-			e.Frame.Body = sh.s.buffers.Payload(len(f.Payload))
-			copy(e.Frame.Body, f.Payload)
-		}
+		e.Frame.Payload = append([]byte(nil), f.Payload...)
 	}
 	sh.link.Append(e)
 	return nil

@@ -22,7 +22,8 @@ func (sh *shard) saveSnapshot() {
 	if about == nil {
 		return
 	}
-	about.Generation, about.Epoch = sh.name.Generation, sh.name.Epoch
+	n := sh.link.Name()
+	about.Generation, about.Epoch = n.Generation, n.Epoch
 	sh.s.wg.Go(func() {
 		rest, err := st.Write(about, snap)
 		if err == nil {
@@ -36,7 +37,7 @@ func (sh *shard) saveSnapshot() {
 		}
 		if err != nil && !errors.Is(err, stream.ErrRetired) && !st.Ended() {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
-			sh.trouble(err)
+			sh.saver.Fails(err)
 			st.Pause(segments.Pause)
 		}
 		sh.mu.Lock()
@@ -53,7 +54,7 @@ func (sh *shard) saveSnapshot() {
 func (sh *shard) makeLogRoom(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.stream == nil || sh.link.Log() == nil || sh.retired() {
+	if sh.stream == nil || !sh.link.Begun() || sh.retired() {
 		return
 	}
 	sh.stream.Full(full)

@@ -44,7 +44,7 @@ func (s *Server) take(v perdure.View) {
 		id := perdure.ShardID(i)
 		sh := s.shards[id]
 		at, held := s.placeOf(&v, id)
-		if !held || sh != nil && (sh.since != at.Since || sh.name.Generation != v.Generation) {
+		if !held || sh != nil && (sh.since != at.Since || sh.link.Name().Generation != v.Generation) {
 			if sh != nil {
 				sh.retire()
 				delete(s.shards, id)
@@ -54,7 +54,7 @@ func (s *Server) take(v perdure.View) {
 				continue
 			}
 		}
-		used[at.succ], used[at.join], used[at.next] = true, true, true
+		used[at.succ], used[at.join], used[at.soon] = true, true, true
 		if sh == nil {
 			s.opens(id, at)
 			continue
@@ -73,7 +73,7 @@ func (s *Server) opens(id perdure.ShardID, at place) {
 	s.shards[id] = sh
 	switch {
 	case sh.stream != nil:
-		s.wg.Go(func() { sh.replay(v) })
+		s.wg.Go(func() { newReplay(s, sh).run(v) })
 	case at.Joining:
 		sh.link.Join()
 	default:
@@ -118,10 +118,10 @@ func (s *Server) fenceConns() {
 // been deleted since: then others have the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *perdure.View) {
 	var content replica.Content
-	err := sh.saver.Insist(func() (err error) {
-		content, err = s.loadContent(sh.id, v)
+	err := sh.saver.Insist("cannot read a checkpoint; training waits", func() (err error) {
+		content, err = sh.saver.Load(v)
 		return err
-	}, sh.failing("cannot read a checkpoint; training waits"))
+	})
 	if sh.retired() || s.ctx.Err() != nil {
 		return
 	}

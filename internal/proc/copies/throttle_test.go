@@ -1,4 +1,4 @@
-package server
+package copies
 
 import (
 	"testing"
@@ -7,14 +7,14 @@ import (
 
 // What is taken in piece by piece takes as long as the rate says, also where each wait
 // takes longer than asked for; a pause gives no right to a burst.
-func TestPace(t *testing.T) {
+func TestThrottle(t *testing.T) {
 	const piece, pieces, processors = 1 << 19, 2000, 2
 	for _, late := range []time.Duration{0, time.Millisecond} {
-		var p pace
+		var th Throttle
 		begin := time.Unix(1000, 0)
 		now := begin
 		for range pieces {
-			if d := p.take(now, piece, processors); d >= paceSlack/2 {
+			if d := th.take(now, piece, processors); d >= slack/2 {
 				now = now.Add(d + late)
 			}
 		}
@@ -23,7 +23,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("waits that are %v late: %.2f of the rate", late, rate)
 		}
 		now = now.Add(time.Hour)
-		if d := p.take(now, 10*piece, processors); d < time.Millisecond {
+		if d := th.take(now, 10*piece, processors); d < time.Millisecond {
 			t.Errorf("after a pause, %d bytes take %v", 10*piece, d)
 		}
 	}

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/frames"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// service is what those who have opened a shard are told: answers, acknowledgements, and rows that
+// have changed. It makes frames of what the replica decides, and sends them: at once, with others
+// that came together, or soon. It does nothing to the replica but ask. shard.mu guards it.
+type service struct {
+	rep     *replica.Replica
+	name    link.Name // the life that it speaks of
+	buffers *frames.Buffers
+	log     *slog.Logger
+	soon    func() // has all that is held back sent soon
+	began   time.Time
+	batch   *batch // of the goroutine that holds the lock; nil: what is sent goes at once
+	out     outflows
+}
+
+// send sends frames on a connection: at once, or, while what came together is being
+// dealt with, together with others.
+func (sv *service) send(c *conn, frames ...wire.Frame) {
+	if sv.batch == nil {
+		c.send(frames...)
+		return
+	}
+	sv.batch.put(c, frames)
+}
+
+// sendSoon is send for frames that others are to go with: the last of these is sent,
+// and the others with it, or all go soon.
+func (sv *service) sendSoon(c *conn, frames ...wire.Frame) {
+	if c.queue(frames) {
+		sv.soon()
+	}
+}
+
+// moved tells a reader to open the shard anew.
+func (sv *service) moved(c *conn) { sv.send(c, sv.name.Frame(wire.KindMoved)) }
+
+// welcome tells a reader how far its slot has come.
+func (sv *service) welcome(o *replica.Opened) {
+	c := connOf(o.Reader)
+	c.beginRound()
+	if o.Replaces != nil {
+		go connOf(o.Replaces).tc.Close() // it may take a moment
+	}
+	sv.send(c, sv.counts(c, wire.KindOpened))
+}
+
+// acknowledge tells a slot how far it has come.
+func (sv *service) acknowledge(a *replica.Ack) {
+	c := connOf(a.Reader)
+	prompt := a.Prompt || c.allStaged(a.Staged)
+	if f := sv.counts(c, wire.KindAck); prompt {
+		sv.send(c, f)
+	} else {
+		sv.sendSoon(c, f)
+	}
+}
+
+// counts tells a slot how far it has come.
+func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
+	f := sv.name.Frame(kind)
+	f.Slot, f.Incarnation = c.Slot, c.Incarnation
+	f.Clock = sv.rep.State.MinClock()
+	sv.buffers.Counts(&f, sv.rep.Counts(&c.Reader))
+	return f
+}
+
+// owed adds the acknowledgements that are owed, by connection.
+func (sv *service) owed(to map[*conn][]wire.Frame) {
+	for _, r := range sv.rep.Audience.TakeAcks(nil) {
+		c := connOf(r)
+		to[c] = append(to[c], sv.counts(c, wire.KindAck))
+	}
+}
+
+// refuse ends the connection of whoever has sent an update only a part of which could be applied.
+// The other replicas ignore it, as this one does.
+func (sv *service) refuse(t *replica.Torn) {
+	c := connOf(t.From)
+	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
+	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
+	go c.tc.Close()                                         // it may take a moment
+}
+
+// get answers a read, or a scan, now or when the shard's MinClock allows it. rows are those that its
+// frame asks for.
+func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
+	rd := replica.Read{
+		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, Need: f.Clock, Rows: *rows,
+		Subscribe: f.Flags&wire.FlagSubscribe != 0,
+	}
+	now, err := sv.rep.Read(&rd)
+	switch {
+	case err != nil:
+		return err
+	case now:
+		sv.answer(&rd, sv.rep.Audience.TakeAck(&c.Reader), false)
+		return nil
+	}
+	if n, _ := c.waits(&rd, 1); n > mostWaiting {
+		c.waits(&rd, -1)
+		return fmt.Errorf("its reads that wait take %d bytes; at most %d are kept", n, mostWaiting)
+	}
+	if rd.Rows.IDs != nil {
+		rd.Rows.IDs = slices.Clone(rd.Rows.IDs) // the payload may be much larger
+	}
+	rd.Since = sv.now()
+	sv.rep.Audience.Wait(rd)
+	return nil
+}
+
+// now is how long the shard has lived, in nanoseconds. It is never 0.
+func (sv *service) now() int64 { return int64(time.Since(sv.began)) + 1 }
+
+// answerLate answers a read that had to wait.
+func (sv *service) answerLate(a *replica.Answer) {
+	c := connOf(a.Reader)
+	_, others := c.waits(&a.Read, -1)
+	if a.Err != nil {
+		sv.log.Warn("closed a connection", "slot", c.Slot, "err", a.Err)
+		go c.tc.Close() // it may take a moment
+		return
+	}
+	sv.answer(&a.Read, a.Ack, others)
+}
+
+// answer sends what a read asks for, as of this moment, and in one batch with it the
+// acknowledgement that its reader is owed. others: more of the connection's reads wait, for
+// the same, elsewhere, and this answer goes with theirs.
+func (sv *service) answer(rd *replica.Read, ack, others bool) {
+	c := connOf(rd.Reader)
+	f := sv.name.Frame(wire.KindRows)
+	f.Request, f.Clock = rd.Request, sv.rep.State.MinClock()
+	if rd.Scan {
+		idsFrame(&f, &sv.rep.State, rd)
+	} else {
+		rowsFrame(&f, sv.buffers, &sv.rep.State, rd, sv.now())
+	}
+	if ack {
+		c.queue([]wire.Frame{sv.counts(c, wire.KindAck)})
+	}
+	if others {
+		sv.sendSoon(c, f)
+	} else {
+		c.send(f)
+	}
+}
+
+// rowsFrame makes a frame the answer to a read, as of now.
+func rowsFrame(f *wire.Frame, b *frames.Buffers, st *replica.State, rd *replica.Read, now int64) {
+	state := wire.State{Seq: st.Seq(), Applied: st.Applied()}
+	if rd.Since != 0 {
+		state.Waited = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))
+	}
+	b.Rows(f, &state, &rd.Rows, st.Parts()[rd.Rows.Table])
+}
+
+// idsFrame makes a frame the answer to a scan: the ids of rows that a sparse table stores.
+func idsFrame(f *wire.Frame, st *replica.State, rd *replica.Read) {
+	p := st.Parts()[rd.Rows.Table]
+	from, most := p.Stored(), min(rd.Rows.Count, wire.PartBytes/8)
+	if rd.Rows.First < perdure.RowID(from) {
+		from = int(rd.Rows.First)
+	}
+	f.Kind, f.Payload = wire.KindIDs, wire.AppendIDs(nil, p.Stored(), p.IDs(from, most))
+}
+
+// load answers with what the slot's program saved last before the clock it is
+// to work on.
+func (sv *service) load(c *conn, f *wire.Frame) error {
+	state, err := sv.rep.State.Saved(f.Slot, f.Clock)
+	if err != nil {
+		return err
+	}
+	out := sv.name.Frame(wire.KindState)
+	out.Request, out.Slot, out.Payload = f.Request, f.Slot, state
+	if state == nil {
+		out.Flags = wire.FlagNone
+	}
+	c.send(out)
+	return nil
+}
+
+// echo tells whoever asks whether the shard is behind.
+func (sv *service) echo(c *conn, f *wire.Frame, behind bool) {
+	out := sv.name.Frame(wire.KindEcho)
+	out.Request = f.Request
+	if behind {
+		out.Flags = wire.FlagBehind
+	}
+	c.send(out)
+}
