@@ -51,10 +51,12 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error 
 			return err
 		}
 		call := t.rows.Read(rows, dst, l.out)
-		if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
-			continue
-		} else if err != nil {
-			return err
+		if !call.Done() { // most calls find all in the cache
+			if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
 		}
 		if again, err := call.End(rows); !again {
 			return err
