@@ -158,6 +158,10 @@ func (c *conn) release() {
 	c.batch.flush()
 }
 
+// end closes the connection. Close lets go out what was sent, for a moment at most, and nobody waits
+// for that who has a lock: the goroutine that receives ends with the connection.
+func (c *conn) end() { go c.tc.Close() }
+
 // flush sends what is held back. It needs c.mu.
 func (c *conn) flush() {
 	if len(c.held) == 0 {
@@ -166,7 +170,7 @@ func (c *conn) flush() {
 	if err := c.tc.TrySend(c.held...); err != nil && !c.broken {
 		c.broken = true
 		c.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", err)
-		go c.tc.Close() // it may take a moment
+		c.end()
 	}
 	clear(c.held) // lets the payloads go
 	c.held, c.heldBytes = c.held[:0], 0

@@ -54,7 +54,7 @@ func (sv *service) welcome(o *replica.Opened) {
 	c := connOf(o.Reader)
 	c.beginRound()
 	if o.Replaces != nil {
-		go connOf(o.Replaces).tc.Close() // it may take a moment
+		connOf(o.Replaces).end()
 	}
 	sv.send(c, sv.counts(c, wire.KindOpened))
 }
@@ -93,7 +93,7 @@ func (sv *service) refuse(t *replica.Torn) {
 	c := connOf(t.From)
 	sv.log.Warn("closed a connection", "slot", c.Slot, "peer", c.tc.Peer(), "err", t.Why)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: t.Why}) // it is being closed anyway
-	go c.tc.Close()                                         // it may take a moment
+	c.end()
 }
 
 // get answers a read, or a scan, now or when the shard's MinClock allows it. rows are those that its
@@ -132,7 +132,7 @@ func (sv *service) answerLate(a *replica.Answer) {
 	_, others := c.waits(&a.Read, -1)
 	if a.Err != nil {
 		sv.log.Warn("closed a connection", "slot", c.Slot, "err", a.Err)
-		go c.tc.Close() // it may take a moment
+		c.end()
 		return
 	}
 	sv.answer(&a.Read, a.Ack, others)

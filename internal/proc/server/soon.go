@@ -10,7 +10,8 @@ import (
 // acknowledgements, and the word to a predecessor of what is committed.
 const soonDelay = 5 * time.Millisecond
 
-// tellSoon sends all that is owed, after soonDelay.
+// tellSoon sends all that is owed, after soonDelay. Run does not wait for it: after its end there is
+// nothing to be sent, and nobody.
 func (s *Server) tellSoon() {
 	if s.telling.CompareAndSwap(false, true) {
 		time.AfterFunc(soonDelay, s.tellAll)

@@ -46,7 +46,7 @@ func (c *conn) strange(shard perdure.ShardID) {
 	why := fmt.Sprintf("server:%d is not what shard %d follows here", c.index, shard)
 	c.log.Warn("closed a connection", "peer", c.tc.Peer(), "err", why)
 	_ = transport.Refuse(c.tc, wire.Refusal{Reason: why, Again: true}) // it is being closed anyway
-	go c.tc.Close()                                                    // it may take a moment
+	c.end()
 }
 
 // slotCount is of how many slots entries of a shard's log can be. It is safe for concurrent use.

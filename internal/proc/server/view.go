@@ -107,7 +107,7 @@ func (s *Server) fenceConns() {
 				Fenced: true,
 				Reason: fmt.Sprintf("slot %d was taken by incarnation %d", c.Slot, now),
 			})
-			go c.tc.Close() // it may take a moment
+			c.end()
 		}
 	}
 }
