@@ -48,12 +48,12 @@ var layers = map[string]int{
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
 	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
-	"internal/proc/coordinator": 3,
+	"internal/proc/coordinator": 3, "internal/proc/machine": 2,
 	"internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
-	"internal/run/rundir": 2, "internal/run/share": 2, "internal/run/memory": 2, "workload": 4, "internal/run/study": 4,
+	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen":   8,

@@ -15,6 +15,12 @@ type ServerStatus struct {
 	Resources Resources `json:"resources"`
 }
 
+// Resources are what a process has in use, as its Go runtime counts it.
+type Resources struct {
+	Goroutines int   `json:"goroutines"`
+	HeapBytes  int64 `json:"heap_bytes"` // of objects that live, or that no collection has freed yet
+}
+
 // ShardStatus is one shard's part of a ServerStatus: of the replica that the
 // server holds.
 type ShardStatus struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/heartbeat"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -37,7 +38,7 @@ func (w *word) say(now time.Time) {
 		w.told = perdure.WorkerTeller{}
 	}
 	st := w.WorkerStatus
-	st.Resources = perdure.ReadResources()
+	st.Resources = machine.InUse()
 	d := w.told.Delta(&st, w.beat.Counts(now, st.Finished))
 	_ = w.to.Send(wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
 }

@@ -15,11 +15,11 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
-	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -50,8 +50,8 @@ func BenchmarkSoftmax(b *testing.B) {
 	for _, shards := range []int{1, 16} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			const batch, clocks = 64, 2000
-			share.Garbage(1) // as in every worker process
-			share.Cores(1)
+			machine.Garbage(1) // as in every worker process
+			machine.Cores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
 			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/heartbeat"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -47,7 +48,7 @@ func (w *word) say(s *Server) (fresh bool) {
 		return fresh
 	}
 	w.beat.Speaks(w.to)
-	w.st.Resources = perdure.ReadResources()
+	w.st.Resources = machine.InUse()
 	counts := w.beat.Counts(time.Now(), false)
 	for more := true; more; {
 		var d perdure.ServerDelta

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/run/memory"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -40,7 +40,7 @@ func needs(s *settings.Run, workers bool) float64 {
 // room refuses a job that this machine's memory cannot hold, and says what a large one takes;
 // "" of others.
 func room(s *settings.Run, workers bool) (says string, err error) {
-	free, known := memory.Free()
+	free, known := machine.FreeMemory()
 	bytes := needs(s, workers)
 	processes, what := s.Job.Servers, fmt.Sprintf("%d servers", s.Job.Servers)
 	if workers {

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/memory"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // TestRoom: a job that cannot fit is refused at once, and a large one says what it takes.
 func TestRoom(t *testing.T) {
-	free, known := memory.Free()
+	free, known := machine.FreeMemory()
 	if !known {
 		t.Skip("this system does not tell how much memory is free")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
@@ -63,7 +64,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 		}
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
-			Resources: perdure.ReadResources(),
+			Resources: machine.InUse(),
 		})
 		if log := latest.Log; log != nil {
 			s.Processes = append(s.Processes, control.Process{

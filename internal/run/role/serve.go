@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/share"
 )
 
 func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
@@ -50,10 +50,10 @@ func (c *Server) Run(ctx, now context.Context) error {
 	case strategy.Saves():
 		return c.Job.NeedsFolder("its servers keep checkpoints there")
 	}
-	share.Garbage(s.Job.Servers)
-	share.Cores(s.Job.Servers)
+	machine.Garbage(s.Job.Servers)
+	machine.Cores(s.Job.Servers)
 	if strategy.Logged() {
-		share.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
 	faults, err := s.Network(wire.RoleServer, c.Index)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
@@ -52,8 +52,8 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err := c.check(&s); err != nil {
 		return err
 	}
-	share.Garbage(s.Job.Slots)
-	share.Cores(s.Job.Slots)
+	machine.Garbage(s.Job.Slots)
+	machine.Cores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.Params)
 	if err != nil {
 		return err

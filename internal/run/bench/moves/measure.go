@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/raw"
-	"github.com/perdure/perdure/internal/run/share"
 )
 
 const (
@@ -180,8 +180,8 @@ type operation struct {
 
 // A worker process of a local job shares the cores with others; the raw exchange
 // may use them all.
-func workerCores() { share.Cores(1) }
-func AllCores()    { share.UseCores(runtime.NumCPU()) }
+func workerCores() { machine.Cores(1) }
+func AllCores()    { machine.UseCores(runtime.NumCPU()) }
 
 // Operation makes up Perdure's side.
 func (t *Table) Operation(ctx context.Context, m *Measurement) operation {

@@ -20,12 +20,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -83,7 +83,7 @@ type Measurement struct {
 
 // Run measures, prints a line as soon as it is there, and writes the results.
 func Run(ctx context.Context, out io.Writer, o Options) error {
-	share.Garbage(1) // as worker processes do
+	machine.Garbage(1) // as worker processes do
 	plan, skipped, err := o.plan()
 	if err != nil {
 		return err

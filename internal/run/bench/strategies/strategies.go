@@ -20,12 +20,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/share"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -134,7 +134,7 @@ type chosen struct {
 // Run measures, prints a line as soon as it is there, and writes the results. Where
 // people look on it shows on terminal what is going on; nil: nobody does.
 func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
-	share.Garbage(1) // as worker processes do
+	machine.Garbage(1) // as worker processes do
 	plan, err := o.plan()
 	if err != nil {
 		return err

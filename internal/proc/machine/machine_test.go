@@ -1,4 +1,4 @@
-package share
+package machine
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestGCPercent(t *testing.T) {
 }
 
 // asProcess makes this test binary a process that bounds itself, and says how.
-const asProcess = "PERDURE_TEST_SHARE"
+const asProcess = "PERDURE_TEST_MACHINE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProcess) == "" {

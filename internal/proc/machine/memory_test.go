@@ -1,4 +1,4 @@
-package memory
+package machine
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	free, known := Free()
-	if all := Total(); known != (all > 0) || free < 0 || free > float64(all) {
+	free, known := FreeMemory()
+	if all := Memory(); known != (all > 0) || free < 0 || free > float64(all) {
 		t.Errorf("%.0f bytes of %d are free, known %v", free, all, known)
 	}
 }

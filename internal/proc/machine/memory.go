@@ -1,6 +1,4 @@
-// Package memory says how much memory there is on this machine, as Linux tells it. Elsewhere
-// nothing is known, and whoever asks does without. It is safe for concurrent use.
-package memory
+package machine
 
 import (
 	"bytes"
@@ -11,8 +9,8 @@ import (
 	"strings"
 )
 
-// Total returns the bytes of memory that this machine has; 0: it does not say.
-func Total() int64 {
+// Memory returns the bytes of memory that this machine has; 0: it does not say.
+func Memory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
@@ -26,9 +24,9 @@ func Total() int64 {
 	return 0
 }
 
-// Free returns how many bytes this machine, or the group that this process is in, can
+// FreeMemory returns how many bytes this machine, or the group that this process is in, can
 // give to processes without swapping, where the system tells.
-func Free() (bytes float64, known bool) {
+func FreeMemory() (bytes float64, known bool) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, false

@@ -1,7 +1,12 @@
-// Package share bounds what one process of a job takes of the machine that it shares with
-// the others: how much garbage it lets pile up, and how many cores it uses. A process sets
-// both once, when it begins; GOGC and GOMAXPROCS in the environment override it.
-package share
+// Package machine is what a process knows of the machine that it runs on, and how it shares
+// that machine with the other processes of a job: how much memory there is ([Memory],
+// [FreeMemory]), what the process has in use ([InUse]), how much garbage it lets pile up
+// ([Garbage]) and how many cores it uses ([Cores]).
+//
+// A process sets the last two once, when it begins; GOGC and GOMAXPROCS in the environment
+// override them. How much memory there is only Linux tells: elsewhere nothing is known, and
+// whoever asks does without. All of it is safe for concurrent use.
+package machine
 
 import (
 	"os"
