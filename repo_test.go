@@ -88,9 +88,8 @@ var forbidden = map[[2]string]string{
 // pure packages take time, randomness and messages as arguments, and start no
 // goroutine: a script can exercise them, and every run replays.
 var (
-	pureFloors    = []string{"internal/core/"}
-	purePackages  = []string{".", "internal/data/table", "internal/data/wire"}
-	impureImports = []string{"os", "net", "context", "log", "sync", "math/rand", "time"}
+	pureFloors   = []string{"internal/core/"}
+	purePackages = []string{".", "internal/data/table", "internal/data/wire"}
 )
 
 // vagueNames say nothing of what a package is for.
@@ -215,6 +214,7 @@ type rule func(files []source) []string
 // rules are the rules by name.
 var rules = map[string]rule{
 	"layers":          checkLayers,
+	"floors":          checkFloors,
 	"purity":          checkPurity,
 	"exits":           eachGo(checkExits),
 	"package comment": checkPackageComments,
@@ -274,29 +274,6 @@ func checkLayers(files []source) (found []string) {
 				found = append(found,
 					fmt.Sprintf("%s:%d: %s (layer %d) must not import %s (layer %d)", s.path, line, from, layer, to,
 						layers[to]))
-			}
-		}
-	}
-	return found
-}
-
-// checkPurity keeps the world out of the pure packages, and other modules out
-// of the root.
-func checkPurity(files []source) (found []string) {
-	for _, s := range files {
-		if s.file == nil || s.isTest() || !pure(s.room()) {
-			continue
-		}
-		for p, line := range s.imports {
-			impure := slices.ContainsFunc(impureImports, func(i string) bool {
-				return p == i || strings.HasPrefix(p, i+"/")
-			})
-			if impure {
-				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
-			}
-			if s.room() == "." && strings.Contains(topLevel(p), ".") {
-				found = append(found,
-					fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
 			}
 		}
 	}
@@ -658,17 +635,8 @@ var ruleCases = map[string][]ruleCase{
 		{"attic/a.go", importing("bytes"), "attic is not in the layer table"},
 		{"internal/attic/a.go", importing("bytes"), "internal/attic is not in the layer table"},
 	},
-	"purity": {
-		{"internal/data/wire/a.go", importing("encoding/binary"), ""},
-		{"internal/data/wire/a_test.go", importing("os"), ""},
-		{"internal/proc/server/a.go", importing("time"), ""},
-		{"internal/data/table/a.go", importing("golang.org/x/sys/cpu"), ""},
-		{"internal/data/table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
-		{"internal/core/chain/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
-		{"internal/core/membership/a.go", importing("time"), "must not import time"},
-		{"a.go", importing("log/slog"), "must not import log/slog"},
-		{"a.go", importing("golang.org/x/sys/cpu"), "standard library only"},
-	},
+	"purity": purityCases,
+	"floors": floorCases,
 	"exits": {
 		{"server/a.go", "package x\nimport \"os\"\nfunc f() { os.Exit(1) }", "server/a.go:3: only a command"},
 		{"server/a.go", "package x\nimport \"log\"\nfunc f() { log.Fatalf(\"\") }", "only a command"},

@@ -1,0 +1,197 @@
+package perdure_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"slices"
+	"strings"
+)
+
+// floors are those of docs/ROOMS.md, the lowest first, each with the rooms that stand on it;
+// what ends in a slash stands for all rooms below it.
+var floors = []struct {
+	name  string
+	rooms []string
+}{
+	{"vocabulary", []string{"."}},
+	{"cores", []string{"internal/core/"}},
+	{"data", []string{"internal/data/"}},
+	{"shells", []string{"internal/proc/", "worker"}},
+	{"runs", []string{"internal/run/", "workload"}},
+	{"commands", []string{"cmd", "examples", "studies"}},
+	{"tests", []string{"internal/rig", "internal/sim"}},
+}
+
+// floorOf returns the number of the floor that a room is on; -1: it is on none.
+func floorOf(room string) int {
+	for i, f := range floors {
+		for _, r := range f.rooms {
+			if room == r || strings.HasSuffix(r, "/") && strings.HasPrefix(room, r) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// upward lists the imports of a room of a higher floor that are wanted, with the reason.
+var upward = map[[2]string]string{
+	{"internal/core/reads", "internal/data/table"}:   "rows are what it is about; table is pure",
+	{"internal/core/reads", "internal/data/wire"}:    "an answer is read where it lies; wire is pure",
+	{"internal/core/replica", "internal/data/table"}: "rows are what it is about; table is pure",
+	{"internal/core/replica", "internal/data/wire"}:  "an update is read where it lies; wire is pure",
+	{"internal/core/outbox", "internal/data/table"}:  "updates are merged row by row; table is pure",
+	{"internal/core/outbox", "internal/data/wire"}:   "an update is kept as it is sent; wire is pure",
+	{"internal/core/link", "internal/data/wire"}:     "it makes the frames of a chain; wire is pure",
+}
+
+// checkFloors keeps a room from leaning on one of a higher floor. The numbers of layers order
+// the rooms, and alone would let a low one of a high floor be imported from below.
+func checkFloors(files []source) (found []string) {
+	for _, s := range files {
+		if s.file == nil || s.isTest() {
+			continue
+		}
+		from := s.room()
+		floor := floorOf(from)
+		if floor < 0 {
+			found = append(found, fmt.Sprintf("%s: room %s is on no floor", s.path, from))
+			continue
+		}
+		for p, line := range s.imports {
+			to, ours := importedRoom(p)
+			if at := floorOf(to); ours && at > floor && upward[[2]string{from, to}] == "" {
+				found = append(found, fmt.Sprintf("%s:%d: %s (floor of %s) must not import %s (floor of %s)", s.path,
+					line, from, floors[floor].name, to, floors[at].name))
+			}
+		}
+	}
+	return found
+}
+
+// impureImports bring the world in: time, chance, other goroutines, files, sockets, and what
+// the process is.
+var impureImports = []string{
+	"os", "net", "context", "log", "sync", "math/rand", "crypto/rand", "time", "runtime", "syscall",
+	"io/fs", "io/ioutil", "path/filepath", "embed", "expvar", "plugin", "testing", "unique", "weak",
+	"golang.org/x/sys/unix", "golang.org/x/sys/windows", "golang.org/x/sync",
+}
+
+// spoken are functions of packages that a pure package may import otherwise, which print, or
+// which wait for somebody to type.
+var spoken = map[string][]string{"fmt": {"Print*", "Scan", "Scanf", "Scanln"}}
+
+// goroutines lists the files of pure packages that may know of other goroutines, with the
+// reason.
+var goroutines = map[string]string{
+	"internal/data/table/snapshot.go": "a list of free memory that a process has once, for whoever takes " +
+		"snapshots: which piece one gets decides nothing",
+}
+
+// checkPurity keeps the world out of the pure packages, and other modules out
+// of the root.
+func checkPurity(files []source) (found []string) {
+	for _, s := range files {
+		if s.file == nil || s.isTest() || !pure(s.room()) {
+			continue
+		}
+		for p, line := range s.imports {
+			impure := slices.ContainsFunc(impureImports, func(i string) bool {
+				return p == i || strings.HasPrefix(p, i+"/")
+			})
+			if impure {
+				found = append(found, fmt.Sprintf("%s:%d: a pure package must not import %s", s.path, line, p))
+			}
+			if s.room() == "." && strings.Contains(topLevel(p), ".") {
+				found = append(found,
+					fmt.Sprintf("%s:%d: the root imports the standard library only, not %s", s.path, line, p))
+			}
+		}
+		for n := range ast.Preorder(s.file) {
+			if does := s.acts(n); does != "" {
+				found = append(found, fmt.Sprintf("%s:%d: a pure package must not %s", s.path, s.line(n.Pos()), does))
+			}
+		}
+	}
+	return found
+}
+
+// acts says what a node of a pure package does that such a package must not; "": nothing.
+func (s source) acts(n ast.Node) string {
+	for p, names := range spoken {
+		if s.refersTo(n, p, names...) {
+			return "print, or wait for input"
+		}
+	}
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
+			return "print, or wait for input"
+		}
+	case *ast.FuncDecl:
+		if n.Recv == nil && n.Name.Name == "init" {
+			return "act before it is asked"
+		}
+	}
+	if goroutines[s.path] != "" {
+		return ""
+	}
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "start a goroutine"
+	case *ast.SelectStmt:
+		return "wait for another goroutine"
+	case *ast.ChanType:
+		return "have a channel"
+	case *ast.SendStmt:
+		return "send on a channel"
+	case *ast.UnaryExpr:
+		if n.Op == token.ARROW {
+			return "receive from a channel"
+		}
+	}
+	return ""
+}
+
+var floorCases = []ruleCase{
+	{"worker/a.go", importing(module + "/internal/data/wire"), ""},
+	{"worker/a.go", importing(module + "/internal/proc/frames"), ""},
+	{"worker/a.go", importing(module + "/internal/run/rundir"), "(floor of shells) must not import internal/run"},
+	{"internal/core/saver/a.go", importing(module + "/internal/data/wire"), "must not import internal/data/wire"},
+	{"internal/core/link/a.go", importing(module + "/internal/data/wire"), ""},
+	{"internal/core/link/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
+	{"internal/data/table/a.go", importing(module + "/internal/proc/frames"), "must not import internal/proc/frames"},
+	{"workload/mf/a.go", importing(module + "/cmd/perdure/x"), "workload (floor of runs) must not import cmd"},
+	{"workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
+	{"a.go", importing(module + "/internal/core/weaken"), ". (floor of vocabulary) must not import"},
+	{"attic/a.go", importing("bytes"), "attic is on no floor"},
+	{"internal/sim/a.go", importing(module + "/internal/rig"), ""},
+	{"internal/simple/a.go", importing("bytes"), "internal/simple is on no floor"},
+}
+
+var purityCases = []ruleCase{
+	{"internal/data/wire/a.go", importing("encoding/binary"), ""},
+	{"internal/data/wire/a_test.go", importing("os"), ""},
+	{"internal/proc/server/a.go", importing("time"), ""},
+	{"internal/data/table/a.go", importing("golang.org/x/sys/cpu"), ""},
+	{"internal/data/table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
+	{"internal/core/chain/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
+	{"internal/core/membership/a.go", importing("time"), "must not import time"},
+	{"a.go", importing("log/slog"), "must not import log/slog"},
+	{"a.go", importing("runtime/metrics"), "must not import runtime/metrics"},
+	{"a.go", importing("golang.org/x/sys/cpu"), "standard library only"},
+	{"internal/core/chain/a.go", "package x\nfunc f() { go f() }", "a.go:2: a pure package must not start a goroutine"},
+	{"internal/proc/server/a.go", "package x\nfunc f() { go f() }", ""},
+	{"internal/core/chain/a_test.go", "package x\nfunc f() { go f() }", ""},
+	{"internal/core/chain/a.go", "package x\nfunc f() { select {} }", "wait for another goroutine"},
+	{"internal/core/chain/a.go", "package x\nfunc f(c <-chan int) {}", "have a channel"},
+	{"internal/core/chain/a.go", "package x\nfunc f() { c <- 1 }", "send on a channel"},
+	{"internal/core/chain/a.go", "package x\nfunc f() { <-c }", "receive from a channel"},
+	{"internal/data/table/snapshot.go", "package x\nvar c chan int", ""},
+	{"internal/core/chain/a.go", "package x\nfunc init() { f() }", "act before it is asked"},
+	{"internal/core/chain/a.go", "package x\nfunc (t) init() {}", ""},
+	{"internal/core/chain/a.go", "package x\nfunc f() { println() }", "print"},
+	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Println() }", "a.go:3: a pure"},
+	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
+}
