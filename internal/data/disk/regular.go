@@ -22,7 +22,7 @@ func OpenRegular(path string) (*os.File, error) {
 	}
 	// What it is may change until it is open; to open a pipe is then not to wait for
 	// who would write.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,8 @@
+//go:build !js
+
+package disk
+
+import "syscall"
+
+// noWait opens a pipe without waiting for who would write to it.
+const noWait = syscall.O_NONBLOCK
