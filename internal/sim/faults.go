@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // Never is the pause after which a host has no next process.
@@ -30,7 +31,7 @@ func (c *Cluster) fault(format string, args ...any) {
 
 // Facts returns what the registry holds.
 func (c *Cluster) Facts() (facts membership.Facts, err error) {
-	r, err := registry.OpenFile(unlocked{c.disk}, "registry/facts")
+	r, err := registry.OpenFile(unlocked{c.hosts.Disk}, "registry/facts")
 	if err != nil {
 		return facts, err
 	}
@@ -60,9 +61,9 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	defer c.mu.Unlock()
 	lives := func(h perdure.Holder) bool {
 		place := &facts.Servers[h.Server]
-		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.hosts, func(host string) bool {
+		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.names, func(host string) bool {
 			p := c.procs[host]
-			return p != nil && p.name == place.Process && c.away[host] == 0 && !slices.Contains(hosts, host)
+			return p != nil && p.Name == place.Process && c.away[host] == 0 && !slices.Contains(hosts, host)
 		})
 	}
 	for i := range facts.View.Shards {
@@ -98,13 +99,11 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	if p == nil {
 		return
 	}
-	c.fault("%s dies; the next process comes after %v", p.name, pause)
-	p.dead.Store(true)
+	c.fault("%s dies; the next process comes after %v", p.Name, pause)
 	if p.role == wire.RoleServer {
 		c.died.Store(time.Now().UnixNano())
 	}
-	c.net.Kill(host)
-	p.cancel()
+	p.Kill()
 	c.exited(p)
 	c.later(pause, func() { c.start(host) })
 }
@@ -114,7 +113,7 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 	if pause < 0 {
 		return
 	}
-	c.wg.Go(func() {
+	c.hosts.Go(func() {
 		select {
 		case <-time.After(pause):
 			f()
@@ -123,11 +122,8 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 	})
 }
 
-// mostNewcomers is how many there are at most.
+// mostNewcomers is how many servers without a place of their own there are at most.
 const mostNewcomers = 8
-
-// Newcomer names the host of server number n < mostNewcomers that has no place of its own in the job.
-func (c *Cluster) Newcomer(n int) string { return fmt.Sprintf("%s%d", newcomer, n) }
 
 // Quiet returns how long ago a server died last, or was let through again: what it says
 // then, it may have said before it died.
@@ -148,10 +144,10 @@ func (c *Cluster) Drain(host string, pause time.Duration) {
 	if p == nil || p.draining {
 		return
 	}
-	c.fault("%s is to hand over and to end; the next process comes %v later", p.name, pause)
+	c.fault("%s is to hand over and to end; the next process comes %v later", p.Name, pause)
 	p.draining, p.pause = true, pause
 	c.away[host]++ // the others may be told to do without it at any moment
-	close(p.drain)
+	p.Drain()
 }
 
 // Cut lets nothing through between two hosts for a while. What is sent meanwhile
@@ -166,9 +162,9 @@ func (c *Cluster) Cut(a, b string, oneWay bool, d time.Duration) {
 func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.fault("%s freezes for %v", host, d)
 	c.mu.Lock()
-	others := slices.Clone(c.hosts)
+	others := slices.Clone(c.names)
 	for n := range mostNewcomers { // who comes meanwhile is not heard either
-		if h := c.Newcomer(n); !slices.Contains(others, h) {
+		if h := rig.Newcomer(n); !slices.Contains(others, h) {
 			others = append(others, h)
 		}
 	}
@@ -181,9 +177,9 @@ func (c *Cluster) Freeze(host string, d time.Duration) {
 func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration) {
 	var away []string
 	switch {
-	case host == coordinatorHost && len(others) == 1:
+	case host == rig.CoordinatorHost && len(others) == 1:
 		away = others
-	case slices.Contains(others, coordinatorHost):
+	case slices.Contains(others, rig.CoordinatorHost):
 		away = []string{host}
 	}
 	for _, other := range others {
@@ -192,7 +188,7 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 	for _, h := range away {
 		c.leave(h, 1)
 	}
-	c.wg.Go(func() {
+	c.hosts.Go(func() {
 		select {
 		case <-time.After(d):
 		case <-c.ctx.Done():
@@ -217,14 +213,14 @@ func (c *Cluster) bar(a, b string, oneWay bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.barred[pairOf(a, b)]++
-	c.net.Cut(a, b, oneWay)
+	c.hosts.Net.Cut(a, b, oneWay)
 }
 
 func (c *Cluster) unbar(a, b string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.barred[pairOf(a, b)]--; c.barred[pairOf(a, b)] == 0 {
-		c.net.Heal(a, b)
+		c.hosts.Net.Heal(a, b)
 	}
 }
 
@@ -240,13 +236,13 @@ func (c *Cluster) leave(host string, n int) {
 // Fill makes the disk full for a while: nothing more can be written.
 func (c *Cluster) Fill(d time.Duration) {
 	c.fault("the disk is full for %v", d)
-	c.disk.Limit(1)
-	c.wg.Go(func() {
+	c.hosts.Disk.Limit(1)
+	c.hosts.Go(func() {
 		select {
 		case <-time.After(d):
 		case <-c.ctx.Done():
 		}
-		c.disk.Limit(0)
+		c.hosts.Disk.Limit(0)
 	})
 }
 
@@ -257,7 +253,7 @@ func (c *Cluster) exited(p *process) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := wire.Exited{Role: p.role, Index: p.index, PID: p.pid, How: "killed"}
+	e := wire.Exited{Role: p.role, Index: p.index, PID: p.PID, How: "killed"}
 	c.exits = append(c.exits, e)
 	if c.to != nil {
 		_ = c.to.TrySend(wire.Control(wire.KindExited, e)) // else it is told on the next connection
@@ -268,7 +264,7 @@ func (c *Cluster) exited(p *process) {
 // their ends, and kills whom the coordinator suspects.
 func (c *Cluster) parent(ctx context.Context) {
 	link := transport.Link{
-		Network: c.net.Host("parent"), Addr: CoordinatorAddr,
+		Network: c.hosts.Net.Host("parent"), Addr: rig.CoordinatorAddr,
 		Hello: func() wire.Hello { return wire.Hello{Role: wire.RoleSupervisor, Job: c.o.Job.ID, Process: "parent"} },
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.mu.Lock()
@@ -300,7 +296,7 @@ func (c *Cluster) killSuspect(pid int) {
 	c.mu.Lock()
 	host := ""
 	for h, p := range c.procs {
-		if p.pid == pid {
+		if p.PID == pid {
 			host = h
 		}
 	}
@@ -316,6 +312,6 @@ func (c *Cluster) killSuspect(pid int) {
 
 // IsServer reports whether a host's process is a server.
 func IsServer(host string) bool {
-	role, _ := roleOf(host)
+	role, _ := rig.Place(host)
 	return role == wire.RoleServer
 }

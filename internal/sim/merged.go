@@ -55,6 +55,17 @@ func (n countedConn) TrySend(frames ...wire.Frame) error {
 	return n.Conn.TrySend(frames...)
 }
 
+// opener opens an update log.
+type opener = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+
+// counted is opening a log whose appended updates are counted.
+func (c *Cluster) counted(open opener) opener {
+	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+		l, err := open(ctx, addr, o)
+		return countedLog{l, c}, err
+	}
+}
+
 func (l countedLog) Append(ctx context.Context, shard int, payload [][]byte,
 	done func(updatelog.Position, error),
 ) error {

@@ -42,9 +42,7 @@ func Spans(job perdure.JobSpec, plan []Planned) []perdure.Span {
 func (c *Cluster) Scale(change func(*membership.Facts) (membership.Change, error)) {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
-	c.mu.Lock()
-	co := c.co
-	c.mu.Unlock()
+	co := c.hosts.Leader()
 	if co == nil {
 		return
 	}

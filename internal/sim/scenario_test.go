@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/sim"
 )
 
@@ -417,7 +418,7 @@ func (f *faults) planMore(rng *rand.Rand) {
 	window := clocks * (4*time.Millisecond + s.pace)
 	later := func(what func()) { f.at(span(rng, window), what) }
 	for n := range s.joins {
-		name := f.c.Newcomer(n)
+		name := rig.Newcomer(n)
 		later(func() { f.c.Join(name) })
 		f.servers = append(f.servers, name)
 	}
