@@ -124,6 +124,7 @@ func TestDocsParse(t *testing.T) {
 	must(t, err)
 	t.Chdir(t.TempDir()) // where there may be folders and files of the names on the pages
 	commands, inText := 0, 0
+	seen := map[string]bool{} // a text is parsed once: pages repeat theirs
 	for _, page := range list {
 		blocks, text := readPage(t, page)
 		for _, b := range blocks {
@@ -143,6 +144,10 @@ func TestDocsParse(t *testing.T) {
 					continue
 				}
 				inText++
+				if seen[code[1]] {
+					continue
+				}
+				seen[code[1]] = true
 				if err := parseInText(t, code[1]); err != nil {
 					t.Errorf("%v: %v", docLine{page, n, code[1]}, err)
 				}
