@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -105,6 +106,9 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
+// Ended is closed when what the process does has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // HostOf is the host of an address in memory.
 func HostOf(addr string) string {
 	host, _, _ := strings.Cut(addr, "/")
@@ -151,17 +155,22 @@ func (h *Hosts) coordinatorAddr() string {
 	return h.coordinator
 }
 
-// Coordinator makes a coordinator, whose Run is for the process to Go. It listens already.
+// Coordinator makes a coordinator, whose Run is for the process to Go. It listens already: in
+// memory at its host's port 1, where processes that begin from then on look for it.
 func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinator.Config)) (
-	*coordinator.Coordinator, error,
+	co *coordinator.Coordinator, err error,
 ) {
-	l, err := p.Net.Listen(p.hosts.coordinatorAddr())
+	addr := p.Host + "/1"
+	if p.hosts.o.Sockets != nil {
+		addr = p.hosts.coordinatorAddr() // the former's, if there was one
+	}
+	l, err := p.Net.Listen(addr)
 	if err != nil {
 		return nil, err
 	}
 	r, err := registry.OpenFile(p.Disk, "registry/facts")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	p.closes = func() { r.Close() }
 	cfg := coordinator.Config{
@@ -171,9 +180,9 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 	for _, f := range change {
 		f(&cfg)
 	}
-	co, err := coordinator.New(p.ctx, cfg)
-	if err != nil {
-		return nil, err
+	if co, err = coordinator.New(p.ctx, cfg); err != nil {
+		p.closes()
+		return nil, errors.Join(err, l.Close())
 	}
 	p.hosts.mu.Lock()
 	defer p.hosts.mu.Unlock()

@@ -3,24 +3,18 @@ package coordinator_test
 import (
 	"reflect"
 	"testing"
-	"testing/synctest"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // Whoever is there is told what changes, whoever comes the whole view: they know the
 // same, and nobody who is there is told the whole view again, or what does not concern it.
 func TestDeltas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		on := start(t, perdure.JobSpec{
-			ID: "job-1", Slots: 1, Servers: 2, Shards: 8,
-			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
-			Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
-		})
-		defer on.stop()
-		mem := on.mem
+	inJob(t, rig.Job("ssp:1", "chain:2", 1, 2, 8), func(t *testing.T, on *lone) {
+		mem := on.Net
 		var err error
 
 		early := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "early"})

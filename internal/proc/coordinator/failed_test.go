@@ -3,19 +3,16 @@ package coordinator_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // peer says Hello to the coordinator.
 func peer(t *testing.T, mem *transport.Memory, h wire.Hello) transport.Conn {
 	t.Helper()
-	conn, err := mem.Host(h.Process).Dial(t.Context(), "coordinator/1")
+	conn, err := mem.Host(h.Process).Dial(t.Context(), rig.CoordinatorAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,16 +44,9 @@ func await(t *testing.T, conn transport.Conn, kind wire.Kind, v any) {
 // When a chain's last servers have died everybody is told why, and so is who comes
 // back later, also by the coordinator's next process.
 func TestFailedJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		job := perdure.JobSpec{
-			ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
-			Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 1},
-			Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
-		}
-		facts := registry.NewMemory()
-		keeps := func(cfg *coordinator.Config) { cfg.Registry = facts }
-		first := start(t, job, keeps)
-		mem := first.mem
+	job := rig.Job("ssp:1", "chain:2", 1, 2, 2)
+	inJob(t, job, func(t *testing.T, on *lone) {
+		mem := on.Net
 		observer := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "observer"})
 		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 		for i, name := range []string{"a", "b"} {
@@ -84,9 +74,8 @@ func TestFailedJob(t *testing.T) {
 			}
 		}
 		said(supervisor, observer)
-		first.stop()
-		next := startOn(t, mem, job, keeps)
-		defer next.stop()
+		on.Stop(rig.CoordinatorHost)
+		on.start(t, job)
 		said(peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"}),
 			peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: -1, Process: "w"}))
 	})

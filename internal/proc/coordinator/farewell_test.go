@@ -3,25 +3,20 @@ package coordinator_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // Whoever is there when a job is ended is told, and so is who comes just then; the
 // coordinator ends when all have gone, and does not wait long for one that does not.
 func TestFarewell(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			on := start(t, perdure.JobSpec{
-				ID: "job-1", Slots: 1, Servers: 2, Shards: 2,
-				Consistency: perdure.Consistency{Kind: perdure.BSP},
-				Recovery:    perdure.Recovery{Kind: perdure.RecoverNone},
-			})
-			mem := on.mem
+		inJob(t, rig.Job("bsp", "none", 1, 2, 2), func(t *testing.T, on *lone) {
+			mem := on.Net
 			hear := func(conn transport.Conn) {
 				var r wire.Refusal
 				if await(t, conn, wire.KindRefuse, &r); !r.Over || r.Reason != "the job was ended: enough" {
@@ -41,14 +36,14 @@ func TestFarewell(t *testing.T) {
 			hear(server)
 			hear(peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: "b", PID: 2}))
 			select {
-			case err := <-on.ended:
-				t.Fatalf("it has ended (%v) before all have gone", err)
+			case <-on.process.Ended():
+				t.Fatalf("it has ended (%v) before all have gone", on.process.Wait())
 			default:
 			}
 			if !deaf {
 				server.Close()
 			}
-			if err := <-on.ended; !errors.Is(err, perdure.ErrStopped) {
+			if err := on.process.Wait(); !errors.Is(err, perdure.ErrStopped) {
 				t.Errorf("it ends with %v", err)
 			}
 			if took := time.Since(asked); deaf != (took >= 200*time.Millisecond) || took > 500*time.Millisecond {

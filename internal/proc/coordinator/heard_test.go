@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
@@ -14,13 +13,13 @@ import (
 // the loop is busy; who has not shown the secret is told nothing of the kind; and who has its
 // answer nothing more.
 func TestSaysThatItHears(t *testing.T) {
-	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+	inGuarded(t, func(g *guarded) {
 		t := g.T
 		busy := make(chan struct{})
 		go func() { _ = g.Ask(t.Context(), func(*membership.Core, coordinator.Latest) { <-busy }) }()
 		<-time.After(time.Second)
 		server := g.joins(wire.Hello{Role: wire.RoleServer, Index: 0, Process: "s", PID: 1})
-		stranger := peer(t, g.mem, wire.Hello{Role: wire.RoleServer, Index: 0, Process: "stranger", Secret: "guess"})
+		stranger := peer(t, g.Net, wire.Hello{Role: wire.RoleServer, Index: 0, Process: "stranger", Secret: "guess"})
 		var f wire.Frame
 		if err := stranger.Recv(&f); err != nil || f.Kind != wire.KindRefuse {
 			t.Errorf("a stranger is told %v (%v)", f.Kind, err)

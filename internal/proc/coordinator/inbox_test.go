@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -17,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // lateRegistry takes its time to save, and keeps what it saved.
@@ -57,27 +56,9 @@ func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint6
 // view meanwhile is told none that is not recorded.
 func TestGathered(t *testing.T) {
 	const many, took = 100, 50 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		begin := membership.Begin(perdure.JobSpec{
-			ID: "job-1", Slots: 1, Servers: many, Shards: many,
-			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-		}, 1, 0, nil)
-		mem := transport.NewMemory(1, transport.MemoryOptions{})
-		l, err := mem.Host("coordinator").Listen("coordinator/1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &lateRegistry{Registry: registry.NewMemory(), took: took, views: map[uint64]perdure.View{}}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			// ends with ctx
-			_ = coordinator.Run(ctx,
-				coordinator.Config{Listener: l, Registry: r, Begin: &begin, Log: slog.New(slog.DiscardHandler)})
-		}()
-		defer func() { cancel(); <-done }()
-
+	r := &lateRegistry{took: took, views: map[uint64]perdure.View{}}
+	inJob(t, rig.Job("bsp", "none", 1, many, many), func(t *testing.T, on *lone) {
+		mem := on.Net
 		began := time.Now()
 		var servers, observers []transport.Conn
 		for i := range many {
@@ -111,5 +92,5 @@ func TestGathered(t *testing.T) {
 			t.Errorf("%d servers that came at once were recorded %d times, which took %v", many, r.saves,
 				time.Since(began))
 		}
-	})
+	}, func(cfg *coordinator.Config) { r.Registry, cfg.Registry = cfg.Registry, r })
 }

@@ -5,34 +5,21 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
-// inJob runs a test with a coordinator of a job whose servers come when they are called.
-func inJob(t *testing.T, job perdure.JobSpec, test func(t *testing.T, mem *transport.Memory)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		on := start(t, job)
-		defer on.stop()
-		test(t, on.mem)
-	})
-}
-
-var chains = perdure.JobSpec{
-	ID: "job-1", Slots: 2, Servers: 2, Shards: 2,
-	Consistency: perdure.Consistency{Kind: perdure.BSP},
-	Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
-}
+var chains = rig.Job("bsp", "chain:2", 2, 2, 2)
 
 // The supervisor is told of all places once, and then of those of which something is new;
 // another one of all again.
 func TestProgressTellsNews(t *testing.T) {
-	inJob(t, chains, func(t *testing.T, mem *transport.Memory) {
+	inJob(t, chains, func(t *testing.T, on *lone) {
+		mem := on.Net
 		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 		next := func(conn transport.Conn) wire.Progress {
 			var p wire.Progress
@@ -65,7 +52,8 @@ func TestProgressTellsNews(t *testing.T) {
 // Whose status is not the next of its connection is closed, and may come again; what was
 // on its way on an older connection changes nothing.
 func TestStatusGap(t *testing.T) {
-	inJob(t, chains, func(t *testing.T, mem *transport.Memory) {
+	inJob(t, chains, func(t *testing.T, on *lone) {
+		mem := on.Net
 		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 		come := func(process string) transport.Conn {
 			conn := peer(t, mem, wire.Hello{Role: wire.RoleServer, Index: 1, Process: process, PID: 7})
@@ -127,7 +115,8 @@ func TestManySlots(t *testing.T) {
 	const servers, slots, shards = 12, 48, 96
 	job := chains
 	job.Servers, job.Slots, job.Shards = servers, slots, shards
-	inJob(t, job, func(t *testing.T, mem *transport.Memory) {
+	inJob(t, job, func(t *testing.T, on *lone) {
+		mem := on.Net
 		supervisor := peer(t, mem, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
 		var peers sync.WaitGroup
 		defer peers.Wait()

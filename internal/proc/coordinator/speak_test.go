@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // keys are the secrets of a test's run.
@@ -21,27 +22,24 @@ var keys = wire.Keys{Job: "the job's", Servers: "the servers'"}
 // guarded is a coordinator that asks for secrets.
 type guarded struct {
 	*testing.T
-	*rig
+	*lone
 }
 
 // inGuarded runs a test with a coordinator of two slots and a job that ends at clock 100.
-func inGuarded(t *testing.T, r registry.Registry, test func(g *guarded)) {
+func inGuarded(t *testing.T, test func(g *guarded), change ...func(*coordinator.Config)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		on := start(t, perdure.JobSpec{
-			ID: "job-1", Slots: 2, Servers: 2, Shards: 4, Clocks: 100, FixedEnd: true,
-			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-		}, func(cfg *coordinator.Config) { cfg.Registry, cfg.Keys, cfg.TableBytes = r, keys, 1<<20 })
-		defer on.stop()
-		test(&guarded{T: t, rig: on})
-	})
+	job := rig.Job("bsp", "none", 2, 2, 4)
+	job.Clocks, job.FixedEnd = 100, true
+	guards := func(cfg *coordinator.Config) { cfg.Keys, cfg.TableBytes = keys, 1<<20 }
+	inJob(t, job, func(t *testing.T, on *lone) { test(&guarded{t, on}) },
+		append([]func(*coordinator.Config){guards}, change...)...)
 }
 
 // joins connects with the secret of its role.
 func (g *guarded) joins(h wire.Hello) transport.Conn {
 	g.Helper()
 	h.Secret = keys.For(h.Role)
-	return peer(g.T, g.mem, h)
+	return peer(g.T, g.Net, h)
 }
 
 // refused waits for the refusal on a connection, and for its end.
@@ -70,7 +68,7 @@ func (g *guarded) facts() (f membership.Facts) {
 // TestSecretIsAskedFor: who does not show the secret of its role is told so in one line,
 // and turned away.
 func TestSecretIsAskedFor(t *testing.T) {
-	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+	inGuarded(t, func(g *guarded) {
 		t := g.T
 		for _, h := range []wire.Hello{
 			{Role: wire.RoleWorker, Index: -1},
@@ -83,7 +81,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 			{Role: wire.RoleSupervisor, Secret: keys.Job},
 		} {
 			h.Process = "stranger"
-			if r := g.refused(peer(t, g.mem, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") ||
+			if r := g.refused(peer(t, g.Net, h)); r.Again || !strings.Contains(r.Reason, "the secret of a ") ||
 				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
 				t.Errorf("a %s is told %+v", h.Role, r)
 			}
@@ -139,7 +137,7 @@ func TestLies(t *testing.T) {
 		"a fence of another slot":   {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			inGuarded(t, registry.NewMemory(), func(g *guarded) {
+			inGuarded(t, func(g *guarded) {
 				t := g.T
 				parent := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
 				await(t, parent, wire.KindWelcome, &wire.Welcome{})
@@ -169,7 +167,7 @@ func TestLies(t *testing.T) {
 // TestOneSupervisor: a second one is turned away while the first is there; the first may
 // come again, though nobody has noticed that its connection broke.
 func TestOneSupervisor(t *testing.T) {
-	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+	inGuarded(t, func(g *guarded) {
 		t := g.T
 		first := g.joins(wire.Hello{Role: wire.RoleSupervisor, Process: "parent"})
 		await(t, first, wire.KindWelcome, &wire.Welcome{})
@@ -201,7 +199,7 @@ func TestOneSupervisor(t *testing.T) {
 // TestGrowth: where all wait for each, a newcomer's word makes no slot; and the name of a
 // process is not enough to have its place.
 func TestGrowth(t *testing.T) {
-	inGuarded(t, registry.NewMemory(), func(g *guarded) {
+	inGuarded(t, func(g *guarded) {
 		t := g.T
 		for _, name := range []string{"a", "b"} {
 			g.joins(wire.Hello{Role: wire.RoleWorker, Index: -1, Process: name, Nonce: perdure.Secret(name)})
@@ -263,8 +261,8 @@ func (l slowLease) Save(ctx context.Context, doc []byte, revision uint64) (uint6
 // TestAlive: a coordinator is alive while its loop does something, or waits for its disk; not
 // if it stands still otherwise, though others of its goroutines answer.
 func TestAlive(t *testing.T) {
-	disk := slowRegistry{registry.NewMemory(), make(chan struct{})}
-	inGuarded(t, disk, func(g *guarded) {
+	slow := make(chan struct{})
+	inGuarded(t, func(g *guarded) {
 		t := g.T
 		alive := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -284,11 +282,11 @@ func TestAlive(t *testing.T) {
 		if err := alive(); err != nil {
 			t.Errorf("at work again: %v", err)
 		}
-		close(disk.slow)
+		close(slow)
 		g.joins(wire.Hello{Role: wire.RoleServer, Index: 0, Process: "s"})
 		synctest.Wait()
 		if err := alive(); err != nil {
 			t.Errorf("while it waits for its disk: %v", err)
 		}
-	})
+	}, func(cfg *coordinator.Config) { cfg.Registry = slowRegistry{cfg.Registry, slow} })
 }
