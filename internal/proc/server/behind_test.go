@@ -57,7 +57,7 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 	var got []perdure.Clock
 	for _, g := range f.shard(i).Segments {
 		got = append(got, g.Cut)
-		seg, err := checkpoint.ReadSegment(f.disk, "checkpoint/"+g.File, nil)
+		seg, err := checkpoint.ReadSegment(f.Disk, "checkpoint/"+g.File, nil)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestNextHeadSavesTheNextCut(t *testing.T) {
 				t.Errorf("server %d while cut 2 is being written: %+v", i, st)
 			}
 		}
-		f.stop[0]()
+		f.stop(0)
 		f.chain(1, 2)
 		close(may)
 		f.pass(time.Second)
@@ -161,7 +161,7 @@ func TestFullDiskBehind(t *testing.T) {
 		f.chain(0)
 		f.table(dense())
 		w := f.works(0, 0)
-		full := f.disk.(*disk.Memory)
+		full := f.Disk
 		full.Limit(1)
 		for clock := range perdure.Clock(5) {
 			w.say(wire.KindUpdate, clock, add(1))

@@ -48,13 +48,13 @@ func TestEveryMemberHasTheBase(t *testing.T) {
 		})
 		f.table(dense())
 		f.pass(time.Second)
-		f.net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		f.Net.Cut(host(1), host(0), true) // the head sends, and hears nothing
 		f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{7} })
 		f.pass(100 * time.Millisecond)
 		if st := f.shard(0); st.Ready {
 			t.Errorf("the head is ready, and nobody knows whether the other has the base: %+v", st)
 		}
-		f.net.Heal(host(1), host(0))
+		f.Net.Heal(host(1), host(0))
 		f.pass(3 * time.Second)
 		if st := f.shard(0); !st.Ready || st.MinClock != 7 {
 			t.Fatalf("the head does not begin with its base: %+v", st)
@@ -123,12 +123,12 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 				p.say(wire.KindAddTable, 0, table, at(1))
 				if h := p.last(wire.KindCommitted); h == nil || h.Request != 1 {
 					t.Fatalf("a table is not committed: %+v; the log says %q, it ended with %v", h, f.logs[0].all,
-						f.errs[0])
+						f.err(0))
 				}
 				p.say(c.kind, 0, c.payload, at(2), func(h *wire.Header) { h.Incarnation = 1 }, c.change)
 				f.pass(time.Second)
 				f.mu.Lock()
-				err := f.errs[0]
+				err := f.err(0)
 				f.mu.Unlock()
 				if c.says != "" && (f.logs[0].about(c.says) != 1 || err != nil) {
 					t.Errorf("the log says %q, and it ended with %v; want one line with %q", f.logs[0].all, err, c.says)

@@ -18,26 +18,23 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // fleet is a job of one shard, whose servers are real and hear from the test what the
 // view is, in virtual time.
 type fleet struct {
 	*testing.T
+	*rig.Hosts
 	ctx  context.Context
-	net  *transport.Memory
 	job  perdure.JobSpec
-	disk disk.FS
-	wg   sync.WaitGroup
 	with []func(*server.Config)
 	view perdure.View // changed by the test's goroutine only, with mu held
 
 	mu     sync.Mutex // guards what follows
 	told   map[int]transport.Conn
 	status map[int]perdure.ServerStatus
-	stop   map[int]context.CancelFunc
 	ended  map[int]*checkpoint.Segment
-	errs   map[int]error
 	logs   map[int]*lines
 }
 
@@ -52,57 +49,23 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 	with ...func(*server.Config),
 ) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // virtual
+	o := rig.Options{Seed: 1, Ended: func(p *rig.Process, err error) { t.Logf("%s ended: %v", p.Name, err) }}
+	rig.In(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		f := &fleet{
-			T: t, ctx: ctx, with: with, net: transport.NewMemory(1, transport.MemoryOptions{}),
-			job:  perdure.JobSpec{ID: "job-1", Seed: 1, Slots: slots, Servers: n, Shards: shards},
-			disk: disk.NewMemory(), told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{},
-			stop:  map[int]context.CancelFunc{},
-			ended: map[int]*checkpoint.Segment{}, errs: map[int]error{}, logs: map[int]*lines{},
-		}
-		t.Cleanup(func() { cancel(); f.wg.Wait() })
-		var err error
-		if f.job.Consistency, err = perdure.ParseConsistency(model); err != nil {
-			t.Fatal(err)
-		}
-		if f.job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
-			t.Fatal(err)
+			T: t, Hosts: h, ctx: ctx, with: with, job: rig.Job(model, recovery, slots, n, shards),
+			told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{},
+			ended: map[int]*checkpoint.Segment{}, logs: map[int]*lines{},
 		}
 		f.view = perdure.View{
 			Revision: 1, Generation: 1,
 			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
 		}
 		f.view.Shards = slices.Repeat([]perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}, shards)
-		l, err := f.net.Host("coordinator").Listen("coordinator/1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.accept(l, f.coordinate)
+		f.Listen(rig.CoordinatorAddr, f.coordinate)
 		for i := range n {
 			f.start(i)
 		}
 		test(f)
-	})
-}
-
-// accept serves the connections to a listener.
-func (f *fleet) accept(l transport.Listener, serve func(c transport.Conn, hello wire.Hello)) {
-	context.AfterFunc(f.ctx, func() { l.Close() })
-	f.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f.wg.Go(func() {
-				defer c.Close()
-				defer context.AfterFunc(f.ctx, func() { c.Close() })()
-				if hello, err := transport.Greet(c, time.Minute, wire.Keys{}); err == nil {
-					serve(c, hello)
-				}
-			})
-		}
 	})
 }
 
@@ -136,28 +99,27 @@ func host(i int) string { return fmt.Sprintf("server:%d", i) }
 
 // start starts a server.
 func (f *fleet) start(i int) {
-	ctx, cancel := context.WithCancel(f.ctx)
 	log := &lines{added: make(chan struct{}, 1)}
-	f.stop[i], f.logs[i] = cancel, log
-	f.wg.Go(func() {
-		cfg := server.Config{
-			Index: i, Process: host(i), Network: f.net.Host(host(i)), Listen: host(i) + "/1",
-			Coordinator: "coordinator/1",
-			Disk:        f.disk, CheckpointDir: "checkpoint",
-			Log:   slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-			Ended: func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg },
-		}
-		for _, change := range f.with {
-			change(&cfg)
-		}
-		err := server.Run(ctx, cfg)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.errs[i] = err
-		if ctx.Err() == nil {
-			f.Logf("server %d ended: %v", i, err)
-		}
-	})
+	f.logs[i] = log
+	usual := func(cfg *server.Config) {
+		cfg.Listen = host(i) + "/1"
+		cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		cfg.Ended = func(seg *checkpoint.Segment) { f.mu.Lock(); defer f.mu.Unlock(); f.ended[i] = seg }
+	}
+	f.Serve(host(i), append([]func(*server.Config){usual}, f.with...)...)
+}
+
+// stop tells a server to end.
+func (f *fleet) stop(i int) { f.Process(host(i)).Stop() }
+
+// err is why a server has ended; nil: it has not, or well.
+func (f *fleet) err(i int) error {
+	select {
+	case <-f.Process(host(i)).Ended():
+		return f.Process(host(i)).Wait()
+	default:
+		return nil
+	}
 }
 
 func (f *fleet) pass(d time.Duration) {
@@ -248,7 +210,7 @@ func (f *fleet) end(servers ...int) (held []string) {
 	f.Helper()
 	f.pass(500 * time.Millisecond)
 	for _, i := range servers {
-		f.stop[i]()
+		f.stop(i)
 	}
 	f.pass(500 * time.Millisecond)
 	f.mu.Lock()
@@ -256,7 +218,7 @@ func (f *fleet) end(servers ...int) (held []string) {
 	for _, i := range servers {
 		seg := f.ended[i]
 		if seg == nil {
-			f.Fatalf("server %d held nothing when it ended: %v", i, f.errs[i])
+			f.Fatalf("server %d held nothing when it ended: %v", i, f.err(i))
 		}
 		at := disk.NewMemory()
 		ref, err := checkpoint.WriteSegment(at, "", seg)
@@ -288,7 +250,7 @@ func (f *fleet) speak(to int, hello wire.Hello) *speaker {
 	f.Helper()
 	hello.Incarnation = max(hello.Incarnation, 1)
 	hello.Job = f.job.ID
-	c, err := transport.Call(f.ctx, f.net.Host(fmt.Sprintf("%s:%d", hello.Role, hello.Index)), host(to)+"/1", hello)
+	c, err := transport.Call(f.ctx, f.Net.Host(fmt.Sprintf("%s:%d", hello.Role, hello.Index)), host(to)+"/1", hello)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -299,7 +261,7 @@ func (f *fleet) speak(to int, hello wire.Hello) *speaker {
 // hear keeps what comes on a connection.
 func (f *fleet) hear(c transport.Conn, slot perdure.Slot) *speaker {
 	s := &speaker{Conn: c, f: f, slot: slot}
-	f.wg.Go(func() {
+	f.Go(func() {
 		for {
 			var got wire.Frame
 			if c.Recv(&got) != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -88,47 +88,22 @@ const (
 	tableDim  = 3
 )
 
-// start starts the job over the networks of a host each.
-func start(t *testing.T, host func(name string) (transport.Network, string), with ...func(*server.Config)) *subject {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	job := perdure.JobSpec{
-		ID: "job-1", Seed: 1, Slots: 1, Servers: 1, Shards: 2,
-		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
-	}
-	network, addr := host("coordinator")
-	l, err := network.Listen(addr)
+// inMemory and overSockets are the networks of a job.
+var inMemory, overSockets = rig.Options{Seed: 1}, rig.Options{Sockets: &transport.TCP{}}
+
+// start starts the job.
+func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subject {
+	ctx, h := rig.For(t, time.Minute, over)
+	s := &subject{T: t, ctx: ctx, log: &lines{added: make(chan struct{}, 1)}, near: h.Life("garbage").Net}
+	_, err := h.Lead(rig.Job("bsp", "none", 1, 1, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := membership.Begin(job, 1, 0, nil)
-	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: l, Registry: registry.NewMemory(), Begin: &begin,
-		Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
+	logs := func(cfg *server.Config) {
+		cfg.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
-	wg.Go(func() { _ = co.Run(ctx) }) // ends with ctx
-	serverNetwork, listen := host("server:0")
-	cfg := server.Config{
-		Network: serverNetwork, Listen: listen, Coordinator: l.Addr(), Disk: disk.NewMemory(), Process: "server",
-		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}
-	for _, f := range with {
-		f(&cfg)
-	}
-	wg.Go(func() {
-		err := server.Run(ctx, cfg)
-		if ctx.Err() == nil {
-			t.Errorf("the server ended: %v", err)
-		}
-	})
-	workerNetwork, _ := host("worker:0")
-	if s.good, err = worker.Dial(ctx,
-		worker.Config{Network: workerNetwork, Coordinator: l.Addr(), Slot: 0, Process: "good"}); err != nil {
+	h.Serve("server:0", append([]func(*server.Config){logs}, with...)...)
+	if s.good, err = h.Life("worker:0").Dial(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.good.Close() })
@@ -143,8 +118,7 @@ func start(t *testing.T, host func(name string) (transport.Network, string), wit
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s.near, _ = host("garbage")
-	if err := co.Ask(ctx, func(core *membership.Core,
+	if err := h.Leader().Ask(ctx, func(core *membership.Core,
 		_ coordinator.Latest,
 	) {
 		s.view = core.Facts().View
@@ -428,7 +402,7 @@ func nanUpdate() []byte {
 // server goes on serving others with the rows unharmed.
 func TestBadFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		for _, b := range bads() {
 			before := s.log.about("")
 			c, err := s.near.Dial(s.ctx, s.addr)
@@ -459,17 +433,12 @@ func TestBadFrames(t *testing.T) {
 	})
 }
 
-func memoryHosts() func(name string) (transport.Network, string) {
-	mem := transport.NewMemory(1, transport.MemoryOptions{})
-	return func(name string) (transport.Network, string) { return mem.Host(name), name + "/1" }
-}
-
 // Frames for another life of a shard, or for a shard that is not here, change
 // nothing and are not answered; their sender stays connected, since it may just
 // be behind.
 func TestOtherLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		c, err := s.near.Dial(s.ctx, s.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -511,7 +480,7 @@ func TestOtherLives(t *testing.T) {
 // A peer that says nothing is cut off after a while.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		c, err := s.near.Dial(s.ctx, s.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -531,26 +500,18 @@ func TestSilentPeer(t *testing.T) {
 
 // A silent peer does not keep a server from ending.
 func TestEndsWithSilentPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := transport.NewMemory(1, transport.MemoryOptions{})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- server.Run(ctx, server.Config{
-				Network: mem.Host("server:0"), Listen: "server:0/1", Coordinator: "nowhere/1", Disk: disk.NewMemory(),
-				Log: slog.New(slog.DiscardHandler),
-			})
-		}()
+	rig.In(t, time.Minute, inMemory, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		p := h.Serve("server:0", func(cfg *server.Config) { cfg.Listen = "server:0/1" }) // there is no coordinator
 		<-time.After(time.Second)
-		c, err := mem.Host("garbage").Dial(ctx, "server:0/1")
+		c, err := h.Net.Host("garbage").Dial(ctx, "server:0/1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		<-time.After(time.Second)
-		cancel()
+		p.Stop()
 		begin := time.Now()
-		if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(begin) > 100*time.Millisecond {
+		if err := p.Wait(); !errors.Is(err, context.Canceled) || time.Since(begin) > 100*time.Millisecond {
 			t.Errorf("it ended after %v with %v", time.Since(begin), err)
 		}
 	})
@@ -559,7 +520,7 @@ func TestEndsWithSilentPeer(t *testing.T) {
 // Over TCP, whatever bytes come, the connection is closed with one line in the
 // log and the server goes on.
 func TestGarbageBytes(t *testing.T) {
-	s := start(t, func(string) (transport.Network, string) { return transport.TCP{}, "127.0.0.1:0" })
+	s := start(t, overSockets)
 	rng := rand.New(rand.NewPCG(1, 1))
 	random := make([]byte, 1000)
 	for i := range random {

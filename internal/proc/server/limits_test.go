@@ -84,7 +84,7 @@ func TestEndlessUpdate(t *testing.T) {
 	for _, parts := range []uint16{0, math.MaxUint16} {
 		synctest.Test(t, func(t *testing.T) {
 			const most = 1 << 20
-			s := start(t, memoryHosts(), func(cfg *server.Config) { cfg.PendingBytes = most })
+			s := start(t, inMemory, func(cfg *server.Config) { cfg.PendingBytes = most })
 			s.goesOn("nothing")
 			rows := manyRows(1000)
 			payload := wire.AppendBlock(nil, &wire.Block{Rows: rows, Values: make([]float32, 3000)})
@@ -111,7 +111,7 @@ func TestEndlessUpdate(t *testing.T) {
 // Reads that wait are bounded in bytes for each connection, whoever else waits.
 func TestEndlessReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		for _, ids := range []int{300_000, 1000} {
 			rows := manyRows(ids)
 			read := wire.AppendRows(nil, &rows)
@@ -149,7 +149,7 @@ func (s *subject) reads(read []byte, n int) (frames []wire.Frame) {
 // connection.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		large := manyRows(300_000)
 		read := wire.AppendRows(nil, &large)
 		c := s.connect(anObserver)
@@ -195,7 +195,7 @@ func (l *starvedListener) Accept() (transport.Conn, error) {
 // A server that has too many files open goes on as soon as it has fewer.
 func TestTooManyFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts(), func(cfg *server.Config) { cfg.Network = starved{cfg.Network} })
+		s := start(t, inMemory, func(cfg *server.Config) { cfg.Network = starved{cfg.Network} })
 		s.goesOn("that")
 		if n := s.log.about("too many open files"); n != 3 {
 			t.Errorf("the log says %q; want 3 lines about it", s.log.all)

@@ -20,12 +20,8 @@ type tail struct {
 
 func (f *fleet) playTail(i int) *tail {
 	f.Helper()
-	l, err := f.net.Host(host(i)).Listen(host(i) + "/1")
-	if err != nil {
-		f.Fatal(err)
-	}
 	p := &tail{f: f}
-	f.accept(l, func(c transport.Conn, hello wire.Hello) {
+	f.Listen(host(i)+"/1", func(c transport.Conn, hello wire.Hello) {
 		_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: f.job, Index: hello.Index, Incarnation: 1}))
 		for {
 			var got wire.Frame

@@ -60,7 +60,7 @@ func collect(c transport.Conn) (got map[wire.Kind]int, over chan error) {
 // what is too early or too late is ignored. The server goes on in any case.
 func TestBadWordsOfCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, memoryHosts())
+		s := start(t, inMemory)
 		s.pushing()
 		s.goesOn("nothing")
 		get := func(table perdure.TableID) wire.Frame {

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/worker"
 )
 
 // A head that nobody of its chain hears any more acknowledges nothing, and shows nothing,
@@ -26,7 +25,7 @@ func TestHeadThatIsCutOff(t *testing.T) {
 		}
 		cut := []string{host(1), host(2), "coordinator"}
 		for _, other := range cut {
-			f.net.Cut(host(0), other, false)
+			f.Net.Cut(host(0), other, false)
 		}
 		once([]*speaker{old}, 1, add(10))
 		f.pass(5 * time.Second)
@@ -41,7 +40,7 @@ func TestHeadThatIsCutOff(t *testing.T) {
 		w := f.works(1, 0)
 		once([]*speaker{w}, 1, add(100))
 		for _, other := range cut[:2] {
-			f.net.Heal(host(0), other) // what was on its way arrives, or its sender greets
+			f.Net.Heal(host(0), other) // what was on its way arrives, or its sender greets
 		}
 		f.pass(5 * time.Second)
 		once([]*speaker{old}, 2, add(1000)) // a worker that knows the old view
@@ -56,7 +55,7 @@ func TestHeadThatIsCutOff(t *testing.T) {
 				t.Errorf("server %d has %v, %t; want 101", i, v, ok)
 			}
 		}
-		f.net.Heal(host(0), "coordinator")
+		f.Net.Heal(host(0), "coordinator")
 		f.pass(5 * time.Second)
 		if _, ok := old.row(0); ok || f.shard(0).Epoch != 0 {
 			t.Errorf("the former head still answers, or has the shard: %+v", f.shard(0))
@@ -81,7 +80,7 @@ func TestEveryReplicaAnswersReads(t *testing.T) {
 			rs = append(rs, s)
 		}
 		w := f.works(0, 0)
-		f.net.Cut(host(1), host(0), true) // the head sends, and hears nothing
+		f.Net.Cut(host(1), host(0), true) // the head sends, and hears nothing
 		w.say(wire.KindUpdate, 0, add(1))
 		for i, r := range rs[1:] {
 			if v, ok := r.row(1); !ok || v != 1 {
@@ -95,7 +94,7 @@ func TestEveryReplicaAnswersReads(t *testing.T) {
 			t.Errorf("the head answers %v for a clock that it does not know to be committed", v)
 		}
 		before := rs[0].count(wire.KindRows)
-		f.net.Heal(host(1), host(0))
+		f.Net.Heal(host(1), host(0))
 		f.pass(3 * time.Second)
 		if rs[0].count(wire.KindRows) != before+1 || rs[0].last(wire.KindRows).Clock != 1 {
 			t.Errorf("the read that waited was answered with %+v", rs[0].last(wire.KindRows))
@@ -110,8 +109,7 @@ func TestReplicaThatWakes(t *testing.T) {
 	inFleet(t, "ssp:1", "chain:3", 2, 3, func(f *fleet) {
 		f.chain(0, 1, 2)
 		f.table(dense())
-		cfg := worker.Config{Network: f.net.Host("reader"), Coordinator: "coordinator/1", Slot: 1, Process: "reader"}
-		reader, err := worker.Dial(f.ctx, cfg)
+		reader, err := f.Life("reader").Dial(f.ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,9 +136,9 @@ func TestReplicaThatWakes(t *testing.T) {
 		}
 		f.pass(100 * time.Millisecond) // until both slots' first clock is everywhere
 		for _, other := range []string{host(0), host(2), "coordinator"} {
-			f.net.Cut(host(1), other, false)
+			f.Net.Cut(host(1), other, false)
 		}
-		f.net.Cut("reader", "coordinator", false) // nor does the reader know
+		f.Net.Cut("reader", "coordinator", false) // nor does the reader know
 		f.chain(0, 2)
 		writer = f.works(0, 0)
 		writer.say(wire.KindUpdate, 1, add(10))
@@ -158,7 +156,7 @@ func TestReplicaThatWakes(t *testing.T) {
 		if n := woken.count(wire.KindRows); n != 1 {
 			t.Errorf("the woken replica answers for a clock that it does not have: %+v", woken.last(wire.KindRows))
 		}
-		f.net.Heal("reader", "coordinator")
+		f.Net.Heal("reader", "coordinator")
 		f.pass(time.Second)
 		if _, err := reader.Clock(f.ctx); err != nil {
 			t.Fatal(err)
@@ -167,7 +165,7 @@ func TestReplicaThatWakes(t *testing.T) {
 			t.Fatalf("the reader has %v, %t; want 111, from who has it", v, ok)
 		}
 		for _, other := range []string{host(0), host(2), "coordinator"} {
-			f.net.Heal(host(1), other)
+			f.Net.Heal(host(1), other)
 		}
 		for range 20 {
 			if v, ok := value(5 * time.Second); !ok || v != 111 {
@@ -182,7 +180,7 @@ func TestReplicaThatWakes(t *testing.T) {
 func TestServerOfAnotherJob(t *testing.T) {
 	inFleet(t, "bsp", "chain:2", 1, 1, func(f *fleet) {
 		f.chain(0)
-		_, err := transport.Call(f.ctx, f.net.Host("other"), host(0)+"/1",
+		_, err := transport.Call(f.ctx, f.Net.Host("other"), host(0)+"/1",
 			wire.Hello{Role: wire.RoleServer, Job: "job-2"})
 		if err == nil || !strings.Contains(err.Error(), `this server works for job job-1, the peer for job "job-2"`) {
 			t.Errorf("a server of another job is told %v", err)
@@ -191,13 +189,9 @@ func TestServerOfAnotherJob(t *testing.T) {
 			t.Errorf("the log says %q; want one line about it", f.logs[0].all)
 		}
 
-		l, err := f.net.Host(host(9)).Listen(host(9) + "/1")
-		if err != nil {
-			t.Fatal(err)
-		}
 		ours := false // guarded by f.mu
 		asked := 0    // likewise
-		f.accept(l, func(c transport.Conn, hello wire.Hello) {
+		f.Listen(host(9)+"/1", func(c transport.Conn, hello wire.Hello) {
 			f.mu.Lock()
 			mine := ours
 			f.mu.Unlock()
@@ -243,7 +237,7 @@ func TestUncommittedIsBounded(t *testing.T) {
 			f.chain(0, 1)
 			f.table(dense())
 			w := f.works(0, 0)
-			f.net.Cut(host(1), host(0), false)
+			f.Net.Cut(host(1), host(0), false)
 			sent := 0
 			for sent < 10*n && f.logs[0].about("are kept") == 0 {
 				h := wire.Header{

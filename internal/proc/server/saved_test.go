@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 )
@@ -19,7 +18,7 @@ import (
 // for it at the cut.
 func TestNextHeadSaves(t *testing.T) {
 	inFleet(t, "asp", "chain:3,checkpoint:2", 1, 4, func(f *fleet) {
-		full := f.disk.(*disk.Memory)
+		full := f.Disk
 		f.chain(0, 1, 2)
 		f.table(dense())
 		w := f.works(0, 0)
@@ -42,7 +41,7 @@ func TestNextHeadSaves(t *testing.T) {
 			}
 		}
 
-		f.stop[0]()
+		f.stop(0)
 		f.pass(time.Second)
 		if names := segments(f); len(names) > 0 {
 			t.Errorf("the dead head left %v", names)
@@ -81,8 +80,8 @@ func TestRestoreIsTriedAgain(t *testing.T) {
 		f.pass(10 * time.Second)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.errs[0] != nil || !errors.Is(f.errs[1], server.ErrCheckpoint) {
-			t.Errorf("who is not needed ended with %v, the other with %v", f.errs[0], f.errs[1])
+		if f.err(0) != nil || !errors.Is(f.err(1), server.ErrCheckpoint) {
+			t.Errorf("who is not needed ended with %v, the other with %v", f.err(0), f.err(1))
 		}
 	})
 }
@@ -90,7 +89,7 @@ func TestRestoreIsTriedAgain(t *testing.T) {
 // segments lists the segments on the servers' disk, without those that are not whole.
 func segments(f *fleet) []string {
 	f.Helper()
-	names, err := f.disk.List("checkpoint")
+	names, err := f.Disk.List("checkpoint")
 	if err != nil {
 		f.Fatal(err)
 	}

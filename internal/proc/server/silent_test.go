@@ -7,14 +7,12 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-
-	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Connections that say nothing cost a server little memory and one goroutine
 // each, and do not keep it from serving others.
 func TestManySilentPeers(t *testing.T) {
-	s := start(t, func(string) (transport.Network, string) { return transport.TCP{}, "127.0.0.1:0" })
+	s := start(t, overSockets)
 	s.goesOn("nothing")
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -74,8 +74,8 @@ func TestTornUpdate(t *testing.T) {
 				if w.last(wire.KindRefuse) == nil || f.logs[0].about("it takes none") != 1 {
 					t.Errorf("its sender is not refused; the log says %q", f.logs[0].all)
 				}
-				if other := f.logs[1]; f.errs[0] != nil || f.errs[1] != nil || len(other.all) > 0 {
-					t.Errorf("the follower says %q; they ended with %v, %v", other.all, f.errs[0], f.errs[1])
+				if other := f.logs[1]; f.err(0) != nil || f.err(1) != nil || len(other.all) > 0 {
+					t.Errorf("the follower says %q; they ended with %v, %v", other.all, f.err(0), f.err(1))
 				}
 				w = f.works(0, 0)
 				if got := w.counts(); got.Staged != c.applied || got.Applied != c.applied {
