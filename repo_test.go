@@ -73,6 +73,7 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/agenda"}:  "a view change is what is on the agenda; both are pure",
 	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
 	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
+	{"internal/core/verdict", "internal/core/recovery"}:   "how many copies there are is the strategy's; both are pure",
 	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -339,17 +340,20 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 
 // table creates a table as a worker asks.
 func (c *Coordinator) table(spec perdure.TableSpec) error {
-	if err := fits(c.core.Facts(), c.cfg.TableBytes, &spec); err != nil {
+	f := c.core.Facts()
+	if err := verdict.Fits(&f.Job, f.View.Tables, len(f.Servers), c.cfg.TableBytes, &spec); err != nil {
 		return err
 	}
 	return c.core.AddTable(spec)
 }
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
-	if err := sensible(c.core.Facts(), m.index, &r); err != nil || !m.welcomed {
+	f := c.core.Facts()
+	says := verdict.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter}
+	if err := verdict.Believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
 	}
-	if r.Generation != c.core.Facts().View.Generation {
+	if r.Generation != f.View.Generation {
 		return nil // of a course of training that was abandoned
 	}
 	if r.EndAfter {
