@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -80,9 +79,6 @@ func TestConformance(t *testing.T) {
 		{"one has the lease", testOneHolder},
 		{"a lease that ended saves nothing", testEndedLease},
 		{"a lease that was taken away", testExpiredLease},
-		{"watch waits for what is newer", testWatch},
-		{"watch never goes back", testWatchOrder},
-		{"watch ends", testWatchEnds},
 	}
 	for _, s := range subjects() {
 		for _, c := range cases {
@@ -164,9 +160,6 @@ func testCopies(t *testing.T, open clients, _ func()) {
 	got, _, err := r.Load(t.Context())
 	must(t, err)
 	got[1] = 'x'
-	got, _, err = r.Watch(t.Context(), 0)
-	must(t, err)
-	got[2] = 'x'
 	wantDoc(t, r, "one", revision)
 }
 
@@ -216,8 +209,6 @@ func testClosed(t *testing.T, open clients, _ func()) {
 		wantError(t, "Load", err, want)
 		_, err = l.Save(ctx, nil, 0)
 		wantError(t, "Save", err, want)
-		_, _, err = r.Watch(ctx, 0)
-		wantError(t, "Watch", err, want)
 		_, err = r.Acquire(ctx, someone)
 		wantError(t, "Acquire", err, want)
 	}
@@ -303,99 +294,5 @@ func testExpiredLease(t *testing.T, open clients, expire func()) {
 	case <-l.Done():
 		t.Error("the end of older leases ended a newer one")
 	default:
-	}
-}
-
-// heard is what a Watch returned.
-func heard(ctx context.Context, r Registry, after uint64) string {
-	doc, revision, err := r.Watch(ctx, after)
-	return fmt.Sprintf("%s at %d, %v", doc, revision, err)
-}
-
-func testWatch(t *testing.T, open clients, _ func()) {
-	a, b := open(t), open(t)
-	l := acquire(t, a)
-	var at uint64
-	for i, r := range []Registry{a, b} {
-		got, previous := make(chan string, 1), at
-		go func() { got <- heard(t.Context(), r, previous) }()
-		doc := fmt.Sprintf("doc %d", i)
-		at = save(t, l, doc, previous)
-		want := fmt.Sprintf("%s at %d, <nil>", doc, at)
-		if got := <-got; got != want {
-			t.Errorf("waiting heard %s; want %s", got, want)
-		}
-		if got := heard(t.Context(), r, 0); got != want {
-			t.Errorf("who comes late heard %s; want %s", got, want)
-		}
-	}
-	must(t, l.Release()) // nobody needs a lease, or a holder, to watch
-	if got, want := heard(t.Context(), b, at-1), fmt.Sprintf("doc 1 at %d, <nil>", at); got != want {
-		t.Errorf("heard %s; want %s", got, want)
-	}
-	for _, after := range []uint64{at, at + 1} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if got := heard(ctx, b, after); got != " at 0, context deadline exceeded" {
-			t.Errorf("of revision %d heard %s who has %d", at, got, after)
-		}
-		cancel()
-	}
-}
-
-func testWatchOrder(t *testing.T, open clients, _ func()) {
-	const last = 100
-	a := open(t)
-	l := acquire(t, a)
-	watchers := []Registry{a, open(t), open(t)}
-	news := make([]map[string]uint64, len(watchers))
-	var wg sync.WaitGroup
-	for i, r := range watchers {
-		news[i] = map[string]uint64{}
-		wg.Go(func() {
-			at, doc := uint64(0), ""
-			for doc != fmt.Sprint(last) {
-				b, revision, err := r.Watch(t.Context(), at)
-				if err != nil || revision <= at {
-					t.Errorf("after %s at %d heard %s at %d, %v", doc, at, b, revision, err)
-					return
-				}
-				at, doc = revision, string(b)
-				news[i][doc] = at
-			}
-		})
-	}
-	saved, at := map[string]uint64{}, uint64(0)
-	for i := 1; i <= last; i++ {
-		at = save(t, l, fmt.Sprint(i), at)
-		saved[fmt.Sprint(i)] = at
-	}
-	wg.Wait()
-	for _, heard := range news {
-		for doc, revision := range heard {
-			if saved[doc] != revision {
-				t.Errorf("heard %s at %d, which was saved at %d", doc, revision, saved[doc])
-			}
-		}
-	}
-}
-
-func testWatchEnds(t *testing.T, open clients, _ func()) {
-	for want, end := range map[error]func(r Registry, cancel func()){
-		ErrClosed:        func(r Registry, _ func()) { must(t, r.Close()) },
-		context.Canceled: func(_ Registry, cancel func()) { cancel() },
-	} {
-		r := open(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		for range 2 {
-			go func() {
-				_, _, err := r.Watch(ctx, 0)
-				ended <- err
-			}()
-		}
-		end(r, cancel)
-		wantError(t, "Watch", <-ended, want)
-		wantError(t, "Watch", <-ended, want)
-		cancel()
 	}
 }

@@ -22,7 +22,7 @@ func Example() {
 	fmt.Println(revision, err)
 	_, err = lease.Save(ctx, []byte("view 1, too"), 0)
 	fmt.Println(errors.Is(err, registry.ErrConflict))
-	doc, revision, err := r.Watch(ctx, 0)
+	doc, revision, err := r.Load(ctx)
 	fmt.Println(string(doc), revision, err)
 	fmt.Println(r.Close())
 	// Output:

@@ -36,14 +36,14 @@ var (
 	ErrNewerVersion = disk.ErrNewerVersion
 )
 
-// defaultPoll is how often a file is looked at, as often as a coordinator looks
+// defaultPoll is how often a lock is looked at, as often as a coordinator looks
 // at everything else.
 const defaultPoll = 100 * time.Millisecond
 
 // File is a registry in a file, seen by one client.
 type File struct {
-	// Poll is how often Watch looks for what other processes have saved, and a
-	// lease at its lock; 0: 100 ms. Set it before anything else is called.
+	// Poll is how often a lease looks at its lock; 0: 100 ms. Set it before anything else
+	// is called.
 	Poll time.Duration
 
 	fsys   disk.FS
@@ -69,25 +69,17 @@ func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 	return r, nil
 }
 
-// read returns what the file holds, durably.
+// read returns what the file holds, and makes it durable: whoever has renamed the file may
+// have died before the sync of its folder, and what has been read must not be taken back by a
+// power cut.
 func (r *File) read() (doc []byte, revision uint64, err error) {
 	if doc, revision, err = r.peek(); err != nil {
 		return nil, 0, err
 	}
-	if err := r.settle(); err != nil {
-		return nil, 0, err
+	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
+		return nil, 0, fmt.Errorf("registry: %w", err)
 	}
 	return doc, revision, nil
-}
-
-// settle makes what was read durable: whoever has renamed the file may have died
-// before the sync of its folder, and what has been read must not be taken back
-// by a power cut.
-func (r *File) settle() error {
-	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
-		return fmt.Errorf("registry: %w", err)
-	}
-	return nil
 }
 
 // peek returns what the file holds, perhaps not durable yet.
@@ -131,32 +123,6 @@ func (r *File) Load(ctx context.Context) ([]byte, uint64, error) {
 		return nil, 0, err
 	}
 	return r.read()
-}
-
-// Watch implements Registry. It looks at the file at once, and then every Poll.
-func (r *File) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) {
-	tick := r.ticker()
-	defer tick.Stop()
-	for {
-		if err := usable(ctx, r.closed); err != nil {
-			return nil, 0, err
-		}
-		doc, revision, err := r.peek()
-		if err == nil && revision > after {
-			err = r.settle()
-		}
-		switch {
-		case err != nil:
-			return nil, 0, err
-		case revision > after:
-			return doc, revision, nil
-		}
-		select {
-		case <-tick.C:
-		case <-r.closed:
-		case <-ctx.Done():
-		}
-	}
 }
 
 func (r *File) ticker() *time.Ticker {

@@ -56,12 +56,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			if seed%2 == 0 {
 				fsys.FailAfter(0)
 				successor := &File{fsys: fsys, path: "registry"} // opening it reads too
-				var err error
-				if seed%4 == 0 {
-					_, _, err = successor.Watch(t.Context(), 0)
-				} else {
-					_, _, err = successor.Load(t.Context())
-				}
+				_, _, err := successor.Load(t.Context())
 				must(t, err)
 				read, err := fsys.ReadFile("registry")
 				must(t, err)
@@ -256,8 +251,7 @@ func TestFileRefusesEveryChange(t *testing.T) {
 	refused(disk.Seal(fileKind, 1, []byte("version 1\n")), ErrCorrupt)
 }
 
-// TestDamagedWhileOpen: a file that was damaged under its holder is not replaced,
-// and who watches is told.
+// TestDamagedWhileOpen: a file that was damaged under its holder is not replaced.
 func TestDamagedWhileOpen(t *testing.T) {
 	fsys := disk.NewMemory()
 	r := open(t, fsys, "registry")
@@ -268,49 +262,32 @@ func TestDamagedWhileOpen(t *testing.T) {
 	wantError(t, "Save", err, ErrCorrupt)
 	_, _, err = r.Load(t.Context())
 	wantError(t, "Load", err, ErrCorrupt)
-	_, _, err = r.Watch(t.Context(), 1)
-	wantError(t, "Watch", err, ErrCorrupt)
 }
 
-// TestOlderFileIsPutBack: the revision goes back; who watches waits, and who
-// saves is refused.
+// TestOlderFileIsPutBack: the revision goes back; who saves is refused.
 func TestOlderFileIsPutBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fsys := disk.NewMemory()
-		r := open(t, fsys, "registry")
-		l := acquire(t, r)
-		two := save(t, l, "two", save(t, l, "one", 0))
-		put(t, fsys, "registry", string(encode([]byte("one"), 1)))
-		_, err := l.Save(t.Context(), []byte("three"), two)
-		wantError(t, "Save", err, ErrConflict)
-		got := make(chan string, 1)
-		go func() { got <- heard(t.Context(), r, two) }()
-		<-time.After(time.Minute)
-		put(t, fsys, "registry", string(encode([]byte("three"), 3)))
-		if got := <-got; got != "three at 3, <nil>" {
-			t.Errorf("heard %s", got)
-		}
-		must(t, r.Close())
-	})
+	fsys := disk.NewMemory()
+	r := open(t, fsys, "registry")
+	l := acquire(t, r)
+	two := save(t, l, "two", save(t, l, "one", 0))
+	put(t, fsys, "registry", string(encode([]byte("one"), 1)))
+	_, err := l.Save(t.Context(), []byte("three"), two)
+	wantError(t, "Save", err, ErrConflict)
+	must(t, r.Close())
 }
 
-// TestPoll: without being asked otherwise, a file is looked at every 100 ms.
+// TestPoll: without being asked otherwise, a lease looks at its lock every 100 ms.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := disk.NewMemory()
 		r := open(t, fsys, "registry")
 		l := acquire(t, r)
+		synctest.Wait() // until it looks
 		start := time.Now()
-		go func() {
-			synctest.Wait() // until Watch waits
-			save(t, l, "one", 0)
-			fsys.FailAfter(0)
-		}()
-		_, _, err := open(t, fsys, "registry").Watch(t.Context(), 0)
-		must(t, err)
+		fsys.FailAfter(0)
 		<-l.Done()
 		if d := time.Since(start); d != defaultPoll {
-			t.Errorf("news took %v", d)
+			t.Errorf("the end of a lease was noticed after %v", d)
 		}
 		must(t, r.Close())
 	})
@@ -373,14 +350,10 @@ func TestWallClockSetBack(t *testing.T) {
 		must(t, err)
 		_, err = open(t, disk.OS(), path).Acquire(t.Context(), Holder{Since: at.Add(-time.Hour)})
 		wantError(t, "a second holder", err, ErrHeld)
-		news := make(chan string, 1)
-		go func() { news <- heard(t.Context(), r, revision) }()
 		doc := fmt.Sprint(hour)
 		next := save(t, l, doc, revision)
 		must(t, os.Chtimes(path, at, at))
-		if got := <-news; got != fmt.Sprintf("%s at %d, <nil>", doc, next) {
-			t.Errorf("heard %s", got)
-		}
+		wantDoc(t, r, doc, next)
 		revision = next
 		must(t, r.Close())
 	}

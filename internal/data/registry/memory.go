@@ -19,8 +19,7 @@ type shared struct {
 	mu       sync.Mutex // guards everything below
 	doc      []byte
 	revision uint64
-	changed  chan struct{} // closed at the next Save
-	lease    *memoryLease  // nil: nobody has it
+	lease    *memoryLease // nil: nobody has it
 }
 
 type memoryLease struct {
@@ -30,7 +29,7 @@ type memoryLease struct {
 }
 
 // NewMemory returns the first client of a new registry.
-func NewMemory() *Memory { return (&shared{changed: make(chan struct{})}).client() }
+func NewMemory() *Memory { return (&shared{}).client() }
 
 // Another returns another client of the same registry, as another process would
 // be.
@@ -59,24 +58,6 @@ func (r *Memory) Load(ctx context.Context) ([]byte, uint64, error) {
 		return nil, 0, err
 	}
 	return bytes.Clone(r.shared.doc), r.shared.revision, nil
-}
-
-// Watch implements Registry.
-func (r *Memory) Watch(ctx context.Context, after uint64) ([]byte, uint64, error) {
-	for {
-		r.shared.mu.Lock()
-		changed := r.shared.changed
-		r.shared.mu.Unlock()
-		doc, revision, err := r.Load(ctx)
-		if err != nil || revision > after {
-			return doc, revision, err
-		}
-		select {
-		case <-changed:
-		case <-r.closed:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // Acquire implements Registry.
@@ -134,8 +115,6 @@ func (l *memoryLease) Save(ctx context.Context, doc []byte, previous uint64) (ui
 	}
 	s.doc = bytes.Clone(doc)
 	s.revision++
-	close(s.changed)
-	s.changed = make(chan struct{})
 	return s.revision, nil
 }
 

@@ -18,14 +18,10 @@ type Registry interface {
 	// Load returns the document and its revision; revision 0 means that there is
 	// none yet. What was loaded is durable.
 	Load(ctx context.Context) (doc []byte, revision uint64, err error)
-	// Watch waits until the document is newer than the given revision, and
-	// returns the newest. Who passes on the revision that it got hears of every
-	// document that stays, may miss some in between, and never goes back.
-	Watch(ctx context.Context, after uint64) (doc []byte, revision uint64, err error)
 	// Acquire takes the lease, the right to save. At most one client of all has
 	// it; while another has, Acquire gives ErrHeld at once and names that one.
 	Acquire(ctx context.Context, holder Holder) (Lease, error)
-	// Close gives up what this client has: its lease, and all who wait.
+	// Close gives up what this client has: its lease.
 	Close() error
 }
 
