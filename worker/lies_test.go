@@ -168,7 +168,7 @@ func (l *liar) payloads() [][]byte {
 	}
 	for _, v := range []any{
 		wire.Order{
-			Kind: pick(l, "finish", "end", "drop", "pass", "kill", "stop"), Target: "worker:0",
+			Kind: pick[wire.OrderKind](l, "finish", "end", "drop", "pass", "kill", "stop"), Target: "worker:0",
 			Spec: pick(l, "1 1", "end 0 0s", "", "NaN 0"),
 		},
 		wire.Report{

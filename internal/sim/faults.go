@@ -276,7 +276,7 @@ func (c *Cluster) parent(ctx context.Context) {
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
 			var o wire.Order
-			if f.Kind != wire.KindOrder || wire.ParseControl(f, &o) != nil || o.Kind != "kill" {
+			if f.Kind != wire.KindOrder || wire.ParseControl(f, &o) != nil || o.Kind != wire.OrderKill {
 				return nil
 			}
 			c.killSuspect(o.PID)

@@ -122,15 +122,31 @@ type PlaceProgress struct {
 	Awaited bool `json:"awaited,omitempty"`
 }
 
+// OrderKind is what an order asks for.
+type OrderKind string
+
+// The kinds of orders.
+const (
+	// To the supervisor: end a process that was given up, take a fault in, end the job.
+	OrderKill  OrderKind = "kill"
+	OrderFault OrderKind = "fault" // to servers and workers, too: fail like this
+	OrderStop  OrderKind = "stop"
+
+	// To the coordinator.
+	OrderClose  OrderKind = "close"  // make a last checkpoint: the job is to end
+	OrderEnd    OrderKind = "end"    // end the job: Spec says why
+	OrderFinish OrderKind = "finish" // what the job leaves behind is safe: all may go
+	OrderDrop   OrderKind = "drop"   // drop a share of the shards
+	OrderPass   OrderKind = "pass"   // pass a fault on to a process
+	OrderLog    OrderKind = "log"    // note how the log's process is
+)
+
 // Order asks a process to do something.
 type Order struct {
-	// Kind is "kill", "fault" or "stop" to the supervisor; "fault" to servers and workers; to
-	// the coordinator "close" (make a last checkpoint: the job is to end), "end", "finish",
-	// "drop", "pass", or "log" (note how the log's process is).
-	Kind   string `json:"kind"`
-	Target string `json:"target,omitempty"`
-	PID    int    `json:"pid,omitempty"`
-	Spec   string `json:"spec,omitempty"`
+	Kind   OrderKind `json:"kind"`
+	Target string    `json:"target,omitempty"`
+	PID    int       `json:"pid,omitempty"`
+	Spec   string    `json:"spec,omitempty"`
 }
 
 // Exited tells the coordinator that a process has ended, as its parent saw it.

@@ -285,7 +285,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	for _, k := range r.Kills {
 		if c.supervisor != nil && !k.Guest {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
-				Kind: "kill", Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
+				Kind: wire.OrderKill, Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
 			}))
 		}
 	}

@@ -375,25 +375,25 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 // order does what the supervisor asks for.
 func (c *Coordinator) order(o wire.Order) {
 	switch o.Kind {
-	case "finish":
+	case wire.OrderFinish:
 		c.core.Finish()
-	case "close":
+	case wire.OrderClose:
 		c.core.Close()
-	case "end":
+	case wire.OrderEnd:
 		c.end(o.Spec)
-	case "drop":
+	case wire.OrderDrop:
 		var share float64
 		var seed uint64
 		if _, err := fmt.Sscanf(o.Spec, "%g %d", &share, &seed); err == nil {
 			c.drop(share, seed)
 		}
-	case "log":
+	case wire.OrderLog:
 		log := wire.PlaceProgress{PID: o.PID}
 		if _, err := fmt.Sscanf(o.Spec, "%s %d", &log.State, &log.Incarnation); err == nil {
 			c.latest.Log = &log
 		}
-	case "pass": // a fault for one of the members' own fault layers
-		o.Kind = "fault"
+	case wire.OrderPass: // a fault for one of the members' own fault layers
+		o.Kind = wire.OrderFault
 		if o.Target == string(wire.RoleCoordinator) && c.cfg.OnOrder != nil {
 			c.cfg.OnOrder(o)
 		}

@@ -74,7 +74,7 @@ func (j *Job) inject(f Fault, p place) error {
 	switch f.Kind {
 	case FaultKill:
 		if p.role == RoleShards {
-			j.tell(wire.Order{Kind: "drop", Spec: fmt.Sprintf("%g %d", f.Target.Part, j.cfg.Seed)})
+			j.tell(wire.Order{Kind: wire.OrderDrop, Spec: fmt.Sprintf("%g %d", f.Target.Part, j.cfg.Seed)})
 			return nil
 		}
 		return j.group.Kill(p.role, p.index)
@@ -92,14 +92,15 @@ func (j *Job) inject(f Fault, p place) error {
 		return j.group.Freeze(p.role, p.index)
 	}
 	// The others are for the process's own fault layer.
-	j.tell(wire.Order{Kind: "pass", Target: targetName(p), Spec: fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)})
+	spec := fmt.Sprintf("%s %g %s", f.Kind, f.Factor, f.For)
+	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(p), Spec: spec})
 	return nil
 }
 
 // EndSoon asks worker 0 to end the job at its next clock, as if it had seen that
 // the goal is reached. Nobody answers: it may be lost with a process that dies.
 func (j *Job) EndSoon() {
-	j.tell(wire.Order{Kind: "pass", Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
+	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
 }
 
 // tell sends an order to the coordinator.

@@ -164,7 +164,7 @@ func (j *Job) end(err error) {
 		return
 	}
 	j.why = err
-	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: "end", Spec: err.Error()}))
+	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderEnd, Spec: err.Error()}))
 	time.AfterFunc(lastWord, func() { j.fatal(err) })
 }
 
@@ -173,7 +173,7 @@ func (j *Job) Over() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
-	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: "finish"}))
+	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderFinish}))
 }
 
 // AddFault plans another fault.
@@ -338,7 +338,7 @@ func (j *Job) startWorker(slot int) {
 // order does what the coordinator, or somebody through it, asks for.
 func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
-	case "kill":
+	case wire.OrderKill:
 		if at, ok := j.group.at(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
 			j.cfg.Log.Error("a suspect calls itself by another's process number", "target", o.Target, "pid", o.PID,
 				"of", at)
@@ -347,7 +347,7 @@ func (j *Job) order(o wire.Order) error {
 		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {
 			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
 		}
-	case "fault":
+	case wire.OrderFault:
 		f, err := ParseFault(o.Spec)
 		if err != nil {
 			return err
@@ -358,7 +358,7 @@ func (j *Job) order(o wire.Order) error {
 			return nil
 		}
 		j.AddFault(f)
-	case "stop":
+	case wire.OrderStop:
 		j.Stop(ErrStopAsked)
 	}
 	return nil

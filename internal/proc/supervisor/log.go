@@ -49,5 +49,5 @@ func (j *Job) tellLog(state string) {
 // logOrder is what the coordinator is told of the log. It needs j.mu.
 func (j *Job) logOrder() wire.Order {
 	pid, began := j.group.life(place{role: RoleLog})
-	return wire.Order{Kind: "log", PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}
+	return wire.Order{Kind: wire.OrderLog, PID: pid, Spec: fmt.Sprintf("%s %d", j.logState, began)}
 }

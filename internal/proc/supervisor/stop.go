@@ -62,7 +62,7 @@ func (j *Job) late() {
 	}
 }
 
-func closeOrder() wire.Frame { return wire.Control(wire.KindOrder, wire.Order{Kind: "close"}) }
+func closeOrder() wire.Frame { return wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderClose}) }
 
 // remind asks a coordinator that has just come for the last checkpoint: the one before it
 // may not have recorded it. It needs j.mu.

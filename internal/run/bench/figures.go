@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
@@ -82,6 +83,20 @@ func cpuModel() string {
 		}
 	}
 	return "a processor of unknown model"
+}
+
+// Begin has this process be like a worker's, says at once if the results could not be
+// written to the given file ("": to none), and makes a folder for what a benchmark writes. The
+// caller removes it.
+func Begin(results string) (dir string, err error) {
+	machine.Garbage(1)
+	if err := CheckWritable(results); err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp("", "perdure-bench-"); err != nil {
+		return "", fmt.Errorf("bench: %w", err)
+	}
+	return dir, nil
 }
 
 // CheckWritable says before the work, not after it, that its results could not

@@ -169,14 +169,14 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	if err = errors.Join(err, refused); err != nil {
 		return "", err
 	}
-	if err := b.order(ctx, wire.Order{Kind: "fault", Spec: f.String()}); err != nil {
+	if err := b.order(ctx, wire.Order{Kind: wire.OrderFault, Spec: f.String()}); err != nil {
 		return "", err
 	}
 	return "planned: " + f.String(), nil
 }
 
 func (b *backend) Stop(ctx context.Context) error {
-	return b.order(ctx, wire.Order{Kind: "stop"})
+	return b.order(ctx, wire.Order{Kind: wire.OrderStop})
 }
 
 func (b *backend) order(ctx context.Context, o wire.Order) error {

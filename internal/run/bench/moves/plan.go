@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -83,17 +82,13 @@ type Measurement struct {
 
 // Run measures, prints a line as soon as it is there, and writes the results.
 func Run(ctx context.Context, out io.Writer, o Options) error {
-	machine.Garbage(1) // as worker processes do
 	plan, skipped, err := o.plan()
 	if err != nil {
 		return err
 	}
-	if err := bench.CheckWritable(o.JSON); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "perdure-bench-")
+	dir, err := bench.Begin(o.JSON)
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return err
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	raw, err := raw.Start(dir)

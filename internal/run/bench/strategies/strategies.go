@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/moves"
@@ -134,17 +133,13 @@ type chosen struct {
 // Run measures, prints a line as soon as it is there, and writes the results. Where
 // people look on it shows on terminal what is going on; nil: nobody does.
 func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
-	machine.Garbage(1) // as worker processes do
 	plan, err := o.plan()
 	if err != nil {
 		return err
 	}
-	if err := bench.CheckWritable(o.JSON); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "perdure-bench-")
+	dir, err := bench.Begin(o.JSON)
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return err
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	run := &run{Options: o, chosen: plan, out: out, dir: dir, terminal: terminal}
