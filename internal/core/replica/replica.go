@@ -200,7 +200,7 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 }
 
 // fail ends a server that cannot take what is in the log.
-func (r *Replica) fail(err error) { r.Effects().fail("server: shard %d: %w", r.shard, err) }
+func (r *Replica) fail(err error) { r.Effects().fail("shard %d: %w", r.shard, err) }
 
 // took follows up on what the intake made of an entry, and reports whether it
 // changed anything.

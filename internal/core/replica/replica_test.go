@@ -207,7 +207,7 @@ func effectsCases() []effectsCase {
 				Header: wire.Header{Kind: wire.KindUpdate, Slot: 0, Incarnation: 1, Parts: 1},
 				Body:   body,
 			})
-		}, settle}, "later; fail server: shard 0 cannot apply the update of slot 0, clock 0: " +
+		}, settle}, "later; fail shard 0 cannot apply the update of slot 0, clock 0: " +
 			"wire: malformed payload: 2 values for 1 rows of table 0 of 1"},
 	}
 }

@@ -185,7 +185,7 @@ func (st *State) applyBlock(b *wire.Block, u *consistency.Update, by perdure.Slo
 }
 
 // cannotApply ends a server that would go on without what others have applied.
-const cannotApply = "server: shard %d cannot apply the update of slot %d, clock %d: %w"
+const cannotApply = "shard %d cannot apply the update of slot %d, clock %d: %w"
 
 // evict drops the rows that were not updated for long, where a table asks for it.
 func (st *State) evict(least perdure.Clock, to *Audience) {

@@ -226,7 +226,7 @@ func (sh *shard) carryOut() (again bool) {
 		sh.s.notify()
 	}
 	if fx.Fail != nil {
-		sh.s.fail(fx.Fail)
+		sh.s.fail(fmt.Errorf("server: %w", fx.Fail))
 	}
 	fx.Clear()
 	return again
