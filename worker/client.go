@@ -31,6 +31,7 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -41,6 +42,14 @@ type Client struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	heard  hearing
+	wake   chan struct{} // of capacity 1: a status is worth sending
+
+	logWaits updatelog.Waits // safe for concurrent use
+
+	// What this process has joined as. Dial sets it before anybody else has the Client, and it
+	// never changes.
+	job  perdure.JobSpec
+	slot perdure.Slot
 
 	mu    sync.Mutex
 	state locked // guarded by mu: see lock
@@ -54,11 +63,11 @@ func (c *Client) lock() *locked {
 
 // newClient returns a client that has not begun.
 func newClient(cfg Config, s session) *Client {
-	c := &Client{cfg: cfg}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
 	c.state = locked{
-		cfg: &c.cfg, done: &c.done, wake: make(chan struct{}, 1), waits: waits{mu: &c.mu}, session: s,
+		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{mu: &c.mu}, session: s,
 		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
-		slot:    cfg.Slot, out: outbox.New(cfg.limits()),
+		slot:    cfg.Slot, out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
@@ -127,7 +136,10 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.cancel()
 	c.fail(transport.ErrClosed)
-	if log := c.state.log.log; log != nil {
+	l := c.lock()
+	log := l.log.log
+	c.mu.Unlock()
+	if log != nil {
 		_ = log.Close() // what matters was waited for
 	}
 	c.done.Wait()
@@ -135,10 +147,10 @@ func (c *Client) Close() error {
 }
 
 // Job returns what the job was asked to be.
-func (c *Client) Job() perdure.JobSpec { return c.state.job }
+func (c *Client) Job() perdure.JobSpec { return c.job }
 
 // Slot returns the slot that this process holds, NoSlot for an observer.
-func (c *Client) Slot() perdure.Slot { return c.state.slot }
+func (c *Client) Slot() perdure.Slot { return c.slot }
 
 // Now returns the clock to work on.
 func (c *Client) Now() perdure.Clock {
@@ -194,7 +206,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
-	if !l.session.welcomed { // the first one says it for good: the program reads these without a lock
+	if !l.session.welcomed { // the first one says it for good
 		l.job, l.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
 		if !c.cfg.Observer {
 			l.slot = perdure.Slot(w.Index)
@@ -270,11 +282,10 @@ func (c *Client) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-trim.C:
-			c.mu.Lock()
-			c.state.out.Trim()
+			c.lock().out.Trim()
 			c.mu.Unlock()
 			continue
-		case <-c.state.wake:
+		case <-c.wake:
 			ask()
 			continue
 		case <-tick.C:

@@ -86,9 +86,7 @@ func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
 			c.cfg.Coordinator, l.servers.count(), c.heard.since.Format(time.DateTime)))
 	case silent > 0 && silent%asksEvery == 0:
 		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
-		if l.session.conn != nil {
-			_ = l.session.conn.TrySend(echo) // a broken link says it itself
-		}
+		_ = l.session.tell(echo) // a broken link says it itself
 		l.servers.postAll(echo)
 	}
 	return silent >= silentTicks

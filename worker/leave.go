@@ -11,7 +11,7 @@ import (
 // Leave tells the coordinator that this process gives its slot up, so that another takes it
 // without delay. Close must follow. What the process has sent of the clock that it is at, the
 // next one does again. The error is transport.ErrClosed where there is no connection to the
-// coordinator now: it will notice by the silence.
+// coordinator now, or it takes nothing: it will notice by the silence.
 func (c *Client) Leave() error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -19,7 +19,7 @@ func (c *Client) Leave() error {
 		return transport.ErrClosed
 	}
 	l.letGo(all)
-	return l.session.conn.Send(wire.Control(wire.KindExited, wire.Exited{
+	return l.session.tell(wire.Control(wire.KindExited, wire.Exited{
 		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "it left",
 	}))
 }
@@ -52,9 +52,11 @@ func (c *Client) join(ctx context.Context) error {
 		known := l.session.welcomed && l.viewed && l.view.Shards[0].Server >= 0
 		return known && int(l.slot) < len(l.view.Slots), nil
 	})
+	c.job, c.slot = l.job, l.slot
+	logs, secret := l.traits.Logged() && !c.cfg.Observer, l.session.secret
 	c.mu.Unlock()
-	if err != nil {
+	if err != nil || !logs {
 		return err
 	}
-	return c.openLog(ctx)
+	return c.openLog(ctx, secret)
 }

@@ -22,7 +22,7 @@ type locked struct {
 	session session
 	servers servers
 
-	// What the coordinator's first welcome has said; the program reads it without the lock.
+	// What the coordinator's first welcome has said.
 	job    perdure.JobSpec
 	traits recovery.Traits
 	slot   perdure.Slot

@@ -3,10 +3,10 @@ package worker
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -19,35 +19,31 @@ import (
 
 // updateLog is the job's update log, as this client writes it.
 type updateLog struct {
-	log   updatelog.Log // nil: updates go to servers
-	waits updatelog.Waits
+	log   updatelog.Log    // nil: updates go to servers
+	waits *updatelog.Waits // safe for concurrent use
 	// appended is called, without the lock, when the log has an entry that completes an
 	// update, or when it takes no more.
 	appended func(sh *shardLink, completes *outbox.Update, err error)
 }
 
-// openLog opens the job's update log, if it has one.
-func (c *Client) openLog(ctx context.Context) error {
-	l := &c.state // what is read of it here does not change any more
-	if !l.traits.Logged() || c.cfg.Observer {
-		return nil
-	}
-	open, job := c.cfg.OpenLog, &l.job
+// openLog opens the job's update log. secret is the run's.
+func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
+	open, job := c.cfg.OpenLog, &c.job
 	if open == nil {
 		open = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 			return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true}) // servers have made it
 		}
 	}
-	keys := wire.Keys{Job: l.session.secret}
+	keys := wire.Keys{Job: secret}
 	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
-		Job: job.ID, Shards: job.Shards, Status: l.log.note(c.cfg.Log),
+		Job: job.ID, Shards: job.Shards, Status: c.noteLog,
 		Lost:  func(_ int, err error) { c.fail(logFailed(err)) },
 		Bound: math.MaxInt, // the window is the bound: Append, then, never waits
 	})
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
+	l := c.lock()
 	defer c.mu.Unlock()
 	l.log.log = log
 	l.log.appended = func(sh *shardLink, u *outbox.Update, err error) {
@@ -60,15 +56,13 @@ func (c *Client) openLog(ctx context.Context) error {
 
 func logFailed(err error) error { return fmt.Errorf("worker: the update log: %w", err) }
 
-// note returns what is told when the log takes nothing, and when it does again.
-func (u *updateLog) note(log *slog.Logger) func(shard int, why error) {
-	return func(shard int, why error) {
-		switch news := u.waits.Note(shard, why); {
-		case news && why != nil:
-			log.Warn("updates wait for the update log", "shard", shard, "why", why)
-		case news:
-			log.Info("updates go to the update log again", "shard", shard)
-		}
+// noteLog is told when the log takes nothing, and when it does again.
+func (c *Client) noteLog(shard int, why error) {
+	switch news := c.logWaits.Note(shard, why); {
+	case news && why != nil:
+		c.cfg.Log.Warn("updates wait for the update log", "shard", shard, "why", why)
+	case news:
+		c.cfg.Log.Info("updates go to the update log again", "shard", shard)
 	}
 }
 

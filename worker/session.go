@@ -2,6 +2,7 @@ package worker
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 
 	"github.com/perdure/perdure"
@@ -55,10 +56,8 @@ func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 // welcome takes the coordinator's answer, and sends what it was not told meanwhile.
 func (s *session) welcome(conn transport.Conn, w *wire.Welcome) {
 	s.incarnation, s.ticket, s.welcomed, s.conn = w.Incarnation, w.Ticket, true, conn
-	unsent := s.reports
-	s.reports = nil
-	if len(unsent) > 0 {
-		_ = conn.Send(unsent...) // a broken link says it itself
+	if len(s.reports) > 0 && s.tell(s.reports...) == nil {
+		s.reports = nil
 	}
 }
 
@@ -71,9 +70,32 @@ func (s *session) down(conn transport.Conn) {
 
 // report sends a frame, now or on the next connection; it keeps no more than maxReports.
 func (s *session) report(f wire.Frame) {
-	if s.conn == nil || s.conn.Send(f) != nil {
-		if len(s.reports) < maxReports {
-			s.reports = append(s.reports, f)
-		}
+	if s.tell(f) != nil && len(s.reports) < maxReports {
+		s.reports = append(s.reports, f)
 	}
+}
+
+// tell sends frames to the coordinator, and never waits. The error is transport.ErrClosed where
+// there is no connection, or it took nothing and was given up.
+func (s *session) tell(frames ...wire.Frame) error {
+	if s.conn == nil {
+		return transport.ErrClosed
+	}
+	err := tryTell(s.conn, frames...)
+	if errors.Is(err, transport.ErrClosed) {
+		s.conn = nil
+	}
+	return err
+}
+
+// tryTell sends frames on a connection to the coordinator, without waiting. A coordinator that
+// has left as much lying as may be queued is frozen, or is gone without a word: the connection is
+// closed, so that a new one is made, and the error is transport.ErrClosed.
+func tryTell(conn transport.Conn, frames ...wire.Frame) error {
+	err := conn.TrySend(frames...)
+	if errors.Is(err, transport.ErrFull) {
+		go conn.Close()
+		return transport.ErrClosed
+	}
+	return err
 }

@@ -66,7 +66,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		}
 		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
 			sentOn = l.session.conn
-			_ = l.session.conn.Send(asked) // sent again on the next connection
+			_ = l.session.tell(asked) // sent again on the next connection
 		}
 		return id >= 0, nil
 	})

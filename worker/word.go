@@ -40,7 +40,7 @@ func (w *word) say(now time.Time) {
 	st := w.WorkerStatus
 	st.Resources = machine.InUse()
 	d := w.told.Delta(&st, w.beat.Counts(now, st.Finished))
-	_ = w.to.Send(wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
+	_ = tryTell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
 }
 
 // says returns the status of this moment.

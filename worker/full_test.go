@@ -1,0 +1,46 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
+)
+
+// A coordinator that is frozen takes nothing, until no more may be queued for it. Nobody waits
+// for it then: whatever a program has to say to it, its cached rows are read at once. When it
+// goes on, it is told on a new connection what it was not told. (Who waited for it with the
+// client's lock would keep time from passing here, and the test from ending.)
+func TestFrozenCoordinator(t *testing.T) {
+	const few = 8 << 10 // bytes that may be queued: some forty reports
+	inClusterOf(t, transport.MemoryOptions{MaxQueued: few}, nil, "ssp:2", "none", 1, 0, func(c *cluster) {
+		w := c.dial("worker:0", 0)
+		table := c.table(w)
+		c.get(table)
+		c.Net.Cut("worker:0", rig.CoordinatorHost, false)
+		for range 400 {
+			w.Report(wire.Report{Clock: 1})
+		}
+		more := perdure.TableSpec{Name: "more", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+		made := go1(func() error {
+			_, err := w.Table(c.ctx, more)
+			return err
+		})
+		c.pass(time.Millisecond)
+		begin := time.Now()
+		if c.get(table); time.Since(begin) > 0 {
+			t.Errorf("a row that is cached was read after %v", time.Since(begin))
+		}
+		c.Net.Heal("worker:0", rig.CoordinatorHost)
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+		c.clock(w, 1)
+		if err := w.Leave(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
