@@ -214,7 +214,7 @@ func (c *Client) Settle(ctx context.Context) error {
 				sh.reader.batch = append(sh.reader.batch, sh.sync(l.out.Clock()))
 			}
 		}
-		l.letGo(all)
+		l.letGo(everyShard)
 		l.servers.flush()
 	}
 	return l.waits.until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
@@ -278,7 +278,7 @@ func (c *Client) Finish(ctx context.Context) error {
 		return l.asSlot(clocks)
 	}
 	l.out.Last(true)
-	l.letGo(all)
+	l.letGo(everyShard)
 	l.notify()
 	l.stats.over = time.Now()
 	defer l.out.Last(false)

@@ -56,8 +56,8 @@ func (c *forgedConn) RecvInto(f *wire.Frame, _ func(f *wire.Frame, n int) []byte
 		c.n.change(f)
 	}
 	if c.n.forged != nil && f.Kind == wire.KindAck {
-		real := *f
-		c.held, *f, c.n.forged = &real, c.n.forged(f.Header), nil
+		honest := *f
+		c.held, *f, c.n.forged = &honest, c.n.forged(f.Header), nil
 	}
 	return nil
 }

@@ -110,8 +110,8 @@ func (u *updateLog) old(now time.Time, after time.Duration, waits bool) func(sh 
 	return func(sh *shardLink) bool { return waits || now.Sub(sh.heldSince) >= holdsFor*after }
 }
 
-// all is for letGo: whatever is held back.
-func all(*shardLink) bool { return true }
+// everyShard is for letGo: whatever is held back.
+func everyShard(*shardLink) bool { return true }
 
 // letGo gives the update log what is held back from it, for some shards.
 func (l *locked) letGo(which func(*shardLink) bool) {

@@ -115,7 +115,7 @@ func (l *locked) carryOut() {
 
 // gather does what reads has due, but for sending what it gathers for servers, and reports
 // whether that is anything.
-func (l *locked) gather() (any bool) {
+func (l *locked) gather() (some bool) {
 	due := l.reads.Due()
 	for i := range due.Frames {
 		sh := l.shards[due.Frames[i].Shard]

@@ -109,7 +109,7 @@ func (s *servers) closeSource(from *reads.Source) {
 
 // flushTo sends what was gathered for a server. A broken connection says so itself, and
 // what it lost is sent again when shards are opened anew. A server that takes nothing for
-// now is left to another goroutine: whoever talks to others does not wait for it, least of
+// now is left to another goroutine: what is for other servers does not wait for it, least of
 // all the view that will say that it is gone.
 func (s *servers) flushTo(p *peer) {
 	if len(p.batch) == 0 || p.behind != nil {

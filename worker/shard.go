@@ -150,7 +150,7 @@ func source(sv *perdure.ShardView, early, tail bool, slot perdure.Slot, id perdu
 	return sv.Replica((int(max(slot, 0)) + int(id)) % sv.Replicas())
 }
 
-// sendOpen asks the shard's head, the replica that is read from, or whoever is both,
+// sendOpen asks the shard's head, the replica that is read from, or the server that is both,
 // for the shard's present life; all else to it waits for the answer.
 func (l *locked) sendOpen(sh *shardLink, to *peer) {
 	f := sh.frame(wire.KindOpen)
@@ -177,9 +177,9 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 		return nil
 	}
 	sh := l.shards[f.Shard]
-	writes, reads := p == sh.head, p == sh.reader
+	isHead, isReader := p == sh.head, p == sh.reader
 	if l.cfg.weak.Generations {
-		writes, reads = true, true
+		isHead, isReader = true, true
 	} else if sh.as.Generation != f.Generation || sh.as.Epoch != f.Epoch {
 		return nil // of another life of the shard
 	}
@@ -187,9 +187,9 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 	switch {
 	case f.Kind == wire.KindMoved && sh.uses(p):
 		l.sendOpen(sh, p)
-	case f.Kind == wire.KindOpened && (writes || reads):
-		return l.onOpened(sh, f, writes, reads)
-	case !reads: // a server that only takes updates has no say in what is read, or safe
+	case f.Kind == wire.KindOpened && (isHead || isReader):
+		return l.onOpened(sh, f, isHead, isReader)
+	case !isReader: // a server that only takes updates has no say in what is read, or safe
 	case f.Kind == wire.KindAck:
 		return l.onAck(sh, f)
 	case f.Kind == wire.KindRows:
@@ -210,13 +210,13 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 
 // onOpened goes on with a shard: with what it is to be sent, where its head has
 // answered, with all else, where the replica that is read from has.
-func (l *locked) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) error {
+func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) error {
 	counts, err := wire.ParseCounts(f.Payload)
 	if err != nil {
 		return err
 	}
 	was := sh.out.Counts().Applied
-	if reads && l.traits.Logged() && counts.Applied < was && sh.as.Generation == l.generation {
+	if isReader && l.traits.Logged() && counts.Applied < was && sh.as.Generation == l.generation {
 		// No server that has read the job's log goes back behind what was acknowledged.
 		err := updatelog.Damaged(updatelog.StreamName(l.job.ID, int(sh.id)),
 			"shard %d has %d clocks of slot %d where it had %d: the log has lost some, or is another one",
@@ -224,23 +224,23 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, writes, reads bool) erro
 		l.fail(logFailed(err))
 		return nil
 	}
-	if reads {
+	if isReader {
 		sh.open = true
 		sh.rest.isOpened(time.Now())
 		sh.out.Opened(counts, l.view.Shards[sh.id].Lost)
 		l.acknowledged(sh, f.Clock)
 	}
-	if writes {
+	if isHead {
 		sh.headOpen = true
 		sh.out.HeadHas(counts.Applied)
 	}
-	if writes && !l.traits.Logged() {
+	if isHead && !l.traits.Logged() {
 		if sh.head.batch, err = sh.out.Resend(counts, sh.as, sh.head.batch); err != nil {
 			l.waits.err = err
 			l.waits.wake()
 		}
 	}
-	if reads {
+	if isReader {
 		l.greet(sh)
 	}
 	if sh.there() {

@@ -106,8 +106,8 @@ func (s *Shard) holdsParts(ready bool) bool {
 }
 
 // sumUp adds an update to the one before it, unless a cut is between them (a cut that is named
-// later is not before any clock that has ended by then), their sum is not the same to those
-// who get it, or too little is saved.
+// later is not before any clock that has ended by then), their sum is not the same to the
+// servers that get it, or too little is saved.
 func (b *Box) sumUp(into, u *Update) bool {
 	if into.repeats || u.repeats || into.clocks+u.clocks > mostMerged {
 		return false

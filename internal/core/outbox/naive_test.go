@@ -364,7 +364,7 @@ func (w *world) flush() error {
 	if w.b.Phase().Ended() {
 		return nil
 	}
-	if w.b.Phase() == Open && !w.b.Bounded() {
+	if w.b.Phase() == Open && !w.b.bounds {
 		w.fillLoans()
 	}
 	for _, t := range w.tables {

@@ -157,9 +157,6 @@ func (b *Box) retains() bool { return b.terms.traits.Retains() && !b.limits.Weak
 // TwoStep reports whether a clock is first staged on all shards, and then applied.
 func (b *Box) TwoStep() bool { return b.terms.twoStep }
 
-// Bounded reports whether vap holds updates back.
-func (b *Box) Bounded() bool { return b.bounds }
-
 // Last says whether the program has done its last clock: nothing is held back any more.
 func (b *Box) Last(last bool) { b.last = last }
 

@@ -74,8 +74,8 @@ func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
 	return p.push
 }
 
-// stopAwaiting lets those who wait for a part's push look again, because of one that took
-// that number of microseconds to come.
+// stopAwaiting lets calls that wait for a part's push look again. late is how many
+// microseconds one took to come, if one has.
 func (r *Reader) stopAwaiting(p *part, late uint64) {
 	q := p.push
 	p.push = nil

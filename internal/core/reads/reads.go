@@ -1,6 +1,6 @@
 // Package reads is what one client of a job has read of its tables: rows, with what each
 // contains, what is on its way, and what servers push. It decides how a read is served
-// ([Table.Serve]): from the cache, by what is on its way, or by a request.
+// ([Serving]): from the cache, by what is on its way, or by a request.
 //
 //	call := table.Read(rows, dst, own) // copies out what the cache may answer
 //	… the shell sends Due() and waits until call.Done() …
@@ -109,7 +109,7 @@ type Source struct {
 // Due is what the shell is to do, at once.
 type Due struct {
 	// Frames are for the replicas that are read from, in this order. Kind, Shard, Request,
-	// Clock, Flags and Payload are set; who sends them, to which life, the shell says.
+	// Clock, Flags and Payload are set. The shell adds the sender, and which life is meant.
 	Frames []wire.Frame
 	// Close are connections to be closed: the rest of an answer, which is being received
 	// into somebody's memory, may never come.
@@ -179,8 +179,8 @@ func (r *Reader) Opened(s *Shard) {
 }
 
 // Closed notes that a shard's replica does not answer, until Opened says that it does, and
-// has forgotten which rows it was to push. What is cached stays as it is. Whoever waits
-// for a push looks again.
+// has forgotten which rows it was to push. What is cached stays as it is. Calls that wait
+// for a push look again.
 func (r *Reader) Closed(s *Shard) {
 	s.open = false
 	s.drops++
@@ -201,7 +201,7 @@ func (s *Shard) MinClock() perdure.Clock { return s.minClock }
 // Heard notes a MinClock of the shard.
 func (s *Shard) Heard(minClock perdure.Clock) { s.minClock = max(s.minClock, minClock) }
 
-// Out notes that the client goes on without a shard, and lets those who wait for its rows
+// Out notes that the client goes on without a shard, and lets calls that wait for its rows
 // look again: what they may read meanwhile they find in the cache. It reports whether an
 // answer is still being received into somebody's memory: then it is to be called again.
 func (r *Reader) Out(s *Shard) (stuck bool) {
@@ -242,7 +242,7 @@ func (r *Reader) Back(s *Shard) {
 }
 
 // RollBack forgets all that was read, since the job has gone back to a cut, and what was
-// asked for: whoever waits for that sees it by RolledBack.
+// asked for: calls that wait for that see it by RolledBack.
 func (r *Reader) RollBack(cut perdure.Clock) {
 	r.lives++
 	for _, s := range r.shards {

@@ -183,7 +183,7 @@ func (r *requests) each(f func(q *request)) {
 	}
 }
 
-// answered ends a request. Those who wait for it look again if again says so.
+// answered ends a request. Calls that wait for it look again if again says so.
 func (r *requests) answered(q *request, again bool) {
 	r.drop(q)
 	for _, c := range q.calls {
@@ -282,8 +282,8 @@ func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	return c
 }
 
-// Free takes a call back that is done, and that nobody uses any more. No request of its is
-// still being added to: whoever begins one takes it out of open when it is whole.
+// Free takes a call back that is done, and that nobody uses any more. Its open is empty: what
+// begins a request takes it out of there when the request is whole.
 func (c *Call) Free() {
 	clear(c.made)
 	clear(c.seen)
@@ -370,7 +370,7 @@ func (r *Reader) TakeState(f *wire.Frame) {
 }
 
 // Reach asks every shard for one row of the table, or none of a sparse one, however old:
-// who answers knows the table.
+// a server that answers knows the table.
 func (t *Table) Reach() *Call {
 	c := t.r.newCall(t, nil)
 	for _, p := range t.parts {

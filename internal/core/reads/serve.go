@@ -32,13 +32,6 @@ func (t *Table) serve(p *part, at int, clock perdure.Clock) (Serving, *request) 
 	return ByRequest, nil
 }
 
-// Serve decides how a read of a row is served at a clock.
-func (t *Table) Serve(row perdure.RowID, clock perdure.Clock) Serving {
-	p := t.part(row)
-	s, _ := t.serve(p, p.cache.find(row), clock)
-	return s
-}
-
 // mayAnswer reports whether the cached row at a position of a part may be read at a clock.
 func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
 	c := p.cache.contents(at)

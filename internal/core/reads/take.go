@@ -21,7 +21,7 @@ func (r *Reader) Land(from *Source, f *wire.Frame, n int) []byte {
 		return nil
 	}
 	if q.shard.source != from || q.shard.epoch != f.Epoch {
-		return nil // late, from whom it was asked for before
+		return nil // late, from the replica that was asked before
 	}
 	dim := q.table.spec.Dim
 	b, ok := wire.FloatBytes(q.dst[q.to*dim : (q.to+q.rows.Count)*dim])
