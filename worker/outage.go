@@ -88,7 +88,7 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 	}
 	switch l.outages.Judge(&sh.absence, how, l.outages.at(now)) {
 	case absence.Back:
-		l.isThere(sh)
+		l.isThere(sh, l.outages.at(time.Now()))
 	case absence.Gone:
 		l.goOn(sh)
 	}
@@ -96,8 +96,8 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 
 // isThere notes that a shard has shown that it is there, or that nothing shows that it is
 // not.
-func (l *locked) isThere(sh *shardLink) {
-	if back := l.outages.Answered(&sh.absence, l.outages.at(time.Now())); !back {
+func (l *locked) isThere(sh *shardLink, now absence.Time) {
+	if back := l.outages.Answered(&sh.absence, now); !back {
 		return
 	}
 	sh.stuck = false

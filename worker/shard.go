@@ -244,7 +244,7 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 		l.greet(sh)
 	}
 	if sh.there() {
-		l.isThere(sh)
+		l.isThere(sh, l.outages.at(time.Now()))
 	}
 	l.servers.flush()
 	return nil
@@ -257,9 +257,10 @@ func (l *locked) onAck(sh *shardLink, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	if counts.Applied > sh.out.Counts().Applied {
-		l.outages.Learns(&sh.absence, sh.there(), l.outages.at(time.Now()))
-		l.isThere(sh)
+	if l.outages.on && counts.Applied > sh.out.Counts().Applied { // else no clock is looked at
+		now := l.outages.at(time.Now())
+		l.outages.Learns(&sh.absence, sh.there(), now)
+		l.isThere(sh, now)
 	}
 	sh.out.Ack(counts)
 	l.acknowledged(sh, f.Clock)
