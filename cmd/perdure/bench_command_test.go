@@ -110,10 +110,10 @@ func TestBenchInterrupted(t *testing.T) {
 		t.Run(c.at, func(t *testing.T) {
 			left := cleanBench(t)
 			file := filepath.Join(t.TempDir(), "bench.json")
-			cmd, _, end := begin(t, c.at, "bench", "--time", c.time, "--size", "4KiB,64KiB,4MiB", "--json", file)
-			must(t, cmd.Process.Signal(os.Interrupt))
+			p := start(t, "bench", "--time", c.time, "--size", "4KiB,64KiB,4MiB", "--json", file)
+			p.Says(c.at)
 			interrupted := time.Now()
-			code, errs := end()
+			code, _, errs := p.Stop()
 			if took := time.Since(interrupted); code != exitSignal || errs != "perdure: interrupted\n" ||
 				took > 10*time.Second {
 				t.Errorf("exit code %d after %v: %q", code, took, errs)

@@ -16,29 +16,24 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
-// up starts `perdure up` and joins its job as its one worker.
-func up(b *testing.B, args ...string) (c *worker.Client, dir string) {
+// alone is a job of `perdure up`, and its one worker.
+func alone(b *testing.B, args ...string) (c *worker.Client, dir string) {
 	b.Helper()
-	dir = filepath.Join(b.TempDir(), "run")
-	cmd, match, end := begin(b, `coordinator is at (\S+):`,
-		append([]string{"up", "--workers", "1", "--servers", "1", "--clocks", "1000000000", "--out", dir}, args...)...)
-	c, err := worker.Dial(b.Context(), worker.Config{
-		Network: transport.TCP{}, Coordinator: match[1],
-		SecretFile: filepath.Join(dir, secrets.File), Slot: 0, Process: reach.ProcessName(),
-	})
+	dir = newFolder(b)
+	p, coordinator := up(b, dir, append([]string{
+		"--workers", "1", "--servers", "1", "--clocks", "1000000000",
+	}, args...)...)
+	c, err := joins(b.Context(), dir, coordinator, 0)
 	must(b, err)
 	b.Cleanup(func() {
 		c.Close()
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
-		end()
+		_ = p.Process.Signal(os.Interrupt) // it may have ended
+		p.Wait()
 	})
 	return c, dir
 }
@@ -57,7 +52,7 @@ func BenchmarkSoftmax(b *testing.B) {
 			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
 			must(b, err)
 			rule := perdurelib.Rule{Kind: perdurelib.RuleSGD, Rate: 0.05}
-			c, _ := up(b, "--shards", strconv.Itoa(shards), "--consistency", "ssp:2", "--recovery", "none")
+			c, _ := alone(b, "--shards", strconv.Itoa(shards), "--consistency", "ssp:2", "--recovery", "none")
 			table, err := c.Table(b.Context(), perdurelib.TableSpec{
 				Name: "w", Rows: int64(m.Rows()), Dim: m.Classes(),
 				Rule: rule,
@@ -103,7 +98,7 @@ func BenchmarkSoftmax(b *testing.B) {
 // local checkpoint.
 func BenchmarkServingAgain(b *testing.B) {
 	const kills = 10
-	c, dir := up(b, "--shards", "16", "--consistency", "bsp", "--recovery", "checkpoint:2")
+	c, dir := alone(b, "--shards", "16", "--consistency", "bsp", "--recovery", "checkpoint:2")
 	rows := bigTable(b, c, 100<<20)
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
@@ -184,7 +179,7 @@ func BenchmarkServerMemory(b *testing.B) {
 	for _, recovery := range []string{"none", "checkpoint:4"} {
 		b.Run(recovery, func(b *testing.B) {
 			const size, chunk = 1 << 30, 8 << 20
-			c, dir := up(b, "--shards", "16", "--consistency", "ssp:2", "--recovery", recovery)
+			c, dir := alone(b, "--shards", "16", "--consistency", "ssp:2", "--recovery", recovery)
 			_, out, _ := invoke(b, "status", "--run", dir)
 			pid := regexp.MustCompile(`server:0 +pid (\d+)`).FindStringSubmatch(out)
 			if pid == nil {

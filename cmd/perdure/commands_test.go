@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,48 +15,8 @@ import (
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/secrets"
-	"github.com/perdure/perdure/worker"
 )
-
-// endless are a job that does not end by itself, and prints a line at clock 30.
-func endless(dir string) []string {
-	args := small("--clocks", "1000000", "--fault", "slow*1.01:worker:0@clock:30", "--out", dir)
-	return append(args[:1:1], args[2:]...) // not --quiet
-}
-
-// begin starts a command and waits until a line of its output matches. It
-// returns the match, and a function that waits for the command's end.
-func begin(
-	t testing.TB, pattern string, args ...string,
-) (cmd *exec.Cmd, match []string, end func() (code int, stderr string)) {
-	t.Helper()
-	cmd, _, stderr := command(t, args...)
-	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	for match == nil && lines.Scan() {
-		match = regexp.MustCompile(pattern).FindStringSubmatch(lines.Text())
-	}
-	if match == nil {
-		t.Fatalf("the command ended (%v) before it printed %s: %s", cmd.Wait(), pattern, stderr)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines.Scan() { // lets the command go on printing
-		}
-	}()
-	return cmd, match, func() (int, string) {
-		<-read
-		return exitCode(t, cmd.Wait()), stderr.String()
-	}
-}
 
 // TestInterrupt: Ctrl-C ends a run in order, with a checkpoint of where it stands, and
 // says how to go on; --resume goes on from there, or from the last one before a kill,
@@ -75,16 +32,15 @@ func TestInterrupt(t *testing.T) {
 		{"chain:2,checkpoint:100000", false},
 	} {
 		t.Run(fmt.Sprintf("%s,kill=%t", c.recovery, c.kill), func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
-			cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", c.recovery, "--grace", "1h")...)
+			dir := newFolder(t)
+			p, code, stderr := atClock30(t, dir, "--recovery", c.recovery, "--grace", "1h"), exitSignal, ""
 			if c.kill {
-				must(t, cmd.Process.Kill())
+				p.Kill()
 			} else {
-				must(t, cmd.Process.Signal(os.Interrupt))
+				code, _, stderr = p.Stop()
 			}
-			code, stderr := end()
 			cut := newestCut(t, dir)
-			if c.kill && code != -1 || !c.kill && code != exitSignal {
+			if code != exitSignal {
 				t.Errorf("exit code %d", code)
 			}
 			want := fmt.Sprintf("; resuming starts at clock %d: perdure train --resume %s\n", cut, dir)
@@ -112,16 +68,15 @@ func TestInterrupt(t *testing.T) {
 // it is asked again, and goes on from the checkpoint before.
 func TestInterruptFrozen(t *testing.T) {
 	for _, grace := range []string{"200ms", "1h"} {
-		dir := filepath.Join(t.TempDir(), "run")
-		cmd, _, end := begin(t, "fault: freeze", append(endless(dir), "--fault", "freeze:worker:1@clock:30",
-			"--recovery", "checkpoint:10", "--grace", grace)...)
-		if code, out, errs := invoke(t, "stop", "--run", dir); code != 0 {
-			t.Fatalf("stop: exit code %d: %s%s", code, out, errs)
-		}
+		dir := newFolder(t)
+		p := start(t, append(endless(dir), "--fault", "freeze:worker:1@clock:30", "--recovery", "checkpoint:10",
+			"--grace", grace)...)
+		p.Says("fault: freeze")
+		wantOut(t, 0, []string{"stop", "--run", dir})
 		if grace == "1h" {
-			must(t, cmd.Process.Signal(os.Interrupt))
+			p.Signal(os.Interrupt)
 		}
-		code, stderr := end()
+		code, _, stderr := p.Wait()
 		cut := newestCut(t, dir)
 		want := fmt.Sprintf("; no last checkpoint was made; resuming starts at clock %d: perdure train --resume %s\n",
 			cut, dir)
@@ -138,31 +93,13 @@ func TestNotResumable(t *testing.T) {
 		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
 		"stateless": "cannot be resumed yet",
 	} {
-		dir := filepath.Join(t.TempDir(), "run")
-		cmd, _, end := begin(t, "fault: slow", append(endless(dir), "--recovery", recovery)...)
-		must(t, cmd.Process.Signal(os.Interrupt))
-		if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "a run under "+recovery+" "+want) ||
-			strings.Count(stderr, "\n") != 1 {
+		dir := newFolder(t)
+		p := atClock30(t, dir, "--recovery", recovery)
+		if code, _, stderr := p.Stop(); code != exitSignal || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stderr, "a run under "+recovery+" "+want) {
 			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
 		}
 	}
-}
-
-// newestCut is the newest clock for which a run's folder has a whole checkpoint.
-func newestCut(t *testing.T, dir string) (cut int) {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.manifest"))
-	must(t, err)
-	for _, n := range names {
-		m := regexp.MustCompile(`-c0*(\d+)`).FindStringSubmatch(filepath.Base(n))
-		c, err := strconv.Atoi(m[1])
-		must(t, err)
-		cut = max(cut, c)
-	}
-	if cut == 0 {
-		t.Fatalf("no checkpoint in %s", dir)
-	}
-	return cut
 }
 
 // TestFromRunJSON: a run's settings run it again.
@@ -235,30 +172,24 @@ func TestUp(t *testing.T) {
 	const shards, clocks = 4, 40
 	for recovery, model := range map[string]string{"checkpoint:5": "asp,counts=bsp", "none": "bsp"} {
 		t.Run(recovery, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
-			_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards",
-				strconv.Itoa(shards),
-				"--consistency", model, "--recovery", recovery, "--clocks", strconv.Itoa(clocks), "--out", dir)
-			p := counter{coordinator: match[1], dir: dir, lossless: recovery != "none", sums: make([]float32, shards)}
-			programs := make(chan error, 2)
-			for range 2 {
-				go func() { programs <- p.run(t) }()
-			}
-			must(t, errors.Join(<-programs, <-programs))
-			if code, stderr := end(); code != 0 {
+			dir := newFolder(t)
+			u, coordinator := up(t, dir, "--workers", "2", "--servers", "2", "--shards", strconv.Itoa(shards),
+				"--consistency", model, "--recovery", recovery, "--clocks", strconv.Itoa(clocks))
+			p := counter{coordinator: coordinator, dir: dir, lossless: recovery != "none"}
+			p.sums = make([]float32, shards)
+			must(t, errors.Join(p.both(t)()...))
+			if code, _, stderr := u.Wait(); code != 0 {
 				t.Errorf("perdure up: exit code %d: %s", code, stderr)
 			}
-			b, err := os.ReadFile(filepath.Join(dir, "summary.json"))
+			s, err := rundir.ReadSummary(dir)
 			must(t, err)
-			var s rundir.Summary
-			must(t, json.Unmarshal(b, &s))
 			missing := int64(0)
 			for _, sum := range p.sums {
 				missing += int64(2*clocks - sum)
 			}
 			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless ||
 				s.ModelSHA256 != nil {
-				t.Errorf("%d updates are missing from the rows; the summary says %s%s", missing, b, logs(dir))
+				t.Errorf("%d updates are missing from the rows; the summary says %+v%s", missing, s, logs(dir))
 			}
 			job := perdurelib.JobSpec{Consistency: s.Consistency, TableConsistency: s.TableConsistency}
 			if job.Models() != model {
@@ -276,13 +207,19 @@ type counter struct {
 	sums             []float32 // by shard, one row in each: what slot 0 reads at the end
 }
 
+// both runs two of it, and returns what waits for their ends.
+func (p *counter) both(t *testing.T) (ends func() []error) {
+	programs := make(chan error, 2)
+	for range 2 {
+		go func() { programs <- p.run(t) }()
+	}
+	return func() []error { return []error{<-programs, <-programs} }
+}
+
 func (p *counter) run(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := worker.Dial(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: p.coordinator,
-		SecretFile: filepath.Join(p.dir, secrets.File), Slot: -1, Process: reach.ProcessName(),
-	})
+	c, err := joins(ctx, p.dir, p.coordinator, perdurelib.NoSlot)
 	if err != nil {
 		return err
 	}
@@ -347,47 +284,34 @@ func (p *counter) fail(ctx context.Context, t *testing.T) error {
 
 // TestStop: a running job ends when asked to, with a checkpoint to go on from.
 func TestStop(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	_, _, end := begin(t, "fault: slow", endless(dir)...)
-	if code, out, errs := invoke(t, "stop", "--run", dir); code != 0 {
-		t.Fatalf("stop: exit code %d: %s%s", code, out, errs)
-	}
-	if code, stderr := end(); code != exitSignal || !strings.Contains(stderr, "--resume") {
+	dir := newFolder(t)
+	p := atClock30(t, dir)
+	wantOut(t, 0, []string{"stop", "--run", dir})
+	if code, _, stderr := p.Wait(); code != exitSignal || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, _, errs := invoke(t, "status", "--run", dir); code != 1 ||
-		!strings.Contains(errs, "has ended without a result") {
-		t.Errorf("status of a run that was stopped: exit code %d: %s", code, errs)
-	}
+	wantOut(t, 1, []string{"status", "--run", dir}, "has ended without a result")
 }
 
 // TestChildrenEnd: when the parent is killed, no process outlives it by more
 // than a second.
 func TestChildrenEnd(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	cmd, _, end := begin(t, "fault: slow", endless(dir)...)
+	dir := newFolder(t)
+	p := atClock30(t, dir)
 	code, out, errs := invoke(t, "status", "--run", dir)
 	pids := regexp.MustCompile(`pid (\d+)`).FindAllStringSubmatch(out, -1)
 	used := regexp.MustCompile(`[1-9]\d* goroutines, heap (\d+\.[1-9]|[1-9])`).FindAllString(out, -1)
 	if code != 0 || len(pids) != 6 || len(used) != 6 {
 		t.Fatalf("status: exit code %d: %s%s", code, out, errs)
 	}
-	must(t, cmd.Process.Kill())
+	p.Kill()
 	killed := time.Now()
-	end()
-	deadline := time.NewTimer(time.Second)
-	defer deadline.Stop()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
 	for _, m := range pids {
 		pid, err := strconv.Atoi(m[1])
 		must(t, err)
-		for lives(pid) {
-			select {
-			case <-look.C:
-			case <-deadline.C:
-				t.Fatalf("process %d lives a second after its parent was killed", pid)
-			}
+		await(t, func() bool { return !lives(pid) || time.Since(killed) > time.Second }, func() string { return "" })
+		if lives(pid) {
+			t.Fatalf("process %d lives a second after its parent was killed", pid)
 		}
 	}
 	t.Logf("all %d processes were gone after %v", len(pids), time.Since(killed))

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -30,20 +28,17 @@ func TestKilledWhenDone(t *testing.T) {
 				t.Fatal(err)
 			}
 			must(t, j.Job().Group().Kill(wire.RoleServer, 0))
-			look := time.NewTicker(time.Millisecond)
-			defer look.Stop()
-			for dead := false; !dead; <-look.C { // until the coordinator knows
-				for _, p := range j.Told().Places {
-					dead = dead || p.Role == wire.RoleServer && p.Index == 0 && p.State == "dead"
-				}
-			}
+			await(t, func() bool { // until the coordinator knows
+				return slices.ContainsFunc(j.Told().Places, func(p wire.PlaceProgress) bool {
+					return p.Role == wire.RoleServer && p.Index == 0 && p.State == "dead"
+				})
+			}, func() string { return "nobody knows that server:0 is dead" })
 			sum := j.Summary(nil)
 			if want := int64(20 * 2 * 6); *sum.UpdatesApplied != want || *sum.UpdatesLost != 0 {
 				t.Errorf("%d updates applied and %d lost, want %d and 0", *sum.UpdatesApplied, *sum.UpdatesLost, want)
 			}
-			log, err := os.ReadFile(filepath.Join(j.Dir().Path(), "logs", "server-0.log"))
-			must(t, err)
-			if n := strings.Count(string(log), "=== server:0: process "); n != 1 {
+			log := fileOf(t, j.Dir().Path(), "logs", "server-0.log")
+			if n := strings.Count(log, "=== server:0: process "); n != 1 {
 				t.Errorf("server:0 has had %d processes", n)
 			}
 		})

@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/secrets"
-	"github.com/perdure/perdure/worker"
 )
 
 // TestExtremeCalls: whatever numbers the callers of the control API send, each call is
@@ -24,14 +19,11 @@ import (
 func TestExtremeCalls(t *testing.T) {
 	t.Parallel()
 	const seed = 20
-	dir := filepath.Join(t.TempDir(), "run")
-	_, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "1", "--servers", "2", "--shards", "4",
-		"--clocks", "2", "--out", dir)
-	web, err := os.ReadFile(filepath.Join(dir, "control"))
+	dir := newFolder(t)
+	p, coordinator := up(t, dir, "--workers", "1", "--servers", "2", "--shards", "4", "--clocks", "2")
+	secret, err := transport.ReadSecret(secretOf(dir))
 	must(t, err)
-	secret, err := transport.ReadSecret(filepath.Join(dir, secrets.File))
-	must(t, err)
-	api := control.NewClient(strings.TrimSpace(string(web)), secret)
+	api := control.NewClient(controlOf(t, dir), secret)
 
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
@@ -69,10 +61,7 @@ func TestExtremeCalls(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := worker.Dial(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: match[1], Secret: secret, Slot: perdurelib.NoSlot,
-		LostAfter: time.Minute,
-	})
+	c, err := joins(ctx, dir, coordinator, perdurelib.NoSlot)
 	must(t, err)
 	defer c.Close()
 	for c.Now() < c.End() {
@@ -80,7 +69,7 @@ func TestExtremeCalls(t *testing.T) {
 		must(t, err)
 	}
 	must(t, c.Finish(ctx))
-	if code, stderr := end(); code != 0 || stderr != "" {
+	if code, _, stderr := p.Wait(); code != 0 || stderr != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

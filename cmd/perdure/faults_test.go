@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,10 +54,9 @@ func TestFrozen(t *testing.T) {
 		if got := *s.ModelSHA256; got != want {
 			t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
 		}
-		events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
-		must(t, err)
+		events := eventsOf(t, dir)
 		for _, w := range words {
-			if n := strings.Count(string(events), w); n != replaced {
+			if n := strings.Count(events, w); n != replaced {
 				t.Errorf("%d times it is said that %s, want %d\n%s", n, w, replaced, events)
 			}
 		}
@@ -144,7 +141,7 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 // so.
 func TestTooLate(t *testing.T) {
 	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out",
-		filepath.Join(t.TempDir(), "run"))...)
+		newFolder(t))...)
 	if want := "did not happen   kill:server:0@3600s"; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, %s%s; want %q", code, stdout, stderr, want)
 	}

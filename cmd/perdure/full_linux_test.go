@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -43,34 +40,16 @@ func fillFolder(t *testing.T, recovery string) {
 	args := slices.DeleteFunc(small(append(more, "--recovery", recovery, "--compute-ms", "50", "--out", dir,
 		"--fault", "kill:server:0@2s", "--fault", "kill:worker:1@2.2s", "--fault", "kill:coordinator@2.5s")...),
 		func(arg string) bool { return arg == "--quiet" })
-	cmd, _, stderr := command(t, args...)
-	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	said, filled := "", false
-	for lines := bufio.NewScanner(out); lines.Scan(); said += lines.Text() + "\n" {
-		switch line := lines.Text(); {
-		case !filled && trains.MatchString(line):
-			filled = true
-			must(t, fill(filler))
-		case strings.Contains(line, "fault: kill:coordinator"):
-			must(t, os.Remove(filler))
-		}
-	}
-	if code := exitCode(t, cmd.Wait()); code != 0 {
-		t.Fatalf("exit code %d\n%s%s%s", code, said, stderr, logs(dir))
-	}
-	checkRaces(t, dir)
-	s := summary(t, dir)
-	if *s.ModelSHA256 != one(t) || !strings.Contains(said, "cannot go on, and tries again") {
-		t.Errorf("model %s, want %s\n%s", *s.ModelSHA256, one(t), said)
-	}
+	p := start(t, args...)
+	p.Says(`clock +[1-9][0-9]* of `) // it has begun
+	must(t, fill(filler))
+	p.Says("fault: kill:coordinator")
+	must(t, os.Remove(filler))
+	s := p.succeeds(dir)
+	sameModel(t, &s, one(t), dir)
+	p.Says("cannot go on, and tries again")
 	checkFailures(t, s, 3)
 }
-
-// trains matches a line that says how far a job is that has begun.
-var trains = regexp.MustCompile(`clock +[1-9][0-9]* of `)
 
 // fill leaves no room on a file's disk.
 func fill(name string) error {

@@ -339,17 +339,17 @@ func TestBadInput(t *testing.T) {
 	for _, c := range mistakes {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
-			cmd, _, stderr := command(t, strings.Fields(names.Replace(c.args))...)
-			cmd.Dir = t.TempDir()
-			code := exitCode(t, cmd.Run())
-			text := stderr.String()
+			p := command(t, strings.Fields(names.Replace(c.args))...)
+			p.Dir = t.TempDir()
+			p.Start()
+			code, _, text := p.Wait()
 			if code != c.code || !regexp.MustCompile(c.want).MatchString(text) {
 				t.Errorf("exit code %d and %q; want %d and %s", code, text, c.code, c.want)
 			}
 			if !strings.HasPrefix(text, "perdure: ") || strings.Count(text, "\n") != 1 {
 				t.Errorf("not one line: %q", text)
 			}
-			if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(p.Dir); err != nil || len(left) > 0 {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})
@@ -401,7 +401,7 @@ func TestBadCheckpoint(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			copied, out := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "out")
+			copied, out := newFolder(t), filepath.Join(t.TempDir(), "out")
 			must(t, os.CopyFS(copied, os.DirFS(dir)))
 			c.spoil(t, copied)
 			code, stdout, stderr := invoke(t, "train", "--quiet", "--resume", copied, "--clocks", "70", "--out", out)

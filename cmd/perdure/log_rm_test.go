@@ -62,7 +62,7 @@ func TestLogElsewhere(t *testing.T) {
 	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{MaxBytes: 300 << 20})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
-	out := filepath.Join(t.TempDir(), "run")
+	out := newFolder(t)
 	train := func(clocks, mb string) []string {
 		return []string{
 			"train", "--recovery", "stateless", "--nats", s.URL(), "--log-mb", mb, "--shards", "4",
@@ -84,7 +84,8 @@ func TestLogElsewhere(t *testing.T) {
 	none()
 
 	out += "-2"
-	_, _, end := begin(t, `(clock +[0-9]+ of 1000000)`, train("1000000", "200")...)
+	p := start(t, train("1000000", "200")...)
+	p.Says(`clock +[0-9]+ of 1000000`)
 	settings, err := settings.Read(filepath.Join(out, "run.json"))
 	must(t, err)
 	id := settings.Job.ID
@@ -94,7 +95,7 @@ func TestLogElsewhere(t *testing.T) {
 		"perdure: job "+id+" seems to run, and cannot go on without its log: stream perdure-"+id)
 	wantOut(t, 2, []string{"log", "rm", out, "--job", "other"}, out+" is the folder of job "+id+", not of other")
 	wantOut(t, 0, []string{"stop", "--run", out})
-	end()
+	p.Wait()
 	wantOut(t, 0, []string{"log", "ls", "--nats", s.URL()}, id)
 	wantOut(t, 0, []string{"log", "rm", out, "--force"}, "removed 4 of 4 streams of job "+id)
 	none()

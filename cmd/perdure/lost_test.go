@@ -3,16 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	perdurelib "github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -20,18 +15,14 @@ import (
 // which waits for the others to finish, ends soon, and says what it has lost.
 func TestOutlivesItsJob(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "run")
-	cmd, match, end := begin(t, `coordinator is at (\S+):`, "up", "--workers", "2", "--servers", "2", "--shards", "2",
-		"--clocks", "1", "--out", dir)
+	dir := newFolder(t)
+	job, coordinator := up(t, dir, "--workers", "2", "--servers", "2", "--shards", "2", "--clocks", "1")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	finished := make(chan error, 1)
 	for range 2 {
-		c, err := worker.Dial(ctx, worker.Config{
-			Network: transport.TCP{}, Coordinator: match[1], SecretFile: filepath.Join(dir, secrets.File),
-			Slot:    perdurelib.NoSlot,
-			Process: reach.ProcessName(), LostAfter: 3 * time.Second,
-		})
+		c, err := joins(ctx, dir, coordinator, perdurelib.NoSlot,
+			func(cfg *worker.Config) { cfg.LostAfter = 3 * time.Second })
 		must(t, err)
 		defer c.Close()
 		if c.Slot() == 0 {
@@ -44,9 +35,8 @@ func TestOutlivesItsJob(t *testing.T) {
 			}()
 		}
 	}
-	must(t, cmd.Process.Kill())
-	_, _ = end()
-	if err := <-finished; !errors.Is(err, perdurelib.ErrLost) || !strings.Contains(err.Error(), match[1]) {
+	job.Kill()
+	if err := <-finished; !errors.Is(err, perdurelib.ErrLost) || !strings.Contains(err.Error(), coordinator) {
 		t.Errorf("the worker ended with: %v", err)
 	}
 }
@@ -54,10 +44,5 @@ func TestOutlivesItsJob(t *testing.T) {
 // A worker that comes when a job is over hears so, and ends well.
 func TestWorkerComesLate(t *testing.T) {
 	_, dir := trained(t, small()...)
-	control, err := os.ReadFile(filepath.Join(dir, "control"))
-	must(t, err)
-	code, out, errs := invoke(t, "worker", "--join", strings.TrimSpace(string(control)), "--run", dir)
-	if code != 0 || !strings.Contains(out, "the job is done") {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
-	}
+	wantOut(t, 0, []string{"worker", "--join", controlOf(t, dir), "--run", dir}, "the job is done")
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -122,7 +121,7 @@ func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, 
 	s.Job.ID, s.Job.Workload, s.Listen = settings.NewJobID(), settings.OwnWorkload, localrun.AnyPort
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
-	dir := filepath.Join(t.TempDir(), "run")
+	dir := newFolder(t)
 	j, err = localrun.Start(context.WithoutCancel(t.Context()),
 		localrun.Options{Settings: s, Folder: dir, View: screen.New(stdout, true)})
 	must(t, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,16 +36,14 @@ func runFolder(t testing.TB) string {
 
 // lone is a coordinator's process that no supervisor looks after.
 type lone struct {
-	*exec.Cmd
+	*process
 	control string // address
 	secret  perdurelib.Secret
-	stderr  *bytes.Buffer
 }
 
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
-	cmd, _, stderr := command(t, "coordinator", "--run", dir)
-	c := lone{Cmd: cmd, stderr: stderr}
+	c := lone{process: command(t, "coordinator", "--run", dir)}
 	secrets, err := secrets.Draw(t.TempDir())
 	must(t, err)
 	defer secrets.Close()
@@ -59,10 +56,10 @@ func coordinate(t testing.TB, dir string) lone {
 		defer f.Close()
 		c.control = l.Addr().String()
 		must(t, l.Close())
-		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		c.ExtraFiles = append(c.ExtraFiles, f)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, secrets.Files...)
-	must(t, cmd.Start())
+	c.ExtraFiles = append(c.ExtraFiles, secrets.Files...)
+	c.Start()
 	return c
 }
 
@@ -78,18 +75,9 @@ func (c lone) serves(t testing.TB) {
 // refused waits for the end of a coordinator that must give up in one line.
 func (c lone) refused(t testing.TB, want string) {
 	t.Helper()
-	code := exitCode(t, c.Wait())
-	if errs := c.stderr.String(); code != exitError || strings.Count(errs, "\n") != 1 ||
+	if code, _, errs := c.Wait(); code != exitError || strings.Count(errs, "\n") != 1 ||
 		!regexp.MustCompile(want).MatchString(errs) {
 		t.Errorf("exit code %d, %q; want %d, one line with %s", code, errs, exitError, want)
-	}
-}
-
-func (c lone) kill(t testing.TB) {
-	t.Helper()
-	must(t, c.Process.Kill())
-	if code := exitCode(t, c.Wait()); code != -1 {
-		t.Errorf("exit code %d of a process that was killed: %s", code, c.stderr)
 	}
 }
 
@@ -111,14 +99,14 @@ func TestTwoCoordinators(t *testing.T) {
 			`\(%s\)\n$`,
 			first.Process.Pid, regexp.QuoteMeta(host), regexp.QuoteMeta(facts))
 		coordinate(t, dir).refused(t, want)
-		must(t, first.Process.Signal(syscall.SIGSTOP))
+		first.Signal(syscall.SIGSTOP)
 		coordinate(t, dir).refused(t, want)
-		must(t, first.Process.Signal(syscall.SIGCONT))
+		first.Signal(syscall.SIGCONT)
 		first.serves(t)
 		if after, err := os.ReadFile(facts); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the facts were %q, and are %q (%v)", before, after, err)
 		}
-		first.kill(t)
+		first.Kill()
 	}
 }
 
@@ -141,7 +129,7 @@ func TestManyCoordinators(t *testing.T) {
 			c.refused(t, `in use by another process: (pid \d+ on|it has not written)`)
 		}
 	}
-	serving[0].kill(t)
+	serving[0].Kill()
 }
 
 // TestLostLease: a coordinator whose lock file is taken away ends by itself.
@@ -153,7 +141,7 @@ func TestLostLease(t *testing.T) {
 	c.refused(t, `this process has no right to write any more`)
 	next := coordinate(t, dir)
 	next.serves(t)
-	next.kill(t)
+	next.Kill()
 }
 
 // TestUnusableRegistry: a registry that cannot be read or written is one line,
@@ -164,7 +152,7 @@ func TestUnusableRegistry(t *testing.T) {
 	facts := filepath.Join(folder, "facts")
 	c := coordinate(t, dir)
 	c.serves(t)
-	c.kill(t)
+	c.Kill()
 	good, err := os.ReadFile(facts)
 	must(t, err)
 	at := regexp.QuoteMeta(facts) + ": "

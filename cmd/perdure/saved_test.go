@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -11,13 +9,6 @@ import (
 // saved are the settings of a small job whose chains keep checkpoints.
 func saved(more ...string) []string {
 	return small(append([]string{"--servers", "3", "--recovery", "chain:2,checkpoint:20"}, more...)...)
-}
-
-func eventsOf(t *testing.T, dir string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
-	must(t, err)
-	return string(b)
 }
 
 // TestSavedChain: a chain that keeps checkpoints goes on as a chain while each shard has
@@ -35,9 +26,7 @@ func TestSavedChain(t *testing.T) {
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			s, dir := trained(t, saved("--fault", c.fault)...)
-			if *s.ModelSHA256 != one(t) || *s.UpdatesLost != 0 {
-				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, one(t), logs(dir))
-			}
+			sameModel(t, &s, one(t), dir)
 			checkFailures(t, s, c.failures)
 			checkCounts(t, s)
 			events := eventsOf(t, dir)
@@ -83,9 +72,7 @@ func TestAuto(t *testing.T) {
 			s, dir := trained(t, small("--recovery", recovery, "--mtbf", "500ms", "--compute-ms", "20",
 				"--fault", "kill:server:0@clock:30", "--fault", "kill:coordinator@clock:40", "--fault",
 				"kill:server:1@clock:48")...)
-			if *s.ModelSHA256 != one(t) || *s.UpdatesLost != 0 {
-				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, one(t), logs(dir))
-			}
+			sameModel(t, &s, one(t), dir)
 			checkFailures(t, s, 3)
 			checkCounts(t, s)
 			events := eventsOf(t, dir)
@@ -113,7 +100,7 @@ func TestLastReplica(t *testing.T) {
 		"chain:3,async": "--recovery chain:3,checkpoint:100",
 	} {
 		t.Run(recovery, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
+			dir := newFolder(t)
 			code, _, stderr := invoke(t, small("--servers", "3", "--recovery", recovery, "--fault",
 				"kill:server:*@clock:30", "--out", dir)...)
 			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, says) {

@@ -2,13 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // planned is a job whose workers are 3, then 5, then 2.
@@ -33,17 +29,14 @@ func TestScaled(t *testing.T) {
 				args = append(args, "--fault", f)
 			}
 			s, dir := trained(t, args...)
-			if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
-				t.Errorf("model %s, want %s; %d updates lost\n%s", *s.ModelSHA256, want, *s.UpdatesLost, logs(dir))
-			}
+			sameModel(t, &s, want, dir)
 			if n := int64(6 * (3*20 + 5*20 + 2*20)); *s.UpdatesApplied != n {
 				t.Errorf("%d updates applied, want %d", *s.UpdatesApplied, n)
 			}
 			for slot := 2; slot < 5; slot++ {
-				log, err := os.ReadFile(filepath.Join(dir, "logs", fmt.Sprintf("worker-%d.log", slot)))
-				must(t, err)
+				log := fileOf(t, dir, "logs", fmt.Sprintf("worker-%d.log", slot))
 				if says := fmt.Sprintf("worker:%d has left the job: clock 39 was its last\n",
-					slot); strings.Count(string(log), says) != 1 {
+					slot); strings.Count(log, says) != 1 {
 					t.Errorf("worker:%d does not say once that it has left:\n%s", slot, log)
 				}
 			}
@@ -54,21 +47,15 @@ func TestScaled(t *testing.T) {
 // TestScaleResumes: a run that goes on from a checkpoint goes on with those workers that took part.
 func TestScaleResumes(t *testing.T) {
 	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
-	resumed := filepath.Join(t.TempDir(), "resumed")
-	if code, out, errs := invoke(t, "train", "--quiet", "--resume", dir, "--clocks", "60", "--out",
-		resumed); code != 0 {
-		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(resumed))
-	}
-	if s := summary(t, resumed); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
-		t.Errorf("model %s, want %s; %d updates lost", *s.ModelSHA256, one(t, planned...), *s.UpdatesLost)
-	}
+	s, resumed := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "60")
+	sameModel(t, &s, one(t, planned...), resumed)
 }
 
 // TestScaleCommand: people let workers join and leave a running job, at a clock that
 // they name or at the next.
 func TestScaleCommand(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	_, done := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault",
+	dir := newFolder(t)
+	job := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault",
 		"kill:worker:2@clock:11", "--out", dir)...)
 	awaitEvent(t, dir, "shards on 2 servers", 1)
 	for _, args := range []string{"5 --at 20", "2 --at 40"} {
@@ -79,25 +66,17 @@ func TestScaleCommand(t *testing.T) {
 		}
 	}
 	awaitEvent(t, dir, "leaves; clock 39 is its last", 3)
-	if code, out, errs := done(); code != 0 {
-		t.Fatalf("exit code %d: %s%s%s", code, out, errs, logs(dir))
-	}
-	if s := summary(t, dir); *s.ModelSHA256 != one(t, planned...) || *s.UpdatesLost != 0 {
-		t.Errorf("model %s, want that of the planned changes, %s; %d updates lost", *s.ModelSHA256, one(t, planned...),
-			*s.UpdatesLost)
-	}
+	s := job.succeeds(dir)
+	sameModel(t, &s, one(t, planned...), dir) // that of the planned changes
 }
 
 // TestGuestJoins: where no slot is free, a worker that joins gets one more, and leaves it when
 // it is told to.
 func TestGuestJoins(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2", "--consistency", "ssp:2")...)
+	dir := newFolder(t)
+	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2", "--consistency", "ssp:2")...)
 	awaitStatus(t, dir, `training, clock [1-9]`)
-	control, err := os.ReadFile(filepath.Join(dir, "control"))
-	must(t, err)
-	guest, left := start(t, "worker", "--join", strings.TrimSpace(string(control)), "--secret-file",
-		filepath.Join(dir, secrets.File))
+	guest := start(t, "worker", "--join", controlOf(t, dir), "--secret-file", secretOf(dir))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
 		"":                             `say how many workers`,
@@ -112,23 +91,19 @@ func TestGuestJoins(t *testing.T) {
 		"--leave 0 --leave 0":          `slot 0 leaves at clock \d+ already`,
 		"--leave 3 --leave 2147483648": `there is no slot 2147483648`,
 	} {
-		code, out, errs := invoke(t, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
-		if code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("perdure scale %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
-		}
+		wantRefused(t, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
 	}
 	code, out, errs := invoke(t, "scale", "--run", dir, "--leave", "3")
 	if code != 0 || !regexp.MustCompile(`^worker:3 leaves; clock \d+ is its last\n$`).MatchString(out) {
 		t.Errorf("scale --leave 3: exit code %d: %s%s", code, out, errs)
 	}
-	code, out, errs = left()
+	code, out, errs = guest.Wait()
 	if want := regexp.MustCompile(`worker:3 joins the job; it takes part from clock \d+ on\n(?s:.*)worker:3 has ` +
 		`left the job: clock \d+ was its last\n`); code != 0 || !want.MatchString(out) {
 		t.Errorf("the guest ended with code %d: %s%s", code, out, errs)
 	}
 	awaitStatus(t, dir, `worker:3 .* left .*, until clock [1-9]`)
-	must(t, job.Process.Signal(os.Interrupt))
-	done()
+	job.Stop()
 }
 
 // TestScaleMistakes: what cannot be is refused before anything is started.
@@ -146,10 +121,6 @@ func TestScaleMistakes(t *testing.T) {
 		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
 		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
 	} {
-		code, out, errs := invoke(t,
-			small(append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "run"))...)...)
-		if code != exitUsage || !regexp.MustCompile(want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("train %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
-		}
+		wantRefused(t, want, small(append(strings.Fields(args), "--out", newFolder(t))...)...)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -169,37 +168,18 @@ func TestOddRunJSON(t *testing.T) {
 	}
 }
 
-// awaitCheckpoint waits until the run in a folder has one.
-func awaitCheckpoint(t *testing.T, dir string) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for t.Context().Err() == nil {
-		if _, err := checkpoint.Latest(disk.OS(), filepath.Join(dir, "checkpoint")); err == nil {
-			return
-		}
-		<-tick.C
-	}
-}
-
 // TestResumeAlive: a run that goes on is not gone on with, and the line says in which
 // process it does.
 func TestResumeAlive(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	cmd, _, _ := command(t, small("--clocks", "1000000", "--out", dir)...)
-	must(t, cmd.Start())
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
+	dir := newFolder(t)
+	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	awaitCheckpoint(t, dir)
 	code, _, stderr := invoke(t, "train", "--resume", dir)
-	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(cmd.Process.Pid) + ` since`); code != 2 ||
+	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(p.Process.Pid) + ` since`); code != 2 ||
 		!want.MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d and %q; want 2 and one line with %s", code, stderr, want)
 	}
-	must(t, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
+	p.Kill()
 	if _, err := (&trainCmd{Resume: dir, Workload: "softmax"}).settings(); err != nil {
 		t.Errorf("once it is dead: %v", err)
 	}
@@ -208,24 +188,16 @@ func TestResumeAlive(t *testing.T) {
 // TestChangedRunJSON: a worker that comes into a job is not taken in by a run.json that was
 // changed meanwhile.
 func TestChangedRunJSON(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	cmd, _, stderr := command(t, small("--clocks", "1000000", "--out", dir)...)
-	must(t, cmd.Start())
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
+	dir := newFolder(t)
+	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	file := filepath.Join(dir, "run.json")
 	awaitCheckpoint(t, dir)
 	text, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, edited(t, text, `"Batch": 8`, `"Batch": 9`), 0o666))
-	code, _, errs := invoke(t, "fault", "kill:worker:1@0s", "--run", dir)
-	if code != 0 {
-		t.Fatal(errs)
-	}
-	if code := exitCode(t, cmd.Wait()); code == 0 ||
-		!strings.Contains(stderr.String(), "says params.Batch 9, and the job began with 8") {
+	wantOut(t, 0, []string{"fault", "kill:worker:1@0s", "--run", dir})
+	if code, _, stderr := p.Wait(); code == 0 ||
+		!strings.Contains(stderr, "says params.Batch 9, and the job began with 8") {
 		t.Errorf("exit code %d and %q", code, stderr)
 	}
 }

@@ -34,8 +34,8 @@ func secretsOf(t *testing.T, dir string) (all []string) {
 // process's command line or environment. Without them nobody is let in, and a run that goes on from
 // another has its own.
 func TestSecretIsKept(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	job, done := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
+	dir := newFolder(t)
+	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
 	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
 	drawn := secretsOf(t, dir)
 	if drawn[0] == drawn[1] {
@@ -59,9 +59,7 @@ func TestSecretIsKept(t *testing.T) {
 			t.Errorf("a worker's %s has a secret", file)
 		}
 	}
-	control, err := os.ReadFile(filepath.Join(dir, "control"))
-	must(t, err)
-	address, other := strings.TrimSpace(string(control)), filepath.Join(t.TempDir(), "other")
+	address, other := controlOf(t, dir), filepath.Join(t.TempDir(), "other")
 	must(t, os.WriteFile(other, []byte(transport.NewSecret().Reveal()+"\n"), 0o600))
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
@@ -83,16 +81,12 @@ func TestSecretIsKept(t *testing.T) {
 			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
 		}
 	}
-	if code, out, errs := invoke(t, "status", "--address", address, "--secret-file",
-		filepath.Join(dir, secrets.File)); code != 0 {
-		t.Errorf("status with the secret: exit code %d: %s%s", code, out, errs)
-	}
+	wantOut(t, 0, []string{"status", "--address", address, "--secret-file", secretOf(dir)})
 	if c, err := worker.Dial(t.Context(), worker.Config{
 		Network: transport.TCP{}, Coordinator: status[1],
 		Slot: -5,
 	}); err == nil || !strings.Contains(err.Error(), "slot -5") {
 		t.Errorf("slot -5: %v, %v", c, err)
 	}
-	must(t, job.Process.Signal(os.Interrupt))
-	done()
+	job.Stop()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,8 +10,8 @@ import (
 // TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than
 // the one before it.
 func TestStatusOfNewCoordinator(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	_, _, end := begin(t, "fault: slow", endless(dir)...)
+	dir := newFolder(t)
+	p := atClock30(t, dir)
 	look := func() (clock, pid int) {
 		for {
 			code, out, errs := invoke(t, "status", "--run", dir)
@@ -43,5 +42,5 @@ func TestStatusOfNewCoordinator(t *testing.T) {
 		}
 	}
 	invoke(t, "stop", "--run", dir)
-	end()
+	p.Wait()
 }

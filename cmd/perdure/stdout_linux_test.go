@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,14 +15,8 @@ func TestFullStdout(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	out := filepath.Join(t.TempDir(), "run")
-	run := filepath.Join(t.TempDir(), "job")
-	job, _, _ := command(t, small("--clocks", "1000000", "--recovery", "stateless", "--out", run)...)
-	must(t, job.Start())
-	defer func() {
-		_ = job.Process.Kill()
-		_ = job.Wait()
-	}()
+	out, run := newFolder(t), newFolder(t)
+	start(t, small("--clocks", "1000000", "--recovery", "stateless", "--out", run)...)
 	awaitStatus(t, run, `training, clock [1-9]`)
 	for _, args := range [][]string{
 		small("--clocks", "5", "--out", out),
@@ -41,17 +34,17 @@ func TestFullStdout(t *testing.T) {
 		{"log", "dump", run, "--shard", "0", "--most", "1"},
 		{"up", "--workers", "1", "--clocks", "1", "--out", out + "2"},
 	} {
-		cmd, _, stderr := command(t, args...)
-		cmd.Stdout = full
-		must(t, cmd.Start())
+		p := command(t, args...)
+		p.Stdout = full
+		p.Start()
 		if args[0] == "up" {
 			awaitStatus(t, out+"2", `starting`)
 			_, _, _ = invoke(t, "stop", "--run", out+"2")
 		}
-		code := exitCode(t, cmd.Wait())
+		code, _, stderr := p.Wait()
 		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; what is ` +
 			`printed there is not whole\n$`)
-		if code == 0 || !want.MatchString(stderr.String()) || strings.Count(stderr.String(), "cannot write") != 1 {
+		if code == 0 || !want.MatchString(stderr) || strings.Count(stderr, "cannot write") != 1 {
 			t.Errorf("perdure %s: exit code %d and %q", strings.Join(args, " "), code, stderr)
 		}
 	}

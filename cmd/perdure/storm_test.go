@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,7 +165,7 @@ func stormThrough(
 	t.Helper()
 	kind := kinds[seed%uint64(len(kinds))]
 	calm := calmModel(t, kind)
-	dir := filepath.Join(t.TempDir(), "run")
+	dir := newFolder(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	struck := make(chan error, 1)
@@ -181,10 +180,7 @@ func stormThrough(
 		t.Error(err)
 	}
 	checkRaces(t, dir)
-	if *sum.ModelSHA256 != calm || *sum.UpdatesLost != 0 {
-		t.Errorf("%v: model %s, %d updates lost; want %s\n%s", kind, *sum.ModelSHA256, *sum.UpdatesLost, calm,
-			logs(dir))
-	}
+	sameModel(t, &sum, calm, dir)
 }
 
 // calmModel is the model of an undisturbed job of a kind; made once.
@@ -193,7 +189,7 @@ func calmModel(t *testing.T, kind []string) string {
 	name := "storm " + strings.Join(kind, " ")
 	if undisturbed[name] == "" {
 		none := perdure.Recovery{Kind: perdure.RecoverNone}
-		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), filepath.Join(t.TempDir(), "run"),
+		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), newFolder(t),
 			func(*localrun.Run) {})
 		must(t, err)
 		undisturbed[name] = *sum.ModelSHA256

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -66,7 +64,7 @@ func TestLogLook(t *testing.T) {
 		"perdure: the log at nats://"+at+" does not take these credentials\n")
 	elsewhere := []string{
 		"train", "--clocks", "3", "--recovery", "stateless", "--out",
-		filepath.Join(t.TempDir(), "run"), "--nats",
+		newFolder(t), "--nats",
 	}
 	wantOut(t, 1, append(elsewhere, "nats://other@"+at),
 		"perdure: the log at nats://"+at+" does not take these credentials\n")
@@ -111,40 +109,16 @@ func changeByte(t *testing.T, dir, text string) {
 	}
 }
 
-// wantOut runs a command line and looks for texts in what it prints.
-func wantOut(t *testing.T, code int, args []string, parts ...string) {
-	t.Helper()
-	got, stdout, stderr := invoke(t, args...)
-	out := stdout + stderr
-	if got != code {
-		t.Errorf("%s ends with %d; want %d:\n%s", strings.Join(args, " "), got, code, out)
-	}
-	for _, p := range parts {
-		if !strings.Contains(out, p) {
-			t.Errorf("%s prints\n%s\nwithout %q", strings.Join(args, " "), out, p)
-		}
-	}
-}
-
 // TestLogKilled sees that what the log has acknowledged outlives its process, which
 // is killed while it is written to.
 func TestLogKilled(t *testing.T) {
 	dir := t.TempDir()
-	serve := func() (kill func()) {
-		cmd, _, _ := command(t, "log", "--dir", dir)
-		must(t, cmd.Start())
-		return func() {
-			must(t, cmd.Process.Kill())
-			_ = cmd.Wait() // it was killed
-		}
-	}
-	kill := serve()
+	p := start(t, "log", "--dir", dir)
 	url := ""
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for deadline := time.Now().Add(patience); url == "" && time.Now().Before(deadline); <-look.C {
+	await(t, func() bool {
 		url, _ = updatelog.ReadURL(dir) // there is none yet
-	}
+		return url != ""
+	}, func() string { return "the log does not say where it is" })
 	l, err := updatelog.Dial(t.Context(), url,
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 1}})
 	must(t, err)
@@ -156,11 +130,10 @@ func TestLogKilled(t *testing.T) {
 			func(_ updatelog.Position, err error) { done <- err }))
 		if i == n/2 {
 			must(t, <-done)
-			kill()
-			kill = serve()
+			p.Kill()
+			p = start(t, "log", "--dir", dir)
 		}
 	}
-	defer func() { kill() }()
 	for range n - 1 {
 		must(t, <-done)
 	}
@@ -183,20 +156,16 @@ func TestLogKilled(t *testing.T) {
 // TestLogOfRun: a run under stateless says how full its log is, and that its log died and
 // is back; its process is listed; it is refused to be resumed, and a log that is too small for it is, too.
 func TestLogOfRun(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	_, _, end := begin(t, `(log serves again)`, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100",
+	dir := newFolder(t)
+	p := start(t, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100",
 		"--clocks", "1000000", "--workers", "2",
 		"--fault", "kill:log@clock:5", "--out", dir)
+	p.Says(`log serves again`)
 	wantOut(t, 0, []string{"status", "--run", dir}, "update log: ", " MB of at most 104.9, in 2 streams\n")
 	wantOut(t, 0, []string{"log", "ls", dir}, "    0          1 ", "    1          1 ")
-	second, out := regexp.MustCompile(`\n  log +pid [1-9]\d* +incarnation 2   live\n`), ""
-	for deadline := time.Now().Add(patience); !second.MatchString(out); _, out, _ = invoke(t, "status", "--run", dir) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the log's second process is not listed:\n%s", out)
-		}
-	}
+	awaitStatus(t, dir, `\n  log +pid [1-9]\d* +incarnation 2   live\n`)
 	wantOut(t, 0, []string{"stop", "--run", dir})
-	end()
+	p.Wait()
 	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")
 	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"},
 		"perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that "+

@@ -59,19 +59,15 @@ func TestStuckLoop(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(stuckAt, filepath.Join(dir, "stuck"))
 	s, run := trained(t, small("--fault", "kill:worker:1@clock:20")...)
-	log, err := os.ReadFile(filepath.Join(run, "logs", "coordinator.log"))
-	must(t, err)
-	if n := strings.Count(string(log), "the log takes no more"); n != 1 {
+	log := fileOf(t, run, "logs", "coordinator.log")
+	if n := strings.Count(log, "the log takes no more"); n != 1 {
 		t.Errorf("%d coordinators hung:\n%s", n, log)
 	}
-	events, err := os.ReadFile(filepath.Join(run, "events.jsonl"))
-	must(t, err)
-	if n := strings.Count(string(events),
+	events := eventsOf(t, run)
+	if n := strings.Count(events,
 		"coordinator has been silent for too long; it is killed and replaced"); n != 1 {
 		t.Errorf("it is said %d times that the coordinator was silent:\n%s", n, events)
 	}
 	must(t, os.Unsetenv(stuckAt))
-	if want := one(t); *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
-		t.Errorf("model %s, want %s; %d updates lost", *s.ModelSHA256, want, *s.UpdatesLost)
-	}
+	sameModel(t, &s, one(t), run)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
@@ -19,14 +18,13 @@ func TestSuspended(t *testing.T) {
 	if whole := int64(3 * 200 * 6); *s.UpdatesApplied >= whole {
 		t.Errorf("%d updates applied; a whole job has %d", *s.UpdatesApplied, whole)
 	}
-	events, err := os.ReadFile(dir + "/events.jsonl")
-	must(t, err)
+	events := eventsOf(t, dir)
 	for words, times := range map[string]int{
 		"nobody has come for worker:1; the others go on without it": 1,
 		"nobody has come for worker:2; the others go on without it": 1,
 		"worker:1 joins": 0, "worker:2 joins; it takes part from clock": 1,
 	} {
-		if n := strings.Count(string(events), words); n != times {
+		if n := strings.Count(events, words); n != times {
 			t.Errorf("%d times it is said that %s, want %d\n%s", n, words, times, events)
 		}
 	}
@@ -40,9 +38,6 @@ func TestSuspendMistakes(t *testing.T) {
 		"10us":  `write a time`,
 		"300ms": `0 under bsp, which waits for every worker`,
 	} {
-		code, _, errs := invoke(t, small("--suspend-after="+text, "--out", t.TempDir()+"/run")...)
-		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("--suspend-after %s: exit code %d: %s; want %s", text, code, errs, want)
-		}
+		wantRefused(t, want, small("--suspend-after="+text, "--out", newFolder(t))...)
 	}
 }
