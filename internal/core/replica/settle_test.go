@@ -1,0 +1,434 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// This file has what a replica decides when it steps, settles and is asked: each case is a few
+// calls, and one line on what is then so.
+
+// fact steps an entry that the head makes of the view.
+func (b *bench) fact(kind wire.Kind, slot perdure.Slot, in perdure.Incarnation, clock perdure.Clock, says []byte) {
+	b.step(wire.Frame{
+		Header:  wire.Header{Kind: kind, Slot: slot, Incarnation: in, Clock: clock},
+		Payload: says,
+	})
+}
+
+// renew begins another epoch of the shard, as head.
+func (b *bench) renew() {
+	b.Follow(&b.view, b.place, true)
+	b.Heed()
+}
+
+// opens has a slot open the shard anew; it has ended a number of clocks.
+func (b *bench) opens(slot perdure.Slot, ended perdure.Clock) {
+	b.Open(Open{Reader: b.readers[slot], Pos: b.pos, Ended: ended})
+	b.AnswerOpens(b.pos)
+}
+
+// A stand is what a test of one decision begins with, does, and finds.
+type stand struct {
+	name, model, recovery string
+	slots                 int
+	run                   func(b *bench) any
+	want                  any
+}
+
+func (s *stand) check(t *testing.T) {
+	t.Helper()
+	b := newBench(t, s.model, s.recovery, s.slots)
+	if got := fmt.Sprint(s.run(b)); got != fmt.Sprint(s.want) {
+		t.Errorf("%s: %s, want %v", s.name, got, s.want)
+	}
+}
+
+// What a replica does with entries, in the order in which they come.
+func TestSteps(t *testing.T) {
+	for _, s := range stepCases {
+		s.check(t)
+	}
+}
+
+var stepCases = []stand{
+	{"a fact finds all applied that came before", "ssp:9", "none", 1, func(b *bench) any {
+		b.update(0, 0, 1)
+		b.fact(wire.KindFence, 0, 2, 0, nil)
+		return b.State.Applied()
+	}, "[1]"},
+	{"after a fact all is applied that it lets go on", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+		b.update(0, 0, 1)
+		b.update(0, 1, 1)
+		b.Settle()
+		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: 1}))
+		return b.State.Applied()
+	}, "[2]"},
+	{"the next slot's update finds the last one's applied", "ssp:9", "none", 2, func(b *bench) any {
+		b.update(0, 0, 1)
+		b.update(1, 0, 1)
+		return b.State.Applied()
+	}, "[1 0]"},
+	{"what is beyond a cut finds all before it applied", "ssp:9", "resend:1", 1, func(b *bench) any {
+		b.update(0, 0, 1)
+		b.update(0, 1, 1)
+		return b.State.Applied()
+	}, "[1]"},
+	{"a lost update counts, and changes no rows", "bsp", "none", 1, func(b *bench) any {
+		b.fact(wire.KindFence, 0, 2, 0, nil)
+		b.fact(wire.KindDecide, 0, 2, 1, nil)
+		return []any{b.State.Applied(), b.State.Seq()}
+	}, "[[1] 0]"},
+	{"what a later word waits for is not forgotten", "ssp:9", "none", 1, func(b *bench) any {
+		b.Prompt(b.readers[0], 3)
+		for clock := range perdure.Clock(2) {
+			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
+			b.step(wire.Frame{Header: wire.Header{
+				Kind: wire.KindUpdate, Clock: clock, Incarnation: 1, Parts: 1, Flags: wire.FlagPrompt,
+			}, Body: body})
+			b.Settle()
+		}
+		b.Effects().Clear()
+		b.update(0, 2, 1)
+		b.Settle()
+		return b.effects()
+	}, "ack 0"},
+	{"a part of an update is not acknowledged", "bsp", "none", 1, func(b *bench) any {
+		body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
+		part := wire.Header{Kind: wire.KindUpdate, Incarnation: 1, Parts: 2}
+		var acks []string
+		for ; part.Part < 2; part.Part++ {
+			b.step(wire.Frame{Header: part, Body: slices.Clone(body)})
+			b.Settle()
+			acks = append(acks, b.effects())
+		}
+		return acks
+	}, "[later ack 0]"},
+	{"a base of all slots is taken", "asp", "none", 2, func(b *bench) any {
+		base := wire.State{Applied: []perdure.Clock{3, 4}}
+		b.fact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &base))
+		return []any{b.State.Applied(), b.Effects().Fail}
+	}, "[[3 4] <nil>]"},
+	{"one of more slots ends the server", "asp", "none", 1, func(b *bench) any {
+		base := wire.State{Applied: []perdure.Clock{3, 4}}
+		b.fact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &base))
+		return b.Effects().Fail
+	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
+	{"who begins later has no saved state, who goes on has his", "asp", "none", 2, func(b *bench) any {
+		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
+		spans := []perdure.Span{{From: 0}, {From: 5}, {From: 7}}
+		b.fact(wire.KindRoster, perdure.NoSlot, 0, 2, wire.JSON(spans))
+		return fmt.Sprintf("%q", b.State.rows.states)
+	}, `["a" "" ""]`},
+	{"an update is heavy from its size on", "ssp:9", "none", 1, func(b *bench) any {
+		var heavy []bool
+		for _, size := range []int{heavyBytes - 1, heavyBytes} {
+			b := newBench(b.t, "ssp:9", "none", 1)
+			b.State.intake.Offer(consistency.Part{Incarnation: 1, Of: 1, Payload: make([]byte, size)})
+			heavy = append(heavy, b.State.heavy(0))
+		}
+		return heavy
+	}, "[false true]"},
+}
+
+// What a replica decides when it settles.
+func TestSettles(t *testing.T) {
+	restored := func(b *bench) {
+		b.view.Shards[0].Restored = true
+		b.renew()
+		b.turn()
+	}
+	for _, s := range []stand{
+		{"who does not serve saves nothing", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+			b.Follow(&b.view, b.place, true)
+			b.update(0, 0, 1)
+			b.Settle()
+			return len(b.Effects().Saves)
+		}, 0},
+		{"who is not the head leaves a cut, and writes nothing", "ssp:9", "resend:1", 1, func(b *bench) any {
+			b.State.cuts.head = false
+			b.update(0, 0, 1)
+			b.Settle()
+			return []any{b.State.cuts.left, len(b.Effects().Saves), b.State.cuts.writes}
+		}, "[1 0 false]"},
+		{"a restored shard pushes nothing until it has all", "essp:0", "resend:1", 1, func(b *bench) any {
+			restored(b)
+			b.opens(0, 2)
+			b.Effects().Clear()
+			var advanced []bool
+			for clock := range perdure.Clock(2) {
+				b.update(0, clock, 1)
+				b.Settle()
+				advanced = append(advanced, b.Effects().Advanced)
+				b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: clock + 1}))
+				b.Effects().Clear()
+			}
+			return advanced
+		}, "[false true]"},
+		{"it is not whole while it stands at a cut", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+			restored(b)
+			b.opens(0, 1)
+			b.update(0, 0, 1)
+			b.Settle()
+			whole := []bool{b.mending.whole}
+			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: 1}))
+			b.Settle()
+			return append(whole, b.mending.whole)
+		}, "[false true]"},
+		{"others are brought up once a period", "ssp:9", "none", 1, func(b *bench) any {
+			b.traits.Period, b.place.Periodic = 2, true
+			var syncs []bool
+			for clock := range perdure.Clock(5) {
+				b.update(0, clock, 1)
+				b.Settle()
+				syncs = append(syncs, b.Effects().Sync)
+				b.Effects().Clear()
+			}
+			return syncs
+		}, "[false true false true false]"},
+		{"but by the head alone", "ssp:9", "none", 1, func(b *bench) any {
+			b.traits.Period, b.place = 2, Place{Periodic: true}
+			b.update(0, 0, 1)
+			b.update(0, 1, 1)
+			b.Settle()
+			return b.Effects().Sync
+		}, false},
+		{"a save that was given up is looked at again", "ssp:9", "resend:1", 1, func(b *bench) any {
+			b.Rest()
+			b.GiveUpSaving()
+			return b.Stirred()
+		}, true},
+	} {
+		s.check(t)
+	}
+}
+
+// What becomes of who reads: by another epoch, by a view, and when they open the shard.
+func TestReaders(t *testing.T) {
+	for _, s := range readerCases {
+		s.check(t)
+	}
+}
+
+var readerCases = []stand{
+	{"what a slot has ended is awaited until another epoch", "ssp:9", "none", 1, func(b *bench) any {
+		b.opens(0, 5)
+		lacks := []bool{b.Lacks()}
+		b.Follow(&b.view, b.place, true)
+		return append(lacks, b.Lacks())
+	}, "[true false]"},
+	{"and until another process has the slot", "ssp:9", "none", 1, func(b *bench) any {
+		b.opens(0, 5)
+		b.Heed()
+		lacks := []bool{b.Lacks()}
+		b.view.Slots[0].Incarnation++
+		b.Heed()
+		return append(lacks, b.Lacks())
+	}, "[true false]"},
+	{"who does not serve answers nobody", "ssp:9", "none", 1, func(b *bench) any {
+		b.Follow(&b.view, b.place, true)
+		b.opens(0, 0)
+		return len(b.Effects().Opened)
+	}, 0},
+	{"who begins to serve tells the coordinator", "ssp:9", "none", 1, func(b *bench) any {
+		b.Follow(&b.view, b.place, true)
+		b.Effects().Clear()
+		b.Propose()
+		return b.Effects().Tell
+	}, true},
+	{"whose slot has another process is not answered", "ssp:9", "none", 1, func(b *bench) any {
+		b.fact(wire.KindFence, 0, 2, 0, nil)
+		b.opens(0, 0)
+		return len(b.Effects().Opened)
+	}, 0},
+	{"nor is anything pushed to him", "essp:0", "none", 1, func(b *bench) any {
+		_, flow := b.Audience.Flow(0)
+		b.view.Slots[0].Incarnation++
+		b.Heed()
+		to, now := b.Audience.Flow(0)
+		return []bool{to == nil, now != flow}
+	}, "[true true]"},
+	{"who reads elsewhere is pushed nothing here", "essp:0", "none", 1, func(b *bench) any {
+		b.Open(Open{Reader: b.readers[0], Pos: b.pos, Writes: true})
+		b.AnswerOpens(b.pos)
+		to, _ := b.Audience.Flow(0)
+		return to == nil
+	}, true},
+	{"a round that news came into is followed by another", "vap:1", "none", 2, func(b *bench) any {
+		b.read(0, 0, 0, true)
+		b.update(1, 0, 0)
+		b.Settle()
+		b.Audience.BeginRound(0, &b.State)
+		_, _, more := b.Audience.EndRound(0, false)
+		b.update(1, 1, 0)
+		b.Settle()
+		_, _, due := b.Audience.EndRound(0, true)
+		b.Audience.BeginRound(0, &b.State)
+		_, _, last := b.Audience.EndRound(0, true)
+		return []bool{more, due, last}
+	}, "[true true false]"},
+	{
+		"what a slot has cached of a former life counts until it opens the shard", "vap:1", "none", 2,
+		func(b *bench) any {
+			b.renew()
+			b.turn()
+			b.opens(0, 0)
+			b.update(0, 0, 1)
+			b.Settle()
+			seen := []perdure.Clock{b.Counts(b.readers[0]).Seen}
+			b.opens(1, 0)
+			return append(seen, b.Counts(b.readers[0]).Seen)
+		}, "[0 1]",
+	},
+	{"who had opened it before there was a table has nothing cached", "ssp:9", "none", 2, func(b *bench) any {
+		b.renewed = true
+		spec := b.view.Tables[0]
+		spec.Name, spec.Consistency = "v", perdure.Consistency{Kind: perdure.VAP, Bound: 1}
+		b.fact(wire.KindAddTable, perdure.NoSlot, 0, 1, wire.JSON(spec))
+		b.update(0, 0, 1)
+		b.Settle()
+		return b.Counts(b.readers[0]).Seen
+	}, 1},
+	{
+		"who asks for rows that are not ends his connection, though he would have to wait", "ssp:0", "none", 1,
+		func(b *bench) any {
+			now, err := b.Read(&Read{Reader: b.readers[0], Need: 5, Rows: wire.Rows{First: 9, Count: 1}})
+			return []bool{now, err != nil}
+		}, "[false true]",
+	},
+	{
+		"an update that was weakened is pushed to who has made it, too", "essp:9", "none", 1, func(b *bench) any {
+			b.job.StaleScale = perdure.ScaleInverse
+			b.State.agree()
+			b.read(0, 0, 1, true)
+			var pushed []int
+			for clock := range perdure.Clock(2) { // the second one is of rows of MinClock 0
+				body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1, Count: 1}, Values: []float32{1}})
+				body = wire.AppendBasisBlock(body, 0, 0)
+				b.step(wire.Frame{
+					Header: wire.Header{Kind: wire.KindUpdate, Clock: clock, Incarnation: 1, Parts: 1}, Body: body,
+				})
+				b.Settle()
+				b.Audience.BeginRound(0, &b.State)
+				rows, _, _ := b.Audience.NextRows(0, 1<<10, &b.State)
+				pushed = append(pushed, rows.Count)
+				b.Audience.EndRound(0, true)
+			}
+			return pushed
+		}, "[0 1]",
+	},
+	{
+		"what else the rule does than add is pushed to who has asked for it, too", "essp:0", "none", 1,
+		func(b *bench) any {
+			var pushed []int
+			for _, decay := range []float32{0, 0.5} {
+				b := newBench(b.t, "essp:0", "none", 1)
+				b.State.rows.parts[0].Spec.Rule.Decay = float64(decay)
+				b.read(0, 0, 1, true)
+				b.update(0, 0, 1)
+				b.Settle()
+				b.Audience.BeginRound(0, &b.State)
+				rows, _, _ := b.Audience.NextRows(0, 1<<10, &b.State)
+				pushed = append(pushed, rows.Count)
+			}
+			return pushed
+		}, "[0 1]",
+	},
+}
+
+// Who has a process that may read: by the view, or because it has opened the shard.
+func TestSpeaks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		slot   perdure.SlotView
+		opened perdure.Incarnation
+		want   bool
+	}{
+		{"nobody has come", perdure.SlotView{Settled: true}, 0, false},
+		{"it has come", perdure.SlotView{Incarnation: 2, Settled: true}, 0, true},
+		{"its fate is not settled", perdure.SlotView{Incarnation: 2}, 1, false},
+		{"nor that of who has opened it", perdure.SlotView{Incarnation: 2}, 2, true},
+		{"the view is late", perdure.SlotView{Incarnation: 2}, 3, true},
+		{"it has left", perdure.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
+	} {
+		a := Audience{view: &perdure.View{Slots: []perdure.SlotView{c.slot}}}
+		a.grow(&State{intake: consistency.NewIntake(false, []perdure.Clock{0}, weaken.Set{})})
+		a.seats[0].opened = c.opened
+		if got := a.speaks(0); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Slots may have rows of a former life of the shard: of one that goes on, was lost, or was
+// restored; and of one that is made of its log, which never knows.
+func TestFromBefore(t *testing.T) {
+	traits := func(kind perdure.RecoveryKind) recovery.Traits {
+		return recovery.Of(perdure.Recovery{Kind: kind}).Traits()
+	}
+	for name, c := range map[string]struct {
+		renewed bool
+		mine    perdure.ShardView
+		kind    perdure.RecoveryKind
+		want    bool
+	}{
+		"a first life":     {kind: perdure.RecoverNone},
+		"another epoch":    {renewed: true, kind: perdure.RecoverNone, want: true},
+		"lost":             {mine: perdure.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
+		"restored":         {mine: perdure.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
+		"made of its log":  {kind: perdure.RecoverStateless, want: true},
+		"held by a chain":  {kind: perdure.RecoverChain},
+		"of a checkpoint":  {kind: perdure.RecoverCheckpoint},
+		"that resends all": {kind: perdure.RecoverResend},
+	} {
+		v := perdure.View{Shards: []perdure.ShardView{c.mine}}
+		r := Replica{renewed: c.renewed, traits: traits(c.kind), view: &v}
+		if got := r.fromBefore(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// What the coordinator hears of slots whose fate is open, and of a lost shard that nobody
+// serves yet.
+func TestStatus(t *testing.T) {
+	b := newBench(t, "ssp:9", "none", 2)
+	b.update(0, 0, 1)
+	b.Settle()
+	b.fact(wire.KindFence, 0, 2, 0, nil)
+	b.fact(wire.KindDecide, 0, 2, 1, nil)
+	for name, c := range map[string]struct {
+		slot   perdure.SlotView
+		fences int
+		done   bool
+	}{
+		"settled":         {perdure.SlotView{Incarnation: 2, Settled: true}, 0, false},
+		"not decided yet": {perdure.SlotView{Incarnation: 2}, 1, false},
+		"decided":         {perdure.SlotView{Incarnation: 2, Decided: true, Start: 1}, 1, true},
+		"decided anew":    {perdure.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
+	} {
+		b.view.Slots[0] = c.slot
+		var st perdure.ShardStatus
+		b.Status(&b.view, &st)
+		if len(st.Fences) != c.fences || c.fences > 0 && st.Fences[0].Carried != c.done {
+			t.Errorf("%s: %+v, want %d, carried out %v", name, st.Fences, c.fences, c.done)
+		}
+	}
+	for _, c := range []struct{ head, lost, tells bool }{
+		{true, true, true}, {false, true, false}, {true, false, false},
+	} {
+		b.view.Shards[0].Lost = c.lost
+		b.Follow(&b.view, Place{Head: c.head}, true)
+		var st perdure.ShardStatus
+		if b.Status(&b.view, &st); st.Ready || slices.Equal(st.Applied, []perdure.Clock{1, 0}) != c.tells {
+			t.Errorf("%+v: it tells %+v", c, st)
+		}
+	}
+}
