@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,6 +38,39 @@ func TestAttention(t *testing.T) {
 		}
 		if !a.listened(now.Add(2*every+c.late), 0) {
 			t.Errorf("%s: a tick later it has not listened", name)
+		}
+	}
+}
+
+// TestLag: people are told after 10 s of ticks at which the loop had not listened, again a
+// minute after that, and when it has caught up; not of less.
+func TestLag(t *testing.T) {
+	var l lag
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		at       time.Duration // of a tick
+		listened bool
+		says     string // what it begins with
+	}{
+		{0, true, ""},
+		{1 * time.Second, false, ""},
+		{10900 * time.Millisecond, false, ""},
+		{10950 * time.Millisecond, true, ""}, // nothing was told of it
+		{20 * time.Second, false, ""},
+		{29900 * time.Millisecond, false, ""},
+		{30400 * time.Millisecond, false, "the coordinator has been behind for 10s: 7 messages wait; "},
+		{31 * time.Second, false, ""},
+		{90300 * time.Millisecond, false, ""},
+		{90400 * time.Millisecond, false, "the coordinator has been behind for 1m10s: 7 messages wait; "},
+		{150 * time.Second, false, ""},
+		{151 * time.Second, false, "the coordinator has been behind for 2m11s: "},
+		{152 * time.Second, true, "the coordinator has caught up, after 2m12s; "},
+		{153 * time.Second, true, ""},
+		{154 * time.Second, false, ""},
+	} {
+		text := l.note(start.Add(c.at), c.listened, 7)
+		if (text == "") != (c.says == "") || !strings.HasPrefix(text, c.says) {
+			t.Errorf("after %v, listened %v, it says %q, want %q", c.at, c.listened, text, c.says)
 		}
 	}
 }

@@ -35,8 +35,7 @@ func TestSaysThatItIsBehind(t *testing.T) {
 		}
 		<-time.After(time.Second) // it catches up
 		work(100 * time.Second)
-		if text := latest(); !strings.Contains(text,
-			"has been behind for 1m1") /* 0 or 1 s: a tick sooner or later */ ||
+		if text := latest(); !strings.Contains(text, "has been behind for 1m1") ||
 			!strings.Contains(text, " messages wait; ") {
 			t.Errorf("status says %q", text)
 		}
@@ -45,10 +44,9 @@ func TestSaysThatItIsBehind(t *testing.T) {
 			t.Errorf("it has caught up, and says %q", text)
 		}
 		on.Stop(rig.CoordinatorHost)
-		for text, want := range map[string]int{
-			"has been behind for 10s: ": 1, "has been behind for ": 2,
-			"has caught up, after": 1,
-		} {
+		// When exactly, TestLag says: the loop takes what comes in any order, and under so much
+		// work a tick may be half a second late.
+		for text, want := range map[string]int{"has been behind for 1": 2, "has caught up, after": 1} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("the log says %d times %q, want %d:\n%s", n, text, want, log.String())
 			}
