@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -315,16 +314,6 @@ func TestChildrenEnd(t *testing.T) {
 		}
 	}
 	t.Logf("all %d processes were gone after %v", len(pids), time.Since(killed))
-}
-
-// lives reports whether a process runs: one that has ended, and whose new parent
-// has not asked for its exit code yet, does not.
-func lives(pid int) bool {
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
-		strings.Contains(string(stat), ") Z ") {
-		return false
-	}
-	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 func TestVersionAndLists(t *testing.T) {
