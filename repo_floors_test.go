@@ -15,7 +15,7 @@ var floors = []struct {
 	rooms []string
 }{
 	{"vocabulary", []string{"."}},
-	{"cores", []string{"internal/core/"}},
+	{"cores", []string{"internal/core/", "itercost"}},
 	{"data", []string{"internal/data/"}},
 	{"shells", []string{"internal/proc/", "worker"}},
 	{"runs", []string{"internal/run/", "workload"}},
@@ -173,6 +173,7 @@ var floorCases = []ruleCase{
 var purityCases = []ruleCase{
 	{"internal/data/wire/a.go", importing("encoding/binary"), ""},
 	{"internal/data/wire/a_test.go", importing("os"), ""},
+	{"itercost/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
 	{"internal/proc/server/a.go", importing("time"), ""},
 	{"internal/data/table/a.go", importing("golang.org/x/sys/cpu"), ""},
 	{"internal/data/table/a.go", importing("sync/atomic"), "must not import sync/atomic"},

@@ -1,0 +1,162 @@
+package itercost
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// Bootstrap says how intervals are found: by drawing samples from the sample,
+// with replacement, and looking how a statistic of them varies (Efron 1979). An
+// interval goes from one percentile of the draws to the other. It is a function of
+// the sample and of these settings, which may all be zero. Of few costs it is too
+// narrow: of 20 costs whose distribution is exponential, an interval of 95% holds
+// the mean about 87 times of 100, and of 100 costs 92 times.
+type Bootstrap struct {
+	Seed  uint64
+	Draws int     // 0: 2000
+	Level float64 // how often an interval is to hold the truth, in (0, 1); 0: 0.95
+
+	// Twins numbers, for each cost or pair, the undisturbed run that it was taken
+	// against. Costs against one run are not independent: they are drawn together or
+	// not at all. nil: each has a twin of its own.
+	Twins []int
+}
+
+// Interval is what a sample says of a statistic.
+type Interval struct {
+	Estimate Range // of the whole sample
+	// The interval holds the truth, at the Bootstrap's level, wherever in its Range it
+	// is. An end is infinite if too many draws say nothing of it.
+	Low, High float64
+}
+
+// String is the estimate with its interval.
+func (i Interval) String() string { return fmt.Sprintf("%v [%.4g, %.4g]", i.Estimate, i.Low, i.High) }
+
+// Mean is the interval of [Summary].Mean.
+func (b Bootstrap) Mean(costs []Cost) (Interval, error) {
+	return interval(b, costs, func(draw []Cost) Range { return orUnknown(mean(draw)) })
+}
+
+// Median is the interval of [Summary].Median.
+func (b Bootstrap) Median(costs []Cost) (Interval, error) { return interval(b, costs, medianCost) }
+
+// Difference is the interval of [Comparison].Difference.
+func (b Bootstrap) Difference(pairs []Pair) (Interval, error) {
+	return interval(b, pairs, func(draw []Pair) Range { return orUnknown(difference(draw)) })
+}
+
+// MedianDifference is the interval of [Comparison].MedianDifference.
+func (b Bootstrap) MedianDifference(pairs []Pair) (Interval, error) {
+	return interval(b, pairs, medianDifference)
+}
+
+// Ratio is the interval of [Comparison].Ratio.
+func (b Bootstrap) Ratio(pairs []Pair) (Interval, error) {
+	return interval(b, pairs, func(draw []Pair) Range { return orUnknown(ratio(draw)) })
+}
+
+// Less is the interval of [Comparison].Less.
+func (b Bootstrap) Less(pairs []Pair) (Interval, error) { return interval(b, pairs, less) }
+
+// interval is that of a statistic of a sample.
+func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, error) {
+	if len(sample) == 0 {
+		return Interval{}, fmt.Errorf("%w: it is empty", ErrSample)
+	}
+	b, err := b.withDefaults()
+	if err != nil {
+		return Interval{}, err
+	}
+	units, err := b.units(len(sample))
+	if err != nil {
+		return Interval{}, err
+	}
+	estimate := of(sample)
+	if estimate == unknown {
+		return Interval{}, fmt.Errorf("%w: of %d, nothing is known of what is asked for", ErrSample, len(sample))
+	}
+	var drawn []T
+	low, high := b.spread(func(l *lottery) Range {
+		drawn = drawn[:0]
+		for range units {
+			for _, i := range units[l.below(len(units))] {
+				drawn = append(drawn, sample[i])
+			}
+		}
+		return of(drawn)
+	})
+	return Interval{estimate, low, high}, nil
+}
+
+// withDefaults fills in what was left open.
+func (b Bootstrap) withDefaults() (Bootstrap, error) {
+	if b.Draws == 0 {
+		b.Draws = 2000
+	}
+	if b.Level == 0 {
+		b.Level = 0.95
+	}
+	switch {
+	case b.Draws < 1:
+		return b, fmt.Errorf("itercost: %d draws; choose 1 at least", b.Draws)
+	case !(b.Level > 0 && b.Level < 1):
+		return b, fmt.Errorf("itercost: level %v is outside (0, 1)", b.Level)
+	}
+	return b, nil
+}
+
+// units are the members of a sample of size n that are drawn together, in the
+// order of their first.
+func (b Bootstrap) units(n int) (units [][]int, err error) {
+	if b.Twins != nil && len(b.Twins) != n {
+		return nil, fmt.Errorf("%w: %d twins for %d", ErrSample, len(b.Twins), n)
+	}
+	of := map[int]int{} // a twin's place in units
+	for i := range n {
+		twin := i
+		if b.Twins != nil {
+			twin = b.Twins[i]
+		}
+		at, known := of[twin]
+		if !known {
+			at = len(units)
+			of[twin], units = at, append(units, nil)
+		}
+		units[at] = append(units[at], i)
+	}
+	return units, nil
+}
+
+// spread returns the percentiles between which a statistic of draws lies with the
+// level's share. A draw of which only a range is known counts with its lower end
+// for the one and with its upper end for the other.
+func (b Bootstrap) spread(draw func(*lottery) Range) (low, high float64) {
+	l := lottery(b.Seed)
+	lows, highs := make([]float64, b.Draws), make([]float64, b.Draws)
+	for i := range b.Draws {
+		r := draw(&l)
+		lows[i], highs[i] = r.Low, r.High
+	}
+	slices.Sort(lows)
+	slices.Sort(highs)
+	beyond := int(math.Floor((1 - b.Level) / 2 * float64(b.Draws)))
+	return lows[beyond], highs[b.Draws-1-beyond]
+}
+
+// lottery is SplitMix64 (Steele, Lea, Flood 2014). It is written out because a
+// seed must mean the same draws with every version of Go.
+type lottery uint64
+
+// below draws a number from 0 to n−1, n > 0. The high half of the product is less
+// than n; its bias is below n/2⁶⁴.
+func (l *lottery) below(n int) int {
+	*l += 0x9e3779b97f4a7c15
+	z := uint64(*l)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	high, _ := bits.Mul64(z^z>>31, uint64(n))
+	return int(high)
+}

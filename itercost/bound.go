@@ -1,0 +1,85 @@
+package itercost
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// ErrRate is returned for a c outside (0, 1): what does not contract has no bound.
+var ErrRate = errors.New("itercost: c is outside (0, 1)")
+
+// Perturbation is ‖δ_ℓ‖ at clock ℓ: by how much the parameters were off that
+// iteration number ℓ, from 0, began with.
+type Perturbation struct {
+	Clock int
+	Norm  float64
+}
+
+// Bound is the worst that perturbations can do, if ‖f(x) − x*‖ ≤ c‖x − x*‖ with c <
+// 1 wherever the run goes. A clock c takes an error e_k to c·(e_k + ‖δ_k‖) at most,
+// so e_k ≤ c^k·(‖x₀ − x*‖ + Δ_T) with Δ_T = Σ c^{−ℓ}‖δ_ℓ‖: also before T, where
+// terms are counted that have not happened yet, and also if the series has the
+// error at clock ℓ with δ_ℓ in it.
+//
+// Minibatches with steps that do not shrink keep a noise floor, and contract
+// nowhere near it: bounds are for full batches. All is kept as logarithms, since
+// c^{−ℓ} soon leaves the range of floating point.
+type Bound struct {
+	logStart float64 // of ‖x₀ − x*‖
+	logAll   float64 // of ‖x₀ − x*‖ + Δ_T
+	logC     float64 // of 1/c, above 0
+}
+
+// NewBound returns the bound for a run that begins at the distance start from the
+// optimum, contracts at the rate c, and meets perturbations, in any order.
+func NewBound(c, start float64, perturbations []Perturbation) (Bound, error) {
+	switch {
+	case !(c > 0 && c < 1):
+		return Bound{}, fmt.Errorf("%w: %v", ErrRate, c)
+	case !(start > 0) || !finite(start):
+		return Bound{}, fmt.Errorf("itercost: ‖x₀ − x*‖ is %v; it must be finite and above 0", start)
+	}
+	b := Bound{logStart: math.Log(start), logC: -math.Log(c)}
+	terms := []float64{b.logStart}
+	for _, p := range perturbations {
+		if p.Clock < 0 || !(p.Norm >= 0) || !finite(p.Norm) {
+			return Bound{}, fmt.Errorf("itercost: a perturbation of %v at clock %d; its norm must be finite and its "+
+				"clock and norm at least 0", p.Norm, p.Clock)
+		}
+		terms = append(terms, math.Log(p.Norm)+float64(p.Clock)*b.logC)
+	}
+	b.logAll = floats.LogSumExp(terms)
+	return b, nil
+}
+
+// Kappa is the bound of κ(y, ε) of the disturbed run, ⌈log((‖x₀ − x*‖ + Δ_T)/ε) /
+// log(1/c)⌉, but from 0 to 2⁵³. Where the quotient is within rounding of a whole
+// number it may be one off.
+func (b Bound) Kappa(epsilon float64) (int, error) {
+	if !(epsilon > 0) || !finite(epsilon) {
+		return 0, fmt.Errorf("itercost: ε is %v; a distance needs one that is finite and above 0", epsilon)
+	}
+	return int(min(max(0, math.Ceil((b.logAll-math.Log(epsilon))/b.logC)), 1<<53)), nil
+}
+
+// Cost is the bound of ι for a run whose undisturbed twin reached ε at that clock:
+// the bound of κ less κ(x, ε). It holds wherever the bound of κ does.
+func (b Bound) Cost(epsilon float64, undisturbed Reach) (int, error) {
+	kappa, err := b.Kappa(epsilon)
+	if err != nil {
+		return 0, err
+	}
+	cost, err := Iota(Reach{Clock: kappa}, undisturbed)
+	return cost.Clocks, err
+}
+
+// NeatCost is log(1 + Δ_T/‖x₀ − x*‖) / log(1/c), which knows neither ε nor the
+// undisturbed run. Rounded up, it bounds ι only where the undisturbed run contracts
+// at c exactly, as under f(x) = c·x + b. A run that contracts faster than c in
+// some directions may be thrown by δ into one in which it does not, and then costs
+// more than this: with factors (0.1, 0.9), x₀ = (1, 0), δ = (0, 1) at clock 0 and ε
+// = 2e-6 it costs 119 clocks, and not 6.6. Use Cost there.
+func (b Bound) NeatCost() float64 { return (b.logAll - b.logStart) / b.logC }

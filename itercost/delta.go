@@ -1,0 +1,115 @@
+package itercost
+
+import (
+	"errors"
+	"fmt"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// ErrTables is returned for restored rows that do not match the true ones.
+var ErrTables = errors.New("itercost: tables do not match")
+
+// Float is what rows hold.
+type Float interface{ ~float32 | ~float64 }
+
+// Table is rows of Dim values each, one behind the other.
+type Table[F Float] struct {
+	Name   string
+	Dim    int
+	Values []F
+}
+
+// TableDelta is the perturbation of one table: the norm of each row's.
+type TableDelta struct {
+	Name string
+	Rows []float64
+}
+
+// Norm is ‖δ‖ of the table.
+func (t TableDelta) Norm() float64 { return floats.Norm(t.Rows, 2) }
+
+// Delta is a perturbation δ of all parameters, by table. Norms are Euclidean.
+type Delta []TableDelta
+
+// Between returns the perturbation that makes the restored rows of the true ones:
+// those that the undisturbed twin has at the same clock. Both have the same tables
+// in the same order.
+func Between[F Float](truth, restored []Table[F]) (Delta, error) {
+	if len(truth) != len(restored) {
+		return nil, fmt.Errorf("%w: %d true tables, %d restored", ErrTables, len(truth), len(restored))
+	}
+	delta := make(Delta, len(truth))
+	for i, t := range truth {
+		r := restored[i]
+		switch {
+		case t.Name != r.Name:
+			return nil, fmt.Errorf("%w: table %d is %s, restored %s", ErrTables, i, t.Name, r.Name)
+		case t.Dim < 1 || t.Dim != r.Dim:
+			return nil, fmt.Errorf("%w: table %s has rows of %d values, restored of %d", ErrTables, t.Name, t.Dim,
+				r.Dim)
+		case len(t.Values) != len(r.Values) || len(t.Values)%t.Dim != 0:
+			return nil, fmt.Errorf("%w: table %s has %d values, restored %d, in rows of %d", ErrTables, t.Name,
+				len(t.Values), len(r.Values), t.Dim)
+		}
+		rows, bad := rowNorms(t.Values, r.Values, t.Dim)
+		if bad >= 0 {
+			return nil, fmt.Errorf("%w: row %d of table %s holds a value that is not finite", ErrTables, bad, t.Name)
+		}
+		delta[i] = TableDelta{t.Name, rows}
+	}
+	return delta, nil
+}
+
+// rowNorms returns the norm of each row's difference; bad: the first row with a
+// value that is not finite, −1: none has one.
+func rowNorms[F Float](truth, restored []F, dim int) (norms []float64, bad int) {
+	norms, row := make([]float64, len(truth)/dim), make([]float64, dim)
+	for i := range norms {
+		for j := range dim {
+			a, b := float64(truth[i*dim+j]), float64(restored[i*dim+j])
+			if !finite(a) || !finite(b) {
+				return nil, i
+			}
+			row[j] = b - a
+		}
+		norms[i] = floats.Norm(row, 2)
+	}
+	return norms, -1
+}
+
+// Norm is ‖δ‖ of all tables together.
+func (d Delta) Norm() float64 {
+	tables := make([]float64, len(d))
+	for i, t := range d {
+		tables[i] = t.Norm()
+	}
+	return floats.Norm(tables, 2)
+}
+
+// Partial is δ', which partial recovery makes of δ: only rows that were lost come
+// back, from the same saved values, and all others keep the true ones. So ‖δ'‖ ≤
+// ‖δ‖. Two deltas from different saved values have no such order.
+func (d Delta) Partial(lost func(table string, row int) bool) Delta {
+	part := make(Delta, len(d))
+	for i, t := range d {
+		part[i] = TableDelta{t.Name, make([]float64, len(t.Rows))}
+		for row, norm := range t.Rows {
+			if lost(t.Name, row) {
+				part[i].Rows[row] = norm
+			}
+		}
+	}
+	return part
+}
+
+// ExpectedSquare is E‖δ'‖² = p‖δ‖²: the mean square of a partial recovery's
+// perturbation if each row is lost with probability p, whichever are lost
+// together: rows by themselves, shards of them, or a fixed share p of them all.
+func (d Delta) ExpectedSquare(p float64) float64 {
+	norm := d.Norm()
+	return p * norm * norm
+}
+
+// At is the perturbation at a clock, for a [Bound].
+func (d Delta) At(clock int) Perturbation { return Perturbation{clock, d.Norm()} }
