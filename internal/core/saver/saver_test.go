@@ -63,3 +63,52 @@ func TestChoice(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The interval is changed once it is half as long again as the best one, or the best one as
+// it.
+func TestMuchOff(t *testing.T) {
+	for _, c := range []struct {
+		interval, mtbf float64 // a save takes 1 s
+		want           float64
+	}{
+		{40, 800, 40},
+		{40, 1799, 40},
+		{40, 1800, 60},
+		{60, 801, 60},
+		{60, 800, 40},
+		{0, 800, 40},
+		{15, 100, 22.5}, // the best is 20 s, and what there is saves too much
+		{20, 100, 20},
+	} {
+		var timer Timer
+		next, told := timer.Saved(perdure.Saving{Interval: c.interval}, Progress{}, c.mtbf, 1)
+		if next.Interval != c.want || (told != "") != (c.want != c.interval) {
+			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
+				next.Interval, told, c.want)
+		}
+	}
+}
+
+// How fast clocks pass is measured from the first look at which there is something to save.
+func TestPace(t *testing.T) {
+	timer := NewTimer(0.1)
+	for _, at := range []Progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
+		timer.Due(perdure.Saving{}, at)
+	}
+	_, told := timer.Saved(perdure.Saving{}, Progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
+		t.Errorf("told %q", told)
+	}
+	// Clocks that are done again after a failure are no measure.
+	_, told = timer.Failed(perdure.Saving{}, Progress{90, 5, 1}, 800)
+	if !strings.Contains(told, "checkpoints every 40 s; ") {
+		t.Errorf("after a failure, told %q", told)
+	}
+	timer.Due(perdure.Saving{}, Progress{100, 5, 1})
+	timer.Failed(perdure.Saving{}, Progress{110, 9, 1}, 800)
+	timer.Due(perdure.Saving{}, Progress{120, 9, 1})
+	_, told = timer.Saved(perdure.Saving{}, Progress{140, 19, 1}, 800, 1)
+	if !strings.Contains(told, "about 200 clocks") {
+		t.Errorf("after another, told %q", told) // 10 clocks in 2 s
+	}
+}

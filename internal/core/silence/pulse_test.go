@@ -41,3 +41,22 @@ func TestPulse(t *testing.T) {
 		t.Fatalf("%d ticks are allowed where every other interval has 7", got)
 	}
 }
+
+// What is allowed after each of a few signs of life, to the 16th of a tick: by the usual
+// interval and its deviation, which both follow slowly.
+func TestPulseLearns(t *testing.T) {
+	var p pulse
+	for i, c := range []struct{ ticks, interval, deviation, allows int64 }{
+		{1, 29, 15, 14},
+		{1, 28, 15, 14},
+		{9, 42, 40, 30},
+		{2, 41, 33, 26},
+		{100, 235, 414, 60},
+		{1, 208, 366, 60},
+	} {
+		p.heard(c.ticks, patience)
+		if got := (pulse{c.interval, c.deviation}); p != got || p.allows(patience) != c.allows {
+			t.Errorf("sign %d: %+v allows %d ticks, want %+v, %d", i, p, p.allows(patience), got, c.allows)
+		}
+	}
+}

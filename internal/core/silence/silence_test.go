@@ -57,8 +57,12 @@ func TestSuspects(t *testing.T) {
 		"one of two":                    {places: 2, quiet: 1, allowed: 10},
 		"two of 17":                     {places: 17, quiet: 2, allowed: 10},
 		"three of 17, which a share is": {places: 17, quiet: 3, allowed: 10 + patience},
-		"both of two":                   {places: 2, quiet: 2, allowed: 10 + patience},
-		"all of three, so the watch":    {places: 3, quiet: 3, allowed: 5 * patience},
+		"two of 16, a share just so":    {places: 16, quiet: 2, allowed: 10 + patience},
+		"four of 17, one of which broke": {places: 17, quiet: 4, allowed: 10, change: func(r *room) {
+			r.Breaks(r.all[0].Ear) // it is in no doubt, and the others are told later
+		}},
+		"both of two":                {places: 2, quiet: 2, allowed: 10 + patience},
+		"all of three, so the watch": {places: 3, quiet: 3, allowed: 5 * patience},
 		"three whose connections broke": {places: 17, quiet: 3, allowed: 10, change: func(r *room) {
 			for i := range 3 {
 				r.Breaks(r.all[i].Ear)
