@@ -240,6 +240,36 @@ func TestNeatCostIsNoBound(t *testing.T) {
 	}
 }
 
+// TestWorstOfBoth: the twin's worst rate is none of the disturbed run's. The larger of the two
+// makes a bound.
+func TestWorstOfBoth(t *testing.T) {
+	q := quadratic{[]float64{0.1, 0.9}, []float64{0, 0}, []float64{0, 0}}
+	aside := []shove{{0, func([]float64) []float64 { return []float64{0, 1} }}}
+	worst := func(distances []float64) float64 {
+		r, err := Bootstrap{}.Rate(EachClock(distances))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Worst
+	}
+	disturbed := q.run([]float64{1, 0}, 200, aside, true)
+	reach, err := Kappa(EachClock(disturbed), 1e-4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kappa := func(c float64) int {
+		_, most := trial{c: c, start: 1, epsilon: 1e-4, perturbations: []Perturbation{{0, 1}}}.bound(t)
+		return most
+	}
+	twins, own := worst(q.run([]float64{1, 0}, 200, nil, true)), worst(disturbed)
+	if !near(twins, 0.1, 1e-9) || kappa(twins) >= reach.Clock {
+		t.Errorf("the twin contracts at %v: κ is %v, as if at most %d", twins, reach, kappa(twins))
+	}
+	if most := kappa(max(twins, own)); !near(own, 0.9, 1e-9) || reach.Clock > most+slack {
+		t.Errorf("the run contracts at %v: κ is %v, its bound %d", own, reach, most)
+	}
+}
+
 // TestBoundByHand: c = 1/2 from a distance of 8, with perturbations that make it as if it had
 // been 8 + 2·2 + 4·1 = 16.
 func TestBoundByHand(t *testing.T) {

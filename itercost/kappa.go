@@ -26,7 +26,8 @@ type Reach struct {
 // above the recorded one before it.
 //
 // Values must be finite. A run that diverged reaches no ε: end its series before
-// the first value that is not finite, and it is censored, if it is above ε there.
+// the first value that is not finite, and it is censored, if it is above ε there; if
+// not, Reach{clock, true} says the same.
 func Kappa(s Series, epsilon float64) (Reach, error) {
 	if err := s.check(); err != nil {
 		return Reach{}, err

@@ -18,15 +18,16 @@ type Rate struct {
 	C, Low, High float64
 
 	// Worst is the largest factor between two neighbours of the series (across a gap of
-	// n clocks, the n-th root). It is the least c with which this series meets the
-	// hypothesis of [Bound], which asks for a c that holds wherever the run goes. A Bound
-	// with Worst holds for this series; one with C is what a typical run would do.
+	// n clocks, the n-th root): no smaller c meets the hypothesis of [Bound]. A larger one
+	// may be needed, since a perturbation may throw a run where it contracts more slowly
+	// than its twin ever did. So take that of the disturbed run after its last perturbation,
+	// too, and the larger of the two. A Bound with C is none, but what a typical run would do.
 	Worst float64
 }
 
-// Rate estimates c from the distances of an undisturbed run, which must be above 0,
-// at three clocks or more. Give it the part of the series in which the rate is the
-// same: without the noise floor at its end, above all. A loss is no distance; near a
+// Rate estimates c from a run's distances, which must be above 0, at three clocks or
+// more without a perturbation among them. Give it the part of the series in which the
+// rate is the same: without the noise floor at its end, above all. A loss is no distance; near a
 // minimum its excess over the least loss contracts by c².
 func (b Bootstrap) Rate(distances Series) (Rate, error) {
 	b, err := b.withDefaults()
