@@ -1,0 +1,116 @@
+package perdure_test
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// namingPages are the pages that say where things are: what they name is to be there.
+var namingPages = []string{"docs/ROOMS.md", "docs/DESIGN.md", "CONTRIBUTING.md", "docs/design/"}
+
+// planned are names that pages give to what is not built, with what it will be.
+var planned = map[string]string{"LastSaved": "a fate, if rows are saved by bytes"}
+
+var (
+	quoted     = regexp.MustCompile("`([^`]+)`")
+	pathOfCode = regexp.MustCompile(`^(internal|cmd|worker|workload|examples|studies|docs|tools)/[\w./-]+$`)
+	goFile     = regexp.MustCompile(`^\w+\.go$`)
+	goName     = regexp.MustCompile(`^[A-Za-z]\w*(\.[A-Za-z]\w*)*$`)
+	goCase     = regexp.MustCompile(`\.|[A-Z]\w*[a-z]|[a-z]\w*[A-Z]`) // else it is a plain word, or stands for one
+	noName     = regexp.MustCompile(`\.(md|json)$|NAME|/testdata/`)
+)
+
+// checkPageNames asks that paths, files and Go names in backquotes are there.
+func checkPageNames(files []source) (found []string) {
+	there, declared := map[string]bool{}, map[string]bool{}
+	for _, s := range files {
+		for p := s.path; p != "."; p = path.Dir(p) {
+			there[p] = true
+		}
+		there[path.Base(s.path)] = true
+		if s.file != nil {
+			declare(s.file, declared)
+		}
+	}
+	for _, s := range files {
+		if !strings.HasSuffix(s.path, ".md") || !namesThings(s.path) {
+			continue
+		}
+		block := false
+		for i, line := range strings.Split(string(s.text), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				block = !block
+			}
+			if block {
+				continue
+			}
+			for _, m := range quoted.FindAllStringSubmatch(line, -1) {
+				if name := missing(m[1], there, declared); name != "" {
+					found = append(found, fmt.Sprintf("%s:%d: there is no %s", s.path, i+1, name))
+				}
+			}
+		}
+	}
+	return found
+}
+
+func namesThings(page string) bool {
+	for _, p := range namingPages {
+		if page == p || strings.HasSuffix(p, "/") && strings.HasPrefix(page, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// missing returns the part of a text in backquotes that is not there; "": all is.
+func missing(text string, there, declared map[string]bool) string {
+	text, _, _ = strings.Cut(text, "(") // of a call only the name
+	switch {
+	case planned[text] != "", noName.MatchString(text):
+	case goFile.MatchString(text), pathOfCode.MatchString(text):
+		if !there[strings.TrimSuffix(text, "/")] {
+			return text
+		}
+	case goName.MatchString(text) && goCase.MatchString(text):
+		for _, part := range strings.Split(text, ".") {
+			if !declared[part] {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// declare adds the names that a file declares, its package's among them.
+func declare(f *ast.File, names map[string]bool) {
+	names[f.Name.Name] = true
+	for n := range ast.Preorder(f) {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			names[n.Name.Name] = true
+		case *ast.TypeSpec:
+			names[n.Name.Name] = true
+		case *ast.ValueSpec:
+			for _, name := range n.Names {
+				names[name.Name] = true
+			}
+		case *ast.Field:
+			for _, name := range n.Names {
+				names[name.Name] = true
+			}
+		}
+	}
+}
+
+var pageNameCases = []ruleCase{
+	{"docs/ROOMS.md", "x\nsee `internal/core/attic`", "docs/ROOMS.md:2: there is no internal/core/attic"},
+	{"docs/ROOMS.md", "see `attic.go` in `docs/ROOMS.md`", "there is no attic.go"},
+	{"docs/ROOMS.md", "it calls `Replica.Settle()`", "there is no Replica.Settle"},
+	{"docs/ROOMS.md", "`lower`, `--flag`, `a b`, `x:Y`, `SCENARIO`, `run.json`, `core/NAME.go`", ""},
+	{"docs/ROOMS.md", "```\n`Nowhere`\n```\n", ""},
+	{"docs/guide/start.md", "`Nowhere`", ""},
+}
