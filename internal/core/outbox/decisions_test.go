@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -233,6 +234,162 @@ func TestOwes(t *testing.T) {
 		s.kept, s.counts.Applied = sequence{ofClock(c.clock, c.phase)}, c.applied
 		if got := s.Owes(3); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A row that contains the present clock, done by an earlier process of the slot, does not get
+// it again; nor what a merged update has of clocks that the row contains.
+func TestAddToWhatContainsIt(t *testing.T) {
+	for from, want := range map[perdure.Clock]float32{2: 1 + 10 + 100, 3: 1 + 10 + 100, 4: 1 + 10, 5: 1 + 10, 6: 1} {
+		b, s := asked(t, "asp", "resend:9", Limits{})
+		x := b.Table(0, b.terms.view.Tables[0])
+		x.Part(0).AddRun(0, 1, []float32{10})
+		merged := ofClock(3, Sent) // of the clocks 3 and 4
+		merged.clocks, merged.blocks = 2, []wire.Block{{Rows: wire.Rows{Count: 1}, Values: []float32{100}}}
+		s.kept = sequence{merged}
+		row := []float32{1}
+		b.AddTo(row, 0, 0, 0, 1, from)
+		if row[0] != want {
+			t.Errorf("a row with all below clock %d becomes %v, want %v", from, row[0], want)
+		}
+	}
+}
+
+// What has not left is not forgotten, though an earlier process had done its clock; nor what
+// waits for vap.
+func TestKeepsWhatHasNotLeft(t *testing.T) {
+	for phase, want := range map[Phase]int{Open: 1, Built: 1, Sent: 0} {
+		_, s := asked(t, "vap:1", "checkpoint:9", Limits{})
+		s.kept = sequence{ofClock(5, phase)}
+		s.Ack(perdure.Counts{Staged: 9, Ticked: 9, Applied: 9, Seen: 9})
+		if len(s.kept) != want {
+			t.Errorf("an update that is %v, all of which can be seen: %d are kept, want %d", phase, len(s.kept), want)
+		}
+	}
+}
+
+// A head that has more clocks than this process has made, of an earlier one, is sent this one's
+// all the same: it acknowledges them.
+func TestResendToAheadOfIt(t *testing.T) {
+	_, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20})
+	if _, err := s.Resend(perdure.Counts{Staged: 9, Ticked: 9, Applied: 9}, wire.Header{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	u := ofClock(5, Sent)
+	u.parts = []piece{{}}
+	s.kept = sequence{u}
+	if frames := s.Feed(wire.Header{}, nil); len(frames) != 1 {
+		t.Errorf("%d frames of clock 5 are sent, want 1", len(frames))
+	}
+}
+
+// A head is told of a tick by itself where it has the update, and with the update where not.
+func TestResendsTicks(t *testing.T) {
+	for staged, want := range map[perdure.Clock][]wire.Kind{5: {wire.KindUpdate}, 6: {wire.KindTick}} {
+		b, s := asked(t, "bsp", "checkpoint:9", Limits{Window: 1 << 20})
+		b.Begin(6)
+		u := ofClock(5, Ticked)
+		u.parts = []piece{{}}
+		s.kept = sequence{u}
+		frames, err := s.Resend(perdure.Counts{Staged: staged, Ticked: 5, Applied: 5}, wire.Header{}, nil)
+		if err != nil || len(frames) != len(want) || frames[0].Kind != want[0] {
+			t.Errorf("%d clocks are staged: %d frames, %v; want %v", staged, len(frames), err, want)
+		}
+	}
+}
+
+// An update is not added to one that was acknowledged, which a shard may have.
+func TestMergesNothingAcknowledged(t *testing.T) {
+	for acked, want := range []int{1, 2, 2} {
+		_, s := asked(t, "asp", "resend:9", Limits{})
+		s.out, s.met, s.acked = true, true, acked
+		s.kept = sequence{ofClock(4, Sent), ofClock(5, Sent)}
+		if s.merge(); len(s.kept) != want {
+			t.Errorf("of 2 updates %d are acknowledged: %d are left, want %d", acked, len(s.kept), want)
+		}
+	}
+}
+
+// An older update is not condensed with one of fewer clocks: each clock is added a few times
+// only. What the program waits for is not held back from the log, and what is of too many
+// clocks neither.
+func TestCondensesAndHoldsWithinBounds(t *testing.T) {
+	for older, want := range map[perdure.Clock]bool{1: true, 2: true, 3: false} {
+		_, s := asked(t, "asp", "resend:9", Limits{})
+		into, u := ofClock(2, Sent), ofClock(2+older, Sent)
+		into.clocks, u.clocks = older, 2
+		if got := s.condenses(into, u); got != want {
+			t.Errorf("%d clocks are condensed with 2: %v", older, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(u *Update)
+		want   bool
+	}{
+		"waits":              {func(*Update) {}, true},
+		"is waited for":      {func(u *Update) { u.prompt = true }, false},
+		"repeats a row":      {func(u *Update) { u.repeats = true }, false},
+		"is of many clocks":  {func(u *Update) { u.clocks = mostHeld }, false},
+		"has left in part":   {func(u *Update) { u.sent = 1 }, false},
+		"may be on some way": {func(u *Update) { u.again = true }, false},
+	} {
+		_, s := asked(t, "asp", "stateless", Limits{})
+		s.out, s.met = true, true
+		u := ofClock(5, Sent)
+		if c.change(u); s.holds(u) != c.want {
+			t.Errorf("an update that %s is held back: %v", name, !c.want)
+		}
+	}
+}
+
+// Where rows were Inc'd twice in a clock, nothing of the next one leaves before it ends.
+func TestStreamsAfterAClockWithoutRepeats(t *testing.T) {
+	b, _ := asked(t, "asp", "checkpoint:9", Limits{})
+	d := b.Table(0, b.terms.view.Tables[0]).Part(0)
+	for i, rows := range [][]int{{0, 1}, {0, 0}, {2, 3}, {1}} {
+		if want := i != 2; d.streams != want {
+			t.Errorf("in clock %d what is complete may leave: %v, want %v", i, d.streams, want)
+		}
+		for _, row := range rows {
+			d.AddRun(row, 1, []float32{1})
+		}
+		d.reset()
+	}
+}
+
+// Memory that was wanted since the last trim stays, whichever was taken.
+func TestTrimKeepsWhatWasWanted(t *testing.T) {
+	b, _ := asked(t, "asp", "checkpoint:9", Limits{Spare: 1 << 20})
+	x := b.Table(0, b.terms.view.Tables[0])
+	for _, n := range []int{1, 2} {
+		r := &Room{of: x, Values: make([]float32, n), users: 1}
+		r.leave()
+	}
+	x.trim() // both lay unused from here on
+	wanted := x.Room(1)
+	if x.trim(); len(x.rooms) != 1 {
+		t.Errorf("%d rooms lie ready, want the one that was behind what was wanted", len(x.rooms))
+	}
+	wanted.users = 1
+	wanted.leave()
+	if x.trim(); len(x.rooms) != 1 || x.rooms[0] != wanted {
+		t.Errorf("%d rooms lie ready, want the one that came back", len(x.rooms))
+	}
+}
+
+// The program's state travels with one update, the next that is made.
+func TestStateTravelsOnce(t *testing.T) {
+	b, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20})
+	b.SaveState([]byte("state"))
+	for clock, want := range []string{"state", ""} {
+		if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
+			t.Fatal(err)
+		}
+		b.Seal()
+		b.Next()
+		if got := string(s.kept[clock].state); got != want {
+			t.Errorf("the update of clock %d has the state %q, want %q", 5+clock, got, want)
 		}
 	}
 }
