@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -39,29 +38,31 @@ func cleanBench(t *testing.T) (left func()) {
 	}
 }
 
-// TestBench runs the command over all that this build can do, and holds what it
-// prints and what it writes against each other.
-func TestBench(t *testing.T) {
+// benched runs perdure bench, and returns what it has written and what it has printed.
+func benched[R any](t *testing.T, args ...string) (results []R, out string) {
+	t.Helper()
 	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
 	must(t, os.WriteFile(file, []byte("old"), 0o666))
-	sizes := "4KiB,64KiB"
-	if !testing.Short() {
-		sizes += ",1000rows" // a million of them are stored first
-	}
-	code, out, errs := invoke(t, "bench", "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3", "--json",
-		file)
+	code, out, errs := invoke(t, slices.Concat([]string{"bench"}, args, []string{"--json", file})...)
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	left()
-
-	text, err := os.ReadFile(file)
-	must(t, err)
-	var results []moves.Result
-	d := json.NewDecoder(bytes.NewReader(text))
+	d := json.NewDecoder(strings.NewReader(fileOf(t, file)))
 	d.DisallowUnknownFields()
 	must(t, d.Decode(&results))
+	return results, out
+}
+
+// TestBench runs the command over all that this build can do, and holds what it
+// prints and what it writes against each other.
+func TestBench(t *testing.T) {
+	sizes := "4KiB,64KiB"
+	if !testing.Short() {
+		sizes += ",1000rows" // a million of them are stored first
+	}
+	results, out := benched[moves.Result](t, "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3")
 	_, table, ok := strings.Cut(out, "allocs/op  M rows/s\n")
 	if !ok {
 		t.Fatalf("no heading in %s", out)

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,18 +11,8 @@ import (
 // TestBenchReplay holds what is written against what is printed, against what was pushed,
 // and against itself.
 func TestBenchReplay(t *testing.T) {
-	left := cleanBench(t)
-	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "recovery", "--measure", "replay", "--rounds", "1", "--mb", "6", "--shards",
-		"2", "--json", file)
-	if code != 0 || errs != "" {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
-	}
-	left()
-	text, err := os.ReadFile(file)
-	must(t, err)
-	var results []strategies.Result
-	must(t, json.Unmarshal(text, &results))
+	results, out := benched[strategies.Result](t, "recovery", "--measure", "replay", "--rounds", "1", "--mb",
+		"6", "--shards", "2")
 	if len(results) != 1 {
 		t.Fatalf("measured %+v", results)
 	}

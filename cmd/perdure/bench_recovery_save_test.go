@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,17 +9,7 @@ import (
 
 // TestBenchSave holds what is written against what is printed, and against itself.
 func TestBenchSave(t *testing.T) {
-	left := cleanBench(t)
-	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "recovery", "--measure", "save", "--rounds", "1", "--mb", "2", "--json", file)
-	if code != 0 || errs != "" {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
-	}
-	left()
-	text, err := os.ReadFile(file)
-	must(t, err)
-	var results []strategies.Result
-	must(t, json.Unmarshal(text, &results))
+	results, out := benched[strategies.Result](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
 	if len(results) != 2 || results[0].Recovery != "checkpoint:C,async" || results[1].Recovery != "checkpoint:C" {
 		t.Fatalf("measured %+v", results)
 	}

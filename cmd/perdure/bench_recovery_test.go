@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,19 +10,9 @@ import (
 // TestBenchRecovery measures a little of everything, and holds what it writes
 // against what it prints and against itself.
 func TestBenchRecovery(t *testing.T) {
-	left := cleanBench(t)
-	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "recovery", "--recovery", "checkpoint:20", "--fault",
+	results, out := benched[strategies.Result](t, "recovery", "--recovery", "checkpoint:20", "--fault",
 		"kill-server,kill-coordinator",
-		"--rounds", "2", "--clocks", "10", "--batch", "8", "--mb", "3", "--json", file)
-	if code != 0 || errs != "" {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
-	}
-	left()
-	text, err := os.ReadFile(file)
-	must(t, err)
-	var results []strategies.Result
-	must(t, json.Unmarshal(text, &results))
+		"--rounds", "2", "--clocks", "10", "--batch", "8", "--mb", "3")
 	var names []string
 	for _, r := range results {
 		names = append(names, r.Recovery+" "+r.Fault)

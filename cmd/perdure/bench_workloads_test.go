@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,18 +10,8 @@ import (
 // TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
-	left := cleanBench(t)
-	file := filepath.Join(t.TempDir(), "bench.json")
-	code, out, errs := invoke(t, "bench", "workloads", "--data", "synthetic:0.0005", "--rounds", "1", "--clocks", "2",
-		"--workers", "1,2", "--json", file)
-	if code != 0 || errs != "" {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
-	}
-	left()
-	text, err := os.ReadFile(file)
-	must(t, err)
-	var results []programs.Result
-	must(t, json.Unmarshal(text, &results))
+	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.0005", "--rounds", "1",
+		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
 	if len(results) != 6 || len(lines) != 6 {
 		t.Fatalf("%d results, printed\n%s", len(results), out)

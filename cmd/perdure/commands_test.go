@@ -49,15 +49,9 @@ func TestInterrupt(t *testing.T) {
 			}
 
 			clocks := strconv.Itoa(cut + 7)
-			code, _, stderr = invoke(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3",
-				"--out", dir+"2")
-			if code != 0 {
-				t.Fatalf("resume: exit code %d: %s%s", code, stderr, logs(dir+"2"))
-			}
+			resumed, again := trained(t, "train", "--quiet", "--resume", dir, "--clocks", clocks, "--servers", "3")
 			whole, _ := trained(t, small("--clocks", clocks)...)
-			if got := summary(t, dir+"2"); *got.ModelSHA256 != *whole.ModelSHA256 {
-				t.Errorf("resumed to %s, a run left alone gives %s", *got.ModelSHA256, *whole.ModelSHA256)
-			}
+			sameModel(t, resumed, *whole.ModelSHA256, again)
 		})
 	}
 }

@@ -41,7 +41,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		}
 		t.Logf("damaged: %v", ways[first:])
 		s := job.succeeds(dir)
-		sameModel(t, &s, want, dir)
+		sameModel(t, s, want, dir)
 		found := 0
 		for server := range 2 {
 			log := fileOf(t, dir, "logs", fmt.Sprintf("server-%d.log", server))

@@ -141,7 +141,7 @@ func damageLog(t *testing.T, d logDamage) {
 	switch {
 	case code == 0 && d.want != refused:
 		s := summary(t, dir)
-		sameModel(t, &s, one(t, args...), dir)
+		sameModel(t, s, one(t, args...), dir)
 	case code == exitError && d.want != goesOn:
 		named := strings.Contains(errs, filepath.Base(streams[0])) || strings.Contains(errs, path) ||
 			strings.Contains(errs, "the update log has lost some")

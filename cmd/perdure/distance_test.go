@@ -11,9 +11,7 @@ import (
 // TestDistance: far apart and over a narrow line, bsp trains the same model.
 func TestDistance(t *testing.T) {
 	s, dir := trained(t, small("--delay", "5ms±2ms", "--bandwidth", "10MB")...)
-	if got, want := *s.ModelSHA256, one(t); got != want {
-		t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
-	}
+	sameModel(t, s, one(t), dir)
 	// Each clock takes four messages one after the other: update, acknowledgement,
 	// tick and rows asked for, rows.
 	if least := 60 * 4 * 3 * time.Millisecond; s.WallSeconds < least.Seconds() {

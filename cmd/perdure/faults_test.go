@@ -31,9 +31,7 @@ func TestFaultKinds(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.fault, func(t *testing.T) {
 			s, dir := trained(t, small("--fault", c.fault)...)
-			if got := *s.ModelSHA256; got != want {
-				t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
-			}
+			sameModel(t, s, want, dir)
 			if len(s.Failures) == 0 {
 				t.Fatal("the summary lists no failure")
 			}
@@ -51,9 +49,7 @@ func TestFrozen(t *testing.T) {
 	frozen := func(t *testing.T, fault, recovery string, replaced int, words ...string) {
 		t.Parallel() // with those that wait, too
 		s, dir := trained(t, small("--recovery", recovery, "--fault", fault)...)
-		if got := *s.ModelSHA256; got != want {
-			t.Errorf("model %s, want %s\n%s", got, want, logs(dir))
-		}
+		sameModel(t, s, want, dir)
 		events := eventsOf(t, dir)
 		for _, w := range words {
 			if n := strings.Count(events, w); n != replaced {

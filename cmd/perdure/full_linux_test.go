@@ -46,7 +46,7 @@ func fillFolder(t *testing.T, recovery string) {
 	p.Says("fault: kill:coordinator")
 	must(t, os.Remove(filler))
 	s := p.succeeds(dir)
-	sameModel(t, &s, one(t), dir)
+	sameModel(t, s, one(t), dir)
 	p.Says("cannot go on, and tries again")
 	checkFailures(t, s, 3)
 }

@@ -27,7 +27,7 @@ func TestServerJoins(t *testing.T) {
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	server := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
 	s := job.succeeds(dir)
-	sameModel(t, &s, one(t), dir)
+	sameModel(t, s, one(t), dir)
 	if code, out, errs := server.Wait(); code != 0 || !strings.Contains(out, "joined") {
 		t.Errorf("the server ended with code %d: %s%s", code, out, errs)
 	}
@@ -71,7 +71,7 @@ func TestJoinMistakes(t *testing.T) {
 			`workers train`,
 		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
 	} {
-		wantRefused(t, want, strings.Fields(args)...)
+		wantRefused(t, exitUsage, want, strings.Fields(args)...)
 	}
 	job.Stop()
 }

@@ -113,8 +113,7 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 // process is its parent, and carries its faults out.
 func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, ended <-chan error) {
 	t.Helper()
-	t.Setenv(asCommand, "1")
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	asParent(t)
 	faults, err := s.ParseFaults()
 	must(t, err)
 	must(t, recovery.Check(&s.Job))

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	perdurelib "github.com/perdure/perdure"
@@ -70,15 +69,6 @@ func (c lone) serves(t testing.TB) {
 	}
 }
 
-// refused waits for the end of a coordinator that must give up in one line.
-func (c lone) refused(t testing.TB, want string) {
-	t.Helper()
-	if code, _, errs := c.Wait(); code != exitError || strings.Count(errs, "\n") != 1 ||
-		!regexp.MustCompile(want).MatchString(errs) {
-		t.Errorf("exit code %d, %q; want %d, one line with %s", code, errs, exitError, want)
-	}
-}
-
 // TestManyCoordinators: of several that begin at once, one serves.
 func TestManyCoordinators(t *testing.T) {
 	dir := runFolder(t)
@@ -95,7 +85,7 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	for _, c := range all {
 		if c != serving[0] {
-			c.refused(t, `in use by another process: (pid \d+ on|it has not written)`)
+			c.refused(exitError, `in use by another process: (pid \d+ on|it has not written)`)
 		}
 	}
 	serving[0].Kill()
@@ -107,7 +97,7 @@ func TestLostLease(t *testing.T) {
 	c := coordinate(t, dir)
 	c.serves(t)
 	must(t, os.Remove(filepath.Join(dir, "registry", "facts.lock")))
-	c.refused(t, `this process has no right to write any more`)
+	c.refused(exitError, `this process has no right to write any more`)
 	next := coordinate(t, dir)
 	next.serves(t)
 	next.Kill()
@@ -140,7 +130,7 @@ func TestUnusableRegistry(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			must(t, os.WriteFile(facts, bad.content, 0o666))
-			coordinate(t, dir).refused(t, bad.want)
+			coordinate(t, dir).refused(exitError, bad.want)
 			if b, err := os.ReadFile(facts); err != nil || !bytes.Equal(b, bad.content) {
 				t.Errorf("it is %q now, %v", b, err)
 			}
@@ -149,7 +139,7 @@ func TestUnusableRegistry(t *testing.T) {
 	t.Run("no folder", func(t *testing.T) {
 		must(t, os.RemoveAll(folder))
 		must(t, os.WriteFile(folder, nil, 0o666))
-		coordinate(t, dir).refused(t, regexp.QuoteMeta(folder)+": not a directory")
+		coordinate(t, dir).refused(exitError, regexp.QuoteMeta(folder)+": not a directory")
 	})
 	t.Run("not writable", func(t *testing.T) {
 		if os.Getuid() == 0 {
@@ -157,6 +147,6 @@ func TestUnusableRegistry(t *testing.T) {
 		}
 		must(t, os.RemoveAll(folder))
 		must(t, os.Mkdir(folder, 0o555))
-		coordinate(t, dir).refused(t, regexp.QuoteMeta(facts)+`\.lock: permission denied`)
+		coordinate(t, dir).refused(exitError, regexp.QuoteMeta(facts)+`\.lock: permission denied`)
 	})
 }

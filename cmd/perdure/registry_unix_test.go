@@ -29,9 +29,9 @@ func TestTwoCoordinators(t *testing.T) {
 		want := fmt.Sprintf(`^perdure: coordinator: registry: in use by another process: pid %d on %s since 20\S+Z `+
 			`\(%s\)\n$`,
 			first.Process.Pid, regexp.QuoteMeta(host), regexp.QuoteMeta(facts))
-		coordinate(t, dir).refused(t, want)
+		coordinate(t, dir).refused(exitError, want)
 		first.Signal(syscall.SIGSTOP)
-		coordinate(t, dir).refused(t, want)
+		coordinate(t, dir).refused(exitError, want)
 		first.Signal(syscall.SIGCONT)
 		first.serves(t)
 		if after, err := os.ReadFile(facts); err != nil || !bytes.Equal(before, after) {

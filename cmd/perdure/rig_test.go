@@ -66,6 +66,13 @@ func (p *prints) String() string {
 	return string(p.text)
 }
 
+// asParent makes the test itself the parent of a job's processes: what is started in it is this
+// binary, as the perdure command.
+func asParent(t testing.TB) {
+	t.Setenv(asCommand, "1")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+}
+
 // command prepares a process.
 func command(t testing.TB, args ...string) *process {
 	t.Helper()
@@ -180,13 +187,19 @@ func wantOut(t testing.TB, code int, args []string, parts ...string) {
 	}
 }
 
-// wantRefused runs a command line that must be refused as a mistake, in one line that matches.
-func wantRefused(t testing.TB, pattern string, args ...string) {
+// wantRefused runs a command line that must be refused, in one line that matches.
+func wantRefused(t testing.TB, code int, pattern string, args ...string) {
 	t.Helper()
-	if code, out, errs := invoke(t, args...); code != exitUsage || strings.Count(errs, "\n") != 1 ||
+	start(t, args...).refused(code, pattern)
+}
+
+// refused waits for the end of a process that must end so, with one line that matches.
+func (p *process) refused(code int, pattern string) {
+	p.t.Helper()
+	if is, out, errs := p.Wait(); is != code || strings.Count(errs, "\n") != 1 ||
 		!regexp.MustCompile(pattern).MatchString(errs) {
-		t.Errorf("perdure %s: exit code %d: %s%s; want %d, and one line with %s", strings.Join(args, " "), code, out,
-			errs, exitUsage, pattern)
+		p.t.Errorf("perdure %s: exit code %d: %s%s; want %d, and one line with %s", strings.Join(p.Args[1:], " "), is,
+			out, errs, code, pattern)
 	}
 }
 
@@ -367,7 +380,7 @@ func one(t testing.TB, more ...string) string {
 var undisturbed = map[string]string{} // of one; tests that use it are not parallel
 
 // sameModel checks that a run has made a model, with every update.
-func sameModel(t testing.TB, s *rundir.Summary, want, dir string) {
+func sameModel(t testing.TB, s rundir.Summary, want, dir string) {
 	t.Helper()
 	if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
 		t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, want, logs(dir))

@@ -29,7 +29,7 @@ func TestScaled(t *testing.T) {
 				args = append(args, "--fault", f)
 			}
 			s, dir := trained(t, args...)
-			sameModel(t, &s, want, dir)
+			sameModel(t, s, want, dir)
 			if n := int64(6 * (3*20 + 5*20 + 2*20)); *s.UpdatesApplied != n {
 				t.Errorf("%d updates applied, want %d", *s.UpdatesApplied, n)
 			}
@@ -48,7 +48,7 @@ func TestScaled(t *testing.T) {
 func TestScaleResumes(t *testing.T) {
 	_, dir := trained(t, append(small("--clocks", "50"), planned...)...)
 	s, resumed := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "60")
-	sameModel(t, &s, one(t, planned...), resumed)
+	sameModel(t, s, one(t, planned...), resumed)
 }
 
 // TestScaleCommand: people let workers join and leave a running job, at a clock that
@@ -67,7 +67,7 @@ func TestScaleCommand(t *testing.T) {
 	}
 	awaitEvent(t, dir, "leaves; clock 39 is its last", 3)
 	s := job.succeeds(dir)
-	sameModel(t, &s, one(t, planned...), dir) // that of the planned changes
+	sameModel(t, s, one(t, planned...), dir) // that of the planned changes
 }
 
 // TestGuestJoins: where no slot is free, a worker that joins gets one more, and leaves it when
@@ -91,7 +91,7 @@ func TestGuestJoins(t *testing.T) {
 		"--leave 0 --leave 0":          `slot 0 leaves at clock \d+ already`,
 		"--leave 3 --leave 2147483648": `there is no slot 2147483648`,
 	} {
-		wantRefused(t, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
+		wantRefused(t, exitUsage, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
 	}
 	code, out, errs := invoke(t, "scale", "--run", dir, "--leave", "3")
 	if code != 0 || !regexp.MustCompile(`^worker:3 leaves; clock \d+ is its last\n$`).MatchString(out) {
@@ -121,6 +121,6 @@ func TestScaleMistakes(t *testing.T) {
 		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
 		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
 	} {
-		wantRefused(t, want, small(append(strings.Fields(args), "--out", newFolder(t))...)...)
+		wantRefused(t, exitUsage, want, small(append(strings.Fields(args), "--out", newFolder(t))...)...)
 	}
 }

@@ -174,11 +174,7 @@ func TestResumeAlive(t *testing.T) {
 	dir := newFolder(t)
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	awaitCheckpoint(t, dir)
-	code, _, stderr := invoke(t, "train", "--resume", dir)
-	if want := regexp.MustCompile(`goes on, in pid ` + fmt.Sprint(p.Process.Pid) + ` since`); code != 2 ||
-		!want.MatchString(stderr) || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("exit code %d and %q; want 2 and one line with %s", code, stderr, want)
-	}
+	wantRefused(t, exitUsage, fmt.Sprintf(`goes on, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
 	p.Kill()
 	if _, err := (&trainCmd{Resume: dir, Workload: "softmax"}).settings(); err != nil {
 		t.Errorf("once it is dead: %v", err)

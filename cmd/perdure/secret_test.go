@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -76,10 +75,9 @@ func TestSecretIsKept(t *testing.T) {
 		"server --join " + status[1] + " --secret-file " + other + " --run " + dir:     "secret",
 		"status --address " + address + " --secret-file " + filepath.Join(dir, "none"): "no such file",
 	} {
-		code, out, errs := invoke(t, strings.Fields(args)...)
-		if code == 0 || strings.Count(errs, "\n") != 1 || !regexp.MustCompile(want).MatchString(errs) {
-			t.Errorf("perdure %s: exit code %d: %s%s; want %s", args, code, out, errs, want)
-		}
+		p := start(t, strings.Fields(args)...)
+		code, _, _ := p.Wait()
+		p.refused(max(code, 1), want)
 	}
 	wantOut(t, 0, []string{"status", "--address", address, "--secret-file", secretOf(dir)})
 	if c, err := worker.Dial(t.Context(), worker.Config{

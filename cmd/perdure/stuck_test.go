@@ -69,5 +69,5 @@ func TestStuckLoop(t *testing.T) {
 		t.Errorf("it is said %d times that the coordinator was silent:\n%s", n, events)
 	}
 	must(t, os.Unsetenv(stuckAt))
-	sameModel(t, &s, one(t), run)
+	sameModel(t, s, one(t), run)
 }

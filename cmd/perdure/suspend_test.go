@@ -38,6 +38,6 @@ func TestSuspendMistakes(t *testing.T) {
 		"10us":  `write a time`,
 		"300ms": `0 under bsp, which waits for every worker`,
 	} {
-		wantRefused(t, want, small("--suspend-after="+text, "--out", newFolder(t))...)
+		wantRefused(t, exitUsage, want, small("--suspend-after="+text, "--out", newFolder(t))...)
 	}
 }

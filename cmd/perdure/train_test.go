@@ -14,9 +14,7 @@ import (
 // has the measures of how reads were and where the time went.
 func TestTableModel(t *testing.T) {
 	s, dir := trained(t, small("--consistency", "ssp:2,w=bsp")...)
-	if *s.ModelSHA256 != one(t) {
-		t.Errorf("model %s, want that of a bsp job, %s", *s.ModelSHA256, one(t))
-	}
+	sameModel(t, s, one(t), dir) // that of a bsp job
 	if s.MissingBound == nil || *s.MissingBound != 3 || s.Consistency.Kind != perdure.BSP ||
 		len(s.TableConsistency) > 0 {
 		t.Errorf("models %s and %v, missing bound %v", s.Consistency, s.TableConsistency, s.MissingBound)

@@ -55,11 +55,7 @@ func TestUpStops(t *testing.T) {
 	}
 
 	for with, path := range map[string]string{"--resume": dir, "--from": filepath.Join(dir, "run.json")} {
-		_, _, errs := invoke(t, "train", with, path)
-		if want := "use: perdure up " + with + " " + path + "\n"; !strings.HasSuffix(errs, want) ||
-			strings.Count(errs, "\n") != 1 {
-			t.Errorf("train %s: %q does not end with %q", with, errs, want)
-		}
+		wantRefused(t, exitUsage, regexp.QuoteMeta("use: perdure up "+with+" "+path)+"\n$", "train", with, path)
 	}
 	if _, err := (&upCmd{From: filepath.Join(dir, "run.json")}).settings(); err != nil {
 		t.Errorf("up --from: %v", err)
