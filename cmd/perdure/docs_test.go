@@ -36,7 +36,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
 	for _, pattern := range []string{
-		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md",
+		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/formats/*.md",
 		"../../docs/bench/measured.md", "../../docs/studies/*/*.md",
 	} {
 		more, err := filepath.Glob(pattern)
@@ -375,19 +375,20 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 	}
 }
 
-// TestDocsVersions: the page about formats, and the comment on a frame's layout, name the
+// TestDocsVersions: the pages about formats, and the comment on a frame's layout, name the
 // versions that are written.
 func TestDocsVersions(t *testing.T) {
-	formats, frame := "../../docs/FORMATS.md", "../../internal/data/wire/frame.go"
+	files, messages := "../../docs/formats/files.md", "../../docs/formats/messages.md"
+	frame := "../../internal/data/wire/frame.go"
 	for _, c := range []struct{ file, want string }{
-		{formats, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
-		{formats, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
+		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
+		{messages, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
 		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
-		{formats, fmt.Sprintf("\n## Checkpoint segment (versions 2 and %d)\n", checkpoint.SegmentVersion)},
-		{formats, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
-		{formats, fmt.Sprintf("\n## Shard snapshot (version %d)\n", checkpoint.SnapshotVersion)},
-		{formats, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
-		{formats, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
+		{files, fmt.Sprintf("\n## Checkpoint segment (versions 2 and %d)\n", checkpoint.SegmentVersion)},
+		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
+		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", checkpoint.SnapshotVersion)},
+		{files, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
+		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
 	} {
 		b, err := os.ReadFile(c.file)
 		must(t, err)

@@ -93,7 +93,7 @@ func segmentBytes(t testing.TB, s *Segment) []byte {
 	return b
 }
 
-// sumOf returns a file's checksum as docs/FORMATS.md has it: of its header and then
+// sumOf returns a file's checksum as docs/formats/files.md has it: of its header and then
 // the checksum that each section ends with.
 func sumOf(b []byte) uint32 {
 	sum := crc32.Checksum(b[:80], castagnoli)
@@ -181,7 +181,7 @@ func TestSegmentLayout(t *testing.T) {
 		"b's values": at(320, 3, 1, 8) && le.Uint32(b[len(b)-304:]) == math.Float32bits(0.25),
 	} {
 		if !ok {
-			t.Errorf("%s is not where FORMATS.md says", what)
+			t.Errorf("%s is not where docs/formats/files.md says", what)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Version is the version of the records that this package writes.
 const Version = 1
 
-// The layout of a record; docs/FORMATS.md draws it.
+// The layout of a record; docs/formats/files.md draws it.
 const (
 	recordMagic  = "pulr"
 	headerSize   = 48 // without the job id behind it
