@@ -109,8 +109,8 @@ func (p *Process) Wait() error {
 // Ended is closed when what the process does has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// HostOf is the host of an address in memory.
-func HostOf(addr string) string {
+// hostOf is the host of an address in memory.
+func hostOf(addr string) string {
 	host, _, _ := strings.Cut(addr, "/")
 	return host
 }
@@ -148,7 +148,7 @@ func (p *Process) listens() string {
 	return p.Host + "/0"
 }
 
-// coordinatorAddr is where the coordinator listens, if it is not to come yet.
+// coordinatorAddr is where the newest coordinator listens, or the first one is to.
 func (h *Hosts) coordinatorAddr() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

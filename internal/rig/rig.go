@@ -155,10 +155,10 @@ func (h *Hosts) Stop(host string) {
 }
 
 // Listen has a host be somebody whom the test plays: serve is called for each connection,
-// beside the others, when its peer has said hello. The connection is closed when serve returns, and when the
-// hosts end. The listener may be closed before.
+// beside the others, when its peer has said hello. The connection is closed when serve
+// returns, and when the hosts end. The listener may be closed before.
 func (h *Hosts) Listen(addr string, serve func(conn transport.Conn, hello wire.Hello)) transport.Listener {
-	l, err := h.network(HostOf(addr)).Listen(addr)
+	l, err := h.network(hostOf(addr)).Listen(addr)
 	if err != nil {
 		panic(fmt.Sprintf("rig: %v", err)) // of the test's own making
 	}
