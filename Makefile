@@ -52,6 +52,7 @@ check-fmt: $(TOOLS)/gofumpt
 .PHONY: check-vet
 check-vet:
 	$(GO) vet ./...
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/sim # as make replay builds it
 
 .PHONY: check-static
 check-static: $(TOOLS)/staticcheck
