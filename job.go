@@ -8,6 +8,12 @@ import (
 	"strings"
 )
 
+// How large a job may be, as it is asked for and by what joins it later.
+const (
+	MaxSlots   = 4096 // those that have left included
+	MaxServers = 4096
+)
+
 // JobSpec is what a job is asked to be. It never changes while the job lives.
 type JobSpec struct {
 	ID          string      `json:"id"` // unique; peers of another job are refused
@@ -74,7 +80,7 @@ func (j JobSpec) Validate() error {
 		name  string
 		value int
 		most  int
-	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, 4096}, {"shards", j.Shards, 65536}} {
+	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, MaxServers}, {"shards", j.Shards, 65536}} {
 		if n.value < 1 || n.value > n.most {
 			return fmt.Errorf("%w: %d %s; choose 1 to %d", ErrUsage, n.value, n.name, n.most)
 		}

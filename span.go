@@ -1,8 +1,5 @@
 package perdure
 
-// MaxSlots bounds the slots of a job, those that have left included.
-const MaxSlots = 4096
-
 // Span says in which clocks a slot takes part: From ≤ clock < Until. A slot that
 // joins a running job at clock K counts K clocks from the beginning, in every applied
 // vector.

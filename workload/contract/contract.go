@@ -43,18 +43,15 @@ type Factors struct {
 	WholeUsers    bool    // a clock goes through all ratings of a run of users
 }
 
-// The largest values of Params: far beyond use, and small enough that a
-// position in the data never overflows.
-const (
-	maxSlots = 4096
-	maxBatch = 1 << 20
-)
+// maxBatch is the largest batch: far beyond use, and small enough that with
+// perdure.MaxSlots slots a position in the data never overflows.
+const maxBatch = 1 << 20
 
 // Validate reports what is wrong with the parameters, if anything, without
 // looking at the data.
 func (p Params) Validate() error {
-	if p.Slots < 1 || p.Slots > maxSlots {
-		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, maxSlots)
+	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
+		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
 	}
 	return p.Rule.Validate()
 }
@@ -90,7 +87,7 @@ type Share struct{ Rank, Of int }
 
 // Validate reports what is wrong with the share of a clock, if anything.
 func (s Share) Validate(clock perdure.Clock) error {
-	if s.Rank < 0 || s.Rank >= s.Of || s.Of > maxSlots || clock < 0 {
+	if s.Rank < 0 || s.Rank >= s.Of || s.Of > perdure.MaxSlots || clock < 0 {
 		return fmt.Errorf("%w: share %d of %d, clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
 	}
 	return nil

@@ -163,7 +163,7 @@ func (j *job) free(k Kind, process string) (index int, more bool) {
 	if vacant >= 0 {
 		return vacant, false
 	}
-	if k == Server && j.facts.placed() && !j.inDoubt() && len(j.servers) < maxServers {
+	if k == Server && j.facts.placed() && !j.inDoubt() && len(j.servers) < perdure.MaxServers {
 		return len(j.servers), true
 	}
 	return lost, false

@@ -26,9 +26,6 @@ type Newcomer struct {
 	Grow    bool // a worker for which the job is to have one slot more, where none is free
 }
 
-// maxServers bounds what joins can make of a job; as JobSpec.Validate has it.
-const maxServers = 4096
-
 // Join handles a process that asks for a place; index -1 asks for any free one. A
 // server that does so when all are taken, or kept for who comes by number, makes the
 // job's servers one more. So does one whose number such a server has.
