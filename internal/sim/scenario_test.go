@@ -300,7 +300,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		if s.scales > 0 {
 			slots += mostMore
 		}
-		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().Loses(), slots, s.plan)
+		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().Begins != recovery.Whole, slots, s.plan)
 		h.Pace = s.pace
 		o := sim.Options{
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
@@ -568,7 +568,7 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether a fault of hosts leaves a replica of every shard, where it
 // matters.
 func (f *faults) spares(hosts ...string) bool {
-	if t := recovery.Of(f.s.job.Recovery).Traits(); (t.Loses() || t.Logged()) && f.h.Over() {
+	if t := recovery.Of(f.s.job.Recovery).Traits(); (t.Begins != recovery.Whole || t.Logged()) && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
 	// nobody comes for a place that nobody has had yet
@@ -620,7 +620,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
-			case c.Quiet() < time.Second && recovery.Of(job.Recovery).Traits().Loses():
+			case c.Quiet() < time.Second && recovery.Of(job.Recovery).Traits().Begins != recovery.Whole:
 				lost[shard] = -1 // who had it died when nothing was left to do
 			case c.Quiet() < time.Second:
 				// or a head died that had said so, and who has all does not serve yet: the rows are
@@ -672,7 +672,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
 	for _, seg := range ends {
 		at := fmt.Sprint(seg.Shard, seg.Generation, len(seg.Tables), seg.Applied)
-		if recovery.Of(job.Recovery).Traits().Loses() {
+		if recovery.Of(job.Recovery).Traits().Begins != recovery.Whole {
 			at = fmt.Sprint(at, seg.Epoch)
 		}
 		minClock := seg.Cut

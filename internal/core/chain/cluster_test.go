@@ -339,7 +339,6 @@ func (c *cluster) restore(s *process, p *packet) {
 	case p.m.Epoch != s.r.Epoch() || !s.r.Wants(p.m.Pos):
 	case p.piece == 1:
 		s.arriving = p
-		s.r.Unrestored()
 	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
 		s.arriving = nil
 		s.applied, s.owned = slices.Clone(p.snapshot), 0

@@ -22,14 +22,5 @@ func (r *Replica[E]) Restored(pos uint64) {
 	r.advance()
 }
 
-// Unrestored says that a joiner's state is gone, until it has the snapshot that is
-// coming. Who keeps its state until then has no need to say so; members, and who has
-// joined, must keep it.
-func (r *Replica[E]) Unrestored() {
-	if r.cfg.Joining && !r.joined {
-		r.has = false
-	}
-}
-
 // Sync has a periodic head or middle bring its successor up to it.
 func (r *Replica[E]) Sync() { r.greet(&r.succ) }

@@ -28,7 +28,7 @@ func (c *cluster) check(before, after *Facts) {
 		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone,
 			before.UpdatesLost, before.ClocksRedone)
 	}
-	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().Loses() {
+	if after.UpdatesLost > 0 && recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
 	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 || a.Generation > b.Generation {

@@ -56,7 +56,7 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.BSP},
 			{Kind: perdure.SSP, Staleness: 2},
 		}).Draw(t, "model")
-		recovery := rapid.SampledFrom([]perdure.Recovery{
+		strategy := rapid.SampledFrom([]perdure.Recovery{
 			{Kind: perdure.RecoverNone},
 			{Kind: perdure.RecoverCheckpoint, Every: 2},
 			{Kind: perdure.RecoverResend, Every: 2},
@@ -69,9 +69,9 @@ func storms() *rapid.Generator[storm] {
 			{Kind: perdure.RecoverChain, Replicas: 2, Async: true},
 			{Kind: perdure.RecoverChain, Replicas: 2, Every: 2, Checkpoints: true},
 		}).Draw(t, "recovery")
-		servers := rapid.IntRange(traitsOf(recovery).Copies, 4).Draw(t, "servers")
+		servers := rapid.IntRange(traitsOf(strategy).Copies, 4).Draw(t, "servers")
 		suspend := int64(0)
-		if !model.TwoStep() && !traitsOf(recovery).Loses() {
+		if !model.TwoStep() && traitsOf(strategy).Begins == recovery.Whole {
 			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
 		}
 		return storm{
@@ -82,7 +82,7 @@ func storms() *rapid.Generator[storm] {
 				Shards:      rapid.IntRange(servers, 5).Draw(t, "shards"),
 				NoReplace:   rapid.IntRange(0, 3).Draw(t, "noreplace") == 0,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
-				Consistency: model, Recovery: recovery, SuspendMs: suspend,
+				Consistency: model, Recovery: strategy, SuspendMs: suspend,
 			},
 			Deeds: rapid.SliceOfN(deeds, 80, 400).Draw(t, "deeds"),
 		}
@@ -404,7 +404,7 @@ func (c *cluster) checkLoss() {
 			c.fail("shard %d is not served", i)
 			continue
 		}
-		if recovery.Of(c.job.Recovery).Traits().Loses() {
+		if recovery.Of(c.job.Recovery).Traits().Begins != recovery.Whole {
 			missing := c.saved.PastClocks - int64(sh.seq)
 			for slot, n := range sh.in.Applied() {
 				missing += int64(c.saved.View.Slots[slot].Clocks(n))

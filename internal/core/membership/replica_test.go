@@ -385,7 +385,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
 			if !u.Lost {
 				sh.seq++ // the rows contain it
-			} else if !recovery.Of(c.job.Recovery).Traits().Loses() {
+			} else if recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole {
 				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
 			}
 		}

@@ -78,10 +78,6 @@ func (t Traits) Behind() bool { return t.Form == Behind }
 // Logged reports whether updates go to an update log, from which servers read them.
 func (t Traits) Logged() bool { return t.Safe == Logged }
 
-// Loses reports whether a death may take updates that were acknowledged: they are counted,
-// and never awaited.
-func (t Traits) Loses() bool { return t.Begins != Whole }
-
 // Retains reports whether workers keep updates until they are in a checkpoint, to send a
 // shard again what it lacks.
 func (t Traits) Retains() bool { return t.Safe == Saved }
@@ -112,7 +108,8 @@ func SavedUpTo(v *perdure.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock
 // had, what it counts jumps to what each slot was acknowledged, and the gap is lost.
 type Begin int
 
-// What a shard begins with.
+// What a shard begins with. Where it is not Whole, a death may take updates that were
+// acknowledged: they are counted, and never awaited.
 const (
 	Whole   Begin = iota // all that it had: nothing is lost
 	Initial              // its initial rows

@@ -279,7 +279,7 @@ func TestWrongBase(t *testing.T) {
 	ref.Base = []FileRef{c.base[1], c.base[0]}
 	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt,
 		"is no segment that one of shard 0 at generation 1, cut 1 can follow")
-	_, err = ReadSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
+	_, err = readSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
 	must(t, err)
 
 	// A row that no segment has: one follows a longer table than there was.

@@ -287,7 +287,7 @@ func TestSegmentsOfOneShape(t *testing.T) {
 		files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
 
 	overwrite(t, fsys, files[0], was[0])
-	s, err := ReadSegment(fsys, files[0], nil)
+	s, err := readSegment(fsys, files[0], nil)
 	must(t, err)
 	s.Tables[0].Image.Planes[0][0][0]++
 	_, err = WriteSegment(fsys, "ckpt", s)
@@ -418,7 +418,7 @@ func TestSegmentCrashesAtEveryStep(t *testing.T) {
 			ref, err := WriteSegment(fsys, "ckpt", s)
 			finished = err == nil
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
-			got, err := ReadSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
+			got, err := readSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
 			must(t, err)
 			if !sameImage(got.Tables[0].Image, s.Tables[0].Image) &&
 				(finished || !sameImage(got.Tables[0].Image, old.Tables[0].Image)) {

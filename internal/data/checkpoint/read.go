@@ -22,15 +22,6 @@ import (
 // made memory.
 type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
-// ReadSegment reads and checks a segment file. The tables go straight into the
-// memory that dst returns, and the segment refers to it; of one that follows another
-// only the rows that it has are written there. After an error what it
-// holds is undefined. Before dst is asked, the file is known to be long enough.
-func ReadSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
-	s, _, err := readFile(fsys, file, false, dst.keep)
-	return s, err
-}
-
 // A sink returns where a table goes, by its number, of which there are those rows; nil: it is
 // only looked at. What is behind the end of an image is passed over.
 type sink func(i int, t metaTable, runs []table.Run) (*table.Image, error)
@@ -51,8 +42,8 @@ func (dst Dest) keep(_ int, t metaTable, _ []table.Run) (*table.Image, error) {
 	return &img, err
 }
 
-// readFile also returns the file's checksum: of the header and the sections' checksums,
-// or of all bytes.
+// readFile reads and checks a segment file. Its tables go to the sink. It also returns the
+// file's checksum: of the header and the sections' checksums, or of all bytes.
 func readFile(fsys disk.FS, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
 	err = withReader(fsys, file, func(r *sumReader) (err error) {
 		r.whole = whole

@@ -105,6 +105,12 @@ func sumOf(b []byte) uint32 {
 	return sum
 }
 
+// readSegment reads a segment file for itself, whatever it follows.
+func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
+	s, _, err := readFile(fsys, file, false, dst.keep)
+	return s, err
+}
+
 func readBytes(b []byte, dst Dest) (*Segment, error) {
 	return (&sumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(dst.keep)
 }
@@ -267,7 +273,7 @@ func TestSegmentErrors(t *testing.T) {
 		must(t, err)
 		_, err = f.Write(b)
 		must(t, err)
-		_, err = ReadSegment(fsys, ref.File, nil)
+		_, err = readSegment(fsys, ref.File, nil)
 		return err
 	}
 	newer := bytes.Clone(good)
@@ -279,7 +285,7 @@ func TestSegmentErrors(t *testing.T) {
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))
-	_, err = ReadSegment(fsys, ref.File, nil)
+	_, err = readSegment(fsys, ref.File, nil)
 	wantErr(t, err, ErrCorrupt, ref.File+" is missing")
 	wantErr(t, err, fs.ErrNotExist, ref.File)
 }
@@ -412,7 +418,7 @@ func benchmark(b *testing.B, restore bool) {
 			b.SetBytes(ref.Bytes)
 			for b.Loop() {
 				if restore {
-					_, err = ReadSegment(disk.OS(), dir+"/"+ref.File,
+					_, err = readSegment(disk.OS(), dir+"/"+ref.File,
 						func(perdure.TableSpec, int64, int64) (table.Image, error) {
 							return t.Image, nil
 						})

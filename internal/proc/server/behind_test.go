@@ -57,7 +57,10 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 	var got []perdure.Clock
 	for _, g := range f.shard(i).Segments {
 		got = append(got, g.Cut)
-		seg, err := checkpoint.ReadSegment(f.Disk, "checkpoint/"+g.File, nil)
+		m := checkpoint.Manifest{Job: f.job, Segments: []checkpoint.SegmentRef{
+			{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Seq: g.Seq},
+		}}
+		seg, err := checkpoint.Restore(f.Disk, "checkpoint", m, 0, nil)
 		if err != nil {
 			f.Fatal(err)
 		}
