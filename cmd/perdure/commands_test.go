@@ -84,12 +84,13 @@ func TestInterruptFrozen(t *testing.T) {
 func TestNotResumable(t *testing.T) {
 	for recovery, want := range map[string]string{
 		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
-		"stateless": "cannot be resumed yet",
+		"stateless": "keeps no checkpoints, and its update log is of that run alone: it cannot be resumed",
 	} {
 		dir := newFolder(t)
 		p := atClock30(t, dir, "--recovery", recovery)
 		if code, _, stderr := p.Stop(); code != exitSignal || strings.Count(stderr, "\n") != 1 ||
-			!strings.Contains(stderr, "a run under "+recovery+" "+want) {
+			!strings.Contains(stderr, "a run under "+recovery+" "+want) ||
+			!strings.HasSuffix(stderr, "; begin again with perdure train --from "+dir+"/run.json\n") {
 			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -105,7 +106,8 @@ func TestLastReplica(t *testing.T) {
 func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
 	wantOut(t, 2, []string{"train", "--resume", dir},
-		dir+" was trained under none, which keeps no checkpoints; begin anew with --from ")
+		"perdure: "+dir+": a run under none keeps no checkpoints, and cannot be resumed; one under resend:C or "+
+			"chain:2,checkpoint:C, say, can; begin anew with --from "+filepath.Join(dir, "run.json")+"\n")
 }
 
 // TestResumedMTBF: a run that goes on under another strategy which chooses how often to save keeps the

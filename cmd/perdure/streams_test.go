@@ -168,8 +168,8 @@ func TestLogOfRun(t *testing.T) {
 	p.Wait()
 	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")
 	wantOut(t, 2, []string{"train", "--resume", dir, "--out", dir + "2"},
-		"perdure: "+dir+" was trained under stateless, which keeps no checkpoints, and its update log is of that "+
-			"run alone; begin anew with --from ")
+		"perdure: "+dir+": a run under stateless keeps no checkpoints, and its update log is of that run alone: it "+
+			"cannot be resumed; one under resend:C, say, can; begin anew with --from ")
 	file := filepath.Join(dir, "run.json")
 	b, err := os.ReadFile(file)
 	must(t, err)

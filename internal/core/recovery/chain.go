@@ -51,3 +51,10 @@ func (s chain) Halved() Fate {
 func (s chain) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process goes on where it was
 
 func (s chain) MayContinue() error { return nil }
+
+func (s chain) MayResume() error {
+	if s.r.Checkpoints {
+		return nil
+	}
+	return nothingSaved(s.r)
+}

@@ -24,10 +24,11 @@ func (s checkpoint) Halved() Fate { return Fate{Kind: RollBack} }
 func (s checkpoint) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process goes on where it was
 
 func (s checkpoint) MayContinue() error {
-	return usage("on-outage continue with recovery %s: after an outage all roll back to the last checkpoint, and "+
-		"what workers did meanwhile would be undone; choose --on-outage wait, or recovery "+
-		"resend, stateless or chain:N", s.r)
+	return cannotContinue(s.r, "after an outage all roll back to the last checkpoint, and what workers did meanwhile "+
+		"would be undone")
 }
+
+func (s checkpoint) MayResume() error { return nil }
 
 // form is the form of the checkpoints of a strategy that keeps them.
 func form(r perdure.Recovery) Form {

@@ -23,6 +23,7 @@ func (s none) Halved() Fate { return Fate{Kind: GoOn} } // the shard counts its 
 func (s none) Outlived(Death) Fate { return Fate{Kind: GoOn} }
 
 func (s none) MayContinue() error {
-	return usage("on-outage continue with recovery %s: the rows that workers would go on with are lost, and begin "+
-		"anew; choose --on-outage wait, or recovery resend, stateless or chain:N", s.r)
+	return cannotContinue(s.r, "the rows that workers would go on with are lost, and begin anew")
 }
+
+func (s none) MayResume() error { return nothingSaved(s.r) }

@@ -25,6 +25,9 @@ type Strategy interface {
 	Outlived(d Death) Fate
 	// MayContinue returns why workers cannot go on while a shard is out; nil: they can.
 	MayContinue() error
+	// MayResume returns why no later run can go on from what one has left, and which runs can
+	// be resumed; nil: it can, once there is a checkpoint.
+	MayResume() error
 }
 
 // Of returns the strategy that a job has chosen; none for the zero Recovery, which is of a
@@ -172,7 +175,14 @@ func rollBack(why string, args ...any) Fate { return Fate{RollBack, fmt.Sprintf(
 
 func fail(why string, args ...any) Fate { return Fate{Fail, fmt.Sprintf(why, args...)} }
 
-// usage is the error of a strategy that does not go with another setting.
-func usage(why string, args ...any) error {
-	return fmt.Errorf("%w: "+why, append([]any{perdure.ErrUsage}, args...)...)
+// cannotContinue is MayContinue's error of a strategy under which an outage undoes what workers do.
+func cannotContinue(r perdure.Recovery, why string) error {
+	return fmt.Errorf("%w: on-outage continue with recovery %s: %s; choose --on-outage wait, or recovery resend, "+
+		"stateless or chain:N", perdure.ErrUsage, r, why)
+}
+
+// nothingSaved is MayResume's error of a strategy that keeps no checkpoints.
+func nothingSaved(r perdure.Recovery) error {
+	return fmt.Errorf("a run under %s keeps no checkpoints, and cannot be resumed; one under resend:C or "+
+		"chain:2,checkpoint:C, say, can", r)
 }

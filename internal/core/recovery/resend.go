@@ -38,3 +38,5 @@ func (s resend) Outlived(d Death) Fate {
 }
 
 func (s resend) MayContinue() error { return nil }
+
+func (s resend) MayResume() error { return nil }

@@ -1,6 +1,10 @@
 package recovery
 
-import "github.com/perdure/perdure"
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
 
 // stateless keeps nothing in servers: workers append their updates to a durable update log,
 // and a shard's rows are a function of its stream.
@@ -27,3 +31,8 @@ func (s stateless) Halved() Fate {
 func (s stateless) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process goes on from the log
 
 func (s stateless) MayContinue() error { return nil }
+
+func (s stateless) MayResume() error {
+	return fmt.Errorf("a run under %s keeps no checkpoints, and its update log is of that run alone: it cannot be "+
+		"resumed; one under resend:C, say, can", s.r)
+}

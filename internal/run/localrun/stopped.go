@@ -62,12 +62,10 @@ func (r *Run) stopped(why error) error {
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
-	switch strategy := r.s.Job.Recovery; {
-	case recovery.Of(strategy).Traits().Logged():
-		return fmt.Errorf("%w; a run under %s cannot be resumed yet: %s", at, strategy, anew)
-	case !recovery.Of(strategy).Traits().Saves():
-		return fmt.Errorf("%w; a run under %s keeps no checkpoints, and cannot be resumed: %s; one with --recovery "+
-			"resend or checkpoint:C, say, can be resumed", at, strategy, anew)
+	cannot := recovery.Of(r.s.Job.Recovery).MayResume()
+	switch {
+	case cannot != nil:
+		return fmt.Errorf("%w; %w; %s", at, cannot, anew)
 	case p.Durable == 0:
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:

@@ -114,16 +114,9 @@ func ReadEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if err := s.OtherCommand(own, "--resume", folder); err != nil {
 		return s, m, err
 	}
-	anew := "begin anew with --from " + filepath.Join(folder, "run.json")
-	if recovery.Of(s.Job.Recovery).Traits().Logged() {
-		return s, m, fmt.Errorf("%w: %s was trained under stateless, which keeps no checkpoints, and its update log "+
-			"is of that run alone; %s, or under --recovery resend:C, whose runs can be resumed",
-			perdure.ErrUsage, folder, anew)
-	}
-	if !recovery.Of(s.Job.Recovery).Traits().Saves() {
-		return s, m, fmt.Errorf("%w: %s was trained under %s, which keeps no checkpoints; %s, or under resend:C or "+
-			"chain:2,checkpoint:C, say, whose runs can be resumed",
-			perdure.ErrUsage, folder, s.Job.Recovery, anew)
+	if err := recovery.Of(s.Job.Recovery).MayResume(); err != nil {
+		return s, m, fmt.Errorf("%w: %s: %w; begin anew with --from %s", perdure.ErrUsage, folder, err,
+			filepath.Join(folder, "run.json"))
 	}
 	if m, err = checkpoint.Latest(disk.OS(), filepath.Join(folder, "checkpoint")); err != nil {
 		return s, m, err
