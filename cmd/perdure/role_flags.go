@@ -30,9 +30,10 @@ type serverCmd struct {
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
-	now, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
-	return (&role.Server{Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: roleLog()}).Run(ctx, now)
+	s := &role.Server{Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: roleLog()}
+	return s.Run(ctx, atOnce)
 }
 
 type workerCmd struct {

@@ -103,7 +103,7 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 // runJob runs a training job to its end and returns its summary. The first signal to end ends
 // it in order, with a last checkpoint; the second at once.
 func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum rundir.Summary, err error) {
-	now, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: out, Workers: true, View: screen.New(stdout, quiet), Warn: warn,
@@ -112,7 +112,7 @@ func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum ru
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	return r.Wait(ctx, now)
+	return r.Wait(ctx, atOnce)
 }
 
 // warn tells people something that they must know.

@@ -76,7 +76,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
-	now, cancel := untilToldTwice(ctx)
+	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: u.Out, View: screen.New(stdout, false),
@@ -89,7 +89,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s "+
 		"PERDURE_SECRET_FILE=%s\n",
 		r.Coordinator(), s.WorkersAtFirst(), r.Coordinator(), r.Secrets().Path)
-	switch _, err := r.Wait(ctx, now); {
+	switch _, err := r.Wait(ctx, atOnce); {
 	case errors.Is(err, localrun.ErrStopped):
 		fmt.Fprintln(stdout, err)
 		return nil

@@ -4,7 +4,7 @@
 // the record and shows it; and in the end it exports the model and writes how it all went.
 //
 //	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
-//	sum, err := r.Wait(ctx, now)
+//	sum, err := r.Wait(ctx, atOnce)
 //	err = r.Close()
 //
 // What runs as a process of the job is a program that knows the roles: COMMAND coordinator,
@@ -177,18 +177,18 @@ func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Sp
 }
 
 // Wait runs the job to its end, and returns how it went. When ctx ends it ends the job in
-// order, with a last checkpoint, and says how to go on; when now ends it does not wait for
+// order, with a last checkpoint, and says how to go on; when atOnce ends it does not wait for
 // that. Of a job whose workers are others' programs there is no model: it has ended when they
 // all have.
-func (r *Run) Wait(ctx, now context.Context) (sum rundir.Summary, err error) {
+func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
-	defer r.heed(ctx, now)()
+	defer r.heed(ctx, atOnce)()
 	if !r.workers {
-		return r.waitForOthers(now, ended)
+		return r.waitForOthers(atOnce, ended)
 	}
 	defer r.byTime(ctx)()
-	exportCtx, cancel := context.WithCancel(now)
+	exportCtx, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	type exported struct {
 		model tally.Model
@@ -215,7 +215,7 @@ func (r *Run) Wait(ctx, now context.Context) (sum rundir.Summary, err error) {
 		sum = r.Summary(&e.model)
 		r.job.End(ErrOver)
 		<-ended
-		if err := r.insist(now, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
+		if err := r.insist(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
 		r.safe = true
@@ -225,7 +225,7 @@ func (r *Run) Wait(ctx, now context.Context) (sum rundir.Summary, err error) {
 }
 
 // waitForOthers is Wait for a job whose workers are not the run's.
-func (r *Run) waitForOthers(now context.Context, ended <-chan error) (sum rundir.Summary, err error) {
+func (r *Run) waitForOthers(atOnce context.Context, ended <-chan error) (sum rundir.Summary, err error) {
 	select {
 	case err := <-ended:
 		return sum, r.stopped(err)
@@ -234,7 +234,7 @@ func (r *Run) waitForOthers(now context.Context, ended <-chan error) (sum rundir
 		r.job.End(ErrOver) // once the workers have heard that all are done
 		<-ended
 		r.safe = true
-		return sum, r.insist(now, "summary.json", func() error { return r.dir.WriteSummary(sum) })
+		return sum, r.insist(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) })
 	}
 }
 

@@ -32,10 +32,10 @@ func lastCheckpoint(s *settings.Run) time.Duration {
 	return 0
 }
 
-// heed ends the job in order when ctx ends, and at once when hard does.
-func (r *Run) heed(ctx, hard context.Context) (stop func()) {
+// heed ends the job in order when ctx ends, and at once when atOnce does.
+func (r *Run) heed(ctx, atOnce context.Context) (stop func()) {
 	first := context.AfterFunc(ctx, func() { r.job.Stop(ErrInterrupted) })
-	second := context.AfterFunc(hard, func() { r.job.End(ErrInterrupted) })
+	second := context.AfterFunc(atOnce, func() { r.job.End(ErrInterrupted) })
 	return func() {
 		first()
 		second()

@@ -15,9 +15,10 @@ import (
 // What the supervisor hears of the job goes into the tally and into the run's folder, and to
 // the view.
 
-func (r *Run) now() *tally.Now {
-	now := r.tally.Now(r.job.Since(), time.Now())
-	return &now
+// shown is how the run stands, for the view.
+func (r *Run) shown() *tally.Now {
+	stands := r.tally.Now(r.job.Since(), time.Now())
+	return &stands
 }
 
 func (r *Run) onEvent(e wire.Event) {
@@ -26,7 +27,7 @@ func (r *Run) onEvent(e wire.Event) {
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
 		Details: map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone},
 	}))
-	r.view.Event(r.now(), e)
+	r.view.Event(r.shown(), e)
 }
 
 func (r *Run) onReport(report wire.Report) {
@@ -39,7 +40,7 @@ func (r *Run) onProgress(p wire.Progress) {
 	if r.tally.Progress(p, time.Now()) {
 		r.point(r.Clock())
 	}
-	r.view.Progress(r.now())
+	r.view.Progress(r.shown())
 	if p.Complete {
 		r.once.Do(func() { close(r.complete) })
 	}
@@ -72,7 +73,7 @@ func (r *Run) keep(err error) {
 
 // tell shows a line of the run's parent's own.
 func (r *Run) tell(text string) {
-	r.view.Event(r.now(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
+	r.view.Event(r.shown(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
 }
 
 // insistPause is the time between two tries to write to a full disk.

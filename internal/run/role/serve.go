@@ -30,8 +30,8 @@ type Server struct {
 }
 
 // Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
-// when now ends, it ends at once.
-func (c *Server) Run(ctx, now context.Context) error {
+// when atOnce ends, it ends at once.
+func (c *Server) Run(ctx, atOnce context.Context) error {
 	if c.Zone != "" {
 		if err := settings.CheckZone(c.Zone); err != nil {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
@@ -59,7 +59,7 @@ func (c *Server) Run(ctx, now context.Context) error {
 	if err != nil {
 		return err
 	}
-	return quiet(server.Run(now, server.Config{
+	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir,
 		Log:     c.Log,
