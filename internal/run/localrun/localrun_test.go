@@ -146,15 +146,19 @@ func TestInterrupted(t *testing.T) {
 func TestStartRefuses(t *testing.T) {
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o666))
+	faulty := small(t, "none")
+	faulty.Faults = []string{"kill:server:9@1s"}
 	for want, o := range map[string]Options{
 		"is not empty":         {Settings: small(t, "none"), Folder: full},
 		"has no name":          {Settings: small(t, "none")},
+		"there is no server:9": {Settings: faulty, Folder: filepath.Join(t.TempDir(), "run")}, // once there is a folder
 		"write HOST:PORT":      {Settings: settings.Run{Listen: "here"}, Folder: "x"},
 		"name the one address": {Settings: settings.Run{Listen: ":0"}, Folder: "x"},
 	} {
-		o.View, o.Workers = &record{}, true
-		if r, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", r, err, want)
+		v := &record{}
+		o.View, o.Workers = v, true
+		if r, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) || !v.closed {
+			t.Errorf("%+v: %v, want %s; its view is closed: %t", r, err, want, v.closed)
 		}
 	}
 	warned := ""
@@ -179,7 +183,7 @@ func TestStartLetsGo(t *testing.T) {
 	folder := t.TempDir() // it is there already
 	must(t, os.WriteFile(filepath.Join(folder, "mine"), nil, 0o600))
 	for range 2 {
-		o := Options{Settings: s, Folder: folder, Workers: true, View: screen.Silent{}}
+		o := Options{Settings: s, Folder: folder, Workers: true} // nobody looks
 		if _, err := Start(t.Context(), o); err == nil || strings.Contains(err.Error(), "cannot listen") {
 			t.Fatalf("a run in a folder that is not its own: %v", err)
 		}

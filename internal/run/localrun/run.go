@@ -43,11 +43,15 @@ var ErrOver = errors.New("the model is exported")
 
 // Options are what Start is told.
 type Options struct {
+	// Settings are what somebody has checked: Check has completed them; or, where workers are
+	// others' programs, CheckFlags or Shape.Job has taken them. Start does not check them again.
 	Settings settings.Run
-	Folder   string       // of the run, empty or new
-	Workers  bool         // workers are processes of the run, and train its workload; else they are others' programs
-	View     screen.View  // which it closes
-	Warn     func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
+	Folder   string // of the run, empty or new
+	Workers  bool   // workers are processes of the run, and train its workload; else they are others' programs
+	// View shows the run; nil: nobody looks. From Start on it is the run's, which closes it: Start
+	// itself where it fails, else Close.
+	View screen.View
+	Warn func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
 }
 
 // Run is one run of a job on this machine, as its parent sees it.
@@ -71,12 +75,16 @@ type Run struct {
 	once     sync.Once
 }
 
-// Start makes the run's folder and starts all processes.
+// Start makes the run's folder and starts all processes. Where it fails, nothing runs, and its
+// view is closed.
 func Start(ctx context.Context, o Options) (*Run, error) {
 	if o.Workers {
 		o.Settings.Job.AwaitExport, o.Settings.Job.FixedEnd = true, o.Settings.Until.Metric == ""
 	}
 	r := &Run{s: o.Settings, workers: o.Workers, view: o.View, complete: make(chan struct{})}
+	if r.view == nil {
+		r.view = screen.Silent{}
+	}
 	frames, web, err := r.listen(o.Warn)
 	if err == nil {
 		err = r.prepare(ctx, o.Folder)
@@ -245,12 +253,12 @@ func (r *Run) Close() error {
 	r.job.End(ErrOver) // does nothing if it has ended
 	err := r.job.Group().Stop(ctx)
 	r.leaveLog()
-	r.view.Close()
 	return errors.Join(err, r.letGo())
 }
 
-// letGo closes what the run has opened so far.
+// letGo closes what the run has opened so far, and its view.
 func (r *Run) letGo() (err error) {
+	r.view.Close()
 	for _, h := range r.held {
 		err = errors.Join(err, h.Close())
 	}
