@@ -217,7 +217,7 @@ func (c *Cluster) serve(ctx context.Context, p *process) error {
 			n, _ := strconv.Atoi(number) // a server's name ends with one
 			cfg.Zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
 		}
-		cfg.SnapshotBytes, cfg.LogBytes, cfg.Follow = c.o.SnapshotBytes, c.o.LogBytes, c.o.Follow
+		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Follow
 		cfg.OpenLog = c.counted(cfg.OpenLog)
 		cfg.Ended = func(seg *checkpoint.Segment) { c.ended(p, seg) }
 	})

@@ -194,9 +194,6 @@ func (r *Replica[E]) reset(pos uint64) {
 	r.end, r.committed, r.given, r.told, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
 }
 
-// Epoch returns the epoch that the replica is in.
-func (r *Replica[E]) Epoch() perdure.Epoch { return r.cfg.Epoch }
-
 // End returns the position of the last entry received.
 func (r *Replica[E]) End() uint64 { return r.end }
 

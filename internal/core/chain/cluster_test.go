@@ -186,7 +186,7 @@ func (c *cluster) follow(i, index int) {
 	if cfg.Tail || cfg.Joining {
 		cfg.Joiner = v.joiner.since
 	}
-	if cfg.Epoch > p.r.Epoch() {
+	if cfg.Epoch > p.r.cfg.Epoch {
 		p.begun = p.r.End()
 	}
 	p.r.Configure(cfg)
@@ -236,7 +236,7 @@ func (c *cluster) flush(i int) error {
 			c.snapshots++
 			s := packet{
 				from: i, to: to.server, life: to.life, as: Peer(as), snapshots: c.snapshots,
-				m: Message[op]{Epoch: p.r.Epoch(), Pos: p.r.Applied()}, snapshot: slices.Clone(p.applied), piece: 1,
+				m: Message[op]{Epoch: p.r.cfg.Epoch, Pos: p.r.Applied()}, snapshot: slices.Clone(p.applied), piece: 1,
 			}
 			c.send(s)
 			s.piece = 2
@@ -336,7 +336,7 @@ func (c *cluster) receive(p packet) error {
 // restore takes a piece of a snapshot.
 func (c *cluster) restore(s *process, p *packet) {
 	switch {
-	case p.m.Epoch != s.r.Epoch() || !s.r.Wants(p.m.Pos):
+	case p.m.Epoch != s.r.cfg.Epoch || !s.r.Wants(p.m.Pos):
 	case p.piece == 1:
 		s.arriving = p
 	case s.arriving != nil && s.arriving.snapshots == p.snapshots:
@@ -438,7 +438,7 @@ func (c *cluster) report(i int) report {
 	p := &c.servers[i]
 	r := report{holder: holder{server: i, life: p.life, since: p.since}}
 	if p.r != nil {
-		r.epoch, r.joined = p.r.Epoch(), p.r.Joined()
+		r.epoch, r.joined = p.r.cfg.Epoch, p.r.Joined()
 	}
 	return r
 }

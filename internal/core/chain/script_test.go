@@ -225,7 +225,7 @@ func (c *cluster) String() string {
 		case p.r == nil:
 			fmt.Fprintf(&b, "%d idle\n", i)
 		default:
-			fmt.Fprintf(&b, "%d epoch %d: %s\n", i, p.r.Epoch(), p)
+			fmt.Fprintf(&b, "%d epoch %d: %s\n", i, p.r.cfg.Epoch, p)
 		}
 	}
 	return b.String()

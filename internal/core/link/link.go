@@ -129,7 +129,8 @@ func (l *Link) Sync() { l.log.Sync() }
 // Place is the replica's part, as the last view says.
 func (l *Link) Place() *Place { return &l.place }
 
-// Name is the life that the replica is in, as the last view says.
+// Name is the life that the replica is in, as the last view says. Whoever asks has a lock under which
+// Follow is called.
 func (l *Link) Name() Name { return l.name }
 
 // Follow brings the link to what a view says of it. renew: that is another epoch, in which the

@@ -49,15 +49,15 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 			at.Pred = sv.Replica(i - 1)
 		}
 		if !traits.Logged() { // else nobody follows anybody, but all the same stream
-			at.follow(sv, i)
+			at.after(sv, i)
 		}
 		return at, true
 	}
 	return at, false
 }
 
-// follow notes who comes after a shard's replica.
-func (p *Place) follow(sv *perdure.ShardView, i int) {
+// after notes who comes after a shard's replica.
+func (p *Place) after(sv *perdure.ShardView, i int) {
 	switch {
 	case !p.Tail:
 		next := sv.Replica(i + 1)

@@ -239,35 +239,3 @@ func (b *Box) Trim() {
 		s.most = len(s.kept)
 	}
 }
-
-// Keeps returns how many updates are kept.
-func (b *Box) Keeps() (n int) {
-	for _, s := range b.shards {
-		n += len(s.kept)
-	}
-	return n
-}
-
-// Held returns the bytes that are counted of updates that are not acknowledged, of those that
-// are and are retained, and of those that are in the log and shown; and what they are by the
-// updates that are kept. They are equal at all times.
-func (b *Box) Held() (counted, kept [3]int64) {
-	counted = [3]int64{b.unacked, b.retained}
-	for _, s := range b.shards {
-		counted[2] += s.shown
-		counted[0] -= s.unacked // each shard's are compared with its own
-		own := int64(0)
-		for i, u := range s.kept {
-			switch {
-			case i < s.acked:
-				kept[1] += u.bytes
-			case u.logged:
-				kept[2] += u.bytes
-			case u.phase != Open:
-				own += u.bytes
-			}
-		}
-		kept[0] += max(own-s.unacked, s.unacked-own)
-	}
-	return counted, kept
-}

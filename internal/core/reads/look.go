@@ -74,3 +74,20 @@ func (r *Reader) Asked() (all []Asked) {
 	})
 	return all
 }
+
+// Cached returns how many bytes may still be cached, and how many cached rows take.
+func (r *Reader) Cached() (left, taken int) {
+	for _, t := range r.tables {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.parts {
+			if p.cache.index != nil {
+				taken += len(p.cache.read) * p.cache.rowBytes()
+			} else {
+				taken += p.rows * p.cache.rowBytes()
+			}
+		}
+	}
+	return r.left, taken
+}

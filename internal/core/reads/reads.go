@@ -315,22 +315,5 @@ func (r *Reader) checkVector(applied []perdure.Clock) error {
 	return nil
 }
 
-// Cached returns how many bytes may still be cached, and how many cached rows take.
-func (r *Reader) Cached() (left, taken int) {
-	for _, t := range r.tables {
-		if t == nil {
-			continue
-		}
-		for _, p := range t.parts {
-			if p.cache.index != nil {
-				taken += len(p.cache.read) * p.cache.rowBytes()
-			} else {
-				taken += p.rows * p.cache.rowBytes()
-			}
-		}
-	}
-	return r.left, taken
-}
-
 // never is the MinClock of what is in no row.
 const never = perdure.Clock(math.MinInt64)

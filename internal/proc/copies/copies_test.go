@@ -98,7 +98,7 @@ func receive(c transport.Conn, before func(piece int)) (in *Incoming, inPlace in
 	var f wire.Frame
 	for piece := 0; ; piece++ {
 		if err := c.RecvInto(&f, func(f *wire.Frame, n int) []byte {
-			if to := in.Place(f, n); to != nil {
+			if to := in.Land(f, n); to != nil {
 				inPlace++
 				return to
 			}

@@ -36,8 +36,8 @@ func (in *Incoming) Expects(f *wire.Frame) (ok bool) {
 	return true
 }
 
-// Place returns where the n bytes of the next frame are to lie; nil: nobody waits for that piece.
-func (in *Incoming) Place(f *wire.Frame, n int) []byte {
+// Land returns where the n bytes of the next frame are to lie; nil: nobody waits for that piece.
+func (in *Incoming) Land(f *wire.Frame, n int) []byte {
 	if in == nil || isHead(f) {
 		return nil
 	}

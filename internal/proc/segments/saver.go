@@ -81,7 +81,7 @@ func (s *Saver) Insist(what string, f func() error) error {
 	over := func(error) bool { return s.Over() }
 	return disk.Retry{Tries: tries, Pause: Pause, Over: over}.Do(s.ctx, func() error {
 		err := f()
-		if try++; err != nil {
+		if try++; err != nil && !s.Over() {
 			s.Log.Error(what, "shard", s.Shard, "try", try, "err", err)
 			s.Fails(err)
 		}

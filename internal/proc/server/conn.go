@@ -201,9 +201,9 @@ func (s *Server) serve(tc transport.Conn) {
 	defer c.release()
 	tc.OnWait(c.release)
 	var f wire.Frame
-	place := func(f *wire.Frame, n int) []byte { return c.place(s, f, n) }
+	land := func(f *wire.Frame, n int) []byte { return c.land(s, f, n) }
 	for {
-		if err := tc.RecvInto(&f, place); err != nil {
+		if err := tc.RecvInto(&f, land); err != nil {
 			s.cfg.Log.Info("connection ended", "slot", c.Slot, "incarnation", c.Incarnation, "err", err)
 			return
 		}

@@ -19,11 +19,11 @@ const copyPause = 100 * time.Millisecond
 // life, or that another one has overtaken.
 var errNotWanted = errors.New("server: the snapshot is not wanted")
 
-// take connects to the peer, in its turn, and sends it a copy that begins once it is there. Who came
+// give connects to the peer, in its turn, and sends it a copy that begins once it is there. Who came
 // first goes first: a large copy is not overtaken by small ones for ever.
-func (p *peer) take(room int64, begin func() (*copies.Copy, error)) (bytes int64, err error) {
-	if p.copying.Acquire(p.s.ctx, room) != nil {
-		return 0, copies.ErrMoved // the server ends
+func (p *peer) give(room int64, begin func() (*copies.Copy, error)) (bytes int64, err error) {
+	if err = p.copying.Acquire(p.s.ctx, room); err != nil {
+		return 0, err
 	}
 	defer p.copying.Release(room)
 	tc, err := transport.Call(p.ctx, p.s.cfg.Network, p.addr, p.s.hello())
@@ -45,7 +45,7 @@ func (sh *shard) copyTo(p *peer) {
 	s, name, room := sh.s, sh.link.Name(), copies.RoomOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
 		var begun time.Time
-		bytes, err := p.take(room, func() (*copies.Copy, error) {
+		bytes, err := p.give(room, func() (*copies.Copy, error) {
 			begun = time.Now()
 			return sh.copy(name)
 		})
@@ -78,10 +78,10 @@ func (sh *shard) copy(name link.Name) (*copies.Copy, error) {
 	return copies.Begin(from, &sh.rep.State, sh.link.Applied()), nil
 }
 
-// place returns where the body of the connection's next frame is to lie.
-func (c *conn) place(s *Server, f *wire.Frame, n int) []byte {
+// land returns where the body of the connection's next frame is to lie.
+func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
 	if f.Kind == wire.KindSnapshot {
-		if to := c.taking.Place(f, n); to != nil {
+		if to := c.taking.Land(f, n); to != nil {
 			return to
 		}
 	}

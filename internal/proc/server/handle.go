@@ -36,10 +36,10 @@ func (sh *shard) takeIn(c *conn, f *wire.Frame) (err error) {
 	} else if err != nil {
 		return err
 	}
-	sh.service.batch = &c.batch
+	sh.to.batch = &c.batch
 	sh.link.Append(e)
 	sh.advance()
-	sh.service.batch = nil
+	sh.to.batch = nil
 	f.Body = nil // the log has it now
 	return nil
 }

@@ -71,12 +71,12 @@ func (sh *shard) pass(m *link.Outgoing) {
 	to := sh.near.conn(m.To)
 	switch {
 	case later:
-		sh.service.soon()
+		sh.to.soon()
 	case to == nil: // it is asked for again when there is a connection
 	case m.Kind == chain.Entry && sh.link.Early(&f, &sh.rep.State, sh.view):
-		sh.service.sendSoon(to, f)
+		sh.to.sendSoon(to, f)
 	default:
-		sh.service.send(to, f)
+		sh.to.send(to, f)
 	}
 }
 
@@ -92,8 +92,8 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool)
 		c.strange(sh.id)
 		return true
 	}
-	sh.service.batch = to
-	defer func() { sh.service.batch = nil }()
+	sh.to.batch = to
+	defer func() { sh.to.batch = nil }()
 	if f.Kind == wire.KindFollow {
 		sh.near.pred = c
 	}
@@ -115,8 +115,8 @@ func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	if !sh.link.Begun() || sh.retired() {
 		return
 	}
-	sh.service.batch = &p.batch
-	defer func() { sh.service.batch = nil }()
+	sh.to.batch = &p.batch
+	defer func() { sh.to.batch = nil }()
 	if as, ok := sh.near.is(p); ok {
 		sh.link.FromSuccessor(as, f)
 	}

@@ -72,13 +72,13 @@ func (sv *service) push(slot perdure.Slot) {
 		}
 	}
 	begun := audience.BeginRound(slot, st)
-	pushed, done := out.gather(slot, sv.rep, sv.name, sv.buffers)
+	pushed, done := out.gather(slot, sv.rep, sv.link.Name(), sv.buffers)
 	state, minClock, more := audience.EndRound(slot, done)
 	if n := len(pushed); done && n > 0 && begun {
 		pushed[n-1].Flags |= wire.FlagLast
 	} else if done {
 		state.Waited = out.waited()
-		f := sv.name.Frame(wire.KindPush)
+		f := sv.link.Name().Frame(wire.KindPush)
 		f.Clock, f.Flags = minClock, wire.FlagLast
 		sv.buffers.End(&f, state)
 		pushed = append(pushed, f)
@@ -89,7 +89,7 @@ func (sv *service) push(slot perdure.Slot) {
 	last := &pushed[len(pushed)-1]
 	to.last = last.Release.(*frames.Answer)
 	last.Release = to
-	sv.send(connOf(reader), pushed...)
+	sv.to.send(connOf(reader), pushed...)
 	clear(pushed) // lets the payloads go
 }
 

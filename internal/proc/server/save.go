@@ -41,8 +41,12 @@ func (sh *shard) passCut(seg perdure.Segment) {
 
 // giveUpSaving tells the shard that a cut which it has left is not saved: the next one is waited for.
 func (sh *shard) giveUpSaving() {
+	defer sh.s.notify() // that it is missed
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if sh.retired() {
+		return
+	}
 	sh.rep.GiveUpSaving() // it may stand at the next one already
 	sh.advance()
 }

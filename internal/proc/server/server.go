@@ -1,7 +1,7 @@
 // Package server is the process that holds shards: the shell around chains and
 // replicas. It owns goroutines, connections, disks and time. What becomes of an
 // entry of a shard's log, and who is told of it, a replica.Replica decides; the
-// server brings it what its chain.Replica gives, and carries its Effects out.
+// server brings it what the log of its link.Link gives, and carries its Effects out.
 //
 // A server acts on the newest view it has seen, whatever it missed before: it
 // restores the shards that the view gives to it, fences what the view calls
@@ -60,9 +60,9 @@ type Config struct {
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For tests only: Ended is given each replica that served when the server ended.
-	Ended  func(*checkpoint.Segment)
-	Follow bool       // what is saved in the background has only what has changed, however little that spares
-	weak   weaken.Set // by Run's context: negative controls in simulations
+	Ended   func(*checkpoint.Segment)
+	Sparing bool       // what is saved in the background has only what has changed, however little that spares
+	weak    weaken.Set // by Run's context: negative controls in simulations
 }
 
 const defaultHeartbeat = 100 * time.Millisecond
@@ -73,13 +73,13 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 
 // Server is one server process.
 type Server struct {
-	cfg     Config
-	addr    string
-	changed chan struct{}   // capacity 1: a status is worth sending
-	failed  chan error      // capacity 1: the server cannot go on
-	reading chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
-	ctx     context.Context // the server's life
-	wg      sync.WaitGroup  // what Run waits for; only what it waits for starts more
+	cfg      Config
+	addr     string
+	changed  chan struct{}   // capacity 1: a status is worth sending
+	failed   chan error      // capacity 1: the server cannot go on
+	saveTurn chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
+	ctx      context.Context // the server's life
+	wg       sync.WaitGroup  // what Run waits for; only what it waits for starts more
 
 	opening sync.Mutex    // guards updates until it is set
 	updates updatelog.Log // nil unless a shard has a stream
@@ -133,7 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, addr: l.Addr(), index: cfg.Index,
 		changed:  make(chan struct{}, 1),
 		failed:   make(chan error, 1),
-		reading:  make(chan struct{}, 1),
+		saveTurn: make(chan struct{}, 1),
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},

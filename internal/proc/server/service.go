@@ -14,40 +14,21 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// service is what those who have opened a shard are told: answers, acknowledgements, and rows that
-// have changed. It makes frames of what the replica decides, and sends them: at once, with others
-// that came together, or soon. It does nothing to the replica but ask. shard.mu guards it.
+// service is what those who have opened a shard ask and are told: reads, answers, acknowledgements, and
+// rows that have changed. It makes frames of what the replica says, and sends them. It owns nothing of
+// the shard but what is on its way. shard.mu guards it.
 type service struct {
 	rep     *replica.Replica
-	name    link.Name // the life that it speaks of
+	link    *link.Link // knows the life that it speaks of
+	to      *sender
 	buffers *frames.Buffers
 	log     *slog.Logger
-	soon    func() // has all that is held back sent soon
 	began   time.Time
-	batch   *batch // of the goroutine that holds the lock; nil: what is sent goes at once
 	out     outflows
 }
 
-// send sends frames on a connection: at once, or, while what came together is being
-// dealt with, together with others.
-func (sv *service) send(c *conn, frames ...wire.Frame) {
-	if sv.batch == nil {
-		c.send(frames...)
-		return
-	}
-	sv.batch.put(c, frames)
-}
-
-// sendSoon is send for frames that others are to go with: the last of these is sent,
-// and the others with it, or all go soon.
-func (sv *service) sendSoon(c *conn, frames ...wire.Frame) {
-	if c.queue(frames) {
-		sv.soon()
-	}
-}
-
 // moved tells a reader to open the shard anew.
-func (sv *service) moved(c *conn) { sv.send(c, sv.name.Frame(wire.KindMoved)) }
+func (sv *service) moved(c *conn) { sv.to.send(c, sv.link.Name().Frame(wire.KindMoved)) }
 
 // welcome tells a reader how far its slot has come.
 func (sv *service) welcome(o *replica.Opened) {
@@ -56,7 +37,7 @@ func (sv *service) welcome(o *replica.Opened) {
 	if o.Replaces != nil {
 		connOf(o.Replaces).end()
 	}
-	sv.send(c, sv.counts(c, wire.KindOpened))
+	sv.to.send(c, sv.counts(c, wire.KindOpened))
 }
 
 // acknowledge tells a slot how far it has come.
@@ -64,15 +45,15 @@ func (sv *service) acknowledge(a *replica.Ack) {
 	c := connOf(a.Reader)
 	prompt := a.Prompt || c.allStaged(a.Staged)
 	if f := sv.counts(c, wire.KindAck); prompt {
-		sv.send(c, f)
+		sv.to.send(c, f)
 	} else {
-		sv.sendSoon(c, f)
+		sv.to.sendSoon(c, f)
 	}
 }
 
 // counts tells a slot how far it has come.
 func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
-	f := sv.name.Frame(kind)
+	f := sv.link.Name().Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation
 	f.Clock = sv.rep.State.MinClock()
 	sv.buffers.Counts(&f, sv.rep.Counts(&c.Reader))
@@ -143,7 +124,7 @@ func (sv *service) answerLate(a *replica.Answer) {
 // the same, elsewhere, and this answer goes with theirs.
 func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	c := connOf(rd.Reader)
-	f := sv.name.Frame(wire.KindRows)
+	f := sv.link.Name().Frame(wire.KindRows)
 	f.Request, f.Clock = rd.Request, sv.rep.State.MinClock()
 	if rd.Scan {
 		idsFrame(&f, &sv.rep.State, rd)
@@ -154,7 +135,7 @@ func (sv *service) answer(rd *replica.Read, ack, others bool) {
 		c.queue([]wire.Frame{sv.counts(c, wire.KindAck)})
 	}
 	if others {
-		sv.sendSoon(c, f)
+		sv.to.sendSoon(c, f)
 	} else {
 		c.send(f)
 	}
@@ -186,7 +167,7 @@ func (sv *service) load(c *conn, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	out := sv.name.Frame(wire.KindState)
+	out := sv.link.Name().Frame(wire.KindState)
 	out.Request, out.Slot, out.Payload = f.Request, f.Slot, state
 	if state == nil {
 		out.Flags = wire.FlagNone
@@ -197,7 +178,7 @@ func (sv *service) load(c *conn, f *wire.Frame) error {
 
 // echo tells whoever asks whether the shard is behind.
 func (sv *service) echo(c *conn, f *wire.Frame, behind bool) {
-	out := sv.name.Frame(wire.KindEcho)
+	out := sv.link.Name().Frame(wire.KindEcho)
 	out.Request = f.Request
 	if behind {
 		out.Flags = wire.FlagBehind

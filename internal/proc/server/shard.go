@@ -35,6 +35,7 @@ type shard struct {
 	view     *perdure.View
 	near     neighbours
 	link     link.Link // its name changes under Server.mu, too
+	to       sender
 	service  service
 	stream   *stream.Stream   // nil unless the update log has what this log would
 	incoming *copies.Incoming // the snapshot that is to take the shard's place
@@ -45,16 +46,17 @@ type shard struct {
 func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh := &shard{
 		s: s, id: id, since: since, job: *s.job, traits: s.traits,
-		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Follow, Weak: s.cfg.weak}),
+		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak}),
 		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
+	sh.to.soon = s.tellSoon
 	sh.service = service{
-		rep: sh.rep, name: n, buffers: &s.buffers, log: s.cfg.Log, soon: s.tellSoon, began: time.Now(),
+		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: time.Now(),
 		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = segments.New(s.ctx, segments.Settings{
-		Job: &sh.job, Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.reading,
+		Job: &sh.job, Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.saveTurn,
 		Log: s.cfg.Log, Tell: s.notify,
 	})
 	if sh.traits.Logged() {
@@ -168,7 +170,7 @@ func (sh *shard) propose() (news bool) {
 		return false
 	}
 	if at := sh.link.Place(); sh.stream != nil &&
-		(at.Joining || !sh.stream.Lives(sh.service.name.Frame(wire.KindLife), at.Head)) {
+		(at.Joining || !sh.stream.Lives(sh.link.Name().Frame(wire.KindLife), at.Head)) {
 		return false
 	}
 	news = sh.rep.Propose()
@@ -285,7 +287,7 @@ func (sh *shard) follow(v *perdure.View, at place) {
 	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.link.Name()
 	if renew {
-		sh.service.name, sh.incoming = n, nil
+		sh.incoming = nil
 	}
 	sh.near.follow(&at, renew)
 	sh.link.Follow(n, &at.Place, renew)

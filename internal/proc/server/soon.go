@@ -54,3 +54,28 @@ func (sh *shard) owed(to map[*conn][]wire.Frame) {
 	}
 	sh.service.owed(to)
 }
+
+// sender is how what a shard has to say goes out: at once, with others that came together, or soon.
+// shard.mu guards it.
+type sender struct {
+	batch *batch // of the goroutine that holds the lock; nil: what is sent goes at once
+	soon  func() // has all that is held back sent soon
+}
+
+// send sends frames on a connection: at once, or, while what came together is being
+// dealt with, together with others.
+func (to *sender) send(c *conn, frames ...wire.Frame) {
+	if to.batch == nil {
+		c.send(frames...)
+		return
+	}
+	to.batch.put(c, frames)
+}
+
+// sendSoon is send for frames that others are to go with: the last of these is sent,
+// and the others with it, or all go soon.
+func (to *sender) sendSoon(c *conn, frames ...wire.Frame) {
+	if c.queue(frames) {
+		to.soon()
+	}
+}

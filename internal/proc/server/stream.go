@@ -19,20 +19,20 @@ var ErrLog = errors.New("server: the update log")
 // replay makes a shard of its newest snapshot and of what follows in its stream, and goes on with
 // whatever comes there. It runs in a goroutine of its own.
 type replay struct {
-	s     *Server
-	sh    *shard
-	from  *stream.Stream // the shard's
-	begun time.Time
+	s      *Server
+	sh     *shard
+	stream *stream.Stream // the shard's
+	begun  time.Time
 }
 
 func newReplay(s *Server, sh *shard) *replay {
-	return &replay{s: s, sh: sh, from: sh.stream, begun: time.Now()}
+	return &replay{s: s, sh: sh, stream: sh.stream, begun: time.Now()}
 }
 
 // run runs until the shard is retired, or nothing more can be read.
 func (r *replay) run(v *perdure.View) {
 	err := r.follow(v)
-	if err == nil || r.from.Ended() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
+	if err == nil || r.stream.Ended() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
 		return
 	}
 	r.fail(err)
@@ -45,29 +45,29 @@ func (r *replay) follow(v *perdure.View) error {
 	if err != nil {
 		return err
 	}
-	r.from.Use(updates)
+	r.stream.Use(updates)
 	from, err := r.load(v)
 	if err != nil {
 		return err
 	}
-	next, err := r.from.Open(from)
+	next, err := r.stream.Open(from)
 	if err != nil {
 		return err
 	}
-	if !r.s.reads(r.sh, from) {
+	if !r.s.beginReading(r.sh, from) {
 		return nil
 	}
 	r.s.wg.Go(func() {
-		if err := r.from.AppendFacts(); err != nil {
+		if err := r.stream.AppendFacts(); err != nil {
 			r.fail(err)
 		}
 	})
-	r.s.wg.Go(r.from.AskLength)
+	r.s.wg.Go(r.stream.AskLength)
 	r.s.cfg.Log.Info("reading the update log", "shard", r.sh.id, "from", from, "to", next, "loaded_in",
 		time.Since(r.begun))
-	return r.from.Read(from, r.sh.takeEntry, func(resume updatelog.Position) {
+	return r.stream.Read(from, r.takeEntry, func(resume updatelog.Position) {
 		r.sh.mu.Lock()
-		first := r.from.CaughtUp(resume)
+		first := r.stream.CaughtUp(resume)
 		r.sh.mu.Unlock()
 		if !first {
 			return
@@ -81,12 +81,12 @@ func (r *replay) follow(v *perdure.View) error {
 // load makes the shard what its newest snapshot says, or, where there is none, what it is before its
 // first record. It returns where to read from.
 func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
-	in, from, err := r.from.Load(&r.sh.job, r.s.cfg.Log)
+	in, from, err := r.stream.Load(&r.sh.job, r.s.cfg.Log)
 	if err != nil {
 		return 0, err
 	}
 	if in != nil {
-		r.sh.resume(in, v)
+		r.resume(in, v)
 		return from, nil
 	}
 	c, err := r.sh.saver.Load(v)
@@ -113,14 +113,14 @@ func (s *Server) reopens(sh *shard) bool {
 	sh.retire()
 	delete(s.shards, sh.id)
 	if at, held := s.placeOf(s.view, sh.id); held {
-		s.opens(sh.id, at)
+		s.begins(sh.id, at)
 	}
 	return true
 }
 
-// reads lets a shard follow the present view that is to read its stream from a position,
+// beginReading lets a shard follow the present view that is to read its stream from a position,
 // if it is here still.
-func (s *Server) reads(sh *shard, from updatelog.Position) bool {
+func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards[sh.id] != sh {
@@ -176,7 +176,8 @@ func (s *Server) onLogStatus(shard int, why error) {
 }
 
 // resume makes the shard what a snapshot of its stream says.
-func (sh *shard) resume(in *replica.Incoming, v *perdure.View) {
+func (r *replay) resume(in *replica.Incoming, v *perdure.View) {
+	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.view = v
@@ -186,24 +187,26 @@ func (sh *shard) resume(in *replica.Incoming, v *perdure.View) {
 }
 
 // takeEntry takes what was read from the stream, in its order.
-func (sh *shard) takeEntry(e updatelog.Entry) error {
+func (r *replay) takeEntry(e updatelog.Entry) error {
+	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.retired() {
 		return context.Canceled
 	}
-	if err := sh.takeRecord(e.Payload); err != nil {
+	if err := r.takeRecord(e.Payload); err != nil {
 		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: "+
 			"begin the job again", e.Position, err)
 	}
-	sh.stream.Taken(&e)
+	r.stream.Taken(&e)
 	sh.advance()
 	sh.saveSnapshot()
 	return nil
 }
 
-// takeRecord takes a record into the log. It needs sh.mu.
-func (sh *shard) takeRecord(record []byte) error {
+// takeRecord takes a record into the log. It needs the shard's lock.
+func (r *replay) takeRecord(record []byte) error {
+	sh, buffers := r.sh, &r.s.buffers
 	var f wire.Frame
 	rest, err := wire.Decode(record, &f)
 	if err == nil && len(rest) > 0 {
@@ -218,13 +221,13 @@ func (sh *shard) takeRecord(record []byte) error {
 	}
 	switch f.Kind {
 	case wire.KindUpdate:
-		if sh.s.buffers.Wants(e.Frame.Body) { // it is not this server's alone
-			e.Frame.Body = append(sh.s.buffers.Payload(len(f.Payload))[:0], f.Payload...)
+		if buffers.Wants(e.Frame.Body) { // it is not this server's alone
+			e.Frame.Body = append(buffers.Payload(len(f.Payload))[:0], f.Payload...)
 		}
 	case wire.KindTick:
 	default:
 		ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // it has updates of the table
-		if !ofWorker && !sh.stream.Takes(&f, sh.s.cfg.weak.Generations) {
+		if !ofWorker && !r.stream.Takes(&f, r.s.cfg.weak.Generations) {
 			return nil
 		}
 		e.Frame.Payload = append([]byte(nil), f.Payload...)

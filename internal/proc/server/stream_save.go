@@ -54,8 +54,8 @@ func (sh *shard) saveSnapshot() {
 func (sh *shard) makeLogRoom(full bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.stream == nil || !sh.link.Begun() || sh.retired() {
-		return
+	if sh.stream == nil || !sh.link.Begun() || sh.stream.Ended() {
+		return // nothing more is begun when the shard ends, or the server
 	}
 	sh.stream.Full(full)
 	if !full {
@@ -63,6 +63,6 @@ func (sh *shard) makeLogRoom(full bool) {
 	}
 	sh.saveSnapshot()
 	if file, ok := sh.stream.Newest(); ok {
-		sh.s.wg.Go(func() { _ = sh.stream.Cut(file) }) // the shard's end, or the server's, says it itself
+		sh.s.wg.Go(func() { _ = sh.stream.Trim(file) }) // the shard's end, or the server's, says it itself
 	}
 }

@@ -56,7 +56,7 @@ func (s *Server) take(v perdure.View) {
 		}
 		used[at.succ], used[at.join], used[at.soon] = true, true, true
 		if sh == nil {
-			s.opens(id, at)
+			s.begins(id, at)
 			continue
 		}
 		s.bring(sh, at)
@@ -66,20 +66,23 @@ func (s *Server) take(v perdure.View) {
 	s.notify()
 }
 
-// opens begins a shard that the present view gives to this server. It needs s.mu.
-func (s *Server) opens(id perdure.ShardID, at place) {
+// begins begins a shard that the present view gives to this server. It knows its place before its rows
+// come. It needs s.mu.
+func (s *Server) begins(id perdure.ShardID, at place) {
 	v := s.view
 	sh := newShard(s, id, link.Name{Shard: id, Generation: v.Generation, Epoch: at.Epoch}, at.Since)
 	s.shards[id] = sh
+	comes := sh.stream == nil && at.Joining // along the chain
+	if comes {
+		sh.link.Join()
+	}
+	s.bring(sh, at)
 	switch {
 	case sh.stream != nil:
 		s.wg.Go(func() { newReplay(s, sh).run(v) })
-	case at.Joining:
-		sh.link.Join()
-	default:
+	case !comes:
 		s.wg.Go(func() { s.restore(sh, v) })
 	}
-	s.bring(sh, at)
 }
 
 // leaveIfFree ends a server that is to end, once the view gives it nothing to hold. It

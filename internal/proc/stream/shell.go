@@ -49,8 +49,9 @@ type Stream struct {
 	facts  Facts
 	saves  Saves
 	length Length
-	newest uint64        // the position of the newest snapshot that there was then
 	wake   chan struct{} // capacity 1: there is a fact to be appended
+
+	newest uint64 // the position of the newest snapshot that there was then; of the goroutine that reads
 }
 
 // New makes a stream that is not open yet. It ends with ctx, at the latest.
@@ -224,7 +225,7 @@ func (st *Stream) Full(full bool) { st.saves.Full(full) }
 // being written. It needs the lock.
 func (st *Stream) Newest() (file checkpoint.SnapshotFile, ok bool) { return st.saves.Newest() }
 
-// Cut lets the log forget what a snapshot holds.
-func (st *Stream) Cut(file checkpoint.SnapshotFile) error {
+// Trim lets the log forget what a snapshot holds.
+func (st *Stream) Trim(file checkpoint.SnapshotFile) error {
 	return st.log.Trim(st.ctx, int(st.Shard), updatelog.Position(file.Position))
 }

@@ -147,7 +147,7 @@ func (st *Stream) Forget(rest Rest) error {
 	if err != nil || rest.cut == nil {
 		return err
 	}
-	return st.Cut(*rest.cut)
+	return st.Trim(*rest.cut)
 }
 
 // copyRows returns the next rows' bytes of a snapshot, in room.
