@@ -192,6 +192,10 @@ func runOutages(t *testing.T, draw drawing) {
 	}
 }
 
+// enoughToMerge is how many seeds are asked for at least if some of them must send a merged update:
+// about one in forty does.
+const enoughToMerge = 200
+
 // runMerging runs jobs, in some of which updates of several clocks are sent, and counts the
 // reads that were relaxed.
 func runMerging(t *testing.T, draw drawing, relaxed *int) {
@@ -201,7 +205,7 @@ func runMerging(t *testing.T, draw drawing, relaxed *int) {
 		s.relaxed, s.merged = relaxed, &merged
 		return s, rng
 	})
-	if merged == 0 && *seeds >= mostShort && *oneSeed == 0 {
+	if merged == 0 && *seeds >= enoughToMerge && *oneSeed == 0 {
 		t.Error("no merged update was sent")
 	}
 }
