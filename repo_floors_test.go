@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // floors are those of docs/ROOMS.md, the lowest first, each with the rooms that stand on it;
@@ -195,4 +197,59 @@ var purityCases = []ruleCase{
 	{"internal/core/chain/a.go", "package x\nfunc f() { println() }", "print"},
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Println() }", "a.go:3: a pure"},
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
+}
+
+// TestExceptions: every exception is needed, and where there is nothing none is.
+func TestExceptions(t *testing.T) {
+	files, err := readRepository(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range checkExceptions(files) {
+		t.Error(f)
+	}
+	if n := len(checkExceptions(nil)); n != len(sideways)+len(upward)+len(goroutines)+len(ceilings) {
+		t.Errorf("of no files at all, %d exceptions are not needed", n)
+	}
+}
+
+// checkExceptions asks that what is allowed to some is needed by them: an exception that nobody needs
+// hides the next mistake.
+func checkExceptions(files []source) (found []string) {
+	imports, there := map[[2]string]bool{}, map[string]bool{}
+	for _, s := range files {
+		there[s.path] = true
+		if s.file == nil || s.isTest() {
+			continue
+		}
+		for p := range s.imports {
+			if to, ours := importedRoom(p); ours {
+				imports[[2]string{s.room(), to}] = true
+			}
+		}
+	}
+	for name, list := range map[string]map[[2]string]string{"sideways": sideways, "upward": upward} {
+		for pair := range list {
+			if !imports[pair] {
+				found = append(found, fmt.Sprintf("%s: %s does not import %s", name, pair[0], pair[1]))
+			}
+		}
+	}
+	for file := range goroutines {
+		if !there[file] {
+			found = append(found, "goroutines: there is no "+file)
+		}
+	}
+	sizes := shapes(files)
+	for what := range ceilings {
+		dir, name := what[strings.Index(what, " ")+1:], ""
+		if i := strings.LastIndex(dir, "."); i >= 0 {
+			dir, name = dir[:i], dir[i+1:]
+		}
+		if s := sizes[dir]; s == nil || name != "" && s.structs[name] == nil {
+			found = append(found, "ceilings: there is no "+what)
+		}
+	}
+	slices.Sort(found)
+	return found
 }

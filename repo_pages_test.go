@@ -114,3 +114,19 @@ var pageNameCases = []ruleCase{
 	{"docs/ROOMS.md", "```\n`Nowhere`\n```\n", ""},
 	{"docs/guide/start.md", "`Nowhere`", ""},
 }
+
+// measured are pages that are written once, by a program or of one day: they are as long as what was
+// measured.
+var measured = regexp.MustCompile(`^docs/(studies/|bench/\d{4}-\d\d-\d\d\.md$)`)
+
+// checkPageLines bounds pages: a longer one answers several questions.
+func checkPageLines(files []source) (found []string) {
+	for _, s := range files {
+		n := strings.Count(string(s.text), "\n")
+		page := strings.HasSuffix(s.path, ".md") && s.path != "CHANGELOG.md" && !measured.MatchString(s.path)
+		if page && n > maxPageLines {
+			found = append(found, fmt.Sprintf("%s: %d lines; a page has at most %d", s.path, n, maxPageLines))
+		}
+	}
+	return found
+}
