@@ -1,0 +1,132 @@
+package recovery_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// page is where people read what each strategy promises.
+const page = "../../../docs/guide/recovery.md"
+
+// rowsOf returns the rows of a page's first table, cell by cell.
+func rowsOf(text string) (rows [][]string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.HasPrefix(line, "|") && rows != nil:
+			return rows
+		case strings.HasPrefix(line, "|"):
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+// kept says until when a worker keeps an update.
+func kept(t recovery.Traits) string {
+	switch {
+	case t.Safe == recovery.Logged:
+		return "in the log"
+	case t.Safe == recovery.Saved:
+		return "in a checkpoint"
+	case t.Early:
+		return "acknowledged, by the first alone"
+	}
+	return "acknowledged"
+}
+
+// saved says what is saved, and what of training goes on meanwhile.
+func saved(t recovery.Traits) string {
+	switch {
+	case t.Form == recovery.Standing:
+		return "every C clocks; shards stand meanwhile"
+	case t.Form == recovery.Behind:
+		return "every C clocks, while training goes on"
+	case t.Logged():
+		return "no checkpoint; the log, and snapshots beside it"
+	}
+	return "nothing"
+}
+
+// backAll is what a roll-back is called.
+const backAll = "all roll back to the last checkpoint"
+
+// afterServer says what a server's death means.
+func afterServer(s recovery.Strategy) string {
+	t := s.Traits()
+	orphaned := map[recovery.FateKind]string{
+		recovery.Anew:     "its shards begin anew; what they had is lost, and counted",
+		recovery.Restored: "its shards go back to the last checkpoint, and are sent the rest",
+		recovery.Replay:   "its shards are read from the log again; workers write on, and reads wait",
+		recovery.RollBack: backAll,
+		recovery.Fail:     "the job ends",
+	}[s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}).Kind]
+	if t.Copies == 1 {
+		return orphaned
+	}
+	lost := ""
+	if t.Early {
+		lost = " what the first alone had is lost, and counted;"
+	}
+	return "the others go on;" + lost + " if all N die: " + orphaned
+}
+
+// afterWorker says what a worker's death means.
+func afterWorker(s recovery.Strategy) string {
+	switch {
+	case s.Outlived(recovery.Death{}).Kind != recovery.GoOn:
+		return "?"
+	case s.Traits().Retains():
+		return "its next process goes on; a checkpoint is made at once"
+	}
+	return "its next process goes on"
+}
+
+// afterBoth says what the deaths of a worker and a server mean together.
+func afterBoth(s recovery.Strategy) string {
+	alone, both := s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}), s.Orphaned(recovery.Loss{Shards: 1})
+	switch resent := s.Outlived(recovery.Death{Needed: true}); {
+	case both.Kind == recovery.RollBack && resent.Kind == recovery.RollBack:
+		return backAll + ", where nobody is left who has kept what a shard lacks"
+	case both.Kind != alone.Kind || resent.Kind != recovery.GoOn:
+		return "?"
+	}
+	return "as when a server dies"
+}
+
+// TestPage: the guide's table says of each strategy what it answers; its promise and its cost
+// are in words that no answer has.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := rowsOf(string(text))
+	var names []string
+	for _, row := range rows[min(2, len(rows)):] {
+		if len(row) != 8 {
+			t.Fatalf("%s: %d cells: %q", page, len(row), row)
+		}
+		name := strings.Trim(row[0], "`")
+		names = append(names, name)
+		s := recovery.Of(parse(t, strings.NewReplacer("C", "20", "N", "2", "K", "5").Replace(name)))
+		want := []string{kept(s.Traits()), saved(s.Traits()), afterServer(s), afterWorker(s), afterBoth(s)}
+		if got := row[2:7]; !slices.Equal(got, want) {
+			t.Errorf("%s: %s has\n%q, want\n%q", page, name, got, want)
+		}
+	}
+	if want := []string{
+		"none", "resend:C", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,checkpoint:C",
+		"chain:N,checkpoint:C,async", "chain:N,async", "chain:N,every:K", "stateless",
+	}; !slices.Equal(names, want) {
+		t.Errorf("%s has %q, want %q", page, names, want)
+	}
+}
