@@ -20,6 +20,5 @@
 //
 // The package does no I/O and imports only the standard library. Its types are
 // plain values: safe to copy, and safe for concurrent use as long as nobody
-// writes to them. But [ServerTeller] and [WorkerTeller] remember what was told
-// on one connection, and each belongs to one goroutine.
+// writes to them.
 package perdure

@@ -40,14 +40,6 @@ var (
 	// something is broken: the job would have rolled back.
 	ErrUnkept = errors.New("perdure: a shard lacks updates that nobody has kept")
 
-	// ErrViewGap is returned for a change of the view that does not fit the one at
-	// hand: the whole view is needed.
-	ErrViewGap = errors.New("perdure: a change of the view does not fit")
-
-	// ErrStatusGap is returned for a status that tells what has changed since one that
-	// was not heard: the connection is broken, and all is told on the next.
-	ErrStatusGap = errors.New("perdure: a status does not fit")
-
 	// ErrUsage wraps every mistake in what the user asked for.
 	ErrUsage = errors.New("perdure: usage")
 )

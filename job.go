@@ -14,6 +14,10 @@ const (
 	MaxServers = 4096
 )
 
+// MaxClock bounds the clocks of a job without an end: nobody comes so far, and sums of
+// clocks cannot overflow.
+const MaxClock = Clock(1) << 40
+
 // JobSpec is what a job is asked to be. It never changes while the job lives.
 type JobSpec struct {
 	ID          string      `json:"id"` // unique; peers of another job are refused
@@ -229,6 +233,14 @@ func (v *View) Clone() View {
 	return w
 }
 
+// Latest returns the highest count of clocks that any slot of the job may say it has.
+func (v *View) Latest(job *JobSpec) Clock {
+	if end := max(v.End, job.Clocks); end > 0 {
+		return end
+	}
+	return MaxClock
+}
+
 // Holder is a server that holds a replica of a shard.
 type Holder struct {
 	Server      int         `json:"server"`      // -1: nobody
@@ -273,20 +285,6 @@ func (v *View) RestoredAt(shard ShardID) Clock {
 		return v.Durable
 	}
 	return v.Cut
-}
-
-// What a coordinator is told by processes that have nothing new to say is bounded: from
-// 80 processes on they speak less often, but at least every fourth time. So one that is
-// frozen is noticed after 1.6 s, in place of 1 s, in jobs of 160 and more.
-const (
-	processesPerBeat = 40
-	mostBeats        = 4
-)
-
-// BeatsPerWord is of how many heartbeats a process of the job says one that it is there:
-// at least 1. What is new it says at once. The job has the given number of servers.
-func (v *View) BeatsPerWord(servers int) int {
-	return min(max((len(v.Slots)+servers)/processesPerBeat, 1), mostBeats)
 }
 
 // Replicas returns the number of members of the shard's chain; 0 if it has no holder.

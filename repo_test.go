@@ -30,6 +30,8 @@ const module = "github.com/perdure/perdure"
 var layers = map[string]int{
 	".": 0, // the vocabulary
 
+	"internal/core/words": 0, // what processes tell each other, in the vocabulary
+
 	"itercost": 0, // measures series of any training, and knows of no job
 
 	// Pure cores.
@@ -68,6 +70,7 @@ var layers = map[string]int{
 
 // sideways lists the imports within one layer that are wanted, with the reason.
 var sideways = map[[2]string]string{
+	{"internal/core/words", "."}:                            "words are made of the vocabulary",
 	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",
 	{"internal/core/membership", "internal/core/recovery"}: "a view change carries out what the strategy says; " +
 		"both are pure",

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -33,7 +34,7 @@ type chained struct {
 	mu      sync.Mutex // guards what follows
 	view    perdure.View
 	told    []transport.Conn // the clients' connections to the coordinator
-	status  map[perdure.Slot]perdure.WorkerStatus
+	status  map[perdure.Slot]words.WorkerStatus
 	servers []*chainServer
 }
 
@@ -103,7 +104,7 @@ func inChain(
 	job := rig.Job(model, recovery, slots, servers, shards)
 	job.Seed = *seed
 	rig.In(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
-		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]perdure.WorkerStatus{}}
+		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]words.WorkerStatus{}}
 		c.view = perdure.View{
 			Revision: 1, Generation: 1,
 			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
@@ -176,14 +177,14 @@ func (c *chained) coordinate(conn *chainConn) {
 	c.told = append(c.told, conn)
 	_ = conn.Send(wire.Control(wire.KindView, c.view))
 	c.mu.Unlock()
-	var st perdure.WorkerStatus
+	var st words.WorkerStatus
 	for {
 		var f wire.Frame
 		if conn.Recv(&f) != nil {
 			return
 		}
 		var spec perdure.TableSpec
-		var said perdure.WorkerDelta
+		var said words.WorkerDelta
 		switch {
 		case f.Kind == wire.KindTable && wire.ParseControl(&f, &spec) == nil:
 			c.setView(func(v *perdure.View) {

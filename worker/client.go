@@ -31,6 +31,7 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -234,7 +235,7 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		defer c.mu.Unlock()
 		l.onView(v)
 	case wire.KindViewDelta:
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		if err := wire.ParseControl(f, &d); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
@@ -38,7 +39,7 @@ func (c *chained) counters(slot perdure.Slot) perdure.WorkerCounters {
 }
 
 // said returns a worker's newest status.
-func (c *chained) said(slot perdure.Slot) perdure.WorkerStatus {
+func (c *chained) said(slot perdure.Slot) words.WorkerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status[slot]

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
@@ -182,7 +183,7 @@ func (l *liar) payloads() [][]byte {
 		perdure.TableSpec{Name: "huge", Rows: math.MaxInt64, Dim: math.MaxInt32},
 		perdure.View{Revision: math.MaxUint64, Done: true, End: 1},
 		wire.Progress{Complete: true},
-		perdure.WorkerStatus{Clock: math.MaxInt64, Finished: true},
+		words.WorkerStatus{Clock: math.MaxInt64, Finished: true},
 	} {
 		b, err := json.Marshal(v)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
@@ -48,8 +49,8 @@ func (c *teller) follows(revision uint64) {
 		if err := c.conn.Recv(&f); err != nil {
 			c.Fatalf("waiting for revision %d: %v", revision, err)
 		}
-		var server perdure.ServerDelta
-		var worker perdure.WorkerDelta
+		var server words.ServerDelta
+		var worker words.WorkerDelta
 		var err error
 		switch f.Kind {
 		case wire.KindStatus:
@@ -108,7 +109,7 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 	delta := func(base uint64) wire.Frame {
 		newer := view(base + 1)
 		newer.Slots[0].Start = 1
-		return wire.Control(wire.KindViewDelta, newer.Delta(base, false, nil, []perdure.Slot{0}))
+		return wire.Control(wire.KindViewDelta, words.DeltaOf(&newer, base, false, nil, []perdure.Slot{0}))
 	}
 	c := &teller{T: t, listener: l}
 	c.welcome(view(4))
@@ -127,7 +128,7 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 	c.tell(delta(8))
 	c.follows(9)
 	c.tell(wire.Control(wire.KindViewDelta,
-		perdure.ViewDelta{Base: 9, Revision: 10, Shards: []perdure.ShardChange{{Shard: 1}}}))
+		words.ViewDelta{Base: 9, Revision: 10, Shards: []words.ShardChange{{Shard: 1}}}))
 	c.welcome(view(10)) // it came back
 	c.follows(10)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/machine"
@@ -13,7 +14,7 @@ import (
 
 // said is a status, the connection to tell it on, and how often it is to be told.
 type said struct {
-	perdure.WorkerStatus
+	words.WorkerStatus
 	to    transport.Conn
 	beats int // heartbeats for each word
 }
@@ -22,7 +23,7 @@ type said struct {
 // has changed. It is the heartbeat's alone.
 type word struct {
 	said // last
-	told perdure.WorkerTeller
+	told words.WorkerSpeaker
 	beat heartbeat.Beat
 }
 
@@ -35,7 +36,7 @@ func (w *word) say(now time.Time) {
 		return
 	}
 	if w.beat.Speaks(w.to) {
-		w.told = perdure.WorkerTeller{}
+		w.told = words.WorkerSpeaker{}
 	}
 	st := w.WorkerStatus
 	st.Resources = machine.InUse()
@@ -47,12 +48,12 @@ func (w *word) say(now time.Time) {
 func (c *Client) says() said {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return said{l.status(), l.session.conn, l.view.BeatsPerWord(l.job.Servers)}
+	return said{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
 }
 
-func (l *locked) status() perdure.WorkerStatus {
+func (l *locked) status() words.WorkerStatus {
 	retained, crowded := l.out.Retained()
-	st := perdure.WorkerStatus{
+	st := words.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
 		Counters:  l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch),
 		KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(l.shards, l.out.Queued()),
@@ -64,7 +65,7 @@ func (l *locked) status() perdure.WorkerStatus {
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
 			applied := l.shards[i].out.Counts().Applied
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
+			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
 		}
 	}
 	return st

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Agenda is what is to be looked at. All of it follows from the facts and the observations:
@@ -112,7 +113,7 @@ func (a *Agenda) Wake(s perdure.ShardID) bool {
 
 // Hears has looked at what a server speaks of: its shard, where that may change a chain;
 // else the slots that wait for the shard's word. False: it says nothing that may matter.
-func (a *Agenda) Hears(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta, end perdure.Clock) bool {
+func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
 	switch {
 	case before == nil || now == nil || stirs(&before.ShardStatus, &now.ShardStatus):
 		if s >= 0 && int(s) < len(a.Fencing) {
@@ -141,7 +142,7 @@ func (a *Agenda) NextShards() []int {
 }
 
 // stirs reports whether a replica says something that may change its chain.
-func stirs(before, now *perdure.ShardStatus) bool {
+func stirs(before, now *words.ShardStatus) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
 		before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
@@ -149,7 +150,7 @@ func stirs(before, now *perdure.ShardStatus) bool {
 
 // counts reports whether a replica says something that may matter to slots, cuts or
 // the job's end.
-func counts(before *perdure.ShardWord, now *perdure.ShardDelta, end perdure.Clock) bool {
+func counts(before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
 	return len(now.Fences) > 0 || len(now.Unfenced) > 0 ||
 		!slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
@@ -157,4 +158,4 @@ func counts(before *perdure.ShardWord, now *perdure.ShardDelta, end perdure.Cloc
 }
 
 // sameSegment reports whether two segments of a shard are one.
-func sameSegment(a, b perdure.Segment) bool { return a.File == b.File && a.CRC == b.CRC }
+func sameSegment(a, b words.Segment) bool { return a.File == b.File && a.CRC == b.CRC }

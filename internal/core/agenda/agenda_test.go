@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // What is looked at after something is touched: its shard, and the slots that wait for that
@@ -66,37 +67,37 @@ func TestSlots(t *testing.T) {
 
 // A word is news to a chain, to those who wait for a shard, or to nobody.
 func TestHears(t *testing.T) {
-	word := func(change func(st *perdure.ShardDelta)) *perdure.ShardDelta {
-		d := &perdure.ShardDelta{}
+	word := func(change func(st *words.ShardDelta)) *words.ShardDelta {
+		d := &words.ShardDelta{}
 		d.Epoch, d.Ready, d.MinClock = 2, true, 5
 		if change != nil {
 			change(d)
 		}
 		return d
 	}
-	before := &perdure.ShardWord{}
+	before := &words.ShardWord{}
 	before.Epoch, before.Ready, before.MinClock = 2, true, 5
 	for name, c := range map[string]struct {
 		shard        perdure.ShardID
-		before       *perdure.ShardWord
-		now          *perdure.ShardDelta
+		before       *words.ShardWord
+		now          *words.ShardDelta
 		news, chains bool
 	}{
 		"the first":         {0, nil, word(nil), true, true},
 		"the last":          {0, before, nil, true, true},
 		"of no such shard":  {9, nil, word(nil), true, false},
 		"the same":          {0, before, word(nil), false, false},
-		"another epoch":     {0, before, word(func(d *perdure.ShardDelta) { d.Epoch++ }), true, true},
-		"it serves no more": {0, before, word(func(d *perdure.ShardDelta) { d.Ready = false }), true, true},
+		"another epoch":     {0, before, word(func(d *words.ShardDelta) { d.Epoch++ }), true, true},
+		"it serves no more": {0, before, word(func(d *words.ShardDelta) { d.Ready = false }), true, true},
 		"a fence": {
-			0, before, word(func(d *perdure.ShardDelta) { d.Fences = []perdure.Fence{{}} }),
+			0, before, word(func(d *words.ShardDelta) { d.Fences = []words.Fence{{}} }),
 			true, false,
 		},
-		"a clock":              {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 6 }), false, false},
-		"the job's last clock": {0, before, word(func(d *perdure.ShardDelta) { d.MinClock = 9 }), true, false},
-		"it has yielded":       {0, before, word(func(d *perdure.ShardDelta) { d.Yielded = true }), true, true},
-		"a cut that it missed": {0, before, word(func(d *perdure.ShardDelta) { d.Missed = true }), true, false},
-		"a cut that it knows":  {0, before, word(func(d *perdure.ShardDelta) { d.Named = 8 }), true, false},
+		"a clock":              {0, before, word(func(d *words.ShardDelta) { d.MinClock = 6 }), false, false},
+		"the job's last clock": {0, before, word(func(d *words.ShardDelta) { d.MinClock = 9 }), true, false},
+		"it has yielded":       {0, before, word(func(d *words.ShardDelta) { d.Yielded = true }), true, true},
+		"a cut that it missed": {0, before, word(func(d *words.ShardDelta) { d.Missed = true }), true, false},
+		"a cut that it knows":  {0, before, word(func(d *words.ShardDelta) { d.Named = 8 }), true, false},
 	} {
 		a := New(1)
 		a.Fencing[0].Add(4)

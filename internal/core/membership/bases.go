@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // bases finds out what lost shards begin with.
@@ -84,7 +85,7 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	if o.worker == nil {
 		return 0, false
 	}
-	at := slices.IndexFunc(o.worker.Acked, func(a perdure.Acked) bool {
+	at := slices.IndexFunc(o.worker.Acked, func(a words.Acked) bool {
 		return int(a.Shard) == shard && a.Epoch == b.facts.View.Shards[shard].Epoch
 	})
 	if at < 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,7 +26,7 @@ type scaled struct {
 	cost, coding     int64 // of what was measured so far, in ns: of the core; of writing and reading
 	messages, bytes  int64 // of views' deltas
 	words, wordBytes int64 // of servers
-	tellers          []perdure.ServerTeller
+	speakers         []words.ServerSpeaker
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
@@ -43,7 +44,7 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	}
 	for i := range f.Slots {
 		s.Join(Worker, i, Newcomer{Process: f.Slots[i].Process, PID: i + 1})
-		s.WorkerStatus(i, f.Slots[i].Process, perdure.WorkerStatus{Generation: 1})
+		s.WorkerStatus(i, f.Slots[i].Process, words.WorkerStatus{Generation: 1})
 	}
 	for i := range job.Servers {
 		s.report(i)
@@ -57,17 +58,17 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 }
 
 // well is the status of a server that is as the view wants it.
-func (s *scaled) well(server int) (st perdure.ServerStatus) {
+func (s *scaled) well(server int) (st words.ServerStatus) {
 	for _, shard := range slices.Sorted(s.job.spread.Held(server)) {
 		sv := &s.facts.View.Shards[shard]
-		one := perdure.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
+		one := words.ShardStatus{Shard: perdure.ShardID(shard), Generation: 1, Epoch: sv.Epoch, Ready: true}
 		if j := sv.Joining; j != nil && j.Server == server {
 			one.Ready, one.Joined, one.Since = false, true, j.Since
 		}
 		for _, slot := range s.fenced {
 			sl := &s.facts.View.Slots[slot]
 			one.Fences = append(one.Fences,
-				perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+				words.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 		st.Shards = append(st.Shards, one)
 	}
@@ -92,13 +93,13 @@ func (s *scaled) measure(do func()) Ready {
 }
 
 // told counts what n of them are told.
-func (s *scaled) told(d *perdure.ViewDelta, hear int) {
+func (s *scaled) told(d *words.ViewDelta, hear int) {
 	if d == nil {
 		return
 	}
 	start := time.Now()
 	f := wire.Control(wire.KindViewDelta, d) // once for all
-	var got perdure.ViewDelta                // each
+	var got words.ViewDelta                  // each
 	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
@@ -108,14 +109,14 @@ func (s *scaled) told(d *perdure.ViewDelta, hear int) {
 }
 
 // says has a server say what is new of its status, over the wire.
-func (s *scaled) says(server int, st *perdure.ServerStatus, counts bool) {
-	for len(s.tellers) < len(s.job.servers) {
-		s.tellers = append(s.tellers, perdure.ServerTeller{})
+func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
+	for len(s.speakers) < len(s.job.servers) {
+		s.speakers = append(s.speakers, words.ServerSpeaker{})
 	}
 	start := time.Now()
-	d, _ := s.tellers[server].Delta(st, s.facts.View.End, counts)
+	d, _ := s.speakers[server].Delta(st, s.facts.View.End, counts)
 	f := wire.Control(wire.KindStatus, &d)
-	var got perdure.ServerDelta
+	var got words.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 	s.measure(func() {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
-	s.tellers[victim] = perdure.ServerTeller{}
+	s.speakers[victim] = words.ServerSpeaker{}
 	for round := 0; len(s.agenda.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
 		for _, shard := range s.agenda.Open.All() {
@@ -191,7 +192,7 @@ func (s *scaled) replace(slot int) {
 	if !s.facts.View.Slots[slot].Settled {
 		s.Fatalf("slot %d is never settled", slot)
 	}
-	s.measure(func() { s.WorkerStatus(slot, name, perdure.WorkerStatus{Generation: 1}) })
+	s.measure(func() { s.WorkerStatus(slot, name, words.WorkerStatus{Generation: 1}) })
 	s.fenced = nil
 	for i := range s.job.servers {
 		s.report(i)
@@ -260,9 +261,9 @@ func BenchmarkStatus(b *testing.B) {
 			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news),
 				func(b *testing.B) {
 					s.TB = b
-					said := [2]perdure.ServerStatus{s.well(7), s.well(7)} // in turn
+					said := [2]words.ServerStatus{s.well(7), s.well(7)} // in turn
 					for i := range news {
-						said[1].Shards[i].Fences = []perdure.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
+						said[1].Shards[i].Fences = []words.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
 					}
 					s.says(7, &said[1], true)
 					s.cost, s.coding, s.words, s.wordBytes = 0, 0, 0, 0
@@ -284,7 +285,7 @@ func BenchmarkWorkerHeartbeat(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		s.measure(func() {
 			s.WorkerStatus(7, s.facts.Slots[7].Process,
-				perdure.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
+				words.WorkerStatus{Generation: 1, Clock: perdure.Clock(n % 900)})
 		})
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // cluster is a whole job around a Core, without network or time: servers whose
@@ -49,8 +50,8 @@ type ghost struct {
 	kind   Kind
 	index  int
 	name   string
-	server perdure.ServerStatus
-	worker perdure.WorkerStatus
+	server words.ServerStatus
+	worker words.WorkerStatus
 }
 
 type shardEpoch struct {
@@ -75,7 +76,7 @@ type fakeProcess struct {
 
 type fakeServer struct {
 	fakeProcess
-	said     perdure.ServerTeller // on its connection
+	said     words.ServerSpeaker // on its connection
 	draining bool
 	shards   map[int]*fakeShard
 }
@@ -261,7 +262,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 	}
 	p.connected = true
 	if k == Server {
-		c.servers[index].said = perdure.ServerTeller{}
+		c.servers[index].said = words.ServerSpeaker{}
 		p.incarnation = incarnation
 	}
 	c.grant()
@@ -408,7 +409,7 @@ func (c *cluster) report(k Kind, index int) {
 		return
 	}
 	s := c.servers[index]
-	st := perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining}
+	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {
@@ -424,15 +425,15 @@ func (c *cluster) report(k Kind, index int) {
 // mostKept is how many clocks' updates a worker keeps before it asks for a cut.
 const mostKept = 6
 
-func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) perdure.WorkerStatus {
-	st := perdure.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
+func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerStatus {
+	st := words.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
 	least := slices.Min(w.acked)
 	end := w.view.EndOf(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
 	st.Crowded = recovery.Of(c.job.Recovery).Traits().Retains() && w.clock-max(w.first, w.view.Durable) > mostKept
 	for i, sv := range w.view.Shards {
 		if sv.Lost && sv.Base == nil {
-			st.Acked = append(st.Acked, perdure.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
+			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: w.acked[i]})
 		}
 	}
 	return st

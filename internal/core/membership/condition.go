@@ -1,6 +1,9 @@
 package membership
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
 
 // Condition describes a place for people.
 type Condition struct {
@@ -8,8 +11,8 @@ type Condition struct {
 	State   string // waiting, alive, silent, dead, left
 	Clock   perdure.Clock
 	Problem string
-	Server  *perdure.ServerWord // nil: it has said nothing yet
-	Worker  *perdure.WorkerStatus
+	Server  *words.ServerWord // nil: it has said nothing yet
+	Worker  *words.WorkerStatus
 }
 
 // Condition returns how a place is.

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Under resend workers keep their updates until they are in a checkpoint. A server's
@@ -237,11 +238,11 @@ func (cu *cuts) collectCut() {
 	}
 	if !cu.written.All(len(v.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
-		return st != nil && slices.ContainsFunc(st.Segments, func(g perdure.Segment) bool { return g.Cut > v.Durable })
+		return st != nil && slices.ContainsFunc(st.Segments, func(g words.Segment) bool { return g.Cut > v.Durable })
 	}) {
 		return
 	}
-	written := make([][]perdure.Segment, len(v.Shards))
+	written := make([][]words.Segment, len(v.Shards))
 	for i := range v.Shards {
 		written[i] = cu.job.shardStatus(i).Segments
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // crowd is a job of many servers and workers, in which all have said how they are,
@@ -42,12 +43,12 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 func (c *crowd) speak() {
 	for i := range c.job.servers {
 		if p := c.facts.Servers[i].Process; !c.quiet[p] {
-			c.ServerStatus(i, p, perdure.ServerStatus{})
+			c.ServerStatus(i, p, words.ServerStatus{})
 		}
 	}
 	for i := range c.job.slots {
 		if p := c.facts.Slots[i].Process; !c.quiet[p] {
-			c.WorkerStatus(i, p, perdure.WorkerStatus{Generation: 1})
+			c.WorkerStatus(i, p, words.WorkerStatus{Generation: 1})
 		}
 	}
 }
@@ -162,12 +163,12 @@ func TestBackOff(t *testing.T) {
 		c.settleAgain(5, fmt.Sprintf("next:%d", round))
 	}
 	for i := range c.job.slots {
-		c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+		c.WorkerStatus(i, c.facts.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
 	}
 	c.Ready()
 	for range 60 {
 		for i := range c.job.slots {
-			c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+			c.WorkerStatus(i, c.facts.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
 		}
 		c.Tick()
 	}
@@ -179,11 +180,11 @@ func TestBackOff(t *testing.T) {
 		}
 		for i := range c.job.slots {
 			if i != 5 {
-				c.WorkerStatus(i, c.facts.Slots[i].Process, perdure.WorkerStatus{Generation: 1, Clock: 1})
+				c.WorkerStatus(i, c.facts.Slots[i].Process, words.WorkerStatus{Generation: 1, Clock: 1})
 			}
 		}
 		for i := range c.job.servers {
-			c.ServerStatus(i, target(Server, i), perdure.ServerStatus{})
+			c.ServerStatus(i, target(Server, i), words.ServerStatus{})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // fates decides what becomes of slots whose processes have died.
@@ -42,7 +43,7 @@ func (fa *fates) decide() (rollBack string) {
 // counts the update as lost. It reports whether the job goes on as it was, and if not why
 // all are to roll back, if they are.
 func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
-	fences := fa.fences(slot, func(*perdure.Fence) bool { return true })
+	fences := fa.fences(slot, func(*words.Fence) bool { return true })
 	if fences == nil {
 		return "", true
 	}
@@ -86,7 +87,7 @@ func (fa *fates) settle(slot int) {
 		return
 	}
 	fa.agenda.Early.Remove(slot)
-	if fa.fences(slot, func(f *perdure.Fence) bool { return f.Carried }) == nil {
+	if fa.fences(slot, func(f *words.Fence) bool { return f.Carried }) == nil {
 		return
 	}
 	next := fa.facts.View.Slots[slot]
@@ -97,14 +98,14 @@ func (fa *fates) settle(slot int) {
 
 // fences returns every shard's fence of a slot; nil unless all have theirs, and good
 // ones: then the slot waits for the word of a shard that has not.
-func (fa *fates) fences(slot int, good func(f *perdure.Fence) bool) []perdure.Fence {
+func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence {
 	n, at := len(fa.facts.View.Shards), &fa.job.slots[slot].fenced
 	fa.agenda.Fencing[*at%agenda.Cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool { f, told := fa.job.fence(i, slot); return told && good(&f) }) {
 		fa.agenda.Fencing[*at].Add(slot)
 		return nil
 	}
-	fences := make([]perdure.Fence, n)
+	fences := make([]words.Fence, n)
 	for i := range fences {
 		fences[i], _ = fa.job.fence(i, slot)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestSilentGuest: nobody says of a process that came by itself that it is killed and
@@ -22,7 +23,7 @@ func TestSilentGuest(t *testing.T) {
 		}
 		core := New(Begin(job, 1, 0, nil), 15)
 		come(t, core, 0, "server", Granted)
-		st := perdure.ServerStatus{}
+		st := words.ServerStatus{}
 		core.Join(Worker, c.asked, Newcomer{Process: "worker", PID: 9})
 		core.facts.View.Slots[0].Settled = true
 		var text string

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // audience is what those know who were there all the time and are told what changes,
@@ -20,7 +21,7 @@ func newAudience(v *perdure.View) audience {
 
 // hear tells of a change from one saved view to the next, and holds the delta against
 // it.
-func (a *audience) hear(c *cluster, before, after *perdure.View, d *perdure.ViewDelta) {
+func (a *audience) hear(c *cluster, before, after *perdure.View, d *words.ViewDelta) {
 	for i := range after.Shards {
 		a.shards[i] = a.shards[i] || !reflect.DeepEqual(before.Shards[i], after.Shards[i])
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // standing judges a holder by what was last heard of its server's place.
@@ -79,7 +80,7 @@ func (j *job) irreplaceable() bool { return j.traits.Copies > 1 && !j.traits.Sav
 
 // shardStatus returns what the head of a shard's chain says of its present life,
 // or nil if it has not said anything yet.
-func (j *job) shardStatus(shard int) *perdure.ShardWord {
+func (j *job) shardStatus(shard int) *words.ShardWord {
 	sv := &j.facts.View.Shards[shard]
 	if sv.Server < 0 {
 		return nil
@@ -89,7 +90,7 @@ func (j *job) shardStatus(shard int) *perdure.ShardWord {
 
 // statusOf returns what a holder says of its replica of a shard in the shard's
 // present epoch, or nil if it has not said anything yet.
-func (j *job) statusOf(shard int, h *perdure.Holder) *perdure.ShardWord {
+func (j *job) statusOf(shard int, h *perdure.Holder) *words.ShardWord {
 	j.looks.shards++
 	o := &j.servers[h.Server]
 	if o.server == nil || o.gone || j.facts.Servers[h.Server].Incarnation != h.Incarnation {
@@ -127,7 +128,7 @@ func (j *job) joined(shard int, joiner *perdure.Holder) bool {
 
 // fence returns a shard's word on a slot's newest incarnation, if it serves and has
 // fenced the older ones.
-func (j *job) fence(shard, slot int) (f perdure.Fence, told bool) {
+func (j *job) fence(shard, slot int) (f words.Fence, told bool) {
 	st := j.shardStatus(shard)
 	if st == nil || !st.Ready {
 		return f, false

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // observed is what is known of a place's process without being recorded.
@@ -15,8 +16,8 @@ type observed struct {
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	ear       silence.Ear
-	server    *perdure.ServerWord
-	worker    *perdure.WorkerStatus
+	server    *words.ServerWord
+	worker    *words.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
 	fenced    agenda.Cursor // of the slot: over the shards' fences
 	highest   agenda.Cursor // likewise

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // threeServers is a job of three shards on three servers, each shard on two of them:
@@ -83,7 +84,7 @@ func TestLastIsNotKilled(t *testing.T) {
 	come(t, c, 1, process(1), Granted)
 	for range 40 {
 		c.Tick()
-		c.ServerStatus(1, process(1), perdure.ServerStatus{})
+		c.ServerStatus(1, process(1), words.ServerStatus{})
 	}
 	r := c.Ready()
 	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Kind == "dropped" }) {
@@ -106,12 +107,12 @@ func TestPlaceOfSilent(t *testing.T) {
 		c := New(threeServers(t, recovery), 15)
 		for i := range 3 {
 			come(t, c, i, process(i), Granted)
-			c.ServerStatus(i, process(i), perdure.ServerStatus{})
+			c.ServerStatus(i, process(i), words.ServerStatus{})
 		}
 		come(t, c, 2, "another", Taken)
 		for range 40 {
 			c.Tick()
-			c.ServerStatus(1, process(1), perdure.ServerStatus{})
+			c.ServerStatus(1, process(1), words.ServerStatus{})
 		}
 		want, killed := Taken, 0
 		if traitsOf(recovery).Saves() {
@@ -137,7 +138,7 @@ func TestLateWord(t *testing.T) {
 	c := New(threeServers(t, chain2), 15)
 	for i := range 3 {
 		come(t, c, i, process(i), Granted)
-		c.ServerStatus(i, process(i), perdure.ServerStatus{})
+		c.ServerStatus(i, process(i), words.ServerStatus{})
 	}
 	for range 100 {
 		c.Tick()
@@ -148,13 +149,13 @@ func TestLateWord(t *testing.T) {
 	if dropped() {
 		t.Fatal("somebody was dropped while nobody was heard")
 	}
-	c.ServerStatus(1, process(1), perdure.ServerStatus{})
-	c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	c.ServerStatus(1, process(1), words.ServerStatus{})
+	c.ServerStatus(1, process(1), words.ServerStatus{})
 	if dropped() {
 		t.Error("those who are silent were dropped at once, for the sake of one who may be dead")
 	}
 	c.Tick()
-	c.ServerStatus(1, process(1), perdure.ServerStatus{})
+	c.ServerStatus(1, process(1), words.ServerStatus{})
 	if !dropped() {
 		t.Error("nobody was dropped, though server:1 lives and has what the others hold")
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // People are told once that updates wait for the log, however many processes wait, and
@@ -20,7 +21,7 @@ func TestLogWaits(t *testing.T) {
 		for range ticks {
 			for i := range c.core.job.slots {
 				o := &c.core.job.slots[i]
-				st := perdure.WorkerStatus{}
+				st := words.WorkerStatus{}
 				if slices.Contains(waiting, i) {
 					st.Log = "it is full"
 				}

@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/teller"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Event is something worth telling people.
@@ -55,8 +56,8 @@ type Kill struct {
 type Publish struct {
 	Generation perdure.Generation
 	Cut        perdure.Clock
-	Segments   []perdure.Segment // by shard
-	Epochs     []perdure.Epoch   // by shard
+	Segments   []words.Segment // by shard
+	Epochs     []perdure.Epoch // by shard
 }
 
 // Ready is what a Core wants done, in this order: save Facts, then send the view, or
@@ -68,7 +69,7 @@ type Ready struct {
 	// Delta is what changed of the view since the last Delta, for servers; WorkerDelta,
 	// since the last WorkerDelta, for workers and observers. Nil: nothing that they act
 	// on.
-	Delta, WorkerDelta *perdure.ViewDelta
+	Delta, WorkerDelta *words.ViewDelta
 	Publish            *Publish
 	Kills              []Kill
 	Events             []Event

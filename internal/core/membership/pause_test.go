@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // A pause that ends and begins again before anybody was told goes on for who pauses: its
@@ -19,7 +20,7 @@ func TestPauseBeginsAgain(t *testing.T) {
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true
 	c.facts.Slots[0].Process = "worker"
 	says := func() {
-		c.job.slots[0].worker = &perdure.WorkerStatus{
+		c.job.slots[0].worker = &words.WorkerStatus{
 			Revision:   c.facts.View.Revision,
 			Generation: c.facts.View.Generation,
 		}

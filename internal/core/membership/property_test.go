@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // storm is a random course of a whole job. It is plain data, made and shrunk by
@@ -486,10 +487,10 @@ func TestTornClockRollsBack(t *testing.T) {
 	}, 4)
 	c.wellness(2)
 	c.kill(Worker, 0, "gone")
-	fence := func(staged, ticked perdure.Clock) []perdure.Fence {
-		return []perdure.Fence{{Incarnation: 2, Counts: perdure.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
+	fence := func(staged, ticked perdure.Clock) []words.Fence {
+		return []words.Fence{{Incarnation: 2, Counts: perdure.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
 	}
-	c.core.ServerStatus(0, c.servers[0].name, perdure.ServerStatus{Shards: []perdure.ShardStatus{
+	c.core.ServerStatus(0, c.servers[0].name, words.ServerStatus{Shards: []words.ShardStatus{
 		{Shard: 0, Generation: 1, Epoch: 1, Ready: true, Fences: fence(5, 5)},
 		{Shard: 1, Generation: 1, Epoch: 1, Ready: true, Fences: fence(4, 4)},
 	}})

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // fakeShard is a replica of a shard. Its state is a function of its log, which it
@@ -35,7 +36,7 @@ type fakeShard struct {
 	mended bool // that has come
 
 	cut      perdure.Clock // the last one it saved or began from
-	segments []perdure.Segment
+	segments []words.Segment
 }
 
 // mostSlots is how many a job has here at most.
@@ -288,7 +289,7 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 		sh.epoch, sh.began, sh.heard, sh.joined, sh.all, sh.counts = sv.Epoch, len(sh.log), -1, false, nil, 0
 		sh.told, sh.mended = map[perdure.Slot]perdure.Clock{}, false
 	}
-	sh.segments = slices.DeleteFunc(sh.segments, func(g perdure.Segment) bool { return g.Cut <= v.Durable })
+	sh.segments = slices.DeleteFunc(sh.segments, func(g words.Segment) bool { return g.Cut <= v.Durable })
 	if head && sh.serves() {
 		c.lead(sh, v, sv)
 	}
@@ -334,10 +335,10 @@ func (sh *fakeShard) complete(v *perdure.View) bool {
 }
 
 // status is what a replica says of itself.
-func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatus {
+func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus {
 	sv := &s.view.Shards[i]
 	head := sv.Server >= 0 && c.replica(&s.view, i, sv.Holder) == sh
-	st := perdure.ShardStatus{
+	st := words.ShardStatus{
 		Shard: perdure.ShardID(i), Generation: sh.generation, Epoch: sh.epoch, Since: sh.since,
 		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined,
 		Yielded: head && sv.Yields && sh.committed == len(sh.log), Segments: slices.Clone(sh.segments),
@@ -353,7 +354,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) perdure.ShardStatu
 	st.Whole, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
 		if slot := perdure.Slot(j); !sl.Settled {
-			st.Fences = append(st.Fences, perdure.Fence{
+			st.Fences = append(st.Fences, words.Fence{
 				Slot: slot, Incarnation: sh.in.Incarnation(slot), Counts: sh.in.Counts(slot),
 				Carried: sl.Decided && sh.in.Carried(slot, sl.Incarnation),
 			})
@@ -394,7 +395,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		}
 		cut := sh.in.MinClock()
 		sh.segments = append(sh.segments,
-			perdure.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+			words.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
 		sh.cut = cut
 		sh.in.SetCut(c.nextCut(sh, v))
 	}

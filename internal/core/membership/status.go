@@ -1,20 +1,23 @@
 package membership
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
 
 // ServerSays takes what a server says of itself. False: it lacks what it was told
 // before, and is to be told all.
-func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fits bool) {
+func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits bool) {
 	p, o := c.job.place(Server, index)
 	if p.Process != process {
 		return true
 	}
 	c.job.heard(o)
 	if o.server == nil {
-		if d.Seq != 1 {
+		if d.Number != 1 {
 			return false
 		}
-		o.server = &perdure.ServerWord{}
+		o.server = &words.ServerWord{}
 	}
 	before := o.server.Problem()
 	suspect := o.ear.Says()
@@ -34,7 +37,7 @@ func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fi
 		c.rec.touchServer(index)
 		news = true
 	}
-	o.server.Take(d, func(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta) {
+	o.server.Take(d, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
 		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news
 	})
 	if now := o.server.Problem(); now != "" && before == "" {
@@ -47,7 +50,7 @@ func (c *Core) ServerSays(index int, process string, d *perdure.ServerDelta) (fi
 }
 
 // WorkerStatus takes what a worker says of itself.
-func (c *Core) WorkerStatus(slot int, process string, st perdure.WorkerStatus) {
+func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 	if p, o := c.job.place(Worker, slot); p.Process == process {
 		c.job.heard(o)
 		v, before := &c.facts.View, o.worker

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 const patience = 15 // ticks: 1.5 s with a tick every 100 ms
@@ -43,16 +44,16 @@ func TestFrozenServer(t *testing.T) {
 	}
 
 	// What it says of its former replica does not make it a member.
-	said := perdure.ShardStatus{
+	said := words.ShardStatus{
 		Shard: 0, Generation: 1, Epoch: sv.Epoch, Since: sv.Joining.Since - 1, Ready: true,
 		Joined: true,
 	}
-	c.core.ServerStatus(1, c.servers[1].name, perdure.ServerStatus{Shards: []perdure.ShardStatus{said}})
+	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 1 {
 		t.Fatalf("%d replicas by the word of another one", n)
 	}
 	said.Since++
-	c.core.ServerStatus(1, c.servers[1].name, perdure.ServerStatus{Shards: []perdure.ShardStatus{said}})
+	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 2 {
 		t.Fatalf("%d replicas, though it has joined", n)
 	}

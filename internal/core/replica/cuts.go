@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -25,15 +26,15 @@ type cuts struct {
 	// Of the log, and so the same on every replica, but for segments that the view lets it
 	// forget.
 	schedule recovery.Schedule
-	left     perdure.Clock     // the newest cut that the shard has gone on after
-	unsaved  perdure.Clock     // the cut that it has left and that is not known to be saved; 0: none
-	segments []perdure.Segment // saved, and not in a checkpoint yet
+	left     perdure.Clock   // the newest cut that the shard has gone on after
+	unsaved  perdure.Clock   // the cut that it has left and that is not known to be saved; 0: none
+	segments []words.Segment // saved, and not in a checkpoint yet
 
 	// This replica's own.
-	head   bool                  // who writes what is to be saved
-	writes bool                  // unsaved is being written here, or the log is about to say that it is saved
-	stands bool                  // the shard stands at a cut while it is written
-	files  []perdure.SegmentFile // the segments that the next one can follow; none: it has all rows
+	head   bool                // who writes what is to be saved
+	writes bool                // unsaved is being written here, or the log is about to say that it is saved
+	stands bool                // the shard stands at a cut while it is written
+	files  []words.SegmentFile // the segments that the next one can follow; none: it has all rows
 }
 
 // Image is the shard as it was at a cut, to be written while it goes on. Its rows' snapshots
@@ -44,9 +45,9 @@ type Image struct {
 	Applied []perdure.Clock
 	States  [][]byte
 	Specs   []perdure.TableSpec
-	First   []perdure.RowID       // by table: its first row here
-	Rows    []*table.Snapshot     // by table
-	Follows []perdure.SegmentFile // the earlier segments that it goes on from; none: it has all rows
+	First   []perdure.RowID     // by table: its first row here
+	Rows    []*table.Snapshot   // by table
+	Follows []words.SegmentFile // the earlier segments that it goes on from; none: it has all rows
 }
 
 // mostFiles is how many segments a checkpoint of a shard is made of at most.
@@ -92,7 +93,7 @@ func (c *cuts) due(in *consistency.Intake) bool {
 }
 
 // passed takes the log's word that a cut is saved.
-func (c *cuts) passed(seg perdure.Segment, in *consistency.Intake) {
+func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
 	switch {
 	case seg.Cut == c.unsaved:
 	case seg.Cut > c.left: // the shard stands there
@@ -106,7 +107,7 @@ func (c *cuts) passed(seg perdure.Segment, in *consistency.Intake) {
 
 // durable forgets segments that are in a checkpoint.
 func (c *cuts) durable(cut perdure.Clock) {
-	c.segments = slices.DeleteFunc(c.segments, func(g perdure.Segment) bool { return g.Cut <= cut })
+	c.segments = slices.DeleteFunc(c.segments, func(g words.Segment) bool { return g.Cut <= cut })
 }
 
 // image takes the rows as they are now, at a cut. It has those that have changed since the
@@ -133,7 +134,7 @@ func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Intake) *Image 
 }
 
 // written notes that an image is in a file.
-func (c *cuts) written(m *Image, file perdure.SegmentFile) {
+func (c *cuts) written(m *Image, file words.SegmentFile) {
 	m.close(false)
 	c.files = append(c.files, file)
 }

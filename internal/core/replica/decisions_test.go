@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // This file has small decisions as tables: the scripts and the storms find out what they are
@@ -76,9 +77,9 @@ func TestCutIsDue(t *testing.T) {
 func TestSegmentsAreKeptOnce(t *testing.T) {
 	in := consistency.NewIntake(false, []perdure.Clock{8}, weaken.Set{})
 	cs := cuts{behind: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
-	cs.segments = []perdure.Segment{{Cut: 4}}
+	cs.segments = []words.Segment{{Cut: 4}}
 	for range 2 {
-		cs.passed(perdure.Segment{Cut: 8}, in)
+		cs.passed(words.Segment{Cut: 8}, in)
 	}
 	if len(cs.segments) != 2 || cs.unsaved != 0 {
 		t.Errorf("%+v", cs.segments)

@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -382,7 +383,7 @@ func (r *Replica) GiveUpSaving() {
 
 // Status adds to a status what the coordinator is to hear of this replica. Where the shard's
 // rows were lost and nobody serves them yet, the head says what it has.
-func (r *Replica) Status(v *perdure.View, st *perdure.ShardStatus) {
+func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
 	in, sv := r.State.intake, &r.State.cuts
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
 	if !r.ready {
@@ -399,7 +400,7 @@ func (r *Replica) Status(v *perdure.View, st *perdure.ShardStatus) {
 			break // its roster is on its way
 		}
 		if !sl.Settled {
-			st.Fences = append(st.Fences, perdure.Fence{
+			st.Fences = append(st.Fences, words.Fence{
 				Slot: slot, Incarnation: in.Incarnation(slot), Counts: in.Counts(slot),
 				Carried: sl.Decided && in.Carried(slot, sl.Incarnation),
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -68,7 +69,7 @@ var stepCases = []stand{
 		b.update(0, 0, 1)
 		b.update(0, 1, 1)
 		b.Settle()
-		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: 1}))
+		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 		return b.State.Applied()
 	}, "[2]"},
 	{"the next slot's update finds the last one's applied", "ssp:9", "none", 2, func(b *bench) any {
@@ -167,7 +168,7 @@ func TestSettles(t *testing.T) {
 				b.update(0, clock, 1)
 				b.Settle()
 				advanced = append(advanced, b.Effects().Advanced)
-				b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: clock + 1}))
+				b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: clock + 1}))
 				b.Effects().Clear()
 			}
 			return advanced
@@ -178,7 +179,7 @@ func TestSettles(t *testing.T) {
 			b.update(0, 0, 1)
 			b.Settle()
 			whole := []bool{b.mending.whole}
-			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(perdure.Segment{Cut: 1}))
+			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 			b.Settle()
 			return append(whole, b.mending.whole)
 		}, "[false true]"},
@@ -415,7 +416,7 @@ func TestStatus(t *testing.T) {
 		"decided anew":    {perdure.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
 	} {
 		b.view.Slots[0] = c.slot
-		var st perdure.ShardStatus
+		var st words.ShardStatus
 		b.Status(&b.view, &st)
 		if len(st.Fences) != c.fences || c.fences > 0 && st.Fences[0].Carried != c.done {
 			t.Errorf("%s: %+v, want %d, carried out %v", name, st.Fences, c.fences, c.done)
@@ -426,7 +427,7 @@ func TestStatus(t *testing.T) {
 	} {
 		b.view.Shards[0].Lost = c.lost
 		b.Follow(&b.view, Place{Head: c.head}, true)
-		var st perdure.ShardStatus
+		var st words.ShardStatus
 		if b.Status(&b.view, &st); st.Ready || slices.Equal(st.Applied, []perdure.Clock{1, 0}) != c.tells {
 			t.Errorf("%+v: it tells %+v", c, st)
 		}

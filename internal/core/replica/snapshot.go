@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -35,7 +36,7 @@ type head struct {
 	Writing  perdure.Clock     `json:"writing,omitempty"`
 	End      perdure.Clock     `json:"end"`
 	Named    perdure.Clock     `json:"named,omitempty"`
-	Segments []perdure.Segment `json:"segments,omitempty"`
+	Segments []words.Segment   `json:"segments,omitempty"`
 	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
 	Tables   []headTable       `json:"tables"`
 	Intake   consistency.State `json:"intake"`

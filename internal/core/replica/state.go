@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -213,7 +214,7 @@ func (st *State) take(f *wire.Frame) error {
 	case wire.KindCut:
 		st.cuts.setNamed(f.Clock, st.intake)
 	case wire.KindPassCut:
-		var seg perdure.Segment
+		var seg words.Segment
 		if err := wire.ParseControl(f, &seg); err != nil {
 			return err
 		}

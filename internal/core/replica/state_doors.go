@@ -3,6 +3,7 @@ package replica
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -63,7 +64,7 @@ func (st *State) Bytes() int64 {
 }
 
 // Written says that an image, which is not needed any more, is in a file.
-func (st *State) Written(m *Image, file perdure.SegmentFile) { st.cuts.written(m, file) }
+func (st *State) Written(m *Image, file words.SegmentFile) { st.cuts.written(m, file) }
 
 // Unwritten says that an image could not be written: its rows count as changed still.
 func (st *State) Unwritten(m *Image) { m.close(true) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // news gathers what of the view is another than some who hear of it were told last.
@@ -24,11 +25,11 @@ type news struct {
 
 // delta returns what is to be told of the view, nil if nothing is, and begins anew.
 // What it costs depends on what was touched alone.
-func (n *news) delta(v *perdure.View) *perdure.ViewDelta {
+func (n *news) delta(v *perdure.View) *words.ViewDelta {
 	if !n.due {
 		return nil
 	}
-	d := v.Delta(n.since, n.tables, numbers[perdure.ShardID](&n.shards), numbers[perdure.Slot](&n.slots))
+	d := words.DeltaOf(v, n.since, n.tables, numbers[perdure.ShardID](&n.shards), numbers[perdure.Slot](&n.slots))
 	n.since, n.due, n.tables = v.Revision, false, false
 	n.shards.Clear()
 	n.slots.Clear()
@@ -81,7 +82,7 @@ func New(v *perdure.View) Teller {
 
 // Tell returns what changed of the view, for servers and for workers and observers; nil:
 // nothing that they act on.
-func (t *Teller) Tell(v *perdure.View) (servers, workers *perdure.ViewDelta) {
+func (t *Teller) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
 	if now := courseOf(v); now != t.course {
 		t.course = now
 		t.servers.due, t.workers.due = true, true

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // What each change is to those who hear of it: servers of all, workers of what they act on.
@@ -57,7 +58,7 @@ func TestWhoHears(t *testing.T) {
 		if (servers != nil) != c.servers || (workers != nil) != c.workers {
 			t.Errorf("%s: servers are told %+v, workers %+v", name, servers, workers)
 		}
-		for _, d := range []*perdure.ViewDelta{servers, workers} {
+		for _, d := range []*words.ViewDelta{servers, workers} {
 			if d == nil {
 				continue
 			}

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Member is how a member of a chain is, as far as is known.
@@ -45,7 +46,7 @@ func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure
 // seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count
 // of all shards. torn says that a shard lost its part of a clock that counts: what was
 // staged there does not reach the start.
-func Start(fences []perdure.Fence, twoStep bool) (start perdure.Clock, torn bool) {
+func Start(fences []words.Fence, twoStep bool) (start perdure.Clock, torn bool) {
 	start = fences[0].Counts.Applied
 	staged := fences[0].Counts.Staged
 	for i := range fences {
@@ -85,7 +86,7 @@ func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock
 
 // NewestCut returns the newest cut after a clock that every shard has written, and its
 // segments; -1: there is none. written is what each shard has.
-func NewestCut(written [][]perdure.Segment, after perdure.Clock) (cut perdure.Clock, segments []perdure.Segment) {
+func NewestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
 	count := map[perdure.Clock]int{}
 	cut = -1
 	for _, shard := range written {
@@ -96,7 +97,7 @@ func NewestCut(written [][]perdure.Segment, after perdure.Clock) (cut perdure.Cl
 		}
 	}
 	for _, shard := range written {
-		at := slices.IndexFunc(shard, func(g perdure.Segment) bool { return g.Cut == cut })
+		at := slices.IndexFunc(shard, func(g words.Segment) bool { return g.Cut == cut })
 		if at < 0 {
 			return -1, nil
 		}

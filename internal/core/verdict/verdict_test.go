@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Who stays in a chain, by how its members are.
@@ -58,7 +59,7 @@ func TestStart(t *testing.T) {
 		"one step: the lowest":       {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false},
 		"one step: nothing is torn":  {false, []counts{{0, 0, 3}}, 3, false},
 	} {
-		fences := make([]perdure.Fence, len(c.shards))
+		fences := make([]words.Fence, len(c.shards))
 		for i, n := range c.shards {
 			fences[i].Counts = perdure.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
 		}
@@ -110,10 +111,10 @@ func TestNewestCut(t *testing.T) {
 		{[][]perdure.Clock{{20, 10}, {10, 20}, {20}}, 10, 20},
 		{[][]perdure.Clock{{10}, {}}, 0, -1},
 	} {
-		written := make([][]perdure.Segment, len(c.written))
+		written := make([][]words.Segment, len(c.written))
 		for i, cuts := range c.written {
 			for _, cut := range cuts {
-				written[i] = append(written[i], perdure.Segment{Cut: cut, Seq: uint64(i)})
+				written[i] = append(written[i], words.Segment{Cut: cut, Seq: uint64(i)})
 			}
 		}
 		cut, segments := NewestCut(written, c.after)

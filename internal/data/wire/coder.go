@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // coder goes over the fields of a message in their order, to write them or to read them:
@@ -184,19 +185,19 @@ func coded(c *coder, v any) (known bool) {
 	switch v := v.(type) {
 	case *perdure.View:
 		c.view(v)
-	case *perdure.ViewDelta:
+	case *words.ViewDelta:
 		c.viewDelta(v)
-	case *perdure.ServerDelta:
+	case *words.ServerDelta:
 		c.serverDelta(v)
-	case *perdure.WorkerDelta:
+	case *words.WorkerDelta:
 		c.workerDelta(v)
 	case perdure.View: // to be written
 		c.view(&v)
-	case perdure.ViewDelta:
+	case words.ViewDelta:
 		c.viewDelta(&v)
-	case perdure.ServerDelta:
+	case words.ServerDelta:
 		c.serverDelta(&v)
-	case perdure.WorkerDelta:
+	case words.WorkerDelta:
 		c.workerDelta(&v)
 	default:
 		return false

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestWritingOnlyLooks: a view that is written is not touched, since others read it
@@ -20,13 +21,13 @@ func TestWritingOnlyLooks(t *testing.T) {
 		Slots:  []perdure.SlotView{{Incarnation: 1, Decided: true}},
 		Tables: []perdure.TableSpec{{Name: "t", Rows: 4, Dim: 1}},
 	}
-	server := &perdure.ServerDelta{Seq: 1, Shards: []perdure.ShardDelta{{ShardStatus: perdure.ShardStatus{
-		Unread: &unread, Fences: []perdure.Fence{{Slot: 1, Carried: true}},
-		Segments: []perdure.Segment{{Cut: 4, Base: []perdure.SegmentFile{{File: "f"}}}},
+	server := &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
+		Unread: &unread, Fences: []words.Fence{{Slot: 1, Carried: true}},
+		Segments: []words.Segment{{Cut: 4, Base: []words.SegmentFile{{File: "f"}}}},
 	}}}}
-	worker := &perdure.WorkerDelta{
-		Seq: 1, HasOutage: true, HasCounters: true,
-		WorkerStatus: perdure.WorkerStatus{
+	worker := &words.WorkerDelta{
+		Number: 1, HasOutage: true, HasCounters: true,
+		WorkerStatus: words.WorkerStatus{
 			Outage:   &perdure.WorkerOutage{Shards: []perdure.ShardID{1}},
 			Counters: perdure.WorkerCounters{ReadLag: map[int64]int64{1: 2}},
 		},

@@ -70,7 +70,7 @@ const (
 	KindWelcome Kind = 2 // control, answer to Hello: Welcome
 	KindRefuse  Kind = 3 // control, last frame before the connection is closed: Refusal
 	KindView    Kind = 4 // control, coordinator → all, after Welcome: perdure.View
-	KindStatus  Kind = 5 // control, server → coordinator: perdure.ServerDelta
+	KindStatus  Kind = 5 // control, server → coordinator: words.ServerDelta
 	// KindTable is control, worker → coordinator: perdure.TableSpec to create or attach; answered
 	// in the next view.
 	KindTable  Kind = 6
@@ -81,9 +81,9 @@ const (
 	// KindProgress is control, coordinator → supervisor: Progress.
 	KindProgress Kind = 11
 	// KindViewDelta is control, coordinator → server, worker or observer, after View:
-	// perdure.ViewDelta. Whom it does not fit breaks the connection, and is welcomed anew.
+	// words.ViewDelta. Whom it does not fit breaks the connection, and is welcomed anew.
 	KindViewDelta Kind = 12
-	// KindWorkerStatus is control, worker → coordinator: perdure.WorkerDelta.
+	// KindWorkerStatus is control, worker → coordinator: words.WorkerDelta.
 	KindWorkerStatus Kind = 13
 
 	// KindOpen is worker → server: opens a shard at (generation, epoch); clock is how many clocks
@@ -134,7 +134,7 @@ const (
 	KindEnd      Kind = 39 // entry: no update of a clock ≥ clock counts; no payload
 	KindAddTable Kind = 40 // entry: the shard has one more table; perdure.TableSpec; clock is its number
 	KindBase     Kind = 41 // entry: the applied vector is raised to this; State payload
-	KindPassCut  Kind = 42 // entry: the shard is saved at a cut, and goes on; perdure.Segment
+	KindPassCut  Kind = 42 // entry: the shard is saved at a cut, and goes on; words.Segment
 	// KindRoster is entry: the slots take part in these spans from now on; []perdure.Span; clock
 	// is View.Roster.
 	KindRoster Kind = 43

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // allocates runs f and fails if it took much more memory than the input is
@@ -133,8 +134,8 @@ func FuzzParseControl(f *testing.F) {
 		allocates(t, len(b), func() {
 			frame := Frame{Payload: b}
 			for _, v := range []any{
-				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &perdure.ViewDelta{}, &perdure.ServerDelta{},
-				&perdure.WorkerDelta{}, &perdure.TableSpec{},
+				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &words.ViewDelta{}, &words.ServerDelta{},
+				&words.WorkerDelta{}, &perdure.TableSpec{},
 				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
 			} {
 				_ = ParseControl(&frame, v) // refused or not: without a panic

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -174,16 +175,16 @@ func controlSamples() []sample {
 			}, {}},
 			Roster: 2,
 		}),
-		control("view-delta", KindViewDelta, perdure.ViewDelta{
+		control("view-delta", KindViewDelta, words.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
 			Tables: []perdure.TableSpec{sampleTable},
-			Shards: []perdure.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
+			Shards: []words.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
 				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
 				Joining:   &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
-			Slots: []perdure.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
+			Slots: []words.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
 				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90},
 				Left: true,
 			}}},
@@ -219,33 +220,33 @@ func controlSamples() []sample {
 // statusSamples are what servers and workers tell the coordinator.
 func statusSamples() []sample {
 	return []sample{
-		control("status-server", KindStatus, perdure.ServerDelta{
-			Seq: 2, Revision: 9, Draining: true, Log: "it is full",
+		control("status-server", KindStatus, words.ServerDelta{
+			Number: 2, Revision: 9, Draining: true, Log: "it is full",
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
-			Shards: []perdure.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: perdure.ShardStatus{
+			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
 				Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
 				Problem: "disk full",
-				Fences: []perdure.Fence{{
+				Fences: []words.Fence{{
 					Slot: 2, Incarnation: 4,
 					Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
 				}},
-				Segments: []perdure.Segment{{
+				Segments: []words.Segment{{
 					Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180,
-					Base: []perdure.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
+					Base: []words.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
 				}},
 				Yielded: true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
-			}}, {ShardStatus: perdure.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
+			}}, {ShardStatus: words.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
 			Gone: []perdure.ShardID{2},
 		}),
 		control("status-server-same", KindStatus,
-			perdure.ServerDelta{Seq: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
+			words.ServerDelta{Number: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
 		control("status-worker", KindWorkerStatus,
-			perdure.WorkerDelta{
-				Seq: 1, HasAcked: true, HasOutage: true, HasCounters: true,
-				WorkerStatus: perdure.WorkerStatus{
+			words.WorkerDelta{
+				Number: 1, HasAcked: true, HasOutage: true, HasCounters: true,
+				WorkerStatus: words.WorkerStatus{
 					Log: "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true,
-					Acked:     []perdure.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
+					Acked:     []words.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
 					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
 						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,
 						Bytes: 512,
@@ -324,7 +325,7 @@ func dataSamples() []sample {
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
 		entry("roster", KindRoster, []perdure.Span{{}, {From: 30, Until: 90}}),
-		entry("pass-cut", KindPassCut, perdure.Segment{
+		entry("pass-cut", KindPassCut, words.Segment{
 			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
 			Seq: 180,
 		}),

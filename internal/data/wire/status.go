@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 func (c *coder) resources(r *perdure.Resources) {
@@ -12,8 +13,8 @@ func (c *coder) resources(r *perdure.Resources) {
 	number(c, &r.HeapBytes)
 }
 
-func (c *coder) serverDelta(d *perdure.ServerDelta) {
-	count(c, &d.Seq)
+func (c *coder) serverDelta(d *words.ServerDelta) {
+	count(c, &d.Number)
 	c.flags(&d.Draining)
 	count(c, &d.Revision)
 	c.text(&d.Log)
@@ -22,7 +23,7 @@ func (c *coder) serverDelta(d *perdure.ServerDelta) {
 	list(c, &d.Gone, (*coder).shard)
 }
 
-func (c *coder) shardDelta(d *perdure.ShardDelta) {
+func (c *coder) shardDelta(d *words.ShardDelta) {
 	saved, unread := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil
 	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.Whole, &saved, &unread)
 	c.shard(&d.Shard)
@@ -50,7 +51,7 @@ func (c *coder) shardDelta(d *perdure.ShardDelta) {
 	list(c, &d.Segments, (*coder).segment)
 }
 
-func (c *coder) fence(f *perdure.Fence) {
+func (c *coder) fence(f *words.Fence) {
 	c.flags(&f.Carried)
 	c.slot(&f.Slot)
 	count(c, &f.Incarnation)
@@ -59,21 +60,21 @@ func (c *coder) fence(f *perdure.Fence) {
 	number(c, &f.Counts.Applied)
 }
 
-func (c *coder) segment(s *perdure.Segment) {
+func (c *coder) segment(s *words.Segment) {
 	number(c, &s.Cut)
 	c.text(&s.File)
 	number(c, &s.Bytes)
 	count(c, &s.CRC)
 	count(c, &s.Seq)
-	list(c, &s.Base, func(c *coder, f *perdure.SegmentFile) {
+	list(c, &s.Base, func(c *coder, f *words.SegmentFile) {
 		c.text(&f.File)
 		number(c, &f.Bytes)
 		count(c, &f.CRC)
 	})
 }
 
-func (c *coder) workerDelta(d *perdure.WorkerDelta) {
-	count(c, &d.Seq)
+func (c *coder) workerDelta(d *words.WorkerDelta) {
+	count(c, &d.Number)
 	c.flags(&d.Finished, &d.Crowded, &d.HasAcked, &d.HasOutage, &d.HasCounters)
 	count(c, &d.Revision)
 	count(c, &d.Generation)
@@ -82,7 +83,7 @@ func (c *coder) workerDelta(d *perdure.WorkerDelta) {
 	c.text(&d.Log)
 	c.resources(&d.Resources)
 	if d.HasAcked {
-		list(c, &d.Acked, func(c *coder, a *perdure.Acked) {
+		list(c, &d.Acked, func(c *coder, a *words.Acked) {
 			c.shard(&a.Shard)
 			count(c, &a.Epoch)
 			number(c, &a.Applied)

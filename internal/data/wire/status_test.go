@@ -7,19 +7,20 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // told brings a server's word over the wire.
-func told(t rapid.TB, d *perdure.ServerDelta, to *perdure.ServerWord) (bytes int, heard map[perdure.ShardID]bool) {
+func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, heard map[perdure.ShardID]bool) {
 	t.Helper()
 	f := wire.Control(wire.KindStatus, d)
-	var got perdure.ServerDelta
+	var got words.ServerDelta
 	if err := wire.ParseControl(&f, &got); err != nil {
 		t.Fatal(err)
 	}
 	heard = map[perdure.ShardID]bool{}
-	to.Take(&got, func(s perdure.ShardID, before *perdure.ShardWord, now *perdure.ShardDelta) {
+	to.Take(&got, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
 		if heard[s] = true; before == nil && now == nil {
 			t.Fatalf("shard %d goes and was not there", s)
 		}
@@ -28,16 +29,16 @@ func told(t rapid.TB, d *perdure.ServerDelta, to *perdure.ServerWord) (bytes int
 }
 
 // busy is a status of some replicas, each of which has a fence of each slot.
-func busy(replicas, slots int, clock perdure.Clock) *perdure.ServerStatus {
-	st := &perdure.ServerStatus{Revision: 9, Resources: perdure.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
+func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
+	st := &words.ServerStatus{Revision: 9, Resources: perdure.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
 	for i := range replicas {
-		sh := perdure.ShardStatus{
+		sh := words.ShardStatus{
 			Shard: perdure.ShardID(i), Generation: 1, Epoch: 1, Since: 2, Ready: true,
 			MinClock: clock, Seq: uint64(clock),
 		}
 		for slot := range slots {
 			sh.Fences = append(sh.Fences,
-				perdure.Fence{
+				words.Fence{
 					Slot: perdure.Slot(slot), Incarnation: 1,
 					Counts: perdure.Counts{Staged: 7, Ticked: 7, Applied: 7},
 				})
@@ -53,12 +54,12 @@ func busy(replicas, slots int, clock perdure.Clock) *perdure.ServerStatus {
 func TestHeartbeatBytes(t *testing.T) {
 	var same, one []int
 	for _, job := range []struct{ replicas, slots int }{{1, 1}, {24, 48}, {60, 500}} {
-		var teller perdure.ServerTeller
-		var word perdure.ServerWord
-		say := func(st *perdure.ServerStatus, counts bool) (bytes int) {
+		var speaker words.ServerSpeaker
+		var word words.ServerWord
+		say := func(st *words.ServerStatus, counts bool) (bytes int) {
 			for more := true; more; {
-				var d perdure.ServerDelta
-				d, more = teller.Delta(st, 1000, counts)
+				var d words.ServerDelta
+				d, more = speaker.Delta(st, 1000, counts)
 				n, _ := told(t, &d, &word)
 				bytes += n
 			}
@@ -99,18 +100,18 @@ func TestHeartbeatBytes(t *testing.T) {
 // that were not told yet; and on a new connection all is told anew.
 func TestStatusDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var teller perdure.ServerTeller
-		var word perdure.ServerWord
+		var speaker words.ServerSpeaker
+		var word words.ServerWord
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				teller = perdure.ServerTeller{}
+				speaker = words.ServerSpeaker{}
 			}
 			st := statuses().Draw(t, "status")
 			before := word.Status()
 			heard := map[perdure.ShardID]bool{}
 			for more := true; more; {
-				var d perdure.ServerDelta
-				d, more = teller.Delta(&st, 5, rapid.Bool().Draw(t, "counts"))
+				var d words.ServerDelta
+				d, more = speaker.Delta(&st, 5, rapid.Bool().Draw(t, "counts"))
 				_, h := told(t, &d, &word)
 				for s := range h {
 					heard[s] = true
@@ -128,7 +129,7 @@ func TestStatusDeltas(t *testing.T) {
 					t.Fatalf("shard %d is said to be %+v, and is %+v", st.Shards[i].Shard, got, st.Shards[i])
 				}
 			}
-			d, _ := teller.Delta(&st, 5, true)
+			d, _ := speaker.Delta(&st, 5, true)
 			told(t, &d, &word)
 			if got := word.Status(); !reflect.DeepEqual(got, st) {
 				t.Fatalf("it is known to be\n%+v, and says\n%+v", got, st)
@@ -137,9 +138,9 @@ func TestStatusDeltas(t *testing.T) {
 	})
 }
 
-func statuses() *rapid.Generator[perdure.ServerStatus] {
-	return rapid.Custom(func(t *rapid.T) perdure.ServerStatus {
-		st := perdure.ServerStatus{
+func statuses() *rapid.Generator[words.ServerStatus] {
+	return rapid.Custom(func(t *rapid.T) words.ServerStatus {
+		st := words.ServerStatus{
 			Revision: rapid.Uint64().Draw(t, "revision"),
 			Draining: rapid.Bool().Draw(t, "draining"),
 		}
@@ -147,7 +148,7 @@ func statuses() *rapid.Generator[perdure.ServerStatus] {
 			if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
 				continue
 			}
-			sh := perdure.ShardStatus{
+			sh := words.ShardStatus{
 				Shard: perdure.ShardID(s), Epoch: perdure.Epoch(rapid.IntRange(1, 2).Draw(t, "epoch")),
 				Ready:    rapid.Bool().Draw(t, "ready"),
 				MinClock: perdure.Clock(rapid.IntRange(-1, 6).Draw(t, "clock")),
@@ -164,11 +165,11 @@ func statuses() *rapid.Generator[perdure.ServerStatus] {
 			for slot := range perdure.Slot(5) {
 				if rapid.Bool().Draw(t, "fenced") {
 					sh.Fences = append(sh.Fences,
-						perdure.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
+						words.Fence{Slot: slot, Incarnation: 1, Carried: rapid.Bool().Draw(t, "carried")})
 				}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "saved") == 0 {
-				sh.Segments = []perdure.Segment{{Cut: 3, File: "a.segment", Bytes: 9, CRC: 5, Seq: 7}}
+				sh.Segments = []words.Segment{{Cut: 3, File: "a.segment", Bytes: 9, CRC: 5, Seq: 7}}
 				sh.SaveSeconds, sh.SaveBytes = 0.5, 100
 			}
 			st.Shards = append(st.Shards, sh)
@@ -180,19 +181,19 @@ func statuses() *rapid.Generator[perdure.ServerStatus] {
 // A worker's word says what it is, whatever was told before on the connection.
 func TestWorkerDeltas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var teller perdure.WorkerTeller
-		var got perdure.WorkerStatus
+		var speaker words.WorkerSpeaker
+		var got words.WorkerStatus
 		for range rapid.IntRange(1, 8).Draw(t, "words") {
 			if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
-				teller = perdure.WorkerTeller{}
+				speaker = words.WorkerSpeaker{}
 			}
-			st := perdure.WorkerStatus{
+			st := words.WorkerStatus{
 				Generation: 1, Clock: perdure.Clock(rapid.IntRange(-1, 99).Draw(t, "clock")),
 				Finished: rapid.Bool().Draw(t, "finished"),
 				Counters: perdure.WorkerCounters{Samples: rapid.Int64Range(0, 2).Draw(t, "samples")},
 			}
 			if rapid.Bool().Draw(t, "acked") {
-				st.Acked = []perdure.Acked{{
+				st.Acked = []words.Acked{{
 					Shard: 1, Epoch: 2,
 					Applied: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "applied")),
 				}}
@@ -205,9 +206,9 @@ func TestWorkerDeltas(t *testing.T) {
 				st.Counters.ReadLag = map[int64]int64{-1: 3, 0: rapid.Int64().Draw(t, "reads")}
 			}
 			counts := rapid.Bool().Draw(t, "counts")
-			d := teller.Delta(&st, counts)
+			d := speaker.Delta(&st, counts)
 			f := wire.Control(wire.KindWorkerStatus, &d)
-			var heard perdure.WorkerDelta
+			var heard words.WorkerDelta
 			if err := wire.ParseControl(&f, &heard); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +223,7 @@ func TestWorkerDeltas(t *testing.T) {
 				t.Fatalf("it is known to be\n%+v, and says\n%+v", got, st)
 			}
 			if !counts {
-				got.Counters, teller = perdure.WorkerCounters{}, perdure.WorkerTeller{}
+				got.Counters, speaker = perdure.WorkerCounters{}, words.WorkerSpeaker{}
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 func (c *coder) view(v *perdure.View) {
@@ -15,16 +16,16 @@ func (c *coder) view(v *perdure.View) {
 	count(c, &v.Roster)
 }
 
-func (c *coder) viewDelta(d *perdure.ViewDelta) {
+func (c *coder) viewDelta(d *words.ViewDelta) {
 	count(c, &d.Base)
 	count(c, &d.Revision)
 	c.course(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done)
 	list(c, &d.Tables, (*coder).table)
-	list(c, &d.Shards, func(c *coder, s *perdure.ShardChange) {
+	list(c, &d.Shards, func(c *coder, s *words.ShardChange) {
 		c.shard(&s.Shard)
 		c.shardView(&s.ShardView)
 	})
-	list(c, &d.Slots, func(c *coder, s *perdure.SlotChange) {
+	list(c, &d.Slots, func(c *coder, s *words.SlotChange) {
 		c.slot(&s.Slot)
 		c.slotView(&s.SlotView)
 	})

@@ -1,8 +1,8 @@
 package coordinator
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -72,7 +72,7 @@ func (c *crew) current(m *member, role wire.Role) bool {
 
 // tell tells those whom it concerns what changed of the view. Who waits is told the whole
 // view later.
-func (c *crew) tell(d *perdure.ViewDelta, concerned func(m *member) bool) {
+func (c *crew) tell(d *words.ViewDelta, concerned func(m *member) bool) {
 	if d == nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
@@ -32,7 +33,7 @@ func TestDeltas(t *testing.T) {
 			Consistency: perdure.Consistency{Kind: perdure.ASP},
 		}
 		for known.Shards[7].Replicas() < 2 {
-			var d perdure.ViewDelta
+			var d words.ViewDelta
 			await(t, early, wire.KindViewDelta, &d)
 			if known, err = d.Apply(&known); err != nil {
 				t.Fatal(err)
@@ -44,15 +45,15 @@ func TestDeltas(t *testing.T) {
 		// A worker asks for the slot: that concerns the servers, which refuse its
 		// predecessors. The others hear of it with what concerns them, too.
 		worker := peer(t, mem, wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "w", PID: 9})
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		for len(d.Slots) == 0 {
-			d = perdure.ViewDelta{}
+			d = words.ViewDelta{}
 			await(t, servers[1], wire.KindViewDelta, &d)
 		}
 		if err := worker.Send(wire.Control(wire.KindTable, table)); err != nil {
 			t.Fatal(err)
 		}
-		d = perdure.ViewDelta{}
+		d = words.ViewDelta{}
 		if await(t, early, wire.KindViewDelta, &d); len(d.Tables) != 1 || len(d.Slots) != 1 ||
 			d.Base != known.Revision || d.Revision < d.Base+2 {
 			t.Errorf("the observer of revision %d is told %+v", known.Revision, d)

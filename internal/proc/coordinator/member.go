@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -290,8 +291,8 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 	}
 	switch f.Kind {
 	case wire.KindStatus:
-		var d perdure.ServerDelta
-		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
+		var d words.ServerDelta
+		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
 		}
 		act = func() error {
@@ -299,8 +300,8 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 			return nil
 		}
 	case wire.KindWorkerStatus:
-		var d perdure.WorkerDelta
-		if err := m.parseStatus(f, &d, &d.Seq); err != nil {
+		var d words.WorkerDelta
+		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
 		}
 		m.worker.Take(&d)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
@@ -62,9 +63,9 @@ func TestStatusGap(t *testing.T) {
 			return conn
 		}
 		say := func(conn transport.Conn, seq uint64, clock perdure.Clock) {
-			d := perdure.ServerDelta{
-				Seq:    seq,
-				Shards: []perdure.ShardDelta{{ShardStatus: perdure.ShardStatus{Shard: 1, MinClock: clock}}},
+			d := words.ServerDelta{
+				Number: seq,
+				Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{Shard: 1, MinClock: clock}}},
 			}
 			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // it may be closed
 		}
@@ -161,7 +162,7 @@ func TestManySlots(t *testing.T) {
 // carried out what the view asks for.
 func fakeServer(t *testing.T, index int, conn transport.Conn) {
 	var view perdure.View
-	var teller perdure.ServerTeller
+	var speaker words.ServerSpeaker
 	frames := make(chan wire.Frame)
 	defer func() {
 		conn.Close()
@@ -188,7 +189,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 			}
 		case <-time.After(100 * time.Millisecond):
 		}
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		switch {
 		case f.Kind == wire.KindView && wire.ParseControl(&f, &view) == nil:
 		case f.Kind == wire.KindViewDelta && wire.ParseControl(&f, &d) == nil:
@@ -199,7 +200,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 			}
 			view = next
 		}
-		st := perdure.ServerStatus{Revision: view.Revision}
+		st := words.ServerStatus{Revision: view.Revision}
 		for s := range view.Shards {
 			sv := &view.Shards[s]
 			for r := range sv.Replicas() {
@@ -208,7 +209,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 				}
 			}
 		}
-		delta, _ := teller.Delta(&st, 0, true)
+		delta, _ := speaker.Delta(&st, 0, true)
 		if conn.Send(wire.Control(wire.KindStatus, &delta)) != nil {
 			return
 		}
@@ -216,12 +217,12 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 }
 
 // well is what a replica says that is as the view wants it.
-func well(view *perdure.View, s perdure.ShardID, h perdure.Holder) perdure.ShardStatus {
-	st := perdure.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
+func well(view *perdure.View, s perdure.ShardID, h perdure.Holder) words.ShardStatus {
+	st := words.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
 	for slot, sl := range view.Slots {
 		if !sl.Settled && sl.Incarnation > 0 {
 			st.Fences = append(st.Fences,
-				perdure.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
+				words.Fence{Slot: perdure.Slot(slot), Incarnation: sl.Incarnation, Carried: sl.Decided})
 		}
 	}
 	return st
@@ -235,9 +236,9 @@ func fakeWorker(conn transport.Conn) {
 			return
 		}
 	}
-	var teller perdure.WorkerTeller
+	var speaker words.WorkerSpeaker
 	for {
-		d := teller.Delta(&perdure.WorkerStatus{Generation: 1}, true)
+		d := speaker.Delta(&words.WorkerStatus{Generation: 1}, true)
 		if conn.Send(wire.Control(wire.KindWorkerStatus, &d)) != nil {
 			return
 		}

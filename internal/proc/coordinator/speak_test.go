@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -98,8 +99,8 @@ func TestLies(t *testing.T) {
 	end := func(slot perdure.Slot, clock perdure.Clock) wire.Frame {
 		return wire.Control(wire.KindReport, wire.Report{Slot: slot, Generation: 1, Clock: clock, EndAfter: true})
 	}
-	status := func(st perdure.WorkerStatus) wire.Frame {
-		var told perdure.WorkerTeller
+	status := func(st words.WorkerStatus) wire.Frame {
+		var told words.WorkerSpeaker
 		return wire.Control(wire.KindWorkerStatus, told.Delta(&st, true))
 	}
 	table := perdure.TableSpec{
@@ -122,16 +123,16 @@ func TestLies(t *testing.T) {
 			wire.Report{Slot: -1, Generation: 1, TestAccuracy: &zero}),
 		"another's end":          wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleWorker, Index: 1}),
 		"a server's end":         wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: 0}),
-		"a server's status":      wire.Control(wire.KindStatus, perdure.ServerDelta{Seq: 1, Revision: 1 << 60}),
+		"a server's status":      wire.Control(wire.KindStatus, words.ServerDelta{Number: 1, Revision: 1 << 60}),
 		"a progress":             wire.Control(wire.KindProgress, wire.Progress{Complete: true}),
 		"a view":                 wire.Control(wire.KindView, perdure.View{Revision: 1 << 60, Done: true}),
-		"a clock below 0":        status(perdure.WorkerStatus{Generation: 1, Clock: -1}),
-		"a clock beyond the end": status(perdure.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
-		"more than was sent": status(perdure.WorkerStatus{
+		"a clock below 0":        status(words.WorkerStatus{Generation: 1, Clock: -1}),
+		"a clock beyond the end": status(words.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
+		"more than was sent": status(words.WorkerStatus{
 			Generation: 1,
-			Acked:      []perdure.Acked{{Shard: 0, Applied: 1 << 60}},
+			Acked:      []words.Acked{{Shard: 0, Applied: 1 << 60}},
 		}),
-		"shards that are not":       status(perdure.WorkerStatus{Generation: 1, Acked: []perdure.Acked{{Shard: 4}}}),
+		"shards that are not":       status(words.WorkerStatus{Generation: 1, Acked: []words.Acked{{Shard: 4}}}),
 		"a table that fits nowhere": wire.Control(wire.KindTable, table),
 		"a frame of data":           {Header: wire.Header{Kind: wire.KindUpdate}},
 		"a fence of another slot":   {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -47,7 +48,7 @@ func (c *Cut) Clock() perdure.Clock { return c.clock }
 
 // Write writes the cut, and says what it is to the coordinator. Where the shard stands at it, it
 // insists; else one try is all: the next cut takes what has changed until then with it.
-func (c *Cut) Write() (seg perdure.Segment, err error) {
+func (c *Cut) Write() (seg words.Segment, err error) {
 	if c.image != nil {
 		if seg, err = c.image.write(c.state); err != nil && !c.by.Over() {
 			c.by.Log.Error("cannot write a checkpoint segment; training goes on to the next cut", "shard", c.by.Shard,

@@ -3,9 +3,9 @@ package segments
 import (
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -85,7 +85,7 @@ func (w *writing) endTurn() {
 
 // write writes the segment, and says what it is to the coordinator, and to the segments that follow
 // it. After an error its rows count as changed still.
-func (w *writing) write(st *replica.State) (seg perdure.Segment, err error) {
+func (w *writing) write(st *replica.State) (seg words.Segment, err error) {
 	ref, err := w.by.write(w.seg, w.began)
 	w.endTurn()
 	w.by.Lock.Lock()
@@ -96,6 +96,6 @@ func (w *writing) write(st *replica.State) (seg perdure.Segment, err error) {
 	}
 	seg = described(w.seg.Cut, ref)
 	seg.Base = w.image.Follows
-	st.Written(w.image, perdure.SegmentFile(ref.Self()))
+	st.Written(w.image, words.SegmentFile(ref.Self()))
 	return seg, nil
 }

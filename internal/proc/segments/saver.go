@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 )
@@ -105,7 +106,7 @@ func (s *Saver) Works() (news bool) {
 }
 
 // Status adds to a status how the shard gets on with its disk. It needs the lock.
-func (s *Saver) Status(st *perdure.ShardStatus) {
+func (s *Saver) Status(st *words.ShardStatus) {
 	st.Problem, st.SaveSeconds, st.SaveBytes = s.problem, s.took.Seconds(), s.bytes
 }
 
@@ -141,6 +142,6 @@ func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.Segm
 }
 
 // described says of a segment what others need to know.
-func described(cut perdure.Clock, ref checkpoint.SegmentRef) perdure.Segment {
-	return perdure.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
+func described(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
+	return words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
 }

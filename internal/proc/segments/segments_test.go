@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 )
@@ -55,7 +56,7 @@ func TestInsist(t *testing.T) {
 			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
 				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
 			}
-			var st perdure.ShardStatus
+			var st words.ShardStatus
 			if s.Status(&st); (st.Problem == "broken") != (c.said > 0) {
 				t.Errorf("%+v: the status says %q", c, st.Problem)
 			}
@@ -96,7 +97,7 @@ func TestCut(t *testing.T) {
 		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || heard.told != 0 {
 			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
 		}
-		var st perdure.ShardStatus
+		var st words.ShardStatus
 		if s.Status(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
 			t.Errorf("%s: the status says %+v", c.name, st)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -33,7 +34,7 @@ type fleet struct {
 
 	mu     sync.Mutex // guards what follows
 	told   map[int]transport.Conn
-	status map[int]perdure.ServerStatus
+	status map[int]words.ServerStatus
 	ended  map[int]*checkpoint.Segment
 	logs   map[int]*lines
 }
@@ -53,7 +54,7 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 	rig.In(t, 10*time.Minute, o, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		f := &fleet{
 			T: t, Hosts: h, ctx: ctx, with: with, job: rig.Job(model, recovery, slots, n, shards),
-			told: map[int]transport.Conn{}, status: map[int]perdure.ServerStatus{},
+			told: map[int]transport.Conn{}, status: map[int]words.ServerStatus{},
 			ended: map[int]*checkpoint.Segment{}, logs: map[int]*lines{},
 		}
 		f.view = perdure.View{
@@ -79,15 +80,15 @@ func (f *fleet) coordinate(c transport.Conn, hello wire.Hello) {
 	}
 	f.told[key] = c
 	f.mu.Unlock()
-	var word perdure.ServerWord
+	var word words.ServerWord
 	for {
 		var got wire.Frame
-		var d perdure.ServerDelta
+		var d words.ServerDelta
 		if c.Recv(&got) != nil {
 			return
 		}
 		if got.Kind == wire.KindStatus && wire.ParseControl(&got, &d) == nil {
-			word.Take(&d, func(perdure.ShardID, *perdure.ShardWord, *perdure.ShardDelta) {})
+			word.Take(&d, func(perdure.ShardID, *words.ShardWord, *words.ShardDelta) {})
 			f.mu.Lock()
 			f.status[hello.Index] = word.Status()
 			f.mu.Unlock()
@@ -190,7 +191,7 @@ func dense() perdure.TableSpec {
 }
 
 // shard returns what a server says of the shard.
-func (f *fleet) shard(i int) (st perdure.ShardStatus) {
+func (f *fleet) shard(i int) (st words.ShardStatus) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if all := f.status[i].Shards; len(all) > 0 {
@@ -200,7 +201,7 @@ func (f *fleet) shard(i int) (st perdure.ShardStatus) {
 }
 
 // counted is shard once the server has said its counts anew.
-func (f *fleet) counted(i int) perdure.ShardStatus {
+func (f *fleet) counted(i int) words.ShardStatus {
 	f.pass(1200 * time.Millisecond)
 	return f.shard(i)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -27,7 +28,7 @@ func (sh *shard) beginSave(sv *replica.Save) {
 }
 
 // passCut tells the shard, and its replicas, that a cut is saved, as a segment.
-func (sh *shard) passCut(seg perdure.Segment) {
+func (sh *shard) passCut(seg words.Segment) {
 	defer sh.s.notify()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

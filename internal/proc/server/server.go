@@ -27,6 +27,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -237,7 +238,7 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 		}
 		s.onView(v)
 	case wire.KindViewDelta:
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		if err := wire.ParseControl(f, &d); err != nil {
 			return err
 		}

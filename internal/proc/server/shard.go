@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/segments"
@@ -26,9 +27,9 @@ type shard struct {
 	since  uint64 // as in the view's Holder
 	job    perdure.JobSpec
 	traits recovery.Traits
-	slots  slotCount            // that entries of the log can be of
-	gone   atomic.Bool          // retired: whatever still comes for it is ignored
-	said   *perdure.ShardStatus // its last status; guarded by Server.mu
+	slots  slotCount          // that entries of the log can be of
+	gone   atomic.Bool        // retired: whatever still comes for it is ignored
+	said   *words.ShardStatus // its last status; guarded by Server.mu
 
 	mu       sync.Mutex // guards what follows
 	rep      *replica.Replica
@@ -322,13 +323,13 @@ func (sh *shard) forget(c *conn) {
 //
 // A shard that is at work for long says again what it said last: every status was
 // true at its time, and a server that is silent would be taken for dead.
-func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
+func (sh *shard) status(v *perdure.View) (st words.ShardStatus, fresh bool) {
 	if !sh.mu.TryLock() {
 		if sh.said != nil {
 			return *sh.said, false
 		}
 		n := sh.link.Name()
-		return perdure.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
+		return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 	}
 	defer sh.mu.Unlock()
 	st = sh.fullStatus(v)
@@ -337,12 +338,12 @@ func (sh *shard) status(v *perdure.View) (st perdure.ShardStatus, fresh bool) {
 }
 
 // fullStatus needs sh.mu.
-func (sh *shard) fullStatus(v *perdure.View) perdure.ShardStatus {
+func (sh *shard) fullStatus(v *perdure.View) words.ShardStatus {
 	if !sh.rep.Ready() && sh.rep.State.Has() && sh.link.Place().Head && v.Shards[sh.id].Lost {
 		sh.applyDue() // what is applied later is not lost
 	}
 	n := sh.link.Name()
-	st := perdure.ShardStatus{
+	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
 	}
 	if sh.stream != nil { // who takes the shard over has read all that was there

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -39,7 +40,7 @@ func TestSmallCopies(t *testing.T) {
 			defer f.mu.Unlock()
 			all := f.status[1].Shards
 			return len(all) == shards && !slices.ContainsFunc(all,
-				func(st perdure.ShardStatus) bool { return !st.Joined })
+				func(st words.ShardStatus) bool { return !st.Joined })
 		}
 		for !joined() {
 			if f.pass(delay); time.Since(began) > time.Minute {

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -19,7 +20,7 @@ func (s *Server) onView(v perdure.View) {
 
 // onDelta does the same with what changed of the present view. An error is for the
 // connection: whoever has missed something is told the whole view on the next one.
-func (s *Server) onDelta(d *perdure.ViewDelta) error {
+func (s *Server) onDelta(d *words.ViewDelta) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.Revision <= s.view.Revision {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/machine"
@@ -19,11 +20,11 @@ const busyPause = 5 * time.Millisecond
 // has changed. It is the heartbeat's alone.
 type word struct {
 	to   transport.Conn // nil: there is none
-	told perdure.ServerTeller
+	told words.ServerSpeaker
 	beat heartbeat.Beat
-	st   perdure.ServerStatus // while somebody is at work for long, what was said last
-	end  perdure.Clock        // as of the view that it is by
-	per  int                  // heartbeats for each word, as of the view
+	st   words.ServerStatus // while somebody is at work for long, what was said last
+	end  perdure.Clock      // as of the view that it is by
+	per  int                // heartbeats for each word, as of the view
 }
 
 // waits counts a heartbeat, and reports whether nothing need be said at it.
@@ -34,13 +35,13 @@ func (w *word) say(s *Server) (fresh bool) {
 	fresh = s.mu.TryLock()
 	if fresh {
 		if w.to != s.coordinator {
-			w.to, w.told = s.coordinator, perdure.ServerTeller{}
+			w.to, w.told = s.coordinator, words.ServerSpeaker{}
 			w.beat.Recount()
 		}
 		w.st, fresh = s.status()
 		w.end = s.view.End
 		if s.job != nil {
-			w.per = s.view.BeatsPerWord(s.job.Servers)
+			w.per = words.Beats(s.view, s.job.Servers)
 		}
 		s.mu.Unlock()
 	}
@@ -51,7 +52,7 @@ func (w *word) say(s *Server) (fresh bool) {
 	w.st.Resources = machine.InUse()
 	counts := w.beat.Counts(time.Now(), false)
 	for more := true; more; {
-		var d perdure.ServerDelta
+		var d words.ServerDelta
 		d, more = w.told.Delta(&w.st, w.end, counts)
 		if w.to.Send(wire.Control(wire.KindStatus, &d)) != nil {
 			return fresh // a broken link says it itself
@@ -61,13 +62,13 @@ func (w *word) say(s *Server) (fresh bool) {
 }
 
 // status needs s.mu. It is fresh unless some shard was at work.
-func (s *Server) status() (st perdure.ServerStatus, fresh bool) {
-	st, fresh = perdure.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why()}, true
+func (s *Server) status() (st words.ServerStatus, fresh bool) {
+	st, fresh = words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why()}, true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view)
 		st.Shards = append(st.Shards, says)
 		fresh = fresh && now
 	}
-	slices.SortFunc(st.Shards, func(a, b perdure.ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(st.Shards, func(a, b words.ShardStatus) int { return cmp.Compare(a.Shard, b.Shard) })
 	return st, fresh
 }

@@ -1,4 +1,4 @@
-package perdure_test
+package words_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 func drawHolder(t *rapid.T) perdure.Holder {
@@ -114,11 +115,12 @@ func TestViewDelta(t *testing.T) {
 			views = append(views, next)
 		}
 		oldest, newest := &views[0], &views[len(views)-1]
-		b, err := json.Marshal(newest.Delta(oldest.Revision, len(newest.Tables) > len(oldest.Tables), shards, slots))
+		tables := len(newest.Tables) > len(oldest.Tables)
+		b, err := json.Marshal(words.DeltaOf(newest, oldest.Revision, tables, shards, slots))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		if err := json.Unmarshal(b, &d); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +138,7 @@ func TestViewDelta(t *testing.T) {
 		earlier := *oldest
 		earlier.Revision--
 		for _, v := range []*perdure.View{newest, &earlier, {}} {
-			if _, err := d.Apply(v); !errors.Is(err, perdure.ErrViewGap) {
+			if _, err := d.Apply(v); !errors.Is(err, words.ErrViewGap) {
 				t.Fatalf("%s, for revision %d: %v", b, v.Revision, err)
 			}
 		}
@@ -146,16 +148,16 @@ func TestViewDelta(t *testing.T) {
 // A delta of another job's shape, or of other tables, changes nothing.
 func TestViewDeltaOfAnotherShape(t *testing.T) {
 	v := smallView()
-	for _, d := range []perdure.ViewDelta{
-		{Base: 7, Revision: 8, Shards: []perdure.ShardChange{{Shard: 2}}},
-		{Base: 7, Revision: 8, Shards: []perdure.ShardChange{{Shard: -1}}},
-		{Base: 7, Revision: 8, Slots: []perdure.SlotChange{{Slot: 2}}},
-		{Base: 7, Revision: 8, Slots: []perdure.SlotChange{{Slot: -1}}},
+	for _, d := range []words.ViewDelta{
+		{Base: 7, Revision: 8, Shards: []words.ShardChange{{Shard: 2}}},
+		{Base: 7, Revision: 8, Shards: []words.ShardChange{{Shard: -1}}},
+		{Base: 7, Revision: 8, Slots: []words.SlotChange{{Slot: 2}}},
+		{Base: 7, Revision: 8, Slots: []words.SlotChange{{Slot: -1}}},
 		{Base: 7, Revision: 8, Tables: []perdure.TableSpec{{Name: "v"}}},
 		{Base: 6, Revision: 7},
 		{Base: 8, Revision: 9},
 	} {
-		if _, err := d.Apply(&v); !errors.Is(err, perdure.ErrViewGap) || strings.Contains(err.Error(), "\n") {
+		if _, err := d.Apply(&v); !errors.Is(err, words.ErrViewGap) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
@@ -175,7 +177,7 @@ func FuzzViewDelta(f *testing.F) {
 	f.Add([]byte(`{"base":6,"revision":9,"shards":[{"shard":-1}]}`))
 	f.Add([]byte(`{"base":8,"revision":18446744073709551615}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var d perdure.ViewDelta
+		var d words.ViewDelta
 		if json.Unmarshal(b, &d) != nil {
 			return
 		}
@@ -188,7 +190,7 @@ func FuzzViewDelta(f *testing.F) {
 			len(got.Tables) < 1 || got.Tables[0] != v.Tables[0]) {
 			t.Fatalf("%s makes %+v", b, got)
 		}
-		if err != nil && (!errors.Is(err, perdure.ErrViewGap) || got.Revision != 0) {
+		if err != nil && (!errors.Is(err, words.ErrViewGap) || got.Revision != 0) {
 			t.Fatalf("%v, with %+v", err, got)
 		}
 	})

@@ -1,0 +1,221 @@
+package words
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// ServerStatus is a server's Status.
+type ServerStatus struct {
+	Revision uint64        `json:"revision"` // of the view it acts on
+	Shards   []ShardStatus `json:"shards"`
+	// Draining says that the server is to end, and asks that others take over what
+	// it holds.
+	Draining bool `json:"draining,omitempty"`
+	// Log says why what goes to the update log waits, "" if nothing does.
+	Log string `json:"log,omitempty"`
+	// Resources are those of the process.
+	Resources perdure.Resources `json:"resources"`
+}
+
+// ShardStatus is one shard's part of a ServerStatus: of the replica that the
+// server holds.
+type ShardStatus struct {
+	Shard      perdure.ShardID    `json:"shard"`
+	Generation perdure.Generation `json:"generation"`
+	Epoch      perdure.Epoch      `json:"epoch"`
+	Since      uint64             `json:"since,omitempty"` // as in the view's Holder
+	// Ready says that it serves: restored and, of a chain's head, that all members
+	// have, in this epoch, what it had when the epoch began.
+	Ready bool `json:"ready"`
+	// Joined says of a replica that is joining that it has come up with the tail.
+	Joined bool `json:"joined,omitempty"`
+	// Yielded says of a head that yields that its successor has all that it has.
+	Yielded  bool          `json:"yielded,omitempty"`
+	MinClock perdure.Clock `json:"min_clock"`
+	Seq      uint64        `json:"seq"` // updates that its rows contain
+	// Applied is the applied vector of a head that was told that updates were lost,
+	// and waits for its Base; its rows' own, without what Base is to add.
+	Applied []perdure.Clock `json:"applied,omitempty"`
+	// Fences answers for the slots that the view calls unsettled.
+	Fences []Fence `json:"fences,omitempty"`
+	// Roster is the newest View.Roster whose spans it goes by.
+	Roster uint64 `json:"roster,omitempty"`
+	// Named is the newest View.Named that it will stand at, or has passed.
+	Named perdure.Clock `json:"named,omitempty"`
+	// Missed says that it has gone on after a cut that was to be written meanwhile, and that
+	// nobody writes any more: there will be no checkpoint of it.
+	Missed bool `json:"missed,omitempty"`
+	// Whole says of a shard that was restored that it has received all that the workers
+	// had sent to its former life.
+	Whole bool `json:"whole,omitempty"`
+	// Segments are those written in this generation for cuts that the view does
+	// not call durable yet.
+	Segments []Segment `json:"segments,omitempty"`
+	// SaveSeconds and SaveBytes say how long the replica's last segment took to be
+	// written, until it was durable, and how large it is; 0: it has written none.
+	SaveSeconds float64 `json:"save_seconds,omitempty"`
+	SaveBytes   int64   `json:"save_bytes,omitempty"`
+	// Unread is how many records of the shard's stream of the update log its rows lack; nil:
+	// it has none, or it was not to be found out lately how long it is.
+	Unread *int64 `json:"unread,omitempty"`
+	// Problem says what keeps the shard from going on, "" if nothing does.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Fence says how far a slot had come on a shard when its older incarnations
+// were fenced, and whether the decision about them has been carried out.
+type Fence struct {
+	Slot        perdure.Slot        `json:"slot"`
+	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are refused
+	Counts      perdure.Counts      `json:"counts"`
+	Carried     bool                `json:"carried"`
+}
+
+// Segment names a checkpoint segment that a server has written durably.
+type Segment struct {
+	Cut   perdure.Clock `json:"cut"`
+	File  string        `json:"file"`
+	Bytes int64         `json:"bytes"`
+	CRC   uint32        `json:"crc"`
+	Seq   uint64        `json:"seq"`
+	// Base are the segments that it follows: see checkpoint.SegmentRef.
+	Base []SegmentFile `json:"base,omitempty"`
+}
+
+// SegmentFile is a segment's file.
+type SegmentFile struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc"`
+}
+
+// ServerDelta is what a server tells of its ServerStatus: on each connection all of it
+// first, then what has changed since. So a word costs what has changed, not what the
+// server holds. It holds whole values, never steps; but whoever has missed one of a
+// connection knows less than its sender thinks, and breaks it.
+type ServerDelta struct {
+	Number    uint64 // on its connection, from 1: that one tells all
+	Revision  uint64
+	Draining  bool
+	Log       string
+	Resources perdure.Resources
+	Shards    []ShardDelta      // that changed, or are new
+	Gone      []perdure.ShardID // that it does not hold any more
+}
+
+// ShardDelta is a shard that a ServerDelta tells of, as it is then; of its fences, those
+// that changed or are new.
+type ShardDelta struct {
+	ShardStatus
+	Unfenced []perdure.Slot // of which it has no fence to tell any more
+}
+
+// mostFacts is of how many facts a ServerDelta tells, about: what is more than that
+// comes with the next.
+const mostFacts = 16 << 10
+
+// ServerSpeaker knows what a server has told on a connection. The zero one has told nothing.
+type ServerSpeaker struct {
+	number uint64
+	told   map[perdure.ShardID]*ShardStatus
+}
+
+// Delta returns what is to be told of a status, whose shards' fences are in order, and
+// notes it as told. What may decide anything is told at once. Counts, which change with
+// every clock, are told of a shard with all else, when it comes to the job's end, or if
+// counts says so. It keeps the status, which must stay as it is. More says that there is
+// more to tell than fits one message.
+func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) (d ServerDelta, more bool) {
+	t.number++
+	d = ServerDelta{
+		Number: t.number, Revision: st.Revision, Draining: st.Draining, Log: st.Log, Resources: st.Resources,
+	}
+	if t.told == nil {
+		t.told = map[perdure.ShardID]*ShardStatus{}
+	}
+	held, facts := 0, 0
+	for i := range st.Shards {
+		now := &st.Shards[i]
+		before := t.told[now.Shard]
+		if before != nil {
+			held++
+			if !decides(before, now, end) && !(counts && counted(before, now)) {
+				continue
+			}
+		}
+		if more = facts > mostFacts; more {
+			return d, true
+		}
+		if before == nil {
+			held++
+			before = &ShardStatus{}
+		}
+		t.told[now.Shard] = now
+		c := ShardDelta{ShardStatus: *now}
+		c.Fences, c.Unfenced = changedFences(before.Fences, now.Fences)
+		facts += 1 + len(c.Fences) + len(c.Unfenced) + len(c.Applied) + len(c.Segments)
+		d.Shards = append(d.Shards, c)
+	}
+	if held < len(t.told) {
+		d.Gone = t.forget(st)
+	}
+	return d, false
+}
+
+// forget forgets the shards that a status does not tell of any more.
+func (t *ServerSpeaker) forget(st *ServerStatus) (gone []perdure.ShardID) {
+	is := map[perdure.ShardID]struct{}{}
+	for i := range st.Shards {
+		is[st.Shards[i].Shard] = struct{}{}
+	}
+	for s := range t.told {
+		if _, still := is[s]; !still {
+			delete(t.told, s)
+			gone = append(gone, s)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// decides reports whether a shard has something to tell that may decide anything.
+func decides(before, now *ShardStatus, end perdure.Clock) bool {
+	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
+		before.Missed != now.Missed || before.Whole != now.Whole ||
+		before.Roster != now.Roster || before.Named != now.Named || before.Problem != now.Problem ||
+		end > 0 && before.MinClock < end && now.MinClock >= end ||
+		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.Fences, now.Fences) ||
+		!slices.EqualFunc(before.Segments, now.Segments,
+			func(a, b Segment) bool { return a.File == b.File && a.CRC == b.CRC })
+}
+
+// counted reports whether a shard's counts have changed.
+func counted(before, now *ShardStatus) bool {
+	return before.MinClock != now.MinClock || before.Seq != now.Seq || before.SaveSeconds != now.SaveSeconds ||
+		before.SaveBytes != now.SaveBytes ||
+		(before.Unread == nil) != (now.Unread == nil) || now.Unread != nil && *before.Unread != *now.Unread
+}
+
+// changedFences returns which fences are other ones than before, or new, and of which
+// slots there are none any more. All are in the order of their slots.
+func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
+	for len(before) > 0 || len(now) > 0 {
+		switch {
+		case len(now) == 0 || len(before) > 0 && before[0].Slot < now[0].Slot:
+			gone, before = append(gone, before[0].Slot), before[1:]
+			continue
+		case len(before) > 0 && before[0].Slot == now[0].Slot:
+			if before[0] != now[0] {
+				changed = append(changed, now[0])
+			}
+			before = before[1:]
+		default:
+			changed = append(changed, now[0])
+		}
+		now = now[1:]
+	}
+	return changed, gone
+}
