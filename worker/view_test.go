@@ -12,15 +12,15 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// teller is a coordinator that says what a test tells it to, to one peer.
-type teller struct {
+// puppet is a coordinator that says what a test tells it to, to one peer.
+type puppet struct {
 	*testing.T
 	listener transport.Listener
 	conn     transport.Conn
 }
 
 // welcome takes the peer's next connection and tells it the whole view.
-func (c *teller) welcome(v perdure.View) {
+func (c *puppet) welcome(v perdure.View) {
 	c.Helper()
 	var err error
 	if c.conn, err = c.listener.Accept(); err != nil {
@@ -33,7 +33,7 @@ func (c *teller) welcome(v perdure.View) {
 	c.tell(wire.Control(wire.KindWelcome, welcome), wire.Control(wire.KindView, v))
 }
 
-func (c *teller) tell(frames ...wire.Frame) {
+func (c *puppet) tell(frames ...wire.Frame) {
 	c.Helper()
 	if err := c.conn.Send(frames...); err != nil {
 		c.Fatal(err)
@@ -42,7 +42,7 @@ func (c *teller) tell(frames ...wire.Frame) {
 
 // follows waits until the peer acts on the view of a revision; it never acts on a
 // later one.
-func (c *teller) follows(revision uint64) {
+func (c *puppet) follows(revision uint64) {
 	c.Helper()
 	for {
 		var f wire.Frame
@@ -111,7 +111,7 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 		newer.Slots[0].Start = 1
 		return wire.Control(wire.KindViewDelta, words.DeltaOf(&newer, base, false, nil, []perdure.Slot{0}))
 	}
-	c := &teller{T: t, listener: l}
+	c := &puppet{T: t, listener: l}
 	c.welcome(view(4))
 	c.follows(4)
 	c.tell(delta(4), delta(4), delta(5), delta(4), delta(5))

@@ -62,9 +62,9 @@ func TestStatusGap(t *testing.T) {
 			await(t, conn, wire.KindWelcome, &w)
 			return conn
 		}
-		say := func(conn transport.Conn, seq uint64, clock perdure.Clock) {
+		say := func(conn transport.Conn, number uint64, clock perdure.Clock) {
 			d := words.ServerDelta{
-				Number: seq,
+				Number: number,
 				Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{Shard: 1, MinClock: clock}}},
 			}
 			_ = conn.Send(wire.Control(wire.KindStatus, &d)) // it may be closed
