@@ -329,7 +329,7 @@ func (c *chained) pass() {
 // spread copies a shard's log one hop down its chain and applies what the tail has.
 func (c *chained) spread(shard int) {
 	sv := &c.view.Shards[shard]
-	if head := c.servers[sv.Server]; recovery.Of(c.job.Recovery).Traits().Early && !head.dead && !head.unready {
+	if head := c.servers[sv.Server]; recovery.Of(c.job.Recovery).Traits().Eager && !head.dead && !head.unready {
 		head.replicas[shard].apply(head, len(head.replicas[shard].log))
 	}
 	chain := []*chainServer{}

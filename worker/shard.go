@@ -107,11 +107,11 @@ func (all links) owed(sh *shardLink) (bytes int64) {
 func (l *locked) direct(sh *shardLink, sv *perdure.ShardView) {
 	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
 	lane := int(sh.id) % l.cfg.Connections
-	if sh.next = nil; sv.Joining != nil && !l.traits.Early {
+	if sh.next = nil; sv.Joining != nil && !l.traits.Eager {
 		sh.next = l.servers.to(route{sv.Joining.Addr, lane}) // now, since nobody waits for it yet
 	}
 	if sv.Replicas() > 0 {
-		from := source(sv, l.traits.Early, l.job.TailReads(l.view.Tables), l.slot, sh.id)
+		from := source(sv, l.traits.Eager, l.job.TailReads(l.view.Tables), l.slot, sh.id)
 		reader = l.servers.to(route{from.Addr, lane})
 		if head = reader; !l.cfg.Observer && !l.traits.Logged() { // else it has no updates for a head
 			head = l.servers.to(route{sv.Addr, lane})

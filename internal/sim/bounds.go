@@ -82,7 +82,7 @@ func (r *reader) mayBeUnseen(row, p int, set uint64) {
 // though they should: what is there was not lost. Under none nobody may know any more
 // what a dead process of the slot had done, and then it is done again.
 func (h *History) cameLate(what string, row, p int, set uint64) error {
-	if !recovery.Of(h.job.Recovery).Traits().Early && h.lives[p] > 1 {
+	if !recovery.Of(h.job.Recovery).Traits().Eager && h.lives[p] > 1 {
 		return nil
 	}
 	if back := set & h.lacked[row][p]; back != 0 {

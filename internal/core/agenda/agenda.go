@@ -3,7 +3,7 @@
 //
 // Shards, servers and slots are numbers here. Whoever changes something touches what it
 // concerns, and each step of the core takes what is due for it ([Agenda]). Where all must
-// have answered, a [Cursor] asks the one first that had not; a [Tally] knows the least of
+// have answered, a [Cursor] asks the one first that had not; a [Census] knows the least of
 // all clocks; a [Set] costs what it holds.
 //
 // No type is safe for concurrent use.

@@ -65,10 +65,10 @@ func TestSet(t *testing.T) {
 	})
 }
 
-// A tally knows the least of all clocks.
-func TestTally(t *testing.T) {
+// A census knows the least of all clocks.
+func TestCensus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var tally Tally
+		var census Census
 		at := make([]perdure.Clock, rapid.IntRange(1, 5).Draw(t, "slots"))
 		for i := range at {
 			at[i] = -1
@@ -76,7 +76,7 @@ func TestTally(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "times") {
 			i := rapid.IntRange(0, len(at)-1).Draw(t, "slot")
 			to := perdure.Clock(rapid.IntRange(-1, 6).Draw(t, "clock"))
-			tally.Move(at[i], to)
+			census.Move(at[i], to)
 			at[i] = to
 			least := perdure.Clock(-1)
 			for _, c := range at {
@@ -84,7 +84,7 @@ func TestTally(t *testing.T) {
 					least = c
 				}
 			}
-			if got := tally.Least(); got != least {
+			if got := census.Least(); got != least {
 				t.Fatalf("least %d of %v, want %d", got, at, least)
 			}
 		}

@@ -34,7 +34,7 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 ) (at Place, held bool) {
 	sv := &v.Shards[id]
 	mine := func(h *perdure.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
-	at.Config = chain.Config{Epoch: sv.Epoch, Eager: traits.Early, Periodic: traits.Period > 0}
+	at.Config = chain.Config{Epoch: sv.Epoch, Eager: traits.Eager, Periodic: traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
 		return at, true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -38,7 +39,7 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 		f.Slots[i] = Place{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
 		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
-	s := &scaled{TB: t, Core: New(f, 15)}
+	s := &scaled{TB: t, Core: New(f, 15, weaken.Set{})}
 	for i := range job.Servers {
 		s.Join(Server, i, Newcomer{Process: fmt.Sprintf("s%d", i), PID: i + 1})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // TestScaleBounds: a change of a size or at a clock that cannot be is refused before any
@@ -38,7 +39,7 @@ func TestScaleBounds(t *testing.T) {
 		"the end of all days":  {Add: 1, At: math.MaxInt64},
 		"before the beginning": {Add: 1, At: math.MinInt64},
 	} {
-		c := New(f.Clone(), 3)
+		c := New(f.Clone(), 3, weaken.Set{})
 		c.Ready()
 		if err := c.Scale(ch); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: %v", what, err)
@@ -47,7 +48,7 @@ func TestScaleBounds(t *testing.T) {
 			t.Errorf("%s: something has changed", what)
 		}
 	}
-	c := New(f.Clone(), 3)
+	c := New(f.Clone(), 3, weaken.Set{})
 	if err := c.Scale(Change{Add: perdure.MaxSlots - 2}); err != nil {
 		t.Errorf("as many as there may be: %v", err)
 	}

@@ -43,9 +43,9 @@ func serversOf(chain []perdure.Holder) []int {
 
 // deaths gathers what happened to chains in one step.
 type deaths struct {
-	dropped map[int]int // by server: from how many chains
-	lost    []int       // shards that nobody has the rows of
-	last    []int       // the servers that had them
+	shrunk   map[int]int // by server: how many chains go on without it
+	orphaned []int       // shards that nobody has the rows of
+	last     []int       // the servers that had them
 }
 
 func shards(list []int) string {
@@ -101,13 +101,13 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
 	}
-	if ch.job.lost[perdure.ShardID(shard)] {
+	if ch.job.dropped[perdure.ShardID(shard)] {
 		how[0] = verdict.Dead
 	}
-	sure, lost := verdict.Chain(how)
-	if lost {
+	sure, orphaned := verdict.Chain(how)
+	if orphaned {
 		ch.agenda.Orphans.Add(shard)
-		d.lost = append(d.lost, shard)
+		d.orphaned = append(d.orphaned, shard)
 		d.last = append(d.last, serversOf(chain)...)
 		return
 	}
@@ -117,32 +117,32 @@ func (ch *chains) shrink(shard int, d *deaths) {
 			stay = append(stay, chain[i])
 			continue
 		}
-		if d.dropped == nil {
-			d.dropped = map[int]int{}
+		if d.shrunk == nil {
+			d.shrunk = map[int]int{}
 		}
-		d.dropped[chain[i].Server]++
+		d.shrunk[chain[i].Server]++
 	}
 	if len(stay) == len(chain) {
 		return
 	}
-	delete(ch.job.lost, perdure.ShardID(shard))
+	delete(ch.job.dropped, perdure.ShardID(shard))
 	ch.enter(shard, stay)
 }
 
 // tellDeaths reports what happened to chains, and ends a job whose rows are lost
 // for good.
 func (ch *chains) tellDeaths(d *deaths) {
-	for _, server := range slices.Sorted(maps.Keys(d.dropped)) {
+	for _, server := range slices.Sorted(maps.Keys(d.shrunk)) {
 		ch.rec.event("dropped", target(Server, server),
-			"server:%d is dropped from %d chains; others have what it held", server, d.dropped[server])
+			"server:%d is dropped from %d chains; others have what it held", server, d.shrunk[server])
 		if ch.job.servers[server].ear.Suspect() && !ch.job.last(server) {
 			ch.rec.kill(Server, server)
 		}
 	}
-	if len(d.lost) == 0 {
+	if len(d.orphaned) == 0 {
 		return
 	}
-	fate := ch.orphaned(len(d.lost))
+	fate := ch.fateOf(len(d.orphaned))
 	if fate.Kind != recovery.Fail {
 		return
 	}
@@ -151,7 +151,7 @@ func (ch *chains) tellDeaths(d *deaths) {
 	for _, server := range slices.Compact(d.last) {
 		names = append(names, target(Server, server))
 	}
-	ch.rec.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(d.lost),
+	ch.rec.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(d.orphaned),
 		strings.Join(names, ", "), fate.Why)
 }
 
@@ -222,7 +222,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 // chain is first told to take nothing more in, until the next member has all it has.
 func (ch *chains) yielded(shard, leaver int) bool {
 	sv := &ch.facts.View.Shards[shard]
-	if sv.Server != leaver || !ch.job.traits.Early {
+	if sv.Server != leaver || !ch.job.traits.Eager {
 		return true
 	}
 	if !sv.Yields {

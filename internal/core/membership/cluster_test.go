@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -110,7 +111,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 
 // begin begins a coordinator from the registry.
 func (c *cluster) begin() {
-	c.core = New(c.saved.Clone(), c.patience)
+	c.core = New(c.saved.Clone(), c.patience, weaken.Set{})
 	c.core.SuspendAfter(c.job.SuspendMs / 100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.core.Shown()
@@ -238,7 +239,7 @@ func (c *cluster) start(k Kind, index int) {
 }
 
 // join connects a process to the coordinator, or tries to.
-func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
+func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 	p := c.process(k, index)
 	// As the shell does it: one whose place has a newer process is refused.
 	place := c.core.Facts().Slots
@@ -249,16 +250,16 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 		*p = fakeProcess{}
 		return 0, Refused
 	}
-	got, incarnation, verdict := c.core.Join(k, index, c.newcomer(k, index, p))
-	if got != index && verdict == Granted { // a newcomer has its place, and it another
+	got, incarnation, admission := c.core.Join(k, index, c.newcomer(k, index, p))
+	if got != index && admission == Granted { // a newcomer has its place, and it another
 		moved := *p
 		*p = fakeProcess{}
 		moved.connected, moved.incarnation = true, incarnation
 		c.settleIn(got, moved)
-		return incarnation, verdict
+		return incarnation, admission
 	}
-	if !c.flush() || verdict != Granted && verdict != Wait {
-		return incarnation, verdict
+	if !c.flush() || admission != Granted && admission != Wait {
+		return incarnation, admission
 	}
 	p.connected = true
 	if k == Server {
@@ -266,7 +267,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Verdict) {
 		p.incarnation = incarnation
 	}
 	c.grant()
-	return incarnation, verdict
+	return incarnation, admission
 }
 
 func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
@@ -279,17 +280,17 @@ func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
 }
 
 // more starts a server that asks for any place, or one more.
-func (c *cluster) more() Verdict {
+func (c *cluster) more() Admission {
 	c.started++
 	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
-	index, incarnation, verdict := c.core.Join(Server, -1, c.newcomer(Server, len(c.servers), &p))
-	if verdict != Granted {
+	index, incarnation, admission := c.core.Join(Server, -1, c.newcomer(Server, len(c.servers), &p))
+	if admission != Granted {
 		c.flush()
-		return verdict
+		return admission
 	}
 	p.connected, p.incarnation = true, incarnation
 	c.settleIn(index, p)
-	return verdict
+	return admission
 }
 
 // settleIn puts a server's process where the core has granted it a place.

@@ -165,7 +165,7 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 	switch {
 	case fate.Kind == recovery.Fail:
 		cu.rec.fail("%s", fate.Why)
-	case fate.Kind == recovery.RollBack && !cu.job.weakened:
+	case fate.Kind == recovery.RollBack && !cu.job.weak.RollBack:
 		return fate.Why
 	}
 	return ""

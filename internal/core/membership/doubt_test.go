@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -27,7 +28,7 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 		f.Slots[i] = Place{Process: target(Worker, i), PID: 1000 + i, Incarnation: 1}
 		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
-	c := &crowd{t, New(f, patience), map[string]bool{}}
+	c := &crowd{t, New(f, patience, weaken.Set{}), map[string]bool{}}
 	for i := range servers {
 		c.Join(Server, i, Newcomer{Process: target(Server, i), PID: i + 1})
 	}
@@ -213,7 +214,7 @@ func TestWaitingBreaks(t *testing.T) {
 			t.Fatalf("%v killed, which waited for its slot to be settled, and whose connection broke just now", killed)
 		}
 		if _, _, v := c.Join(Worker, 2, Newcomer{Process: "waits", PID: 77}); v != Wait {
-			t.Fatalf("verdict %d when it comes again", v)
+			t.Fatalf("admission %d when it comes again", v)
 		}
 	}
 	c.Disconnected(Worker, 2, "waits")

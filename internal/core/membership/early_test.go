@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // A slot that joins at a clock is early until somebody has come to the clock before it: a slot
@@ -57,7 +58,7 @@ func TestEarlySlotWaits(t *testing.T) {
 		Slots: 2, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}
-	c := New(Begin(job, 1, 0, nil), 15)
+	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
 	c.facts.View.Slots[1] = perdure.SlotView{Span: perdure.Span{From: 10}, Incarnation: 1, Decided: true}
 	for last, early := range map[perdure.Clock]bool{8: true, 9: false} {
 		c.job.slots[0].lastClock = last

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -21,7 +22,7 @@ func TestSilentGuest(t *testing.T) {
 			Consistency: perdure.Consistency{Kind: perdure.BSP},
 			Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
 		}
-		core := New(Begin(job, 1, 0, nil), 15)
+		core := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
 		come(t, core, 0, "server", Granted)
 		st := words.ServerStatus{}
 		core.Join(Worker, c.asked, Newcomer{Process: "worker", PID: 9})

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -38,13 +39,13 @@ type job struct {
 
 	spread     *placement.Spread        // where replicas are
 	unready    agenda.Set               // shards that do not serve, but for those that are due
-	lost       map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	clocks     agenda.Tally             // of all slots that have clocks to do
+	dropped    map[perdure.ShardID]bool // dropped on purpose, not given anew yet
+	clocks     agenda.Census            // of all slots that have clocks to do
 	healing    map[Kind]*agenda.Set     // places of which a "serving" event is due once they work again
 	publishing perdure.Clock            // cut being published; -1: none
 	complete   bool
 	pausedAt   uint64 // the first revision that asks for a pause
-	weakened   bool   // see Core.Weaken
+	weak       weaken.Set
 
 	looks looks
 }
@@ -145,7 +146,7 @@ func (j *job) strange(index int, process string) bool {
 // come back, is fenced. For a server one more is made where there is none, unless it is to
 // be seen yet whether one will be vacant.
 func (j *job) free(k Kind, process string) (index int, more bool) {
-	vacant, lost := -1, -1
+	vacant, unheard := -1, -1
 	for i := range j.size(k) {
 		p, o := j.place(k, i)
 		if p.Process == process {
@@ -157,8 +158,8 @@ func (j *job) free(k Kind, process string) (index int, more bool) {
 		if vacant < 0 && j.isFree(k, i) {
 			vacant = i
 		}
-		if lost < 0 && k == Worker && !o.connected && j.watch.Silence(&o.ear) > j.watch.Patience()/3 {
-			lost = i
+		if unheard < 0 && k == Worker && !o.connected && j.watch.Silence(&o.ear) > j.watch.Patience()/3 {
+			unheard = i
 		}
 	}
 	if vacant >= 0 {
@@ -167,7 +168,7 @@ func (j *job) free(k Kind, process string) (index int, more bool) {
 	if k == Server && j.facts.placed() && !j.inDoubt() && len(j.servers) < perdure.MaxServers {
 		return len(j.servers), true
 	}
-	return lost, false
+	return unheard, false
 }
 
 // isFree reports whether a place is free for who asks for any. That of a server that
@@ -290,7 +291,7 @@ func (j *job) spanDone(slot int) bool {
 // nobody, -1 if there is none.
 func (j *job) unkept() int {
 	for i := range j.facts.Slots {
-		if j.facts.Slots[i].Unkept > j.facts.saved(i) && !j.weakened {
+		if j.facts.Slots[i].Unkept > j.facts.saved(i) && !j.weak.RollBack {
 			return i
 		}
 	}

@@ -2,18 +2,18 @@ package membership
 
 import "github.com/perdure/perdure"
 
-// Verdict says what becomes of a process that asks for a place.
-type Verdict int
+// Admission says what becomes of a process that asks for a place.
+type Admission int
 
-// The verdicts on a joining process.
+// What becomes of it.
 const (
-	Granted  Verdict = iota // it may speak
-	Wait                    // its place is not settled yet
-	Taken                   // a live process has the place; it may ask again later
-	Refused                 // there is no such place
-	Over                    // the job is done
-	Departed                // the slot has left the job
-	Fixed                   // there is no free slot, and a newcomer's word alone makes no more: all would wait for it
+	Granted  Admission = iota // it may speak
+	Wait                      // its place is not settled yet
+	Taken                     // a live process has the place; it may ask again later
+	Refused                   // there is no such place
+	Over                      // the job is done
+	Departed                  // the slot has left the job
+	Fixed                     // there is no free slot, and a newcomer's word alone makes no more: all would wait for it
 )
 
 // Newcomer is a process that asks for a place.
@@ -30,7 +30,7 @@ type Newcomer struct {
 // server that does so when all are taken, or kept for who comes by number, makes the
 // job's servers one more. So does one whose number such a server has.
 // Asking again is safe. A worker is told Wait until its slot is settled.
-func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Verdict) {
+func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Admission) {
 	a := asks{kind: k, index: index, over: c.facts.over(), grows: n.Grow, fixed: c.facts.twoStep() ||
 		c.roster.grace == 0}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)
@@ -51,14 +51,11 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ve
 		a.taken = a.other && p.Process != "" &&
 			(o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.index))
 	}
-	switch v, change := a.admit(); {
-	case v != Granted && change == nil:
-		return a.index, 0, v
-	case v != Granted:
-		if c.facts.Change == nil {
+	if admission, change := a.admit(); admission != Granted {
+		if change != nil && c.facts.Change == nil {
 			_ = c.Scale(*change) // it asks again
 		}
-		return a.index, 0, v
+		return a.index, 0, admission
 	}
 	c.letIn(k, a.index, n, a.other, anyPlace)
 	c.reconcile()
@@ -85,7 +82,7 @@ type asks struct {
 
 // admit decides whether the process is let in. Else there may be a change that makes room
 // for it, for when it asks again.
-func (a *asks) admit() (v Verdict, change *Change) {
+func (a *asks) admit() (admission Admission, change *Change) {
 	switch {
 	case a.departed && !a.again:
 		return Departed, nil
@@ -126,7 +123,7 @@ func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	o.connected, o.gone, o.assumed, o.back = true, false, false, 0
 	c.job.watch.Comes(&o.ear)
 	if k == Server {
-		c.job.spread.Settle(index, n.Zone)
+		c.job.spread.SetZone(index, n.Zone)
 		c.rec.touchServer(index)
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestAdmit(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks   asks
-		want   Verdict
+		want   Admission
 		change *Change
 	}{
 		"a place that is free":            {asks{kind: Worker, index: 2}, Granted, nil},
@@ -43,7 +43,7 @@ func TestAdmit(t *testing.T) {
 		"a job that is over": {asks{kind: Worker, over: true}, Over, nil},
 	} {
 		if v, change := c.asks.admit(); v != c.want || !reflect.DeepEqual(change, c.change) {
-			t.Errorf("%s: verdict %d, change %+v; want %d, %+v", name, v, change, c.want, c.change)
+			t.Errorf("%s: admission %d, change %+v; want %d, %+v", name, v, change, c.want, c.change)
 		}
 	}
 }

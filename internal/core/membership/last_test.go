@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -17,7 +18,7 @@ func threeServers(t *testing.T, recovery perdure.Recovery) Facts {
 		ID: "last", Slots: 1, Servers: 3, Shards: 3, Clocks: 9,
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: recovery,
 	}
-	c := New(Begin(job, 1, 0, nil), 15)
+	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
 	for i := range job.Servers {
 		come(t, c, i, process(i), Granted)
 	}
@@ -40,17 +41,17 @@ var (
 
 func process(server int) string { return fmt.Sprintf("process %d", server) }
 
-func come(t *testing.T, c *Core, server int, process string, want Verdict) {
+func come(t *testing.T, c *Core, server int, process string, want Admission) {
 	t.Helper()
 	if _, _, got := c.Join(Server, server, Newcomer{Process: process, Addr: process}); got != want {
-		t.Fatalf("%s asks for server:%d: verdict %d, want %d", process, server, got, want)
+		t.Fatalf("%s asks for server:%d: admission %d, want %d", process, server, got, want)
 	}
 }
 
 // Whoever ends once all may go is not told of as dead.
 func TestEndsWhenDone(t *testing.T) {
 	for _, done := range []bool{false, true} {
-		c := New(threeServers(t, chain2), 15)
+		c := New(threeServers(t, chain2), 15, weaken.Set{})
 		come(t, c, 0, process(0), Granted)
 		if done {
 			c.Finish()
@@ -68,7 +69,7 @@ func TestEndsWhenDone(t *testing.T) {
 // A coordinator that has come back does not know who lives: a server's place is not
 // given away while its process may have the last rows of a shard.
 func TestPlaceOfLast(t *testing.T) {
-	c := New(threeServers(t, chain2), 15)
+	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	come(t, c, 2, "another", Taken)
 	come(t, c, 0, process(0), Granted)
 	come(t, c, 2, "another", Taken) // its shard with server:1 may be nowhere else
@@ -80,7 +81,7 @@ func TestPlaceOfLast(t *testing.T) {
 // dropped from the shard that it shares with one that lives; nor does a newcomer get
 // the place of one of them.
 func TestLastIsNotKilled(t *testing.T) {
-	c := New(threeServers(t, chain2), 15)
+	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	come(t, c, 1, process(1), Granted)
 	for range 40 {
 		c.Tick()
@@ -93,9 +94,9 @@ func TestLastIsNotKilled(t *testing.T) {
 	if len(r.Kills) > 0 {
 		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
 	}
-	if at, _, verdict := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 ||
-		verdict != Granted {
-		t.Errorf("a newcomer gets server:%d, verdict %d; want a place of its own, server:3", at, verdict)
+	if at, _, admission := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 ||
+		admission != Granted {
+		t.Errorf("a newcomer gets server:%d, admission %d; want a place of its own, server:3", at, admission)
 	}
 }
 
@@ -104,7 +105,7 @@ func TestLastIsNotKilled(t *testing.T) {
 // then both are killed, too.
 func TestPlaceOfSilent(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{chain2, saved2} {
-		c := New(threeServers(t, recovery), 15)
+		c := New(threeServers(t, recovery), 15, weaken.Set{})
 		for i := range 3 {
 			come(t, c, i, process(i), Granted)
 			c.ServerStatus(i, process(i), words.ServerStatus{})
@@ -135,7 +136,7 @@ func TestPlaceOfSilent(t *testing.T) {
 // A word that comes after a silence may have been long on its way, and its sender may be
 // dead: those who are silent are dropped for its sake once there is another.
 func TestLateWord(t *testing.T) {
-	c := New(threeServers(t, chain2), 15)
+	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	for i := range 3 {
 		come(t, c, i, process(i), Granted)
 		c.ServerStatus(i, process(i), words.ServerStatus{})

@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/teller"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -100,15 +101,15 @@ type Core struct {
 // usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
 const usualTick = 0.1
 
-// New makes a core from recorded facts. A process that is silent for about
-// patience ticks is suspected to be frozen or cut off: see package silence.
-func New(facts Facts, patience int64) *Core {
+// New makes a core from recorded facts. A process that is silent for about patience ticks is
+// suspected to be frozen or cut off: see package silence. weak is for negative controls.
+func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
 	j := &job{
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
-		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), lost: map[perdure.ShardID]bool{},
-		healing: map[Kind]*agenda.Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision,
+		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), dropped: map[perdure.ShardID]bool{},
+		healing: map[Kind]*agenda.Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 	}
 	a := agenda.New(n)
 	r := &record{facts: f, job: j, agenda: a, teller: teller.New(&f.View)}
@@ -151,10 +152,6 @@ func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
 // SuspendAfter has slots suspended that nobody has spoken for in that number of ticks, where
 // clocks are not ticked; 0: none.
 func (c *Core) SuspendAfter(ticks int64) { c.roster.grace = ticks }
-
-// Weaken has nobody roll back because a shard was lost, or for want of updates that nobody
-// has kept. It is for negative controls only.
-func (c *Core) Weaken() { c.job.weakened = true }
 
 // Gone says that a place's process is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {
@@ -239,15 +236,15 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 func (c *Core) Drop(shards []perdure.ShardID) {
 	for _, s := range shards {
 		if int(s) < len(c.facts.View.Shards) {
-			c.job.lost[s] = true
+			c.job.dropped[s] = true
 		}
 	}
-	for s := range c.job.lost {
+	for s := range c.job.dropped {
 		c.agenda.TouchShard(int(s))
 	}
-	if len(c.job.lost) > 0 {
-		c.reports.dropped = true
-		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.lost))
+	if len(c.job.dropped) > 0 {
+		c.reports.owed = true
+		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.dropped))
 	}
 	c.reconcile()
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -14,7 +15,7 @@ func TestPauseBeginsAgain(t *testing.T) {
 		ID: "pause", Slots: 1, Servers: 1, Shards: 1, Clocks: 9,
 		Consistency: perdure.Consistency{Kind: perdure.ASP},
 		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 5},
-	}, 1, 0, nil), 15)
+	}, 1, 0, nil), 15, weaken.Set{})
 	come(t, c, 0, process(0), Granted)
 	sl := &c.facts.View.Slots[0]
 	sl.Incarnation, sl.Decided, sl.Settled = 1, true, true

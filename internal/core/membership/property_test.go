@@ -192,7 +192,7 @@ func (c *cluster) do(d deed) {
 
 // scale asks for a change of who takes part.
 func (c *cluster) scale(d deed) {
-	if recovery.Of(c.job.Recovery).Traits().Early {
+	if recovery.Of(c.job.Recovery).Traits().Eager {
 		return // what its bases raise is replayed from the beginning here, with all slots
 	}
 	f := c.core.Facts()
@@ -381,13 +381,13 @@ func (c *cluster) checkBalance() {
 				c.fail("shard %d is still on server %d", i, h.Server)
 			}
 		}
-		if !recovery.Of(c.job.Recovery).Traits().Early && len(in) != min(len(chain), max(1, len(zones))) {
+		if !recovery.Of(c.job.Recovery).Traits().Eager && len(in) != min(len(chain), max(1, len(zones))) {
 			c.fail("shard %d is in %d zones of %d", i, len(in), len(zones))
 		}
 	}
 	for _, x := range open {
 		for _, y := range open {
-			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Early && !c.core.Complete() &&
+			if c.zones == 1 && !recovery.Of(c.job.Recovery).Traits().Eager && !c.core.Complete() &&
 				held[x] > held[y]+1 {
 				c.fail("server %d holds %d replicas, server %d holds %d", x, held[x], y, held[y])
 			}

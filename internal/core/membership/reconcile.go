@@ -42,7 +42,7 @@ func (c *Core) stepChains() {
 	}
 	whole := !c.chains.missing()
 	if whole && len(c.agenda.Orphans.All()) > 0 {
-		switch fate := c.chains.replaceLost(); fate.Kind {
+		switch fate := c.chains.replaceOrphans(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
 		case recovery.Restored:

@@ -187,7 +187,7 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 		if sh := chain[i]; sh != nil {
 			sh.committed = max(sh.committed, sh.heard)
 			upTo := sh.committed
-			if i == 0 && recovery.Of(c.job.Recovery).Traits().Early {
+			if i == 0 && recovery.Of(c.job.Recovery).Traits().Eager {
 				upTo = len(sh.log)
 			}
 			c.feed(shard, sh, upTo)
@@ -247,7 +247,7 @@ func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 	if v.Named > 0 {
 		sh.append(entry{kind: "cut", clock: v.Named})
 	}
-	if sv.Lost && sv.Base != nil && recovery.Of(c.job.Recovery).Traits().Early {
+	if sv.Lost && sv.Base != nil && recovery.Of(c.job.Recovery).Traits().Eager {
 		e := entry{kind: "base", epoch: sv.Epoch}
 		copy(e.base[:], sv.Base)
 		sh.append(e)
@@ -309,7 +309,7 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 	for i := range origin {
 		origin[i] = v.Slots[i].Clamp(at)
 	}
-	if sv.Lost && !recovery.Of(c.job.Recovery).Traits().Early {
+	if sv.Lost && !recovery.Of(c.job.Recovery).Traits().Eager {
 		if sv.Base == nil {
 			return
 		}

@@ -6,12 +6,12 @@ const logPatience = 10
 
 // reports tells people of what works again.
 type reports struct {
-	facts   *Facts
-	job     *job
-	rec     *record
-	dropped bool  // a "serving" event is due once the dropped shards serve
-	waits   int64 // the tick from which on somebody has waited for the update log; 0: nobody does
-	told    bool  // people were told that somebody waits
+	facts *Facts
+	job   *job
+	rec   *record
+	owed  bool  // people are to be told once all shards serve, of which some were dropped
+	waits int64 // the tick from which on somebody has waited for the update log; 0: nobody does
+	told  bool  // people were told that somebody waits
 }
 
 // healed reports the places that work again after a failure.
@@ -27,8 +27,8 @@ func (re *reports) healed() {
 			re.rec.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
 	}
-	if re.dropped && len(re.job.lost) == 0 && re.job.serves() {
-		re.dropped = false
+	if re.owed && len(re.job.dropped) == 0 && re.job.serves() {
+		re.owed = false
 		re.rec.event("serving", "shards", "all shards serve again")
 	}
 	for _, i := range re.job.healing[Worker].Sorted() {

@@ -361,9 +361,9 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 }
 
 // String is for messages of tests.
-func (v Verdict) String() string {
-	return map[Verdict]string{
+func (a Admission) String() string {
+	return map[Admission]string{
 		Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over",
 		Departed: "departed", Fixed: "fixed",
-	}[v]
+	}[a]
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // checkTouched holds the core, which looked only at what was touched, against one that
@@ -16,18 +17,18 @@ func (c *cluster) checkTouched() {
 	if k.facts.View.Pause {
 		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
 	}
-	whole := New(k.facts.Clone(), k.job.watch.Patience())
+	whole := New(k.facts.Clone(), k.job.watch.Patience(), weaken.Set{})
 	whole.roster.grace = k.roster.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
-	j.clocks = agenda.Tally{}
+	j.clocks = agenda.Census{}
 	for i := range j.slots {
 		j.clocks.Move(-1, j.counted(i))
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
-	j.publishing, j.complete, whole.reports.dropped = k.job.publishing, k.job.complete, k.reports.dropped
-	j.lost, whole.rec.dirty = maps.Clone(k.job.lost), k.rec.dirty
+	j.publishing, j.complete, whole.reports.owed = k.job.publishing, k.job.complete, k.reports.owed
+	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty
 	for kind, s := range k.job.healing {
 		for _, i := range s.All() {
 			whole.job.healing[kind].Add(i)

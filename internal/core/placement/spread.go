@@ -42,8 +42,8 @@ func (s *Spread) Add(zone string) {
 	s.held = append(s.held, map[int]struct{}{})
 }
 
-// Settle says which zone a server is in.
-func (s *Spread) Settle(server int, zone string) {
+// SetZone says which zone a server is in.
+func (s *Spread) SetZone(server int, zone string) {
 	if s.servers[server].Zone == zone {
 		return
 	}

@@ -30,7 +30,7 @@ func TestSpread(t *testing.T) {
 			case what == 1:
 				x := rapid.IntRange(0, n-1).Draw(t, "server")
 				zones[x] = zone.Draw(t, "zone")
-				s.Settle(x, zones[x])
+				s.SetZone(x, zones[x])
 			case what == 2:
 				x := rapid.IntRange(0, n-1).Draw(t, "server")
 				open[x] = !open[x]

@@ -16,15 +16,15 @@ import "github.com/perdure/perdure"
 // Cost: N times the memory, and each update travels N times.
 type chain struct{ r perdure.Recovery }
 
-// early reports whether an update is acknowledged before every replica has it.
-func (s chain) early() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
+// eager reports whether an update is acknowledged before every replica has it.
+func (s chain) eager() bool { return (s.r.Async || s.r.Every > 0) && !s.r.Checkpoints }
 
 func (s chain) Traits() Traits {
-	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Early: s.early()}
+	t := Traits{Copies: max(1, s.r.Replicas), Safe: Acknowledged, Eager: s.eager()}
 	if s.r.Checkpoints {
 		t.Form, t.Timed = form(s.r), s.r.Auto
 	}
-	if t.Early {
+	if t.Eager {
 		t.Begins, t.Period = Head, s.r.Every
 	}
 	return t
@@ -40,7 +40,7 @@ func (s chain) Orphaned(l Loss) Fate {
 
 func (s chain) Halved() Fate {
 	switch {
-	case s.early():
+	case s.eager():
 		return Fate{Kind: GoOn} // the shard counts its part as lost
 	case s.r.Checkpoints:
 		return Fate{Kind: RollBack}

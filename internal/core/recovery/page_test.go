@@ -37,7 +37,7 @@ func kept(t recovery.Traits) string {
 		return "in the log"
 	case t.Safe == recovery.Saved:
 		return "in a checkpoint"
-	case t.Early:
+	case t.Eager:
 		return "acknowledged, by the first alone"
 	}
 	return "acknowledged"
@@ -73,7 +73,7 @@ func afterServer(s recovery.Strategy) string {
 		return orphaned
 	}
 	lost := ""
-	if t.Early {
+	if t.Eager {
 		lost = " what the first alone had is lost, and counted;"
 	}
 	return "the others go on;" + lost + " if all N die: " + orphaned

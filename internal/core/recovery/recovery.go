@@ -61,10 +61,10 @@ type Traits struct {
 	Form   Form      // how a shard is saved
 	Timed  bool      // cuts are named when it is time for one, and none is of an interval in clocks
 	Begins Begin     // what a shard begins with that nobody has all of, where what it lacks is counted as lost
-	// Early says that an update is acknowledged before every replica has it, so that the
+	// Eager says that an update is acknowledged before every replica has it, so that the
 	// head alone knows all. Period is every how many clocks the others are brought up to
 	// it; 0: they follow all the time.
-	Early  bool
+	Eager  bool
 	Period perdure.Clock
 	// Apart says that a server serves again when its own shards do, since nobody else has
 	// to do anything for them.

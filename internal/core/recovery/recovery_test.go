@@ -57,7 +57,7 @@ func TestPromises(t *testing.T) {
 		s := recovery.Of(parse(t, c.name))
 		want := recovery.Traits{
 			Copies: c.copies, Safe: c.safe, Form: c.form, Begins: c.begins, Period: c.period,
-			Early: c.begins == head, Apart: c.name == "none",
+			Eager: c.begins == head, Apart: c.name == "none",
 			Timed: strings.Contains(c.name, "auto") || c.name == "resend",
 		}
 		if got := s.Traits(); got != want {

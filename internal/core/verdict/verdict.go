@@ -26,15 +26,15 @@ const (
 	Dead          // its rows are gone
 )
 
-// Chain says what becomes of a chain. lost: nobody has its rows. sure: a member surely has
+// Chain says what becomes of a chain. orphaned: nobody has its rows. sure: a member surely has
 // them, so that those who are silent need not be waited for.
-func Chain(members []Member) (sure, lost bool) {
-	lost = true
+func Chain(members []Member) (sure, orphaned bool) {
+	orphaned = true
 	for _, m := range members {
 		sure = sure || m == Alive
-		lost = lost && m == Dead
+		orphaned = orphaned && m == Dead
 	}
-	return sure, lost
+	return sure, orphaned
 }
 
 // Stays reports whether a member stays in its chain: who is silent does while nobody else

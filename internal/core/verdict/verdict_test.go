@@ -13,9 +13,9 @@ import (
 func TestChain(t *testing.T) {
 	const alive, back, silent, dead = Alive, Back, Silent, Dead
 	for _, c := range []struct {
-		chain []Member
-		stay  []int
-		lost  bool
+		chain    []Member
+		stay     []int
+		orphaned bool
 	}{
 		{[]Member{alive, alive}, []int{0, 1}, false},
 		{[]Member{dead, alive}, []int{1}, false},
@@ -28,15 +28,15 @@ func TestChain(t *testing.T) {
 		{[]Member{dead, dead}, nil, true},
 		{[]Member{dead}, nil, true},
 	} {
-		sure, lost := Chain(c.chain)
+		sure, orphaned := Chain(c.chain)
 		var stay []int
 		for i, m := range c.chain {
 			if m.Stays(sure) {
 				stay = append(stay, i)
 			}
 		}
-		if lost != c.lost || !slices.Equal(stay, c.stay) {
-			t.Errorf("%v: %v stay, lost %v; want %v, %v", c.chain, stay, lost, c.stay, c.lost)
+		if orphaned != c.orphaned || !slices.Equal(stay, c.stay) {
+			t.Errorf("%v: %v stay, orphaned %v; want %v, %v", c.chain, stay, orphaned, c.stay, c.orphaned)
 		}
 	}
 }

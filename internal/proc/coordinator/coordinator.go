@@ -147,13 +147,10 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, inbox: make(inbox, inboxSize),
-		core: membership.New(facts, int64(cfg.Patience/cfg.Tick)), lease: lease, revision: revision,
+		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)), lease: lease, revision: revision,
 		bye:  farewell{met: map[string]struct{}{}},
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick},
-	}
-	if weaken.Of(ctx).RollBack {
-		c.core.Weaken()
 	}
 	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
 	c.core.TickSeconds(cfg.Tick.Seconds())

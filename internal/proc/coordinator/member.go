@@ -182,12 +182,12 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 				"be lost with its process; choose checkpoint:C or chain:N,checkpoint:C, or let it call SaveState in "+
 				"each clock", job.Recovery)}
 	}
-	index, _, verdict := c.core.Join(k, m.hello.Index, membership.Newcomer{
+	index, _, admission := c.core.Join(k, m.hello.Index, membership.Newcomer{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
 		AtCuts: m.hello.AtCuts,
 	})
 	m.index = index
-	switch verdict {
+	switch admission {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
 		c.crew.seat(m)
 		c.asked = true

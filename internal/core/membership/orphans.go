@@ -43,24 +43,24 @@ func (ch *chains) placeShards() {
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
 
-// replaceLost gives shards that nobody has the rows of to the processes that took
+// replaceOrphans gives shards that nobody has the rows of to the processes that took
 // their holders' places, or to the servers that are left where nobody takes them. It is for when
 // no server is missing. It returns the fate of these shards, as far as it is not theirs
 // alone.
-func (ch *chains) replaceLost() recovery.Fate {
-	lost := ch.agenda.Orphans.Sorted()
+func (ch *chains) replaceOrphans() recovery.Fate {
+	orphans := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
 		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), ch.job.replaced)
 	}
-	if slices.ContainsFunc(lost, homeless) && ch.refuge() < 0 {
+	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
 			ch.rec.fail("no server is left of %d; start the job again, with more servers or without --no-replace",
 				len(ch.job.servers))
 		}
 		return recovery.Fate{} // those that were to end have gone; others come
 	}
-	fate := ch.orphaned(len(lost))
+	fate := ch.fateOf(len(orphans))
 	switch fate.Kind {
 	case recovery.Wait:
 		return recovery.Fate{}
@@ -68,7 +68,7 @@ func (ch *chains) replaceLost() recovery.Fate {
 		ch.rec.fail("%s", fate.Why)
 		return recovery.Fate{}
 	}
-	for _, i := range lost {
+	for _, i := range orphans {
 		chain := ch.anew(i)
 		next := perdure.ShardView{
 			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew,
@@ -78,33 +78,37 @@ func (ch *chains) replaceLost() recovery.Fate {
 			next.Followers = chain[1:]
 		}
 		ch.rec.changeShard(i, next)
-		delete(ch.job.lost, perdure.ShardID(i))
+		delete(ch.job.dropped, perdure.ShardID(i))
 	}
-	switch {
-	case fate.Kind == recovery.Anew:
-		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(lost))
-	case fate.Kind == recovery.Restored:
+	switch fate.Kind {
+	case recovery.Anew:
+		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(orphans))
+	case recovery.Restored:
 		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after",
-			len(lost), v.Durable)
-	case fate.Kind == recovery.Replay:
-		ch.rec.event("replay", "", "%d shards are read from the update log again", len(lost))
-	case fate.Kind == recovery.RollBack && !ch.job.weakened:
-	case ch.job.weakened:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(lost), v.Cut)
+			len(orphans), v.Durable)
+	case recovery.Replay:
+		ch.rec.event("replay", "", "%d shards are read from the update log again", len(orphans))
+	case recovery.RollBack: // who carries it out tells of it
+	case alone:
+		ch.rec.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(orphans), v.Cut)
 	default:
-		ch.rec.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(lost), fate.Kind)
-	}
-	if ch.job.weakened && fate.Kind == recovery.RollBack {
-		return recovery.Fate{}
+		ch.rec.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(orphans), fate.Kind)
 	}
 	return fate
 }
 
-// orphaned returns what becomes of n shards that nobody has the rows of.
-func (ch *chains) orphaned(shards int) recovery.Fate {
-	return ch.job.strategy.Orphaned(recovery.Loss{
+// alone is what is left of a roll-back that a negative control switches off: nobody else goes back.
+const alone recovery.FateKind = -1
+
+// fateOf returns what becomes of a number of shards that nobody has the rows of.
+func (ch *chains) fateOf(shards int) recovery.Fate {
+	fate := ch.job.strategy.Orphaned(recovery.Loss{
 		Shards: shards, Unkept: ch.job.unkept(), Durable: ch.facts.View.Durable, Publishing: ch.job.publishing >= 0,
 	})
+	if fate.Kind == recovery.RollBack && ch.job.weak.RollBack {
+		fate.Kind = alone
+	}
+	return fate
 }
 
 // anew returns the chain of a shard that begins again: on the servers that held it,
