@@ -2,7 +2,8 @@
 // still be lost, when a shard is saved, and what happens when a server, a worker, or both
 // die. It is pure. The shells ask it and obey; they do not ask which strategy a job has.
 //
-// Each strategy has a file, which begins with its promise, its safe point and its cost.
+// Each strategy has a file, which begins with its promise, its safe point and its cost. For
+// users that is a table in docs/guide/recovery.md; TestPage compares it with the answers.
 package recovery
 
 import (
