@@ -175,7 +175,7 @@ func TestLogOfRun(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"mb": 100`, `"mb": 1`, 1)), 0o666))
 	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"},
-		"perdure: "+file+": log.mb: --log-mb 1; a log of 2 shards needs at least 64\n")
+		"perdure: "+file+": log.mb 1; a log of 2 shards needs at least 64\n")
 }
 
 // runWithLog makes the folder of a run of two shards that has snapshots, and a log, which is

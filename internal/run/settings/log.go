@@ -55,22 +55,19 @@ func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 	}
 	l := &Log{
 		Sync: updatelog.Sync(cmp.Or(asked.Sync, string(updatelog.SyncInterval))), MB: asked.MB,
-		NATS: asked.NATS, Creds: asked.Creds, CA: asked.CA, Cert: asked.Cert, Key: asked.Key, Replicas: asked.Replicas,
-		chosen: asked.MB != 0 || asked.Given["log-mb"],
+		SnapshotMB: asked.SnapshotMB,
+		NATS:       asked.NATS, Creds: asked.Creds, CA: asked.CA, Cert: asked.Cert, Key: asked.Key,
+		Replicas: asked.Replicas,
+		chosen:   asked.MB != 0 || asked.Given["log-mb"],
 	}
 	if !l.chosen {
 		l.MB = max(defaultLogMB, l.least(job))
 	}
-	if err := l.checkSize(job); err != nil {
-		return nil, err
+	if l.SnapshotMB == 0 && !asked.Given["snapshot-mb"] {
+		l.SnapshotMB = min(defaultSnapshotMB, l.MB)
 	}
-	l.SnapshotMB = cmp.Or(asked.SnapshotMB, min(defaultSnapshotMB, l.MB))
-	switch {
-	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
-		return nil, fmt.Errorf("%w: --log-sync %s; choose interval or always", perdure.ErrUsage, asked.Sync)
-	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB || asked.SnapshotMB == 0 && asked.Given["snapshot-mb"]:
-		return nil, fmt.Errorf("%w: --snapshot-mb %d; choose 1 to %d, the size of the log",
-			perdure.ErrUsage, asked.SnapshotMB, l.MB)
+	if err := l.check(job); err != nil {
+		return nil, err
 	}
 	return l, l.checkPlace(&asked)
 }
@@ -91,8 +88,8 @@ func (l *Log) checkPlace(asked *LogAsked) error {
 	case l.NATS != "" && asked.Sync != "":
 		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured",
 			perdure.ErrUsage)
-	case l.Replicas < 0 || l.Replicas > mostReplicas || l.Replicas == 0 && asked.Given["nats-replicas"]:
-		return fmt.Errorf("%w: --nats-replicas %d; choose 1 to %d", perdure.ErrUsage, l.Replicas, mostReplicas)
+	case l.Replicas == 0 && asked.Given["nats-replicas"]:
+		return wrongFlag("nats_replicas", l.oddReplicas())
 	}
 	return CheckPair(l.Cert, l.Key)
 }
@@ -108,14 +105,43 @@ func CheckPair(cert, key string) error {
 // least is how small, in MiB, the log of a job may be.
 func (l *Log) least(job *perdure.JobSpec) int { return LeastLogMB * job.Shards }
 
-// checkSize refuses a size that no log of the job can have.
-func (l *Log) checkSize(job *perdure.JobSpec) error {
+// odd says what no log of the job can have: its key in run.json, and what is wrong with its
+// value, which it begins with; "": nothing.
+func (l *Log) odd(job *perdure.JobSpec) (key, wrong string) {
 	switch {
 	case l.MB < l.least(job):
-		return fmt.Errorf("%w: --log-mb %d; a log of %d shards needs at least %d", perdure.ErrUsage, l.MB, job.Shards,
-			l.least(job))
+		return "mb", fmt.Sprintf("%d; a log of %d shards needs at least %d", l.MB, job.Shards, l.least(job))
 	case l.MB > MostLogMB:
-		return fmt.Errorf("%w: --log-mb %d; choose at most %d", perdure.ErrUsage, l.MB, MostLogMB)
+		return "mb", fmt.Sprintf("%d; choose at most %d", l.MB, MostLogMB)
+	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
+		return "sync", fmt.Sprintf("%s; choose interval or always", l.Sync)
+	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB:
+		return "snapshot_mb", fmt.Sprintf("%d; choose 1 to %d, the size of the log", l.SnapshotMB, l.MB)
+	case l.Replicas < 0 || l.Replicas > mostReplicas:
+		return "nats_replicas", l.oddReplicas()
+	}
+	return "", ""
+}
+
+// oddReplicas says what is wrong with their number. In run.json 0 is one that nobody chose.
+func (l *Log) oddReplicas() string {
+	return fmt.Sprintf("%d; choose 1 to %d", l.Replicas, mostReplicas)
+}
+
+// logFlags are the flags by their keys in run.json.
+var logFlags = map[string]string{
+	"mb": "log-mb", "sync": "log-sync", "snapshot_mb": "snapshot-mb", "nats_replicas": "nats-replicas",
+}
+
+// wrongFlag is the error of a flag, by its key.
+func wrongFlag(key, wrong string) error {
+	return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, logFlags[key], wrong)
+}
+
+// check refuses what odd finds, by the flag.
+func (l *Log) check(job *perdure.JobSpec) error {
+	if key, wrong := l.odd(job); key != "" {
+		return wrongFlag(key, wrong)
 	}
 	return nil
 }
@@ -124,7 +150,7 @@ func (l *Log) checkSize(job *perdure.JobSpec) error {
 // the log may come to take. One whose size nobody chose takes three quarters of what is
 // free, where that is less.
 func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
-	if err := l.checkSize(job); err != nil {
+	if err := l.check(job); err != nil {
 		return err
 	}
 	bytes, known := disk.Free(folder)

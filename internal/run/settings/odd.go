@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // odd says what no run can have, by the key of run.json. What the workload and its data
@@ -128,16 +127,8 @@ func (s *Run) oddLog() error {
 	if l == nil || !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return nil
 	}
-	if err := l.checkSize(&s.Job); err != nil {
-		return fmt.Errorf("log.mb: %w", err)
-	}
-	switch {
-	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB:
-		return fmt.Errorf("log.snapshot_mb is %d; it must be 1 to %d", l.SnapshotMB, l.MB)
-	case l.Sync != updatelog.SyncInterval && l.Sync != updatelog.SyncAlways:
-		return fmt.Errorf("log.sync is %q; it must be interval or always", l.Sync)
-	case l.Replicas < 0 || l.Replicas > mostReplicas:
-		return fmt.Errorf("log.nats_replicas is %d; it must be 0 to %d", l.Replicas, mostReplicas)
+	if key, wrong := l.odd(&s.Job); key != "" {
+		return fmt.Errorf("log.%s %s", key, wrong)
 	}
 	return CheckPair(l.Cert, l.Key)
 }
