@@ -85,7 +85,7 @@ func TestDamagedRun(t *testing.T) {
 				continue // it is text for people, without a checksum: see TestOddRunJSON
 			}
 			damage(t, path)
-			_, err := (&trainCmd{Resume: dir, Workload: "softmax", jobFlags: clocks(6)}).settings()
+			_, err := clocks(6).Resume(dir)
 			must(t, os.RemoveAll(path))
 			must(t, os.WriteFile(path, good, 0o666))
 			if err == nil || strings.Contains(err.Error(), "\n") ||

@@ -36,19 +36,18 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	fmt.Fprintln(stdout)
 	one := func(name string, faults []string) (rundir.Summary, error) {
 		fmt.Fprintln(stdout, "──", name)
-		t := trainCmd{
-			Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1, EvalEvery: "50",
-			CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
-			jobFlags: jobFlags{
+		a := settings.Asked{
+			Version: version, Workload: settings.DefaultWorkload,
+			Shape: settings.Shape{
 				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300,
-				Seed: d.Seed, Fault: faults, Listen: localrun.AnyPort,
+				Seed: d.Seed,
 			},
+			Work: settings.WorkAsked{EvalEvery: "50"}, Faults: faults, Listen: localrun.AnyPort,
 		}
-		s, err := t.settings()
+		s, err := a.New()
 		if err != nil {
 			return rundir.Summary{}, err
 		}
-		s.Listen = t.Listen
 		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), false)
 		fmt.Fprintln(stdout)
 		return sum, err

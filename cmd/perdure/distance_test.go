@@ -20,14 +20,11 @@ func TestDistance(t *testing.T) {
 
 	// --from takes the run's distance, unless flags say otherwise.
 	again := func(given ...string) settings.Run {
-		cmd := trainCmd{
-			jobFlags: jobFlags{Delay: "1ms", Bandwidth: "1GB", given: map[string]bool{}},
-			Workload: "softmax", From: filepath.Join(dir, "run.json"),
-		}
+		a := settings.Asked{Distance: settings.Distance{Delay: "1ms", Bandwidth: "1GB"}, Given: map[string]bool{}}
 		for _, g := range given {
-			cmd.given[g] = true
+			a.Given[g] = true
 		}
-		s, err := cmd.settings()
+		s, err := a.Repeat(filepath.Join(dir, "run.json"))
 		must(t, err)
 		return s
 	}

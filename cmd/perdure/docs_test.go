@@ -233,32 +233,31 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 	}
 	switch command, _, _ := strings.Cut(k.Command(), " "); command {
 	case "train":
-		c.Train.given = given(k)
-		return checkTrain(&c.Train, inText)
+		return checkTrain(&c.Train, given(k), inText)
 	case "up":
-		c.Up.given = given(k)
-		_, err = c.Up.job(settings.OwnWorkload)
+		_, err = c.Up.asked(settings.OwnWorkload, given(k)).Job()
 	}
 	return err
 }
 
 // checkTrain checks what train says of its flags, but for files that are not there. What is
 // in a text may be without what goes with it.
-func checkTrain(c *trainCmd, inText bool) error {
+func checkTrain(c *trainCmd, given map[string]bool, inText bool) error {
+	a := c.asked(given)
 	switch {
 	case c.Resume != "":
-		return c.onlyTaken("--resume")
+		return a.OnlyTaken("--resume")
 	case c.From != "":
-		return c.onlyTaken("--from")
+		return a.OnlyTaken("--from")
 	case inText && !strings.Contains(c.Consistency, "="):
-		_, err := c.job(c.Workload)
+		_, err := a.Job()
 		return err
-	case c.Workload == "softmax":
-		c.Data = pictures
+	case c.Workload == settings.DefaultWorkload:
+		a.Work.Data = pictures
 	case !strings.HasPrefix(c.Data, "synthetic:"):
-		c.Data = ""
+		a.Work.Data = ""
 	}
-	_, err := c.settings()
+	_, err := a.New()
 	return err
 }
 

@@ -1,10 +1,5 @@
 package main
 
-import (
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/settings"
-)
-
 // logFlags are about the update log of a job under stateless.
 type logFlags struct {
 	LogSync    string `name:"log-sync" help:"@log_log_sync" placeholder:"WHEN"`
@@ -17,12 +12,4 @@ type logFlags struct {
 	NATSKey    string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
 
 	NATSReplicas int `name:"nats-replicas" help:"@log_natsreplicas" placeholder:"N"`
-}
-
-// log turns the flags into settings; nil for a job that has no log.
-func (f *jobFlags) log(job *perdure.JobSpec) (*settings.Log, error) {
-	return settings.NewLog(settings.LogAsked{
-		Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
-		Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas, Given: f.given,
-	}, job)
 }

@@ -115,11 +115,9 @@ func TestNothingSaved(t *testing.T) {
 func TestResumedMTBF(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "checkpoint:auto", "--mtbf", "6h", "--clocks", "5")...)
 	for recovery, want := range map[string]float64{"resend:auto": 6 * 3600, "resend:20": 0} {
-		cmd := trainCmd{
-			Resume: dir, Workload: "softmax",
-			jobFlags: jobFlags{Clocks: 9, Recovery: recovery, given: map[string]bool{"clocks": true, "recovery": true}},
-		}
-		s, err := cmd.settings()
+		a := clocks(9)
+		a.Shape.Recovery, a.Given["recovery"] = recovery, true
+		s, err := a.Resume(dir)
 		must(t, err)
 		if s.Job.MTBF != want {
 			t.Errorf("%s: something is to fail every %v s, want %v", recovery, s.Job.MTBF, want)

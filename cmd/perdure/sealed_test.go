@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // edited is a run.json and what becomes of it when what matches is replaced: pattern, by,
@@ -28,8 +29,10 @@ func edited(t *testing.T, text []byte, replace ...string) []byte {
 	return text
 }
 
-// clocks are the flags of a trainCmd with --clocks.
-func clocks(n int64) jobFlags { return jobFlags{Clocks: n, given: map[string]bool{"clocks": true}} }
+// clocks asks for a run with --clocks.
+func clocks(n int64) *settings.Asked {
+	return &settings.Asked{Shape: settings.Shape{Clocks: n}, Given: map[string]bool{"clocks": true}}
+}
 
 // sealedCase is a change of a run.json from which a run is to go on, and what becomes of it.
 type sealedCase struct {
@@ -77,7 +80,7 @@ func TestSealedSettings(t *testing.T) {
 	must(t, err)
 	resume := func(changed []byte) error {
 		must(t, os.WriteFile(file, changed, 0o666))
-		_, err := (&trainCmd{Resume: dir, Workload: "softmax", jobFlags: clocks(30)}).settings()
+		_, err := clocks(30).Resume(dir)
 		return err
 	}
 	same, other := filepath.Join(t.TempDir(), "same"), filepath.Join(t.TempDir(), "other")
@@ -150,11 +153,11 @@ func TestOddRunJSON(t *testing.T) {
 		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal of its settings is broken`},
 	} {
 		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
-		for how, cmd := range map[string]*trainCmd{
-			"from":   {From: file, Workload: "softmax"},
-			"resume": {Resume: dir, Workload: "softmax", jobFlags: clocks(30)},
+		for how, read := range map[string]func() (settings.Run, error){
+			"from":   func() (settings.Run, error) { return (&settings.Asked{}).Repeat(file) },
+			"resume": func() (settings.Run, error) { return clocks(30).Resume(dir) },
 		} {
-			_, err := cmd.settings()
+			_, err := read()
 			if err == nil {
 				t.Errorf("--%s with %s was taken", how, c.by)
 				continue
@@ -176,7 +179,7 @@ func TestResumeAlive(t *testing.T) {
 	awaitCheckpoint(t, dir)
 	wantRefused(t, exitUsage, fmt.Sprintf(`goes on, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
 	p.Kill()
-	if _, err := (&trainCmd{Resume: dir, Workload: "softmax"}).settings(); err != nil {
+	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
 		t.Errorf("once it is dead: %v", err)
 	}
 }

@@ -197,22 +197,21 @@ func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms in
 	t.Helper()
 	asParent(t)
 	batch := 8
-	cmd := trainCmd{
-		Workload: "softmax", Rule: "sgd", Schedule: "const", StepEvery: 1, StepFactor: 1,
-		CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB, Batch: &batch, Data: pictures,
-		ComputeMs: ms,
-		Sparse:    slices.Contains(kind, "--sparse"),
-		jobFlags: jobFlags{
+	a := settings.Asked{
+		Workload: settings.DefaultWorkload, Listen: localrun.AnyPort,
+		Shape: settings.Shape{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(),
-			Clocks: stormClocks, Seed: 7, Listen: localrun.AnyPort,
+			Clocks: stormClocks, Seed: 7,
+		},
+		Work: settings.WorkAsked{
+			Batch: &batch, Data: pictures, ComputeMs: ms, Sparse: slices.Contains(kind, "--sparse"),
 		},
 	}
 	if slices.Contains(kind, "adam") {
-		cmd.Rule = "adam"
+		a.Work.Rule = "adam"
 	}
-	s, err := cmd.settings()
+	s, err := a.New()
 	must(t, err)
-	s.Listen = localrun.AnyPort
 	return s
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,16 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/cnn"
-	"github.com/perdure/perdure/workload/mf"
 )
 
 // jobFlags are what train and up have in common.
@@ -49,8 +42,6 @@ type jobFlags struct {
 	Grace       string   `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
 	Out         string   `help:"@job_out" placeholder:"DIR" type:"path"`
 	logFlags
-
-	given map[string]bool // the flags on the command line
 }
 
 type trainCmd struct {
@@ -81,21 +72,13 @@ type trainCmd struct {
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
-	t.given = given(k)
-	if info, err := workload.Find(t.Workload); err == nil && !t.given["clocks"] {
-		t.Clocks = info.Clocks
-	}
-	s, err := t.settings()
+	s, err := settingsOf(t.asked(given(k)), t.From, t.Resume)
 	if err != nil {
 		return err
 	}
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
 	}
-	if s.Grace, err = t.parseGrace(); err != nil {
-		return err
-	}
-	s.Listen = t.Listen
 	_, err = runJob(ctx, s, t.Out, t.Quiet)
 	return err
 }
@@ -118,219 +101,66 @@ func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum ru
 // warn tells people something that they must know.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// settings turns the flags into what the run is to be, or says what is wrong.
-func (t *trainCmd) settings() (settings.Run, error) {
-	switch {
-	case t.From != "":
-		return t.again()
-	case t.Resume != "":
-		return t.resumed()
+// given returns the names of the flags on the command line.
+func given(k *kong.Context) map[string]bool {
+	names := map[string]bool{}
+	for _, p := range k.Path {
+		if p.Flag != nil {
+			names[p.Flag.Name] = true
+		}
 	}
-	info, err := workload.Find(t.Workload)
-	if err != nil {
-		return settings.Run{}, err
+	return names
+}
+
+// asked is what the flags ask for; given are those on the command line.
+func (t *trainCmd) asked(given map[string]bool) *settings.Asked {
+	a := t.jobFlags.asked(t.Workload, given)
+	if !given["clocks"] {
+		a.Shape.Clocks = 0 // the workload's
 	}
-	job, err := t.job(t.Workload)
-	if err != nil {
-		return settings.Run{}, err
+	a.Work = settings.WorkAsked{
+		Until: t.Until, Rule: t.Rule, LR: t.LR, Schedule: t.Schedule, StepEvery: t.StepEvery, StepFactor: t.StepFactor,
+		Batch: t.Batch, Sparse: t.Sparse, Data: home(t.Data), Rank: t.Rank, L2: t.L2, Fraction: t.Fraction,
+		WholeUsers: t.WholeUsers, FinalReLU: t.FinalReLU, EvalEvery: t.EvalEvery, ComputeMs: t.ComputeMs,
+		CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
 	}
-	zones, err := settings.ParseZones(t.Servers, t.Zones, t.Zone)
-	if err != nil {
-		return settings.Run{}, err
-	}
-	updates, err := t.log(&job)
-	if err != nil {
-		return settings.Run{}, err
-	}
-	batch := info.Batch
-	if t.Batch != nil {
-		batch = *t.Batch
-	}
-	if err := t.onlyOwn(); err != nil {
-		return settings.Run{}, err
-	}
-	data, err := dataPath(cmp.Or(t.Data, info.Data))
-	if err != nil {
-		return settings.Run{}, err
-	}
-	rule, err := t.rule(info)
-	if err != nil {
-		return settings.Run{}, err
-	}
-	g, err := settings.ParseGoal(t.Until, t.Workload)
-	if err != nil {
-		return settings.Run{}, err
-	}
-	every, ms, err := settings.ParseEvalEvery(t.EvalEvery)
-	if err != nil {
-		return settings.Run{}, err
-	}
-	if g.Metric != "" && g.Metric != settings.OverTime && every == 0 && ms == 0 {
-		return settings.Run{}, fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
-	}
-	s := settings.Run{
-		Version: version, Job: job, Faults: t.Fault, EvalEvery: every, EvalMs: ms, Until: g, ComputeMs: t.ComputeMs,
-		CacheMB: t.CacheMB, RetainMB: t.RetainMB,
-		Zones: zones, Scale: t.Scale, Distance: t.distance(), Log: updates,
-		Params: workload.Params{
-			Seed: t.Seed, Slots: t.Workers, Batch: batch, Rule: rule, Sparse: t.Sparse, Data: data,
-			Factors: t.factors(info), FinalReLU: t.FinalReLU,
+	return a
+}
+
+// asked is what the common flags ask for.
+func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked {
+	return &settings.Asked{
+		Version: version, Workload: workload,
+		Shape: settings.Shape{
+			Workers: f.Workers, Servers: f.Servers, Shards: f.Shards, Consistency: f.Consistency, Recovery: f.Recovery,
+			Clocks: f.Clocks, Seed: f.Seed,
 		},
-	}
-	err = s.Check() // which completes them
-	return s, err
-}
-
-// rule turns the flags about the update rule into one.
-func (t *trainCmd) rule(info workload.Info) (perdure.Rule, error) {
-	r, err := perdure.ParseRule(t.Rule)
-	if err != nil {
-		return r, err
-	}
-	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(t.Schedule)
-	if t.LR != nil {
-		if r.Rate = *t.LR; r.Rate == 0 {
-			return r, fmt.Errorf("%w: learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
-		}
-	}
-	if r.Schedule == perdure.ScheduleStep {
-		r.Every, r.Factor = perdure.Clock(t.StepEvery), t.StepFactor
-	}
-	return r, nil
-}
-
-// ownFlags are those that only one workload takes.
-var ownFlags = []struct{ flag, workload string }{
-	{"rank", mf.Name},
-	{"l2", mf.Name},
-	{"clock-fraction", mf.Name},
-	{"whole-users", mf.Name},
-	{"final-relu", cnn.Name},
-}
-
-// onlyOwn refuses flags that the workload does not take.
-func (t *trainCmd) onlyOwn() error {
-	for _, own := range ownFlags {
-		if t.given[own.flag] && t.Workload != own.workload {
-			return fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, t.Workload, own.flag)
-		}
-	}
-	return nil
-}
-
-// factors turns the flags about a matrix factorisation into its settings.
-func (t *trainCmd) factors(info workload.Info) workload.Factors {
-	f := info.Factors
-	if t.Rank != nil {
-		f.Rank = *t.Rank
-	}
-	if t.L2 != nil {
-		f.L2 = *t.L2
-	}
-	if t.Fraction != nil {
-		f.ClockFraction = *t.Fraction
-	}
-	f.WholeUsers = t.WholeUsers
-	return f
-}
-
-// dataPath makes a path one that every process understands, whatever its folder.
-func dataPath(path string) (string, error) {
-	if path == "" || strings.HasPrefix(path, dataset.SyntheticPrefix) {
-		return path, nil
-	}
-	return filepath.Abs(kong.ExpandPath(path))
-}
-
-// shape is the part of the flags that every job has.
-func (f *jobFlags) shape() settings.Shape {
-	return settings.Shape{
-		Workers: f.Workers, Servers: f.Servers, Shards: f.Shards, Consistency: f.Consistency, Recovery: f.Recovery,
-		Clocks: f.Clocks, Seed: f.Seed,
+		MTBF: f.MTBF, NoReplace: f.NoReplace, Suspend: f.Suspend, Zones: f.Zones, Zone: f.Zone, Faults: f.Fault,
+		Outage:   settings.OutageAsked{On: f.OnOutage, Rows: f.OutageRows, MB: f.OutageMB, StaleScale: f.StaleScale},
+		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth},
+		Log: settings.LogAsked{
+			Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
+			Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
+		},
+		Listen: f.Listen, Grace: f.Grace, Given: given,
 	}
 }
 
-// job turns the common flags into a job.
-func (f *jobFlags) job(name string) (job perdure.JobSpec, err error) {
-	if job, err = f.shape().Parse(name); err != nil {
-		return job, err
+// settingsOf are those of a run that repeats another, goes on from one, or begins.
+func settingsOf(a *settings.Asked, from, resume string) (settings.Run, error) {
+	switch {
+	case from != "":
+		return a.Repeat(from)
+	case resume != "":
+		return a.Resume(resume)
 	}
-	job.NoReplace, job.StaleScale = f.NoReplace, perdure.StaleScale(f.StaleScale)
-	if job.MTBF, err = f.mtbf(); err != nil {
-		return job, err
-	}
-	if err := f.outage(&job); err != nil {
-		return job, err
-	}
-	if job.SuspendMs, err = settings.SuspendMs(f.Suspend, job.TwoStep(nil)); err != nil {
-		return job, err
-	}
-	if err := f.refuseIdle(&job); err != nil {
-		return job, err
-	}
-	return job, recovery.Check(&job)
+	return a.New()
 }
 
-// outage turns the flags about outages into the job's settings.
-func (f *jobFlags) outage(job *perdure.JobSpec) (err error) {
-	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(f.OnOutage, "wait")); err != nil || !job.OnOutage.Continue {
-		return err
+// home puts the user's folder in place of ~, where the shell has not.
+func home(path string) string {
+	if strings.HasPrefix(path, "~/") {
+		return kong.ExpandPath(path)
 	}
-	if f.OutageMB < 0 || f.OutageMB > settings.MaxOutageMB || f.OutageMB == 0 && f.given["outage-mb"] {
-		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, f.OutageMB, settings.MaxOutageMB)
-	}
-	job.OutageRows, job.OutageBytes = perdure.OutageRows(f.OutageRows), int64(f.OutageMB)<<20
-	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)
-	return nil
-}
-
-func (f *jobFlags) distance() settings.Distance {
-	return settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth}
-}
-
-// takeDistance lets the flags that were given replace those of an earlier run.
-func (f *jobFlags) takeDistance(s *settings.Run) {
-	if f.given["delay"] {
-		s.Delay = f.Delay
-	}
-	if f.given["bandwidth"] {
-		s.Bandwidth = f.Bandwidth
-	}
-}
-
-// onlyTaken refuses flags that would be ignored beside --resume or --from.
-func (t *trainCmd) onlyTaken(with string) error {
-	if err := t.jobFlags.onlyTaken("train", with); err != nil {
-		return err
-	}
-	if len(t.given) > 0 && t.Workload != "softmax" {
-		return fmt.Errorf("%w: leave the workload out with %s, which takes that run's", perdure.ErrUsage, with)
-	}
-	return nil
-}
-
-// again makes the settings of a run that repeats another.
-func (t *trainCmd) again() (settings.Run, error) {
-	if err := t.onlyTaken("--from"); err != nil {
-		return settings.Run{}, err
-	}
-	return t.repeat(t.From, false)
-}
-
-// resumed makes the settings of a run that goes on from another's checkpoint.
-func (t *trainCmd) resumed() (settings.Run, error) {
-	if err := t.onlyTaken("--resume"); err != nil {
-		return settings.Run{}, err
-	}
-	return t.goOn(t.Resume, false, func(s *settings.Run) (err error) {
-		if t.given["eval-every"] {
-			if s.EvalEvery, s.EvalMs, err = settings.ParseEvalEvery(t.EvalEvery); err != nil {
-				return err
-			}
-		}
-		if t.given["until"] {
-			s.Until, err = settings.ParseGoal(t.Until, s.Job.Workload)
-		}
-		return err
-	})
+	return path
 }

@@ -30,14 +30,11 @@ func TestComputeTime(t *testing.T) {
 	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock
 		t.Errorf("20 clocks of at least 40 ms took %g s", s.WallSeconds)
 	}
-	for name, more := range map[string]*trainCmd{
-		"from": {From: filepath.Join(dir, "run.json"), Workload: "softmax"},
-		"resume": {
-			Resume: dir, Workload: "softmax",
-			jobFlags: jobFlags{Clocks: 30, given: map[string]bool{"clocks": true}},
-		},
+	for name, read := range map[string]func() (settings.Run, error){
+		"from":   func() (settings.Run, error) { return (&settings.Asked{}).Repeat(filepath.Join(dir, "run.json")) },
+		"resume": func() (settings.Run, error) { return clocks(30).Resume(dir) },
 	} {
-		again, err := more.settings()
+		again, err := read()
 		must(t, err)
 		if again.ComputeMs != 40 || again.CacheMB != 3 || again.Job.Models() != "ssp:1" {
 			t.Errorf("--%s: %d ms, %d MiB, %s", name, again.ComputeMs, again.CacheMB, again.Job.Models())
@@ -59,7 +56,7 @@ func TestRunJSON(t *testing.T) {
 			t.Fatalf("no %s in %s", pattern, text)
 		}
 		must(t, os.WriteFile(path, changed, 0o666))
-		return (&trainCmd{From: path, Workload: "softmax"}).settings()
+		return (&settings.Asked{}).Repeat(path)
 	}
 	s, err := change(`\s*"cache_mb": \d+,`, ``)
 	if err != nil || s.CacheMB != settings.DefaultCacheMB || s.ComputeMs != 0 {

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
 )
 
 type upCmd struct {
@@ -24,55 +23,11 @@ type upCmd struct {
 	From   string `help:"@up_from" placeholder:"FILE" type:"existingfile"`
 }
 
-// settings turns the flags into what the run is to be, or says what is wrong.
-func (u *upCmd) settings() (s settings.Run, err error) {
-	switch {
-	case u.From != "":
-		if err := u.onlyTaken("up", "--from"); err != nil {
-			return s, err
-		}
-		return u.repeat(u.From, true)
-	case u.Resume != "":
-		if err := u.onlyTaken("up", "--resume"); err != nil {
-			return s, err
-		}
-		return u.goOn(u.Resume, true, func(*settings.Run) error { return nil })
-	}
-	job, err := u.job(settings.OwnWorkload)
-	if err != nil {
-		return s, err
-	}
-	zones, err := settings.ParseZones(u.Servers, u.Zones, u.Zone)
-	if err != nil {
-		return s, err
-	}
-	updates, err := u.log(&job)
-	if err != nil {
-		return s, err
-	}
-	s = settings.Run{
-		Version: version, Job: job, Log: updates, Faults: u.Fault, Zones: zones, Distance: u.distance(),
-		Params: workload.Params{Seed: u.Seed, Slots: u.Workers}, CacheMB: settings.DefaultCacheMB,
-		RetainMB: settings.DefaultRetainMB,
-	}
-	if err := s.CheckFlags(); err != nil {
-		return s, err
-	}
-	s.CacheMB, s.RetainMB = 0, 0 // its programs choose that themselves
-	s.Job.Seal, err = s.Seal(nil, "")
-	return s, err
-}
-
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
-	u.given = given(k)
-	s, err := u.settings()
+	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), u.From, u.Resume)
 	if err != nil {
 		return err
 	}
-	if s.Grace, err = u.parseGrace(); err != nil {
-		return err
-	}
-	s.Listen, s.Job.OwnWorkers = u.Listen, true
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}

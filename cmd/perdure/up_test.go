@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // startUp starts perdure up in a counter's folder, and both programs.
@@ -57,7 +58,8 @@ func TestUpStops(t *testing.T) {
 	for with, path := range map[string]string{"--resume": dir, "--from": filepath.Join(dir, "run.json")} {
 		wantRefused(t, exitUsage, regexp.QuoteMeta("use: perdure up "+with+" "+path)+"\n$", "train", with, path)
 	}
-	if _, err := (&upCmd{From: filepath.Join(dir, "run.json")}).settings(); err != nil {
+	own := settings.Asked{Workload: settings.OwnWorkload}
+	if _, err := own.Repeat(filepath.Join(dir, "run.json")); err != nil {
 		t.Errorf("up --from: %v", err)
 	}
 
@@ -70,10 +72,8 @@ func TestUpStops(t *testing.T) {
 		t.Errorf("resumed from clock %d: %v; the rows end as %v", cut, err, p.sums)
 	}
 	wantOut(t, 0, []string{"status", "--run", p.dir}, fmt.Sprintf("done: %d clocks", cut+9), "updates lost     0\n")
-	if _, err := (&upCmd{
-		Resume:   p.dir,
-		jobFlags: jobFlags{given: map[string]bool{"seed": true}},
-	}).settings(); !errors.Is(err, perdure.ErrUsage) {
+	seed := settings.Asked{Workload: settings.OwnWorkload, Given: map[string]bool{"seed": true}}
+	if _, err := seed.Resume(p.dir); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("up --resume --seed: %v", err)
 	}
 }

@@ -130,10 +130,10 @@ func TestInterrupted(t *testing.T) {
 	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "perdure train --resume "+dir) {
 		t.Fatalf("it ends with %v", err)
 	}
-	again, m, err := settings.ReadEarlier(dir, false)
+	again, err := (&settings.Asked{}).Resume(dir)
 	must(t, err)
-	if m.Cut < 5 || again.Job.ID != s.Job.ID {
-		t.Errorf("a checkpoint of clock %d of job %s", m.Cut, again.Job.ID)
+	if again.Cut < 5 || again.Job.ID != s.Job.ID || again.Resumed != dir {
+		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
 	}
 	to := t.TempDir()
 	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to))

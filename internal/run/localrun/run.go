@@ -43,8 +43,8 @@ var ErrOver = errors.New("the model is exported")
 
 // Options are what Start is told.
 type Options struct {
-	// Settings are what somebody has checked: Check has completed them; or, where workers are
-	// others' programs, CheckFlags or Shape.Job has taken them. Start does not check them again.
+	// Settings are what somebody has checked: Asked has made them, or Check has completed them; or,
+	// where workers are others' programs, Shape.Job has made their job. Start does not check again.
 	Settings settings.Run
 	Folder   string // of the run, empty or new
 	Workers  bool   // workers are processes of the run, and train its workload; else they are others' programs

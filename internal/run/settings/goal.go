@@ -19,8 +19,8 @@ type Goal struct {
 	Value  float64 `json:"value,omitempty"`
 }
 
-// ParseGoal reads a goal that a workload of that name can reach.
-func ParseGoal(s, name string) (g Goal, err error) {
+// parseGoal reads a goal that a workload of that name can reach.
+func parseGoal(s, name string) (g Goal, err error) {
 	if s == "" {
 		return g, nil
 	}

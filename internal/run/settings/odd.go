@@ -82,7 +82,7 @@ func (s *Run) oddGoal() error {
 	case g.Metric == OverTime:
 		return fmt.Errorf("value is %v; it must be a number of seconds above 0", g.Value)
 	}
-	_, err := ParseGoal(s.Until.Metric+":"+strconv.FormatFloat(s.Until.Value, 'g', -1, 64), s.Job.Workload)
+	_, err := parseGoal(s.Until.Metric+":"+strconv.FormatFloat(s.Until.Value, 'g', -1, 64), s.Job.Workload)
 	return err
 }
 

@@ -19,14 +19,14 @@ import (
 // Check completes the settings and refuses what cannot be run, before anything
 // is started or written.
 func (s *Run) Check() error {
-	if err := s.CheckFlags(); err != nil {
+	if err := s.checkFlags(); err != nil {
 		return err
 	}
 	return s.open()
 }
 
-// CheckFlags is check without the workload and its data.
-func (s *Run) CheckFlags() error {
+// checkFlags is check without the workload and its data.
+func (s *Run) checkFlags() error {
 	if err := recovery.Check(&s.Job); err != nil {
 		return err
 	}
@@ -44,10 +44,11 @@ func (s *Run) CheckFlags() error {
 		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs,
 			maxComputeMs)
 	}
-	if s.CacheMB < 1 || s.CacheMB > maxCacheMB {
+	own := s.Job.Workload == OwnWorkload // whose programs choose both themselves
+	if !own && (s.CacheMB < 1 || s.CacheMB > maxCacheMB) {
 		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
 	}
-	if s.RetainMB < 1 || s.RetainMB > maxCacheMB {
+	if !own && (s.RetainMB < 1 || s.RetainMB > maxCacheMB) {
 		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
@@ -113,8 +114,8 @@ func NewJobID() string {
 	return hex.EncodeToString(b)
 }
 
-// OtherCommand refuses a run of the other command: its workers are others.
-func (s *Run) OtherCommand(own bool, with, path string) error {
+// otherCommand refuses a run of the other command: its workers are others.
+func (s *Run) otherCommand(own bool, with, path string) error {
 	switch {
 	case own && s.Job.Workload != OwnWorkload:
 		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with,
@@ -127,8 +128,8 @@ func (s *Run) OtherCommand(own bool, with, path string) error {
 	return nil
 }
 
-// OpenOf is open for the settings of a run.json, which is to blame for what is wrong.
-func (s *Run) OpenOf(path string) (err error) {
+// openOf is open for the settings of a run.json, which is to blame for what is wrong.
+func (s *Run) openOf(path string) (err error) {
 	if s.Job.Workload == OwnWorkload { // its tables come with its programs
 		s.Job.Seal, err = s.Seal(nil, "")
 		return err

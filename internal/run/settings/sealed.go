@@ -70,9 +70,9 @@ func sealOf(m *checkpoint.Manifest) (seal perdure.Seal, whole bool, err error) {
 	return seal, false, err
 }
 
-// CheckSeal refuses settings, of the run.json at path, that would go on from a checkpoint
+// checkSeal refuses settings, of the run.json at path, that would go on from a checkpoint
 // to another model than the one that it is of.
-func (s *Run) CheckSeal(path string, m *checkpoint.Manifest) error {
+func (s *Run) checkSeal(path string, m *checkpoint.Manifest) error {
 	was, whole, err := sealOf(m)
 	if err != nil {
 		return err
@@ -101,17 +101,17 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 		perdure.ErrUsage, path, name, mine, since, others)
 }
 
-// ReadEarlier reads what a run of that folder is to go on from: its settings and its newest
+// readEarlier reads what a run of that folder is to go on from: its settings and its newest
 // checkpoint. It refuses a run that is alive, and settings that no run can have; whether they
 // are those of the checkpoint says checkSeal, once they are complete.
-func ReadEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
+func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
 	}
 	if s, err = ReadToRun(filepath.Join(folder, "run.json")); err != nil {
 		return s, m, err
 	}
-	if err := s.OtherCommand(own, "--resume", folder); err != nil {
+	if err := s.otherCommand(own, "--resume", folder); err != nil {
 		return s, m, err
 	}
 	if err := recovery.Of(s.Job.Recovery).MayResume(); err != nil {

@@ -3,9 +3,10 @@
 // two of them must agree on is here. A Run is completed and checked before anything is started
 // or written: what is wrong is told in one line, and nothing has happened.
 //
-// What people write is read here too (ParseDelay, ParseGoal, …), whether it comes from flags or
-// from a run.json that somebody has changed. Messages name the flag, since that is what people
-// know.
+// What somebody asks for is an Asked, in his own words: New makes the settings of it, Repeat those
+// of a run that begins another again, Resume those of one that goes on. What people write is read
+// here too (parseDelay, parseGoal, …), whether it comes from flags or from a run.json that
+// somebody has changed. Messages name the flag, since that is what people know.
 //
 // Nothing here is changed once the run has begun, and then it is safe for concurrent use.
 package settings

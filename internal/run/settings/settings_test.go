@@ -40,7 +40,7 @@ func TestZones(t *testing.T) {
 		{nil, []string{"1=rack.1"}, []string{"", "rack.1", ""}},
 		{[]string{"a", "b", "c", "d"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
 	} {
-		got, err := ParseZones(3, c.zones, c.each)
+		got, err := parseZones(3, c.zones, c.each)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("--zones %q --zone %q: got %q, %v; want %q", c.zones, c.each, got, err, c.want)
 		}
@@ -52,13 +52,13 @@ func TestParseEvalEvery(t *testing.T) {
 		"": {0, 0}, "0": {0, 0}, "10": {10, 0}, "2s": {0, 2000},
 		"1h": {0, 3_600_000}, "10ms": {0, 10},
 	} {
-		clocks, ms, err := ParseEvalEvery(text)
+		clocks, ms, err := parseEvalEvery(text)
 		if err != nil || int64(clocks) != want[0] || ms != want[1] {
 			t.Errorf("%s: %d clocks, %d ms, %v; want %v", text, clocks, ms, err, want)
 		}
 	}
 	for _, text := range []string{"-1", "2 s", "9ms", "2h", "-2s", "99999999999"} {
-		if _, _, err := ParseEvalEvery(text); !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") {
+		if _, _, err := parseEvalEvery(text); !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v; want one line of usage", text, err)
 		}
 	}

@@ -21,7 +21,7 @@ func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job, err = p.Parse(name); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = SuspendMs("", job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = suspendMs("", job.TwoStep(nil)); err != nil {
 		return job, err
 	}
 	return job, recovery.Check(&job)
@@ -32,7 +32,7 @@ func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
 	job = perdure.JobSpec{
 		ID: NewJobID(), Workload: name, Seed: p.Seed, Slots: p.Workers, Servers: p.Servers, Shards: p.Shards,
 	}
-	if job.Clocks, err = ParseClocks(p.Clocks); err != nil {
+	if job.Clocks, err = parseClocks(p.Clocks); err != nil {
 		return job, err
 	}
 	bsp := perdure.Consistency{Kind: perdure.BSP}
@@ -43,8 +43,8 @@ func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
 	return job, err
 }
 
-// ParseClocks reads how many clocks a job is to have.
-func ParseClocks(n int64) (perdure.Clock, error) {
+// parseClocks reads how many clocks a job is to have.
+func parseClocks(n int64) (perdure.Clock, error) {
 	if n < 1 || n > math.MaxInt32 {
 		return 0, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, n, math.MaxInt32)
 	}

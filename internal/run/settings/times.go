@@ -14,8 +14,8 @@ const (
 	maxEval = time.Hour
 )
 
-// ParseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
-func ParseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
+// parseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
+func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	if s == "" {
 		return 0, 0, nil
 	}
@@ -34,8 +34,8 @@ func ParseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 // people do not say.
 const suspendUsually = 30 * time.Second
 
-// SuspendMs reads --suspend-after.
-func SuspendMs(text string, twoStep bool) (int64, error) {
+// suspendMs reads --suspend-after.
+func suspendMs(text string, twoStep bool) (int64, error) {
 	switch {
 	case text == "" && twoStep:
 		return 0, nil
@@ -48,4 +48,30 @@ func SuspendMs(text string, twoStep bool) (int64, error) {
 			text)
 	}
 	return d.Milliseconds(), nil
+}
+
+// mtbf reads --mtbf, in seconds; 0: it is not given.
+func (a *Asked) mtbf() (float64, error) {
+	if a.MTBF == "" && !a.Given["mtbf"] {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(a.MTBF)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h",
+			perdure.ErrUsage, a.MTBF)
+	}
+	return d.Seconds(), nil
+}
+
+// parseGrace reads --grace; "": no last checkpoint is made.
+func parseGrace(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to "+
+			"make none", perdure.ErrUsage, text)
+	}
+	return d, nil
 }

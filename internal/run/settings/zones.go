@@ -12,9 +12,9 @@ import (
 // zoneName is what a zone may be called.
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// ParseZones reads the zone of each server, nil where none is named: those of all of them, in
+// parseZones reads the zone of each server, nil where none is named: those of all of them, in
 // turn, and of some of them, "I=NAME".
-func ParseZones(servers int, inTurn, some []string) (zones []string, err error) {
+func parseZones(servers int, inTurn, some []string) (zones []string, err error) {
 	if len(some) == 0 && len(inTurn) == 0 {
 		return nil, nil
 	}

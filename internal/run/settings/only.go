@@ -1,26 +1,12 @@
-package main
+package settings
 
 import (
 	"fmt"
 	"slices"
-	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 )
-
-// given returns the names of the flags on the command line.
-func given(k *kong.Context) map[string]bool {
-	names := map[string]bool{}
-	for _, p := range k.Path {
-		if p.Flag != nil {
-			names[p.Flag.Name] = true
-		}
-	}
-	return names
-}
 
 // onlyWith are flags that a job has use for under some choices only. Given without
 // them they would be ignored.
@@ -74,50 +60,22 @@ var onlyWith = []struct {
 
 // refuseIdle refuses flags that were given and would be ignored: without another one, or
 // since they are empty.
-func (f *jobFlags) refuseIdle(job *perdure.JobSpec) error {
+func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 	for _, flag := range []struct{ name, value string }{
-		{"on-outage", f.OnOutage},
-		{"outage-rows", f.OutageRows},
-		{"stale-scale", f.StaleScale},
-		{"log-sync", f.LogSync},
+		{"on-outage", a.Outage.On},
+		{"outage-rows", a.Outage.Rows},
+		{"stale-scale", a.Outage.StaleScale},
+		{"log-sync", a.Log.Sync},
 	} {
-		if flag.value == "" && f.given[flag.name] {
+		if flag.value == "" && a.Given[flag.name] {
 			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)
 		}
 	}
 	for _, rule := range onlyWith {
-		i := slices.IndexFunc(rule.flags, func(name string) bool { return f.given[name] })
+		i := slices.IndexFunc(rule.flags, func(name string) bool { return a.Given[name] })
 		if i >= 0 && !rule.used(job) {
 			return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, rule.flags[i], rule.says)
 		}
 	}
 	return nil
-}
-
-// mtbf reads --mtbf, in seconds; 0: it is not given.
-func (f *jobFlags) mtbf() (float64, error) {
-	if f.MTBF == "" && !f.given["mtbf"] {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(f.MTBF)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h",
-			perdure.ErrUsage, f.MTBF)
-	}
-	return d.Seconds(), nil
-}
-
-// takeMTBF lets --mtbf replace what an earlier run was told, which holds as far as the
-// strategy has use for it.
-func (f *jobFlags) takeMTBF(job *perdure.JobSpec) (err error) {
-	if !job.Recovery.Auto {
-		job.MTBF = 0
-	}
-	if !f.given["mtbf"] {
-		return nil
-	}
-	if job.MTBF, err = f.mtbf(); err != nil {
-		return err
-	}
-	return f.refuseIdle(job)
 }

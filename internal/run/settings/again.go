@@ -1,0 +1,169 @@
+package settings
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// This file has how a run goes on from an earlier one's checkpoint, or repeats it.
+
+// DefaultWorkload is what is trained where nobody says what.
+const DefaultWorkload = "softmax"
+
+// taken are the flags that go with --resume and --from; the run's own settings
+// hold for all else.
+var taken = map[string][]string{
+	"train --resume": {
+		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
+		"eval-every", "listen", "grace", "delay", "bandwidth",
+	},
+	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
+	"up --resume": {
+		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "delay",
+		"bandwidth",
+	},
+	"up --from": {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
+}
+
+// OnlyTaken refuses flags that would be ignored beside --resume or --from.
+func (a *Asked) OnlyTaken(with string) error {
+	command := "train"
+	if a.own() {
+		command = "up"
+	}
+	for name := range a.Given {
+		if !slices.Contains(taken[command+" "+with], name) {
+			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out",
+				perdure.ErrUsage, name, with)
+		}
+	}
+	if !a.own() && a.Workload != "" && a.Workload != DefaultWorkload {
+		return fmt.Errorf("%w: leave the workload out with %s, which takes that run's", perdure.ErrUsage, with)
+	}
+	return nil
+}
+
+// Repeat makes the settings of a run that begins another again: that of a run.json.
+func (a *Asked) Repeat(file string) (s Run, err error) {
+	if err := a.OnlyTaken("--from"); err != nil {
+		return s, err
+	}
+	if s, err = ReadToRun(file); err != nil {
+		return s, err
+	}
+	if err := s.otherCommand(a.own(), "--from", file); err != nil {
+		return s, err
+	}
+	if len(a.Faults) > 0 {
+		s.Faults = a.Faults
+	}
+	a.takeDistance(&s)
+	s.Job.ID = NewJobID()
+	if s.Resumed != "" {
+		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, file, s.Resumed)
+	}
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	if err := s.openOf(file); err != nil {
+		return s, err
+	}
+	return s, a.sign(&s)
+}
+
+// Resume makes the settings of a run that goes on from the checkpoint of the one in a folder.
+func (a *Asked) Resume(folder string) (s Run, err error) {
+	if err := a.OnlyTaken("--resume"); err != nil {
+		return s, err
+	}
+	s, m, err := readEarlier(folder, a.own())
+	if err != nil {
+		return s, err
+	}
+	if err := a.change(&s); err != nil {
+		return s, err
+	}
+	if s.Job.Clocks <= m.Cut {
+		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder,
+			m.Cut)
+	}
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	if err := s.checkFlags(); err != nil {
+		return s, err
+	}
+	file := filepath.Join(folder, "run.json")
+	if err := s.openOf(file); err != nil {
+		return s, err
+	}
+	if err := s.checkSeal(file, &m); err != nil {
+		return s, err
+	}
+	if err := checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m); err != nil {
+		return s, err
+	}
+	return s, a.sign(&s)
+}
+
+// change lets what was given replace the settings of the run that is resumed.
+func (a *Asked) change(s *Run) (err error) {
+	s.Faults = a.Faults
+	a.takeDistance(s)
+	if a.Given["clocks"] {
+		if s.Job.Clocks, err = parseClocks(a.Shape.Clocks); err != nil {
+			return err
+		}
+	}
+	if a.Given["servers"] {
+		s.Job.Servers = a.Shape.Servers
+	}
+	if a.Given["recovery"] {
+		if s.Job.Recovery, err = perdure.ParseRecovery(a.Shape.Recovery); err != nil {
+			return err
+		}
+		if s.Log, err = a.newLog(&s.Job); err != nil {
+			return err
+		}
+	}
+	if err := a.takeMTBF(&s.Job); err != nil {
+		return err
+	}
+	if a.Given["eval-every"] {
+		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(a.Work.EvalEvery); err != nil {
+			return err
+		}
+	}
+	if a.Given["until"] {
+		s.Until, err = parseGoal(a.Work.Until, s.Job.Workload)
+	}
+	return err
+}
+
+// takeDistance lets a distance that was given replace that of an earlier run.
+func (a *Asked) takeDistance(s *Run) {
+	if a.Given["delay"] {
+		s.Delay = a.Delay
+	}
+	if a.Given["bandwidth"] {
+		s.Bandwidth = a.Bandwidth
+	}
+}
+
+// takeMTBF lets --mtbf replace what an earlier run was told, which holds as far as the
+// strategy has use for it.
+func (a *Asked) takeMTBF(job *perdure.JobSpec) (err error) {
+	if !job.Recovery.Auto {
+		job.MTBF = 0
+	}
+	if !a.Given["mtbf"] {
+		return nil
+	}
+	if job.MTBF, err = a.mtbf(); err != nil {
+		return err
+	}
+	return a.refuseIdle(job)
+}

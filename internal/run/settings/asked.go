@@ -1,0 +1,128 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/workload"
+)
+
+// Asked is what somebody asks of a run, as he writes it. What is empty is chosen for him: by New,
+// by the run that Repeat begins again, or by the one that Resume goes on from.
+type Asked struct {
+	Version   string // of Perdure
+	Workload  string // OwnWorkload: its workers are programs of the user's own
+	Shape     Shape
+	MTBF      string // time between two failures
+	Outage    OutageAsked
+	NoReplace bool
+	Suspend   string
+	Zones     []string // of all servers, in turn
+	Zone      []string // of some of them, "I=NAME"
+	Faults    []string
+	Distance
+	Log    LogAsked
+	Work   WorkAsked
+	Listen string
+	Grace  string
+	Given  map[string]bool // the flags that he wrote: one that is given and empty is a mistake
+}
+
+// OutageAsked is what somebody asks of a job while nobody answers for some of its shards.
+type OutageAsked struct {
+	On, Rows   string
+	MB         int
+	StaleScale string
+}
+
+// New makes the settings of a run that begins at clock 0, or says what is wrong.
+func (a *Asked) New() (s Run, err error) {
+	if s.Job, err = a.Job(); err != nil {
+		return s, err
+	}
+	if s.Zones, err = parseZones(a.Shape.Servers, a.Zones, a.Zone); err != nil {
+		return s, err
+	}
+	if s.Log, err = a.newLog(&s.Job); err != nil {
+		return s, err
+	}
+	s.Faults, s.Distance = a.Faults, a.Distance
+	s.Params = workload.Params{Seed: a.Shape.Seed, Slots: a.Shape.Workers}
+	if a.own() {
+		if err := s.checkFlags(); err != nil {
+			return s, err
+		}
+		s.Job.Seal, err = s.Seal(nil, "")
+	} else {
+		if err := a.askWork(&s); err != nil {
+			return s, err
+		}
+		err = s.Check() // which completes them
+	}
+	if err != nil {
+		return s, err
+	}
+	return s, a.sign(&s)
+}
+
+func (a *Asked) own() bool { return a.Workload == OwnWorkload }
+
+// sign completes settings with what each run is told anew.
+func (a *Asked) sign(s *Run) (err error) {
+	s.Version, s.Listen = a.Version, a.Listen
+	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
+	s.Grace, err = parseGrace(a.Grace)
+	return err
+}
+
+// Job makes the job that is asked for.
+func (a *Asked) Job() (job perdure.JobSpec, err error) {
+	shape := a.Shape
+	if shape.Clocks == 0 && !a.Given["clocks"] && !a.own() {
+		info, err := workload.Find(a.Workload)
+		if err != nil {
+			return job, err
+		}
+		shape.Clocks = info.Clocks
+	}
+	if job, err = shape.Parse(a.Workload); err != nil {
+		return job, err
+	}
+	job.NoReplace, job.StaleScale = a.NoReplace, perdure.StaleScale(a.Outage.StaleScale)
+	if job.MTBF, err = a.mtbf(); err != nil {
+		return job, err
+	}
+	if err := a.outage(&job); err != nil {
+		return job, err
+	}
+	if job.SuspendMs, err = suspendMs(a.Suspend, job.TwoStep(nil)); err != nil {
+		return job, err
+	}
+	if err := a.refuseIdle(&job); err != nil {
+		return job, err
+	}
+	return job, recovery.Check(&job)
+}
+
+// outage completes a job with what is asked of its outages.
+func (a *Asked) outage(job *perdure.JobSpec) (err error) {
+	o := a.Outage
+	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(o.On, "wait")); err != nil || !job.OnOutage.Continue {
+		return err
+	}
+	if o.MB < 0 || o.MB > MaxOutageMB || o.MB == 0 && a.Given["outage-mb"] {
+		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, o.MB, MaxOutageMB)
+	}
+	job.OutageRows, job.OutageBytes = perdure.OutageRows(o.Rows), int64(o.MB)<<20
+	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)
+	return nil
+}
+
+// newLog makes the settings of the job's log; nil for a job that has none.
+func (a *Asked) newLog(job *perdure.JobSpec) (*Log, error) {
+	l := a.Log
+	l.Given = a.Given
+	return NewLog(l, job)
+}

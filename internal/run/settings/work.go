@@ -1,0 +1,138 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/mf"
+)
+
+// WorkAsked is what somebody asks of the workers of a job that trains one of the workloads. What
+// is empty, or nil, is as the workload has it.
+type WorkAsked struct {
+	Until      string
+	Rule       string
+	LR         *float64
+	Schedule   string
+	StepEvery  int64
+	StepFactor float64
+	Batch      *int
+	Sparse     bool
+	Data       string
+	Rank       *int // of mf, as what follows
+	L2         *float64
+	Fraction   *float64
+	WholeUsers bool
+	FinalReLU  bool // of cnn
+	EvalEvery  string
+	ComputeMs  int
+	CacheMB    int
+	RetainMB   int
+	Scale      []string
+}
+
+// askWork completes settings with what is asked of a workload.
+func (a *Asked) askWork(s *Run) error {
+	info, err := workload.Find(a.Workload)
+	if err != nil {
+		return err
+	}
+	if err := a.onlyOwn(); err != nil {
+		return err
+	}
+	w, p := &a.Work, &s.Params
+	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
+	if w.Batch != nil {
+		p.Batch = *w.Batch
+	}
+	if p.Data, err = absolute(cmp.Or(w.Data, info.Data)); err != nil {
+		return err
+	}
+	if p.Rule, err = w.rule(info); err != nil {
+		return err
+	}
+	if s.Until, err = parseGoal(w.Until, a.Workload); err != nil {
+		return err
+	}
+	if s.EvalEvery, s.EvalMs, err = parseEvalEvery(w.EvalEvery); err != nil {
+		return err
+	}
+	if s.Until.Metric != "" && s.Until.Metric != OverTime && s.EvalEvery == 0 && s.EvalMs == 0 {
+		return fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
+	}
+	s.ComputeMs, s.CacheMB, s.RetainMB, s.Scale = w.ComputeMs, w.CacheMB, w.RetainMB, w.Scale
+	if s.CacheMB == 0 && !a.Given["cache-mb"] {
+		s.CacheMB = DefaultCacheMB
+	}
+	if s.RetainMB == 0 && !a.Given["retain-mb"] {
+		s.RetainMB = DefaultRetainMB
+	}
+	return nil
+}
+
+// rule makes the update rule.
+func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
+	r, err := perdure.ParseRule(cmp.Or(w.Rule, string(perdure.RuleSGD)))
+	if err != nil {
+		return r, err
+	}
+	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(cmp.Or(w.Schedule, string(perdure.ScheduleConst)))
+	if w.LR != nil {
+		if r.Rate = *w.LR; r.Rate == 0 {
+			return r, fmt.Errorf("%w: learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
+		}
+	}
+	if r.Schedule == perdure.ScheduleStep {
+		r.Every, r.Factor = perdure.Clock(w.StepEvery), w.StepFactor
+	}
+	return r, nil
+}
+
+// factors makes the settings of a matrix factorisation.
+func (w *WorkAsked) factors(info workload.Info) workload.Factors {
+	f := info.Factors
+	if w.Rank != nil {
+		f.Rank = *w.Rank
+	}
+	if w.L2 != nil {
+		f.L2 = *w.L2
+	}
+	if w.Fraction != nil {
+		f.ClockFraction = *w.Fraction
+	}
+	f.WholeUsers = w.WholeUsers
+	return f
+}
+
+// absolute makes a path of data one that every process understands, whatever its folder.
+func absolute(path string) (string, error) {
+	if path == "" || strings.HasPrefix(path, dataset.SyntheticPrefix) {
+		return path, nil
+	}
+	return filepath.Abs(path)
+}
+
+// ownFlags are those that only one workload takes.
+var ownFlags = []struct{ flag, workload string }{
+	{"rank", mf.Name},
+	{"l2", mf.Name},
+	{"clock-fraction", mf.Name},
+	{"whole-users", mf.Name},
+	{"final-relu", cnn.Name},
+}
+
+// onlyOwn refuses flags that the workload does not take.
+func (a *Asked) onlyOwn() error {
+	for _, own := range ownFlags {
+		if a.Given[own.flag] && a.Workload != own.workload {
+			return fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, a.Workload, own.flag)
+		}
+	}
+	return nil
+}
