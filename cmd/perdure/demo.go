@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -63,28 +64,9 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 	return compare(d.Out, calm, storm)
 }
 
-// compare shows the two runs side by side.
+// compare shows the two runs side by side, and refuses a demo whose two models differ.
 func compare(dir string, calm, storm rundir.Summary) error {
-	row := func(name, a, b string) { fmt.Fprintf(stdout, "  %-28s %-20s %s\n", name, a, b) }
-	fmt.Fprintln(stdout, "── side by side")
-	row("", "undisturbed", "disturbed")
-	row("processes killed", fmt.Sprint(len(calm.Failures)), fmt.Sprint(len(storm.Failures)))
-	row("seconds", fmt.Sprintf("%.2f", calm.WallSeconds), fmt.Sprintf("%.2f", storm.WallSeconds))
-	row("clocks done again", fmt.Sprint(*calm.ClocksRedone), fmt.Sprint(*storm.ClocksRedone))
-	row("updates lost", fmt.Sprint(*calm.UpdatesLost), fmt.Sprint(*storm.UpdatesLost))
-	row("test accuracy", fmt.Sprintf("%.4f", *calm.TestAccuracy), fmt.Sprintf("%.4f", *storm.TestAccuracy))
-	row("model (16 of 64 digits)", (*calm.ModelSHA256)[:16], (*storm.ModelSHA256)[:16])
-	fmt.Fprintln(stdout)
-	for _, f := range storm.Failures {
-		line := fmt.Sprintf("  clock %3d: %s of %s", f.AtClock, f.Kind, f.Target)
-		if f.DetectedAfterMs != nil {
-			line += fmt.Sprintf(", noticed after %.1f ms", *f.DetectedAfterMs)
-		}
-		if f.ServingAgainAfterMs != nil {
-			line += fmt.Sprintf(", works again after %.0f ms", *f.ServingAgainAfterMs)
-		}
-		fmt.Fprintln(stdout, line)
-	}
+	screen.Compare(stdout, &calm, &storm)
 	if *calm.ModelSHA256 != *storm.ModelSHA256 {
 		return fmt.Errorf("the two models differ, which must never happen; please report it with the folder %s", dir)
 	}
