@@ -307,7 +307,7 @@ func (ch *chains) drained() {
 		if !p.Draining || p.Left {
 			ch.agenda.Leaving.Remove(i)
 		} else if ch.facts.placed() && ch.job.spread.Load(i) == 0 {
-			p.Left, ch.rec.dirty = true, true
+			set(ch.rec, &p.Left, true)
 			ch.agenda.Unjudged.Add(i)
 			ch.rec.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
 		}

@@ -171,7 +171,7 @@ func (c *Core) Scale(ch Change) error {
 	if _, err := try.change(ch, at); err != nil {
 		return err
 	}
-	c.facts.Change, c.rec.dirty = &ch, true
+	set(c.rec, &c.facts.Change, &ch)
 	c.reconcile()
 	return nil
 }

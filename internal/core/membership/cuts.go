@@ -59,7 +59,7 @@ func (cu *cuts) times() bool {
 func (cu *cuts) saveByTime() {
 	at := cu.comes()
 	if cu.timer.Due(cu.facts.Saving, at) && cu.facts.cutFrom(at.Working) > cu.facts.View.Durable {
-		cu.facts.Cutting, cu.rec.dirty = true, true
+		set(cu.rec, &cu.facts.Cutting, true)
 	}
 }
 
@@ -79,7 +79,7 @@ func (cu *cuts) tookBack() {
 
 // chose records the interval that was chosen, and tells people where it is another.
 func (cu *cuts) chose(s perdure.Saving, told string) {
-	cu.facts.Saving, cu.rec.dirty = s, true
+	set(cu.rec, &cu.facts.Saving, s)
 	if told != "" {
 		cu.rec.event("interval", "", "%s", told)
 	}
@@ -108,7 +108,7 @@ func (cu *cuts) wantCut() {
 		return
 	}
 	if cu.facts.closes() {
-		cu.facts.Cutting, cu.rec.dirty = true, true
+		set(cu.rec, &cu.facts.Cutting, true)
 		return
 	}
 	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.agenda.Calling.All()) == 0 {
@@ -121,7 +121,7 @@ func (cu *cuts) wantCut() {
 	if working, _ := cu.job.stand(); cu.facts.cutFrom(max(at, working)) <= v.Durable {
 		return
 	}
-	cu.facts.Cutting, cu.rec.dirty = true, true
+	set(cu.rec, &cu.facts.Cutting, true)
 }
 
 // calls reports whether any slot asks for a cut, and after which of their clocks.
@@ -158,7 +158,7 @@ func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 // been sent all again. It returns why all are to roll back, "" if they are not.
 func (cu *cuts) outlives(slot int) (rollBack string) {
 	if cu.job.traits.Retains() {
-		cu.facts.Slots[slot].Unkept = unknown
+		set(cu.rec, &cu.facts.Slots[slot].Unkept, unknown)
 	}
 	needed := slices.ContainsFunc(cu.agenda.Mending.Sorted(), func(s int) bool { return !cu.job.whole(s) })
 	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.repeats()})
@@ -173,7 +173,7 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 
 // nameCut names a cut, all slots standing at the given clock or before it.
 func (cu *cuts) nameCut(working perdure.Clock) {
-	cu.facts.Cutting, cu.rec.dirty = false, true
+	set(cu.rec, &cu.facts.Cutting, false)
 	stood := working
 	if slices.ContainsFunc(cu.facts.Slots, func(p Place) bool { return p.AtCuts }) {
 		working += 2 // the clock before a cut is one that nobody has begun: its program is to save there
@@ -191,7 +191,7 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 		return
 	}
 	cu.nameLast(at)
-	cu.facts.View.Named = at
+	set(cu.rec, &cu.facts.View.Named, at)
 	cu.timer.Named(cu.job.tick)
 	cu.rec.event("cut", "", "a checkpoint of clock %d is asked for", at)
 }
@@ -199,7 +199,7 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 // nameLast notes of which clock the last checkpoint is.
 func (cu *cuts) nameLast(cut perdure.Clock) {
 	if cu.facts.closes() {
-		cu.facts.Closing, cu.rec.dirty = &Closing{Named: true, Cut: cut}, true
+		set(cu.rec, &cu.facts.Closing, &Closing{Named: true, Cut: cut})
 	}
 }
 
@@ -214,12 +214,15 @@ func (cu *cuts) cutTold() bool {
 // forgetCuts forgets, in a roll-back, which cuts were asked for, and by whom: what nobody
 // has kept is of clocks that are all done again.
 func (cu *cuts) forgetCuts() {
-	cu.facts.Cutting, cu.facts.View.Named, cu.facts.CutTold = false, 0, 0
+	set(cu.rec, &cu.facts.Cutting, false)
+	set(cu.rec, &cu.facts.View.Named, 0)
+	set(cu.rec, &cu.facts.CutTold, 0)
 	if cu.facts.Closing != nil {
-		cu.facts.Closing = &Closing{} // its cut is forgotten too
+		set(cu.rec, &cu.facts.Closing, &Closing{}) // its cut is forgotten too
 	}
 	for i := range cu.facts.Slots {
-		cu.facts.Slots[i].Unkept, cu.facts.Slots[i].Made = 0, 0
+		set(cu.rec, &cu.facts.Slots[i].Unkept, 0)
+		set(cu.rec, &cu.facts.Slots[i].Made, 0)
 	}
 	cu.agenda.Calling.Clear()
 	for _, s := range cu.agenda.Mending.Sorted() {
@@ -260,8 +263,8 @@ func (cu *cuts) collectCut() {
 
 // published notes that a checkpoint is durable.
 func (cu *cuts) published(cut perdure.Clock) {
-	cu.facts.View.Durable = cut
-	cu.rec.dirty, cu.durableAt = true, cu.facts.coming()
+	set(cu.rec, &cu.facts.View.Durable, cut)
+	cu.durableAt = cu.facts.coming()
 	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	cu.measureSave()
 }

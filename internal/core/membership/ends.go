@@ -7,7 +7,7 @@ import "github.com/perdure/perdure"
 // asks waits until Closed, or for as long as there is time. Asking again is safe.
 func (c *Core) Close() {
 	if c.facts.Closing == nil && c.job.traits.Saves() {
-		c.facts.Closing, c.rec.dirty = &Closing{}, true
+		set(c.rec, &c.facts.Closing, &Closing{})
 		c.reconcile()
 	}
 }
@@ -28,7 +28,8 @@ func (c *Core) Closed() bool {
 // Finish says that what the job left behind is safe: everybody may go.
 func (c *Core) Finish() {
 	if !c.facts.View.Done {
-		c.facts.View.Done, c.facts.Contained, c.rec.dirty = true, c.contained, true
+		set(c.rec, &c.facts.View.Done, true)
+		set(c.rec, &c.facts.Contained, c.contained)
 	}
 }
 
@@ -76,12 +77,11 @@ func (c *Core) EndAfter(at perdure.Clock) {
 	if c.facts.Ending || v.End != 0 && v.End <= at {
 		return
 	}
-	c.rec.dirty = true
 	if c.facts.twoStep() {
 		c.rec.endAt(at)
 		return
 	}
-	c.facts.Ending = true
+	set(c.rec, &c.facts.Ending, true)
 	c.reconcile()
 }
 
@@ -96,17 +96,17 @@ func (c *Core) decidePause() {
 		c.endPause()
 	}
 	if c.facts.Told < v.Roster && c.roster.rosterTold() {
-		c.facts.Told, c.rec.dirty = v.Roster, true
+		set(c.rec, &c.facts.Told, v.Roster)
 	}
 	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
-		c.facts.CutTold, c.rec.dirty = v.Named, true
+		set(c.rec, &c.facts.CutTold, v.Named)
 	}
 	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting ||
 		c.facts.CutTold < v.Named
 	if pause == v.Pause {
 		return
 	}
-	if v.Pause, c.rec.dirty = pause, true; pause && !c.rec.teller.Paused() { // else nobody was told that it had ended
+	if set(c.rec, &v.Pause, pause); pause && !c.rec.teller.Paused() { // else nobody was told that it had ended
 		c.job.pausedAt = v.Revision + 1
 	}
 }
@@ -122,13 +122,13 @@ func (c *Core) endPause() {
 	}
 	working, come := c.job.stand()
 	if c.facts.Ending {
-		c.facts.Ending, c.rec.dirty = false, true
+		set(c.rec, &c.facts.Ending, false)
 		if end := max(come, 1); c.facts.View.End == 0 || end < c.facts.View.End {
 			c.rec.endAt(end)
 		}
 	}
 	if ch := c.facts.Change; ch != nil {
-		c.facts.Change, c.rec.dirty = nil, true
+		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)
 	}
 	if c.facts.Cutting {

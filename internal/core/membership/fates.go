@@ -117,13 +117,13 @@ func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence 
 func (fa *fates) made(slot int, upTo perdure.Clock) {
 	p, first := &fa.facts.Slots[slot], fa.facts.View.Slots[slot].From // below it there are none of this term's
 	if first < upTo && p.Made < upTo {
-		p.Made, fa.rec.dirty = upTo, true
+		set(fa.rec, &p.Made, upTo)
 	}
 	if !fa.job.traits.Retains() {
 		return
 	}
 	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
-		p.Unkept, fa.rec.dirty = upTo, true
+		set(fa.rec, &p.Unkept, upTo)
 	}
 	fa.agenda.Calling.Add(slot)
 }

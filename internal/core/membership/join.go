@@ -110,15 +110,16 @@ func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	p, o := c.job.place(k, index)
 	if other {
 		c.take(k, index, n.Process)
-		p.Any = anyPlace
+		set(c.rec, &p.Any, anyPlace)
 	}
 	left := p.Left && p.Draining // the others come back when they come back
 	if p.AtCuts != n.AtCuts {
-		p.AtCuts, c.rec.dirty = n.AtCuts, true
+		set(c.rec, &p.AtCuts, n.AtCuts)
 	}
 	if p.Addr != n.Addr || p.PID != n.PID || p.Zone != n.Zone || p.Left != left {
-		p.Addr, p.PID, p.Zone, p.Left = n.Addr, n.PID, n.Zone, left
-		c.rec.dirty = true
+		next := *p
+		next.Addr, next.PID, next.Zone, next.Left = n.Addr, n.PID, n.Zone, left
+		set(c.rec, p, next)
 	}
 	o.connected, o.gone, o.assumed, o.back = true, false, false, 0
 	c.job.watch.Comes(&o.ear)
@@ -141,6 +142,7 @@ func (c *Core) take(k Kind, index int, process string) {
 	}
 	*o = observed{lastClock: o.lastClock, fenced: o.fenced, ear: o.ear}
 	o.ear.Succeed()
-	p.Process, p.Draining, p.Left, p.Any = process, false, false, false
-	c.rec.dirty = true
+	next := *p
+	next.Process, next.Draining, next.Left, next.Any = process, false, false, false
+	set(c.rec, p, next)
 }

@@ -193,14 +193,15 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 func (c *Core) vacate(slot int) {
 	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
 	spoke := p.Process != "" && sl.Settled
-	p.Process, p.PID, c.rec.dirty = "", 0, true
+	set(c.rec, &p.Process, "")
+	set(c.rec, &p.PID, 0)
 	if sl.Left {
 		return // nobody comes after it
 	}
-	p.Incarnation++
+	set(c.rec, &p.Incarnation, p.Incarnation+1)
 	c.rec.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
 	if lacks := p.AtCuts && !c.job.complete && !c.facts.View.Done; lacks {
-		p.AtCuts = false // its next process says it anew
+		set(c.rec, &p.AtCuts, false) // its next process says it anew
 		c.rollBack(fmt.Sprintf("what worker:%d was to keep is saved for checkpoints only", slot))
 	} else if spoke {
 		if why := c.cuts.outlives(slot); why != "" {

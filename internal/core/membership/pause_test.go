@@ -26,7 +26,7 @@ func TestPauseBeginsAgain(t *testing.T) {
 			Generation: c.facts.View.Generation,
 		}
 	}
-	cut := func() { c.facts.Cutting, c.rec.dirty = true, true; c.decidePause() }
+	cut := func() { set(c.rec, &c.facts.Cutting, true); c.decidePause() }
 
 	cut()
 	if r := c.Ready(); !c.facts.View.Pause || r.WorkerDelta == nil {

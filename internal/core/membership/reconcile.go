@@ -56,9 +56,9 @@ func (c *Core) stepChains() {
 // generation and the cut are recorded together.
 func (c *Core) rollBack(why string) {
 	v := &c.facts.View
-	v.Generation++
-	v.Cut = v.Durable
-	c.facts.Ending = false // whoever reached the goal will reach it again
+	set(c.rec, &v.Generation, v.Generation+1)
+	set(c.rec, &v.Cut, v.Durable)
+	set(c.rec, &c.facts.Ending, false) // whoever reached the goal will reach it again
 	c.cuts.forgetCuts()
 	c.roster.cutSuspended()
 	redone := int64(0)
@@ -75,9 +75,8 @@ func (c *Core) rollBack(why string) {
 	for i := range v.Slots {
 		c.agenda.TouchSlot(i, &v.Slots[i])
 	}
-	c.facts.ClocksRedone += redone
+	set(c.rec, &c.facts.ClocksRedone, c.facts.ClocksRedone+redone)
 	c.job.publishing = -1
-	c.rec.dirty = true
 	c.rec.event("rollback", "", "%s; all roll back to clock %d (generation %d)", why, v.Cut, v.Generation)
 	c.cuts.tookBack()
 }

@@ -20,6 +20,10 @@ type record struct {
 	chain  []int // memory of spreadShard
 }
 
+// set changes a fact that is neither a shard's view nor a slot's: for those there are
+// changeShard and changeSlot. Nobody acts on it before it is durable.
+func set[T any](r *record, fact *T, to T) { *fact, r.dirty = to, true }
+
 // spreadShard notes who holds a shard, and who begins to.
 func (r *record) spreadShard(shard int) {
 	sv := &r.facts.View.Shards[shard]
@@ -57,7 +61,7 @@ func (r *record) fail(why string, args ...any) {
 	if at := r.facts.View.Durable; at > 0 {
 		text += fmt.Sprintf(", or go on from clock %d with perdure train --resume RUN", at)
 	}
-	r.facts.Failed, r.dirty = text, true
+	set(r, &r.facts.Failed, text)
 	r.event("failed", "", "%s", text)
 }
 
@@ -88,12 +92,12 @@ func (r *record) noticed(k Kind, index int, how string) {
 	r.job.healing[k].Add(index)
 	r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (r.facts.Job.NoReplace || p.Draining || p.Any) {
-		p.Left, r.dirty = true, true
+		set(r, &p.Left, true)
 	}
 }
 
 func (r *record) endAt(clock perdure.Clock) {
-	r.facts.View.End = clock
+	set(r, &r.facts.View.End, clock)
 	r.event("end", "", "the goal is reached; the job ends at clock %d", clock)
 }
 
@@ -124,7 +128,7 @@ func (r *record) changeSlot(slot int, next perdure.SlotView) {
 }
 
 func (r *record) changeTables(tables []perdure.TableSpec) {
-	r.facts.View.Tables, r.dirty = tables, true
+	set(r, &r.facts.View.Tables, tables)
 	r.teller.Tables()
 }
 

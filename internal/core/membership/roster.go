@@ -56,7 +56,9 @@ func (ro *roster) changeNow(ch Change, working perdure.Clock) {
 	for range len(next.Slots) - len(ro.job.slots) {
 		ro.rec.addSlot()
 	}
-	ro.facts.Slots, ro.facts.PastClocks, v.Roster = next.Slots, next.PastClocks, next.View.Roster
+	set(ro.rec, &ro.facts.Slots, next.Slots)
+	set(ro.rec, &ro.facts.PastClocks, next.PastClocks)
+	set(ro.rec, &v.Roster, next.View.Roster)
 	for i := range v.Slots {
 		ro.rec.changeSlot(i, next.View.Slots[i])
 	}
@@ -88,9 +90,10 @@ func (ro *roster) suspend(slot int, why string) {
 	if spans[slot] = now; verdict.SomeoneWorks(spans, ro.job.minClock()) != nil {
 		return
 	}
-	v.Roster++
+	set(ro.rec, &v.Roster, v.Roster+1)
 	next := v.Slots[slot]
-	next.Span, next.Left, ro.facts.Slots[slot].Suspended = now, true, true
+	next.Span, next.Left = now, true
+	set(ro.rec, &ro.facts.Slots[slot].Suspended, true)
 	ro.rec.changeSlot(slot, next)
 	ro.job.healing[Worker].Remove(slot)
 	ro.rec.event("scaled", target(Worker, slot), "%s; the others go on without it from clock %d on", why, now.Until)
@@ -109,7 +112,7 @@ func (ro *roster) cutSuspended() {
 		}
 	}
 	if shorter {
-		v.Roster++
+		set(ro.rec, &v.Roster, v.Roster+1)
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 		c.rec.touchServer(index)
 	}
 	if d.Draining && !p.Draining {
-		p.Draining, c.rec.dirty = true, true
+		set(c.rec, &p.Draining, true)
 		c.agenda.Leaving.Add(index)
 		c.rec.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
 		c.rec.touchServer(index)
