@@ -4,97 +4,31 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/spans"
 )
 
-// Change is a change of who takes part in the job, from a clock on that no slot has
-// begun yet.
-type Change struct {
-	Add   int            `json:"add,omitempty"`   // how many slots more
-	Leave []perdure.Slot `json:"leave,omitempty"` // these leave
-	Again []perdure.Slot `json:"again,omitempty"` // these, which were suspended, take part again
-	At    perdure.Clock  `json:"at,omitempty"`    // the clock, or nothing changes; 0: the next there is
-	// Guest says that processes wait for the new slots: nobody else need start one.
-	Guest bool `json:"guest,omitempty"`
-}
+// Change is a change of who takes part in the job.
+type Change = spans.Change
 
-// Scaled returns what has to change for n slots to take part: who joins last
-// leaves first.
+// Scaled returns what has to change for a number of slots to take part.
 func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
-	if workers < 1 {
-		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
-	}
-	if workers > perdure.MaxSlots {
-		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
-	}
-	var stay []perdure.Slot
-	for i := range f.View.Slots {
-		if f.View.Slots[i].Until == 0 {
-			stay = append(stay, perdure.Slot(i))
-		}
-	}
-	ch := Change{Add: max(0, workers-len(stay)), At: at}
-	if len(stay) > workers {
-		ch.Leave = stay[workers:]
-	}
-	return ch, nil
+	return spans.Scaled(f.View.Slots, workers, at)
 }
 
 // change names the clock of a change.
 func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 	v := &f.View
-	for _, slot := range ch.Leave {
-		if slot < 0 || int(slot) >= len(v.Slots) {
-			return nil, fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(v.Slots))
-		}
-		sl := &v.Slots[slot]
-		switch {
-		case sl.Left:
-			return nil, fmt.Errorf("%w: slot %d has left at clock %d", perdure.ErrUsage, slot, sl.Until)
-		case sl.Until > 0:
-			return nil, fmt.Errorf("%w: slot %d leaves at clock %d already", perdure.ErrUsage, slot, sl.Until)
-		case sl.From >= at:
-			return nil, fmt.Errorf("%w: slot %d begins at clock %d; it cannot leave at clock %d", perdure.ErrUsage,
-				slot, sl.From, at)
-		}
-		sl.Until = at
+	slots, joined, past, err := ch.Apply(v.Slots, at)
+	if slots == nil {
+		return nil, err
 	}
-	vacant := 0 // those below it are not
-	for n := range len(ch.Again) + ch.Add {
-		i := vacant
-		if n < len(ch.Again) {
-			if i = int(ch.Again[n]); i < 0 || i >= len(v.Slots) || !v.Slots[i].Left {
-				continue // somebody else has it already
-			}
-		} else {
-			for i < len(v.Slots) && !(v.Slots[i].Left && v.Slots[i].Until <= at) {
-				i++
-			}
-			vacant = i
-		}
-		if i >= perdure.MaxSlots {
-			return nil, fmt.Errorf("%w: more slots than %d, which is the most that a job has, those that have left "+
-				"and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
-		}
-		if i == len(v.Slots) {
-			v.Slots, f.Slots = append(v.Slots, perdure.SlotView{}), append(f.Slots, Place{})
-		}
-		sl := &v.Slots[i]
-		if sl.Left {
-			f.PastClocks += int64(sl.Clocks(at))
-		}
-		p := Place{Incarnation: sl.Incarnation, Guest: ch.Guest}
-		if i < len(f.Slots) {
-			p.Unkept = f.Slots[i].Unkept
-		}
-		if p.Incarnation > 0 {
-			p.Incarnation++ // whoever had it before is fenced
-		}
-		*sl, f.Slots[i] = perdure.SlotView{Incarnation: p.Incarnation, Span: perdure.Span{From: at}}, p
-		joined = append(joined, i)
+	v.Slots, f.PastClocks = slots, f.PastClocks+past
+	f.Slots = append(f.Slots, make([]Place, len(slots)-len(f.Slots))...)
+	for _, i := range joined {
+		f.Slots[i] = Place{Incarnation: slots[i].Incarnation, Guest: ch.Guest, Unkept: f.Slots[i].Unkept}
 	}
 	v.Roster++
-	return joined, verdict.SomeoneWorks(v.Spans(), at)
+	return joined, err
 }
 
 // Plan lets n slots take part from a clock on, in a job that has not begun.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
-	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/spans"
 )
 
 // roster says who takes part in the job, and from when until when.
@@ -85,9 +85,9 @@ func (ro *roster) suspendVacant() {
 // shard. Shards that have more of it keep that.
 func (ro *roster) suspend(slot int, why string) {
 	v := &ro.facts.View
-	now := verdict.UpTo(v.Slots[slot].From, v.Slots[slot].Start)
-	spans := v.Spans()
-	if spans[slot] = now; verdict.SomeoneWorks(spans, ro.job.minClock()) != nil {
+	now := spans.UpTo(v.Slots[slot].From, v.Slots[slot].Start)
+	all := v.Spans()
+	if all[slot] = now; spans.SomeoneWorks(all, ro.job.minClock()) != nil {
 		return
 	}
 	set(ro.rec, &v.Roster, v.Roster+1)
@@ -107,7 +107,7 @@ func (ro *roster) cutSuspended() {
 	for i := range v.Slots {
 		if sl := &v.Slots[i]; ro.facts.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
 			next := *sl
-			next.Span, shorter = verdict.UpTo(sl.From, v.Cut), true
+			next.Span, shorter = spans.UpTo(sl.From, v.Cut), true
 			ro.rec.changeSlot(i, next)
 		}
 	}

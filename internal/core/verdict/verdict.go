@@ -1,14 +1,12 @@
 // Package verdict holds decisions about a job's shards and slots, each a function of
 // what it depends on and of nothing else: who stays in a chain, where a dead slot goes on,
-// what a lost shard begins with, whether anybody is left to work, what a worker may say.
+// what a lost shard begins with, which cut all have written, what a worker may say.
 // Package membership and the coordinator ask, and carry out what is decided.
 //
 // All are functions of their arguments, and may be called by any number of goroutines.
 package verdict
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -104,32 +102,4 @@ func NewestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 		segments = append(segments, shard[at])
 	}
 	return cut, segments
-}
-
-// UpTo is the span of a slot that has done its clocks up to the given one; one without any
-// clock if these are none.
-func UpTo(from, until perdure.Clock) perdure.Span {
-	if until <= from {
-		return perdure.Span{From: from + 1, Until: from + 1}
-	}
-	return perdure.Span{From: from, Until: until}
-}
-
-// SomeoneWorks reports from when on no slot would take part, if there is such a clock from
-// the given one on.
-func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
-	sorted := slices.SortedFunc(slices.Values(spans),
-		func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
-	until := at // all clocks below it have somebody
-	for _, s := range sorted {
-		if s.From > until {
-			break
-		}
-		if s.Until == 0 {
-			return nil
-		}
-		until = max(until, s.Until)
-	}
-	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage,
-		until)
 }

@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -125,27 +124,6 @@ func TestNewestCut(t *testing.T) {
 			if g.Cut != cut || g.Seq != uint64(i) {
 				t.Errorf("%+v: shard %d has the segment %+v", c, i, g)
 			}
-		}
-	}
-}
-
-// TestSomeoneWorks compares with a look at every clock.
-func TestSomeoneWorks(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
-		spans := make([]perdure.Span, rng.IntN(5))
-		for i := range spans {
-			spans[i].From = perdure.Clock(rng.IntN(8))
-			if rng.IntN(3) > 0 {
-				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
-			}
-		}
-		at, want := perdure.Clock(rng.IntN(8)), true
-		for c := at; c < 20; c++ {
-			want = want && slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) })
-		}
-		if err := SomeoneWorks(spans, at); (err == nil) != want {
-			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
 		}
 	}
 }

@@ -1,0 +1,141 @@
+// Package spans says who takes part in a job, and from which clock until which: what a change
+// makes of the slots' spans, and whether somebody is left to work.
+//
+// All are functions of their arguments, and may be called by any number of goroutines.
+package spans
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Change is a change of who takes part in the job, from a clock on that no slot has
+// begun yet.
+type Change struct {
+	Add   int            `json:"add,omitempty"`   // how many slots more
+	Leave []perdure.Slot `json:"leave,omitempty"` // these leave
+	Again []perdure.Slot `json:"again,omitempty"` // these, which were suspended, take part again
+	At    perdure.Clock  `json:"at,omitempty"`    // the clock, or nothing changes; 0: the next there is
+	// Guest says that processes wait for the new slots: nobody else need start one.
+	Guest bool `json:"guest,omitempty"`
+}
+
+// Scaled returns what has to change for a number of slots to take part: who joins last
+// leaves first.
+func Scaled(slots []perdure.SlotView, workers int, at perdure.Clock) (Change, error) {
+	if workers < 1 {
+		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
+	}
+	if workers > perdure.MaxSlots {
+		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+	}
+	var stay []perdure.Slot
+	for i := range slots {
+		if slots[i].Until == 0 {
+			stay = append(stay, perdure.Slot(i))
+		}
+	}
+	ch := Change{Add: max(0, workers-len(stay)), At: at}
+	if len(stay) > workers {
+		ch.Leave = stay[workers:]
+	}
+	return ch, nil
+}
+
+// Apply makes a change at a clock, in place where there is room. It returns the slots then, those
+// that take part from the clock on, and how many clocks were in the spans that these had before.
+func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
+	next []perdure.SlotView, joined []int, past int64, err error,
+) {
+	for _, slot := range ch.Leave {
+		if err := leave(slots, slot, at); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	vacant := 0 // those below it are not
+	for n := range len(ch.Again) + ch.Add {
+		i := vacant
+		if n < len(ch.Again) {
+			if i = int(ch.Again[n]); i < 0 || i >= len(slots) || !slots[i].Left {
+				continue // somebody else has it already
+			}
+		} else {
+			for i < len(slots) && !(slots[i].Left && slots[i].Until <= at) {
+				i++
+			}
+			vacant = i
+		}
+		if i >= perdure.MaxSlots {
+			return nil, nil, 0, fmt.Errorf("%w: more slots than %d, which is the most that a job has, those that "+
+				"have left and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
+		}
+		if i == len(slots) {
+			slots = append(slots, perdure.SlotView{})
+		}
+		sl := &slots[i]
+		if sl.Left {
+			past += int64(sl.Clocks(at))
+		}
+		incarnation := sl.Incarnation
+		if incarnation > 0 {
+			incarnation++ // whoever had it before is fenced
+		}
+		*sl = perdure.SlotView{Incarnation: incarnation, Span: perdure.Span{From: at}}
+		joined = append(joined, i)
+	}
+	all := make([]perdure.Span, len(slots))
+	for i := range slots {
+		all[i] = slots[i].Span
+	}
+	return slots, joined, past, SomeoneWorks(all, at)
+}
+
+// leave ends a slot's span at a clock.
+func leave(slots []perdure.SlotView, slot perdure.Slot, at perdure.Clock) error {
+	if slot < 0 || int(slot) >= len(slots) {
+		return fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(slots))
+	}
+	sl := &slots[slot]
+	switch {
+	case sl.Left:
+		return fmt.Errorf("%w: slot %d has left at clock %d", perdure.ErrUsage, slot, sl.Until)
+	case sl.Until > 0:
+		return fmt.Errorf("%w: slot %d leaves at clock %d already", perdure.ErrUsage, slot, sl.Until)
+	case sl.From >= at:
+		return fmt.Errorf("%w: slot %d begins at clock %d; it cannot leave at clock %d", perdure.ErrUsage,
+			slot, sl.From, at)
+	}
+	sl.Until = at
+	return nil
+}
+
+// UpTo is the span of a slot that has done its clocks up to the given one; one without any
+// clock if these are none.
+func UpTo(from, until perdure.Clock) perdure.Span {
+	if until <= from {
+		return perdure.Span{From: from + 1, Until: from + 1}
+	}
+	return perdure.Span{From: from, Until: until}
+}
+
+// SomeoneWorks reports from when on no slot would take part, if there is such a clock from
+// the given one on.
+func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
+	sorted := slices.SortedFunc(slices.Values(spans),
+		func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
+	until := at // all clocks below it have somebody
+	for _, s := range sorted {
+		if s.From > until {
+			break
+		}
+		if s.Until == 0 {
+			return nil
+		}
+		until = max(until, s.Until)
+	}
+	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage,
+		until)
+}

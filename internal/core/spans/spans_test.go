@@ -1,0 +1,78 @@
+package spans
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// Who takes part after a change at clock 5, and what is refused.
+func TestApply(t *testing.T) {
+	span := func(from, until perdure.Clock) perdure.SlotView {
+		return perdure.SlotView{Incarnation: 1, Span: perdure.Span{From: from, Until: until}, Left: until > 0}
+	}
+	for name, c := range map[string]struct {
+		change  Change
+		slots   []perdure.SlotView
+		joined  []int
+		past    int64
+		refusal string
+	}{
+		"one more":          {Change{Add: 1}, []perdure.SlotView{span(0, 0)}, []int{1}, 0, ""},
+		"in a vacant place": {Change{Add: 2}, []perdure.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"in the one's that comes again": {
+			Change{Again: []perdure.Slot{2, 0}},
+			[]perdure.SlotView{span(0, 0), span(0, 3), span(1, 3)},
+			[]int{2},
+			2, "",
+		},
+		"one leaves":      {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
+		"nobody is left":  {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "nobody would"},
+		"there is none":   {Change{Leave: []perdure.Slot{1}}, []perdure.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
+		"it has left":     {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 3)}, nil, 0, "has left"},
+		"it leaves twice": {Change{Leave: []perdure.Slot{0, 0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "already"},
+		"before it came":  {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+	} {
+		before := slices.Clone(c.slots)
+		next, joined, past, err := c.change.Apply(c.slots, 5)
+		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", name, err, c.refusal)
+		}
+		if err != nil {
+			continue
+		}
+		if !slices.Equal(joined, c.joined) || past != c.past {
+			t.Errorf("%s: %v join, %d clocks are past; want %v, %d", name, joined, past, c.joined, c.past)
+		}
+		for _, i := range joined {
+			sl := next[i]
+			if again := i < len(before); sl.From != 5 || sl.Until != 0 || sl.Left || again && sl.Incarnation != 2 {
+				t.Errorf("%s: slot %d is %+v", name, i, sl)
+			}
+		}
+	}
+}
+
+// TestSomeoneWorks compares with a look at every clock.
+func TestSomeoneWorks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		spans := make([]perdure.Span, rng.IntN(5))
+		for i := range spans {
+			spans[i].From = perdure.Clock(rng.IntN(8))
+			if rng.IntN(3) > 0 {
+				spans[i].Until = max(1, spans[i].From+perdure.Clock(rng.IntN(5)))
+			}
+		}
+		at, want := perdure.Clock(rng.IntN(8)), true
+		for c := at; c < 20; c++ {
+			want = want && slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) })
+		}
+		if err := SomeoneWorks(spans, at); (err == nil) != want {
+			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
+		}
+	}
+}
