@@ -38,8 +38,8 @@ var layers = map[string]int{
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1,
 	"internal/core/membership": 1, "internal/core/recovery": 1,
 	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1,
-	"internal/core/verdict": 1,
-	"internal/core/spans":   1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
+	"internal/core/verdict": 1, "internal/core/belief": 1,
+	"internal/core/spans": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
@@ -80,7 +80,6 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
 	{"internal/core/membership", "internal/core/spans"}:   "a view change says who takes part; both are pure",
 	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
-	{"internal/core/verdict", "internal/core/recovery"}:   "how many copies there are is the strategy's; both are pure",
 	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }

@@ -1,7 +1,7 @@
 // Package verdict holds decisions about a job's shards and slots, each a function of
 // what it depends on and of nothing else: who stays in a chain, where a dead slot goes on,
-// what a lost shard begins with, which cut all have written, what a worker may say.
-// Package membership and the coordinator ask, and carry out what is decided.
+// what a lost shard begins with, which cut all have written.
+// Package membership asks, and carries out what is decided.
 //
 // All are functions of their arguments, and may be called by any number of goroutines.
 package verdict

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/belief"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -342,7 +342,8 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 // table creates a table as a worker asks.
 func (c *Coordinator) table(spec perdure.TableSpec) error {
 	f := c.core.Facts()
-	if err := verdict.Fits(&f.Job, f.View.Tables, len(f.Servers), c.cfg.TableBytes, &spec); err != nil {
+	copies := recovery.Of(f.Job.Recovery).Traits().Copies
+	if err := belief.Fits(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
 		return err
 	}
 	return c.core.AddTable(spec)
@@ -350,8 +351,8 @@ func (c *Coordinator) table(spec perdure.TableSpec) error {
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
 	f := c.core.Facts()
-	says := verdict.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter}
-	if err := verdict.Believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
+	says := belief.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter}
+	if err := belief.Believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
 	}
 	if r.Generation != f.View.Generation {

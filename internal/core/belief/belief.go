@@ -1,10 +1,13 @@
-package verdict
+// Package belief says which words of a worker may be believed: those that none would say which
+// keeps the rules are refused. The coordinator asks before it acts on them.
+//
+// All are functions of their arguments, and may be called by any number of goroutines.
+package belief
 
 import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // Report is a worker's word on its slot: how far it is, or that the job is to end there.
@@ -33,13 +36,16 @@ func Believe(job *perdure.JobSpec, v *perdure.View, worker perdure.Slot, r Repor
 	return nil
 }
 
-// Fits refuses a dense table that the servers cannot have room for, of which each has as
-// many bytes; 0: there is no bound. A table that is there already fits.
-func Fits(job *perdure.JobSpec, tables []perdure.TableSpec, servers int, bytes int64, spec *perdure.TableSpec) error {
+// Fits refuses a dense table that the servers cannot have room for, of which each has as many
+// bytes; 0: there is no bound. Each shard is held that many times (copies). A table that is
+// there already fits.
+func Fits(
+	job *perdure.JobSpec, tables []perdure.TableSpec, servers, copies int, bytes int64, spec *perdure.TableSpec,
+) error {
 	if bytes == 0 || spec.Sparse || spec.Validate(job.Shards) != nil { // then it is refused anyway
 		return nil
 	}
-	left := bytes * int64(servers) / int64(recovery.Of(job.Recovery).Traits().Copies)
+	left := bytes * int64(servers) / int64(copies)
 	for i := range tables {
 		t := &tables[i]
 		if t.Name == spec.Name {

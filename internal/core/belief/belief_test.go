@@ -1,4 +1,4 @@
-package verdict
+package belief
 
 import (
 	"strings"
@@ -66,13 +66,8 @@ func TestFits(t *testing.T) {
 		"a sparse one":         {sparse, 1, mib, 1, ""},
 		"one that is no table": {perdure.TableSpec{Name: "new", Rows: -1}, 1, mib, 1, ""},
 	} {
-		job := &perdure.JobSpec{Shards: 1, Recovery: perdure.Recovery{Kind: perdure.RecoverNone}}
-		if c.copies > 1 {
-			if err := job.Recovery.UnmarshalText([]byte("chain:2")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		err := Fits(job, there, c.servers, c.bytes, &c.spec)
+		job := &perdure.JobSpec{Shards: 1}
+		err := Fits(job, there, c.servers, c.copies, c.bytes, &c.spec)
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, want %q", name, err, c.refusal)
 		}
