@@ -111,8 +111,8 @@ func (a *Agenda) Wake(s perdure.ShardID) bool {
 	return true
 }
 
-// Hears has looked at what a server speaks of: its shard, where that may change a chain;
-// else the slots that wait for the shard's word. False: it says nothing that may matter.
+// Hears notes what a server says of a shard. The shard is looked at where that may change its
+// chain, else the slots that wait for its word. False: nothing of it may matter.
 func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
 	switch {
 	case before == nil || now == nil || stirs(&before.ShardStatus, &now.ShardStatus):

@@ -10,8 +10,8 @@ import (
 const leastInterval = 20
 
 // Interval chooses how long to train between two checkpoints, given how long one takes and
-// how long it is between two failures on average, all in seconds: where more is saved than
-// needed, and where more is done again, each costs more than this. It is Young's
+// how long it is between two failures on average, all in seconds. A shorter interval costs more
+// in saves, a longer one more in clocks that are done again. It is Young's
 // sqrt(2·save·mtbf) (CACM 1974), and at least 20 saves, which is more where failures come
 // every 200 saves or more often. (Up to there Daly's estimate, FGCS 2006, is within 4 % of
 // Young's.) why says how it was chosen, in a few words. It is 0 where one of the times is

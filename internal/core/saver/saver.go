@@ -21,8 +21,8 @@ const (
 	firstSaved = 2
 	// leastSave is how long a checkpoint takes at least, in seconds, as far as is believed.
 	leastSave = 1e-3
-	// muchOff is by which factor the interval differs from the best one before it is
-	// changed: it costs a twelfth more than the best one until then.
+	// muchOff is a factor. An interval is changed when it is off the best one by more than that;
+	// until then it costs at most a twelfth more than the best.
 	muchOff = 1.5
 )
 

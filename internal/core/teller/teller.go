@@ -1,5 +1,5 @@
-// Package teller knows what of the view those who act on it were told last, and what has
-// changed since: so that a change costs what was touched, however large the job is.
+// Package teller knows which view servers, workers and observers were told last, and what has
+// changed since. So a change costs what was touched, however large the job is.
 //
 // It is told of each change, and asked what to tell when the view is recorded. Servers hear
 // of every change, workers of those that they act on. A Teller is not safe for concurrent
@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// news gathers what of the view is another than some who hear of it were told last.
+// news gathers what has changed of the view since some were told of it last.
 type news struct {
 	since  uint64 // the revision that they were told; who has come since was told a later one
 	due    bool   // some of it they act on: they are to be told all of it now
