@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -98,8 +97,8 @@ type Server struct {
 	draining    bool
 	coordinator transport.Conn // nil while there is none
 
-	telling  atomic.Bool // tellAll is on its way
-	parallel bool        // there are cores for several shards at once
+	telling  telling // tellAll is on its way
+	parallel bool    // there are cores for several shards at once
 	buffers  frames.Buffers
 	throttle copies.Throttle // of the snapshots that come
 }
@@ -141,6 +140,7 @@ func Run(ctx context.Context, cfg Config) error {
 		peers:    peers{},
 		view:     &perdure.View{},
 	}
+	s.telling.of(s.tellAll)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Close() })()

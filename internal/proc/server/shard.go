@@ -41,6 +41,7 @@ type shard struct {
 	stream   *stream.Stream   // nil unless the update log has what this log would
 	incoming *copies.Incoming // the snapshot that is to take the shard's place
 	due      bool             // a goroutine is on its way that will settle
+	catchUp  func()           // which that does; made once, so that an update costs no memory
 	saver    *segments.Saver
 }
 
@@ -54,6 +55,12 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh.service = service{
 		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: time.Now(),
 		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
+	}
+	sh.catchUp = func() {
+		defer s.wg.Done()
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		sh.applyDue()
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = segments.New(s.ctx, segments.Settings{
@@ -111,11 +118,8 @@ func (sh *shard) advance() {
 			sh.due = true
 			sh.rep.Rest()
 			sh.carryOut()
-			sh.s.wg.Go(func() {
-				sh.mu.Lock()
-				defer sh.mu.Unlock()
-				sh.applyDue()
-			})
+			sh.s.wg.Add(1)
+			go sh.catchUp()
 			return
 		}
 		again = false

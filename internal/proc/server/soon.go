@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
@@ -13,14 +14,26 @@ const soonDelay = 5 * time.Millisecond
 // tellSoon sends all that is owed, after soonDelay. Run does not wait for it: after its end there is
 // nothing to be sent, and nobody.
 func (s *Server) tellSoon() {
-	if s.telling.CompareAndSwap(false, true) {
-		time.AfterFunc(soonDelay, s.tellAll)
+	if s.telling.begun.CompareAndSwap(false, true) {
+		s.telling.timer.Reset(soonDelay)
 	}
+}
+
+// telling is whether what is owed is to be sent soon. Its timer is made once: there would be hundreds in a
+// second.
+type telling struct {
+	begun atomic.Bool
+	timer *time.Timer
+}
+
+func (t *telling) of(all func()) {
+	t.timer = time.AfterFunc(time.Hour, all)
+	t.timer.Stop() // until something is owed
 }
 
 // tellAll sends what is owed, one batch on each connection.
 func (s *Server) tellAll() {
-	s.telling.Store(false)
+	s.telling.begun.Store(false)
 	owed := map[*conn][]wire.Frame{}
 	for _, sh := range s.held() {
 		sh.owed(owed)
