@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
-	"internal/run/screen":   8,
+	"internal/run/screen": 8, "internal/run/checkpoints": 8,
 	"internal/run/localrun": 9, "internal/run/bench": 10,
 	"cmd": 11, "examples": 11, "studies": 11,
 

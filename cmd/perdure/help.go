@@ -44,6 +44,7 @@ var helps = map[string]string{
 		"makes it hand over what it holds, and end.",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
 		"its clock, and leave.",
+	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
 		"bytes, or whole workloads against a plain loop.",
 	"job_workers": "Workers; with up, how many of your own programs",
@@ -174,8 +175,19 @@ var helps = map[string]string{
 		"shows.",
 	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
 		"their room. The log must be served.",
-	"serve_dir":    "The log's folder; it is made where it is not there.",
-	"serve_listen": "Where to listen (default ${default}: a free port, after a restart the same).",
+	"checkpoint_ls": "List the checkpoints of a run, the newest first: clock, age, bytes, segments, strategy, " +
+		"and whether all files are there.",
+	"checkpoint_show": "Say what is in a checkpoint: its job, its tables, and of each shard the files.",
+	"checkpoint_verify": "Read every byte of a run's checkpoints; say what is wrong, a line for each defect, and " +
+		"then end with code 1.",
+	"checkpoint_export": "Write the model of a checkpoint as safetensors, as a run writes its own.",
+	"checkpoint_prune": "Delete all checkpoints but the newest whole ones, and files that belong to none. Those " +
+		"that stay are read first. The run must have ended.",
+	"checkpoint_dir":  "A run's folder, or its folder of checkpoints.",
+	"checkpoint_one":  "A run's folder, or its folder of checkpoints; @CLOCK after it names the checkpoint of a clock",
+	"checkpoint_keep": "How many whole checkpoints to keep, the newest; 0: all, and only files of none are deleted.",
+	"serve_dir":       "The log's folder; it is made where it is not there.",
+	"serve_listen":    "Where to listen (default ${default}: a free port, after a restart the same).",
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
 		"death, but not the machine's) or always (it is on the disk) (default ${default}).",
 	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",

@@ -34,20 +34,21 @@ const (
 )
 
 type cli struct {
-	Train     trainCmd     `cmd:"" help:"Train a workload on this machine, through whatever fails."`
-	Demo      demoCmd      `cmd:"" help:"Show in a minute what Perdure is for."`
-	Up        upCmd        `cmd:"" help:"Start a coordinator and servers for your own training programs."`
-	Status    statusCmd    `cmd:"" help:"Say how a running job is doing."`
-	Fault     faultCmd     `cmd:"" help:"Make something fail in a running job."`
-	Stop      stopCmd      `cmd:"" help:"@perdure_stop"`
-	Server    serverCmd    `cmd:"" help:"@perdure_server"`
-	Worker    workerCmd    `cmd:"" help:"@perdure_worker"`
-	Scale     scaleCmd     `cmd:"" help:"Let workers join or leave a running job."`
-	Data      dataCmd      `cmd:"" help:"List and fetch data sets."`
-	Workloads workloadsCmd `cmd:"" help:"List what can be trained."`
-	Log       logCmds      `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
-	Bench     benchCmds    `cmd:"" help:"@perdure_bench"`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
+	Train      trainCmd       `cmd:"" help:"Train a workload on this machine, through whatever fails."`
+	Demo       demoCmd        `cmd:"" help:"Show in a minute what Perdure is for."`
+	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
+	Status     statusCmd      `cmd:"" help:"Say how a running job is doing."`
+	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
+	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
+	Server     serverCmd      `cmd:"" help:"@perdure_server"`
+	Worker     workerCmd      `cmd:"" help:"@perdure_worker"`
+	Scale      scaleCmd       `cmd:"" help:"Let workers join or leave a running job."`
+	Data       dataCmd        `cmd:"" help:"List and fetch data sets."`
+	Workloads  workloadsCmd   `cmd:"" help:"List what can be trained."`
+	Log        logCmds        `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`
+	Checkpoint checkpointCmds `cmd:"" help:"@perdure_checkpoint"`
+	Bench      benchCmds      `cmd:"" help:"@perdure_bench"`
+	Version    versionCmd     `cmd:"" help:"Print the version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
 

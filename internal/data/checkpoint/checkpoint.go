@@ -4,7 +4,8 @@
 //
 // Servers write segments ([WriteSegment]); then the coordinator publishes the
 // manifest ([Publish]) and may delete what is older ([Prune]). A server that
-// restores asks for its shard's segment ([Restore]).
+// restores asks for its shard's segment ([Restore]). Who wants to know what a folder has, and
+// whether it is whole, asks [Look] and an [Audit].
 //
 // Invariants:
 //
@@ -28,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -111,6 +113,9 @@ type SegmentRef struct {
 
 // Self is the segment's own file.
 func (r SegmentRef) Self() FileRef { return FileRef{r.File, r.Bytes, r.CRC} }
+
+// files are all that the shard's rows are in, in order: the last is the segment's own.
+func (r SegmentRef) files() []FileRef { return append(slices.Clone(r.Base), r.Self()) }
 
 // Manifest describes one checkpoint: a segment for every shard of the job.
 type Manifest struct {

@@ -186,6 +186,15 @@ func (c *course) same(t *rapid.T) {
 	if err := Verify(c.fsys, "ckpt", m); err != nil {
 		t.Fatal(err)
 	}
+	rows, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(m)
+	if !whole || len(wrong) > 0 {
+		t.Fatalf("whole: %t; wrong: %v", whole, wrong)
+	}
+	for i, p := range c.parts {
+		if rows[i] != int64(p.Stored()) {
+			t.Fatalf("table %s has %d rows, and %d were read", p.Spec.Name, p.Stored(), rows[i])
+		}
+	}
 	names, err := c.fsys.List("ckpt")
 	if err != nil || len(names) != len(c.base)+1 {
 		t.Fatalf("on the disk are %v, want a manifest and %d segments (%v)", names, len(c.base), err)
@@ -249,6 +258,11 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
 					t.Fatalf("%s: %s %d gives %v", f.File, what, i, err)
 				}
+			}
+			_, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(m)
+			if whole || len(wrong) != 1 || !strings.HasPrefix(wrong[0].String(), f.File+", ") ||
+				strings.Contains(wrong[0].String(), "\n") {
+				t.Fatalf("%s: %s %d: whole %t, and wrong is %v", f.File, what, i, whole, wrong)
 			}
 		}
 		step := max(1, len(good)/700) // the first has 24 KB

@@ -137,7 +137,7 @@ func Publish(fsys disk.FS, dir string, m Manifest) error {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
 	for _, ref := range m.Segments {
-		for _, f := range append(slices.Clone(ref.Base), ref.Self()) {
+		for _, f := range ref.files() {
 			if err := checkSize(fsys, dir, f); err != nil {
 				return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 			}

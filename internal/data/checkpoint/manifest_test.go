@@ -310,6 +310,9 @@ func TestOlderManifests(t *testing.T) {
 			t.Fatalf("a manifest of version %d, want %d", m.Version, version)
 		}
 		must(t, Verify(fsys, "ckpt", m))
+		if _, wrong, whole := NewAudit(fsys, "ckpt").Checkpoint(m); !whole {
+			t.Errorf("of version %d: %v", version, wrong)
+		}
 		_, err = Restore(fsys, "ckpt", m, 1, nil)
 		must(t, err)
 		m.Segments[1].CRC++

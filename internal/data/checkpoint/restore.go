@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -75,7 +74,7 @@ func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst De
 // restore reads a shard, or only looks at its files.
 func (m Manifest) restore(fsys disk.FS, dir string, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
 	l := layers{dst: dst, look: look}
-	files := append(slices.Clone(ref.Base), ref.Self())
+	files := ref.files()
 	for _, f := range files {
 		l.bytes += f.Bytes
 	}
@@ -89,16 +88,7 @@ func (m Manifest) restore(fsys disk.FS, dir string, ref SegmentRef, dst Dest, lo
 		if err != nil {
 			return nil, err
 		}
-		k, shard, _ := parseSegmentName(f.File)
-		switch follows := i > 0; {
-		case s.Job != m.Job.ID:
-			err = fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
-		case s.Shard != shard || (key{s.Generation, s.Cut}) != k || sum != f.CRC, i == len(files)-1 && s.Seq != ref.Seq:
-			err = corrupt("it is not the one that %s names", m.key().manifest())
-		case follows != (s.Follows != nil) || follows && *s.Follows != files[i-1]:
-			err = corrupt("it does not follow the one that %s names before it", m.key().manifest())
-		}
-		if err != nil {
+		if err := m.means(ref, i, s, sum); err != nil {
 			return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
 		}
 	}
@@ -107,6 +97,23 @@ func (m Manifest) restore(fsys disk.FS, dir string, ref SegmentRef, dst Dest, lo
 	}
 	s.Follows = nil // all rows are there
 	return s, nil
+}
+
+// means reports whether a segment that was read, with its checksum, is the i-th of the files
+// that are named for a shard.
+func (m Manifest) means(ref SegmentRef, i int, s *Segment, sum uint32) error {
+	files := ref.files()
+	k, shard, _ := parseSegmentName(files[i].File)
+	switch follows := i > 0; {
+	case s.Job != m.Job.ID:
+		return fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
+	case s.Shard != shard || (key{s.Generation, s.Cut}) != k || sum != files[i].CRC,
+		i == len(files)-1 && s.Seq != ref.Seq:
+		return corrupt("it is not the one that %s names", m.key().manifest())
+	case follows != (s.Follows != nil) || follows && *s.Follows != files[i-1]:
+		return corrupt("it does not follow the one that %s names before it", m.key().manifest())
+	}
+	return nil
 }
 
 // layers puts segments over one another that follow one another.

@@ -17,9 +17,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/perdure/perdure"
 )
 
 // ErrMalformed is wrapped by every error about a file that is not a complete
@@ -384,4 +387,12 @@ func Hash(tensors []Tensor) string {
 		_ = writeValues(h, t)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Metadata returns what a model's file says of it: of which workload and clock it is, and the
+// constants that its predictions need beside the tables (nil: none).
+func Metadata(workload string, clock perdure.Clock, constants map[string]string) map[string]string {
+	meta := map[string]string{"format": "pt", "clock": fmt.Sprint(clock), "workload": workload}
+	maps.Copy(meta, constants)
+	return meta
 }

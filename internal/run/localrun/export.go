@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
@@ -60,8 +58,7 @@ func (r *Run) export(ctx context.Context) (m tally.Model, err error) {
 	return m, r.insist(ctx, "the model", func() error {
 		return disk.WriteFile(disk.OS(), path, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
-			meta := map[string]string{"format": "pt", "clock": fmt.Sprint(m.Clock), "workload": r.s.Job.Workload}
-			maps.Copy(meta, w.Constants())
+			meta := safetensors.Metadata(r.s.Job.Workload, m.Clock, w.Constants())
 			return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
 		})
 	})

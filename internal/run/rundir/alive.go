@@ -1,8 +1,10 @@
 package rundir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,14 +46,47 @@ func Alive(path string) (holder string, err error) {
 	var locked *disk.LockedError
 	switch {
 	case errors.As(err, &locked):
-		if holder = strings.ToValidUTF8(locked.Holder, "?"); holder == "" {
-			holder = "a process that has not written who it is"
-		}
-		return holder, ErrAlive
+		return holderOf(locked), ErrAlive
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("rundir: whether the run goes on: %w", err)
 	}
 	return "", lock.Close()
+}
+
+// HoldEnded sees that the run in a folder has ended, and keeps it so until it is closed: the locks
+// of its parent and of its coordinator are shared, and whoever would go on wants them alone. It
+// returns ErrAlive, as Alive does, while somebody has one of them.
+func HoldEnded(path string) (hold io.Closer, holder string, err error) {
+	var held locks
+	for _, name := range []string{lockName, coordinatorLock} {
+		lock, err := disk.Share(filepath.Join(path, name))
+		var locked *disk.LockedError
+		switch {
+		case errors.As(err, &locked):
+			return nil, holderOf(locked), errors.Join(ErrAlive, held.Close())
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, "", errors.Join(fmt.Errorf("rundir: whether the run goes on: %w", err), held.Close())
+		default:
+			held = append(held, lock)
+		}
+	}
+	return held, "", nil
+}
+
+// locks are locks that are held together.
+type locks []disk.Lock
+
+func (l locks) Close() (err error) {
+	for _, lock := range l {
+		err = errors.Join(err, lock.Close())
+	}
+	return err
+}
+
+// holderOf is for people who has a lock.
+func holderOf(locked *disk.LockedError) string {
+	return cmp.Or(strings.ToValidUTF8(locked.Holder, "?"), "a process that has not written who it is")
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -319,5 +320,41 @@ func TestFullDisk(t *testing.T) {
 	d.events.File, d.events.waiting = open(), make([]byte, mostWaiting)
 	if err := d.Event(Event{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("what may wait is full, too, and it is said: %v", err)
+	}
+}
+
+// TestHoldEnded: a run has ended once nobody has its locks, neither its parent nor its
+// coordinator; while that is held nobody gets one.
+func TestHoldEnded(t *testing.T) {
+	d := create1(t)
+	alive := func(want string) {
+		t.Helper()
+		if _, holder, err := HoldEnded(d.Path()); !errors.Is(err, ErrAlive) || !strings.Contains(holder, want) {
+			t.Errorf("%v, in %q; want %s", err, holder, want)
+		}
+	}
+	alive("pid ")
+	must(t, d.Close())
+	must(t, os.Mkdir(filepath.Join(d.Path(), "registry"), 0o777))
+	locker := disk.OS().(disk.Locker)
+	coordinator := filepath.ToSlash(filepath.Join(d.Path(), coordinatorLock))
+	lock, err := locker.Lock(coordinator, "a coordinator")
+	must(t, err)
+	alive("a coordinator")
+	must(t, lock.Close())
+	hold, _, err := HoldEnded(d.Path())
+	must(t, err)
+	again, _, err := HoldEnded(d.Path()) // others may hold it, too
+	must(t, err)
+	must(t, again.Close())
+	if _, err := locker.Lock(coordinator, "another"); !errors.Is(err, disk.ErrLocked) {
+		t.Errorf("a coordinator begins: %v", err)
+	}
+	must(t, hold.Close())
+	lock, err = locker.Lock(coordinator, "another")
+	must(t, err)
+	must(t, lock.Close())
+	if _, _, err := HoldEnded(filepath.Join(d.Path(), "nothing")); err != nil {
+		t.Errorf("of what was never locked: %v", err)
 	}
 }

@@ -124,6 +124,18 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	return s, m, m.CheckJob(s.Job.ID)
 }
 
+// ReadSealed reads the run.json with which a checkpoint was made, and opens what it trains: another
+// one, and other data, are refused.
+func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
+	if s, err = ReadToRun(path); err != nil {
+		return s, err
+	}
+	if err := s.openOf(path); err != nil {
+		return s, err
+	}
+	return s, s.checkSeal(path, m)
+}
+
 // refuseAlive refuses the folder of a run that goes on, in a process that it names.
 func refuseAlive(folder string) error {
 	holder, err := rundir.Alive(folder)

@@ -1,0 +1,77 @@
+package main
+
+import "github.com/perdure/perdure/internal/run/checkpoints"
+
+type checkpointCmds struct {
+	Ls     checkpointLsCmd     `cmd:"" help:"@checkpoint_ls"`
+	Show   checkpointShowCmd   `cmd:"" help:"@checkpoint_show"`
+	Verify checkpointVerifyCmd `cmd:"" help:"@checkpoint_verify"`
+	Export checkpointExportCmd `cmd:"" help:"@checkpoint_export"`
+	Prune  checkpointPruneCmd  `cmd:"" help:"@checkpoint_prune"`
+}
+
+type checkpointLsCmd struct {
+	Dir  string `arg:"" help:"@checkpoint_dir" type:"path"`
+	JSON bool   `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *checkpointLsCmd) Run() error {
+	f, err := checkpoints.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	return f.List(stdout, c.JSON)
+}
+
+type checkpointShowCmd struct {
+	Dir  string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest)." type:"path"`
+	JSON bool   `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *checkpointShowCmd) Run() error {
+	f, err := checkpoints.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	return f.Show(stdout, c.JSON)
+}
+
+type checkpointVerifyCmd struct {
+	Dir string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default all)." type:"path"`
+}
+
+func (c *checkpointVerifyCmd) Run() error {
+	f, err := checkpoints.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	return f.Verify(stdout)
+}
+
+type checkpointExportCmd struct {
+	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)." type:"path"`
+	To    string `required:"" help:"The file to write." placeholder:"FILE" type:"path"`
+	Force bool   `help:"Replace the file if it is there."`
+}
+
+func (c *checkpointExportCmd) Run() error {
+	f, err := checkpoints.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	return f.Export(stdout, c.To, c.Force)
+}
+
+type checkpointPruneCmd struct {
+	Dir    string `arg:"" help:"@checkpoint_dir" type:"path"`
+	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
+	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
+}
+
+func (c *checkpointPruneCmd) Run() error {
+	f, err := checkpoints.Open(c.Dir)
+	if err != nil {
+		return err
+	}
+	return f.Prune(stdout, c.Keep, c.DryRun)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// TestCheckpoint looks into the checkpoint of a real run, of which some segments follow others:
+// its model is the one that the run has written, byte by byte. Then a byte is another.
+func TestCheckpoint(t *testing.T) {
+	_, dir := trained(t, "train", "mf", "--quiet", "--rank", "8", "--whole-users", "--clock-fraction", "0.001",
+		"--workers", "2", "--shards", "4", "--recovery", "resend:1", "--eval-every", "0", "--clocks", "6")
+	folder := filepath.Join(dir, "checkpoint")
+	look := func(command string, more ...string) []string {
+		return append([]string{"checkpoint", command}, more...)
+	}
+	wantOut(t, 0, look("ls", dir), folder+"\n", "  resend:1  whole, newest\n")
+	wantOut(t, 0, look("show", dir+"@6"), "checkpoint of clock 6, generation 1: whole, the newest\n", "\nusers ",
+		"follows")
+	wantOut(t, 0, look("verify", folder), "clock 6: whole: 4 shards, ", " rows in 2 tables\nread ")
+	model := filepath.Join(t.TempDir(), "model")
+	wantOut(t, 0, look("export", dir, "--to", model), "clock 6 of job ", ": "+model+"\n")
+	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
+		t.Error("the model of the last checkpoint is not the run's")
+	}
+	wantRefused(t, exitUsage, "is there already; choose another name, or write --force",
+		look("export", dir, "--to", model)...)
+	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: whole: ", "nothing to delete\n")
+
+	m, err := checkpoint.Latest(disk.OS(), folder)
+	must(t, err)
+	name := m.Segments[0].File
+	b, err := os.ReadFile(filepath.Join(folder, name))
+	must(t, err)
+	b[len(b)/2] ^= 4
+	must(t, os.WriteFile(filepath.Join(folder, name), b, 0o666))
+	wantOut(t, 0, look("ls", dir), "  whole, newest\n")
+	wantOut(t, 1, look("verify", dir), "clock 6: not whole\n  "+name+", bytes ",
+		"perdure: "+folder+": 1 checkpoint, 1 not whole, 1 defect\n")
+	wantRefused(t, exitError, name, look("export", dir, "--to", model, "--force")...)
+	wantOut(t, 1, look("prune", dir, "--keep", "1"),
+		"perdure: "+folder+" holds no checkpoint that is whole; nothing is deleted\n")
+	wantRefused(t, exitUsage, "it holds that of clock 6\n", look("show", dir+"@7")...)
+}
+
+// TestCheckpointAlive: while a run goes on its checkpoints can be looked into, and are not
+// deleted; once it has ended they are, and it can go on from the newest.
+func TestCheckpointAlive(t *testing.T) {
+	dir := newFolder(t)
+	p := start(t, small("--clocks", "1000000", "--out", dir)...)
+	awaitCheckpoint(t, dir)
+	for _, command := range []string{"ls", "show", "verify"} {
+		wantOut(t, 0, []string{"checkpoint", command, dir}, "whole")
+	}
+	prune := []string{"checkpoint", "prune", dir, "--keep", "1"}
+	wantRefused(t, exitUsage, fmt.Sprintf("goes on, in pid %d since .*; end it first", p.Process.Pid), prune...)
+	p.Stop()
+	wantOut(t, 0, prune, "keep clock ")
+	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*"))
+	if err != nil || len(names) != 7 {
+		t.Errorf("there are %v; want a manifest and a segment of each of 6 shards", names)
+	}
+}

@@ -1,0 +1,216 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// place is what a reader of a segment is at.
+type place struct {
+	left        int64  // bytes from its begin to the file's end
+	kind, index uint32 // of the section; 0: they are not known
+}
+
+// alone reports whether what follows a section can be understood though its bytes are wrong.
+func (p place) alone() bool { return p.kind != sectionMeta && p.kind != sectionRuns }
+
+// words says where that is in a file of that many bytes, of which some are left to read.
+func (p place) words(size, left int64, tables []metaTable) string {
+	from := size - p.left
+	switch {
+	case p.kind == 0 && from == 0:
+		return "header"
+	case p.kind == 0:
+		return fmt.Sprintf("byte %d", from)
+	}
+	return fmt.Sprintf("bytes %d to %d (%s)", from, size-left-1, p.what(tables))
+}
+
+func (p place) what(tables []metaTable) string {
+	c := column{kind: p.kind}
+	t := p.index
+	switch p.kind {
+	case sectionMeta:
+		return "meta"
+	case sectionState:
+		return fmt.Sprintf("saved state of slot %d", p.index)
+	case sectionPlane:
+		c.plane, t = int(p.index%(1<<planeBits)), p.index>>planeBits
+	}
+	what := c.String()
+	if p.kind == sectionRuns {
+		what = "positions of rows"
+	}
+	if int64(t) < int64(len(tables)) {
+		what += " of table " + tables[t].Spec.Name
+	}
+	return what
+}
+
+// Audit reads checkpoints of a folder to their last byte. A file that several of them have in
+// common is read once. It is for one goroutine.
+type Audit struct {
+	Bytes int64 // that were read
+	Files int
+	fsys  disk.FS
+	dir   string
+	read  map[fileKey]*audited
+}
+
+// fileKey is a file, and of what its checksum is: see sumReader.
+type fileKey struct {
+	file  string
+	whole bool
+}
+
+// audited is what was read of a segment file.
+type audited struct {
+	segment *Segment
+	sum     uint32
+	tables  []metaTable
+	runs    [][]table.Run // by table
+	defects []Defect
+	told    bool
+}
+
+// NewAudit begins to read checkpoints of a folder.
+func NewAudit(fsys disk.FS, dir string) *Audit {
+	return &Audit{fsys: fsys, dir: dir, read: map[fileKey]*audited{}}
+}
+
+// Checkpoint reads all segments of a checkpoint, and says what is wrong, and of each table how
+// many rows there are. What is wrong with a file that an earlier one has in common is not said
+// again; whole says whether this one is.
+func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bool) {
+	m = m.normal()
+	rows, whole = make([]int64, len(m.Tables)), true
+	for _, ref := range m.Segments {
+		var chain []*audited
+		good := true
+		for _, f := range ref.files() {
+			one := a.file(f.File, m.Version == 1)
+			good = good && len(one.defects) == 0
+			if !one.told {
+				defects = append(defects, one.defects...)
+			}
+			one.told = true
+			chain = append(chain, one)
+		}
+		if good {
+			more := m.fits(ref, chain, rows)
+			good, defects = len(more) == 0, append(defects, more...)
+		}
+		whole = whole && good
+	}
+	return rows, defects, whole
+}
+
+// fits says what is wrong with segments of a shard beside one another, and with the manifest; it
+// counts the rows.
+func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect {
+	last := chain[len(chain)-1]
+	l := layers{look: true, tables: last.tables}
+	for i, one := range chain {
+		file := ref.files()[i].File
+		if err := m.means(ref, i, one.segment, one.sum); err != nil {
+			return []Defect{{File: file, Err: err}}
+		}
+		for t := range one.tables {
+			if _, err := l.sink(t, one.tables[t], one.runs[t]); err != nil {
+				return []Defect{{File: file, Err: err}}
+			}
+		}
+	}
+	for t, has := range last.tables {
+		if err := m.counts(ref.Shard, t, has); err != nil {
+			return []Defect{{File: ref.File, Err: err}}
+		}
+		rows[t] += has.Rows
+	}
+	return nil
+}
+
+// counts compares the rows of a table in a shard with the manifest.
+func (m Manifest) counts(shard perdure.ShardID, t int, has metaTable) error {
+	if t >= len(m.Tables) || m.Tables[t] != has.Spec {
+		return corrupt("its table %d is %s, and %s has another there", t, has.Spec.Name, m.key().manifest())
+	}
+	if has.Spec.Sparse {
+		return nil
+	}
+	first, n := placement.Range(has.Spec.Rows, m.Job.Shards, shard)
+	if has.First != int64(first) || has.Rows != int64(n) {
+		return corrupt("it has %d rows from row %d of table %s; of its %d rows shard %d is to have %d from row %d",
+			has.Rows, has.First, has.Spec.Name, has.Spec.Rows, shard, n, first)
+	}
+	return nil
+}
+
+// file reads a segment file, unless it was.
+func (a *Audit) file(name string, whole bool) *audited {
+	if one := a.read[fileKey{name, whole}]; one != nil {
+		return one
+	}
+	one := new(audited)
+	a.read[fileKey{name, whole}] = one
+	found := func(place string, err error) {
+		one.defects = append(one.defects, Defect{File: name, Place: place, Err: err})
+	}
+	err := withReader(a.fsys, path.Join(a.dir, name), func(r *sumReader) (err error) {
+		size := r.left
+		r.whole, r.at = whole, place{left: size}
+		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
+		r.note = here
+		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (*table.Image, error) {
+			one.tables, one.runs = append(one.tables, t), append(one.runs, runs)
+			return nil, nil
+		})
+		if err != nil {
+			here(err)
+		}
+		one.sum = r.sum
+		a.Bytes, a.Files = a.Bytes+size-r.left, a.Files+1
+		return nil
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		found("", errMissing)
+	case err != nil:
+		found("", err)
+	}
+	return one
+}
+
+// Rows returns of each table how many rows a checkpoint has, as the segments say at their begin.
+func Rows(fsys disk.FS, dir string, m Manifest) ([]int64, error) {
+	rows := make([]int64, len(m.Tables))
+	for _, ref := range m.Segments {
+		tables, err := peek(fsys, path.Join(dir, ref.File))
+		if err != nil {
+			return nil, err
+		}
+		for t := range min(len(tables), len(rows)) {
+			rows[t] += tables[t].Rows
+		}
+	}
+	return rows, nil
+}
+
+// Fits reports whether the tables of a segment that was restored are those of the manifest, and
+// have the rows that the shard is to have.
+func (m Manifest) Fits(s *Segment) error {
+	for t := range s.Tables {
+		one := &s.Tables[t]
+		if err := m.counts(s.Shard, t, metaTable{Spec: one.Spec, First: one.First, Rows: one.count()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

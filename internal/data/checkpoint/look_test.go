@@ -1,0 +1,153 @@
+package checkpoint
+
+import (
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// TestLook tells by names and lengths what a folder has.
+func TestLook(t *testing.T) {
+	fsys := newFolder(t)
+	if found, err := Look(fsys, "ckpt"); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
+		t.Errorf("an empty folder has %+v, %v", found, err)
+	}
+	published(t, fsys, 1, 20)
+	cut := published(t, fsys, 1, 40).Segments[1].File
+	published(t, fsys, 2, 30)
+	odd := key{1, 10}.manifest()
+	begun := "." + key{2, 50}.manifest() + ".7-1.tmp"
+	loose := key{2, 30}.segment(0, 9)
+	for _, name := range []string{cut, odd, begun, loose, "notes"} {
+		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
+	}
+	found, err := Look(fsys, "ckpt")
+	must(t, err)
+	var kept, wrong []string
+	for i := range found.Kept {
+		k := &found.Kept[i]
+		kept = append(kept, k.File)
+		for _, d := range k.Defects() {
+			wrong = append(wrong, d.String())
+		}
+		if k.Whole() != (len(k.Defects()) == 0) {
+			t.Errorf("%s is whole: %t, and wrong are %v", k.File, k.Whole(), k.Defects())
+		}
+	}
+	if want := []string{
+		key{2, 30}.manifest(), key{1, 40}.manifest(), key{1, 20}.manifest(), odd,
+	}; !slices.Equal(kept, want) {
+		t.Errorf("kept are %v, want %v", kept, want)
+	}
+	if len(wrong) != 2 || !strings.HasPrefix(wrong[0], cut+": it has 1 bytes, not ") ||
+		!strings.HasPrefix(wrong[1], odd+": it does not begin with ") {
+		t.Errorf("wrong are %q", wrong)
+	}
+	if len(found.Loose) != 2 || found.Loose[0].File != begun || found.Loose[1].File != loose ||
+		found.Loose[1].Bytes != 1 || !slices.Equal(found.Other, []string{"notes"}) {
+		t.Errorf("loose are %v, and else there is %v", found.Loose, found.Other)
+	}
+}
+
+// TestAudit says where in a file something is wrong, of more than one place, too, and how many
+// rows a manifest's tables are to have.
+func TestAudit(t *testing.T) {
+	fsys := newFolder(t)
+	m := published(t, fsys, 1, 20)
+	audit := NewAudit(fsys, "ckpt")
+	rows, wrong, whole := audit.Checkpoint(m)
+	size := m.Segments[0].Bytes + m.Segments[1].Bytes
+	if !whole || len(wrong) > 0 || !slices.Equal(rows, []int64{6, 40}) || audit.Bytes != size || audit.Files != 2 {
+		t.Errorf("rows %v, wrong %v; %d bytes of %d files were read", rows, wrong, audit.Bytes, audit.Files)
+	}
+	more, err := Rows(fsys, "ckpt", m)
+	if err != nil || !slices.Equal(more, rows) {
+		t.Errorf("of the begins of the files: rows %v, %v", more, err)
+	}
+	for name, change := range map[string]func(m *Manifest){
+		"it has 3 rows from row 0 of table w; of its 6 rows shard 0 is to have 2 from row 0": func(m *Manifest) {
+			m.Job.Shards = 3
+		},
+		"its table 1 is e, and g000001-c0000000020.manifest has another there": func(m *Manifest) {
+			m.Tables[1].Dim = 3
+		},
+		"it is not the one that g000001-c0000000020.manifest names": func(m *Manifest) {
+			m.Segments[1].Seq++
+		},
+	} {
+		other := m
+		other.Tables, other.Segments = slices.Clone(m.Tables), slices.Clone(m.Segments)
+		change(&other)
+		_, wrong, whole := NewAudit(fsys, "ckpt").Checkpoint(other)
+		if whole || !slices.ContainsFunc(wrong, func(d Defect) bool { return strings.Contains(d.String(), name) }) {
+			t.Errorf("%s: whole %t, wrong %v", name, whole, wrong)
+		}
+	}
+	file := "ckpt/" + m.Segments[1].File
+	b, err := fsys.ReadFile(file)
+	must(t, err)
+	b[len(b)-9] ^= 1   // the last section ends with 4 zeros, and a checksum of 4 bytes
+	b[len(b)-500] ^= 1 // another section
+	overwrite(t, fsys, file, b)
+	if _, wrong, whole = NewAudit(fsys, "ckpt").Checkpoint(m); whole || len(wrong) != 2 ||
+		!strings.Contains(wrong[1].String(), "state plane 3 of table e") {
+		t.Errorf("whole: %t; wrong: %v", whole, wrong)
+	}
+}
+
+// removals deletes checkpoints with a crash at each step, and counts those that were left without
+// a file that they need.
+func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken int) {
+	t.Helper()
+	for step := 1; ; step++ {
+		finished := false
+		for seed := range uint64(10) {
+			fsys := newFolder(t)
+			for _, cut := range []perdure.Clock{20, 40, 60} {
+				published(t, fsys, 1, cut)
+			}
+			found, err := Look(fsys, "ckpt")
+			must(t, err)
+			fsys.FailAfter(step)
+			finished = remove(fsys, found.Without(1, false)) == nil
+			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+			found, err = Look(fsys, "ckpt")
+			must(t, err)
+			if found.Kept[0].Cut != 60 {
+				t.Fatalf("step %d: the newest is of clock %d", step, found.Kept[0].Cut)
+			}
+			for i := range found.Kept {
+				if !found.Kept[i].Whole() {
+					broken++
+				}
+			}
+		}
+		if finished {
+			return broken
+		}
+	}
+}
+
+// TestRemoveCrashes: a power cut while checkpoints are deleted leaves each whole, or none of it
+// that counts. The other order would not, which shows that it is looked at.
+func TestRemoveCrashes(t *testing.T) {
+	if n := removals(t, func(fsys disk.FS, r Removal) error { return Remove(fsys, "ckpt", r) }); n > 0 {
+		t.Errorf("%d times a checkpoint is left that lacks files", n)
+	}
+	wrong := removals(t, func(fsys disk.FS, r Removal) error {
+		for _, name := range slices.Concat(r.Files, r.Manifests) {
+			if err := fsys.Remove(path.Join("ckpt", name)); err != nil {
+				return err
+			}
+		}
+		return fsys.SyncDir("ckpt")
+	})
+	if wrong == 0 {
+		t.Error("manifests that are deleted last are not noticed")
+	}
+}

@@ -1,0 +1,195 @@
+package checkpoints
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+// Export writes the model of a checkpoint, as a run writes its own: that of the clock, or the
+// newest one that is whole. It replaces no file but by force.
+func (f *Folder) Export(out io.Writer, to string, force bool) error {
+	if err := mayWrite(to, force); err != nil {
+		return err
+	}
+	for range tries {
+		meanwhile, err := f.exportOne(out, to)
+		if !meanwhile {
+			return err
+		}
+	}
+	return f.tooFast()
+}
+
+// exportOne writes the model of the first checkpoint that is whole, of those that may be meant.
+// meanwhile says that one was deleted by its job while it was read.
+func (f *Folder) exportOne(out io.Writer, to string) (meanwhile bool, err error) {
+	kept, err := f.asked()
+	if err != nil {
+		return false, err
+	}
+	for i := range kept {
+		k := &kept[i]
+		tensors, err := f.model(k)
+		switch {
+		case err == nil:
+			return false, f.write(out, k, tensors, to)
+		case f.gone(k):
+			return true, nil
+		case len(kept) == 1:
+			return false, err
+		}
+		fmt.Fprintf(out, "clock %d is not whole: %s\n", k.Cut, plain.Text(err))
+	}
+	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Dir)
+}
+
+// mayWrite refuses a place for a model that is taken.
+func mayWrite(to string, force bool) error {
+	info, err := os.Stat(to)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%w: --to %s is a folder; name a file, for example %s", perdure.ErrUsage, to,
+			filepath.Join(to, "model.safetensors"))
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%w: --to %s is no regular file; name another", perdure.ErrUsage, to)
+	case err == nil && !force:
+		return fmt.Errorf("%w: %s is there already; choose another name, or write --force", perdure.ErrUsage, to)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+	default:
+		return err
+	}
+	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
+		return fmt.Errorf("%w: there is no folder %s; make it, or choose another --to", perdure.ErrUsage,
+			filepath.Dir(to))
+	}
+	return nil
+}
+
+// write writes a model, and says so.
+func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
+	meta := safetensors.Metadata(k.Manifest.Job.Workload, k.Cut, f.constants(out, &k.Manifest))
+	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
+		buf := bufio.NewWriterSize(file, 1<<20)
+		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "clock %d of job %s: %s\nmodel %s\n", k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors))
+	return nil
+}
+
+// constants are what the model's predictions need beside the tables. The workload knows them, of
+// the data with which the checkpoint was made.
+func (f *Folder) constants(out io.Writer, m *checkpoint.Manifest) map[string]string {
+	if m.Job.Workload == settings.OwnWorkload {
+		return nil
+	}
+	w, err := f.workload(m)
+	if err != nil {
+		fmt.Fprintf(out, "its metadata say clock and workload only, and nothing of the data: %s\n", plain.Text(err))
+		return nil
+	}
+	return w.Constants()
+}
+
+// workload opens what the run trains, if that is what the checkpoint was made with.
+func (f *Folder) workload(m *checkpoint.Manifest) (workload.Workload, error) {
+	if f.Run == "" {
+		return nil, errNoRun
+	}
+	s, err := settings.ReadSealed(filepath.Join(f.Run, "run.json"), m)
+	if err != nil {
+		return nil, err
+	}
+	return workload.New(m.Job.Workload, s.Params)
+}
+
+// model reads the tables of a checkpoint, as a run reads them in its end.
+func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
+	if !k.Whole() {
+		return nil, fmt.Errorf("%s/%s", f.Dir, k.Defects()[0])
+	}
+	m := &k.Manifest
+	tables := room(m)
+	for _, ref := range m.Segments {
+		s, err := checkpoint.Restore(f.Disk, f.Dir, *m, ref.Shard, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.Fits(s); err != nil {
+			return nil, fmt.Errorf("%s/%s: %w", f.Dir, ref.File, err)
+		}
+		for t, spec := range m.Tables {
+			if t < len(s.Tables) {
+				tables[t].add(s.Tables[t].Image)
+			} else if !spec.Sparse { // it was added after the cut, and has its initial rows
+				first, rows := placement.Range(spec.Rows, m.Job.Shards, ref.Shard)
+				tables[t].add(table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows).Image())
+			}
+		}
+	}
+	var all []safetensors.Tensor
+	for i := range tables {
+		more, err := tables[i].tensors(m.Tables[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
+// values are the rows of a table, of shard after shard: a dense one's are then in order.
+type values struct {
+	rows []float32
+	ids  []perdure.RowID
+}
+
+// room is for the values of a checkpoint's tables: never more than its files are long.
+func room(m *checkpoint.Manifest) []values {
+	most := int64(0) // values
+	for _, file := range m.Files() {
+		most += file.Bytes / 4
+	}
+	tables := make([]values, len(m.Tables))
+	for i, t := range m.Tables {
+		if !t.Sparse {
+			tables[i].rows = make([]float32, 0, min(t.Rows, most/int64(t.Dim))*int64(t.Dim))
+		}
+	}
+	return tables
+}
+
+func (v *values) add(img table.Image) {
+	for _, piece := range img.Planes[0] {
+		v.rows = append(v.rows, piece...)
+	}
+	for _, piece := range img.IDs {
+		v.ids = append(v.ids, piece...)
+	}
+}
+
+func (v *values) tensors(spec perdure.TableSpec) ([]safetensors.Tensor, error) {
+	if !spec.Sparse {
+		shape := []int64{spec.Rows, int64(spec.Dim)}
+		return []safetensors.Tensor{{Name: spec.Name, Shape: shape, Data: v.rows}}, nil
+	}
+	rows, ids, err := safetensors.Sparse(spec.Name, spec.Dim, v.ids, v.rows)
+	return []safetensors.Tensor{rows, ids}, err
+}

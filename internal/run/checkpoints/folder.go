@@ -1,0 +1,194 @@
+// Package checkpoints looks into the checkpoints that a job keeps: it lists, shows and verifies
+// them, makes a model of one, and deletes old ones. A Folder is where they are; it is found by a
+// run's folder, or by its folder of checkpoints. All that is read of a checkpoint goes through it
+// and package checkpoint: whatever else may come to keep checkpoints is to be one too.
+//
+// It prints what it finds, and returns an error if something is wrong. All but Prune only read,
+// and may do so while the job goes on: what it deletes meanwhile is not missed. Prune refuses
+// beside a job that goes on, and deletes nothing before it has read to the last byte what is to
+// stay in its place. All is safe for concurrent use, but for two calls of Prune.
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// folderName is what the folder of checkpoints is called in a run's.
+const folderName = "checkpoint"
+
+// Folder is where checkpoints are that somebody looks into.
+type Folder struct {
+	Disk  disk.FS
+	Dir   string         // of the checkpoints, with forward slashes
+	Run   string         // the run's folder; "": it is in none
+	Clock *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
+	Now   time.Time
+}
+
+// Open finds what somebody has named: DIR, or DIR@CLOCK.
+func Open(name string) (*Folder, error) {
+	f := &Folder{Disk: disk.OS(), Now: time.Now()}
+	dir := name
+	info, err := os.Stat(dir)
+	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
+		n, bad := strconv.ParseInt(name[at+1:], 10, 64)
+		if bad != nil || n < 0 {
+			return nil, fmt.Errorf("%w: there is no folder %s; to name the checkpoint of a clock, write %s@CLOCK",
+				perdure.ErrUsage, name, name[:at])
+		}
+		clock := perdure.Clock(n)
+		dir, f.Clock = name[:at], &clock
+		info, err = os.Stat(dir)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: there is no folder %s; name a run's folder, or its folder of checkpoints",
+			perdure.ErrUsage, dir)
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%w: %s is a file; name a run's folder, or its folder of checkpoints", perdure.ErrUsage,
+			dir)
+	}
+	f.place(dir)
+	return f, nil
+}
+
+// place finds the run's folder, and in it that of the checkpoints.
+func (f *Folder) place(dir string) {
+	if isRun(dir) {
+		f.Run, dir = dir, filepath.Join(dir, folderName)
+	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
+		real, err = filepath.Abs(real)
+		if above := filepath.Dir(real); err == nil && filepath.Base(real) == folderName && isRun(above) {
+			f.Run = above
+		}
+	}
+	f.Dir = filepath.ToSlash(dir)
+}
+
+// isRun reports whether a folder is a run's. That of one that has just begun has no run.json.
+func isRun(dir string) bool {
+	return slices.ContainsFunc([]string{"run.json", "lock", "registry"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// look says what the folder has; that it has no checkpoint is an error. One that is of another
+// job than its run is of no use.
+func (f *Folder) look() (found checkpoint.Found, err error) {
+	if found, err = checkpoint.Look(f.Disk, f.Dir); err != nil {
+		return found, err
+	}
+	var run settings.Run
+	unread := errNoRun
+	if f.Run != "" {
+		run, unread = settings.Read(filepath.Join(f.Run, "run.json"))
+	}
+	for i := range found.Kept {
+		if k := &found.Kept[i]; k.Err == nil && unread == nil {
+			k.Err = k.Manifest.CheckJob(run.Job.ID)
+		}
+	}
+	if len(found.Kept) > 0 {
+		return found, nil
+	}
+	why := ""
+	switch {
+	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
+		why = fmt.Sprintf(": a run under %s keeps none", run.Job.Recovery)
+	case len(found.Loose) > 0:
+		why = fmt.Sprintf(", and %s of one that was begun", count(len(found.Loose), "file"))
+	case f.Run == "" && len(found.Other) > 0:
+		why = fmt.Sprintf(", but %s, say; name a run's folder, or its folder of checkpoints", found.Other[0])
+	}
+	return found, fmt.Errorf("%s holds no checkpoint%s", f.Dir, why)
+}
+
+// errNoRun is why nothing more is known of a folder of checkpoints than it says itself.
+var errNoRun = errors.New("no run's folder is around it")
+
+// one returns the checkpoint that is asked for: that of the clock, or the newest one. Of two of a
+// clock it is that of the later generation.
+func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
+	if f.Clock == nil {
+		return &found.Kept[0], nil
+	}
+	i := slices.IndexFunc(found.Kept, func(k checkpoint.Kept) bool { return k.Cut == *f.Clock })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Dir, *f.Clock,
+			clocks(found.Kept))
+	}
+	return &found.Kept[i], nil
+}
+
+// asked returns the checkpoints that are meant: all, or that of the clock.
+func (f *Folder) asked() ([]checkpoint.Kept, error) {
+	found, err := f.look()
+	if err != nil || f.Clock == nil {
+		return found.Kept, err
+	}
+	one, err := f.one(found)
+	if err != nil {
+		return nil, err
+	}
+	return []checkpoint.Kept{*one}, nil
+}
+
+// tries is how often a checkpoint is looked for that its job does not delete while it is read.
+const tries = 5
+
+func (f *Folder) tooFast() error {
+	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or when it has ended",
+		f.Dir)
+}
+
+// gone reports whether a checkpoint is no more there: its job has deleted it meanwhile.
+func (f *Folder) gone(k *checkpoint.Kept) bool { return !checkpoint.Names(f.Disk, f.Dir, k.File) }
+
+// job is whose the checkpoints are, as the newest one says that can be read.
+func job(kept []checkpoint.Kept) *perdure.JobSpec {
+	for i := range kept {
+		if kept[i].Err == nil {
+			return &kept[i].Manifest.Job
+		}
+	}
+	return nil
+}
+
+// newestWhole is the index of the newest checkpoint whose files are all there; -1: there is none.
+func newestWhole(kept []checkpoint.Kept) int {
+	return slices.IndexFunc(kept, func(k checkpoint.Kept) bool { return k.Whole() })
+}
+
+// clocks lists the clocks of checkpoints, the newest first.
+func clocks(kept []checkpoint.Kept) string {
+	const most = 8
+	var words []string
+	for i := range kept[:min(len(kept), most)] {
+		words = append(words, fmt.Sprint(kept[i].Cut))
+	}
+	text := "those of clocks " + strings.Join(words, ", ")
+	switch {
+	case len(kept) == 1:
+		text = "that of clock " + words[0]
+	case len(kept) > most:
+		text += fmt.Sprintf(" and %d more", len(kept)-most)
+	}
+	return text
+}

@@ -1,0 +1,137 @@
+package checkpoints
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+)
+
+// line is one checkpoint of a list, as programs read it.
+type line struct {
+	Clock      perdure.Clock      `json:"clock"`
+	Generation perdure.Generation `json:"generation"`
+	Manifest   string             `json:"manifest"`
+	Newest     bool               `json:"newest"` // of the whole ones
+	Whole      bool               `json:"whole"`  // as names and lengths of files tell
+	Defects    []string           `json:"defects"`
+	SavedAt    *time.Time         `json:"saved_at"` // this and what follows: null where the manifest is of no use
+	Bytes      *int64             `json:"bytes"`
+	Strategy   *perdure.Recovery  `json:"strategy"`
+	Segments   *int               `json:"segments"` // one of each shard
+	Follows    *int               `json:"follows"`  // earlier segments that these need
+}
+
+// list is what List writes for programs.
+type list struct {
+	Folder      string  `json:"folder"`
+	Job         string  `json:"job"`
+	Workload    string  `json:"workload"`
+	Checkpoints []line  `json:"checkpoints"` // newest first
+	Loose       []loose `json:"loose"`       // files of no checkpoint
+}
+
+type loose struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+}
+
+// List lists the checkpoints of a folder, the newest first. It reads no segment: whole are those
+// whose files are there in full length. The first that is wrong with one is returned.
+func (f *Folder) List(out io.Writer, asJSON bool) error {
+	if f.Clock != nil {
+		return fmt.Errorf("%w: ls lists all checkpoints; leave @%d out, or see perdure checkpoint show",
+			perdure.ErrUsage, *f.Clock)
+	}
+	found, err := f.look()
+	if err != nil {
+		return err
+	}
+	l := list{Folder: f.Dir, Checkpoints: []line{}, Loose: []loose{}}
+	if j := job(found.Kept); j != nil {
+		l.Job, l.Workload = j.ID, j.Workload
+	}
+	newest, damaged := newestWhole(found.Kept), error(nil)
+	for i := range found.Kept {
+		k := &found.Kept[i]
+		l.Checkpoints = append(l.Checkpoints, lineOf(k, i == newest))
+		if wrong := k.Defects(); len(wrong) > 0 && damaged == nil {
+			damaged = fmt.Errorf("%s/%s", f.Dir, wrong[0])
+		}
+	}
+	for _, file := range found.Loose {
+		l.Loose = append(l.Loose, loose{file.File, file.Bytes})
+	}
+	if asJSON {
+		if err := writeJSON(out, l); err != nil {
+			return err
+		}
+		return damaged
+	}
+	l.print(out, f.Now)
+	return damaged
+}
+
+func lineOf(k *checkpoint.Kept, newest bool) line {
+	l := line{
+		Clock: k.Cut, Generation: k.Generation, Manifest: k.File, Newest: newest, Whole: k.Whole(), Defects: []string{},
+	}
+	for _, d := range k.Defects() {
+		l.Defects = append(l.Defects, d.String())
+	}
+	if k.Err != nil {
+		return l
+	}
+	m := &k.Manifest
+	bytes, segments := int64(0), len(m.Segments)
+	files := m.Files()
+	for _, file := range files {
+		bytes += file.Bytes
+	}
+	follows := len(files) - segments
+	l.SavedAt, l.Bytes, l.Strategy, l.Segments, l.Follows = &m.SavedAt, &bytes, &m.Job.Recovery, &segments, &follows
+	return l
+}
+
+// print writes a table for people.
+func (l *list) print(out io.Writer, now time.Time) {
+	fmt.Fprintln(out, l.Folder)
+	if l.Job != "" {
+		fmt.Fprintf(out, "job %s (%s)\n", l.Job, l.Workload)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "clock\tgen\tage\tbytes\tsegments\tstrategy\t  state\n")
+	for i := range l.Checkpoints {
+		c := &l.Checkpoints[i]
+		state := "whole"
+		switch {
+		case c.Newest:
+			state = "whole, newest"
+		case c.SavedAt == nil:
+			state = "cannot be used"
+		case !c.Whole:
+			state = fmt.Sprintf("lacks %d of %s", len(c.Defects), count(*c.Segments+*c.Follows, "file"))
+		}
+		if c.SavedAt == nil {
+			fmt.Fprintf(w, "%d\t%d\t-\t-\t-\t-\t  %s\n", c.Clock, c.Generation, state)
+			continue
+		}
+		segments := fmt.Sprint(*c.Segments)
+		if *c.Follows > 0 {
+			segments = fmt.Sprintf("%d+%d", *c.Segments, *c.Follows)
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t  %s\n", c.Clock, c.Generation, age(now.Sub(*c.SavedAt)),
+			size(*c.Bytes), segments, c.Strategy, state)
+	}
+	_ = w.Flush() // out keeps its own errors
+	loose := int64(0)
+	for _, file := range l.Loose {
+		loose += file.Bytes
+	}
+	if n := len(l.Loose); n > 0 {
+		fmt.Fprintf(out, "%s of none of these, %s: just being written, or left over\n", count(n, "file"), size(loose))
+	}
+}

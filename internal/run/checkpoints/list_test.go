@@ -1,0 +1,215 @@
+package checkpoints
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// TestList: a line for each checkpoint, the newest first, within 80 columns; the newest whole one
+// is marked.
+func TestList(t *testing.T) {
+	f, fsys := kept(t, 4)
+	write(t, fsys, segmentName(40, 1), nil)
+	write(t, fsys, manifestName(20), []byte("x"))
+	var out bytes.Buffer
+	if err := f.List(&out, false); !oneLine(err, "c/"+segmentName(40, 1)+": it has 0 bytes, not ") {
+		t.Errorf("the error is %v", err)
+	}
+	want := `(?s)^c\njob first \(own\)
+ +clock +gen +age +bytes +segments +strategy  state
+ +40 +1  59m20s +[\d.]+ .?B +2\+2  checkpoint:10  lacks 1 of 4 files
+ +30 +1  59m30s +[\d.]+ .?B +2  checkpoint:10  whole, newest
+ +20 +1 +- +- +- +-  cannot be used
+ +10 +1  59m50s +[\d.]+ .?B +2  checkpoint:10  whole
+2 files of none of these, [\d.]+ .?B: just being written, or left over
+$`
+	if !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("it says\n%s", &out)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(line) > 81 {
+			t.Errorf("%d columns: %s", len(line)-1, line)
+		}
+	}
+	clock := perdure.Clock(30)
+	f.Clock = &clock
+	if err := f.List(&out, false); !oneLine(err, "leave @30 out") {
+		t.Errorf("of a clock: %v", err)
+	}
+}
+
+// TestListJSON: programs get the same, with what is not known as null.
+func TestListJSON(t *testing.T) {
+	f, fsys := kept(t, 2)
+	write(t, fsys, manifestName(20), []byte("x"))
+	var out bytes.Buffer
+	if err := f.List(&out, true); !oneLine(err, manifestName(20)) {
+		t.Errorf("the error is %v", err)
+	}
+	var got list
+	must(t, json.Unmarshal(out.Bytes(), &got))
+	if got.Folder != "c" || got.Job != "first" || got.Workload != "own" || len(got.Loose) != 2 ||
+		len(got.Checkpoints) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	bad, good := got.Checkpoints[0], got.Checkpoints[1]
+	if bad.Clock != 20 || bad.Whole || bad.Newest || bad.Bytes != nil || bad.Strategy != nil || len(bad.Defects) != 1 ||
+		!strings.Contains(out.String(), `"strategy": null`) {
+		t.Errorf("of the damaged one: %+v", bad)
+	}
+	if good.Clock != 10 || !good.Whole || !good.Newest || *good.Segments != 2 || *good.Follows != 0 ||
+		good.Strategy.String() != "checkpoint:10" || !good.SavedAt.Equal(saved.Add(10*time.Second)) {
+		t.Errorf("of the good one: %+v", good)
+	}
+}
+
+// TestShow says what a manifest says, for people and for programs.
+func TestShow(t *testing.T) {
+	f, fsys := kept(t, 2)
+	var out bytes.Buffer
+	must(t, f.Show(&out, false))
+	want := `^checkpoint of clock 20, generation 1: whole, the newest
+  in        c
+  manifest  ` + manifestName(20) + `, format 4
+  saved     2026-11-23T12:00:20Z, 59m40s ago
+  job       first \(own\), seed 0
+  begun as  1 worker, 1 server, 2 shards
+  under     bsp, checkpoint:10
+  bytes     [\d.]+ .?B in 4 segments
+
+table +rows +dim +rule +model
+w +9 +2 +add +bsp
+s +4 stored +1 +add +bsp
+
+shard +updates +bytes +crc32c +file
+0 +20 +[\d.]+ .?B +[0-9a-f]{8}  ` + segmentName(20, 0) + `
+ +follows +[\d.]+ .?B +[0-9a-f]{8}  ` + segmentName(10, 0) + `
+1 +20 +[\d.]+ .?B +[0-9a-f]{8}  ` + segmentName(20, 1) + `
+ +follows +[\d.]+ .?B +[0-9a-f]{8}  ` + segmentName(10, 1) + `
+$`
+	if !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("it says\n%s", &out)
+	}
+	out.Reset()
+	clock := perdure.Clock(10)
+	f.Clock = &clock
+	remove(t, fsys, segmentName(10, 1))
+	if err := f.Show(&out, true); !oneLine(err, segmentName(10, 1)+": it is missing") {
+		t.Errorf("the error is %v", err)
+	}
+	var got shown
+	must(t, json.Unmarshal(out.Bytes(), &got))
+	if got.Clock != 10 || got.Whole || got.Format != 4 || got.Job.ID != "first" || len(got.Shards) != 2 ||
+		len(got.Tables) != 2 || got.Tables[0].Name != "w" || got.Tables[0].Stored != nil {
+		t.Errorf("%+v", got)
+	}
+	clock = 30
+	if err := f.Show(&out, false); !oneLine(err, "no checkpoint of clock 30; it holds those of clocks 20, 10") {
+		t.Errorf("of a clock that is not there: %v", err)
+	}
+}
+
+// TestVerify says what it has read, each file once, and how fast.
+func TestVerify(t *testing.T) {
+	f, fsys := kept(t, 3)
+	bytesOf := 0
+	for _, name := range held(t, fsys) {
+		if strings.HasSuffix(name, ".segment") {
+			bytesOf += len(read(t, fsys, name))
+		}
+	}
+	var out bytes.Buffer
+	must(t, f.Verify(&out))
+	want := `^clock 30: whole: 2 shards, 2 segments, 13 rows in 2 tables
+clock 20: whole: 2 shards, 4 segments, 13 rows in 2 tables
+clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables
+read ` + regexp.QuoteMeta(size(int64(bytesOf))) + ` of 6 files in \d\.\d{3} s: [\d.]+ .?B/s
+$`
+	if !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("it says\n%s", &out)
+	}
+}
+
+// TestExport writes the model of any checkpoint, and replaces no file but by force.
+func TestExport(t *testing.T) {
+	f, _ := kept(t, 3)
+	dir := t.TempDir()
+	var out bytes.Buffer
+	for clock, to := range map[perdure.Clock]string{10: "a", 20: "b", 30: "c"} {
+		f.Clock = &clock
+		must(t, f.Export(&out, filepath.Join(dir, to), false))
+		wantModel(t, filepath.Join(dir, to), clock)
+	}
+	f.Clock = nil
+	a := filepath.Join(dir, "a")
+	if err := f.Export(&out, a, false); !oneLine(err, "a is there already; choose another name, or write --force") {
+		t.Errorf("over a file: %v", err)
+	}
+	wantModel(t, a, 10)
+	must(t, f.Export(&out, a, true))
+	wantModel(t, a, 30)
+	if err := f.Export(&out, dir, true); !oneLine(err, "is a folder; name a file") {
+		t.Errorf("over a folder: %v", err)
+	}
+	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false); !oneLine(err, "there is no folder ") {
+		t.Errorf("into no folder: %v", err)
+	}
+	names, err := os.ReadDir(dir)
+	must(t, err)
+	if len(names) != 3 {
+		t.Errorf("it leaves %v", names)
+	}
+}
+
+// deleting is a file system whose job goes on: when the folder has been listed, it publishes the
+// next checkpoint, and deletes the one before.
+type deleting struct {
+	disk.FS
+	after func()
+	left  int // how often it does so
+}
+
+func (d *deleting) List(dir string) ([]string, error) {
+	names, err := d.FS.List(dir)
+	if d.left > 0 {
+		d.left--
+		d.after()
+	}
+	return names, err
+}
+
+// TestLive: what a job deletes meanwhile is not missed.
+func TestLive(t *testing.T) {
+	for name, do := range map[string]func(f *Folder, out *bytes.Buffer) error{
+		"ls":     func(f *Folder, out *bytes.Buffer) error { return f.List(out, false) },
+		"show":   func(f *Folder, out *bytes.Buffer) error { return f.Show(out, false) },
+		"verify": func(f *Folder, out *bytes.Buffer) error { return f.Verify(out) },
+		"export": func(f *Folder, out *bytes.Buffer) error {
+			return f.Export(out, filepath.Join(t.TempDir(), "model"), false)
+		},
+	} {
+		f, fsys := kept(t, 1)
+		next := disk.NewMemory()
+		must(t, next.MkdirAll("c"))
+		save(t, next, 3)
+		f.Disk = &deleting{FS: fsys, left: 1, after: func() {
+			for _, file := range []string{segmentName(30, 0), segmentName(30, 1), manifestName(30)} {
+				write(t, fsys, file, read(t, next, file))
+			}
+			remove(t, fsys, manifestName(10), segmentName(10, 0), segmentName(10, 1))
+		}}
+		var out bytes.Buffer
+		if err := do(f, &out); err != nil || !strings.Contains(out.String(), "30") {
+			t.Errorf("%s beside a job that goes on: %v\n%s", name, err, &out)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package checkpoints
+
+import (
+	"bytes"
+	"errors"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// cutShort is a file that lacks its last byte.
+func cutShort(b []byte) []byte { return b[:len(b)-1] }
+
+// pruneCases are what is kept of five checkpoints, of which the second and the fourth follow the
+// ones before.
+var pruneCases = []struct {
+	name   string
+	keep   int
+	file   string // that is damaged; "": none
+	change func([]byte) []byte
+	stay   []string // see holds; nil: all
+	says   []string
+}{
+	{
+		"one", 1, "", nil,
+		[]string{"50"},
+		[]string{"keep clock 50: whole: ", " 4 checkpoints, 12 files in all, "},
+	},
+	{
+		"two", 2, "", nil,
+		[]string{"50", "40", "30s"},
+		[]string{"keep clock 50: whole: ", "keep clock 40: whole: ", " 3 checkpoints, 7 files in all, "},
+	},
+	{"five", 5, "", nil, nil, []string{"keep clock 10: whole: ", "there is nothing to delete\n"}},
+	{"six", 6, "", nil, nil, []string{"keep clock 10: whole: ", "there is nothing to delete\n"}},
+	{"all", 0, "", nil, nil, []string{"there is nothing to delete\n"}},
+	{
+		"the newest is cut", 1, segmentName(50, 1), cutShort,
+		[]string{"50", "40", "30s"},
+		[]string{"keep clock 50: not whole\n  " + segmentName(50, 1) + ", header: truncated", "keep clock 40: whole"},
+	},
+	{
+		"a byte of the newest is another", 1, segmentName(50, 1), flipped(-16),
+		[]string{"50", "40", "30s"},
+		[]string{"keep clock 50: not whole\n  " + segmentName(50, 1) + ", bytes ", "keep clock 40: whole"},
+	},
+	{
+		"an older one is cut", 1, segmentName(20, 1), cutShort,
+		[]string{"50"},
+		[]string{"keep clock 50: whole: ", " 4 checkpoints, 12 files in all, "},
+	},
+	{
+		"a manifest that says nothing keeps all segments before it", 1, manifestName(50), cutShort,
+		[]string{"50", "40", "30s", "20s", "10s"},
+		[]string{"keep clock 50: not whole\n", " 3 checkpoints, 3 files in all, 0 B\n"},
+	},
+	{
+		"an older manifest goes with all that only it needs", 2, manifestName(10), cutShort,
+		[]string{"50", "40", "30s"},
+		[]string{" 3 checkpoints, 7 files in all, "},
+	},
+}
+
+// TestPrune deletes what is older than the newest whole ones, and no file that one needs that
+// stays, whole or not. A dry run says the same, and deletes nothing.
+func TestPrune(t *testing.T) {
+	for _, c := range pruneCases {
+		t.Run(c.name, func(t *testing.T) {
+			f, fsys := kept(t, 5)
+			if c.file != "" {
+				write(t, fsys, c.file, c.change(read(t, fsys, c.file)))
+			}
+			before := held(t, fsys)
+			for _, dry := range []bool{true, false} {
+				var out bytes.Buffer
+				must(t, f.Prune(&out, c.keep, dry))
+				for _, says := range c.says {
+					if !strings.Contains(out.String(), says) {
+						t.Errorf("no %q in\n%s", says, &out)
+					}
+				}
+				want := before
+				if !dry && c.stay != nil {
+					want = holds(c.stay)
+				}
+				got := held(t, fsys)
+				if !slices.Equal(got, want) {
+					t.Errorf("dry %t: there are %v, want %v", dry, got, want)
+				}
+				if dry {
+					before = got
+				}
+			}
+		})
+	}
+}
+
+// TestPruneLoose deletes files of no checkpoint; in a folder that is in no run's, those that
+// somebody may be about to publish stay, since nobody knows whether a job writes there.
+func TestPruneLoose(t *testing.T) {
+	for _, inRun := range []bool{true, false} {
+		f, fsys := kept(t, 2)
+		if !inRun {
+			f.Run = ""
+		}
+		newer, begun, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(20)+".7-2.tmp"
+		left := "g000001-c0000000010-s00000-e000002.segment" // by a holder whose word came too late
+		for _, name := range []string{newer, begun, older, left, "notes.txt"} {
+			write(t, fsys, name, []byte("x"))
+		}
+		var out bytes.Buffer
+		must(t, f.List(&out, false))
+		if !strings.Contains(out.String(), "4 files of none of these, 4 B: just being written, or left over\n") {
+			t.Errorf("List says\n%s", &out)
+		}
+		must(t, f.Prune(&bytes.Buffer{}, 0, false))
+		want := append(holds([]string{"10", "20"}), "notes.txt")
+		if !inRun {
+			want = append(want, newer, begun)
+		}
+		slices.Sort(want)
+		if got := held(t, fsys); !slices.Equal(got, want) {
+			t.Errorf("in a run's folder: %t: there are %v, want %v", inRun, got, want)
+		}
+	}
+}
+
+// TestPruneRefused: what cannot be meant, and where nothing may be deleted.
+func TestPruneRefused(t *testing.T) {
+	clock := perdure.Clock(20)
+	for name, c := range map[string]struct {
+		keep   int
+		change func(f *Folder, fsys *disk.Memory)
+		want   string
+		usage  bool
+	}{
+		"keep -1": {-1, func(*Folder, *disk.Memory) {}, "--keep -1; choose 1 or more", true},
+		"a clock": {1, func(f *Folder, _ *disk.Memory) { f.Clock = &clock }, "leave @20 out", true},
+		"none whole": {1, func(_ *Folder, fsys *disk.Memory) {
+			remove(t, fsys, segmentName(10, 0), segmentName(30, 0))
+		}, "c holds no checkpoint that is whole; nothing is deleted", false},
+		"a newer manifest": {1, func(_ *Folder, fsys *disk.Memory) {
+			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("MANIFEST 4"),
+				[]byte("MANIFEST 9"), 1))
+		}, "written by a newer Perdure (format 9), this one reads up to 4; nothing is deleted", false},
+		"nothing": {1, func(_ *Folder, fsys *disk.Memory) {
+			remove(t, fsys, held(t, fsys)...)
+		}, "c holds no checkpoint", false},
+	} {
+		f, fsys := kept(t, 3)
+		c.change(f, fsys)
+		before := held(t, fsys)
+		err := f.Prune(&bytes.Buffer{}, c.keep, false)
+		if !oneLine(err, c.want) || errors.Is(err, perdure.ErrUsage) != c.usage {
+			t.Errorf("%s: %v; want %s", name, err, c.want)
+		}
+		if got := held(t, fsys); !slices.Equal(got, before) {
+			t.Errorf("%s: there are %v, want %v", name, got, before)
+		}
+	}
+}
+
+func remove(t *testing.T, fsys disk.FS, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		must(t, fsys.Remove(path.Join("c", name)))
+	}
+}
+
+// TestPruneAlive: beside a run that goes on nothing is deleted, whether its parent is alive or
+// only its coordinator.
+func TestPruneAlive(t *testing.T) {
+	f, fsys := kept(t, 3)
+	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
+	must(t, err)
+	f.Run = dir.Path()
+	before := held(t, fsys)
+	for _, dry := range []bool{true, false} {
+		err := f.Prune(&bytes.Buffer{}, 1, dry)
+		if !oneLine(err, "goes on, in pid ") || !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("beside a run that goes on: %v", err)
+		}
+	}
+	if got := held(t, fsys); !slices.Equal(got, before) {
+		t.Errorf("there are %v, want %v", got, before)
+	}
+	must(t, dir.Close())
+	must(t, f.Prune(&bytes.Buffer{}, 1, false))
+	if got := held(t, fsys); !slices.Equal(got, holds([]string{"30"})) {
+		t.Errorf("after its end there are %v", got)
+	}
+}

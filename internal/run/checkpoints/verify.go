@@ -1,0 +1,77 @@
+package checkpoints
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/checkpoint"
+)
+
+// Verify reads every byte of the checkpoints, or of the one of a clock. It says which are whole,
+// and of those that are not what is wrong, a line for each.
+func (f *Folder) Verify(out io.Writer) error {
+	for range tries {
+		meanwhile, err := f.verify(out)
+		if !meanwhile {
+			return err
+		}
+	}
+	return f.tooFast()
+}
+
+// verify reads what there is; meanwhile says that the job had deleted all of it by then.
+func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
+	kept, err := f.asked()
+	if err != nil {
+		return false, err
+	}
+	begun := time.Now()
+	audit := checkpoint.NewAudit(f.Disk, f.Dir)
+	read, bad, wrong := 0, 0, 0
+	for i := range kept {
+		line, more, whole := f.audit(audit, &kept[i])
+		if !whole && f.gone(&kept[i]) {
+			continue
+		}
+		fmt.Fprintln(out, line)
+		for _, d := range more {
+			fmt.Fprintf(out, "  %s\n", d)
+		}
+		read++
+		if !whole {
+			bad, wrong = bad+1, wrong+len(more)
+		}
+	}
+	if read == 0 {
+		return true, nil
+	}
+	took := time.Since(begun).Seconds()
+	fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
+		size(int64(float64(audit.Bytes)/max(took, 1e-9))))
+	if bad > 0 {
+		return false, fmt.Errorf("%s: %s, %d not whole, %s", f.Dir, count(read, "checkpoint"), bad,
+			count(wrong, "defect"))
+	}
+	return false, nil
+}
+
+// audit reads a checkpoint: it returns a line that says what it has, and what is wrong.
+func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wrong []checkpoint.Defect, whole bool) {
+	if k.Err != nil {
+		return fmt.Sprintf("clock %d: not whole", k.Cut), k.Defects(), false
+	}
+	rows, wrong, whole := a.Checkpoint(k.Manifest)
+	switch {
+	case !whole && len(wrong) == 0:
+		return fmt.Sprintf("clock %d: not whole: it needs a file that is damaged, see above", k.Cut), nil, false
+	case !whole:
+		return fmt.Sprintf("clock %d: not whole", k.Cut), wrong, false
+	}
+	all := int64(0)
+	for _, n := range rows {
+		all += n
+	}
+	return fmt.Sprintf("clock %d: whole: %s, %s, %d rows in %s", k.Cut, count(len(k.Manifest.Segments), "shard"),
+		count(len(k.Manifest.Files()), "segment"), all, count(len(rows), "table")), nil, true
+}

@@ -1,0 +1,53 @@
+package checkpoints
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// count is a number of things in words.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	v := float64(n)
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		switch {
+		case v < 999.95 && unit == "B":
+			return fmt.Sprintf("%.0f B", v)
+		case v < 999.95:
+			return fmt.Sprintf("%.1f %s", v, unit)
+		}
+		v /= 1000
+	}
+	return fmt.Sprintf("%.1f TB", v)
+}
+
+// age is how long ago something was.
+func age(d time.Duration) string {
+	s := int64(max(d, 0) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 24*3600:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+}
+
+// writeJSON writes a document for programs.
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
