@@ -309,8 +309,13 @@ func TestWrongBase(t *testing.T) {
 	}}})
 	must(t, err)
 	last.Base = []FileRef{f}
-	_, err = Restore(c.fsys, "ckpt", Manifest{Job: job, Cut: 2, Segments: []SegmentRef{last}}, 0, nil)
+	gap := Manifest{Job: job, Cut: 2, Segments: []SegmentRef{last}}
+	_, err = Restore(c.fsys, "ckpt", gap, 0, nil)
 	wantErr(t, err, ErrCorrupt, last.File+": damaged: of table f, of 4 rows, row 2 is in no segment")
+	_, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(gap)
+	if whole || len(wrong) != 1 || wrong[0].String() != last.File+": of table f, of 4 rows, row 2 is in no segment" {
+		t.Errorf("whole: %t; wrong: %v", whole, wrong)
+	}
 }
 
 // A power cut at any step of writing, publishing and pruning leaves the old checkpoint or
