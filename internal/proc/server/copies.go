@@ -19,8 +19,8 @@ const copyPause = 100 * time.Millisecond
 // life, or that another one has overtaken.
 var errNotWanted = errors.New("server: the snapshot is not wanted")
 
-// give connects to the peer, in its turn, and sends it a copy that begins once it is there. Who came
-// first goes first: a large copy is not overtaken by small ones for ever.
+// give connects to the peer, in its turn, and sends it a copy that begins once the connection is there.
+// Copies go in the order in which they were asked for: else small ones could overtake a large one for ever.
 func (p *peer) give(room int64, begin func() (*copies.Copy, error)) (bytes int64, err error) {
 	if err = p.copying.Acquire(p.s.ctx, room); err != nil {
 		return 0, err
@@ -91,7 +91,7 @@ func (c *conn) land(s *Server, f *wire.Frame, n int) []byte {
 	return nil
 }
 
-// takePiece takes a piece of a shard's snapshot, and says so.
+// takePiece takes a piece of a shard's snapshot, and tells its sender.
 func (c *conn) takePiece(s *Server, sh *shard, f *wire.Frame) error {
 	body := f.Body
 	f.Body = nil // it may be memory of rows

@@ -51,7 +51,7 @@ func (sv *service) acknowledge(a *replica.Ack) {
 	}
 }
 
-// counts tells a slot how far it has come.
+// counts makes the frame that tells a slot how far it has come.
 func (sv *service) counts(c *conn, kind wire.Kind) wire.Frame {
 	f := sv.link.Name().Frame(kind)
 	f.Slot, f.Incarnation = c.Slot, c.Incarnation

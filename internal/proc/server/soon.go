@@ -11,16 +11,16 @@ import (
 // acknowledgements, and the word to a predecessor of what is committed.
 const soonDelay = 5 * time.Millisecond
 
-// tellSoon sends all that is owed, after soonDelay. Run does not wait for it: after its end there is
-// nothing to be sent, and nobody.
+// tellSoon sends all that is owed, after soonDelay. Run does not wait for it: once it has ended, no
+// connection is left to send on.
 func (s *Server) tellSoon() {
 	if s.telling.begun.CompareAndSwap(false, true) {
 		s.telling.timer.Reset(soonDelay)
 	}
 }
 
-// telling is whether what is owed is to be sent soon. Its timer is made once: there would be hundreds in a
-// second.
+// telling says whether tellAll is on its way, and brings it. Its timer is made once, since a busy server
+// needs it hundreds of times in a second.
 type telling struct {
 	begun atomic.Bool
 	timer *time.Timer
