@@ -31,6 +31,7 @@ func TestInterrupt(t *testing.T) {
 		{"chain:2,checkpoint:100000", false},
 	} {
 		t.Run(fmt.Sprintf("%s,kill=%t", c.recovery, c.kill), func(t *testing.T) {
+			t.Parallel()
 			dir := newFolder(t)
 			p, code, stderr := atClock30(t, dir, "--recovery", c.recovery, "--grace", "1h"), exitSignal, ""
 			if c.kill {

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -281,7 +283,11 @@ func parseInText(t *testing.T, code string) error {
 		return unlessIncomplete(parsePerdure(t, args[1:], true))
 	}
 	var first error
+	name := strings.TrimPrefix(strings.Split(args[0], "=")[0], "--")
 	for _, command := range takers {
+		if !slices.Contains(flagsOf(command), name) {
+			continue
+		}
 		if len(args) > 1 && args[0] == "--consistency" && strings.Contains(args[1], "=") &&
 			!strings.HasPrefix(command, "train") {
 			continue // which cannot know the tables
@@ -294,8 +300,36 @@ func parseInText(t *testing.T, code string) error {
 			first = err
 		}
 	}
+	if first == nil {
+		return fmt.Errorf("no command has a flag --%s", name)
+	}
 	return first
 }
+
+// flagsOf are the names of the flags of the command with which a command line begins. They are
+// looked up because to parse is dear: it makes a parser.
+func flagsOf(line string) (names []string) {
+	n := commandTree()
+	for _, word := range words(line) {
+		i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == word })
+		if i < 0 {
+			break // the command's first argument
+		}
+		n = n.Children[i]
+	}
+	if n.DefaultCmd != nil {
+		n = n.DefaultCmd
+	}
+	for _, group := range n.AllFlags(false) {
+		for _, f := range group {
+			names = append(names, f.Name, "no-"+f.Name)
+		}
+	}
+	return names
+}
+
+// commandTree is what the program's commands and flags are.
+var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Background(), &cli{}).Model.Node })
 
 // takers are commands that may take a flag that stands alone, with what it goes with.
 var takers = []string{
@@ -318,9 +352,9 @@ func unlessIncomplete(err error) error {
 }
 
 // TestDocsRun runs the blocks that are marked so, each in a folder of its own, by a shell:
-// with the real program, and scaled down by one thing only, where a block trains softmax on
-// the embedded pictures: it gets a twentieth of them, since every process loads them all,
-// and smaller batches. Clocks and failures are those that the page shows.
+// with the real program, and scaled down by two things only: the embedded pictures are a
+// twentieth of them, since every process loads them all, and a block that trains softmax has
+// smaller batches. Clocks and failures are those that the page shows.
 func TestDocsRun(t *testing.T) {
 	exe, err := os.Executable()
 	must(t, err)
@@ -340,13 +374,12 @@ func TestDocsRun(t *testing.T) {
 	}
 }
 
-// smallerData is what a shell script of that name runs: this program, with the smaller data
-// where it trains on the usual ones.
-const smallerData = `#!/bin/sh
-export ` + asCommand + `=1 GORACE=atexit_sleep_ms=0
+// smallerBatches is what a shell script of that name runs: this program, with smaller batches
+// where it trains on the usual data.
+const smallerBatches = `#!/bin/sh
 case " $* " in
 *" --data "*|*" --resume "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
-" train "*) exec %q "$@" --data %q --batch 8 ;;
+" train "*) exec %q "$@" --batch 8 ;;
 esac
 exec %q "$@"
 `
@@ -355,7 +388,7 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
 	must(t, os.Mkdir(bin, 0o777))
-	must(t, os.WriteFile(filepath.Join(bin, "perdure"), fmt.Appendf(nil, smallerData, exe, pictures, exe), 0o777))
+	must(t, os.WriteFile(filepath.Join(bin, "perdure"), fmt.Appendf(nil, smallerBatches, exe, exe), 0o777))
 	script := "set -e\n"
 	for _, c := range b.commands() {
 		script += c.text + "\n"

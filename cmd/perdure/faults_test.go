@@ -7,36 +7,55 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestFaultKinds takes a job through one fault of each kind. Nothing that
-// happens to a process changes a bsp job's model.
+// TestFaultKinds takes jobs through one fault of each kind, each job through those of a
+// group, one after the other. Nothing that happens to a process changes a bsp job's model.
 func TestFaultKinds(t *testing.T) {
-	want := one(t)
-	cases := []struct {
+	type kind struct {
 		fault   string
-		noticed bool // it must be noticed, and over
-	}{
-		{"term:server:0@clock:20", false}, // it hands over: nothing fails
-		{"term:worker:1@clock:20+100ms", true},
-		{"kill:coordinator@clock:20+300ms", true},
-		{"freeze:server:1@clock:20+300ms", false},
-		{"freeze:coordinator@clock:20+300ms", false},
-		{"freeze:worker:0@clock:20", true}, // for good: it is suspected, killed and replaced
-		{"cut:server:0@clock:20+300ms", false},
-		{"cut:worker:2@clock:20", true},
-		{"slow*3:worker:0@clock:20+300ms", false},
-		{"slow*2:server:*@clock:20", false},
-		{"jitter*2:worker:*@clock:20", false},
-		{"jitter*1.5:coordinator@clock:20", false},
+		noticed int // this many of the faults that it stands for must be noticed, and over
+		faults  int
 	}
-	for _, c := range cases {
-		t.Run(c.fault, func(t *testing.T) {
-			s, dir := trained(t, small("--fault", c.fault)...)
-			sameModel(t, s, want, dir)
-			if len(s.Failures) == 0 {
-				t.Fatal("the summary lists no failure")
+	for name, group := range map[string][]kind{
+		"servers": {
+			{"term:server:0@clock:10", 0, 1}, // it hands over: nothing fails
+			{"freeze:server:1@clock:25+300ms", 0, 1},
+			{"cut:server:0@clock:40+300ms", 0, 1},
+		},
+		"workers": {
+			{"term:worker:1@clock:10+100ms", 1, 1},
+			{"freeze:worker:0@clock:25", 1, 1}, // for good: it is suspected, killed and replaced
+			{"cut:worker:2@clock:40", 1, 1},
+		},
+		"coordinator": {{"kill:coordinator@clock:15+300ms", 1, 1}, {"freeze:coordinator@clock:40+300ms", 0, 1}},
+		"slower": {
+			{"slow*3:worker:0@clock:10+300ms", 0, 1},
+			{"slow*2:server:*@clock:15", 0, 2},
+			{"jitter*2:worker:*@clock:20", 0, 3},
+			{"jitter*1.5:coordinator@clock:25", 0, 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := small()
+			for _, k := range group {
+				args = append(args, "--fault", k.fault)
 			}
-			if f := s.Failures[0]; c.noticed && (f.DetectedAfterMs == nil || f.ServingAgainAfterMs == nil) {
-				t.Errorf("the summary does not say when it was noticed and over: %+v", f)
+			s, dir := trained(t, args...)
+			sameModel(t, s, one(t), dir)
+			listed := s.Failures // in the order in which they struck
+			for _, k := range group {
+				if len(listed) < k.faults {
+					t.Fatalf("the summary does not list %s: %+v", k.fault, s.Failures)
+				}
+				for _, f := range listed[:k.noticed] {
+					if f.DetectedAfterMs == nil || f.ServingAgainAfterMs == nil {
+						t.Errorf("the summary does not say when %s was noticed and over: %+v", k.fault, f)
+					}
+				}
+				listed = listed[k.faults:]
+			}
+			if len(listed) > 0 {
+				t.Errorf("failures that nobody made: %+v", listed)
 			}
 		})
 	}
@@ -81,6 +100,7 @@ func TestFrozen(t *testing.T) {
 func TestNoneCountsLosses(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		t.Run(model, func(t *testing.T) {
+			t.Parallel()
 			s, dir := trained(t, small("--consistency", model, "--recovery", "none", "--fault",
 				"kill:server:0@clock:20", "--fault", "kill:server:0@clock:40")...)
 			checkFailures(t, s, 2)
@@ -100,6 +120,7 @@ func TestNoneCountsLosses(t *testing.T) {
 func TestModels(t *testing.T) {
 	for _, model := range []string{"ssp:0", "ssp:2", "asp", "essp:2", "vap:0.5"} {
 		t.Run(model, func(t *testing.T) {
+			t.Parallel()
 			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault",
 				"kill:worker:0@clock:40")...)
 			checkFailures(t, s, 2)

@@ -13,13 +13,15 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// asCommand makes this test binary the perdure command: the tests run it, and
-// its own processes inherit the variable, so that every role is this binary.
+// asCommand makes this test binary the perdure command: what the tests start, and what
+// that starts, inherits the variable, so that every role is this binary. Its value is the
+// folder of the pictures that are embedded in it.
 const asCommand = "PERDURE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	name := os.Getenv(asProgram)
-	if name != "" || os.Getenv(asCommand) != "" {
+	name, embedded := os.Getenv(asProgram), os.Getenv(asCommand)
+	if name != "" || embedded != "" {
+		dataset.InPlaceOfEmbedded(embedded)
 		if err := errors.Join(supervisor.DieWithParent(), hangLoop()); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)
@@ -33,15 +35,16 @@ func TestMain(m *testing.M) {
 	os.Exit(withData(m.Run))
 }
 
-// pictures is a folder with a small data set: every process of every job loads
-// one, which takes long under the race detector.
+// pictures is a folder with a small data set, a part of the embedded one: every process of
+// every job loads one, which takes long under the race detector.
 var pictures string
 
 func withData(run func() int) int {
 	dir, err := os.MkdirTemp("", "perdure-test-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		pictures, err = dir, writePictures(dir)
+		pictures = dir
+		err = errors.Join(writePictures(dir), os.Setenv(asCommand, dir), os.Setenv("GORACE", "atexit_sleep_ms=0"))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

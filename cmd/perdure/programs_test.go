@@ -109,11 +109,10 @@ func clockLoop(ctx context.Context, c *worker.Client, s stepper) error {
 	}
 }
 
-// startPrograms starts a job whose workers are a program of the tests. This
-// process is its parent, and carries its faults out.
-func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, ended <-chan error) {
+// startPrograms starts a job whose workers are a program of the tests, with that in their
+// environment. This process is its parent, and carries its faults out.
+func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j *localrun.Run, ended <-chan error) {
 	t.Helper()
-	asParent(t)
 	faults, err := s.ParseFaults()
 	must(t, err)
 	must(t, recovery.Check(&s.Job))
@@ -139,7 +138,7 @@ func startPrograms(t *testing.T, s settings.Run, name string) (j *localrun.Run, 
 				exe, fmt.Sprint(i), j.Coordinator(),
 				fmt.Sprint(s.Job.Seed),
 			},
-			Env:     []string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.Secrets().Path},
+			Env:     append([]string{asProgram + "=" + name, "PERDURE_SECRET_FILE=" + j.Secrets().Path}, env...),
 			LogPath: j.Dir().LogFile(fmt.Sprintf("worker-%d", i)),
 		}))
 	}

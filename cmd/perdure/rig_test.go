@@ -66,13 +66,6 @@ func (p *prints) String() string {
 	return string(p.text)
 }
 
-// asParent makes the test itself the parent of a job's processes: what is started in it is this
-// binary, as the perdure command.
-func asParent(t testing.TB) {
-	t.Setenv(asCommand, "1")
-	t.Setenv("GORACE", "atexit_sleep_ms=0")
-}
-
 // command prepares a process.
 func command(t testing.TB, args ...string) *process {
 	t.Helper()
@@ -83,7 +76,6 @@ func command(t testing.TB, args ...string) *process {
 		Cmd: exec.CommandContext(ctx, os.Args[0], args...), t: t, stdout: &prints{added: added},
 		stderr: &prints{added: added}, ended: make(chan struct{}),
 	}
-	p.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0")
 	p.Stdout, p.Stderr = p.stdout, p.stderr
 	return p
 }
@@ -369,15 +361,41 @@ func summary(t testing.TB, dir string) (s rundir.Summary) {
 // once for all tests.
 func one(t testing.TB, more ...string) string {
 	t.Helper()
-	kind := strings.Join(more, " ")
-	if undisturbed[kind] == "" {
+	return undisturbed.model(strings.Join(more, " "), func() string {
 		s, _ := trained(t, small(more...)...)
-		undisturbed[kind] = *s.ModelSHA256
-	}
-	return undisturbed[kind]
+		return *s.ModelSHA256
+	})
 }
 
-var undisturbed = map[string]string{} // of one; tests that use it are not parallel
+// models are made once, each when it is asked for first.
+type models struct {
+	mu sync.Mutex // guards by
+	by map[string]*made
+}
+
+// made is a model, or is to be.
+type made struct {
+	mu  sync.Mutex // guards sum
+	sum string     // "": not yet
+}
+
+var undisturbed = models{by: map[string]*made{}}
+
+func (s *models) model(kind string, train func() string) string {
+	s.mu.Lock()
+	m := s.by[kind]
+	if m == nil {
+		m = &made{}
+		s.by[kind] = m
+	}
+	s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sum == "" {
+		m.sum = train()
+	}
+	return m.sum
+}
 
 // sameModel checks that a run has made a model, with every update.
 func sameModel(t testing.TB, s rundir.Summary, want, dir string) {

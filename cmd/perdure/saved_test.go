@@ -26,6 +26,7 @@ func TestSavedChain(t *testing.T) {
 		{"kill:server:*@clock:5", 3, "all roll back to clock 0 (generation 2)"}, // no cut is durable yet
 	} {
 		t.Run(c.fault, func(t *testing.T) {
+			t.Parallel()
 			s, dir := trained(t, saved("--fault", c.fault)...)
 			sameModel(t, s, one(t), dir)
 			checkFailures(t, s, c.failures)
@@ -45,6 +46,7 @@ func TestSavedChainResumed(t *testing.T) {
 	_, dir := trained(t, saved("--clocks", "40")...)
 	for _, recovery := range []string{"", "chain:3,checkpoint:7", "checkpoint:15", "chain:2", "none"} {
 		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
 			args := []string{
 				"train", "--quiet", "--resume", dir, "--clocks", "60", "--fault", "kill:server:1@clock:50",
 			}
@@ -65,6 +67,7 @@ func TestSavedChainResumed(t *testing.T) {
 func TestAuto(t *testing.T) {
 	for _, recovery := range []string{"checkpoint:auto", "checkpoint:auto,async", "resend:auto"} {
 		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
 			s, dir := trained(t, small("--recovery", recovery, "--mtbf", "500ms", "--compute-ms", "20",
 				"--fault", "kill:server:0@clock:30", "--fault", "kill:coordinator@clock:40", "--fault",
 				"kill:server:1@clock:48")...)

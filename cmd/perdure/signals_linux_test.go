@@ -239,10 +239,9 @@ func TestSignals(t *testing.T) {
 // exactly once.
 func TestSignalSums(t *testing.T) {
 	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
-		t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(o.strategy).Traits().Copies*stormClocks/sumsClocks))
 		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localrun.Run) error {
 			o.rage(ctx, j, t.Logf)
 			return nil
-		})
+		}, stormPace(o.strategy))
 	})
 }

@@ -34,7 +34,7 @@ var (
 	stormStrategies = flag.String("storm.strategies",
 		"checkpoint:10;checkpoint:20,async;resend:20;resend:auto;chain:2;chain:3;chain:2,checkpoint:20;stateless",
 		"recovery strategies, with semicolons between")
-	stormMs = flag.Int("storm.ms", 5,
+	stormMs = flag.Int("storm.ms", 10,
 		"milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the "+
 			"job at work, and wait until a chain can bear them")
 )
@@ -73,6 +73,7 @@ func TestSameModel(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			want := one(t, c.kind...)
 			s, dir := trained(t, small(append(c.kind[:len(c.kind):len(c.kind)], c.more...)...)...)
 			sameModel(t, s, want, dir)
@@ -126,7 +127,7 @@ func replay(seed uint64, strategy perdure.Recovery, faults []strike) string {
 const (
 	stormServers = 3
 	stormWorkers = 4
-	stormClocks  = 200
+	stormClocks  = 100
 )
 
 // stormJobs is how many jobs there are under each strategy.
@@ -144,6 +145,7 @@ func TestStorm(t *testing.T) {
 	for _, strategy := range strategies {
 		for i := range stormJobs() {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
+				t.Parallel() // they wait, mostly
 				faults := drawStorm(seed+i, strategy, stormServers, stormWorkers, stormClocks)
 				t.Log(replay(seed+i, strategy, faults))
 				stormThrough(t, seed+i, strategy, (&storm{faults: faults, strategy: strategy}).rage)
@@ -181,21 +183,17 @@ func stormThrough(
 // calmModel is the model of an undisturbed job of a kind; made once.
 func calmModel(t *testing.T, kind []string) string {
 	t.Helper()
-	name := "storm " + strings.Join(kind, " ")
-	if undisturbed[name] == "" {
+	return undisturbed.model("storm "+strings.Join(kind, " "), func() string {
 		none := perdure.Recovery{Kind: perdure.RecoverNone}
-		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), newFolder(t),
-			func(*localrun.Run) {})
+		sum, err := runIn(t.Context(), stormSettings(t, kind, none, 0), newFolder(t), func(*localrun.Run) {})
 		must(t, err)
-		undisturbed[name] = *sum.ModelSHA256
-	}
-	return undisturbed[name]
+		return *sum.ModelSHA256
+	})
 }
 
 // stormSettings are those of a job of a kind, in this process, its parent.
 func stormSettings(t *testing.T, kind []string, strategy perdure.Recovery, ms int) settings.Run {
 	t.Helper()
-	asParent(t)
 	batch := 8
 	a := settings.Asked{
 		Workload: settings.DefaultWorkload, Listen: localrun.AnyPort,
@@ -428,6 +426,11 @@ func TestStormSpares(t *testing.T) {
 
 // paceEnv makes a program's clocks take that number of milliseconds at least.
 const paceEnv = "PERDURE_TEST_PACE"
+
+// stormPace has the clocks of sums last so long that a storm of them lasts as long as the others.
+func stormPace(strategy perdure.Recovery) string {
+	return fmt.Sprintf("%s=%d", paceEnv, *stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks)
+}
 
 // pacePrograms waits as paceEnv says.
 func pacePrograms(ctx context.Context) error {

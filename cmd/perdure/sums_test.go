@@ -247,6 +247,7 @@ func TestSums(t *testing.T) {
 	seed, _ := stormSeeds(t)
 	for i := range uint64(*stormRuns) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
+			t.Parallel()
 			recovery, faults := sumsFaults(seed + i)
 			t.Logf("replay with -storm.runs=1 -storm.seed=%d: --recovery %s --fault %s", seed+i, recovery,
 				strings.Join(faults, " --fault "))
@@ -266,11 +267,10 @@ func TestStormSums(t *testing.T) {
 	for _, strategy := range strategies {
 		for i := range (stormJobs() + 1) / 2 {
 			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
+				t.Parallel() // they wait, mostly
 				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
 				t.Log(replay(seed+i, strategy, faults))
-				// as long as the others
-				t.Setenv(paceEnv, fmt.Sprint(*stormMs*recovery.Of(strategy).Traits().Copies*stormClocks/sumsClocks))
-				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage)
+				sumUp(t, seed+i, strategy, nil, (&storm{faults: faults, strategy: strategy}).rage, stormPace(strategy))
 			})
 		}
 	}
@@ -280,10 +280,10 @@ func TestStormSums(t *testing.T) {
 var sumsModels = []string{"asp", "ssp:2", "essp:2"}
 
 // sumUp takes one job through planned faults and a storm to its end, and compares
-// its tables.
+// its tables. Its workers have that in their environment.
 func sumUp(
 	t *testing.T, seed uint64, strategy perdure.Recovery, faults []string,
-	rage func(context.Context, *localrun.Run) error,
+	rage func(context.Context, *localrun.Run) error, env ...string,
 ) *localrun.Run {
 	model, err := perdure.ParseConsistency(sumsModels[seed/3%uint64(len(sumsModels))])
 	must(t, err)
@@ -297,7 +297,7 @@ func sumUp(
 		job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[seed/2%2]
 		job.StaleScale = perdure.ScaleAverage // as train has it: sums stay whole
 	}
-	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: job}, "sums")
+	j, ended := startPrograms(t, settings.Run{Faults: faults, Job: job}, "sums", env...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	alive, over := context.WithCancelCause(ctx)
