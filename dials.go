@@ -151,8 +151,8 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
 // written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
-// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async" or
-// "stateless", in JSON too. C may be "auto".
+// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async",
+// "stateless" or "scar:C,R,SELECTOR", in JSON too. C may be "auto".
 type Recovery struct {
 	Kind        RecoveryKind
 	Every       Clock // C where checkpoints are kept: one every C clocks; K of chain:N,every:K; else 0
@@ -161,7 +161,9 @@ type Recovery struct {
 	Checkpoints bool  // chain:N,checkpoint:C
 	// Async says that somebody does not wait: where checkpoints are kept, training for
 	// them to be written; else, of a chain, who sends an update for all replicas to have it.
-	Async bool
+	Async    bool
+	Share    float64  // R of scar: the part of a shard's bytes that a save has, in (0, 1]
+	Selector Selector // of scar
 }
 
 // RecoveryKind names a family of recovery strategies.
@@ -187,12 +189,15 @@ const (
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
 // "resend" (which is resend:auto), "chain:N" (N ≥ 2 replicas), "chain:N,async",
 // "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and
-// ",async" after it; or "stateless".
+// ",async" after it; "stateless"; or "scar:C,R,SELECTOR" (R of (0, 1], as 1/8 or 0.125), of
+// which "scar" is scar:auto,1/8,priority.
 func ParseRecovery(s string) (Recovery, error) {
 	first, rest, more := strings.Cut(s, ",")
 	kind, arg, hasArg := strings.Cut(first, ":")
 	r := Recovery{Kind: RecoveryKind(kind)}
 	switch {
+	case r.Kind == RecoverScar:
+		return parseScar(s)
 	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
@@ -222,8 +227,8 @@ func ParseRecovery(s string) (Recovery, error) {
 		return parseChain(s, arg, rest, more)
 	}
 	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
-		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless (checkpoint:C also with ,async after it; "+
-		"C may be auto)", ErrUsage, s)
+		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR (checkpoint:C also with "+
+		",async after it; C may be auto)", ErrUsage, s)
 }
 
 // parseInterval reads every how many clocks a checkpoint is kept.
@@ -316,6 +321,8 @@ func (r Recovery) String() string {
 		s += fmt.Sprintf(":%d", r.Replicas)
 	}
 	switch {
+	case r.Kind == RecoverScar:
+		return r.scarString(interval)
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		s += ":" + interval
 	case r.Kind == RecoverChain && r.Checkpoints:
