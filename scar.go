@@ -46,8 +46,8 @@ func parseScar(s string) (Recovery, error) {
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])
 		if !ok {
-			return Recovery{}, fmt.Errorf("%w: %q in %q is no part of the rows that a save may have: more than 0, and at "+
-				"most 1; write for example scar:20,1/8", ErrUsage, parts[1], s)
+			return Recovery{}, fmt.Errorf("%w: %q in %q is no part of the rows that a save may have: more than 0, and "+
+				"at most 1; write for example scar:20,1/8", ErrUsage, parts[1], s)
 		}
 		r.Share = share
 	}
