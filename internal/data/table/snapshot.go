@@ -19,7 +19,7 @@ import (
 type Snapshot struct {
 	part    *Part
 	rows    int   // that the part had
-	runs    []Run // those that are read, whole blocks but for the last row's
+	runs    []Run // those that are read, in order and apart
 	count   int   // of them
 	shift   uint8 // a block is of 1<<shift rows
 	columns []source
@@ -188,7 +188,13 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 	if last := (row>>c.shift + 1) << c.shift; last > row {
 		end = min(end, last)
 	}
-	n := min(end*c.rowSize-s.from, max(most/c.word, 1)*c.word)
+	most = max(most/c.word, 1) * c.word
+	n := min(end*c.rowSize-s.from, most)
+	if n < shortBytes {
+		if all := s.upTo(most); all > n {
+			return s.collect(c, room(all)[:all]), false
+		}
+	}
 	from := s.from
 	s.from += n
 	defer s.seek()
@@ -205,19 +211,54 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 	return b, false
 }
 
+// shortBytes is how much is handed over at once at least, while there is more of a column: rows
+// that are chosen here and there cost a call each else.
+const shortBytes = 4 << 10
+
+// upTo returns how many bytes of the column are left to be read: at most most.
+func (s *Snapshot) upTo(most int) int {
+	size := s.columns[s.at].rowSize
+	n := s.end()*size - s.from
+	for run := s.run + 1; run < len(s.runs) && n < most; run++ {
+		n += s.runs[run].Rows * size
+	}
+	return min(n, most)
+}
+
+// collect copies the next bytes of a column, of several runs.
+func (s *Snapshot) collect(c *source, b []byte) []byte {
+	for left := b; len(left) > 0; {
+		n := min(s.end()*c.rowSize-s.from, len(left))
+		from := s.from
+		s.from += n
+		s.gather(left[:n], c, from)
+		s.seek()
+		left = left[n:]
+	}
+	if !littleEndian {
+		turn(b, c.word)
+	}
+	return b
+}
+
 // end returns the row that the run ends before.
 func (s *Snapshot) end() int { return s.runs[s.run].First + s.runs[s.run].Rows }
 
 // seek goes on to the next run, or column, once one is read.
 func (s *Snapshot) seek() {
-	if s.from < s.end()*s.columns[s.at].rowSize {
+	end := s.end()
+	if s.from < end*s.columns[s.at].rowSize {
 		return
 	}
+	last := s.at == len(s.columns)-1
 	if s.run++; s.run == len(s.runs) {
 		s.at, s.run = s.at+1, 0
 	}
 	if s.at < len(s.columns) {
 		s.from = s.runs[s.run].First * s.columns[s.at].rowSize
+	}
+	if block := s.block(end - 1); last && (s.at == len(s.columns) || s.block(s.runs[s.run].First) != block) {
+		delete(s.aside, block) // also where the run ends before the block does
 	}
 }
 

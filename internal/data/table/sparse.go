@@ -9,23 +9,33 @@ import (
 // store gives a row of a sparse table its place, unless it has one, and its
 // initial values.
 func (p *Part) store(id perdure.RowID) (at int) {
-	at, added := p.index.Add(id)
+	at, added := p.add(id)
 	if !added { // named twice in one update
 		return at
 	}
-	for i := range p.planes {
-		c := &p.planes[i]
-		c.reserve(at + 1)
-		if i > 0 {
-			clear(c.rows(at, 1)) // an evicted row may have been here
-		}
+	for i := range p.planes[1:] {
+		clear(p.planes[1+i].rows(at, 1)) // an evicted row may have been here
 	}
 	fillInitial(p.planes[0].rows(at, 1), p.Spec.Init, p.seed, p.id, id)
 	if p.Spec.Evict > 0 {
-		p.touched.reserve(at + 1)
 		p.touched.rows(at, 1)[0] = 0
 	}
 	return at
+}
+
+// add gives a row of a sparse table its place, unless it has one. What it holds is not defined.
+func (p *Part) add(id perdure.RowID) (at int, added bool) {
+	at, added = p.index.Add(id)
+	if !added {
+		return at, false
+	}
+	for i := range p.planes {
+		p.planes[i].reserve(at + 1)
+	}
+	if p.Spec.Evict > 0 {
+		p.touched.reserve(at + 1)
+	}
+	return at, true
 }
 
 // touch notes the clock of an update of rows, if it will be asked for.
