@@ -168,7 +168,7 @@ func (a *Audit) file(name string, whole bool) *audited {
 		r.whole, r.at = whole, place{left: size}
 		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
 		r.note = here
-		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (*table.Image, error) {
+		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowsTo, error) {
 			one.tables, one.runs = append(one.tables, t), append(one.runs, runs)
 			return nil, nil
 		})

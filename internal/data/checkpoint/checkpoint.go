@@ -53,7 +53,8 @@ var (
 )
 
 // Segment is one shard's state at a cut: all updates of clocks < Cut and none
-// of later ones are applied.
+// of later ones are applied. Or, if it has a Number, it is of rows that were chosen: they are as
+// they were when all updates of clocks < Cut were applied, and of later ones what Applied says.
 type Segment struct {
 	Job        string
 	Generation perdure.Generation
@@ -71,6 +72,10 @@ type Segment struct {
 	// that have changed since that segment of the same shard, on top of which they are to
 	// be put: see Restore.
 	Follows *FileRef
+	// Number, if it is not 0, says that the tables have only rows that were chosen: dense ones
+	// those at the positions that their runs say, sparse ones those of their ids. It tells the
+	// segments apart that a shard's holder writes of such, which grow. See RestoreRows.
+	Number uint64
 }
 
 // FileRef names a segment file and tells it from others of its name.
@@ -91,8 +96,10 @@ type TableRows struct {
 
 // Stream gives a table's rows to who writes them, piece by piece.
 type Stream struct {
-	Rows int64       // that the shard holds
-	Runs []table.Run // the positions of those that are written, in order: of all, unless the segment follows another
+	Rows int64 // that the shard holds
+	// Runs are the positions of those that are written, in order: of all, unless the segment
+	// follows another, or is of rows that were chosen.
+	Runs []table.Run
 	// Next returns the next bytes as a file has them: those of one column after the
 	// other, as in table.Image, and none of two together. They are good until it is
 	// called again. Its error ends the writing.

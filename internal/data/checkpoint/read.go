@@ -23,14 +23,22 @@ import (
 type Dest func(spec perdure.TableSpec, first, rows int64) (table.Image, error)
 
 // A sink returns where a table goes, by its number, of which there are those rows; nil: it is
-// only looked at. What is behind the end of an image is passed over.
-type sink func(i int, t metaTable, runs []table.Run) (*table.Image, error)
+// only looked at.
+type sink func(i int, t metaTable, runs []table.Run) (rowsTo, error)
 
-// keep is the sink that reads into what dst returns.
-func (dst Dest) keep(_ int, t metaTable, _ []table.Run) (*table.Image, error) {
+// rowsTo is where rows of a table go.
+type rowsTo interface {
+	// column reads a payload of n bytes: of those rows the i-th of the table's columns.
+	column(r *sumReader, i int, c column, n int64, runs []table.Run) error
+}
+
+// imageTo is an image, of which what is behind its end is passed over.
+type imageTo struct{ *table.Image }
+
+// image returns the memory for a table.
+func (dst Dest) image(t metaTable) (table.Image, error) {
 	if dst == nil {
-		img := newImage(t.Spec, t.Rows)
-		return &img, nil
+		return newImage(t.Spec, t.Rows), nil
 	}
 	img, err := dst(t.Spec, t.First, t.Rows)
 	if err == nil && int64(img.Rows) != t.Rows {
@@ -39,7 +47,7 @@ func (dst Dest) keep(_ int, t metaTable, _ []table.Run) (*table.Image, error) {
 	if err == nil {
 		err = checkImage(t.Spec, img)
 	}
-	return &img, err
+	return img, err
 }
 
 // readFile reads and checks a segment file. Its tables go to the sink. It also returns the
@@ -160,7 +168,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 	states := int64(sections) - 1
 	for _, t := range m.Tables {
 		states -= int64(len(columns(t.Spec)))
-		if s.Follows != nil {
+		if r.version > wholeVersion {
 			states--
 		}
 	}
@@ -221,11 +229,14 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 	if most := r.left / rowBytes(cols); rows > most { // no product below overflows
 		return out, corrupt("table %s has %d rows, what is left of the file holds at most %d", t.Spec.Name, rows, most)
 	}
-	img, err := into(i, t, runs)
+	to, err := into(i, t, runs)
 	if err != nil {
 		return out, err
 	}
-	for _, c := range cols {
+	if to == nil {
+		to = nowhere{}
+	}
+	for k, c := range cols {
 		kind, index, n, err := r.sectionHead()
 		switch {
 		case err != nil:
@@ -236,25 +247,23 @@ func (r *sumReader) table(i int, t metaTable, into sink) (TableRows, error) {
 			return out, corrupt("table %s has %d bytes of %s, its %d rows need %d", t.Spec.Name, n, c, rows,
 				rows*c.rowBytes)
 		}
-		if err := r.column(c, n, runs, img); err != nil {
+		if err = to.column(r, k, c, n, runs); err == nil {
+			err = r.sectionEnd(n)
+		}
+		if err != nil {
 			return out, err
 		}
-	}
-	if img != nil {
-		out.Image = *img
 	}
 	return out, nil
 }
 
-// column reads a payload of n bytes, of those rows, into an image, or passes over it.
-func (r *sumReader) column(c column, n int64, runs []table.Run, img *table.Image) error {
-	if img == nil {
-		if err := r.skip(n); err != nil {
-			return err
-		}
-		return r.sectionEnd(n)
-	}
-	pieces := cursor{left: c.of(*img)}
+// nowhere is where rows go that are only looked at.
+type nowhere struct{}
+
+func (nowhere) column(r *sumReader, _ int, _ column, n int64, _ []table.Run) error { return r.skip(n) }
+
+func (img imageTo) column(r *sumReader, _ int, c column, _ int64, runs []table.Run) error {
+	pieces := cursor{left: c.of(*img.Image)}
 	for _, run := range runs {
 		first, rows := int64(run.First), int64(run.Rows)
 		there := min(max(int64(img.Rows)-first, 0), rows)
@@ -267,7 +276,7 @@ func (r *sumReader) column(c column, n int64, runs []table.Run, img *table.Image
 			return err
 		}
 	}
-	return r.sectionEnd(n)
+	return nil
 }
 
 // cursor goes through memory that lies in pieces.
@@ -295,17 +304,23 @@ func (c *cursor) each(from, n int64, f func([]byte) error) error {
 }
 
 func (r *sumReader) skip(n int64) error {
-	if r.scratch == nil {
-		r.scratch = make([]byte, chunkBytes)
-	}
 	for n > 0 {
-		b := r.scratch[:min(n, chunkBytes)]
-		if err := r.fill(b); err != nil {
+		b, err := r.chunk(n)
+		if err != nil {
 			return err
 		}
 		n -= int64(len(b))
 	}
 	return nil
+}
+
+// chunk reads the next of n bytes, as many as fit. They are good until it is called again.
+func (r *sumReader) chunk(n int64) ([]byte, error) {
+	if r.scratch == nil {
+		r.scratch = make([]byte, chunkBytes)
+	}
+	b := r.scratch[:min(n, chunkBytes)]
+	return b, r.fill(b)
 }
 
 func (r *sumReader) header() (s *Segment, sections uint32, err error) {
@@ -327,7 +342,7 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	case v == 0:
 		return nil, 0, corrupt("format 0")
 	case v < wholeVersion:
-		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d and %d", ErrOlderVersion, v,
+		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d to %d", ErrOlderVersion, v,
 			wholeVersion, SegmentVersion)
 	}
 	r.version = le.Uint32(h[8:])
@@ -348,10 +363,12 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 		Seed:       le.Uint64(h[40:]),
 		Seq:        le.Uint64(h[48:]),
 		Shard:      perdure.ShardID(le.Uint32(h[56:])),
+		Number:     le.Uint64(h[72:]),
 	}
 	sections = le.Uint32(h[60:])
-	if s.Shard < 0 || s.Cut < 0 || sections == 0 || le.Uint64(h[72:]) != 0 {
-		return nil, 0, corrupt("impossible header: shard %d, cut %d, %d sections", s.Shard, s.Cut, sections)
+	if chosen := r.version == SegmentVersion; s.Shard < 0 || s.Cut < 0 || sections == 0 || chosen != (s.Number > 0) {
+		return nil, 0, corrupt("impossible header: format %d, shard %d, cut %d, %d sections, number %d", r.version,
+			s.Shard, s.Cut, sections, s.Number)
 	}
 	return s, sections, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -12,7 +13,7 @@ import (
 
 // check reports whether a segment of that version can follow what it says.
 func (f *FileRef) check(s *Segment, version uint32) error {
-	if follows := version > wholeVersion; follows != (f != nil) {
+	if follows := version == followerVersion; follows != (f != nil) {
 		return corrupt("format %d, and it follows another segment: %t", version, f != nil)
 	}
 	if f == nil {
@@ -24,7 +25,7 @@ func (f *FileRef) check(s *Segment, version uint32) error {
 	return nil
 }
 
-// runs reads which rows of table i there are: all, unless the segment follows another.
+// runs reads which rows of table i there are: all, unless the segment says which.
 func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	if r.version == wholeVersion {
 		return allRows(t.Rows), nil
@@ -54,6 +55,10 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 				t.Spec.Name, rows, first, end, t.Rows)
 		}
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
+	}
+	if r.version == SegmentVersion && t.Spec.Sparse && !slices.Equal(out, allRows(t.Rows)) {
+		return nil, corrupt("table %s has %d rows that were chosen, in %d runs, not in one", t.Spec.Name, t.Rows,
+			len(out))
 	}
 	return out, nil
 }
@@ -105,6 +110,9 @@ func (m Manifest) means(ref SegmentRef, i int, s *Segment, sum uint32) error {
 	files := ref.files()
 	k, shard, _ := parseSegmentName(files[i].File)
 	switch follows := i > 0; {
+	case s.Number > 0:
+		return corrupt("it has only rows that were chosen, and %s names a checkpoint's segments",
+			m.key().manifest())
 	case s.Job != m.Job.ID:
 		return fmt.Errorf("%w: %q, not %q", ErrOtherJob, s.Job, m.Job.ID)
 	case s.Shard != shard || (key{s.Generation, s.Cut}) != k || sum != files[i].CRC,
@@ -127,7 +135,7 @@ type layers struct {
 }
 
 // sink gives a table of a segment the memory of the last one's.
-func (l *layers) sink(i int, t metaTable, runs []table.Run) (*table.Image, error) {
+func (l *layers) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 	if i >= len(l.tables) || l.tables[i].Spec != t.Spec || l.tables[i].First != t.First {
 		return nil, corrupt("table %d is %s, and the segments that follow have another", i, t.Spec.Name)
 	}
@@ -151,11 +159,11 @@ func (l *layers) sink(i int, t metaTable, runs []table.Run) (*table.Image, error
 			return nil, corrupt("table %s is to have %d rows, its segments hold at most %d", t.Spec.Name,
 				l.tables[i].Rows, most)
 		}
-		img, err := l.dst.keep(i, l.tables[i], nil)
+		img, err := l.dst.image(l.tables[i])
 		if err != nil {
 			return nil, err
 		}
-		l.images = append(l.images, img)
+		l.images = append(l.images, &img)
 	}
-	return l.images[i], nil
+	return imageTo{l.images[i]}, nil
 }

@@ -15,17 +15,29 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// SegmentVersion is the newest version of the segment format written here: of segments
-// that follow others. One with all rows is of version 2.
+// SegmentVersion is the newest version of the segment format written here: of rows that were
+// chosen. One that follows another is of version 3, one with all rows of version 2.
 const (
-	SegmentVersion = 3
-	wholeVersion   = 2
+	SegmentVersion  = 4
+	followerVersion = 3
+	wholeVersion    = 2
 )
+
+// version returns that of the format in which the segment is written.
+func (s *Segment) version() uint32 {
+	switch {
+	case s.Number > 0:
+		return SegmentVersion
+	case s.Follows != nil:
+		return followerVersion
+	}
+	return wholeVersion
+}
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
 //
 //	 0      8     magic "PRDRSEGM"
-//	 8      4     version of this format (2; 3 if it follows another)
+//	 8      4     version of this format (2; 3 if it follows another; 4 if of chosen rows)
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -35,7 +47,7 @@ const (
 //	56      4     shard
 //	60      4     number of sections
 //	64      8     bytes of the whole file
-//	72      8     zero
+//	72      8     version 4: number, from 1; else zero
 //
 // A section:
 //
@@ -55,9 +67,10 @@ const (
 // and then for each table of the meta in turn, one number after the other in the
 // order of the rows:
 //
-//	kind 7  index table  version 3: which rows there are: for each run of them, in order
-//	                     and without overlap, the position of its first and how many
-//	                     they are, uint64 each
+//	kind 7  index table  versions 3 and 4: which rows there are: for each run of them, in
+//	                     order and without overlap, the position of its first and how
+//	                     many they are, uint64 each. Version 4, sparse tables: one run
+//	                     from 0, of all; the ids say which rows
 //	kind 4  index table  sparse tables: the rows' ids, uint64
 //	kind 5  index table  tables that evict: the clock of each row's last update,
 //	                     uint32
@@ -160,6 +173,24 @@ func (c column) section(t int, rows *TableRows) section {
 	return s
 }
 
+// metaTable is what the meta says of a table. Of a sparse one, of which rows were chosen, there
+// are no others.
+func (t *TableRows) meta(chosen bool) metaTable {
+	m := metaTable{Spec: t.Spec, First: t.First, Rows: t.count()}
+	if chosen && t.Spec.Sparse {
+		m.Rows = rowsIn(t.runs())
+	}
+	return m
+}
+
+// placed returns where the rows are that are written, as the segment has it.
+func (t *TableRows) placed(chosen bool) []table.Run {
+	if chosen && t.Spec.Sparse {
+		return allRows(rowsIn(t.runs()))
+	}
+	return t.runs()
+}
+
 // runs returns the positions of the rows that are written.
 func (t *TableRows) runs() []table.Run {
 	if t.Stream != nil {
@@ -204,7 +235,7 @@ func (t *TableRows) count() int64 {
 // all, and returns how a manifest refers to it. It streams: the rows are
 // written from the memory they are in.
 func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
-	name := key{s.Generation, s.Cut}.segment(s.Shard, s.Epoch)
+	name := s.file()
 	sections, err := s.sections()
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: segment %s: %w", name, err)
@@ -220,6 +251,14 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
 	return SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}, nil
+}
+
+// file returns the name of the segment's file.
+func (s *Segment) file() string {
+	if s.Number > 0 {
+		return rowsKey{s.Generation, s.Epoch, s.Number}.segment(s.Shard)
+	}
+	return key{s.Generation, s.Cut}.segment(s.Shard, s.Epoch)
 }
 
 func (s *Segment) write(w *sumWriter, sections []section) (size int64, err error) {
@@ -241,6 +280,9 @@ func (s *Segment) sections() ([]section, error) {
 	if s.Shard < 0 || s.Cut < 0 {
 		return nil, fmt.Errorf("shard %d at cut %d; both must be ≥ 0", s.Shard, s.Cut)
 	}
+	if s.Number > 0 && s.Follows != nil {
+		return nil, fmt.Errorf("rows that were chosen, and it follows %s", s.Follows.File)
+	}
 	if len(s.States) != 0 && len(s.States) != len(s.Applied) {
 		return nil, fmt.Errorf("%d saved states for %d slots", len(s.States), len(s.Applied))
 	}
@@ -248,8 +290,8 @@ func (s *Segment) sections() ([]section, error) {
 		return nil, fmt.Errorf("job ID %q is not UTF-8", s.Job)
 	}
 	m := meta{Job: s.Job, Applied: s.Applied, Follows: s.Follows}
-	for _, t := range s.Tables {
-		m.Tables = append(m.Tables, metaTable{Spec: t.Spec, First: t.First, Rows: t.count()})
+	for i := range s.Tables {
+		m.Tables = append(m.Tables, s.Tables[i].meta(s.Number > 0))
 	}
 	if err := m.check(); err != nil {
 		return nil, err
@@ -271,8 +313,8 @@ func (s *Segment) sections() ([]section, error) {
 				return nil, err
 			}
 		}
-		if s.Follows != nil {
-			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.runs())))
+		if s.version() > wholeVersion {
+			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.placed(s.Number > 0))))
 		} else if n := rowsIn(t.runs()); n != t.count() {
 			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
 		}
@@ -291,10 +333,7 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
 	copy(h, segmentMagic)
-	le.PutUint32(h[8:], wholeVersion)
-	if s.Follows != nil {
-		le.PutUint32(h[8:], SegmentVersion)
-	}
+	le.PutUint32(h[8:], s.version())
 	le.PutUint64(h[16:], uint64(s.Generation))
 	le.PutUint64(h[24:], uint64(s.Epoch))
 	le.PutUint64(h[32:], uint64(s.Cut))
@@ -303,6 +342,7 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	le.PutUint32(h[56:], uint32(s.Shard))
 	le.PutUint32(h[60:], uint32(len(sections)))
 	le.PutUint64(h[64:], uint64(fileBytes))
+	le.PutUint64(h[72:], s.Number)
 	le.PutUint32(h[12:], crc32.Checksum(h, castagnoli))
 	return h, fileBytes
 }

@@ -107,12 +107,36 @@ func sumOf(b []byte) uint32 {
 
 // readSegment reads a segment file for itself, whatever it follows.
 func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
-	s, _, err := readFile(fsys, file, false, dst.keep)
-	return s, err
+	var kept keeper
+	s, _, err := readFile(fsys, file, false, kept.sink(dst))
+	return kept.of(s), err
 }
 
 func readBytes(b []byte, dst Dest) (*Segment, error) {
-	return (&sumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(dst.keep)
+	var kept keeper
+	s, err := (&sumReader{r: bytes.NewReader(b), left: int64(len(b))}).segment(kept.sink(dst))
+	return kept.of(s), err
+}
+
+// keeper keeps the images of a segment that is read for itself.
+type keeper []*table.Image
+
+func (k *keeper) sink(dst Dest) sink {
+	return func(_ int, t metaTable, _ []table.Run) (rowsTo, error) {
+		img, err := dst.image(t)
+		*k = append(*k, &img)
+		return imageTo{&img}, err
+	}
+}
+
+// of gives a segment that was read its images.
+func (k *keeper) of(s *Segment) *Segment {
+	for i := range *k {
+		if s != nil {
+			s.Tables[i].Image = *(*k)[i]
+		}
+	}
+	return s
 }
 
 func golden(t *testing.T, file string, got []byte) {
@@ -277,11 +301,11 @@ func TestSegmentErrors(t *testing.T) {
 		return err
 	}
 	newer := bytes.Clone(good)
-	newer[8] = 4
-	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 4), this one reads up to 3")
+	newer[8] = 5
+	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 5), this one reads up to 4")
 	newer[8] = 1
 	wantErr(t, read(newer), ErrOlderVersion,
-		ref.File+": written by an older Perdure (format 1), this one reads formats 2 and 3")
+		ref.File+": written by an older Perdure (format 1), this one reads formats 2 to 4")
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))
