@@ -133,6 +133,23 @@ func squaresPlain(g []float32, bound float32) float64 {
 		v := float64(bounded(v, bound))
 		sums[i%len(sums)] += float64(v * v)
 	}
+	return fold(&sums)
+}
+
+// gapPlain returns the sum of the squares of a - b, each difference rounded to float32. It
+// is summed as in squares.
+func gapPlain(a, b []float32) float64 {
+	b = b[:len(a)]
+	var sums [16]float64
+	for i := range a {
+		v := float64(a[i] - b[i])
+		sums[i%len(sums)] += float64(v * v)
+	}
+	return fold(&sums)
+}
+
+// fold adds the upper half of partial sums to the lower one until one is left.
+func fold(sums *[16]float64) float64 {
 	for n := len(sums) / 2; n > 0; n /= 2 {
 		for i := range n {
 			sums[i] += sums[i+n]

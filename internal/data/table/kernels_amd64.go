@@ -79,6 +79,13 @@ func squares(g []float32, bound float32) float64 {
 	return squaresAVX2(g, bound)
 }
 
+func gap(a, b []float32) float64 {
+	if !vectors {
+		return gapPlain(a, b)
+	}
+	return gapAVX2(a, b[:len(a)])
+}
+
 // nonFinite leaves the eight values that have one among them, and those after
 // the last eight, to the plain loop.
 func nonFinite(values []float32) int {
@@ -118,6 +125,9 @@ func clipAVX2(dst, g []float32, bound, scale float32)
 
 //go:noescape
 func squaresAVX2(g []float32, bound float32) float64
+
+//go:noescape
+func gapAVX2(a, b []float32) float64
 
 // finiteAVX2 returns how many values before the first NaN or ±Inf it has looked
 // at, a multiple of 8.

@@ -626,6 +626,67 @@ done:
 	VZEROUPPER
 	RET
 
+// func gapAVX2(a, b []float32) float64
+TEXT ·gapAVX2(SB), NOSPLIT, $0-56
+	MOVQ a_base+0(FP), DI
+	MOVQ a_len+8(FP), DX
+	MOVQ b_base+24(FP), SI
+	VXORPD Y0, Y0, Y0 // the partial sums 0 … 3
+	VXORPD Y1, Y1, Y1 // 4 … 7
+	VXORPD Y2, Y2, Y2 // 8 … 11
+	VXORPD Y3, Y3, Y3 // 12 … 15
+	BEGIN(16)
+
+#define GAP(at, X, Y, SUM) \
+	VMOVUPS at(DI)(AX*4), X; \
+	VSUBPS at(SI)(AX*4), X, X; \
+	VCVTPS2PD X, Y; \
+	VMULPD Y, Y, Y; \
+	VADDPD Y, SUM, SUM
+
+// A lane that is off adds 0, which changes no sum of squares.
+#define GAP_UNDER(at, X, Y, SUM) \
+	VMOVUPS at(BX)(CX*4), X8; \
+	VMASKMOVPS at(DI)(AX*4), X8, X; \
+	VMASKMOVPS at(SI)(AX*4), X8, X9; \
+	VSUBPS X9, X, X; \
+	VCVTPS2PD X, Y; \
+	VMULPD Y, Y, Y; \
+	VADDPD Y, SUM, SUM
+
+loop:
+	CMPQ AX, BX
+	JGE  tail
+	GAP(0, X4, Y4, Y0)
+	GAP(16, X5, Y5, Y1)
+	GAP(32, X6, Y6, Y2)
+	GAP(48, X7, Y7, Y3)
+	ADDQ $16, AX
+	JMP  loop
+
+tail:
+	CMPQ AX, DX
+	JGE  done
+	MOVQ AX, CX
+	SUBQ DX, CX
+	LEAQ lanes<>+64(SB), BX
+	GAP_UNDER(0, X4, Y4, Y0)
+	GAP_UNDER(16, X5, Y5, Y1)
+	GAP_UNDER(32, X6, Y6, Y2)
+	GAP_UNDER(48, X7, Y7, Y3)
+
+done:
+	VADDPD Y2, Y0, Y0
+	VADDPD Y3, Y1, Y1
+	VADDPD Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPD X1, X0, X0
+	VUNPCKHPD X0, X0, X1
+	VADDSD X1, X0, X0
+	VMOVSD X0, ret+48(FP)
+	VZEROUPPER
+	RET
+
 // func finiteAVX2(values []float32) int
 TEXT ·finiteAVX2(SB), NOSPLIT, $0-32
 	MOVQ values_base+0(FP), SI

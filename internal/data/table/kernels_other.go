@@ -15,3 +15,4 @@ func ftrl(w, z, n, g []float32, k *ftrlFactors)        { ftrlPlain(w, z, n, g, k
 func clip(dst, g []float32, bound, scale float32)      { clipPlain(dst, g, bound, scale) }
 func squares(g []float32, bound float32) float64       { return squaresPlain(g, bound) }
 func nonFinite(values []float32) int                   { return nonFinitePlain(values) }
+func gap(a, b []float32) float64                       { return gapPlain(a, b) }

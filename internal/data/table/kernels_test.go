@@ -71,6 +71,10 @@ var kernels = []kernel{
 		func(v vectorsOf, k [7]float32) float64 { return squares(v.g, k[0]) },
 		func(v vectorsOf, k [7]float32) float64 { return squaresPlain(v.g, k[0]) },
 	}, {
+		"gap",
+		func(v vectorsOf, _ [7]float32) float64 { return gap(v.w, v.g) },
+		func(v vectorsOf, _ [7]float32) float64 { return gapPlain(v.w, v.g) },
+	}, {
 		"nonFinite",
 		func(v vectorsOf, _ [7]float32) float64 { return float64(nonFinite(v.g)) },
 		func(v vectorsOf, _ [7]float32) float64 { return float64(nonFinitePlain(v.g)) },
