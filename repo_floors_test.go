@@ -45,6 +45,7 @@ var upward = map[[2]string]string{
 	{"internal/core/replica", "internal/data/wire"}:  "an update is read where it lies; wire is pure",
 	{"internal/core/outbox", "internal/data/table"}:  "updates are merged row by row; table is pure",
 	{"internal/core/outbox", "internal/data/wire"}:   "an update is kept as it is sent; wire is pure",
+	{"internal/core/scar", "internal/data/table"}:    "rows are what it is about; table is pure",
 	{"internal/core/link", "internal/data/wire"}:     "it makes the frames of a chain; wire is pure",
 }
 

@@ -43,6 +43,7 @@ var layers = map[string]int{
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
+	"internal/core/scar": 2,
 	"internal/core/link": 3,
 
 	// Rows and bytes.

@@ -1,0 +1,20 @@
+// Package scar decides which rows of a shard the next partial save has, and knows of which
+// files the shard's running checkpoint is made: of each row its newest saved value with its
+// rule's state, before its first save its initial value (SCAR, Qiao et al., ICML 2019).
+//
+// A Ledger is of one shard. The shard's owner says when a save is due, calls Choose, writes
+// the rows that it names, and says with Written or Unwritten what became of them. Between
+// these there is one choice under way at most. A selector is a function that gives each row
+// a key; Choose takes the rows with the highest keys until the budget is full, those with
+// equal keys by table and then by id.
+//
+// What is chosen is a function of the rows, the settings and what was chosen and written
+// before: of no time, and of no order of a map. So under bsp it does not depend on timing.
+//
+// Memory, beside the rows: 4 bytes a row for the file that its newest save is in; under
+// priority the values last saved; under used 4 bytes; of a sparse table an Index of ids,
+// at most 19 bytes a row. While a choice is made it takes 4 bytes a row more, which are used
+// again, and 8 for each row of a sparse table of whose key only some rows are taken.
+//
+// A Ledger is not safe for concurrent use: the lock that guards the shard's rows guards it.
+package scar
