@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
@@ -416,9 +417,9 @@ func TestDocsVersions(t *testing.T) {
 		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
 		{messages, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
 		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
-		{files, fmt.Sprintf("\n## Checkpoint segment (versions 2 and %d)\n", checkpoint.SegmentVersion)},
+		{files, fmt.Sprintf("\n## Checkpoint segment (versions 2 to %d)\n", checkpoint.SegmentVersion)},
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
-		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", checkpoint.SnapshotVersion)},
+		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", snapshot.Version)},
 		{files, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
 		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
 	} {

@@ -3,7 +3,7 @@ package stream
 import (
 	"time"
 
-	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
@@ -17,8 +17,8 @@ type Saves struct {
 	before  int64              // what between was when the one was begun that is being written
 	size    int64              // of its rows
 	writing bool
-	files   []checkpoint.SnapshotFile // the newest first
-	full    bool                      // the log takes nothing until it is cut
+	files   []snapshot.File // the newest first
+	full    bool            // the log takes nothing until it is cut
 }
 
 // Limits are a shard's part of what is asked for.
@@ -45,7 +45,7 @@ const (
 func NewSaves(l Limits) Saves { return Saves{limits: l} }
 
 // Restore says which snapshots there are, the newest first: the state is of that one.
-func (s *Saves) Restore(files []checkpoint.SnapshotFile) { s.files = files }
+func (s *Saves) Restore(files []snapshot.File) { s.files = files }
 
 // Count counts what an entry takes in the stream. Small ones take much less than the
 // records that they are in, by which the stream is bounded.
@@ -86,8 +86,8 @@ func (s *Saves) End(written bool) {
 
 // Written takes the file of a snapshot, and returns the oldest that is kept, and the one whose
 // position the log may be cut to, if any.
-func (s *Saves) Written(file checkpoint.SnapshotFile) (oldest checkpoint.SnapshotFile, cut *checkpoint.SnapshotFile) {
-	s.files = append([]checkpoint.SnapshotFile{file}, s.files...)
+func (s *Saves) Written(file snapshot.File) (oldest snapshot.File, cut *snapshot.File) {
+	s.files = append([]snapshot.File{file}, s.files...)
 	s.files = s.files[:min(len(s.files), kept)]
 	oldest = s.files[len(s.files)-1]
 	most := mostParts * (s.limits.Within / parts)
@@ -105,7 +105,7 @@ func (s *Saves) Written(file checkpoint.SnapshotFile) (oldest checkpoint.Snapsho
 func (s *Saves) Full(full bool) { s.full = full }
 
 // Newest returns the newest snapshot, unless another one is being written.
-func (s *Saves) Newest() (file checkpoint.SnapshotFile, ok bool) {
+func (s *Saves) Newest() (file snapshot.File, ok bool) {
 	if s.writing || len(s.files) == 0 {
 		return file, false
 	}

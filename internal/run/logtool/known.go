@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -20,8 +20,8 @@ import (
 type knownLog struct {
 	job    string
 	shards int
-	folder string                    // of the snapshots
-	before []checkpoint.SnapshotFile // by shard, the newest there was before the log was looked at
+	folder string          // of the snapshots
+	before []snapshot.File // by shard, the newest there was before the log was looked at
 }
 
 // knowLog reads what a run's folder tells, before its log is looked at; nil for a log's own
@@ -46,10 +46,10 @@ func knowLog(run string) (*knownLog, error) {
 
 // newest returns each shard's newest snapshot, as the names of files tell; one without a
 // name: there is none.
-func (k *knownLog) newest() ([]checkpoint.SnapshotFile, error) {
-	newest := make([]checkpoint.SnapshotFile, k.shards)
+func (k *knownLog) newest() ([]snapshot.File, error) {
+	newest := make([]snapshot.File, k.shards)
 	for shard := range newest {
-		files, err := checkpoint.Snapshots(disk.OS(), filepath.ToSlash(k.folder), perdure.ShardID(shard))
+		files, err := snapshot.List(disk.OS(), filepath.ToSlash(k.folder), perdure.ShardID(shard))
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 }
 
 // lacks says what a stream lacks that its shard's snapshots need, or nil.
-func lacks(s *updatelog.Stream, before, after checkpoint.SnapshotFile, begun bool) error {
+func lacks(s *updatelog.Stream, before, after snapshot.File, begun bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
 		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d",

@@ -11,8 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -355,7 +355,7 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 // readWhole says that of a shard with a snapshot not all of the log was read.
 func readWhole(folder string, shards []perdure.ShardID) error {
 	for _, s := range shards {
-		files, err := checkpoint.Snapshots(disk.OS(), folder, s)
+		files, err := snapshot.List(disk.OS(), folder, s)
 		if err == nil && len(files) > 0 {
 			err = fmt.Errorf("bench: shard %d has a snapshot, so that not all of its log had to be read", s)
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -78,8 +78,8 @@ func TestReplayReadsWhole(t *testing.T) {
 	must(t, readWhole(folder, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
-		about := &checkpoint.Snapshot{Job: "job", Shard: shard, Epoch: 1, Position: 7}
-		_, err := checkpoint.WriteSnapshot(disk.OS(), folder, about, func(io.Writer) error { return nil })
+		about := &snapshot.About{Job: "job", Shard: shard, Epoch: 1, Position: 7}
+		_, err := snapshot.Write(disk.OS(), folder, about, func(io.Writer) error { return nil })
 		must(t, err)
 		if err := readWhole(folder, shards); (err != nil) != (shard == 3) || err != nil &&
 			!strings.Contains(err.Error(), "shard 3 has a snapshot") {

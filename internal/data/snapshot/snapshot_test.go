@@ -1,20 +1,31 @@
-package checkpoint
+package snapshot
 
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-var snapshotOf = Snapshot{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
+var update = flag.Bool("update", false, "write the golden files")
 
-func writeSnapshot(t *testing.T, fsys disk.FS, s Snapshot) SnapshotFile {
+func must(t testing.TB, err error) {
 	t.Helper()
-	f, err := WriteSnapshot(fsys, "", &s, func(w io.Writer) error {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var snapshotOf = About{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
+
+func writeSnapshot(t *testing.T, fsys disk.FS, s About) File {
+	t.Helper()
+	f, err := Write(fsys, "", &s, func(w io.Writer) error {
 		_, err := w.Write([]byte("headrows 123"))
 		return err
 	})
@@ -24,8 +35,8 @@ func writeSnapshot(t *testing.T, fsys disk.FS, s Snapshot) SnapshotFile {
 	return f
 }
 
-func readSnapshot(fsys disk.FS, name, job string) (s Snapshot, body string, err error) {
-	err = ReadSnapshot(fsys, "", name, job, 3, func(about *Snapshot, r io.Reader) error {
+func readSnapshot(fsys disk.FS, name, job string) (s About, body string, err error) {
+	err = Read(fsys, "", name, job, 3, func(about *About, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		s, body = *about, string(b)
 		return err
@@ -33,14 +44,19 @@ func readSnapshot(fsys disk.FS, name, job string) (s Snapshot, body string, err 
 	return s, body, err
 }
 
-func TestSnapshotRoundTrip(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	fsys := disk.NewMemory()
 	f := writeSnapshot(t, fsys, snapshotOf)
 	b, err := fsys.ReadFile(f.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/snapshot-1.golden", b)
+	if *update {
+		must(t, os.WriteFile("testdata/snapshot-1.golden", b, 0o666))
+	}
+	if want, err := os.ReadFile("testdata/snapshot-1.golden"); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("the bytes are not those of the golden file: old snapshots could not be read (%v)", err)
+	}
 	s, body, err := readSnapshot(fsys, f.Name, "job")
 	if err != nil || s != snapshotOf || body != "headrows 123" {
 		t.Errorf("read %+v %q, %v", s, body, err)
@@ -51,7 +67,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 }
 
 // Whatever is changed or cut off is noticed, and the file named.
-func TestSnapshotDamage(t *testing.T) {
+func TestDamage(t *testing.T) {
 	whole := disk.NewMemory()
 	f := writeSnapshot(t, whole, snapshotOf)
 	b, err := whole.ReadFile(f.Name)
@@ -77,16 +93,16 @@ func TestSnapshotDamage(t *testing.T) {
 	}
 	try("longer", len(b), append(bytes.Clone(b), 0))
 	newer := bytes.Clone(b)
-	newer[8] = SnapshotVersion + 1
+	newer[8] = Version + 1
 	fsys := disk.NewMemory()
 	_ = disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(newer); return err })
-	if _, _, err := readSnapshot(fsys, f.Name, "job"); !errors.Is(err, ErrNewerVersion) {
+	if _, _, err := readSnapshot(fsys, f.Name, "job"); !errors.Is(err, disk.ErrNewerVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
 }
 
 // A shard's snapshots are listed, the newest first, and the older deleted with what was begun.
-func TestSnapshotListAndPrune(t *testing.T) {
+func TestListAndPrune(t *testing.T) {
 	fsys := disk.NewMemory()
 	var want []string
 	for _, position := range []uint64{5, 30, 200} {
@@ -100,7 +116,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
 	_ = begun.Close()
 	names := func() (names []string) {
-		files, err := Snapshots(fsys, "", 3)
+		files, err := List(fsys, "", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +128,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	if got := names(); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if err := PruneSnapshots(fsys, "", 3, 30); err != nil {
+	if err := Prune(fsys, "", 3, 30); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); strings.Join(got, " ") != strings.Join(want[:2], " ") {

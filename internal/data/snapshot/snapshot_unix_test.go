@@ -1,6 +1,6 @@
 //go:build unix
 
-package checkpoint
+package snapshot
 
 import (
 	"io"
@@ -18,13 +18,13 @@ import (
 func TestDamagedSnapshotFiles(t *testing.T) {
 	dir := t.TempDir()
 	body := func(w io.Writer) error { _, err := io.WriteString(w, "headrows"); return err }
-	file, err := WriteSnapshot(disk.OS(), dir, &Snapshot{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
+	file, err := Write(disk.OS(), dir, &About{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
 	must(t, err)
 	path := filepath.Join(dir, file.Name)
 	good, err := os.ReadFile(path)
 	must(t, err)
 	read := func() error {
-		return ReadSnapshot(disk.OS(), dir, file.Name, "j", 3, func(_ *Snapshot, r io.Reader) error {
+		return Read(disk.OS(), dir, file.Name, "j", 3, func(_ *About, r io.Reader) error {
 			_, err := io.Copy(io.Discard, r)
 			return err
 		})

@@ -1,4 +1,9 @@
-package checkpoint
+// Package snapshot keeps files of a shard's whole state at a position of its update log, so that who
+// restores it need not read the log from its begin. A file is written once, whole or not at all, and
+// never changed; what a reader returns without an error is what was written, bit by bit.
+//
+// All functions may be called concurrently for different shards.
+package snapshot
 
 import (
 	"bytes"
@@ -19,8 +24,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// SnapshotVersion is the version of the snapshot format written here.
-const SnapshotVersion = 1
+// ErrOtherJob is wrapped when a file belongs to another job, or another shard.
+var ErrOtherJob = errors.New("belongs to another job")
+
+// Version is the version of the format written here.
+const Version = 1
 
 // A snapshot file is one shard's whole state at a position of its update log,
 // little-endian: what a server sends to a replica that lacks it, in a file.
@@ -28,18 +36,21 @@ const SnapshotVersion = 1
 //	 0      8     magic "PRDRSNAP"
 //	 8      4     version of this format (1)
 //	12      4     bytes n of what it says of itself
-//	16      n     Snapshot, as JSON
+//	16      n     About, as JSON
 //	16+n    h     the head, as in messages of a snapshot
 //	16+n+h  r     the rows, likewise
 //	        4     CRC-32C of all before
 const (
-	snapshotMagic = "PRDRSNAP"
-	snapshotFixed = 16
-	mostAboutIt   = 1 << 16
+	magic        = "PRDRSNAP"
+	fixedBytes   = 16
+	mostAboutIt  = 1 << 16
+	trailerBytes = 4
 )
 
-// Snapshot says what a snapshot file is of.
-type Snapshot struct {
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// About says what a snapshot file is of.
+type About struct {
 	Job        string             `json:"job"`
 	Shard      perdure.ShardID    `json:"shard"`
 	Generation perdure.Generation `json:"generation"`
@@ -50,30 +61,30 @@ type Snapshot struct {
 	Rows       int64              `json:"rows"`     // bytes
 }
 
-// SnapshotFile names a snapshot within its folder.
-type SnapshotFile struct {
+// File names a snapshot within its folder.
+type File struct {
 	Name     string
 	Position uint64
 }
 
-var snapshotName = regexp.MustCompile(`^s(\d+)-p(\d+)-g(\d+)-e(\d+)\.snapshot$`)
+var fileName = regexp.MustCompile(`^s(\d+)-p(\d+)-g(\d+)-e(\d+)\.snapshot$`)
 
-func (s *Snapshot) name() string {
+func (s *About) name() string {
 	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
 }
 
-// WriteSnapshot writes a snapshot file durably. body writes the head and then the
+// Write writes a snapshot file durably. body writes the head and then the
 // rows, of as many bytes as s says.
-func WriteSnapshot(fsys disk.FS, dir string, s *Snapshot, body func(io.Writer) error) (SnapshotFile, error) {
+func Write(fsys disk.FS, dir string, s *About, body func(io.Writer) error) (File, error) {
 	about, err := json.Marshal(s)
 	if err != nil {
-		return SnapshotFile{}, fmt.Errorf("checkpoint: %w", err)
+		return File{}, fmt.Errorf("snapshot: %w", err)
 	}
-	file := SnapshotFile{s.name(), s.Position}
+	file := File{s.name(), s.Position}
 	err = disk.WriteFile(fsys, path.Join(dir, file.Name), func(to io.Writer) error {
 		w := &summed{to: to}
-		start := append(make([]byte, 0, snapshotFixed+len(about)), snapshotMagic...)
-		start = binary.LittleEndian.AppendUint32(start, SnapshotVersion)
+		start := append(make([]byte, 0, fixedBytes+len(about)), magic...)
+		start = binary.LittleEndian.AppendUint32(start, Version)
 		start = binary.LittleEndian.AppendUint32(start, uint32(len(about)))
 		if _, err := w.Write(append(start, about...)); err != nil {
 			return err
@@ -83,7 +94,7 @@ func WriteSnapshot(fsys disk.FS, dir string, s *Snapshot, body func(io.Writer) e
 			return err
 		}
 		if w.n-before != s.Head+s.Rows {
-			return fmt.Errorf("checkpoint: %d bytes of a snapshot of %d", w.n-before, s.Head+s.Rows)
+			return fmt.Errorf("snapshot: %d bytes of a snapshot of %d", w.n-before, s.Head+s.Rows)
 		}
 		_, err := to.Write(binary.LittleEndian.AppendUint32(nil, w.sum))
 		return err
@@ -114,26 +125,26 @@ func (s *summed) add(b []byte) {
 	s.n, s.sum = s.n+int64(len(b)), crc32.Update(s.sum, castagnoli, b)
 }
 
-// Snapshots lists a shard's snapshot files, the newest first. Whether they are whole
+// List lists a shard's snapshot files, the newest first. Whether they are whole
 // is not known.
-func Snapshots(fsys disk.FS, dir string, shard perdure.ShardID) (files []SnapshotFile, err error) {
+func List(fsys disk.FS, dir string, shard perdure.ShardID) (files []File, err error) {
 	names, err := fsys.List(dir)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	for _, name := range names {
-		if of, position, ok := parseSnapshotName(name); ok && of == shard {
-			files = append(files, SnapshotFile{name, position})
+		if of, position, ok := parseName(name); ok && of == shard {
+			files = append(files, File{name, position})
 		}
 	}
-	slices.SortStableFunc(files, func(a, b SnapshotFile) int {
+	slices.SortStableFunc(files, func(a, b File) int {
 		return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(b.Name, a.Name))
 	})
 	return files, nil
 }
 
-func parseSnapshotName(name string) (shard perdure.ShardID, position uint64, ok bool) {
-	m := snapshotName.FindStringSubmatch(name)
+func parseName(name string) (shard perdure.ShardID, position uint64, ok bool) {
+	m := fileName.FindStringSubmatch(name)
 	if m == nil {
 		return 0, 0, false
 	}
@@ -144,60 +155,60 @@ func parseSnapshotName(name string) (shard perdure.ShardID, position uint64, ok 
 	return perdure.ShardID(of), position, err == nil
 }
 
-// PruneSnapshots deletes a shard's snapshot files of positions before the given one, and
+// Prune deletes a shard's snapshot files of positions before the given one, and
 // what was begun of such.
-func PruneSnapshots(fsys disk.FS, dir string, shard perdure.ShardID, before uint64) error {
+func Prune(fsys disk.FS, dir string, shard perdure.ShardID, before uint64) error {
 	names, err := fsys.List(dir)
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return fmt.Errorf("snapshot: %w", err)
 	}
 	for _, name := range names {
 		final, temporary := disk.TemporaryOf(name)
 		if !temporary {
 			final = name
 		}
-		if of, position, ok := parseSnapshotName(final); !ok || of != shard || position >= before {
+		if of, position, ok := parseName(final); !ok || of != shard || position >= before {
 			continue
 		}
 		if err := fsys.Remove(path.Join(dir, name)); err != nil {
-			return fmt.Errorf("checkpoint: %w", err)
+			return fmt.Errorf("snapshot: %w", err)
 		}
 	}
 	return nil
 }
 
-// ReadSnapshot reads and checks a snapshot file of a job's shard. body is given what
+// Read reads and checks a snapshot file of a job's shard. body is given what
 // the file says of itself, and the head and then the rows to read; what it makes of
-// them counts only if ReadSnapshot returns no error.
-func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID,
-	body func(*Snapshot, io.Reader) error,
+// them counts only if Read returns no error.
+func Read(fsys disk.FS, dir, name, job string, shard perdure.ShardID,
+	body func(*About, io.Reader) error,
 ) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("checkpoint: %s is %w: %s", name, ErrCorrupt, fmt.Sprintf(format, args...))
+		return fmt.Errorf("snapshot: %s is %w: %s", name, disk.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
 	size, err := disk.Size(fsys, path.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return bad("it is missing")
 	}
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return fmt.Errorf("snapshot: %w", err)
 	}
 	f, err := fsys.Open(path.Join(dir, name))
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer f.Close()
 	r := &summed{from: f}
 	s, err := readAbout(r, bad)
 	if err != nil {
-		if errors.Is(err, ErrNewerVersion) {
-			return fmt.Errorf("checkpoint: %s was %w", name, err)
+		if errors.Is(err, disk.ErrNewerVersion) {
+			return fmt.Errorf("snapshot: %s was %w", name, err)
 		}
 		return err
 	}
 	switch {
 	case s.Job != job || s.Shard != shard:
-		return fmt.Errorf("checkpoint: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job,
+		return fmt.Errorf("snapshot: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job,
 			shard, job)
 	case s.Head < 0 || s.Rows < 0 || s.Head > size || r.n+s.Head+s.Rows+trailerBytes != size:
 		return bad("it has %d bytes, not those it announces", size)
@@ -216,13 +227,13 @@ func ReadSnapshot(fsys disk.FS, dir, name, job string, shard perdure.ShardID,
 }
 
 // readAbout reads what a snapshot file says of itself.
-func readAbout(r io.Reader, bad func(string, ...any) error) (*Snapshot, error) {
-	start := make([]byte, snapshotFixed)
-	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(snapshotMagic)) {
-		return nil, bad("it does not begin with %q", snapshotMagic)
+func readAbout(r io.Reader, bad func(string, ...any) error) (*About, error) {
+	start := make([]byte, fixedBytes)
+	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(magic)) {
+		return nil, bad("it does not begin with %q", magic)
 	}
-	if v := binary.LittleEndian.Uint32(start[8:]); v > SnapshotVersion {
-		return nil, disk.NewerVersion(uint64(v), SnapshotVersion)
+	if v := binary.LittleEndian.Uint32(start[8:]); v > Version {
+		return nil, disk.NewerVersion(uint64(v), Version)
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
 	if n > mostAboutIt {
@@ -232,7 +243,7 @@ func readAbout(r io.Reader, bad func(string, ...any) error) (*Snapshot, error) {
 	if _, err := io.ReadFull(r, about); err != nil {
 		return nil, bad("truncated")
 	}
-	s := new(Snapshot)
+	s := new(About)
 	if err := json.Unmarshal(about, s); err != nil {
 		return nil, bad("%v", err)
 	}
