@@ -75,7 +75,7 @@ type audited struct {
 	segment *Segment
 	sum     uint32
 	tables  []metaTable
-	runs    [][]table.Run // by table
+	runs    [][]table.Run // by table; none if the rows were chosen
 	defects []Defect
 	told    bool
 }
@@ -139,13 +139,18 @@ func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect 
 
 // counts compares the rows of a table in a shard with the manifest.
 func (m Manifest) counts(shard perdure.ShardID, t int, has metaTable) error {
-	if t >= len(m.Tables) || m.Tables[t] != has.Spec {
-		return corrupt("its table %d is %s, and %s has another there", t, has.Spec.Name, m.key().manifest())
+	return counts(m.key().manifest(), m.Tables, m.Job.Shards, shard, t, has)
+}
+
+func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdure.ShardID, t int, has metaTable,
+) error {
+	if t >= len(tables) || tables[t] != has.Spec {
+		return corrupt("its table %d is %s, and %s has another there", t, has.Spec.Name, manifest)
 	}
 	if has.Spec.Sparse {
 		return nil
 	}
-	first, n := placement.Range(has.Spec.Rows, m.Job.Shards, shard)
+	first, n := placement.Range(has.Spec.Rows, shards, shard)
 	if has.First != int64(first) || has.Rows != int64(n) {
 		return corrupt("it has %d rows from row %d of table %s; of its %d rows shard %d is to have %d from row %d",
 			has.Rows, has.First, has.Spec.Name, has.Spec.Rows, shard, n, first)
@@ -169,7 +174,10 @@ func (a *Audit) file(name string, whole bool) *audited {
 		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
 		r.note = here
 		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowsTo, error) {
-			one.tables, one.runs = append(one.tables, t), append(one.runs, runs)
+			one.tables = append(one.tables, t)
+			if r.version < SegmentVersion {
+				one.runs = append(one.runs, runs)
+			}
 			return nil, nil
 		})
 		if err != nil {

@@ -133,24 +133,26 @@ func Publish(fsys disk.FS, dir string, m Manifest) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
-	}
-	for _, ref := range m.Segments {
-		for _, f := range ref.files() {
-			if err := checkSize(fsys, dir, f); err != nil {
-				return fmt.Errorf("checkpoint: publish %s: %w", name, err)
-			}
-		}
-	}
-	err = disk.WriteFile(fsys, path.Join(dir, name), func(w io.Writer) error {
-		_, err := w.Write(sealed)
-		return err
-	})
-	if err != nil {
+	if err := writeManifest(fsys, dir, name, sealed, m.Files()); err != nil {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
 	return nil
+}
+
+// writeManifest writes a manifest durably, when all files that it names are there and durable.
+func writeManifest(fsys disk.FS, dir, name string, sealed []byte, files []FileRef) error {
+	if err := fsys.SyncDir(dir); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := checkSize(fsys, dir, f); err != nil {
+			return err
+		}
+	}
+	return disk.WriteFile(fsys, path.Join(dir, name), func(w io.Writer) error {
+		_, err := w.Write(sealed)
+		return err
+	})
 }
 
 func checkSize(fsys disk.FS, dir string, ref FileRef) error {
@@ -210,25 +212,31 @@ func Latest(fsys disk.FS, dir string) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, err
 	}
+	return newest(fsys, dir, keys, readManifest)
+}
+
+// newest reads the first manifest that is not damaged, of those that a folder holds, newest first.
+func newest[K, M any](fsys disk.FS, dir string, keys []K, read func(disk.FS, string, K) (M, error),
+) (none M, err error) {
 	if len(keys) == 0 {
-		return Manifest{}, fmt.Errorf("checkpoint: %s holds %w", dir, ErrNoCheckpoint)
+		return none, fmt.Errorf("checkpoint: %s holds %w", dir, ErrNoCheckpoint)
 	}
 	if err := fsys.SyncDir(dir); err != nil {
-		return Manifest{}, fmt.Errorf("checkpoint: %w", err)
+		return none, fmt.Errorf("checkpoint: %w", err)
 	}
 	var damaged error
 	for _, k := range keys {
-		m, err := readManifest(fsys, dir, k)
+		m, err := read(fsys, dir, k)
 		switch {
 		case err == nil:
 			return m, nil
 		case !errors.Is(err, ErrCorrupt):
-			return Manifest{}, err
+			return none, err
 		case damaged == nil:
 			damaged = err
 		}
 	}
-	return Manifest{}, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", dir, ErrNoCheckpoint, damaged)
+	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", dir, ErrNoCheckpoint, damaged)
 }
 
 // List returns the valid checkpoints of a folder, newest first. If it holds

@@ -122,19 +122,25 @@ func TestManifestGolden(t *testing.T) {
 func TestManifestRefusesEveryChange(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 2, 40)
-	name := "ckpt/" + m.key().manifest()
-	good, err := fsys.ReadFile(name)
-	must(t, err)
-	for i := range good {
-		for bit := range 8 {
-			b := bytes.Clone(good)
-			b[i] ^= 1 << bit
-			if _, err := decodeManifest(b); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
-				t.Fatalf("bit %d of byte %d flipped gives %v", bit, i, err)
+	running := publishedRunning(t, fsys, 2, 1)
+	for name, decode := range map[string]func([]byte) error{
+		m.key().manifest(): func(b []byte) error { _, err := decodeManifest(b); return err },
+		running.name():     func(b []byte) error { _, err := decodeRunning(b); return err },
+	} {
+		good, err := fsys.ReadFile("ckpt/" + name)
+		must(t, err)
+		must(t, decode(good))
+		for i := range good {
+			for bit := range 8 {
+				b := bytes.Clone(good)
+				b[i] ^= 1 << bit
+				if err := decode(b); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+					t.Fatalf("%s: bit %d of byte %d flipped gives %v", name, bit, i, err)
+				}
 			}
-		}
-		if _, err := decodeManifest(good[:i]); !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("truncated to %d gives %v", i, err)
+			if err := decode(good[:i]); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("%s: truncated to %d gives %v", name, i, err)
+			}
 		}
 	}
 }
@@ -358,35 +364,59 @@ func TestPrune(t *testing.T) {
 	wantLatest(t, fsys, 2, 30)
 }
 
-// crashEverywhere runs replace, which makes checkpoint 40 of checkpoint 20, with
-// a crash at each of its steps, and reports what was found to be broken.
-func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, err error)) (bad []string) {
+// replacing makes a checkpoint of another one.
+type replacing struct {
+	old     func(t testing.TB, fsys disk.FS)
+	replace func(fsys *disk.Memory) (safe bool, err error)
+	// left says whether the new one is what a folder has, and whole.
+	left func(fsys disk.FS) (isNew bool, err error)
+}
+
+// crashEverywhere runs replace with a crash at each of its steps, and reports what was found to be
+// broken.
+func (c replacing) crashEverywhere(t *testing.T) (bad []string) {
 	t.Helper()
 	for step := 1; ; step++ {
 		var finished bool
 		for seed := range uint64(15) {
 			fsys := newFolder(t)
-			published(t, fsys, 1, 20)
+			c.old(t, fsys)
 			fsys.FailAfter(step)
-			safe, err := replace(fsys)
+			safe, err := c.replace(fsys)
 			if err != nil && !errors.Is(err, disk.ErrCrashed) {
 				t.Fatal(err)
 			}
 			finished = err == nil
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
-			m, err := Latest(fsys, "ckpt")
-			if err == nil {
-				err = Verify(fsys, "ckpt", m)
-			}
-			if err != nil || (m.Cut != 20 && m.Cut != 40) || (safe && m.Cut != 40) {
-				bad = append(bad, fmt.Sprintf("step %d, seed %d: cut %d, published %v, %v", step, seed, m.Cut, safe,
-					err))
+			isNew, err := c.left(fsys)
+			if err != nil || safe && !isNew {
+				bad = append(bad, fmt.Sprintf("step %d, seed %d: the new one %v, published %v, %v", step, seed, isNew,
+					safe, err))
 			}
 		}
 		if finished {
 			return bad
 		}
 	}
+}
+
+// crashEverywhere is that of making checkpoint 40 of checkpoint 20.
+func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, err error)) (bad []string) {
+	t.Helper()
+	return replacing{
+		old:     func(t testing.TB, fsys disk.FS) { published(t, fsys, 1, 20) },
+		replace: replace,
+		left: func(fsys disk.FS) (bool, error) {
+			m, err := Latest(fsys, "ckpt")
+			if err == nil {
+				err = Verify(fsys, "ckpt", m)
+			}
+			if err == nil && m.Cut != 20 && m.Cut != 40 {
+				err = fmt.Errorf("cut %d", m.Cut)
+			}
+			return m.Cut == 40, err
+		},
+	}.crashEverywhere(t)
 }
 
 func TestCrashAtEveryStep(t *testing.T) {

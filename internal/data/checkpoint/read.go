@@ -316,10 +316,11 @@ func (r *sumReader) skip(n int64) error {
 
 // chunk reads the next of n bytes, as many as fit. They are good until it is called again.
 func (r *sumReader) chunk(n int64) ([]byte, error) {
-	if r.scratch == nil {
-		r.scratch = make([]byte, chunkBytes)
+	n = min(n, chunkBytes)
+	if int64(cap(r.scratch)) < n {
+		r.scratch = make([]byte, n)
 	}
-	b := r.scratch[:min(n, chunkBytes)]
+	b := r.scratch[:n]
 	return b, r.fill(b)
 }
 

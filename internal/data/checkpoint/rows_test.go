@@ -39,7 +39,7 @@ func pickingSpecs() []perdure.TableSpec {
 	evicting.Evict = 4
 	steady := testSparse("f", 1)
 	steady.Evict, steady.Rule = 0, perdure.Rule{Kind: perdure.RuleFTRL, Rate: 0.5, Beta: 1, L1: 0.1, L2: 0.2}
-	return []perdure.TableSpec{adam, evicting, steady, testTable("v", 40, 700)}
+	return []perdure.TableSpec{adam, evicting, steady, testTable("v", 40, 300)}
 }
 
 func initialParts(specs []perdure.TableSpec) (parts []*table.Part) {
@@ -151,8 +151,9 @@ func (c *picking) save(t *rapid.T) {
 			}
 		}
 	}
+	pause, calls := rapid.IntRange(3, 50).Draw(t, "calls between two clocks"), 0
 	s, open := c.segment(runs, func() {
-		if rapid.IntRange(0, 9).Draw(t, "meanwhile") == 0 {
+		if calls++; calls%pause == 0 {
 			c.train(t)
 		}
 	})

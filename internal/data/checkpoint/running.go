@@ -1,0 +1,364 @@
+package checkpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// RunningVersion is the version of the format of a running checkpoint's manifest written here.
+const RunningVersion = 1
+
+// The manifest of a running checkpoint is a sealed document (see disk.Seal) with a JSON body, the
+// type Running, indented. It is never changed.
+const runningKind = "RUNNING"
+
+// Running describes a running checkpoint: of each row the value that was saved of it last, in
+// segments of chosen rows. What is in none of them has its initial values.
+type Running struct {
+	Version    int                 `json:"version"` // set by PublishRunning
+	Number     uint64              `json:"number"`  // from 1: a higher one is newer
+	Job        perdure.JobSpec     `json:"job"`
+	Generation perdure.Generation  `json:"generation"`
+	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
+	Tables     []perdure.TableSpec `json:"tables"`
+	// when each takes part, as was known then; none: the job's, throughout
+	Slots   []perdure.Span `json:"slots,omitempty"`
+	Shards  []RunningShard `json:"shards"` // exactly one for each, in order
+	SavedAt time.Time      `json:"saved_at"`
+}
+
+// RunningShard names the segments that a shard's running checkpoint is made of.
+type RunningShard struct {
+	Shard perdure.ShardID `json:"shard"`
+	Files []FileRef       `json:"files,omitempty"` // oldest first; none: nothing has been saved yet
+}
+
+// CheckJob returns ErrOtherJob unless the running checkpoint is of the job of that ID.
+func (m *Running) CheckJob(id string) error {
+	if m.Job.ID != id {
+		return fmt.Errorf("checkpoint: %s %w: %q, not %q", m.name(), ErrOtherJob, m.Job.ID, id)
+	}
+	return nil
+}
+
+// Files returns all segments that the running checkpoint needs.
+func (m *Running) Files() (files []FileRef) {
+	for _, s := range m.Shards {
+		files = append(files, s.Files...)
+	}
+	return files
+}
+
+func (m *Running) name() string { return runningFile(m.Number) }
+
+func runningFile(number uint64) string { return fmt.Sprintf("r%012d.running", number) }
+
+var runningName = regexp.MustCompile(`^r(\d+)\.running$`)
+
+func parseRunningName(name string) (number uint64, ok bool) {
+	m := runningName.FindStringSubmatch(name)
+	if m == nil {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(m[1], 10, 64)
+	return number, err == nil && runningFile(number) == name
+}
+
+func (m *Running) encode() ([]byte, error) {
+	body, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return disk.Seal(runningKind, RunningVersion, append(body, '\n')), nil
+}
+
+func decodeRunning(sealed []byte) (m Running, err error) {
+	body, err := disk.Unseal(runningKind, RunningVersion, sealed)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, corrupt("%v", err)
+	}
+	if err := m.check(); err != nil {
+		return m, corrupt("%v", err)
+	}
+	return m, nil
+}
+
+// check reports what makes it useless, whatever the disk holds.
+func (m *Running) check() error {
+	if err := recovery.Check(&m.Job); err != nil {
+		return err
+	}
+	if m.Version < 1 || m.Version > RunningVersion || m.Number < 1 || m.Clock < 0 {
+		return fmt.Errorf("version %d, number %d, clock %d", m.Version, m.Number, m.Clock)
+	}
+	for _, t := range m.Tables {
+		if err := t.Validate(m.Job.Shards); err != nil {
+			return err
+		}
+	}
+	if len(m.Shards) != m.Job.Shards {
+		return fmt.Errorf("%d shards, and the job has %d", len(m.Shards), m.Job.Shards)
+	}
+	for i, s := range m.Shards {
+		if s.Shard != perdure.ShardID(i) {
+			return fmt.Errorf("shard %d is in place %d of %d; each must be there once, in order", s.Shard, i,
+				len(m.Shards))
+		}
+		if err := checkRowsFiles(s.Shard, s.Files); err != nil {
+			return err
+		}
+		if last := s.last(); last.generation > m.Generation {
+			return fmt.Errorf("%s is of a later generation than %d", s.Files[len(s.Files)-1].File, m.Generation)
+		}
+	}
+	return nil
+}
+
+// last returns which of a shard's segments is the newest; none: the zero rowsKey, which is before
+// all.
+func (s *RunningShard) last() (k rowsKey) {
+	if n := len(s.Files); n > 0 {
+		k, _, _ = parseRowsName(s.Files[n-1].File)
+	}
+	return k
+}
+
+// PublishRunning makes a running checkpoint of segments that have been written: it checks that all
+// that are named are there in full length, and then writes the manifest durably, whole or not at
+// all. To publish the same again does no harm; of an earlier number or generation than the newest,
+// or another of its number, gives perdure.ErrFenced. A folder holds what one job saves.
+func PublishRunning(fsys disk.FS, dir string, m Running) error {
+	m.Version = RunningVersion
+	m.Shards = slices.Clone(m.Shards)
+	slices.SortFunc(m.Shards, func(a, b RunningShard) int { return cmp.Compare(a.Shard, b.Shard) })
+	failed := func(err error) error { return fmt.Errorf("checkpoint: publish %s: %w", m.name(), err) }
+	sealed, err := m.encode()
+	if err == nil {
+		_, err = decodeRunning(sealed) // what cannot be read back must not be published
+	}
+	if err != nil {
+		return failed(err)
+	}
+	old, err := LatestRunning(fsys, dir)
+	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
+		return err
+	}
+	if err == nil {
+		if err := old.CheckJob(m.Job.ID); err != nil {
+			return err
+		}
+		if err := m.after(&old, sealed); err != nil {
+			return failed(err)
+		}
+	}
+	if err := writeManifest(fsys, dir, m.name(), sealed, m.Files()); err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+// after reports whether it may be published while old is the newest.
+func (m *Running) after(old *Running, sealed []byte) error {
+	switch {
+	case old.Generation > m.Generation:
+		return fmt.Errorf("%s is of generation %d, this one of %d: %w", old.name(), old.Generation, m.Generation,
+			perdure.ErrFenced)
+	case old.Number > m.Number:
+		return fmt.Errorf("%s is newer: %w", old.name(), perdure.ErrFenced)
+	case old.Number == m.Number:
+		if there, err := old.encode(); err != nil || string(there) != string(sealed) {
+			return fmt.Errorf("there is another one: %w", perdure.ErrFenced)
+		}
+	}
+	return nil
+}
+
+// readRunning reads the manifest of that number.
+func readRunning(fsys disk.FS, dir string, number uint64) (m Running, err error) {
+	file := path.Join(dir, runningFile(number))
+	sealed, err := fsys.ReadFile(file)
+	if err != nil {
+		return m, fmt.Errorf("checkpoint: read manifest: %w", err)
+	}
+	m, err = decodeRunning(sealed)
+	if err == nil && m.Number != number {
+		err = corrupt("it describes %s", m.name())
+	}
+	if err != nil {
+		return Running{}, fmt.Errorf("checkpoint: manifest %s: %w", file, err)
+	}
+	return m, nil
+}
+
+// runningNumbers returns what manifests of running checkpoints a folder holds, newest first.
+func runningNumbers(fsys disk.FS, dir string) (numbers []uint64, err error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range names {
+		if n, ok := parseRunningName(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.SortFunc(numbers, func(a, b uint64) int { return cmp.Compare(b, a) })
+	return numbers, nil
+}
+
+// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and
+// what is damaged or written by a newer Perdure is as for Latest. Its segments are not looked at.
+func LatestRunning(fsys disk.FS, dir string) (Running, error) {
+	numbers, err := runningNumbers(fsys, dir)
+	if err != nil {
+		return Running{}, err
+	}
+	return newest(fsys, dir, numbers, readRunning)
+}
+
+// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and
+// checked. What is wrong with the newer ones is passed over, and told. A manifest that a newer
+// Perdure wrote is an error, as for Latest; so is a folder without a whole one: ErrNoCheckpoint.
+func WholeRunning(fsys disk.FS, dir string) (m Running, passed []Defect, err error) {
+	numbers, err := runningNumbers(fsys, dir)
+	if err != nil {
+		return m, nil, err
+	}
+	audit := NewAudit(fsys, dir)
+	m, err = newest(fsys, dir, numbers, func(_ disk.FS, _ string, number uint64) (Running, error) {
+		m, err := readRunning(fsys, dir, number)
+		if errors.Is(err, ErrCorrupt) {
+			passed = append(passed, Defect{File: runningFile(number), Err: err})
+		}
+		if err != nil {
+			return m, err
+		}
+		wrong, whole := audit.Running(m)
+		passed = append(passed, wrong...)
+		if !whole {
+			return Running{}, fmt.Errorf("checkpoint: %s names what is %w", m.name(), ErrCorrupt)
+		}
+		return m, nil
+	})
+	return m, passed, err
+}
+
+// VerifyRunning reads all segments of a running checkpoint and checks every byte.
+func VerifyRunning(fsys disk.FS, dir string, m Running) error {
+	if err := m.check(); err != nil {
+		return fmt.Errorf("checkpoint: manifest %s: %w", m.name(), corrupt("%v", err))
+	}
+	if wrong, whole := NewAudit(fsys, dir).Running(m); !whole {
+		return fmt.Errorf("checkpoint: segment %s: %w", path.Join(dir, wrong[0].File), wrong[0].Err)
+	}
+	return nil
+}
+
+// Running reads all segments of a running checkpoint, and says what is wrong. What is wrong with a
+// file that another one has in common is not said again; whole says whether this one is.
+func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
+	whole = true
+	for _, s := range m.Shards {
+		for _, f := range s.Files {
+			one := a.file(f.File, false)
+			wrong := one.defects
+			if len(wrong) == 0 {
+				wrong = m.fits(s.Shard, f, one)
+			} else if one.told {
+				wrong, whole = nil, false
+			}
+			one.told = true
+			whole, defects = whole && len(wrong) == 0, append(defects, wrong...)
+		}
+	}
+	return defects, whole
+}
+
+// fits says what is wrong with a shard's segment beside the manifest.
+func (m *Running) fits(shard perdure.ShardID, f FileRef, one *audited) []Defect {
+	if err := meansRows(m.Job.ID, shard, f, one.segment, one.sum); err != nil {
+		return []Defect{{File: f.File, Err: err}}
+	}
+	for t, has := range one.tables {
+		if err := counts(m.name(), m.Tables, m.Job.Shards, shard, t, has); err != nil {
+			return []Defect{{File: f.File, Err: err}}
+		}
+	}
+	return nil
+}
+
+// PruneRunning deletes what the running checkpoint keep has made superfluous: first the older
+// manifests, and when that is durable the segments that neither keep nor a newer one names and that
+// are older than the newest that keep names of their shard, or of a former generation; and what
+// writers that died left behind of all this. Whatever is newer stays: it may be about to be
+// published.
+func PruneRunning(fsys disk.FS, dir string, keep Running) error {
+	if err := pruneRunning(fsys, dir, keep.Number); err != nil {
+		return fmt.Errorf("checkpoint: prune: %w", err)
+	}
+	return nil
+}
+
+func pruneRunning(fsys disk.FS, dir string, number uint64) error {
+	keep, err := readRunning(fsys, dir, number)
+	if err != nil {
+		return err
+	}
+	numbers, err := runningNumbers(fsys, dir)
+	if err != nil {
+		return err
+	}
+	var r Removal
+	named := map[string]bool{}
+	for _, n := range numbers {
+		if n < number {
+			r.Manifests = append(r.Manifests, runningFile(n))
+			continue
+		}
+		m, err := readRunning(fsys, dir, n)
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			return err
+		}
+		for _, f := range m.Files() {
+			named[f.File] = true
+		}
+	}
+	slices.Reverse(r.Manifests)
+	names, err := fsys.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if keep.superfluous(name) && !named[name] {
+			r.Files = append(r.Files, name)
+		}
+	}
+	return Remove(fsys, dir, r)
+}
+
+// superfluous reports whether a file is a segment that is older than what keep names, or the
+// temporary file of something older than keep.
+func (m *Running) superfluous(name string) bool {
+	final, temporary := disk.TemporaryOf(name)
+	if !temporary {
+		final = name
+	}
+	if k, shard, ok := parseRowsName(final); ok && int(shard) < len(m.Shards) {
+		return k.generation < m.Generation || k.compare(m.Shards[shard].last()) < 0
+	}
+	n, ok := parseRunningName(final)
+	return ok && temporary && n < m.Number
+}
