@@ -24,7 +24,7 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 	}
 	s := scorer{
 		by: l.set.Selector, full: l.full, first: first, all: all,
-		seed: mix(mix(l.set.Seed+golden) ^ mix(uint64(l.set.Shard)<<32^golden) + golden*l.saves),
+		seed: saveSeed(l.set, l.saves),
 	}
 	for t, p := range parts { // the rows before the cursor come after all others
 		if t < l.next.table {
@@ -37,7 +37,7 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 		s.ordinal += all
 	}
 	for t, p := range parts {
-		s.table = uint64(t) << 48
+		s.table = perdure.TableID(t)
 		s.score(p, l.tables[t], l.picking.list(t, p.Stored()))
 	}
 }
@@ -48,10 +48,10 @@ type scorer struct {
 	full  bool   // all rows are forced
 	first []bool // by slot: rows of these files are
 
-	seed    uint64 // random: of this save
-	table   uint64 // random: the table's part of a row's number
-	ordinal int    // round: how many rows come before the next one that is scored
-	all     int    // round: rows of all tables
+	seed    uint64          // random: of this save
+	table   perdure.TableID // random
+	ordinal int             // round: how many rows come before the next one that is scored
+	all     int             // round: rows of all tables
 }
 
 func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
@@ -136,8 +136,18 @@ func (s *scorer) random(first perdure.RowID, ids []perdure.RowID, keys []uint32)
 		if ids != nil {
 			id = ids[i]
 		}
-		keys[i] = 1 + uint32(mix(s.seed^mix(s.table^uint64(id)))>>32*keyMost>>32)
+		keys[i] = randomKey(s.seed, s.table, id)
 	}
+}
+
+// saveSeed is where the random keys of a shard's save begin.
+func saveSeed(s Settings, save uint64) uint64 {
+	return mix(mix(mix(s.Seed+golden)^uint64(s.Shard)) + golden*save)
+}
+
+// randomKey is from 1 to keyMost.
+func randomKey(seed uint64, t perdure.TableID, id perdure.RowID) uint32 {
+	return 1 + uint32(mix(seed^mix(uint64(t)<<48^uint64(id)))>>32*keyMost>>32)
 }
 
 // round gives rows keys in the order in which they come after the cursor. Those behind the

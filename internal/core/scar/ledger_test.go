@@ -78,3 +78,7 @@ func TestRound(t *testing.T) {
 		t.Fatalf("%v, want %v", got, want)
 	}
 }
+
+var selectors = []perdure.Selector{
+	perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
+}

@@ -1,0 +1,269 @@
+package scar
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// model is a ledger as one would write it down: maps, sorted lists, everything counted anew.
+type model struct {
+	set    Settings
+	rows   map[rowKey]*modelRow
+	files  []modelFile // the oldest first; what was dropped is not there any more
+	newest uint64
+	saves  uint64
+	credit int64
+	full   bool
+	next   cursor
+
+	chosen []present // under way
+	before cursor
+	wasAll bool
+	forced int64 // bytes
+}
+
+type rowKey struct {
+	table int
+	id    perdure.RowID
+}
+
+type modelRow struct {
+	saved []float32 // at the last choice; else the initial values
+	disk  []float32 // in its file
+	count int
+	file  uint64 // 0: none
+	owed  bool
+}
+
+type modelFile struct {
+	words.SegmentFile
+	number uint64
+	bytes  int64
+}
+
+// present is a stored row as it is now.
+type present struct {
+	rowKey
+	at     int
+	bytes  int64
+	values []float32
+	dense  bool
+	key    float64
+	forced bool
+}
+
+func newModel(s Settings) *model {
+	return &model{set: s, saves: s.Saves, full: s.Full, rows: map[rowKey]*modelRow{}}
+}
+
+// stored lists the stored rows, by table and position.
+func stored(parts []*table.Part) (all []present) {
+	for t, p := range parts {
+		for at := range p.Stored() {
+			all = append(all, present{
+				rowKey: rowKey{t, idAt(p, at)}, at: at, bytes: int64(p.RowBytes()),
+				values: slices.Clone(p.Values(at, 1)), dense: !p.Spec.Sparse,
+			})
+		}
+	}
+	return all
+}
+
+func idAt(p *table.Part, at int) perdure.RowID {
+	if p.Spec.Sparse {
+		return p.IDs(at, 1)[0]
+	}
+	return p.First + perdure.RowID(at)
+}
+
+func (m *model) row(k rowKey, p *table.Part) *modelRow {
+	if m.rows[k] == nil {
+		m.rows[k] = &modelRow{saved: make([]float32, p.Spec.Dim)}
+		p.Initial(m.rows[k].saved, k.id)
+	}
+	return m.rows[k]
+}
+
+func (m *model) live(rows []present) map[uint64]int64 {
+	live := map[uint64]int64{}
+	for _, r := range rows {
+		live[m.rows[r.rowKey].file] += r.bytes
+	}
+	return live
+}
+
+// drop drops files without the newest save of any row; width is that of a row of each table.
+func (m *model) drop() {
+	m.files = slices.DeleteFunc(m.files, func(f modelFile) bool {
+		for _, r := range m.rows {
+			if r.file == f.number {
+				return false
+			}
+		}
+		return f.number != m.newest
+	})
+}
+
+// empty returns the files whose rows are to be saved again.
+func (m *model) empty(live map[uint64]int64) map[uint64]bool {
+	out := map[uint64]bool{}
+	left := slices.Clone(m.files)
+	for {
+		bytes, alive := int64(0), int64(0)
+		for _, f := range left {
+			bytes += f.bytes
+		}
+		for _, f := range m.files {
+			alive += live[f.number]
+		}
+		var score func(f modelFile) float64
+		switch {
+		case len(left) > 0 && bytes > 3*alive:
+			score = func(f modelFile) float64 { return float64(live[f.number]) / float64(max(f.bytes, 1)) }
+		case len(left) >= int(4/m.set.Share)+8:
+			score = func(f modelFile) float64 { return float64(live[f.number]) }
+		default:
+			return out
+		}
+		slices.SortStableFunc(left, func(a, b modelFile) int { return cmp.Compare(score(a), score(b)) })
+		out[left[0].number] = true
+		left = left[1:]
+		slices.SortFunc(left, func(a, b modelFile) int { return cmp.Compare(a.number, b.number) })
+	}
+}
+
+// choose returns the rows of the next save, in the order in which they are taken.
+func (m *model) choose(parts []*table.Part) []present {
+	rows := stored(parts)
+	there := map[rowKey]bool{}
+	all := int64(0)
+	for _, r := range rows {
+		there[r.rowKey] = true
+		m.row(r.rowKey, parts[r.table])
+		all += r.bytes
+	}
+	for k := range m.rows {
+		if !there[k] {
+			delete(m.rows, k)
+		}
+	}
+	m.drop()
+	budget := max(1, int64(math.Round(m.set.Share*float64(all))))
+	m.credit = max(min(m.credit, budget)+budget, -all)
+
+	out := m.empty(m.live(rows))
+	for i := range rows {
+		r := m.rows[rows[i].rowKey]
+		rows[i].forced = m.full || out[r.file]
+		rows[i].key = m.key(&rows[i], r)
+	}
+	m.before, m.wasAll = m.next, m.full
+	m.chosen, m.forced = nil, 0
+	spent := int64(0)
+	for _, r := range rows {
+		if r.forced {
+			m.chosen = append(m.chosen, r)
+			spent += r.bytes
+			m.forced += r.bytes
+		}
+	}
+	if m.set.Selector == perdure.SelectRound {
+		m.goRound(rows, &spent)
+	} else {
+		slices.SortFunc(rows, func(a, b present) int {
+			return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.table, b.table), cmp.Compare(a.id, b.id))
+		})
+		for _, r := range rows {
+			if !r.forced && r.key > 0 && spent < m.credit {
+				m.chosen = append(m.chosen, r)
+				spent += r.bytes
+			}
+		}
+	}
+	for _, r := range m.chosen {
+		row := m.rows[r.rowKey]
+		row.saved, row.count = r.values, 0
+	}
+	m.credit -= spent
+	m.saves++
+	m.full = false
+	return m.chosen
+}
+
+func (m *model) goRound(rows []present, spent *int64) {
+	start := slices.IndexFunc(rows, func(r present) bool {
+		return r.table > m.next.table || r.table == m.next.table && r.at >= m.next.at
+	})
+	start = max(start, 0)
+	for i := range rows {
+		r := rows[(start+i)%len(rows)]
+		if r.forced || *spent >= m.credit {
+			continue
+		}
+		m.chosen = append(m.chosen, r)
+		if *spent += r.bytes; *spent >= m.credit {
+			next := rows[(start+i+1)%len(rows)]
+			m.next = cursor{next.table, next.at}
+		}
+	}
+}
+
+func (m *model) key(r *present, row *modelRow) (key float64) {
+	switch m.set.Selector {
+	case perdure.SelectRandom:
+		return float64(randomKey(saveSeed(m.set, m.saves), perdure.TableID(r.table), r.id))
+	case perdure.SelectUsed:
+		key = float64(row.count)
+	case perdure.SelectPriority:
+		if same := bytes.Equal(bitsOf(r.values), bitsOf(row.saved)); !same {
+			key = float64(float32(math.Sqrt(table.Gap(r.values, row.saved)) / float64(r.bytes)))
+			if !(key <= math.MaxFloat32) {
+				key = 2 * math.MaxFloat32
+			}
+		}
+	}
+	switch {
+	case row.owed:
+		return math.MaxFloat64
+	case row.file == 0 && !r.dense && key == 0:
+		return math.SmallestNonzeroFloat64
+	}
+	return key
+}
+
+func bitsOf(v []float32) (b []byte) {
+	for _, v := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func (m *model) written(f words.SegmentFile) {
+	m.newest++
+	bytes := int64(0)
+	for _, r := range m.chosen {
+		if row := m.rows[r.rowKey]; row != nil {
+			row.file, row.owed, row.disk = m.newest, false, r.values
+		}
+		bytes += r.bytes
+	}
+	m.files = append(m.files, modelFile{f, m.newest, bytes})
+	m.drop()
+}
+
+func (m *model) unwritten() {
+	m.next, m.full = m.before, m.wasAll
+	for _, r := range m.chosen {
+		m.credit += r.bytes
+		if m.set.Selector == perdure.SelectPriority || m.set.Selector == perdure.SelectUsed {
+			m.rows[r.rowKey].owed = true
+		}
+	}
+}
