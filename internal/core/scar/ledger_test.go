@@ -82,3 +82,55 @@ func TestRound(t *testing.T) {
 var selectors = []perdure.Selector{
 	perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
 }
+
+// A shard whose rows are trained already is saved whole at first. The next saves have nothing
+// until that is paid for; but rows that are gone leave no debt.
+func TestFull(t *testing.T) {
+	for _, by := range selectors {
+		for _, gone := range []bool{false, true} {
+			spec := perdure.TableSpec{
+				Name: "s", Sparse: true, Dim: 4, Evict: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			}
+			p := table.New(spec, 0, 7, 0, 0)
+			touch := func(from, n int, clock perdure.Clock) {
+				for i := from; i < from+n; i++ {
+					ids := []perdure.RowID{perdure.RowID(i)}
+					if err := p.ApplyRows(0, ids, 1, []float32{1, 0, 0, 0}, clock); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			touch(0, 400, 1)
+			l := scar.New(scar.Settings{Selector: by, Share: 1.0 / 8, Full: true})
+			choose := func() (rows int) {
+				c := l.Choose([]*table.Part{p})
+				for _, r := range c.Runs[0] {
+					rows += r.Rows
+				}
+				l.Written(c, words.SegmentFile{File: "f"})
+				return rows
+			}
+			if got := choose(); got != 400 {
+				t.Fatalf("%s: the first choice has %d of 400 rows", by, got)
+			}
+			want := 8
+			if gone {
+				touch(0, 8, 20)
+				p.Evict(20, nil)
+				if got := choose(); got != 8 { // the file of 400 is emptied, whatever is owed
+					t.Fatalf("%s: %d rows, want the 8 that are left", by, got)
+				}
+				want = 10 // all 8 rows, a row a save, and it begins below 0
+			}
+			touch(0, p.Stored(), 20)
+			l.Changed(0, p, 0, p.IDs(0, p.Stored()), p.Stored())
+			saves := 1
+			for choose() == 0 {
+				saves++
+			}
+			if saves != want {
+				t.Errorf("%s, gone %v: %d saves have paid, want %d", by, gone, saves, want)
+			}
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package scar
 
 import (
-	"math"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -148,30 +147,36 @@ func (r *rows) remove(entry int) {
 func (r *rows) used(p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	if r.index == nil {
 		r.reserve(p.Stored())
-		for i := range count {
-			id := first + perdure.RowID(i)
-			if ids != nil {
-				id = ids[i]
-			}
-			r.bump(int(id - p.First))
+	}
+	if ids == nil {
+		for at := int(first - p.First); count > 0; {
+			n := bump(r.counts.upTo(at, at+count))
+			at, count = at+n, count-n
 		}
 		return
 	}
 	var entry [batch]int
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
-		r.entries(ids[:n], 0, entry[:], func(int, perdure.RowID) {})
-		for _, e := range entry[:n] {
-			r.bump(e)
+		if r.index != nil {
+			r.entries(ids[:n], 0, entry[:], func(int, perdure.RowID) {})
+		}
+		for i, id := range ids[:n] {
+			if r.index == nil {
+				entry[i] = int(id - p.First)
+			}
+			bump(r.counts.rows(entry[i], 1))
 		}
 		ids = ids[n:]
 	}
 }
 
-func (r *rows) bump(entry int) {
-	if c := &r.counts.rows(entry, 1)[0]; *c < math.MaxUint32 {
-		*c++
+// bump counts one more, as far as 4 bytes go, and returns how many counts there are.
+func bump(counts []uint32) int {
+	for i, c := range counts {
+		counts[i] = max(c+1, c)
 	}
+	return len(counts)
 }
 
 // keep notes rows as they are now, and returns the entries of a sparse table's.

@@ -315,3 +315,25 @@ func cmpUint(a, b uint64) int {
 	}
 	return 0
 }
+
+// An update counts once for each of its rows, as far as a count goes.
+func TestCounts(t *testing.T) {
+	const rows = 600_000 // in three pieces
+	spec := perdure.TableSpec{Name: "a", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+	p := table.New(spec, 0, 0, 50, rows)
+	r := newRows(p, perdure.SelectUsed)
+	r.used(p, 60, nil, rows-20)
+	r.used(p, 0, []perdure.RowID{50, 60, 60, 50 + rows - 1}, 4)
+	r.counts.rows(rows/2, 1)[0] = math.MaxUint32
+	r.used(p, 50+rows/2, nil, 1)
+	want := map[int]uint32{0: 1, 10: 3, rows / 2: math.MaxUint32, rows - 1: 1}
+	for at := range rows {
+		n, special := want[at]
+		if !special && at >= 10 && at < rows-10 {
+			n = 1
+		}
+		if got := r.counts.rows(at, 1)[0]; got != n {
+			t.Fatalf("row %d: %d updates, want %d", at, got, n)
+		}
+	}
+}
