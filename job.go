@@ -273,9 +273,19 @@ type ShardView struct {
 	// Restored says that this epoch began with the rows of the cut Durable, and that
 	// workers send again what came after.
 	Restored bool `json:"restored,omitempty"`
+	// Saved are the files of the running checkpoint that this epoch began with, oldest first,
+	// where each row is saved by itself; nil: it began with the initial rows.
+	Saved []SavedFile `json:"saved,omitempty"`
 	// Yields says that the head, which acknowledges early, is to be dropped: it takes
 	// nothing more in, and says when the next member has all that it has.
 	Yields bool `json:"yields,omitempty"`
+}
+
+// SavedFile is a file of rows that are saved, in the job's folder of checkpoints.
+type SavedFile struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc"`
 }
 
 // RestoredAt returns the clock of the cut with whose rows a shard begins where nobody

@@ -43,7 +43,7 @@ var layers = map[string]int{
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
-	"internal/core/scar": 2,
+	"internal/core/scar": 2, "internal/core/running": 1,
 	"internal/core/link": 3,
 
 	// Rows and bytes.
@@ -79,6 +79,8 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/silence"}: "a view change asks who is silent; both are pure",
 	{"internal/core/membership", "internal/core/agenda"}:  "a view change is what is on the agenda; both are pure",
 	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
+	{"internal/core/replica", "internal/core/scar"}:       "a replica asks which rows are to be saved; both are pure",
+	{"internal/core/membership", "internal/core/running"}: "a view change begins with what was saved; both are pure",
 	{"internal/core/membership", "internal/core/spans"}:   "a view change says who takes part; both are pure",
 	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
 	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",

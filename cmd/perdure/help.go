@@ -62,7 +62,9 @@ var helps = map[string]string{
 		"it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every " +
 		"C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or " +
 		"chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, " +
-		"from which any server makes the rows again). auto for C has the job choose how often",
+		"from which any server makes the rows again), or scar:C,R,SELECTOR (a dead server's rows come back as last " +
+		"saved, and nobody goes back; R of the rows, as 1/8, is saved every R·C clocks, chosen by priority, round, " +
+		"random or used; scar alone: scar:auto,1/8,priority). auto for C has the job choose how often",
 	"job_mtbf": "With checkpoint:auto or resend:auto: the time between two failures, for example 6h, which " +
 		"with the time that a checkpoint takes gives how often one is made (default: an hour, which counts as " +
 		"one failure among those that are seen).",

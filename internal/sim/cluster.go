@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -47,9 +48,9 @@ type Options struct {
 	Retain int64 // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
 	// checkpoints written in the background have only what has changed, however little that spares
 	Follow bool
-	Plan   []Planned           // who takes part from which clocks on
-	Saved  func(*perdure.View) // is told of every view before anybody acts on it; may be nil
-	Log    *slog.Logger        // nil: none
+	Plan   []Planned                    // who takes part from which clocks on
+	Saved  func(*perdure.View, disk.FS) // is told of every view before anybody acts on it; may be nil
+	Log    *slog.Logger                 // nil: none
 
 	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
 	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
@@ -89,7 +90,7 @@ type Cluster struct {
 // tick is how often the coordinator looks at the time: more often than usual where cuts
 // are named then, since jobs are short.
 func (c *Cluster) tick() time.Duration {
-	if c.o.Job.Recovery.Auto {
+	if c.o.Job.Recovery.Auto || recovery.RoundsOf(c.o.Job.Recovery).Any() { // or rounds recorded
 		return 10 * time.Millisecond
 	}
 	return 0

@@ -13,6 +13,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -36,6 +38,7 @@ type History struct {
 	ids   []perdure.RowID // of the rows
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
+	lines *Lineage        // where each row is saved by itself; else nil
 	Pace  time.Duration   // between two clocks
 
 	mu      sync.Mutex                             // guards what follows
@@ -93,6 +96,9 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 		h.unseen = append(h.unseen, make([]map[uint64]float64, slots))
 	}
 	h.lives = make([]int, slots)
+	if recovery.RoundsOf(job.Recovery).Any() {
+		h.lines = newLineage(h)
+	}
 	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
@@ -131,9 +137,12 @@ const mostLossy = 24
 func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }
 
 // Saved takes over who takes part, before anybody acts on it.
-func (h *History) Saved(v *perdure.View) {
+func (h *History) Saved(v *perdure.View, fs disk.FS) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.lines != nil {
+		defer h.lines.saved(v, fs)
+	}
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
 		// or one without any clock
@@ -451,6 +460,7 @@ type Lost []int64
 // finalLossy judges the whole table after a job whose rows may be lost.
 func (h *History) finalLossy(rows Contents, lost Lost) error {
 	first := make([][]uint64, h.job.Shards) // by shard: what a row of it has
+	all := make([]map[int][]uint64, h.job.Shards)
 	for row, id := range h.ids {
 		shard := h.shard(row)
 		if lost[shard] < 0 {
@@ -476,6 +486,13 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 			}
 			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
 		}
+		if h.lines != nil {
+			if all[shard] == nil {
+				all[shard] = map[int][]uint64{}
+			}
+			all[shard][row] = sets
+			continue
+		}
 		if first[shard] == nil {
 			first[shard] = sets
 		} else if !slices.Equal(first[shard], sets) {
@@ -485,6 +502,14 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 		if missing != lost[shard] {
 			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), "+
 				"the registry counts %d as lost", row, shard, missing, sets, lost[shard])
+		}
+	}
+	for shard := range perdure.ShardID(len(all)) {
+		if all[shard] == nil {
+			continue
+		}
+		if err := h.lines.final(shard, all[shard], lost[shard]); err != nil {
+			return err
 		}
 	}
 	return nil

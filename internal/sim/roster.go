@@ -90,7 +90,7 @@ type term struct {
 // onSaved starts the workers of slots that have joined.
 func (c *Cluster) onSaved(facts *membership.Facts) {
 	if c.o.Saved != nil {
-		c.o.Saved(&facts.View)
+		c.o.Saved(&facts.View, c.hosts.Disk)
 	}
 	var hosts []string
 	c.mu.Lock()

@@ -215,6 +215,28 @@ func drawNone(seed uint64) (scenario, *rand.Rand) {
 	return s, rng
 }
 
+// drawScar makes one of shards whose rows are saved by themselves.
+func drawScar(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawNone(seed)
+	more := rand.New(rand.NewPCG(seed, 10))
+	r := perdure.Recovery{
+		Kind: perdure.RecoverScar, Every: perdure.Clock(1 + more.IntN(8)),
+		Share: []float64{1, 0.5, 1.0 / 8, 0.3}[more.IntN(4)],
+		Selector: []perdure.Selector{
+			perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
+		}[more.IntN(4)],
+	}
+	if more.IntN(4) == 0 {
+		r.Every, r.Auto = 0, true
+	}
+	s.job.Recovery, s.pairs, s.routs, s.kills = r, more.IntN(2), more.IntN(2), s.kills+more.IntN(3)
+	s.fills = more.IntN(2)
+	if more.IntN(2) == 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond)))
+	}
+	return s, rng
+}
+
 // drawEager makes one of chains whose heads wait for nobody, drawEvery of such as bring
 // the others up to date every few clocks only.
 func drawEager(seed uint64) (scenario, *rand.Rand) {

@@ -56,6 +56,10 @@ func behind(draw drawing) drawing {
 	}
 }
 
+// Where each row is saved by itself, a row has what the file had that it came back from, and
+// every update since; what it lacks is counted.
+func TestScars(t *testing.T) { runSeeds(t, drawScar) }
+
 // Where updates may be lost, none is there twice, those that are not there are counted,
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }

@@ -37,11 +37,12 @@ func (b *bases) learnBases() {
 				lost -= int64(v.Slots[slot].Clocks(v.Cut))
 			}
 		}
-		if b.job.traits.Begins == recovery.Head {
+		if b.job.traits.Begins.Some() {
 			lost -= int64(b.job.shardStatus(i).Seq)
 		}
 		b.facts.UpdatesLost += lost - b.facts.ShardLost[i]
 		b.facts.ShardLost[i] = lost
+		b.counts(i, base)
 		next := b.facts.View.Shards[i]
 		next.Base = base
 		b.rec.changeShard(i, next)
@@ -53,7 +54,7 @@ func (b *bases) learnBases() {
 func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	n := len(b.facts.View.Slots)
 	var has []perdure.Clock // what the rows have, where any are left
-	if b.job.traits.Begins == recovery.Head {
+	if b.job.traits.Begins.Some() {
 		st := b.job.shardStatus(shard)
 		if st == nil || len(st.Applied) != n {
 			return nil, false

@@ -24,23 +24,6 @@ type chains struct {
 	agenda *agenda.Agenda
 }
 
-// members returns a shard's chain, in memory of its own.
-func members(sv *perdure.ShardView) []perdure.Holder {
-	chain := make([]perdure.Holder, 0, sv.Replicas()+1)
-	for i := range sv.Replicas() {
-		chain = append(chain, sv.Replica(i))
-	}
-	return chain
-}
-
-func serversOf(chain []perdure.Holder) []int {
-	servers := make([]int, len(chain))
-	for i := range chain {
-		servers[i] = chain[i].Server
-	}
-	return servers
-}
-
 // deaths gathers what happened to chains in one step.
 type deaths struct {
 	shrunk   map[int]int // by server: how many chains go on without it
@@ -56,11 +39,6 @@ func shards(list []int) string {
 }
 
 func shardTarget(shard int) string { return fmt.Sprintf("shard:%d", shard) }
-
-// without returns a chain less a server.
-func without(chain []perdure.Holder, server int) []perdure.Holder {
-	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
-}
 
 // dropDead takes whoever has died out of the chains that are due.
 func (ch *chains) dropDead() {
@@ -96,7 +74,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		next.Joining = nil
 		ch.rec.changeShard(shard, next)
 	}
-	chain := members(sv)
+	chain := verdict.Members(sv)
 	how := make([]verdict.Member, len(chain))
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
@@ -108,7 +86,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	if orphaned {
 		ch.agenda.Orphans.Add(shard)
 		d.orphaned = append(d.orphaned, shard)
-		d.last = append(d.last, serversOf(chain)...)
+		d.last = append(d.last, verdict.ServersOf(chain)...)
 		return
 	}
 	var stay []perdure.Holder
@@ -162,7 +140,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 	next := ch.facts.View.Shards[shard]
 	headless := next.Holder != chain[0]
 	if ch.job.ready(shard) {
-		next.Lost, next.Base, next.Restored = false, nil, false
+		next.Lost, next.Base, next.Restored, next.Saved = false, nil, false, nil
 	}
 	if headless && ch.job.traits.Begins == recovery.Head {
 		next.Lost, next.Base = true, nil
@@ -192,7 +170,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	leaver := ch.leaver(members(sv))
+	leaver := ch.leaver(verdict.Members(sv))
 	if sv.Yields {
 		leaver = sv.Server // it takes nothing in any more
 	}
@@ -200,7 +178,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		if !ready {
 			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
 		} else if ch.yielded(shard, leaver) {
-			ch.enter(shard, without(members(sv), leaver))
+			ch.enter(shard, verdict.Without(verdict.Members(sv), leaver))
 		}
 		return false
 	}
@@ -209,7 +187,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		return ready
 	}
 	if short && refill || drains >= 0 {
-		if to := ch.job.spread.Choose(serversOf(members(sv)), drains); to >= 0 {
+		if to := ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), drains); to >= 0 {
 			ch.join(shard, to)
 			return false
 		}
@@ -249,7 +227,7 @@ func (ch *chains) join(shard, server int) {
 func (ch *chains) promote(shard int) {
 	sv := &ch.facts.View.Shards[shard]
 	j := sv.Joining
-	ch.enter(shard, append(members(sv), *j))
+	ch.enter(shard, append(verdict.Members(sv), *j))
 	ch.rec.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
@@ -260,7 +238,7 @@ func (ch *chains) leaver(holders []perdure.Holder) int {
 	if len(holders) < 2 {
 		return -1
 	}
-	chain := serversOf(holders)
+	chain := verdict.ServersOf(holders)
 	surplus := len(chain) > ch.job.traits.Copies
 	for _, server := range chain {
 		if ch.facts.Servers[server].Draining && (surplus || ch.job.spread.Choose(chain, -1) < 0) {

@@ -34,17 +34,7 @@ func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 // Plan lets n slots take part from a clock on, in a job that has not begun.
 func (f *Facts) Plan(workers int, at perdure.Clock) error {
 	v := &f.View
-	if at <= v.Cut || v.End > 0 && at >= v.End {
-		return fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one between",
-			perdure.ErrUsage, workers, at, v.Cut, v.End)
-	}
-	for _, s := range v.Slots {
-		if s.From >= at || s.Until >= at {
-			return fmt.Errorf("%w: %d workers from clock %d on, after those of clock %d; name them in the order of "+
-				"their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
-		}
-	}
-	ch, err := f.Scaled(workers, at)
+	ch, err := spans.Planned(v, workers, at)
 	if err == nil && (ch.Add > 0 || len(ch.Leave) > 0) {
 		_, err = f.change(ch, at)
 	}
@@ -53,25 +43,18 @@ func (f *Facts) Plan(workers int, at perdure.Clock) error {
 }
 
 // Resume begins with the slots that a checkpoint was saved with.
-func (f *Facts) Resume(spans []perdure.Span) {
+func (f *Facts) Resume(saved []perdure.Span) {
 	v := &f.View
-	if len(spans) < len(v.Slots) {
+	if len(saved) < len(v.Slots) {
 		return // nobody had joined or left
 	}
-	v.Slots, f.Slots = make([]perdure.SlotView, len(spans)), make([]Place, len(spans))
-	for i, s := range spans {
-		v.Slots[i].Span, v.Slots[i].Left = s, s.Until > 0 && s.Until <= v.Cut
-	}
+	v.Slots, f.Slots = spans.Resumed(saved, v.Cut), make([]Place, len(saved))
 	v.Roster, f.Told = 1, 1
 }
 
 // SlotClocks returns how many clocks all slots together take part in until clock end.
 func (f *Facts) SlotClocks(end perdure.Clock) int64 {
-	n := f.PastClocks
-	for i := range f.View.Slots {
-		n += int64(f.View.Slots[i].Clocks(end))
-	}
-	return n
+	return f.PastClocks + spans.Clocks(f.View.Slots, end)
 }
 
 // Scale asks for a change. Slots pause, and say where they stand; then the clock is
@@ -84,22 +67,11 @@ func (c *Core) Scale(ch Change) error {
 		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
 	case c.facts.Change != nil:
 		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
-	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
-		len(ch.Again) > perdure.MaxSlots:
-		return fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add,
-			len(ch.Leave), perdure.MaxSlots)
-	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
-		return nil
-	case ch.At > perdure.MaxClock:
-		return fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
-	case ch.At < 0 || v.End > 0 && ch.At >= v.End:
-		return fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, v.End)
 	}
-	at := ch.At
-	if working, _ := c.job.stand(); at == 0 {
-		at = working + 1
-	} else if at <= working {
-		return fmt.Errorf("%w: clock %d; the workers are at clock %d already", perdure.ErrUsage, at, working)
+	working, _ := c.job.stand()
+	at, err := ch.Clock(working, v.End)
+	if err != nil || at == 0 {
+		return err
 	}
 	try := c.facts.Clone()
 	if _, err := try.change(ch, at); err != nil {

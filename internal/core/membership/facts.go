@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/running"
 )
 
 // Facts are what must survive the coordinator.
@@ -26,6 +27,8 @@ type Facts struct {
 	Closing *Closing      `json:"closing,omitempty"`  // the job is to end, and a last checkpoint is wanted
 
 	Saving perdure.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
+
+	Running running.Checkpoint `json:"running,omitzero"` // where each row is saved by itself
 
 	// PastClocks counts the clocks of slots' spans before their present ones.
 	PastClocks int64 `json:"past_clocks,omitempty"`
@@ -87,6 +90,9 @@ func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock
 	}
 	for i := range f.View.Shards {
 		f.View.Shards[i].Server = -1
+	}
+	if recovery.RoundsOf(job.Recovery).Any() {
+		f.Running = running.New(job.Shards)
 	}
 	return f
 }

@@ -64,7 +64,7 @@ func (j *job) mayBeLast(server int) bool {
 // alone reports whether a server holds a shard of whose other holders none is good.
 func (j *job) alone(server int, good func(h *perdure.Holder) bool) bool {
 	for s := range j.spread.Held(server) {
-		if !slices.ContainsFunc(members(&j.facts.View.Shards[s]), func(h perdure.Holder) bool {
+		if !slices.ContainsFunc(verdict.Members(&j.facts.View.Shards[s]), func(h perdure.Holder) bool {
 			return h.Server != server && good(&h)
 		}) {
 			return true

@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/running"
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/teller"
@@ -57,8 +58,11 @@ type Kill struct {
 type Publish struct {
 	Generation perdure.Generation
 	Cut        perdure.Clock
-	Segments   []words.Segment // by shard
+	Segments   []words.Segment // by shard; nil of a running checkpoint
 	Epochs     []perdure.Epoch // by shard
+	// Running, if it is not nil, is the running checkpoint that is to be published instead,
+	// of which Cut is the clock that all have come to.
+	Running *running.Checkpoint
 }
 
 // Ready is what a Core wants done, in this order: save Facts, then send the view, or
@@ -91,6 +95,7 @@ type Core struct {
 	roster  roster
 	cuts    cuts
 	reports reports
+	rounds  rounds
 
 	contained int64         // how many updates the rows had when the job was complete last
 	paused    agenda.Cursor // over the slots, in a pause
@@ -117,7 +122,8 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 		facts: f, job: j, rec: r, agenda: a,
 		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
-		cuts: cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
+		rounds: rounds{facts: f, job: j, rec: r},
+		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)

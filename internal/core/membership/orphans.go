@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // placeShards gives the shards out when every server has come for the first time.
@@ -51,7 +52,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	orphans := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
-		return !slices.ContainsFunc(serversOf(members(&v.Shards[shard])), ch.job.replaced)
+		return !slices.ContainsFunc(verdict.ServersOf(verdict.Members(&v.Shards[shard])), ch.job.replaced)
 	}
 	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
@@ -71,8 +72,12 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	for _, i := range orphans {
 		chain := ch.anew(i)
 		next := perdure.ShardView{
-			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1, Lost: fate.Kind == recovery.Anew,
+			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1,
+			Lost:     fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved,
 			Restored: fate.Kind == recovery.Restored,
+		}
+		if fate.Kind == recovery.Resaved {
+			next.Saved = ch.facts.Running.Files[i]
 		}
 		if len(chain) > 1 {
 			next.Followers = chain[1:]
@@ -83,6 +88,8 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	switch fate.Kind {
 	case recovery.Anew:
 		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(orphans))
+	case recovery.Resaved:
+		ch.rec.event("restored", "", "%d shards begin with their rows as last saved; nobody goes back", len(orphans))
 	case recovery.Restored:
 		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after",
 			len(orphans), v.Durable)
@@ -117,13 +124,13 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 // cut.
 func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 	copies := ch.job.traits.Copies
-	for _, server := range serversOf(members(&ch.facts.View.Shards[shard])) {
+	for _, server := range verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[shard])) {
 		if ch.job.replaced(server) && len(chain) < copies {
 			chain = append(chain, ch.facts.holder(server))
 		}
 	}
 	for len(chain) < copies {
-		to := ch.job.spread.Choose(serversOf(chain), -1)
+		to := ch.job.spread.Choose(verdict.ServersOf(chain), -1)
 		if to < 0 {
 			break
 		}

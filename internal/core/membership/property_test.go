@@ -219,7 +219,7 @@ func (c *cluster) spare(server, shard int) bool {
 	v := &c.saved.View
 	for i := range v.Shards {
 		left, away := 0, 0
-		for j, h := range members(&v.Shards[i]) {
+		for j, h := range verdict.Members(&v.Shards[i]) {
 			s := c.servers[h.Server]
 			switch {
 			case !c.lives(h) || s.silent || s.draining || h.Server == server || i == shard && j == 0:
@@ -344,7 +344,7 @@ func (c *cluster) calm() error {
 // it is waited for, and rows are nowhere else.
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
-		chain := members(&c.saved.View.Shards[i])
+		chain := verdict.Members(&c.saved.View.Shards[i])
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
 			slices.ContainsFunc(chain, func(h perdure.Holder) bool {
 				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == verdict.Silent
@@ -369,7 +369,7 @@ func (c *cluster) checkBalance() {
 	held := map[int]int{}
 	for i := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[i]
-		chain, in := members(sv), map[string]bool{}
+		chain, in := verdict.Members(sv), map[string]bool{}
 		want := min(recovery.Of(c.job.Recovery).Traits().Copies, max(1, len(open)))
 		if len(chain) != want || sv.Joining != nil {
 			c.fail("shard %d has %d replicas, want %d of %d servers", i, len(chain), want, len(open))

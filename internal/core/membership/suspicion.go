@@ -35,6 +35,7 @@ func (c *Core) afterTick() {
 		c.cuts.saveByTime()
 	}
 	c.reports.watchLog()
+	c.rounds.record()
 	c.reconcile()
 }
 

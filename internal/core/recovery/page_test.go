@@ -50,6 +50,8 @@ func saved(t recovery.Traits) string {
 		return "every C clocks; shards stand meanwhile"
 	case t.Form == recovery.Behind:
 		return "every C clocks, while training goes on"
+	case t.Form == recovery.Rows:
+		return "R of the rows every R·C clocks, while training goes on"
 	case t.Logged():
 		return "no checkpoint; the log, and snapshots beside it"
 	}
@@ -63,7 +65,9 @@ const backAll = "all roll back to the last checkpoint"
 func afterServer(s recovery.Strategy) string {
 	t := s.Traits()
 	orphaned := map[recovery.FateKind]string{
-		recovery.Anew:     "its shards begin anew; what they had is lost, and counted",
+		recovery.Anew: "its shards begin anew; what they had is lost, and counted",
+		recovery.Resaved: "its rows come back as last saved, and nobody goes back; what they lack is lost, and " +
+			"counted",
 		recovery.Restored: "its shards go back to the last checkpoint, and are sent the rest",
 		recovery.Replay:   "its shards are read from the log again; workers write on, and reads wait",
 		recovery.RollBack: backAll,
@@ -117,7 +121,8 @@ func TestPage(t *testing.T) {
 		}
 		name := strings.Trim(row[0], "`")
 		names = append(names, name)
-		s := recovery.Of(parse(t, strings.NewReplacer("C", "20", "N", "2", "K", "5").Replace(name)))
+		numbers := strings.NewReplacer("C", "20", "N", "2", "K", "5", "R,SELECTOR", "1/8,used")
+		s := recovery.Of(parse(t, numbers.Replace(name)))
 		want := []string{kept(s.Traits()), saved(s.Traits()), afterServer(s), afterWorker(s), afterBoth(s)}
 		if got := row[2:7]; !slices.Equal(got, want) {
 			t.Errorf("%s: %s has\n%q, want\n%q", page, name, got, want)
@@ -126,6 +131,7 @@ func TestPage(t *testing.T) {
 	if want := []string{
 		"none", "resend:C", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,checkpoint:C",
 		"chain:N,checkpoint:C,async", "chain:N,async", "chain:N,every:K", "stateless",
+		"scar:C,R,SELECTOR",
 	}; !slices.Equal(names, want) {
 		t.Errorf("%s has %q, want %q", page, names, want)
 	}

@@ -43,6 +43,8 @@ func Of(r perdure.Recovery) Strategy {
 		return chain{r}
 	case perdure.RecoverStateless:
 		return stateless{r}
+	case perdure.RecoverScar:
+		return scar{r}
 	}
 	return none{r}
 }
@@ -72,9 +74,12 @@ type Traits struct {
 	Apart bool
 }
 
-// Saves reports whether checkpoints are kept, to which a shard, or all, can go back, and
-// from which a later run can go on.
-func (t Traits) Saves() bool { return t.Form != Nothing }
+// Saves reports whether checkpoints of one clock are kept, to which a shard, or all, can go
+// back, and from which a later run can go on.
+func (t Traits) Saves() bool { return t.Form == Standing || t.Form == Behind }
+
+// Keeps reports whether anything is kept in the folder of checkpoints.
+func (t Traits) Keeps() bool { return t.Form != Nothing }
 
 // Behind reports whether training goes on while a checkpoint is written.
 func (t Traits) Behind() bool { return t.Form == Behind }
@@ -115,10 +120,15 @@ type Begin int
 // What a shard begins with. Where it is not Whole, a death may take updates that were
 // acknowledged: they are counted, and never awaited.
 const (
-	Whole   Begin = iota // all that it had: nothing is lost
-	Initial              // its initial rows
-	Head                 // the rows of its chain's new head
+	Whole     Begin = iota // all that it had: nothing is lost
+	Initial                // its initial rows
+	Head                   // the rows of its chain's new head
+	LastSaved              // each row as it was last saved
 )
+
+// Some reports whether what a shard begins with has rows of its own, which say what they
+// contain.
+func (b Begin) Some() bool { return b == Head || b == LastSaved }
 
 // Form is how a shard is saved.
 type Form int
@@ -128,6 +138,7 @@ const (
 	Nothing  Form = iota
 	Standing      // a cut, at which the shard stands while it is written
 	Behind        // a cut, written while training goes on
+	Rows          // some rows at a time, of whatever clock they are: see Rounds
 )
 
 // Loss is what is known when nobody has the rows of some shards.
@@ -165,6 +176,7 @@ type FateKind int
 const (
 	GoOn     FateKind = iota // nothing has to be done
 	Anew                     // the shards begin with their initial rows; what they had is counted as lost
+	Resaved                  // the shards begin with each row as it was last saved; what that lacks is counted as lost
 	Restored                 // the shards begin with the rows of the newest checkpoint, and are sent the rest
 	Replay                   // the shards are read from the update log again
 	RollBack                 // all go back to the newest checkpoint

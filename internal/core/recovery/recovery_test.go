@@ -168,7 +168,7 @@ func TestCheck(t *testing.T) {
 func TestMayResume(t *testing.T) {
 	for name, may := range map[string]bool{
 		"none": false, "checkpoint:20": true, "checkpoint:auto": true, "resend": true, "chain:2": false,
-		"chain:3,every:5": false, "chain:2,checkpoint:20": true, "stateless": false,
+		"chain:3,every:5": false, "chain:2,checkpoint:20": true, "stateless": false, "scar:20,1/8,round": false,
 	} {
 		s := recovery.Of(parse(t, name))
 		err := s.MayResume()

@@ -58,3 +58,37 @@ func (s Schedule) Next(p Progress) perdure.Clock {
 	}
 	return next
 }
+
+// Rounds says when a shard saves some of its rows: the k-th time, k ≥ 1, when its MinClock
+// comes to k·R·C, which need not be a whole number (SCAR paper, section 4.2). The zero Rounds
+// has none.
+type Rounds struct {
+	Share float64       // R
+	Every perdure.Clock // C; 0: as often as whoever saves allows it
+}
+
+// RoundsOf returns the rounds of a job; none unless it saves rows.
+func RoundsOf(r perdure.Recovery) Rounds {
+	if Of(r).Traits().Form != Rows {
+		return Rounds{}
+	}
+	return Rounds{Share: r.Share, Every: r.Every}
+}
+
+// Any reports whether there are rounds.
+func (r Rounds) Any() bool { return r.Share > 0 }
+
+// Timed reports whether it is not of clocks when the next round is.
+func (r Rounds) Timed() bool { return r.Any() && r.Every == 0 }
+
+// Done returns how many rounds are due by a MinClock, in all.
+func (r Rounds) Done(min perdure.Clock) int64 {
+	if r.Every == 0 {
+		return 0
+	}
+	return int64(float64(min)/(r.Share*float64(r.Every)) + roundingOff)
+}
+
+// roundingOff is less than a clock's share of any round: 20 clocks of 1/8 · 20 clocks each
+// are 8 rounds, though 1/8 · 20 may be a little more than 2.5 where it is computed.
+const roundingOff = 1e-9

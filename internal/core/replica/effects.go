@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/scar"
 )
 
 // Effects are what is to be done because of what a replica was told. They gather until the
@@ -104,6 +105,9 @@ type Save struct {
 	// Image is what to write while the shard goes on. It is nil where the shard stands at the
 	// cut: then its rows are written as they are until it is saved.
 	Image *Image
+	// Rows says that Image has some of the rows only, each to be saved by itself, and which
+	// choice of the ledger that is; nil: it is a cut.
+	Rows *scar.Choice
 }
 
 // Answer is a read that is to be answered with rows as they are now.

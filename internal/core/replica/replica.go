@@ -39,6 +39,9 @@ type Settings struct {
 	Job   perdure.JobSpec
 	// For tests: what is saved in the background has only what has changed, however little that spares.
 	Sparing bool
+	// Elapsed is the time since some moment, in seconds. It says how long training paused; nothing
+	// is decided by it. nil: that is not measured.
+	Elapsed func() float64
 	Weak    weaken.Set // for negative controls
 }
 
@@ -107,6 +110,7 @@ func (r *Replica) Fill(c Content, v *perdure.View) {
 // Adopt makes the replica what a finished snapshot says. Who reads goes on reading.
 func (r *Replica) Adopt(in *Incoming) {
 	r.State.adopt(in)
+	r.State.rounds.ledger = nil // what others have saved is not known here
 	r.Audience.grow(&r.State)
 	r.Audience.pushes.restart(len(r.Audience.seats))
 	r.renewed = true
@@ -388,9 +392,13 @@ func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
 	if !r.ready {
 		if in != nil && r.place.Head && v.Shards[r.shard].Lost {
-			st.Applied, st.Seq = slices.Clone(in.Applied()), r.State.Seq()
+			st.Applied, st.Seq, st.Kept = slices.Clone(in.Applied()), r.State.Seq(), r.State.rounds.kept
 		}
 		return
+	}
+	if r.State.rounds.Any() && r.place.Head {
+		ro := &r.State.rounds
+		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(), ro.bytes, ro.paused
 	}
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.Roster()
 	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.mending.whole, sv.missed()

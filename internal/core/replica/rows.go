@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -21,6 +22,14 @@ type Content struct {
 	States  [][]byte        // by slot: what its program saved last
 	Applied []perdure.Clock // by slot: its clocks that are contained
 	Seq     uint64          // updates that are contained
+	Saved   *Saved          // where each row was saved by itself; else nil
+}
+
+// Saved says of rows, of which each was saved by itself, which files they are from.
+type Saved struct {
+	Files []words.SegmentFile // the oldest first
+	Layer [][]int32           // by table, by position: index of the row's file; -1: it is initial
+	Kept  []words.Kept        // how many rows are of which file, and of none
 }
 
 // rows are what updates change: rows of all tables, and what slots' programs have saved. They

@@ -20,6 +20,7 @@ type State struct {
 	intake *consistency.Intake // nil: there are no rows yet
 	rows   rows
 	cuts   cuts
+	rounds rounds
 	taken  perdure.Slot // whose update was taken last
 	tail   bool         // who reads does so at the tail: see perdure.JobSpec.TailReads
 }
@@ -31,6 +32,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 			behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing,
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
+		rounds: newRounds(s),
 	}
 }
 
@@ -41,6 +43,7 @@ func (st *State) fill(c Content, cut perdure.Clock) {
 	st.agree()
 	st.cuts.left = cut
 	st.intake.SetCut(st.cuts.schedule.After(cut))
+	st.rounds.begin(&c, st.intake.MinClock())
 }
 
 // agree brings the state to what its tables, all together, ask for.
@@ -104,6 +107,7 @@ func (st *State) applyToCut(to *Audience) {
 		if now := st.intake.MinClock(); now > least {
 			least = now
 			st.evict(now, to)
+			st.saveRows(to)
 		}
 	}
 }
@@ -176,6 +180,7 @@ func (st *State) applyBlock(b *wire.Block, u *consistency.Update, by perdure.Slo
 		to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
 		return
 	}
+	st.rounds.changed(b, st.rows.parts[b.Table])
 	if st.weak.Pushes {
 		return
 	}
@@ -233,6 +238,7 @@ func (st *State) addTable(f *wire.Frame) (added bool, err error) {
 		return false, err
 	}
 	st.rows.add(spec)
+	st.rounds.added(st.rows.parts)
 	st.agree()
 	return true, nil
 }

@@ -139,3 +139,58 @@ func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
 	return fmt.Errorf("%w: nobody would be left to work on clock %d; at least one worker must be", perdure.ErrUsage,
 		until)
 }
+
+// Clock returns from which clock on a change is to be, in a job whose slots work at a clock and
+// that ends at another (0: that is not known); 0: it changes nothing.
+func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error) {
+	switch {
+	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
+		len(ch.Again) > perdure.MaxSlots:
+		return 0, fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add,
+			len(ch.Leave), perdure.MaxSlots)
+	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
+		return 0, nil
+	case ch.At > perdure.MaxClock:
+		return 0, fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
+	case ch.At < 0 || end > 0 && ch.At >= end:
+		return 0, fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, end)
+	case ch.At == 0:
+		return working + 1, nil
+	case ch.At <= working:
+		return 0, fmt.Errorf("%w: clock %d; the workers are at clock %d already", perdure.ErrUsage, ch.At, working)
+	}
+	return ch.At, nil
+}
+
+// Planned returns what has to change for a number of slots to take part from a clock on, in a job
+// that has not begun. What is planned is planned in the order of the clocks.
+func Planned(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
+	if at <= v.Cut || v.End > 0 && at >= v.End {
+		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one "+
+			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
+	}
+	for _, s := range v.Slots {
+		if s.From >= at || s.Until >= at {
+			return Change{}, fmt.Errorf("%w: %d workers from clock %d on, after those of clock %d; name them in the "+
+				"order of their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+		}
+	}
+	return Scaled(v.Slots, workers, at)
+}
+
+// Resumed returns the slots that a checkpoint of a cut was saved with.
+func Resumed(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
+	slots := make([]perdure.SlotView, len(saved))
+	for i, s := range saved {
+		slots[i].Span, slots[i].Left = s, s.Until > 0 && s.Until <= cut
+	}
+	return slots
+}
+
+// Clocks returns how many clocks all slots together take part in until clock end.
+func Clocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
+	for i := range slots {
+		n += int64(slots[i].Clocks(end))
+	}
+	return n
+}

@@ -103,3 +103,26 @@ func NewestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 	}
 	return cut, segments
 }
+
+// Members returns a shard's chain, in memory of its own.
+func Members(sv *perdure.ShardView) []perdure.Holder {
+	chain := make([]perdure.Holder, 0, sv.Replicas()+1)
+	for i := range sv.Replicas() {
+		chain = append(chain, sv.Replica(i))
+	}
+	return chain
+}
+
+// ServersOf returns the servers of a chain.
+func ServersOf(chain []perdure.Holder) []int {
+	servers := make([]int, len(chain))
+	for i := range chain {
+		servers[i] = chain[i].Server
+	}
+	return servers
+}
+
+// Without takes a server out of a chain, in place.
+func Without(chain []perdure.Holder, server int) []perdure.Holder {
+	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
+}

@@ -50,11 +50,16 @@ type ShardStatus struct {
 	// Whole says of a shard that was restored that it has received all that the workers
 	// had sent to its former life.
 	Whole bool `json:"whole,omitempty"`
+	// Kept says what its rows are of, where each was saved by itself; else nil. It goes with
+	// Applied.
+	Kept []Kept `json:"kept,omitempty"`
 	// Segments are those written in this generation for cuts that the view does
-	// not call durable yet.
+	// not call durable yet. Where rows are saved by themselves it is the newest one, with
+	// those that the running checkpoint needs beside it.
 	Segments []Segment `json:"segments,omitempty"`
 	// SaveSeconds and SaveBytes say how long the replica's last segment took to be
-	// written, until it was durable, and how large it is; 0: it has written none.
+	// written, until it was durable, and how large it is; 0: it has written none. Where rows
+	// are saved by themselves: for how long training paused for that, and all bytes, so far.
 	SaveSeconds float64 `json:"save_seconds,omitempty"`
 	SaveBytes   int64   `json:"save_bytes,omitempty"`
 	// Unread is how many records of the shard's stream of the update log its rows lack; nil:
@@ -85,10 +90,13 @@ type Segment struct {
 }
 
 // SegmentFile is a segment's file.
-type SegmentFile struct {
-	File  string `json:"file"`
-	Bytes int64  `json:"bytes"`
-	CRC   uint32 `json:"crc"`
+type SegmentFile = perdure.SavedFile
+
+// Kept says of a lost shard of what rows it begins with how many were saved when.
+type Kept struct {
+	Cut  perdure.Clock `json:"cut"`  // the shard's MinClock then
+	Seq  uint64        `json:"seq"`  // updates that the shard's rows contained then; 0 of initial rows
+	Rows int64         `json:"rows"` // of all tables
 }
 
 // ServerDelta is what a server tells of its ServerStatus: on each connection all of it
@@ -187,7 +195,8 @@ func decides(before, now *ShardStatus, end perdure.Clock) bool {
 		before.Missed != now.Missed || before.Whole != now.Whole ||
 		before.Roster != now.Roster || before.Named != now.Named || before.Problem != now.Problem ||
 		end > 0 && before.MinClock < end && now.MinClock >= end ||
-		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.Fences, now.Fences) ||
+		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.Kept, now.Kept) ||
+		!slices.Equal(before.Fences, now.Fences) ||
 		!slices.EqualFunc(before.Segments, now.Segments,
 			func(a, b Segment) bool { return a.File == b.File && a.CRC == b.CRC })
 }

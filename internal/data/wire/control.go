@@ -102,7 +102,7 @@ type Progress struct {
 	ClocksRedone int64 `json:"clocks_redone"`
 	// Places are all in the first of a connection, then those of which something is new.
 	Places []PlaceProgress `json:"places"`
-	Saving *perdure.Saving `json:"saving,omitempty"` // where the interval between checkpoints is chosen
+	Saving *perdure.Saving `json:"saving,omitempty"` // where an interval is chosen, or rows are saved
 }
 
 // PlaceProgress is one server's or worker's part of a Progress.

@@ -24,8 +24,8 @@ func (c *coder) serverDelta(d *words.ServerDelta) {
 }
 
 func (c *coder) shardDelta(d *words.ShardDelta) {
-	saved, unread := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil
-	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.Whole, &saved, &unread)
+	saved, unread, kept := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil, len(d.Kept) > 0
+	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.Whole, &saved, &unread, &kept)
 	c.shard(&d.Shard)
 	count(c, &d.Generation)
 	count(c, &d.Epoch)
@@ -49,6 +49,13 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	list(c, &d.Fences, (*coder).fence)
 	list(c, &d.Unfenced, (*coder).slot)
 	list(c, &d.Segments, (*coder).segment)
+	if kept {
+		list(c, &d.Kept, func(c *coder, k *words.Kept) {
+			number(c, &k.Cut)
+			count(c, &k.Seq)
+			number(c, &k.Rows)
+		})
+	}
 }
 
 func (c *coder) fence(f *words.Fence) {
@@ -66,11 +73,13 @@ func (c *coder) segment(s *words.Segment) {
 	number(c, &s.Bytes)
 	count(c, &s.CRC)
 	count(c, &s.Seq)
-	list(c, &s.Base, func(c *coder, f *words.SegmentFile) {
-		c.text(&f.File)
-		number(c, &f.Bytes)
-		count(c, &f.CRC)
-	})
+	list(c, &s.Base, (*coder).file)
+}
+
+func (c *coder) file(f *words.SegmentFile) {
+	c.text(&f.File)
+	number(c, &f.Bytes)
+	count(c, &f.CRC)
 }
 
 func (c *coder) workerDelta(d *words.WorkerDelta) {

@@ -63,8 +63,8 @@ func (c *coder) holder(h *perdure.Holder) {
 }
 
 func (c *coder) shardView(s *perdure.ShardView) {
-	joined := s.Joining != nil
-	c.flags(&s.Lost, &s.Restored, &s.Yields, &joined)
+	joined, saved := s.Joining != nil, len(s.Saved) > 0
+	c.flags(&s.Lost, &s.Restored, &s.Yields, &joined, &saved)
 	c.holder(&s.Holder)
 	count(c, &s.Epoch)
 	list(c, &s.Followers, (*coder).holder)
@@ -75,6 +75,9 @@ func (c *coder) shardView(s *perdure.ShardView) {
 		c.holder(s.Joining)
 	}
 	numbers(c, &s.Base)
+	if saved {
+		list(c, &s.Saved, (*coder).file)
+	}
 }
 
 func (c *coder) slotView(s *perdure.SlotView) {

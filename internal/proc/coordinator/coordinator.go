@@ -286,7 +286,11 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 			}))
 		}
 	}
-	if r.Publish != nil {
+	if r.Publish != nil && r.Publish.Running != nil {
+		p, facts := *r.Publish, c.core.Facts()
+		m := running(facts, &p)
+		c.wg.Go(func() { c.publishRunning(ctx, p, m) })
+	} else if r.Publish != nil {
 		p := *r.Publish
 		facts := c.core.Facts()
 		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -22,6 +23,9 @@ func (c *Coordinator) progress(always bool) {
 	}
 	if saving := facts.Saving; recovery.Of(facts.Job.Recovery).Traits().Timed {
 		p.Saving = &saving
+	}
+	if rows := facts.Running.Saving; recovery.RoundsOf(facts.Job.Recovery).Any() {
+		p.Saving = &perdure.Saving{Rows: &rows}
 	}
 	if always || p.Complete {
 		p.Places = c.places(facts)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -15,6 +16,9 @@ import (
 // where none is kept, nothing.
 func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
+	if recovery.RoundsOf(job.Recovery).Any() {
+		return s.loadRows(v)
+	}
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
 	if at == 0 {

@@ -61,6 +61,7 @@ type Saver struct {
 	problem string        // why the disk cannot be written, or read; "": it can
 	took    time.Duration // the last segment, to be written
 	bytes   int64         // of it
+	rounds  uint64        // of rows that were saved by themselves, so far
 }
 
 // New makes a saver that ends with ctx, at the latest.

@@ -2,12 +2,45 @@ package server
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/segments"
 )
+
+// roundsPart is the part of the time that is given to saving rows, where the job does not say
+// how often: one fiftieth.
+const roundsPart = 50
+
+// beginRound has some rows written, in a goroutine of its own. It needs sh.mu.
+func (sh *shard) beginRound(sv *replica.Save) {
+	round := sh.saver.Round(sh.link.Name(), sv, &sh.rep.State)
+	sh.s.wg.Go(func() {
+		took, err := round.Write()
+		if sh.saver.Over() {
+			return
+		}
+		if err != nil {
+			took = max(took, segments.Pause)
+		}
+		sh.mu.Lock()
+		sh.advance() // a round may be due
+		sh.mu.Unlock()
+		sh.s.notify()
+		if sh.rep.State.RoundsTimed() {
+			select {
+			case <-time.After((roundsPart - 1) * took):
+			case <-sh.s.ctx.Done():
+			}
+			sh.mu.Lock()
+			sh.rep.State.AllowRound()
+			sh.mu.Unlock()
+		}
+	})
+}
 
 // beginSave has a cut written, in a goroutine of its own. Where the shard stands at it, it
 // answers reads meanwhile and takes updates in, and applies none. It needs sh.mu.

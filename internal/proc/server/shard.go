@@ -46,14 +46,18 @@ type shard struct {
 }
 
 func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
+	began := time.Now()
 	sh := &shard{
 		s: s, id: id, since: since, job: *s.job, traits: s.traits,
-		rep:  replica.New(replica.Settings{Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak}),
+		rep: replica.New(replica.Settings{
+			Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak,
+			Elapsed: func() float64 { return time.Since(began).Seconds() },
+		}),
 		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
 	sh.to.soon = s.tellSoon
 	sh.service = service{
-		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: time.Now(),
+		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: began,
 		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
 	}
 	sh.catchUp = func() {
@@ -208,7 +212,11 @@ func (sh *shard) carryOut() (again bool) {
 		to.push(slot)
 	}
 	for i := range fx.Saves {
-		sh.beginSave(&fx.Saves[i])
+		if sv := &fx.Saves[i]; sv.Rows != nil {
+			sh.beginRound(sv)
+		} else {
+			sh.beginSave(sv)
+		}
 	}
 	for i := range fx.Dropped {
 		connOf(fx.Dropped[i].Reader).waits(&fx.Dropped[i], -1)

@@ -47,7 +47,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		dir, snaps = checkpoints(c.Job.Run), settings.SnapshotFolder(c.Job.Run)
 	case strategy.Logged():
 		return c.Job.NeedsFolder("its servers keep snapshots there")
-	case strategy.Saves():
+	case strategy.Keeps():
 		return c.Job.NeedsFolder("its servers keep checkpoints there")
 	}
 	machine.Garbage(s.Job.Servers)

@@ -60,7 +60,8 @@ type Summary struct {
 
 	Goal *Goal `json:"goal"` // that was reached; nil: none was asked for, or it was not
 
-	// How often a checkpoint was made at last; nil: the strategy says how often.
+	// How often a checkpoint was made at last, or what was saved of rows; nil: the strategy says how
+	// often.
 	Saving *perdure.Saving `json:"saving"`
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -77,6 +78,7 @@ func (r *result) rows() [][2]string {
 		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" +
 			kept(r.Recovery, r.LogBytes != nil)},
 	}
+	rows = append(rows, savedRows(r.Saving)...)
 	if line, differs := goalLine(&r.Summary); differs {
 		rows = append(rows, line)
 	}
@@ -133,4 +135,24 @@ func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
 		fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met,
 			g.Clock, s.Clocks),
 	}, true
+}
+
+// savedRows says what was saved of rows that are saved by themselves, and what of that came back.
+func savedRows(all *perdure.Saving) (rows [][2]string) {
+	if all == nil || all.Rows == nil {
+		return nil
+	}
+	s := all.Rows
+	rows = append(rows, [2]string{
+		"rows saved", fmt.Sprintf("%.1f MB; training paused for it %.3f s on all shards together",
+			float64(s.Bytes)/1e6, s.PausedSeconds),
+	})
+	if s.Restored+s.Initial == 0 {
+		return rows
+	}
+	back := fmt.Sprintf("%d as last saved, %d initial; not saved for %.1f clocks in the mean, %d at most", s.Restored,
+		s.Initial, s.MeanAge(), s.Oldest)
+	return append(rows,
+		[2]string{"rows back", back},
+		[2]string{"lost in part", fmt.Sprintf("%d updates: some of these rows have them", s.PartlyLost)})
 }

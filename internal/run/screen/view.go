@@ -153,7 +153,7 @@ func kept(r perdure.Recovery, ownLog bool) string {
 		return ", log/, snapshots/"
 	case recovery.Of(r).Traits().Logged():
 		return ", snapshots/"
-	case recovery.Of(r).Traits().Saves():
+	case recovery.Of(r).Traits().Keeps():
 		return ", checkpoint/"
 	}
 	return ""

@@ -1,0 +1,38 @@
+package membership
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// rounds records which files the running checkpoint is made of, as servers say it. It does so
+// once a tick, however often something is saved: what a server says between is not lost before
+// the next but with the server.
+type rounds struct {
+	facts *Facts
+	job   *job
+	rec   *record
+}
+
+// record takes over what the shards have saved since the last tick, and has it published.
+func (ro *rounds) record() {
+	if ro.job.traits.Form != recovery.Rows || !ro.facts.placed() || ro.job.publishing >= 0 {
+		return
+	}
+	next, news := ro.facts.Running.Next(ro.job.shardStatus)
+	if !news {
+		return
+	}
+	set(ro.rec, &ro.facts.Running, next)
+	ro.job.publishing = ro.job.minClock()
+	ro.rec.out.Publish = &Publish{
+		Generation: ro.facts.View.Generation, Cut: ro.job.publishing, Running: &next,
+	}
+}
+
+// counts notes what a lost shard begins with, where each row was saved by itself.
+func (b *bases) counts(shard int, base []perdure.Clock) {
+	if st := b.job.shardStatus(shard); st != nil && b.job.traits.Begins == recovery.LastSaved {
+		set(b.rec, &b.facts.Running, b.facts.Running.Lost(&st.ShardStatus, base))
+	}
+}

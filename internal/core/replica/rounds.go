@@ -1,0 +1,148 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/scar"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// rounds are the saves of a shard whose rows are saved by themselves, a part of them at a
+// time: see recovery.Rounds. They need no cut: whatever the rows contain when a round is due
+// is saved, with the applied vector that says what that is. So nothing is held back for them,
+// and no entry of the log tells of them. They are the head's own: what one has saved the next
+// one does not know, and saves anew.
+type rounds struct {
+	recovery.Rounds
+	settings scar.Settings
+	ledger   *scar.Ledger // nil: what is saved is not known here, and a round saves all
+	taken    int64        // rounds that were taken, or went into a later one
+	busy     bool         // one is being written
+	allowed  bool         // by who saves, where it is not of clocks when the next one is
+	newest   words.Segment
+	bytes    int64          // of the files that were written
+	paused   float64        // seconds that choosing took
+	elapsed  func() float64 // nil: that is not measured
+	kept     []words.Kept   // of what a lost shard began with
+}
+
+func newRounds(s *Settings) rounds {
+	r := s.Job.Recovery
+	return rounds{
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed,
+		settings: scar.Settings{Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard},
+	}
+}
+
+// begin begins with a content, at a MinClock.
+func (ro *rounds) begin(c *Content, min perdure.Clock) {
+	if !ro.Any() {
+		return
+	}
+	ro.taken = ro.Done(min)
+	if c.Saved == nil {
+		ro.ledger = scar.New(ro.settings)
+		return
+	}
+	ro.kept = c.Saved.Kept
+	ro.ledger = scar.Resume(ro.settings, c.Parts, c.Saved.Files, c.Saved.Layer)
+}
+
+// changed notes which rows an update changes.
+func (ro *rounds) changed(b *wire.Block, p *table.Part) {
+	if ro.ledger != nil {
+		ro.ledger.Changed(b.Table, p, b.First, b.IDs, b.Count)
+	}
+}
+
+// added notes the last of the parts, which is new.
+func (ro *rounds) added(parts []*table.Part) {
+	if ro.ledger != nil {
+		last := len(parts) - 1
+		ro.ledger.Added(perdure.TableID(last), parts[last])
+	}
+}
+
+// due returns how many rounds are due at a MinClock. While one is written the next ones wait,
+// and are then one.
+func (ro *rounds) due(min perdure.Clock) int64 {
+	switch {
+	case !ro.Any() || ro.busy:
+		return 0
+	case ro.Timed() && ro.allowed:
+		return 1
+	}
+	return ro.Done(min) - ro.taken
+}
+
+// saveRows has the head save some rows, as they are now, if a round is due.
+func (st *State) saveRows(to *Audience) {
+	ro, min := &st.rounds, st.intake.MinClock()
+	n := ro.due(min)
+	if n <= 0 || !st.cuts.head || len(st.rows.parts) == 0 {
+		return
+	}
+	ro.taken += n
+	if ro.elapsed != nil {
+		began := ro.elapsed()
+		defer func() { ro.paused += ro.elapsed() - began }()
+	}
+	if ro.ledger == nil {
+		anew := ro.settings
+		anew.Full = true
+		ro.ledger = scar.New(anew)
+	}
+	choice := ro.ledger.Choose(st.rows.parts)
+	if choice.Bytes == 0 { // nothing has changed
+		ro.ledger.Unwritten(choice)
+		return
+	}
+	ro.busy, ro.allowed = true, false
+	m := &Image{
+		Cut: min, Seq: st.rows.seq, Applied: slices.Clone(st.intake.Applied()), States: slices.Clone(st.rows.states),
+	}
+	for t, p := range st.rows.parts {
+		m.Specs, m.First = append(m.Specs, p.Spec), append(m.First, p.First)
+		m.Rows = append(m.Rows, p.SnapshotOf(choice.Runs[t]))
+	}
+	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice})
+}
+
+// SavedRows says that a round's rows are in a file.
+func (st *State) SavedRows(sv *Save, seg words.Segment) {
+	ro := &st.rounds
+	sv.Image.close(false)
+	ro.busy, ro.newest, ro.bytes = false, seg, ro.bytes+seg.Bytes
+	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
+}
+
+// UnsavedRows says that a round's rows could not be written: they go into a later one.
+func (st *State) UnsavedRows(sv *Save) {
+	sv.Image.close(false)
+	st.rounds.busy = false
+	st.rounds.ledger.Unwritten(sv.Rows)
+}
+
+// RoundsTimed reports whether whoever saves says when the next round may come, by AllowRound.
+func (st *State) RoundsTimed() bool { return st.rounds.Timed() }
+
+// AllowRound lets the next round come, where it is not of clocks when that is.
+func (st *State) AllowRound() { st.rounds.allowed = true }
+
+// segments tells of the running checkpoint: the newest file, with the others.
+func (ro *rounds) segments() []words.Segment {
+	if ro.ledger == nil || ro.newest.File == "" {
+		return nil
+	}
+	seg := ro.newest
+	files := ro.ledger.Files()
+	if n := len(files); n > 0 && files[n-1].File == seg.File {
+		files = files[:n-1]
+	}
+	seg.Base = slices.Clone(files)
+	return []words.Segment{seg}
+}

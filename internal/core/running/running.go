@@ -1,0 +1,92 @@
+// Package running is what the coordinator knows of a job's running checkpoint: of each shard the
+// files that hold its rows as they were last saved, and what was saved and lost so far. It is
+// recorded with the job's other facts.
+//
+// It is pure. A Checkpoint's lists are never changed in place, so that copies of it stay what
+// they were; else nothing here is safe for concurrent use.
+package running
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// Checkpoint is the running checkpoint of a job. The zero one is of a job that has none.
+type Checkpoint struct {
+	Number uint64                `json:"number"` // of its manifests, from 1; 0: nothing has been saved yet
+	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	Saving perdure.RowSaving     `json:"saving"` // of the job so far
+	Told   []Told                `json:"told"`   // by shard: what of its word is in Saving
+}
+
+// Told is how much of what a shard's holder has saved is counted already.
+type Told struct {
+	Since  uint64  `json:"since"` // as in the view's Holder
+	Bytes  int64   `json:"bytes"`
+	Paused float64 `json:"paused"`
+}
+
+// New returns that of a job of a number of shards, of which nothing is saved.
+func New(shards int) Checkpoint {
+	return Checkpoint{Files: make([][]perdure.SavedFile, shards), Told: make([]Told, shards)}
+}
+
+// Next returns the checkpoint with what the shards have saved since, given what each says of
+// itself; nil: its word is not known. It reports whether that is any news.
+func (c Checkpoint) Next(said func(shard int) *words.ShardWord) (next Checkpoint, news bool) {
+	next = c
+	for i := range c.Files {
+		st := said(i)
+		if st == nil || !st.Ready || len(st.Segments) == 0 {
+			continue
+		}
+		s := &st.Segments[0]
+		newest := perdure.SavedFile{File: s.File, Bytes: s.Bytes, CRC: s.CRC}
+		if had := c.Files[i]; len(had) > 0 && had[len(had)-1] == newest {
+			continue
+		}
+		if !news {
+			news = true
+			next.Number++
+			next.Files, next.Told = slices.Clone(c.Files), slices.Clone(c.Told)
+		}
+		next.Files[i] = append(slices.Clone(s.Base), newest)
+		next.count(i, &st.ShardStatus)
+	}
+	return next, news
+}
+
+// count takes over how much a shard's holder has saved since it is one.
+func (c *Checkpoint) count(shard int, st *words.ShardStatus) {
+	before := &c.Told[shard]
+	if before.Since != st.Since {
+		*before = Told{Since: st.Since}
+	}
+	c.Saving.Bytes += st.SaveBytes - before.Bytes
+	c.Saving.PausedSeconds += st.SaveSeconds - before.Paused
+	before.Bytes, before.Paused = st.SaveBytes, st.SaveSeconds
+}
+
+// Lost returns the checkpoint with the count of the rows that a lost shard begins with, given
+// what its new holder says of itself and the base with which the shard goes on.
+func (c Checkpoint) Lost(st *words.ShardStatus, base []perdure.Clock) Checkpoint {
+	least, oldest := slices.Min(base), st.Seq
+	for _, k := range st.Kept {
+		if k.Rows == 0 {
+			continue
+		}
+		if k.Seq == 0 {
+			c.Saving.Initial += k.Rows
+		} else {
+			c.Saving.Restored += k.Rows
+		}
+		age := max(0, least-k.Cut)
+		c.Saving.AgeClocks += int64(age) * k.Rows
+		c.Saving.Oldest = max(c.Saving.Oldest, age)
+		oldest = min(oldest, k.Seq)
+	}
+	c.Saving.PartlyLost += int64(st.Seq - oldest)
+	return c
+}

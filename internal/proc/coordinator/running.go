@@ -1,0 +1,47 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+)
+
+// The registry names the files of a running checkpoint; they are what counts. A manifest
+// repeats it, for those who have no registry, and what neither needs is deleted after it.
+
+// running returns the manifest of the running checkpoint that is to be published.
+func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
+	m := checkpoint.Running{
+		Number: p.Running.Number, Generation: p.Generation, Job: f.Job, Tables: f.View.Tables, Clock: p.Cut,
+	}
+	if f.View.Roster > 0 {
+		m.Slots = f.View.Spans()
+	}
+	for i, files := range p.Running.Files {
+		s := checkpoint.RunningShard{Shard: perdure.ShardID(i)}
+		for _, file := range files {
+			s.Files = append(s.Files, checkpoint.FileRef(file))
+		}
+		m.Shards = append(m.Shards, s)
+	}
+	return m
+}
+
+// publishRunning writes a running checkpoint's manifest, and deletes what nobody needs any
+// more. The registry names its files already, and no other process may have taken the
+// registry since: else there is one who publishes, too.
+func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
+	m.SavedAt = time.Now().UTC()
+	err := checkpoint.PublishRunning(c.cfg.Disk, c.cfg.CheckpointDir, m)
+	if err != nil {
+		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
+	} else if err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
+		c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
+	}
+	c.inbox.do(ctx, func() {
+		c.core.Published(p.Generation, p.Cut, false) // no roll-back ever goes to it
+	})
+}

@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// Lineage follows, where each row is saved by itself, what each row must contain: what the file
+// had that it was restored from, and each update since the base with which its shard went on.
+// It reads the files that a view names, and holds them against what their rows had when they
+// were saved, by the applied vectors that the files say.
+type Lineage struct {
+	h *History
+
+	mu     sync.Mutex
+	shards []lines
+	bad    error // the first promise that a file did not keep
+}
+
+// lines are a shard's lives: from one loss to the next.
+type lines struct {
+	epoch perdure.Epoch
+	life  *life
+	of    map[perdure.Epoch]*life
+}
+
+// life is what a shard began with.
+type life struct {
+	rows map[int][]uint64 // by place in History.ids: by slot, the clocks that the row began with
+	base []perdure.Clock  // by slot; nil: it began with the job, or its base is not known yet
+	lost int64            // updates that are counted as lost since before
+}
+
+// newLineage makes one for the job of a History.
+func newLineage(h *History) *Lineage {
+	l := &Lineage{h: h, shards: make([]lines, h.job.Shards)}
+	for i := range l.shards {
+		l.shards[i].life = &life{}
+		l.shards[i].of = map[perdure.Epoch]*life{}
+	}
+	return l
+}
+
+// Saved takes over a view that was recorded, before anybody acts on it.
+func (l *Lineage) saved(v *perdure.View, fs disk.FS) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range v.Shards {
+		sv, s := &v.Shards[i], &l.shards[i]
+		if sv.Epoch != s.epoch {
+			s.epoch = sv.Epoch
+			if sv.Lost {
+				if err := l.restored(v, perdure.ShardID(i), fs); err != nil && l.bad == nil {
+					l.bad = err
+				}
+			}
+			s.of[sv.Epoch] = s.life
+		}
+		if sv.Lost && sv.Base != nil && s.life.base == nil {
+			s.life.base = sv.Base
+			for slot, n := range sv.Base {
+				s.life.lost += int64(l.h.count(slot, n))
+			}
+		}
+	}
+}
+
+// restored begins a shard's next life, with what the files have that the view names.
+func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) error {
+	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
+	s.life = next
+	saved := v.Shards[shard].Saved
+	if len(saved) == 0 {
+		return nil
+	}
+	var parts []*table.Part
+	var files []checkpoint.FileRef
+	history := -1
+	for t, spec := range v.Tables {
+		first, rows := perdure.RowID(0), 0
+		if !spec.Sparse {
+			first, rows = placement.Range(spec.Rows, l.h.job.Shards, shard)
+		}
+		if parts = append(parts, table.New(spec, perdure.TableID(t), l.h.job.Seed, first, rows)); spec == l.h.spec {
+			history = t
+		}
+	}
+	for _, f := range saved {
+		files = append(files, checkpoint.FileRef(f))
+	}
+	layers, err := checkpoint.RestoreRows(fs, "checkpoint", l.h.job.ID, shard, files, parts)
+	if err != nil {
+		return violated("shard %d is to begin with files that cannot be read: %v", shard, err)
+	}
+	next.lost -= int64(layers.Segments[len(files)-1].Seq)
+	values := make([]float32, l.h.spec.Dim)
+	for row, id := range l.h.ids {
+		if l.h.shard(row) != shard {
+			continue
+		}
+		at := l.at(parts[history], id)
+		if err := parts[history].ReadRows(values, id, []perdure.RowID{id}, 1); err != nil {
+			return err
+		}
+		sets := make([]uint64, l.h.slots)
+		for p := range sets {
+			what := fmt.Sprintf("row %d of shard %d as last saved: slot %d", row, shard, p)
+			if sets[p], err = clocksIn(what, values[p*columns:]); err != nil {
+				return err
+			}
+			if at >= 0 && layers.Of[history][at] >= 0 {
+				seg := layers.Segments[layers.Of[history][at]]
+				if err := l.judge(s, row, p, what, seg, sets[p]); err != nil {
+					return err
+				}
+			} else if sets[p] != 0 {
+				return violated("%s has the clocks %b, and was never saved", what, sets[p])
+			}
+		}
+		next.rows[row] = sets
+	}
+	return nil
+}
+
+// at is a row's position in a part; -1: it is not stored.
+func (l *Lineage) at(p *table.Part, id perdure.RowID) int {
+	if !p.Spec.Sparse {
+		return int(id - p.First)
+	}
+	for i, have := range p.IDs(0, p.Stored()) {
+		if have == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// judge judges what a file has of a slot's clocks in a row.
+func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segment, set uint64) error {
+	had, known := s.of[seg.Epoch]
+	if !known {
+		return violated("%s is of a file of epoch %d, which never was", what, seg.Epoch)
+	}
+	n := perdure.Clock(0)
+	if p < len(seg.Applied) {
+		n = seg.Applied[p]
+	}
+	if most := had.upTo(l.h, row, p, n); set&^most != 0 {
+		return violated("%s has the clocks %b, at most %b may be there", what, set, most)
+	} else if l.h.job.Consistency.TwoStep() && l.h.lives[p] > 1 {
+		return nil // a clock of a dead process may count, and be lost here
+	} else if most != set {
+		return violated("%s has the clocks %b of %b that the file says", what, set, most)
+	}
+	return nil
+}
+
+// upTo is the set of a slot's clocks below n that a row of this life has.
+func (f *life) upTo(h *History, row, p int, n perdure.Clock) (set uint64) {
+	if f.rows[row] != nil {
+		set = f.rows[row][p]
+	}
+	from := perdure.Clock(0)
+	if p < len(f.base) {
+		from = f.base[p]
+	}
+	return set | h.clockSet(p, below(n)&^below(from))
+}
+
+// final judges a shard's rows after the job: by row and slot, the clocks that it has.
+func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, lost int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bad != nil {
+		return l.bad
+	}
+	last := l.shards[shard].life
+	var torn []uint64
+	for row, sets := range rows {
+		lacks := make([]uint64, len(sets))
+		n := int64(0)
+		for p, set := range sets {
+			must := last.upTo(l.h, row, p, l.h.job.Clocks)
+			if set&^must != 0 {
+				return violated("at the end row %d of shard %d has of slot %d the clocks %b, at most %b may be there",
+					row, shard, p, set, must)
+			}
+			lacks[p] = must &^ set
+			n += int64(bits.OnesCount64(lacks[p]))
+		}
+		if torn == nil {
+			torn = lacks
+		}
+		for p := range lacks {
+			if lacks[p] != torn[p] {
+				return violated("at the end row %d of shard %d lacks of slot %d the clocks %b since it was restored, "+
+					"another row lacks %b", row, shard, p, lacks[p], torn[p])
+			}
+		}
+		if n != lost-last.lost {
+			return violated("at the end row %d of shard %d lacks %d updates since it was restored, the registry "+
+				"counts %d as lost since then, and %d before", row, shard, n, lost-last.lost, last.lost)
+		}
+	}
+	return nil
+}
