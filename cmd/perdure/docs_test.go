@@ -419,6 +419,7 @@ func TestDocsVersions(t *testing.T) {
 		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
 		{files, fmt.Sprintf("\n## Checkpoint segment (versions 2 to %d)\n", checkpoint.SegmentVersion)},
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
+		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
 		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", snapshot.Version)},
 		{files, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
 		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},

@@ -2,6 +2,10 @@
 // segment files, each the state of one shard at a cut, and manifest files, each
 // naming the segments of one checkpoint.
 //
+// A running checkpoint is another thing: of each row the value that was saved of it last. Its
+// segments have rows that were chosen, and are laid over one another ([RestoreRows]); its manifests
+// are numbered ([PublishRunning], [WholeRunning], [PruneRunning]).
+//
 // Servers write segments ([WriteSegment]); then the coordinator publishes the
 // manifest ([Publish]) and may delete what is older ([Prune]). A server that
 // restores asks for its shard's segment ([Restore]). Who wants to know what a folder has, and
@@ -15,7 +19,7 @@
 //   - a segment may hold only what has changed since another one, which it names with
 //     its checksum; a manifest names, for each shard, all that are needed, and nothing
 //     that the kept manifest names is deleted;
-//   - a segment's name holds generation, cut, shard and epoch, so that no holder
+//   - a segment's name holds generation, cut (or number), shard and epoch, so that no holder
 //     of a shard overwrites what another one wrote;
 //   - what a reader returns without an error is what was written, bit by bit.
 //     What the bits mean is not judged: that no row of a sparse table is there

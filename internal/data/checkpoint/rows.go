@@ -140,8 +140,10 @@ type laying struct {
 
 // grow lets rows up to n of a table be of no file yet.
 func (l *laying) grow(i, n int) {
-	for len(l.out.Of[i]) < n {
-		l.out.Of[i] = append(l.out.Of[i], -1)
+	had := len(l.out.Of[i])
+	l.out.Of[i] = append(l.out.Of[i], make([]int32, n-had)...)
+	for at := had; at < n; at++ {
+		l.out.Of[i][at] = -1
 	}
 }
 

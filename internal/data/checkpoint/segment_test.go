@@ -265,7 +265,11 @@ func drawSegment(rt *rapid.T) *Segment {
 }
 
 func TestSegmentRefusesEveryChange(t *testing.T) {
-	good := segmentBytes(t, testSegment())
+	refusesEveryChange(t, segmentBytes(t, testSegment()))
+}
+
+func refusesEveryChange(t *testing.T, good []byte) {
+	t.Helper()
 	refused := func(what string, i int, b []byte) {
 		t.Helper()
 		_, err := readBytes(b, nil)

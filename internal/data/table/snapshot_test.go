@@ -18,6 +18,7 @@ type reading struct {
 	s         *Snapshot
 	want, got []byte
 	done      bool
+	chosen    bool // not all rows
 }
 
 // bytesOf is what a snapshot of the part as it is must give.
@@ -31,6 +32,31 @@ func bytesOf(p *Part) []byte {
 	turn(all[:ids], 8)
 	turn(all[ids:], 4)
 	return all
+}
+
+// bytesOfRuns is what a snapshot of these rows of the part as it is must give.
+func bytesOfRuns(p *Part, runs []Run) (b []byte) {
+	all := bytesOf(p)
+	columns, _, _ := p.sources(asideBytes)
+	for _, c := range columns {
+		for _, r := range runs {
+			b = append(b, all[r.First*c.rowSize:][:r.Rows*c.rowSize]...)
+		}
+		all = all[p.Stored()*c.rowSize:]
+	}
+	return b
+}
+
+// drawRuns draws rows of a part: single ones here and there, long runs, neighbours.
+func drawRuns(t *rapid.T, p *Part) (runs []Run) {
+	most := rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "longest run")
+	gap := rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "widest gap")
+	for at := rapid.IntRange(0, gap).Draw(t, "gap"); at < p.Stored(); {
+		n := min(rapid.IntRange(0, most).Draw(t, "run"), p.Stored()-at)
+		runs = append(runs, Run{at, n})
+		at += max(1, n) + rapid.IntRange(0, gap).Draw(t, "gap")
+	}
+	return runs
 }
 
 // next reads at most most bytes, and checks what can be said of them at once.
@@ -74,8 +100,15 @@ func (c *partCase) snapshots(t *rapid.T) {
 		switch {
 		case step == 0 && len(open) < 3:
 			s := c.part.snapshot(rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes aside"))
-			open = append(open, &reading{s: s, want: bytesOf(c.part)})
-			if s.Rows() != c.part.Stored() || s.Bytes() != int64(len(open[len(open)-1].want)) {
+			r := &reading{s: s, want: bytesOf(c.part)}
+			if rapid.Bool().Draw(t, "chosen") {
+				s.Close()
+				runs := drawRuns(t, c.part)
+				s = c.part.snapshotOf(runs, rapid.SampledFrom([]int{1, 40, 400}).Draw(t, "bytes aside"))
+				r = &reading{s: s, want: bytesOfRuns(c.part, runs), chosen: true}
+			}
+			open = append(open, r)
+			if s.Rows() != c.part.Stored() || s.Bytes() != int64(len(r.want)) {
 				t.Fatalf("%d rows of %d bytes in all, want %d", s.Rows(), s.Bytes(), c.part.Stored())
 			}
 		case step < 4 && len(open) > 0:
@@ -99,6 +132,10 @@ func (c *partCase) snapshots(t *rapid.T) {
 			t.Fatalf("%d blocks are still put aside", len(r.s.aside))
 		}
 		r.s.Close()
+		if r.chosen {
+			c.overlaid(t, r)
+			continue
+		}
 		c.sameAgain(t, r)
 	}
 	if len(c.part.snapshots) != 0 {
@@ -119,6 +156,56 @@ func (c *partCase) sameAgain(t *rapid.T, r *reading) {
 	p.Image().Settle()
 	if err := p.Restored(); err != nil || len(from) != 0 || !bytes.Equal(bytesOf(p), r.want) {
 		t.Fatalf("a part of what was read is another: %v, %d bytes are left", err, len(from))
+	}
+}
+
+// overlaid lays what was read of chosen rows over a part of initial rows, and takes it from there
+// again.
+func (c *partCase) overlaid(t *rapid.T, r *reading) {
+	rows, native := c.part.Rows, littleEndian
+	littleEndian = true // what is filled are numbers of this machine, as they were read or turned
+	defer func() { littleEndian = native }()
+	p := blank(c.part.Spec, c.part.id, c.part.seed, c.part.First, rows, c.pieceBytes)
+	runs, from := r.s.Runs(), bytes.Clone(r.got)
+	for i := range r.s.columns {
+		col := &r.s.columns[i]
+		n := r.s.count * col.rowSize
+		if !native {
+			turn(from[:n], col.word)
+		}
+		var read []byte
+		read, from = from[:n], from[n:]
+		if i == 0 && p.Spec.Sparse {
+			ids := make([]perdure.RowID, r.s.count)
+			copy(memoryOf(ids), read)
+			half := len(ids) / 2
+			places, err := p.Places(ids[:half], nil)
+			if err == nil {
+				runs, err = p.Places(ids[half:], places)
+			}
+			again, errAgain := p.Places(ids, nil) // all have one now
+			if err != nil || errAgain != nil || p.Stored() != len(ids) || !slices.Equal(again, runs) || len(runs) > 1 {
+				t.Fatalf("%d rows have the places %v, and then %v; %v, %v", len(ids), runs, again, err, errAgain)
+			}
+			continue
+		}
+		if err := p.Overlay(i, runs, func(memory []byte) error {
+			read = read[copy(memory, read):]
+			return nil
+		}); err != nil || len(read) > 0 {
+			t.Fatalf("column %d: %v, %d bytes are left", i, err, len(read))
+		}
+	}
+	want := bytes.Clone(r.want)
+	if !native {
+		for b, i := want, 0; i < len(r.s.columns); i++ {
+			n := r.s.count * r.s.columns[i].rowSize
+			turn(b[:n], r.s.columns[i].word)
+			b = b[n:]
+		}
+	}
+	if got := bytesOfRuns(p, runs); !bytes.Equal(got, want) {
+		t.Fatalf("chosen rows of what was read of them are\n%v, want\n%v", got, want)
 	}
 }
 
@@ -171,6 +258,9 @@ func (c *partCase) followed(t *rapid.T) {
 	}
 	for range rapid.IntRange(2, 5).Draw(t, "snapshots") {
 		most, want := rapid.SampledFrom([]int{100, 1000}).Draw(t, "most"), bytesOf(c.part)
+		if rapid.Bool().Draw(t, "chosen rows too") { // of these, what has changed knows nothing
+			defer c.part.snapshotOf(drawRuns(t, c.part), block).Close()
+		}
 		changed, all := c.part.ChangedBytes()
 		s := c.part.snapshotChanged(rapid.IntRange(0, 5).Draw(t, "all") == 0, block)
 		if changed > all || all != int64(len(want)) {
