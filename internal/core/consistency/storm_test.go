@@ -168,6 +168,9 @@ func (c *course) do(d deed) error {
 				if c.Merges { // it is between two updates of everybody
 					c.naive.end = max(c.naive.end, c.procs[i].clock)
 				}
+				if c.Liars { // and beyond each piece that is under way
+					c.naive.end = max(c.naive.end, c.procs[i].clock+mostLies)
+				}
 			}
 			c.in.SetEnd(c.naive.end)
 		}
@@ -224,13 +227,26 @@ func (c *course) resend(slot int) {
 	}
 }
 
-// lie sends clocks in pieces that no worker sends them in.
+// lie sends clocks in pieces that no worker sends them in. But nobody puts clocks on both sides of
+// a cut, or of the end, into one: that is not made good by any shard.
 func (c *course) lie(slot, choice int) {
 	p := &c.procs[slot]
-	if from := p.clock - perdure.Clock(choice%5); c.Liars && !p.silent && from >= 0 {
-		c.sendParts(slot, piece{from, from + 1 + perdure.Clock(choice%3)})
+	from := p.clock - perdure.Clock(choice%5)
+	if !c.Liars || p.silent || from < 0 {
+		return
 	}
+	until := from + 1
+	for range choice % mostLies {
+		if c.Every > 0 && until%c.Every == 0 || until == c.naive.end {
+			break
+		}
+		until++
+	}
+	c.sendParts(slot, piece{from, until})
 }
+
+// mostLies is how many clocks a lie has at most.
+const mostLies = 3
 
 // arrive gives a message to both.
 func (c *course) arrive(m message) error {
