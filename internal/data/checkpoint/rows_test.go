@@ -228,6 +228,7 @@ func TestRestoreRows(t *testing.T) {
 			}
 			c.save(t)
 		}
+		littleEndian = rapid.Bool().Draw(t, "read by cast") && native
 		c.same(t)
 	})
 }

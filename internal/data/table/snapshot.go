@@ -191,7 +191,7 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 	most = max(most/c.word, 1) * c.word
 	n := min(end*c.rowSize-s.from, most)
 	if n < shortBytes {
-		if all := s.upTo(most); all > n {
+		if all := s.upTo(min(most, max(n, collectBytes))); all > n {
 			return s.collect(c, room(all)[:all]), false
 		}
 	}
@@ -211,9 +211,14 @@ func (s *Snapshot) Next(most int, room func(n int) []byte) (b []byte, live bool)
 	return b, false
 }
 
-// shortBytes is how much is handed over at once at least, while there is more of a column: rows
-// that are chosen here and there cost a call each else.
-const shortBytes = 4 << 10
+const (
+	// shortBytes is how much is handed over at once at least, while there is more of a column: rows
+	// that are chosen here and there cost a call each else.
+	shortBytes = 4 << 10
+	// collectBytes is how much of such is, at most: each row has to come from memory, some 0.1 µs,
+	// and updates wait so long.
+	collectBytes = 64 << 10
+)
 
 // upTo returns how many bytes of the column are left to be read: at most most.
 func (s *Snapshot) upTo(most int) int {
