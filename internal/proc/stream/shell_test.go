@@ -25,10 +25,10 @@ func (l *fakeLog) Extent(context.Context, int) (first, next updatelog.Position, 
 
 func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(updatelog.Position, error)) error {
 	go func() {
-		done(0, l.fails)
 		if l.fails == nil {
-			l.appended <- entry[0]
+			l.appended <- entry[0] // before it is done, and with it the next one begins
 		}
+		done(0, l.fails)
 	}()
 	return nil
 }
