@@ -92,3 +92,15 @@ func (r Rounds) Done(min perdure.Clock) int64 {
 // roundingOff is less than a clock's share of any round: 20 clocks of 1/8 · 20 clocks each
 // are 8 rounds, though 1/8 · 20 may be a little more than 2.5 where it is computed.
 const roundingOff = 1e-9
+
+// Saving returns what people are told of how a job saves, given the interval that was chosen and
+// what rows were saved; nil: its strategy says it all.
+func Saving(r perdure.Recovery, chosen perdure.Saving, rows perdure.RowSaving) *perdure.Saving {
+	switch {
+	case RoundsOf(r).Any():
+		return &perdure.Saving{Rows: &rows}
+	case Of(r).Traits().Timed:
+		return &chosen
+	}
+	return nil
+}

@@ -32,7 +32,9 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 		Coordinator:     s.Coordinator,
 	}
 	if a := s.Saving; a != nil {
-		p.Saving = &controlv1.Saving{IntervalSeconds: a.Interval, Why: a.Why, Failures: a.Failures, RanSeconds: a.Ran}
+		p.Saving = &controlv1.Saving{
+			IntervalSeconds: a.Interval, Why: a.Why, Failures: a.Failures, RanSeconds: a.Ran, Rows: rowsToProto(a.Rows),
+		}
 	}
 	for _, x := range s.Processes {
 		p.Processes = append(p.Processes, &controlv1.Process{
@@ -97,7 +99,10 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 		Coordinator:     p.Coordinator,
 	}
 	if a := p.Saving; a != nil {
-		s.Saving = &perdure.Saving{Interval: a.IntervalSeconds, Why: a.Why, Failures: a.Failures, Ran: a.RanSeconds}
+		s.Saving = &perdure.Saving{
+			Interval: a.IntervalSeconds, Why: a.Why, Failures: a.Failures, Ran: a.RanSeconds,
+			Rows: rowsFromProto(a.Rows),
+		}
 	}
 	if p.Recovery != "" {
 		if s.Recovery, err = perdure.ParseRecovery(p.Recovery); err != nil {
@@ -210,6 +215,9 @@ func shardToProto(s *perdure.ShardView) *controlv1.Shard {
 	for _, c := range s.Base {
 		x.Base = append(x.Base, int64(c))
 	}
+	for _, f := range s.Saved {
+		x.Saved = append(x.Saved, &controlv1.SavedFile{File: f.File, Bytes: f.Bytes, Crc: f.CRC})
+	}
 	return x
 }
 
@@ -233,7 +241,30 @@ func shardFromProto(x *controlv1.Shard) perdure.ShardView {
 	for _, c := range x.Base {
 		s.Base = append(s.Base, perdure.Clock(c))
 	}
+	for _, f := range x.Saved {
+		s.Saved = append(s.Saved, perdure.SavedFile{File: f.File, Bytes: f.Bytes, CRC: f.Crc})
+	}
 	return s
+}
+
+func rowsToProto(r *perdure.RowSaving) *controlv1.RowSaving {
+	if r == nil {
+		return nil
+	}
+	return &controlv1.RowSaving{
+		Bytes: r.Bytes, PausedSeconds: r.PausedSeconds, Restored: r.Restored, Initial: r.Initial,
+		AgeClocks: r.AgeClocks, Oldest: int64(r.Oldest), PartlyLost: r.PartlyLost,
+	}
+}
+
+func rowsFromProto(x *controlv1.RowSaving) *perdure.RowSaving {
+	if x == nil {
+		return nil
+	}
+	return &perdure.RowSaving{
+		Bytes: x.Bytes, PausedSeconds: x.PausedSeconds, Restored: x.Restored, Initial: x.Initial,
+		AgeClocks: x.AgeClocks, Oldest: perdure.Clock(x.Oldest), PartlyLost: x.PartlyLost,
+	}
 }
 
 func holderToProto(h perdure.Holder) *controlv1.Holder {

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -21,12 +20,7 @@ func (c *Coordinator) progress(always bool) {
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
 		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}
-	if saving := facts.Saving; recovery.Of(facts.Job.Recovery).Traits().Timed {
-		p.Saving = &saving
-	}
-	if rows := facts.Running.Saving; recovery.RoundsOf(facts.Job.Recovery).Any() {
-		p.Saving = &perdure.Saving{Rows: &rows}
-	}
+	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
 	if always || p.Complete {
 		p.Places = c.places(facts)
 	}

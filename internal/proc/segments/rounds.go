@@ -28,18 +28,6 @@ func (s *Saver) Round(n link.Name, sv *replica.Save, st *replica.State) *Round {
 	r := &Round{by: s, save: *sv, state: st, image: s.begin(n, sv.Image, st)}
 	s.rounds++
 	r.image.seg.Number = s.rounds
-	for i := range r.image.seg.Tables {
-		if t := &r.image.seg.Tables[i]; t.Spec.Sparse { // its rows' ids say which they are
-			rows := int64(0)
-			for _, run := range t.Stream.Runs {
-				rows += int64(run.Rows)
-			}
-			t.Stream.Rows, t.Stream.Runs = rows, nil
-			if rows > 0 {
-				t.Stream.Runs = []table.Run{{Rows: int(rows)}}
-			}
-		}
-	}
 	return r
 }
 

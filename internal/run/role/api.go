@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -59,9 +60,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
 		}
-		if saving := f.Saving; f.Job.Recovery.Auto {
-			s.Saving = &saving
-		}
+		s.Saving = recovery.Saving(f.Job.Recovery, f.Saving, f.Running.Saving)
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
 			Resources: machine.InUse(),

@@ -94,6 +94,8 @@ func unreadLine(records *int64) string {
 // keeps none.
 func savedLine(s *control.Status, durable perdure.Clock) string {
 	switch {
+	case s.Saving != nil && s.Saving.Rows != nil:
+		return fmt.Sprintf("rows saved: %.1f MB", float64(s.Saving.Rows.Bytes)/1e6)
 	case !recovery.Of(s.Recovery).Traits().Saves():
 		return ""
 	case s.Saving == nil:

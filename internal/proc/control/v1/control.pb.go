@@ -11,12 +11,11 @@
 package controlv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -406,6 +405,7 @@ type Saving struct {
 	Why             string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`                                                  // in words
 	Failures        int64                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`                                       // after which rows were taken from a checkpoint
 	RanSeconds      float64                `protobuf:"fixed64,4,opt,name=ran_seconds,json=ranSeconds,proto3" json:"ran_seconds,omitempty"`                // how long the job had been going on when it was chosen
+	Rows            *RowSaving             `protobuf:"bytes,5,opt,name=rows,proto3" json:"rows,omitempty"`                                                // absent: rows are not saved by themselves
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -466,6 +466,13 @@ func (x *Saving) GetRanSeconds() float64 {
 		return x.RanSeconds
 	}
 	return 0
+}
+
+func (x *Saving) GetRows() *RowSaving {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
 }
 
 // Outage says what a worker goes on without.
@@ -1021,18 +1028,20 @@ func (x *Init) GetScale() float64 {
 // Shard says who holds a shard: its chain. Updates enter at the head, and count
 // once all members have them.
 type Shard struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // the head; -1: nobody
-	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the head's process
-	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                // the head's
-	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`             // grows with every change of the chain
-	Base          []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"`        // the applied vector this epoch starts with, where rows were lost
-	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`               // this epoch began with the shard's rows lost, or with what its former head alone had
-	Since         uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
-	Followers     []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
-	Joining       *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
-	Restored      bool                   `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`      // this epoch began with the rows of the cut durable, and workers send again what came after
-	Yields        bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head is about to be dropped, and takes in nothing more
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Server      int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`           // the head; -1: nobody
+	Incarnation uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the head's process
+	Addr        string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                // the head's
+	Epoch       uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`             // grows with every change of the chain
+	Base        []int64                `protobuf:"varint,5,rep,packed,name=base,proto3" json:"base,omitempty"`        // the applied vector this epoch starts with, where rows were lost
+	Lost        bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`               // this epoch began with the shard's rows lost, or with what its former head alone had
+	Since       uint64                 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`             // as a Holder's, of the head
+	Followers   []*Holder              `protobuf:"bytes,8,rep,name=followers,proto3" json:"followers,omitempty"`      // the rest of the chain in its order; the last is the tail
+	Joining     *Holder                `protobuf:"bytes,9,opt,name=joining,proto3" json:"joining,omitempty"`          // absent: nobody copies the shard from the tail now
+	Restored    bool                   `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`      // this epoch began with the rows of the cut durable, and workers send again what came after
+	Yields      bool                   `protobuf:"varint,10,opt,name=yields,proto3" json:"yields,omitempty"`          // the head is about to be dropped, and takes in nothing more
+	// files of the running checkpoint that this epoch began with, oldest first
+	Saved         []*SavedFile `protobuf:"bytes,12,rep,name=saved,proto3" json:"saved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1142,6 +1151,13 @@ func (x *Shard) GetYields() bool {
 		return x.Yields
 	}
 	return false
+}
+
+func (x *Shard) GetSaved() []*SavedFile {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
 }
 
 // Holder is a server that holds a replica of a shard.
@@ -1570,6 +1586,160 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
+// SavedFile is a file of rows in the run's folder of checkpoints.
+type SavedFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Crc           uint32                 `protobuf:"varint,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavedFile) Reset() {
+	*x = SavedFile{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavedFile) ProtoMessage() {}
+
+func (x *SavedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavedFile.ProtoReflect.Descriptor instead.
+func (*SavedFile) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SavedFile) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SavedFile) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SavedFile) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+// RowSaving is what became of rows that are saved by themselves, of the job so far.
+type RowSaving struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                       // of the files that were written
+	PausedSeconds float64                `protobuf:"fixed64,2,opt,name=paused_seconds,json=pausedSeconds,proto3" json:"paused_seconds,omitempty"` // for which training stood while rows were chosen, over all shards
+	Restored      int64                  `protobuf:"varint,3,opt,name=restored,proto3" json:"restored,omitempty"`                                 // lost rows that came back as last saved
+	Initial       int64                  `protobuf:"varint,4,opt,name=initial,proto3" json:"initial,omitempty"`                                   // lost rows that were never saved
+	AgeClocks     int64                  `protobuf:"varint,5,opt,name=age_clocks,json=ageClocks,proto3" json:"age_clocks,omitempty"`              // for how many clocks these had not been saved, all together
+	Oldest        int64                  `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`                                     // the most of any
+	PartlyLost    int64                  `protobuf:"varint,7,opt,name=partly_lost,json=partlyLost,proto3" json:"partly_lost,omitempty"`           // updates that some of these rows lack and others do not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowSaving) Reset() {
+	*x = RowSaving{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowSaving) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowSaving) ProtoMessage() {}
+
+func (x *RowSaving) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowSaving.ProtoReflect.Descriptor instead.
+func (*RowSaving) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RowSaving) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RowSaving) GetPausedSeconds() float64 {
+	if x != nil {
+		return x.PausedSeconds
+	}
+	return 0
+}
+
+func (x *RowSaving) GetRestored() int64 {
+	if x != nil {
+		return x.Restored
+	}
+	return 0
+}
+
+func (x *RowSaving) GetInitial() int64 {
+	if x != nil {
+		return x.Initial
+	}
+	return 0
+}
+
+func (x *RowSaving) GetAgeClocks() int64 {
+	if x != nil {
+		return x.AgeClocks
+	}
+	return 0
+}
+
+func (x *RowSaving) GetOldest() int64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *RowSaving) GetPartlyLost() int64 {
+	if x != nil {
+		return x.PartlyLost
+	}
+	return 0
+}
+
 var File_internal_proc_control_v1_control_proto protoreflect.FileDescriptor
 
 const file_internal_proc_control_v1_control_proto_rawDesc = "" +
@@ -1623,13 +1793,14 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"kept_bytes\x18\f \x01(\x03R\tkeptBytes\x122\n" +
 	"\x06outage\x18\r \x01(\v2\x1a.perdure.control.v1.OutageR\x06outage\x12\x1b\n" +
 	"\x06unread\x18\x0e \x01(\x03H\x00R\x06unread\x88\x01\x01B\t\n" +
-	"\a_unread\"\x82\x01\n" +
+	"\a_unread\"\xb5\x01\n" +
 	"\x06Saving\x12)\n" +
 	"\x10interval_seconds\x18\x01 \x01(\x01R\x0fintervalSeconds\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x1a\n" +
 	"\bfailures\x18\x03 \x01(\x03R\bfailures\x12\x1f\n" +
 	"\vran_seconds\x18\x04 \x01(\x01R\n" +
-	"ranSeconds\"]\n" +
+	"ranSeconds\x121\n" +
+	"\x04rows\x18\x05 \x01(\v2\x1d.perdure.control.v1.RowSavingR\x04rows\"]\n" +
 	"\x06Outage\x12\x16\n" +
 	"\x06shards\x18\x01 \x03(\x05R\x06shards\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12!\n" +
@@ -1682,7 +1853,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\tclip_norm\x18\x0f \x01(\x01R\bclipNorm\"0\n" +
 	"\x04Init\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\xcd\x02\n" +
+	"\x05scale\x18\x02 \x01(\x01R\x05scale\"\x82\x03\n" +
 	"\x05Shard\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
@@ -1695,7 +1866,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\ajoining\x18\t \x01(\v2\x1a.perdure.control.v1.HolderR\ajoining\x12\x1a\n" +
 	"\brestored\x18\v \x01(\bR\brestored\x12\x16\n" +
 	"\x06yields\x18\n" +
-	" \x01(\bR\x06yields\"l\n" +
+	" \x01(\bR\x06yields\x123\n" +
+	"\x05saved\x18\f \x03(\v2\x1d.perdure.control.v1.SavedFileR\x05saved\"l\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
@@ -1720,7 +1892,21 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\rScaleResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\tR\baccepted\"\r\n" +
 	"\vStopRequest\"\x0e\n" +
-	"\fStopResponse2\x96\x03\n" +
+	"\fStopResponse\"G\n" +
+	"\tSavedFile\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\rR\x03crc\"\xd6\x01\n" +
+	"\tRowSaving\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12%\n" +
+	"\x0epaused_seconds\x18\x02 \x01(\x01R\rpausedSeconds\x12\x1a\n" +
+	"\brestored\x18\x03 \x01(\x03R\brestored\x12\x18\n" +
+	"\ainitial\x18\x04 \x01(\x03R\ainitial\x12\x1d\n" +
+	"\n" +
+	"age_clocks\x18\x05 \x01(\x03R\tageClocks\x12\x16\n" +
+	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x12\x1f\n" +
+	"\vpartly_lost\x18\a \x01(\x03R\n" +
+	"partlyLost2\x96\x03\n" +
 	"\aControl\x12T\n" +
 	"\x06Status\x12!.perdure.control.v1.StatusRequest\x1a\".perdure.control.v1.StatusResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\x04View\x12\x1f.perdure.control.v1.ViewRequest\x1a .perdure.control.v1.ViewResponse\"\x03\x90\x02\x01\x12L\n" +
@@ -1740,57 +1926,58 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var (
-	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
-	file_internal_proc_control_v1_control_proto_goTypes  = []any{
-		(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
-		(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-		(*Process)(nil),        // 2: perdure.control.v1.Process
-		(*Saving)(nil),         // 3: perdure.control.v1.Saving
-		(*Outage)(nil),         // 4: perdure.control.v1.Outage
-		(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
-		(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
-		(*Table)(nil),          // 7: perdure.control.v1.Table
-		(*Rule)(nil),           // 8: perdure.control.v1.Rule
-		(*Init)(nil),           // 9: perdure.control.v1.Init
-		(*Shard)(nil),          // 10: perdure.control.v1.Shard
-		(*Holder)(nil),         // 11: perdure.control.v1.Holder
-		(*Slot)(nil),           // 12: perdure.control.v1.Slot
-		(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
-		(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
-		(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
-		(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
-		(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
-		(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
-	}
-)
-
+var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_internal_proc_control_v1_control_proto_goTypes = []any{
+	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
+	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
+	(*Process)(nil),        // 2: perdure.control.v1.Process
+	(*Saving)(nil),         // 3: perdure.control.v1.Saving
+	(*Outage)(nil),         // 4: perdure.control.v1.Outage
+	(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
+	(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
+	(*Table)(nil),          // 7: perdure.control.v1.Table
+	(*Rule)(nil),           // 8: perdure.control.v1.Rule
+	(*Init)(nil),           // 9: perdure.control.v1.Init
+	(*Shard)(nil),          // 10: perdure.control.v1.Shard
+	(*Holder)(nil),         // 11: perdure.control.v1.Holder
+	(*Slot)(nil),           // 12: perdure.control.v1.Slot
+	(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
+	(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
+	(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
+	(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
+	(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
+	(*SavedFile)(nil),      // 19: perdure.control.v1.SavedFile
+	(*RowSaving)(nil),      // 20: perdure.control.v1.RowSaving
+}
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	3,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
 	4,  // 2: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
-	7,  // 3: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
-	10, // 4: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
-	12, // 5: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
-	8,  // 6: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
-	9,  // 7: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
-	11, // 8: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	11, // 9: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
-	0,  // 10: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	5,  // 11: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	13, // 12: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	15, // 13: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
-	17, // 14: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 15: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	6,  // 16: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	14, // 17: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	16, // 18: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
-	18, // 19: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	20, // 3: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
+	7,  // 4: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
+	10, // 5: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
+	12, // 6: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
+	8,  // 7: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
+	9,  // 8: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
+	11, // 9: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
+	11, // 10: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	19, // 11: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
+	0,  // 12: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	5,  // 13: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	13, // 14: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	15, // 15: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	17, // 16: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 17: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	6,  // 18: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	14, // 19: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	16, // 20: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	18, // 21: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_internal_proc_control_v1_control_proto_init() }
@@ -1806,7 +1993,7 @@ func file_internal_proc_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proc_control_v1_control_proto_rawDesc), len(file_internal_proc_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
