@@ -96,7 +96,7 @@ func (st *State) saveRows(to *Audience) {
 		anew.Full = true
 		ro.ledger = scar.New(anew)
 	}
-	choice := ro.ledger.Choose(st.rows.parts)
+	choice := ro.ledger.Choose(st.rows.parts, n)
 	if choice.Bytes == 0 { // nothing has changed
 		ro.ledger.Unwritten(choice)
 		return

@@ -43,7 +43,7 @@ func BenchmarkChoose(b *testing.B) {
 					l.Changed(0, p, p.First, nil, rows)
 					best(&plain, func() { sink += sum(p) })
 					best(&vector, func() { v := p.Values(0, rows); sink += table.Gap(v, v) })
-					best(&choose, func() { c = l.Choose(parts) })
+					best(&choose, func() { c = l.Choose(parts, 1) })
 					l.Written(c, words.SegmentFile{Bytes: c.Bytes})
 				}
 				if sink == 1 {

@@ -115,21 +115,22 @@ type Choice struct {
 }
 
 // Choose says which rows the next save has, given all of the shard's tables. The budget is
-// Settings.Share of the bytes of all stored rows, and what earlier choices have left of
-// theirs. A choice that is empty need not be saved.
+// Settings.Share of the bytes of all stored rows for each of the saves that are due, of which
+// there may be several if the one before took long, and at most all rows; and what earlier
+// choices have left of theirs. A choice that is empty need not be saved.
 //
 // The row that fills the budget may exceed it, since else a row wider than the budget would
 // never be saved; what is too much is a debt, which the next choices pay. Rows that are as
 // they were last saved are not chosen by priority and used. What is not used for want of
 // changed rows is carried over once: after a long calm, a budget of many saves would stop
 // training for as long as a save of all rows.
-func (l *Ledger) Choose(parts []*table.Part) *Choice {
+func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
 	if l.underway != nil {
 		panic("scar: the choice before this one is neither written nor given up")
 	}
 	all := l.meet(parts)
-	budget := max(1, int64(math.Round(l.set.Share*float64(all))))
-	l.credit = min(l.credit, budget) + budget
+	one := l.budget(1, all)
+	l.credit = min(l.credit, one) + l.budget(due, all)
 	l.credit = max(l.credit, -all) // of rows that are gone, no debt is left
 
 	c := &Choice{before: l.next, full: l.full}
@@ -142,6 +143,11 @@ func (l *Ledger) Choose(parts []*table.Part) *Choice {
 	l.credit -= c.Bytes
 	l.underway = c
 	return c
+}
+
+// budget is what a number of saves may have of a number of bytes.
+func (l *Ledger) budget(saves, all int64) int64 {
+	return max(1, int64(math.Round(min(1, l.set.Share*float64(saves))*float64(all))))
 }
 
 // meet has an entry for each stored row and none for others, and returns the bytes of all.

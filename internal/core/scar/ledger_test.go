@@ -42,7 +42,7 @@ func TestPriority(t *testing.T) {
 		runs(table.Run{First: 1, Rows: 1}, table.Run{First: 4, Rows: 1}),
 		{nil},
 	} {
-		c := l.Choose([]*table.Part{p})
+		c := l.Choose([]*table.Part{p}, 1)
 		if !reflect.DeepEqual(c.Runs, want) {
 			t.Fatalf("choice %d is %v, want %v", i, c.Runs, want)
 		}
@@ -51,7 +51,7 @@ func TestPriority(t *testing.T) {
 	for i := range 8 {
 		add(t, p, 100+perdure.RowID(i), 1)
 	}
-	c := l.Choose([]*table.Part{p})
+	c := l.Choose([]*table.Part{p}, 1)
 	if want := runs(table.Run{First: 0, Rows: 4}); !reflect.DeepEqual(c.Runs, want) {
 		t.Fatalf("after a choice of nothing: %v, want %v", c.Runs, want)
 	}
@@ -65,7 +65,7 @@ func TestRound(t *testing.T) {
 	l := scar.New(scar.Settings{Selector: perdure.SelectRound, Share: 3.0 / 8})
 	var got []int
 	for range 4 {
-		c := l.Choose([]*table.Part{p, q})
+		c := l.Choose([]*table.Part{p, q}, 1)
 		for _, r := range c.Runs[0] {
 			got = append(got, r.First, r.Rows)
 		}
@@ -103,7 +103,7 @@ func TestFull(t *testing.T) {
 			touch(0, 400, 1)
 			l := scar.New(scar.Settings{Selector: by, Share: 1.0 / 8, Full: true})
 			choose := func() (rows int) {
-				c := l.Choose([]*table.Part{p})
+				c := l.Choose([]*table.Part{p}, 1)
 				for _, r := range c.Runs[0] {
 					rows += r.Rows
 				}

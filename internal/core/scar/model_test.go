@@ -140,7 +140,7 @@ func (m *model) empty(live map[uint64]int64) map[uint64]bool {
 }
 
 // choose returns the rows of the next save, in the order in which they are taken.
-func (m *model) choose(parts []*table.Part) []present {
+func (m *model) choose(parts []*table.Part, saves int64) []present {
 	rows := stored(parts)
 	there := map[rowKey]bool{}
 	all := int64(0)
@@ -155,8 +155,8 @@ func (m *model) choose(parts []*table.Part) []present {
 		}
 	}
 	m.drop()
-	budget := max(1, int64(math.Round(m.set.Share*float64(all))))
-	m.credit = max(min(m.credit, budget)+budget, -all)
+	budget := func(share float64) int64 { return max(1, int64(math.Round(min(1, share)*float64(all)))) }
+	m.credit = max(min(m.credit, budget(m.set.Share))+budget(float64(saves)*m.set.Share), -all)
 
 	out := m.empty(m.live(rows))
 	for i := range rows {

@@ -78,7 +78,7 @@ func TestSpace(t *testing.T) {
 			for n := range saves {
 				g.step(l)
 				full := l.full
-				c := l.Choose(g.parts)
+				c := l.Choose(g.parts, 1)
 				written += c.Bytes
 				budgets += int64(math.Round(share * float64(storedBytes(g.parts))))
 				for t, keys := range l.picking.keys {
@@ -128,7 +128,7 @@ func TestAllThatChanged(t *testing.T) {
 		was := map[rowKey][]float32{}
 		for n := range 200 {
 			g.step(l)
-			c := l.Choose(g.parts)
+			c := l.Choose(g.parts, 1)
 			for _, r := range stored(g.parts) {
 				before, saved := was[r.rowKey]
 				changed := !saved && !r.dense || !slices.Equal(r.values, before) && (saved || r.values[0] != 0)
@@ -169,7 +169,7 @@ func TestSameChoices(t *testing.T) {
 		b.Added(0, g.parts[0])
 		for n := range 100 {
 			g.step(a, b)
-			c, d := a.Choose(g.parts), b.Choose(g.parts)
+			c, d := a.Choose(g.parts, 1), b.Choose(g.parts, 1)
 			if !reflect.DeepEqual(c.Runs, d.Runs) {
 				t.Fatalf("%s, save %d: %v and %v", by, n, c.Runs, d.Runs)
 			}
@@ -190,7 +190,7 @@ func TestRandom(t *testing.T) {
 		s.Selector, s.Share = perdure.SelectRandom, 1.0/8
 		l := New(s)
 		for range 400 {
-			c := l.Choose(parts)
+			c := l.Choose(parts, 1)
 			l.Written(c, words.SegmentFile{})
 			all = append(all, c)
 		}

@@ -126,8 +126,9 @@ func (w *world) tick() {
 }
 
 func (w *world) choose() {
-	w.choice = w.ledger.Choose(w.parts)
-	w.taken = slices.Clone(w.model.choose(w.parts))
+	saves := 1 + max(0, w.r.Int64N(8)-4) // several are due now and then
+	w.choice = w.ledger.Choose(w.parts, saves)
+	w.taken = slices.Clone(w.model.choose(w.parts, saves))
 	var got, want []rowKey
 	total, due := w.choice.Bytes, int64(0)
 	for t, runs := range w.choice.Runs {
