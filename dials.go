@@ -150,8 +150,8 @@ func (c *Consistency) UnmarshalText(b []byte) (err error) {
 }
 
 // Recovery is a job's recovery strategy: what happens when a server dies. It is
-// written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "chain:N",
-// "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async",
+// written "none", "checkpoint:C", "checkpoint:C,async", "resend:C", "resend:C,partial",
+// "chain:N", "chain:N,async", "chain:N,every:K", "chain:N,checkpoint:C", "chain:N,checkpoint:C,async",
 // "stateless" or "scar:C,R,SELECTOR", in JSON too. C may be "auto".
 type Recovery struct {
 	Kind        RecoveryKind
@@ -161,7 +161,9 @@ type Recovery struct {
 	Checkpoints bool  // chain:N,checkpoint:C
 	// Async says that somebody does not wait: where checkpoints are kept, training for
 	// them to be written; else, of a chain, who sends an update for all replicas to have it.
-	Async    bool
+	Async bool
+	// Partial says of resend that what nobody has kept is lost, and that nobody goes back for it.
+	Partial  bool
 	Share    float64  // R of scar: the part of a shard's bytes that a save has, in (0, 1]
 	Selector Selector // of scar
 }
@@ -173,11 +175,11 @@ type RecoveryKind string
 // from their initial values. With RecoverCheckpoint all shards and all slots
 // roll back to the last full checkpoint. With RecoverResend only a dead server's shards
 // go back to it, and workers, who keep their updates until they are in a checkpoint,
-// send them again. With RecoverChain each shard has replicas
-// in memory, and the next one takes over; when a shard's last one dies all roll back,
-// if checkpoints are kept too, or the job ends. With RecoverStateless workers append
-// their updates to an update log, and servers are a function of it: any server loads a
-// snapshot, and replays.
+// send them again; where nobody has kept some of these all go back, or, with Partial,
+// nobody. With RecoverChain each shard has replicas in memory, and the next one takes
+// over; when a shard's last one dies all roll back, if checkpoints are kept too, or the job
+// ends. With RecoverStateless workers append their updates to an update log, and servers are
+// a function of it: any server loads a snapshot, and replays.
 const (
 	RecoverNone       RecoveryKind = "none"
 	RecoverCheckpoint RecoveryKind = "checkpoint"
@@ -187,7 +189,8 @@ const (
 )
 
 // ParseRecovery reads "none", "checkpoint:C" (C ≥ 1 clocks, or "auto"), "resend:C" or
-// "resend" (which is resend:auto), "chain:N" (N ≥ 2 replicas), "chain:N,async",
+// "resend" (which is resend:auto), either with ",partial" after it, "chain:N" (N ≥ 2
+// replicas), "chain:N,async",
 // "chain:N,every:K" (K ≥ 1 clocks), "chain:N,checkpoint:C", or one with "checkpoint:C" and
 // ",async" after it; "stateless"; or "scar:C,R,SELECTOR" (R of (0, 1], as 1/8 or 0.125), of
 // which "scar" is scar:auto,1/8,priority.
@@ -204,16 +207,20 @@ func ParseRecovery(s string) (Recovery, error) {
 		return Recovery{}, fmt.Errorf(
 			"%w: checkpoint needs its interval in clocks; write for example checkpoint:20, or checkpoint:auto",
 			ErrUsage)
-	case r.Kind == RecoverResend && more:
-		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q; write for example resend:20", ErrUsage, first, s)
+	case r.Kind == RecoverResend && more && rest != "partial":
+		return Recovery{}, fmt.Errorf("%w: nothing follows %s in %q but partial; write for example resend:20, or "+
+			"resend:20,partial", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
-		r.Auto = true
+		r.Auto, r.Partial = true, more
 		return r, nil
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		if err := r.parseInterval(arg); err != nil {
 			return Recovery{}, fmt.Errorf(
 				"%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20, or %s:auto", ErrUsage, arg,
 				s, kind, kind)
+		}
+		if r.Partial = more && r.Kind == RecoverResend; r.Partial {
+			return r, nil
 		}
 		if more && rest != "async" {
 			return Recovery{}, fmt.Errorf(
@@ -332,6 +339,9 @@ func (r Recovery) String() string {
 	}
 	if r.Async && r.Kind != RecoverNone {
 		s += ",async"
+	}
+	if r.Partial {
+		s += ",partial"
 	}
 	return s
 }

@@ -38,7 +38,7 @@ var layers = map[string]int{
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1,
 	"internal/core/membership": 1, "internal/core/recovery": 1,
 	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1,
-	"internal/core/verdict": 1, "internal/core/belief": 1,
+	"internal/core/verdict": 1, "internal/core/belief": 1, "internal/core/gaps": 1,
 	"internal/core/spans": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
 
 	// Pure cores over rows and frames.
@@ -83,6 +83,8 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/running"}: "a view change begins with what was saved; both are pure",
 	{"internal/core/membership", "internal/core/spans"}:   "a view change says who takes part; both are pure",
 	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
+	{"internal/core/membership", "internal/core/gaps"}:    "a view change counts what is lost; both are pure",
+	{"internal/core/gaps", "internal/core/placement"}:     "which shard a slot's saved state is on",
 	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }

@@ -78,6 +78,8 @@ func TestRecovery(t *testing.T) {
 		"checkpoint:2147483647": {Kind: perdure.RecoverCheckpoint, Every: math.MaxInt32},
 		"resend:1":              {Kind: perdure.RecoverResend, Every: 1},
 		"resend:20":             {Kind: perdure.RecoverResend, Every: 20},
+		"resend:20,partial":     {Kind: perdure.RecoverResend, Every: 20, Partial: true},
+		"resend:auto,partial":   {Kind: perdure.RecoverResend, Auto: true, Partial: true},
 		"checkpoint:20,async":   {Kind: perdure.RecoverCheckpoint, Every: 20, Async: true},
 		"chain:2":               {Kind: perdure.RecoverChain, Replicas: 2},
 		"chain:3,async":         {Kind: perdure.RecoverChain, Replicas: 3, Async: true},
@@ -136,6 +138,8 @@ var badRecoveries = map[string]string{
 	"chain:3,every:4,checkpoint:20":     "write for example chain:3,checkpoint:100",
 	"resend:":                           "resend:20", "resend:0": "resend:20", "resend:x": "resend:20",
 	"resend:20,async": "nothing follows resend:20", "resend,chain:2": "nothing follows resend",
+	"resend:20,partial,async": "nothing follows resend:20", "resend:0,partial": "resend:20", "resend:20,": "partial",
+	"checkpoint:20,partial": "write async", "chain:2,partial": "async, every:K", "none,partial": "choose",
 	"chain:2,checkpoint:20,async,checkpoint:30": "may lose updates",
 	"chain:2,checkpoint:,async":                 "chain:2,checkpoint:100",
 	"checkpoint:20,sync":                        "write async after the comma", "checkpoint:20,": "write async",
@@ -151,9 +155,10 @@ var badRecoveries = map[string]string{
 
 // Resend alone is written as what it stands for.
 func TestResendAlone(t *testing.T) {
-	r, err := perdure.ParseRecovery("resend")
-	if want := "resend:auto"; err != nil || r.String() != want {
-		t.Errorf("resend is read as %s, %v; want %s", r, err, want)
+	for s, want := range map[string]string{"resend": "resend:auto", "resend,partial": "resend:auto,partial"} {
+		if r, err := perdure.ParseRecovery(s); err != nil || r.String() != want {
+			t.Errorf("%s is read as %s, %v; want %s", s, r, err, want)
+		}
 	}
 }
 

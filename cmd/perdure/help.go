@@ -56,7 +56,9 @@ var helps = map[string]string{
 		"names, since your programs create the tables",
 	"job_recovery": "What happens when a server dies: none (its rows begin again), resend:C (its shards go " +
 		"back to the last checkpoint, one every C clocks, and the workers send again what came after; resend " +
-		"alone: resend:auto), checkpoint:C (all roll back to the last checkpoint, one every C clocks), " +
+		"alone: resend:auto), resend:C,partial (likewise, and if a worker dies, too, what nobody has kept is lost " +
+		"and counted, instead of all going back), checkpoint:C (all roll back to the last checkpoint, one every " +
+		"C clocks), " +
 		"checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in " +
 		"which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have " +
 		"it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every " +

@@ -32,7 +32,8 @@ var (
 	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the first; 0: from the clock, as make storm draws it")
 	stormFaults     = flag.Int("storm.faults", 3, "faults of each storm")
 	stormStrategies = flag.String("storm.strategies",
-		"checkpoint:10;checkpoint:20,async;resend:20;resend:auto;chain:2;chain:3;chain:2,checkpoint:20;stateless",
+		"checkpoint:10;checkpoint:20,async;resend:20;resend:20,partial;resend:auto;chain:2;chain:3;"+
+			"chain:2,checkpoint:20;stateless",
 		"recovery strategies, with semicolons between")
 	stormMs = flag.Int("storm.ms", 10,
 		"milliseconds that a clock takes at least, times the replicas of a chain: a storm's faults must find the "+
@@ -177,6 +178,10 @@ func stormThrough(
 		t.Error(err)
 	}
 	checkRaces(t, dir)
+	if recovery.Of(strategy).Traits().MayLose() && *sum.UpdatesLost > 0 {
+		checkLost(t, sum, dir)
+		return
+	}
 	sameModel(t, sum, calm, dir)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -82,11 +83,15 @@ func (r *reader) mayBeUnseen(row, p int, set uint64) {
 // though they should: what is there was not lost. Under none nobody may know any more
 // what a dead process of the slot had done, and then it is done again.
 func (h *History) cameLate(what string, row, p int, set uint64) error {
-	if !recovery.Of(h.job.Recovery).Traits().Eager && h.lives[p] > 1 {
+	t := recovery.Of(h.job.Recovery).Traits()
+	if !t.Eager && !t.Partial && h.lives[p] > 1 {
 		return nil
 	}
 	if back := set & h.lacked[row][p]; back != 0 {
 		return violated("%s has the clocks %b, but reads lacked %b of them though they were promised", what, set, back)
+	}
+	if t.Partial && slices.Max(h.lives) > 1 {
+		return nil // what was seen may wait at a cut again, for a slot that does clocks again
 	}
 	for missing, most := range h.unseen[row][p] {
 		if back := set & missing; h.lives[p] == 1 && bits.OnesCount64(back) > 1 && float64(back) > most {

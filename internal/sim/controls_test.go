@@ -25,6 +25,7 @@ var strategies = []struct {
 	{"checkpoint", draw},
 	{"checkpoint, async", behind(draw)},
 	{"resend", drawResend},
+	{"resend, partial", drawPartial},
 	{"chain", drawChain},
 	{"chain, async", drawEager},
 	{"chain, every", drawEvery},
@@ -121,6 +122,7 @@ const (
 	noCuts     = "no checkpoint is written while training goes on"
 	noResend   = "workers send nothing again"
 	noUndo     = "nobody rolls back"
+	noneLost   = "what only counts is of resend, partial alone"
 	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, " +
 		"and nobody reads it"
 	noOutage = "workers do not go on while a shard is out"
@@ -132,16 +134,18 @@ const (
 // TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
 var controls = []control{
 	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
-		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(1, 7, 10), at(1, 7, 10), at(1, 7, 10),
+		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(15, 22), at(1, 7, 10), at(1, 7, 10),
+		at(1, 7, 10),
 		at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
 	}},
 	{"staging", weak(weaken.Set{Staging: true}), as("bsp"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
 	{"generations, epochs", weak(weaken.Set{Generations: true}), hard, []cell{
 		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack),
+		no(noRollBack),
 		at(4, 10, 36), at(10, 36, 73), no(ownControl),
 	}},
 	{"roll-back", weak(weaken.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
-		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44),
+		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44),
 		at(4, 30, 44), no(noUndo),
 	}},
 	{
@@ -149,39 +153,48 @@ var controls = []control{
 		slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)),
 	},
 	{"bound", weak(weaken.Set{Bound: true}), as("vap:30"), []cell{
-		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7),
+		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7),
+		at(1, 5, 7),
 		at(1, 5, 7), at(4, 5, 7),
 	}},
 	{"joins", weak(weaken.Set{Joins: true}), drawRoster, []cell{
-		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18), at(1, 3, 9),
+		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18),
+		at(1, 3, 9),
 		at(1, 3, 9), at(1, 3, 7),
 	}},
 	{"cuts", weak(weaken.Set{Cuts: true}), crossed, []cell{
-		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), no(noCuts), no(noCuts), no(noCuts), no(noCuts),
+		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), at(7, 12, 25), no(noCuts), no(noCuts), no(noCuts),
+		no(noCuts),
 		at(27, 42, 58), no(noCuts),
 	}},
 	{
 		"retention", weak(weaken.Set{Retention: true}), nil,
-		only("resend", refuses("nobody has kept", keptNot, 2, 4, 5), noResend),
+		only(refuses("nobody has kept", keptNot, 2, 4, 5), refuses("nobody has kept", keptNot, 4, 5), noResend),
 	},
-	{"holding", weak(weaken.Set{Holding: true}), nil, only("resend", at(2, 4, 5), noResend)},
+	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
+	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
+	{"counting", weak(weaken.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
 	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
-		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20), no(noAcross),
+		no(noOutage), no(noOutage), no(noOutage), refuses("it takes none", tornNot, 2, 12, 20),
+		refuses("it takes none", tornNot, 2, 12, 20), no(noAcross),
 		no(noAcross), no(noAcross),
 		refuses("it takes none", tornNot, 12, 17, 20), refuses("it takes none", tornNot, 12, 33, 44), no(noAcross),
 	}},
 	{
 		"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages,
-		only("resend", at(12, 20), "as merging"),
+		only(at(12, 20), at(12, 20), "as merging"),
 	},
 }
 
-// only is a row of one strategy.
-func only(strategy string, c cell, why string) []cell {
+// only is a row of resend and of resend, partial.
+func only(resend, partial cell, why string) []cell {
 	row := slices.Repeat([]cell{no(why)}, len(strategies))
 	for i := range strategies {
-		if strategies[i].name == strategy {
-			row[i] = c
+		switch strategies[i].name {
+		case "resend":
+			row[i] = resend
+		case "resend, partial":
+			row[i] = partial
 		}
 	}
 	return row

@@ -63,6 +63,7 @@ type scenario struct {
 	// pairs of a server and another that hear nothing of one another for longer than the patience
 	parts    int
 	torn     int           // workers that die while a server does not hear them
+	boths    int           // times at which a worker and servers die, soon one after the other
 	deaf     int           // workers that do not hear of a loss before a while has passed
 	relaxed  *int          // counts reads that were relaxed
 	merged   *int64        // likewise updates of several clocks that were sent
@@ -322,7 +323,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		if s.scales > 0 {
 			slots += mostMore
 		}
-		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().Begins != recovery.Whole, slots, s.plan)
+		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
 		h.Pace = s.pace
 		o := sim.Options{
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
@@ -362,6 +363,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		f.planMore(extra(^seed))
 		f.planTorn(rand.New(rand.NewPCG(seed, 13)))
 		f.planDeaf(rand.New(rand.NewPCG(seed, 14)))
+		f.planBoths(rand.New(rand.NewPCG(seed, 15)))
 		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
 		if err = f.c.Wait(); err == nil {
@@ -672,7 +674,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		}
 		add(seg)
 	}
-	return h.Final(tables, nil)
+	return finalSaved(&facts, h, &m, tables)
 }
 
 func total(lost []int64) (sum int64) {
@@ -694,7 +696,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 	slices.SortStableFunc(ends, func(a, b *checkpoint.Segment) int { return cmp.Compare(b.Epoch, a.Epoch) })
 	for _, seg := range ends {
 		at := fmt.Sprint(seg.Shard, seg.Generation, len(seg.Tables), seg.Applied)
-		if recovery.Of(job.Recovery).Traits().Begins != recovery.Whole {
+		if recovery.Of(job.Recovery).Traits().MayLose() {
 			at = fmt.Sprint(at, seg.Epoch)
 		}
 		minClock := seg.Cut

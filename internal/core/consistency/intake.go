@@ -66,6 +66,7 @@ const (
 //     last clock of its span is waited for no more.
 type Intake struct {
 	twoStep bool
+	gaps    bool // of whatever model: what is missing below a decision's start counts as lost
 	weak    weaken.Set
 	cut     perdure.Clock // the next cut; ≤ 0: none
 	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
@@ -142,6 +143,10 @@ func (in *Intake) left(slot int) bool {
 // SetTwoStep says whether clocks are staged before they are ticked, before there
 // was any update.
 func (in *Intake) SetTwoStep(twoStep bool) { in.twoStep = twoStep && !in.weak.Staging }
+
+// CountGaps says that nobody will ever send what is missing below a decision's start, so that it
+// counts as lost. Under two-step clocks it always does.
+func (in *Intake) CountGaps() { in.gaps = true }
 
 // TwoStep reports whether clocks are staged before they are ticked.
 func (in *Intake) TwoStep() bool { return in.twoStep }
@@ -409,7 +414,7 @@ func (in *Intake) PendingBytes(slot perdure.Slot) int64 { return in.slots[slot].
 func (u *Update) Ticked() bool { return u.ticked }
 
 // Fence refuses a slot's incarnations older than the given one from now on.
-// What they had sent whole stays as it is, until Decide.
+// What they had sent whole stays as it is, until Decide; what is lost stays lost.
 func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	s := &in.slots[slot]
 	if incarnation <= s.incarnation {
@@ -417,7 +422,7 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	}
 	s.incarnation = incarnation
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
-		return !u.complete() || !in.twoStep
+		return !u.complete() || !in.twoStep && !u.Lost
 	})
 	s.count()
 }
@@ -445,15 +450,15 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	}
 	s.carried = incarnation
 	keep := min(max(int(start-in.applied[slot]), 0), len(s.pending))
-	if !in.twoStep {
-		keep = 0
+	for !in.twoStep && keep > 0 && !s.pending[keep-1].Lost { // which are the first, and of one clock each
+		keep--
 	}
 	s.pending = s.pending[:keep]
 	s.count()
 	for _, u := range s.pending {
 		u.ticked = true
 	}
-	for c := in.applied[slot] + perdure.Clock(keep); in.twoStep && c < start; c++ {
+	for c := in.applied[slot] + perdure.Clock(keep); (in.twoStep || in.gaps) && c < start; c++ {
 		s.pending = append(s.pending, &Update{
 			Slot: slot, Clock: c, Clocks: 1, Incarnation: incarnation, Lost: true,
 			ticked: true,

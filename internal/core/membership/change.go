@@ -2,8 +2,10 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/spans"
 )
 
@@ -18,14 +20,19 @@ func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
 // change names the clock of a change.
 func (f *Facts) change(ch Change, at perdure.Clock) (joined []int, err error) {
 	v := &f.View
-	slots, joined, past, err := ch.Apply(v.Slots, at)
-	if slots == nil {
+	before := slices.Clone(v.Slots)
+	next, joined, past, err := ch.Apply(v.Slots, at)
+	if next == nil {
 		return nil, err
 	}
-	v.Slots, f.PastClocks = slots, f.PastClocks+past
-	f.Slots = append(f.Slots, make([]Place, len(slots)-len(f.Slots))...)
+	v.Slots, f.PastClocks = next, f.PastClocks+past
+	f.Slots = append(f.Slots, make([]Place, len(next)-len(f.Slots))...)
 	for _, i := range joined {
-		f.Slots[i] = Place{Incarnation: slots[i].Incarnation, Guest: ch.Guest, Unkept: f.Slots[i].Unkept}
+		p := Place{Incarnation: next[i].Incarnation, Guest: ch.Guest, Unkept: f.Slots[i].Unkept}
+		if i < len(before) && before[i].Until > v.Durable && recovery.Of(f.Job.Recovery).Traits().Partial {
+			p.Former = append(slices.Clone(f.Slots[i].Former), before[i].Span)
+		}
+		f.Slots[i] = p
 	}
 	v.Roster++
 	return joined, err

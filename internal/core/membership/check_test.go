@@ -18,6 +18,9 @@ func (c *cluster) check(before, after *Facts) {
 		c.fail("generation %d, cut %d, durable %d, done %v after %d, %d, %d, %v",
 			a.Generation, a.Cut, a.Durable, a.Done, b.Generation, b.Cut, b.Durable, b.Done)
 	}
+	if a.Generation > 1 && traitsOf(c.job.Recovery).Partial && !c.atCuts {
+		c.fail("all roll back under %s", c.job.Recovery)
+	}
 	if a.Cut > a.Durable {
 		c.fail("cut %d is not durable; only %d is", a.Cut, a.Durable)
 	}
@@ -29,7 +32,7 @@ func (c *cluster) check(before, after *Facts) {
 		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone,
 			before.UpdatesLost, before.ClocksRedone)
 	}
-	if after.UpdatesLost > 0 && recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole {
+	if after.UpdatesLost > 0 && !recovery.Of(c.job.Recovery).Traits().MayLose() {
 		c.fail("%d updates lost under %s", after.UpdatesLost, c.job.Recovery)
 	}
 	if b.Shards[0].Server < 0 && a.Shards[0].Server >= 0 || a.Generation > b.Generation {
@@ -48,7 +51,7 @@ func (c *cluster) check(before, after *Facts) {
 		if before.Slots[i].Incarnation > after.Slots[i].Incarnation || b.Slots[i].Incarnation > a.Slots[i].Incarnation {
 			c.fail("slot %d: incarnation %d after %d", i, a.Slots[i].Incarnation, b.Slots[i].Incarnation)
 		}
-		c.checkSlot(i, b, a)
+		c.checkSlot(i, before, after)
 	}
 	for i := range before.Servers {
 		if before.Servers[i].Incarnation > after.Servers[i].Incarnation {
@@ -176,7 +179,9 @@ func (c *cluster) checkFailure(f *Facts) {
 
 // A slot's process begins where no shard is beyond, only when all older ones are
 // refused everywhere, and nothing decided is taken back.
-func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
+func (c *cluster) checkSlot(i int, before, after *Facts) {
+	bv, av := &before.View, &after.View
+	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].Begun // of what only counts
 	b, a, slot := &bv.Slots[i], &av.Slots[i], perdure.Slot(i)
 	if a.Settled && !a.Decided {
 		c.fail("slot %d is settled and not decided", i)
@@ -187,6 +192,9 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 	same := a.Incarnation == b.Incarnation
 	if same && (b.Decided && (!a.Decided || a.Start != b.Start) || b.Settled && !a.Settled) {
 		c.fail("slot %d, incarnation %d: %+v after %+v", i, a.Incarnation, *a, *b)
+	}
+	if now := after.Slots[i].Begun; now < begun && a.From == b.From {
+		c.fail("slot %d: somebody begins at clock %d after one who began at %d", i, now, begun)
 	}
 	decided, settled := a.Decided && !(same && b.Decided), a.Settled && !(same && b.Settled)
 	if !decided && !settled {
@@ -216,14 +224,15 @@ func (c *cluster) checkSlot(i int, bv, av *perdure.View) {
 		}
 		n := sh.in.Counts(slot)
 		most = max(most, n.Ticked)
-		if decided && !c.job.Consistency.TwoStep() && a.Start > n.Applied {
+		excused := partial && (sv.Restored || a.Start == begun) // what it lacks counts as lost
+		if decided && !c.job.Consistency.TwoStep() && a.Start > n.Applied && !excused {
 			c.fail("slot %d starts at clock %d; shard %d has applied %d", i, a.Start, j, n.Applied)
 		}
 		if decided && c.job.Consistency.TwoStep() && a.Start < n.Ticked {
 			c.fail("slot %d starts at clock %d; shard %d has ticked %d", i, a.Start, j, n.Ticked)
 		}
 	}
-	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > most && c.allServe(av) {
+	if decided && c.job.Consistency.TwoStep() && most >= 0 && a.Start > max(most, begun) && c.allServe(av) {
 		c.fail("slot %d starts at clock %d; no shard has ticked more than %d", i, a.Start, most)
 	}
 }
@@ -347,7 +356,8 @@ func (c *cluster) checkRestored(i int, before, after *Facts) {
 	}
 	for slot, w := range c.workers {
 		sl := &after.View.Slots[slot]
-		if w.granted && w.incarnation == sl.Incarnation && w.first > max(after.View.Durable, sl.From) {
+		needed := max(after.View.Durable, sl.From, after.Slots[slot].Begun)
+		if w.granted && w.incarnation == sl.Incarnation && w.first > needed {
 			c.fail("shard %d is restored from clock %d, and slot %d keeps nothing before clock %d: %+v", i,
 				after.View.Durable, slot, w.first, *sl)
 		}

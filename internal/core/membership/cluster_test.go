@@ -23,9 +23,10 @@ type cluster struct {
 	saved    Facts // the registry
 	servers  []*fakeServer
 	workers  []*fakeWorker
-	started  int       // processes so far; numbers them
-	underway []Publish // not answered yet
-	losing   bool      // the coordinator dies before it saves the next facts
+	started  int                   // processes so far; numbers them
+	underway []Publish             // not answered yet
+	saves    map[savedShard]uint64 // how many updates checkpoints have
+	losing   bool                  // the coordinator dies before it saves the next facts
 
 	founded uint64 // the revision that placed the shards, or with which the generation began
 	atCuts  bool   // workers save their state for cuts only
@@ -95,7 +96,7 @@ type fakeWorker struct {
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
 	c := &cluster{
 		job: job, patience: patience, zones: 1, excused: map[int]bool{},
-		epochs:  map[shardEpoch]holder{},
+		saves: map[savedShard]uint64{}, epochs: map[shardEpoch]holder{},
 		servers: make([]*fakeServer, job.Servers), workers: make([]*fakeWorker, job.Slots),
 	}
 	for i := range c.servers {
@@ -534,6 +535,9 @@ func (c *cluster) answer(ok bool) {
 	p := c.underway[0]
 	c.underway = c.underway[1:]
 	current, newer := p.Generation == c.core.Facts().View.Generation, p.Cut > c.core.Facts().View.Durable
+	for shard, g := range p.Segments {
+		c.saves[savedShard{p.Generation, shard, p.Cut}] = g.Seq
+	}
 	if got, want := c.core.Published(p.Generation, p.Cut, ok), ok && current && newer; got != want {
 		c.fail("publication of cut %d of generation %d counts: %v, want %v", p.Cut, p.Generation, got, want)
 	}

@@ -160,7 +160,13 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 	if cu.job.traits.Retains() {
 		set(cu.rec, &cu.facts.Slots[slot].Unkept, unknown)
 	}
-	needed := slices.ContainsFunc(cu.agenda.Mending.Sorted(), func(s int) bool { return !cu.job.whole(s) })
+	needed := false
+	for _, s := range cu.agenda.Mending.Sorted() {
+		short := !cu.job.whole(s)
+		if needed = needed || short; short && cu.job.traits.Partial {
+			cu.facts.Slots[slot].Doubt(s)
+		}
+	}
 	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.repeats()})
 	switch {
 	case fate.Kind == recovery.Fail:
@@ -223,6 +229,10 @@ func (cu *cuts) forgetCuts() {
 	for i := range cu.facts.Slots {
 		set(cu.rec, &cu.facts.Slots[i].Unkept, 0)
 		set(cu.rec, &cu.facts.Slots[i].Made, 0)
+		cu.facts.Slots[i].Decided(0)
+	}
+	for s := range cu.facts.View.Shards {
+		cu.facts.Ledger.Find(s)
 	}
 	cu.agenda.Calling.Clear()
 	for _, s := range cu.agenda.Mending.Sorted() {
@@ -264,6 +274,7 @@ func (cu *cuts) collectCut() {
 // published notes that a checkpoint is durable.
 func (cu *cuts) published(cut perdure.Clock) {
 	set(cu.rec, &cu.facts.View.Durable, cut)
+	cu.facts.Ledger.Cover(cut)
 	cu.durableAt = cu.facts.coming()
 	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	cu.measureSave()

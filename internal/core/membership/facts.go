@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/gaps"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/running"
 )
@@ -14,9 +15,8 @@ type Facts struct {
 	View         perdure.View    `json:"view"`
 	Servers      []Place         `json:"servers"`
 	Slots        []Place         `json:"slots"`
-	UpdatesLost  int64           `json:"updates_lost"`  // whose effect is in no row any more
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
-	ShardLost    []int64         `json:"shard_lost"`    // by shard: updates counted in UpdatesLost so far
+	gaps.Ledger
 
 	Ending bool    `json:"ending,omitempty"` // the slots pause so that the job's end can be named
 	Change *Change `json:"change,omitempty"` // they pause so that its clock can be
@@ -61,7 +61,8 @@ type Place struct {
 	// Made, of a slot: of the clocks below it some shard may have updates that its former
 	// processes made.
 	Made perdure.Clock `json:"made,omitempty"`
-	Any  bool          `json:"any,omitempty"` // it asked for any place: nobody starts its next process in this one
+	gaps.Slot
+	Any bool `json:"any,omitempty"` // it asked for any place: nobody starts its next process in this one
 }
 
 // Kind says whether a place is a server's or a worker's.
@@ -77,10 +78,10 @@ const (
 // the given generation: 0 and 1 for a fresh one, else a checkpoint's.
 func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock, tables []perdure.TableSpec) Facts {
 	f := Facts{
-		Job:       job,
-		Servers:   make([]Place, job.Servers),
-		Slots:     make([]Place, job.Slots),
-		ShardLost: make([]int64, job.Shards),
+		Job:     job,
+		Servers: make([]Place, job.Servers),
+		Slots:   make([]Place, job.Slots),
+		Ledger:  gaps.Ledger{ShardLost: make([]int64, job.Shards)},
 		View: perdure.View{
 			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
 			Tables: tables,
@@ -100,7 +101,7 @@ func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock
 // Clone returns a copy that later changes of the facts leave as it is.
 func (f *Facts) Clone() Facts {
 	g := *f
-	g.Servers, g.Slots, g.ShardLost = slices.Clone(f.Servers), slices.Clone(f.Slots), slices.Clone(f.ShardLost)
+	g.Servers, g.Slots, g.Ledger = slices.Clone(f.Servers), slices.Clone(f.Slots), f.Ledger.Clone()
 	g.View = f.View.Clone()
 	return g
 }

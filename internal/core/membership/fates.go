@@ -47,7 +47,8 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	if fences == nil {
 		return "", true
 	}
-	start, torn := verdict.Start(fences, fa.facts.twoStep())
+	p := &fa.facts.Slots[slot]
+	start, torn := verdict.Start(fences, fa.facts.twoStep(), p.Begun, p.Short)
 	if torn {
 		why := "slot %d died half way through clock %d and a shard lost its part"
 		switch fate := fa.job.strategy.Halved(); fate.Kind {
@@ -66,17 +67,25 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 		most = max(most, fences[i].Counts.Applied)
 	}
 	fa.made(slot, most)
-	for i := range fences {
-		if n := int64(start - fences[i].Counts.Staged); fa.facts.twoStep() && n > 0 {
-			fa.facts.UpdatesLost += n
-			fa.facts.ShardLost[i] += n
-		}
-	}
+	fa.countLost(slot, start, fences)
 	if last := fa.job.slots[slot].lastClock; next.Incarnation > 1 {
 		fa.facts.ClocksRedone += int64(max(0, last+1-start))
 	}
 	fa.rec.setClock(slot, start)
 	return "", true
+}
+
+// countLost counts what shards lack of a slot below its start.
+func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) {
+	ledger := &fa.facts.Ledger
+	if fa.job.traits.Partial {
+		fa.facts.Slots[slot].Decided(start)
+		if !fa.job.weak.Counting {
+			fa.rec.lost(slot, ledger.Decide(slot, start, fences))
+		}
+	} else if fa.facts.twoStep() {
+		ledger.Halve(start, fences)
+	}
 }
 
 // settle notes that every shard has carried a decision out. A slot that joins is not

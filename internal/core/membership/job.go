@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/spans"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -261,21 +262,8 @@ func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 // isEarly reports whether the job has not come to the clock from which a slot takes
 // part, so that nobody is let in for it yet.
 func (j *job) isEarly(slot int) bool {
-	sl := &j.facts.View.Slots[slot]
-	if sl.From == 0 {
-		return false
-	}
-	reached := j.facts.View.Cut
-	for i := range j.slots {
-		other := &j.facts.View.Slots[i]
-		switch done := max(j.slots[i].lastClock, other.Start); {
-		case other.Left:
-			reached = max(reached, other.Until) // the only one that had come so far may have gone since
-		case i != slot && other.From < sl.From || done > other.From: // else it may be early itself
-			reached = max(reached, done)
-		}
-	}
-	return reached+1 < sl.From
+	done := func(i int) perdure.Clock { return j.slots[i].lastClock }
+	return spans.Early(j.facts.View.Slots, slot, j.facts.View.Cut, done)
 }
 
 // spanDone reports whether a slot that is to leave has done its last clock.

@@ -74,7 +74,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		next := perdure.ShardView{
 			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1,
 			Lost:     fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved,
-			Restored: fate.Kind == recovery.Restored,
+			Restored: fate.Kind == recovery.Restored || fate.Kind == recovery.Count,
 		}
 		if fate.Kind == recovery.Resaved {
 			next.Saved = ch.facts.Running.Files[i]
@@ -83,14 +83,16 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 			next.Followers = chain[1:]
 		}
 		ch.rec.changeShard(i, next)
-		delete(ch.job.dropped, perdure.ShardID(i))
+		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {
+			ch.forgo(i)
+		}
 	}
 	switch fate.Kind {
 	case recovery.Anew:
 		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(orphans))
 	case recovery.Resaved:
 		ch.rec.event("restored", "", "%d shards begin with their rows as last saved; nobody goes back", len(orphans))
-	case recovery.Restored:
+	case recovery.Restored, recovery.Count:
 		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after",
 			len(orphans), v.Durable)
 	case recovery.Replay:
@@ -102,6 +104,15 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		ch.rec.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(orphans), fate.Kind)
 	}
 	return fate
+}
+
+// forgo counts what a shard that is restored lacks for good.
+func (ch *chains) forgo(shard int) {
+	f := ch.facts
+	f.Ledger.Find(shard)
+	for i := range f.Slots {
+		ch.rec.lost(i, f.Ledger.Restore(shard, i, &f.Slots[i].Slot, &f.View))
+	}
 }
 
 // alone is what is left of a roll-back that a negative control switches off: nobody else goes back.

@@ -45,7 +45,7 @@ func (c *Core) stepChains() {
 		switch fate := c.chains.replaceOrphans(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
-		case recovery.Restored:
+		case recovery.Restored, recovery.Count:
 			c.cuts.tookBack()
 		}
 	}

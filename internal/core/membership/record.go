@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/gaps"
 	"github.com/perdure/perdure/internal/core/teller"
 )
 
@@ -53,6 +54,13 @@ func (r *record) ready() Ready {
 
 func (r *record) event(kind, target, format string, args ...any) {
 	r.out.Events = append(r.out.Events, Event{Kind: kind, Target: target, Text: fmt.Sprintf(format, args...)})
+}
+
+// lost tells people what is lost of a slot.
+func (r *record) lost(slot int, l gaps.Loss) {
+	if l.Updates > 0 {
+		r.event("lost", target(Worker, slot), "worker:%d: %s", slot, l)
+	}
 }
 
 // fail ends the job for a reason that is beyond repair.

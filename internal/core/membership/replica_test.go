@@ -15,6 +15,7 @@ import (
 // has from its predecessor; what the tail has is committed, and only then applied,
 // but by the head of an eager chain. Logs are never cut short here.
 type fakeShard struct {
+	partial    bool // what nobody has kept only counts
 	generation perdure.Generation
 	epoch      perdure.Epoch
 	since      uint64
@@ -61,8 +62,16 @@ func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
 // begin makes a replica's rows, those that a log begins with.
 func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock) {
 	sh.copied, sh.origin = true, slices.Clone(origin)
-	sh.in = consistency.NewIntake(twoStep, origin, weaken.Set{})
+	sh.in = sh.intake(twoStep, origin)
 	sh.cut = sh.in.MinClock()
+}
+
+func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.Intake {
+	in := consistency.NewIntake(twoStep, origin, weaken.Set{})
+	if sh.partial {
+		in.CountGaps()
+	}
+	return in
 }
 
 // eat feeds an intake an entry; of a base it says that all must be fed again.
@@ -104,7 +113,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 		for i := range raised {
 			raised[i] = max(raised[i], e.base[i])
 		}
-		sh.in = consistency.NewIntake(sh.in.TwoStep(), raised, weaken.Set{})
+		sh.in = sh.intake(sh.in.TwoStep(), raised)
 		for _, again := range sh.log[:sh.fed] {
 			eat(sh.in, again)
 			c.pump(shard, sh)
@@ -122,7 +131,7 @@ func (sh *fakeShard) whole() *consistency.Intake {
 			}
 		}
 	}
-	in := consistency.NewIntake(sh.in.TwoStep(), origin, weaken.Set{})
+	in := sh.intake(sh.in.TwoStep(), origin)
 	for _, e := range sh.log {
 		eat(in, e)
 		for u := in.Next(); u != nil; u = in.Next() {
@@ -279,7 +288,9 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 	sv := &v.Shards[i]
 	sh := s.shards[i]
 	if sh == nil || sh.since != h.Since || sh.generation != v.Generation {
-		sh = &fakeShard{generation: v.Generation, since: h.Since}
+		sh = &fakeShard{
+			generation: v.Generation, since: h.Since, partial: recovery.Of(c.job.Recovery).Traits().Partial,
+		}
 		s.shards[i] = sh
 	}
 	if !sh.copied && !joins {
@@ -319,7 +330,9 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin)
-	sh.cut = at
+	if sh.cut = at; sv.Restored {
+		sh.seq = c.saves[savedShard{v.Generation, shard, at}]
+	}
 }
 
 // complete reports whether a shard that was restored has what all slots had sent before.
@@ -386,7 +399,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		for u := sh.in.Next(); u != nil; u = sh.in.Next() {
 			if !u.Lost {
 				sh.seq++ // the rows contain it
-			} else if recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole {
+			} else if recovery.Of(c.job.Recovery).Traits().Begins == recovery.Whole && !sh.partial {
 				c.fail("shard %d lost clock %d of slot %d", shard, u.Clock, u.Slot)
 			}
 		}
@@ -395,8 +408,15 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 		}
 		cut := sh.in.MinClock()
 		sh.segments = append(sh.segments,
-			words.Segment{Cut: cut, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
+			words.Segment{Cut: cut, Seq: sh.seq, File: fmt.Sprintf("g%ds%dc%d", sh.generation, shard, cut)})
 		sh.cut = cut
 		sh.in.SetCut(c.nextCut(sh, v))
 	}
+}
+
+// savedShard names a shard's part of a checkpoint.
+type savedShard struct {
+	generation perdure.Generation
+	shard      int
+	cut        perdure.Clock
 }

@@ -393,3 +393,16 @@ func TestStateTravelsOnce(t *testing.T) {
 		}
 	}
 }
+
+// A shard that is restored lacks what an earlier process had done: it takes this one's, and vap
+// waits for nothing else. Under other strategies a replica that is opened again may only be behind.
+func TestInheritedIsLost(t *testing.T) {
+	for how, want := range map[string]perdure.Clock{"resend:9,partial": 2, "resend:9": 4} {
+		_, s := asked(t, "vap:1", how, Limits{})
+		s.Opened(perdure.Counts{Staged: 4, Ticked: 4, Applied: 4}, false)
+		s.Opened(perdure.Counts{Staged: 2, Ticked: 2, Applied: 1}, true)
+		if s.inherited != want {
+			t.Errorf("%s: %d clocks are an earlier process's, want %d", how, s.inherited, want)
+		}
+	}
+}

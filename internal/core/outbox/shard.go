@@ -72,6 +72,8 @@ func (s *Shard) Opened(counts perdure.Counts, lost bool) {
 	s.counts = counts
 	if !s.met {
 		s.met, s.inherited = true, counts.Applied
+	} else if s.box.terms.traits.Partial { // a restored shard may lack it, and takes this one's
+		s.inherited = min(s.inherited, counts.Staged)
 	}
 	if sv := &s.box.saving; lost && sv.state != nil && s.id == s.box.terms.home() {
 		sv.dirty = true
@@ -216,6 +218,9 @@ func (s *Shard) Resend(has perdure.Counts, as wire.Header, frames []wire.Frame) 
 		u.again = u.again || u.sent > 0
 		u.sent = 0
 	}
+	if b.limits.Weak.Resending {
+		s.blank(has.Staged)
+	}
 	for _, u := range s.kept.from(has.Ticked) {
 		if u.phase == Ticked && u.clock < has.Staged {
 			frames = append(frames, tickFrame(as, u.clock))
@@ -223,6 +228,15 @@ func (s *Shard) Resend(has perdure.Counts, as wire.Header, frames []wire.Frame) 
 	}
 	s.fed = min(has.Staged, b.clock)
 	return s.Feed(as, frames), nil
+}
+
+// blank empties the updates of clocks from one on that were acknowledged: see weaken.Set.
+func (s *Shard) blank(from perdure.Clock) {
+	for _, u := range s.kept[:s.acked] {
+		if u.clock >= from {
+			u.parts = []piece{{}}
+		}
+	}
 }
 
 // Feed appends what is kept and has not left to the frames for the shard's head, in order: as

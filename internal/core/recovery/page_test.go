@@ -98,6 +98,8 @@ func afterWorker(s recovery.Strategy) string {
 func afterBoth(s recovery.Strategy) string {
 	alone, both := s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}), s.Orphaned(recovery.Loss{Shards: 1})
 	switch resent := s.Outlived(recovery.Death{Needed: true}); {
+	case both.Kind == recovery.Count && resent.Kind == recovery.Count && s.Halved().Kind == recovery.Count:
+		return "its shards go back to the last checkpoint, and are sent what is kept; the rest is lost, and counted"
 	case both.Kind == recovery.RollBack && resent.Kind == recovery.RollBack:
 		return backAll + ", where nobody is left who has kept what a shard lacks"
 	case both.Kind != alone.Kind || resent.Kind != recovery.GoOn:
@@ -129,7 +131,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"none", "resend:C", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,checkpoint:C",
+		"none", "resend:C", "resend:C,partial", "checkpoint:C", "checkpoint:C,async", "chain:N", "chain:N,checkpoint:C",
 		"chain:N,checkpoint:C,async", "chain:N,async", "chain:N,every:K", "stateless",
 		"scar:C,R,SELECTOR",
 	}; !slices.Equal(names, want) {

@@ -69,6 +69,8 @@ type Traits struct {
 	// it; 0: they follow all the time.
 	Eager  bool
 	Period perdure.Clock
+	// Partial says that what nobody has kept only counts, and that nobody goes back for it.
+	Partial bool
 	// Apart says that a server serves again when its own shards do, since nobody else has
 	// to do anything for them.
 	Apart bool
@@ -90,6 +92,9 @@ func (t Traits) Logged() bool { return t.Safe == Logged }
 // Retains reports whether workers keep updates until they are in a checkpoint, to send a
 // shard again what it lacks.
 func (t Traits) Retains() bool { return t.Safe == Saved }
+
+// MayLose reports whether a death may take updates for good. They are counted, and never awaited.
+func (t Traits) MayLose() bool { return t.Begins != Whole || t.Partial }
 
 // SafePoint is when a worker need not keep an update any more.
 type SafePoint int
@@ -180,6 +185,7 @@ const (
 	Restored                 // the shards begin with the rows of the newest checkpoint, and are sent the rest
 	Replay                   // the shards are read from the update log again
 	RollBack                 // all go back to the newest checkpoint
+	Count                    // nobody goes back: what nobody has kept counts as lost; shards are Restored else
 	Wait                     // it is not known yet: ask again
 	Fail                     // the job ends
 )

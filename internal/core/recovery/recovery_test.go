@@ -25,9 +25,11 @@ func TestPromises(t *testing.T) {
 		goOn, anew, restored, replay = recovery.GoOn, recovery.Anew, recovery.Restored, recovery.Replay
 		back, fail                   = recovery.RollBack, recovery.Fail
 		acked, logged, saved         = recovery.Acknowledged, recovery.Logged, recovery.Saved
+		count                        = recovery.Count
 		nothing, standing, behind    = recovery.Nothing, recovery.Standing, recovery.Behind
 		whole, initial, head         = recovery.Whole, recovery.Initial, recovery.Head
 	)
+	repeated := map[bool]recovery.FateKind{false: goOn, true: count} // a dead process's next does the same again
 	for _, c := range []struct {
 		name     string
 		copies   int
@@ -47,6 +49,8 @@ func TestPromises(t *testing.T) {
 		{"checkpoint:auto", 1, acked, standing, whole, 0, back, back, back, goOn, false},
 		{"resend:20", 1, saved, behind, whole, 0, restored, back, back, back, true},
 		{"resend", 1, saved, behind, whole, 0, restored, back, back, back, true},
+		{"resend:20,partial", 1, saved, behind, whole, 0, restored, count, count, count, true},
+		{"resend:auto,partial", 1, saved, behind, whole, 0, restored, count, count, count, true},
 		{"chain:2", 2, acked, nothing, whole, 0, fail, fail, fail, goOn, true},
 		{"chain:3,async", 3, acked, nothing, head, 0, fail, fail, goOn, goOn, true},
 		{"chain:3,every:5", 3, acked, nothing, head, 5, fail, fail, goOn, goOn, true},
@@ -58,7 +62,8 @@ func TestPromises(t *testing.T) {
 		want := recovery.Traits{
 			Copies: c.copies, Safe: c.safe, Form: c.form, Begins: c.begins, Period: c.period,
 			Eager: c.begins == head, Apart: c.name == "none",
-			Timed: strings.Contains(c.name, "auto") || c.name == "resend",
+			Timed:   strings.Contains(c.name, "auto") || c.name == "resend",
+			Partial: strings.Contains(c.name, "partial"),
 		}
 		if got := s.Traits(); got != want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)
@@ -72,7 +77,7 @@ func TestPromises(t *testing.T) {
 			"unkept 0": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 0}), c.unkept}, // the first worker is one, too
 			"halved":   {s.Halved(), c.halved},
 			"outlived": {s.Outlived(recovery.Death{Slot: 1, Needed: true}), c.outlived},
-			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), goOn},
+			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), repeated[want.Partial]},
 			"unneeded": {s.Outlived(recovery.Death{Slot: 1}), goOn},
 		} {
 			if f.got.Kind != f.want || f.want == fail && f.got.Why == "" || strings.Contains(f.got.Why, "%!") {
@@ -83,11 +88,27 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s: may workers continue while a shard is out: %v", c.name, err)
 		}
 	}
-	if f := recovery.Of(parse(t, "resend")).Orphaned(recovery.Loss{
-		Shards: 1, Unkept: 1,
-		Publishing: true,
-	}); f.Kind != recovery.Wait {
-		t.Errorf("while a checkpoint is being published: %+v", f)
+}
+
+// While a checkpoint is being published it is not known to which one a shard goes back.
+func TestPublishing(t *testing.T) {
+	for _, name := range []string{"resend", "resend:5,partial"} {
+		f := recovery.Of(parse(t, name)).Orphaned(recovery.Loss{Shards: 1, Unkept: 1, Publishing: true})
+		if f.Kind != recovery.Wait {
+			t.Errorf("%s, while a checkpoint is being published: %+v", name, f)
+		}
+	}
+}
+
+// TestMayLose: some may take updates for good.
+func TestMayLose(t *testing.T) {
+	for name, may := range map[string]bool{
+		"none": true, "checkpoint:20": false, "resend": false, "resend:20,partial": true, "chain:2": false,
+		"chain:2,async": true, "chain:2,every:5": true, "stateless": false,
+	} {
+		if recovery.Of(parse(t, name)).Traits().MayLose() != may {
+			t.Errorf("%s may lose updates: %t", name, !may)
+		}
 	}
 }
 

@@ -52,6 +52,9 @@ func (st *State) agree() {
 	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
 	st.tail = st.rows.job.TailReads(specs)
 	st.rows.scales = st.rows.job.Scales(specs)
+	if recovery.Of(st.rows.job.Recovery).Traits().Partial {
+		st.intake.CountGaps()
+	}
 }
 
 // offer takes a part of an update, whose body belongs to the state from then on.

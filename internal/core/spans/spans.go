@@ -194,3 +194,22 @@ func Clocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
 	}
 	return n
 }
+
+// Early reports whether a job has not come to the clock from which a slot takes part. It begins
+// at a clock; done is how many clocks each slot is known to have done.
+func Early(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
+	sl, reached := &slots[slot], begins
+	if sl.From == 0 {
+		return false
+	}
+	for i := range slots {
+		other := &slots[i]
+		switch done := max(done(i), other.Start); {
+		case other.Left:
+			reached = max(reached, other.Until) // the only one that had come so far may have gone since
+		case i != slot && other.From < sl.From || done > other.From: // else it may be early itself
+			reached = max(reached, done)
+		}
+	}
+	return reached+1 < sl.From
+}

@@ -56,6 +56,32 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// A slot that joins is early until somebody who was there before has come to the clock before its first.
+func TestEarly(t *testing.T) {
+	joins := perdure.SlotView{Span: perdure.Span{From: 9}}
+	gone := perdure.SlotView{Left: true, Span: UpTo(0, 8)}
+	for name, c := range map[string]struct {
+		slots []perdure.SlotView
+		done  []perdure.Clock
+		from  perdure.Clock
+		want  bool
+	}{
+		"was there from the beginning":   {[]perdure.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
+		"the other is behind":            {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
+		"the other has come":             {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
+		"by its start":                   {[]perdure.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
+		"it has worked itself":           {[]perdure.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
+		"the other has come, and left":   {[]perdure.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
+		"the job begins there":           {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
+		"others that join say nothing":   {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
+		"but for one that has worked so": {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
+	} {
+		if got := Early(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // TestSomeoneWorks compares with a look at every clock.
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

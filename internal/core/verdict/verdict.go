@@ -42,19 +42,27 @@ func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure
 // Start says from which clock a dead slot's next process goes on, given what every shard
 // has of it. Under two-step clocks: was any tick seen, all shards get that clock; was none
 // seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count
-// of all shards. torn says that a shard lost its part of a clock that counts: what was
-// staged there does not reach the start.
-func Start(fences []words.Fence, twoStep bool) (start perdure.Clock, torn bool) {
-	start = fences[0].Counts.Applied
-	staged := fences[0].Counts.Staged
+// of all shards, but for those of short, unless these are all. It is never below least. torn
+// says that a shard lost its part of a clock that counts: what was staged there does not
+// reach the start.
+func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
+	start perdure.Clock, torn bool,
+) {
+	start, staged, judged := least, fences[0].Counts.Staged, false
 	for i := range fences {
-		if n := &fences[i].Counts; twoStep {
+		n := &fences[i].Counts
+		staged = min(staged, n.Staged)
+		switch {
+		case twoStep:
 			start = max(start, n.Ticked)
-		} else {
+		case len(short) < len(fences) && slices.Contains(short, perdure.ShardID(i)):
+		case !judged:
+			start, judged = n.Applied, true
+		default:
 			start = min(start, n.Applied)
 		}
-		staged = min(staged, fences[i].Counts.Staged)
 	}
+	start = max(start, least)
 	return start, twoStep && staged < start
 }
 

@@ -43,26 +43,33 @@ func TestChain(t *testing.T) {
 // Where a dead slot goes on, by what each shard has of it: staged, ticked, applied.
 func TestStart(t *testing.T) {
 	type counts [3]perdure.Clock
+	one := []perdure.ShardID{1}
 	for name, c := range map[string]struct {
 		twoStep bool
 		shards  []counts
 		start   perdure.Clock
 		torn    bool
+		least   perdure.Clock
+		short   []perdure.ShardID
 	}{
-		"all have the same":          {true, []counts{{5, 5, 5}, {5, 5, 5}}, 5, false},
-		"staged on all, no tick":     {true, []counts{{6, 5, 5}, {6, 5, 5}}, 5, false},
-		"staged on some, no tick":    {true, []counts{{6, 5, 5}, {5, 5, 5}}, 5, false},
-		"one tick was seen":          {true, []counts{{6, 6, 5}, {6, 5, 5}}, 6, false},
-		"one tick, staging was lost": {true, []counts{{6, 6, 5}, {5, 5, 5}}, 6, true},
-		"applied beyond a tick":      {true, []counts{{6, 6, 6}, {6, 5, 5}}, 6, false},
-		"one step: the lowest":       {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false},
-		"one step: nothing is torn":  {false, []counts{{0, 0, 3}}, 3, false},
+		"all have the same":          {true, []counts{{5, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
+		"staged on all, no tick":     {true, []counts{{6, 5, 5}, {6, 5, 5}}, 5, false, 0, nil},
+		"staged on some, no tick":    {true, []counts{{6, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
+		"one tick was seen":          {true, []counts{{6, 6, 5}, {6, 5, 5}}, 6, false, 0, nil},
+		"one tick, staging was lost": {true, []counts{{6, 6, 5}, {5, 5, 5}}, 6, true, 0, nil},
+		"applied beyond a tick":      {true, []counts{{6, 6, 6}, {6, 5, 5}}, 6, false, 0, nil},
+		"one step: the lowest":       {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false, 0, nil},
+		"one step: nothing is torn":  {false, []counts{{0, 0, 3}}, 3, false, 0, nil},
+		"one that knows less":        {false, []counts{{0, 0, 7}, {0, 0, 2}, {0, 0, 6}}, 6, false, 0, one},
+		"all know less":              {false, []counts{{0, 0, 7}, {0, 0, 2}}, 2, false, 0, []perdure.ShardID{1, 0}},
+		"nobody begins earlier":      {false, []counts{{0, 0, 7}, {0, 0, 2}}, 5, false, 5, []perdure.ShardID{1, 0}},
+		"two-step: nobody does":      {true, []counts{{3, 3, 3}, {3, 3, 3}}, 5, true, 5, nil},
 	} {
 		fences := make([]words.Fence, len(c.shards))
 		for i, n := range c.shards {
 			fences[i].Counts = perdure.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
 		}
-		if start, torn := Start(fences, c.twoStep); start != c.start || torn != c.torn {
+		if start, torn := Start(fences, c.twoStep, c.least, c.short); start != c.start || torn != c.torn {
 			t.Errorf("%s: from clock %d, torn %v; want %d, %v", name, start, torn, c.start, c.torn)
 		}
 	}

@@ -19,12 +19,14 @@ type Set struct {
 	// Of a worker.
 	Bound     bool // under vap it sends whatever is in transit
 	Retention bool // it keeps no update that is applied
+	Resending bool // what it sends a restored shard again of what was applied there is empty
 	Merging   bool // it merges updates across cuts, and with those of earlier processes of its slot
 
 	// Of a worker and a server.
 	Generations bool // they take what other generations and epochs say
 
 	// Of the coordinator.
+	Counting bool // what is lost for want of somebody who has kept it is not counted
 	RollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
 
 	// Of a chain.

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,8 +153,8 @@ func TestLies(t *testing.T) {
 					t.Errorf("it is told %+v", r)
 				}
 				if after := g.facts(); after.View.End != 100 || after.View.Done || after.UpdatesLost != 0 ||
-					after.Ending || len(after.View.Tables) != 0 || after.Slots[1] != before.Slots[1] ||
-					after.Servers[0] != before.Servers[0] {
+					after.Ending || len(after.View.Tables) != 0 || !same(&after.Slots[1], &before.Slots[1]) ||
+					!same(&after.Servers[0], &before.Servers[0]) {
 					t.Errorf("the job was %+v, and is %+v", before, after)
 				}
 				if there, err := g.Order(t.Context(), wire.Order{Kind: "stop"}); !there || err != nil {
@@ -291,3 +292,5 @@ func TestAlive(t *testing.T) {
 		}
 	}, func(cfg *coordinator.Config) { cfg.Registry = slowRegistry{cfg.Registry, slow} })
 }
+
+func same(a, b *membership.Place) bool { return fmt.Sprint(*a) == fmt.Sprint(*b) }

@@ -38,9 +38,12 @@ type Summary struct {
 	UpdatesSent    *int64 `json:"updates_sent"`
 	UpdatesApplied *int64 `json:"updates_applied"` // that the model contains
 	UpdatesLost    *int64 `json:"updates_lost"`    // that it lacks; a whole job has clocks·workers·shards
-	ClocksRedone   *int64 `json:"clocks_redone"`
-	BytesPushed    *int64 `json:"bytes_pushed"`
-	BytesPulled    *int64 `json:"bytes_pulled"`
+	// StatesLost counts clocks of whose end nobody has what the slot's program saved, where
+	// what nobody has kept is lost; absent: none.
+	StatesLost   *int64 `json:"states_lost,omitempty"`
+	ClocksRedone *int64 `json:"clocks_redone"`
+	BytesPushed  *int64 `json:"bytes_pushed"`
+	BytesPulled  *int64 `json:"bytes_pulled"`
 
 	LogBytes *int64 `json:"log_bytes"` // of the files of the job's update log; nil: it has none of its own
 

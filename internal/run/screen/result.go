@@ -82,6 +82,9 @@ func (r *result) rows() [][2]string {
 	if line, differs := goalLine(&r.Summary); differs {
 		rows = append(rows, line)
 	}
+	if r.StatesLost != nil {
+		rows = append(rows, [2]string{"saved state lost", fmt.Sprintf("of %d clocks", *r.StatesLost)})
+	}
 	if r.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})
 	}

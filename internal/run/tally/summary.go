@@ -56,6 +56,9 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 		MissingBound:   t.missingBound(), Usage: t.roleUsage(end.Used), Outage: t.outages(&w),
 		Saving: t.progress.Saving,
 	}
+	if n := t.progress.StatesLost; n > 0 && job.Workload == settings.OwnWorkload {
+		sum.StatesLost = &n
+	}
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
 		sum.BeyondBound = &w.BeyondBound
 	}

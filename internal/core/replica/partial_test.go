@@ -1,0 +1,50 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// A shard that is restored where what nobody has kept only counts: whoever opens it is told a
+// count up to the dead slot's start, its rows contain nothing of that, and it waits for nobody.
+func TestRestoredPartial(t *testing.T) {
+	for _, model := range []string{"asp", "ssp:1", "bsp"} {
+		b := newBench(t, model, "resend:100,partial", 2)
+		v := b.view // slot 1's process has died at clock 3, and the next one goes on there
+		v.Revision, v.Shards = 2, []perdure.ShardView{{Epoch: 2, Restored: true}}
+		v.Slots = []perdure.SlotView{
+			{Incarnation: 1, Decided: true, Settled: true}, {Incarnation: 2, Decided: true, Settled: true, Start: 3},
+		}
+		r := New(Settings{Job: *b.job})
+		b.Replica, b.view = r, v
+		b.Follow(&b.view, Place{Head: true, Reads: true}, false)
+		b.Fill(Content{States: make([][]byte, 2), Applied: make([]perdure.Clock, 2)}, &b.view)
+		b.Heed()
+		for slot, ended := range []perdure.Clock{4, 3} {
+			b.Open(Open{Reader: b.readers[slot], Pos: b.pos, Ended: ended})
+		}
+		b.turn()
+		b.AnswerOpens(b.pos)
+		if got := b.State.intake.Counts(1); got.Staged != 3 || got.Ticked != 3 {
+			t.Errorf("%s: slot 1's next process is told %+v", model, got)
+		}
+		for clock := range perdure.Clock(4) {
+			b.update(0, clock, 0)
+			b.tick(0, clock)
+		}
+		b.settle()
+		if b.Mends() {
+			t.Errorf("%s: it waits for what nobody has", model)
+		}
+		var st words.ShardStatus
+		b.Status(&b.view, &st)
+		applied := map[bool]string{false: "[4 3]", true: "[3 3]"}[model == "bsp"]
+		seq := map[bool]uint64{false: 4, true: 3}[model == "bsp"]
+		if fmt.Sprint(b.State.Applied()) != applied || st.Seq != seq || st.MinClock != 3 || !st.Whole {
+			t.Errorf("%s: it has applied %v, with %d updates: %+v", model, b.State.Applied(), st.Seq, st)
+		}
+	}
+}
