@@ -1,0 +1,327 @@
+package scar
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/itercost"
+)
+
+// The paper's theorems, with real shards and ledgers: gradient descent on a quadratic whose
+// values are the rows of some parts, which are saved and lost as a job's are. All that happens
+// is a function of a seed.
+
+// program is x ← x − A(x − x*), A diagonal: along each value the error is multiplied with a
+// factor of at most c. Rows are float32, so a step rounds.
+type program struct {
+	r       *rand.Rand
+	c       float64
+	factors []float64
+	optimum []float64
+	shards  []*savedShard
+}
+
+// savedShard is a shard with what a disk has of it.
+type savedShard struct {
+	part   *table.Part
+	ledger *Ledger
+	at     int                  // where its values are among all
+	disk   map[string][]float32 // by file: the part's values when it was written, of the rows that it has
+	has    map[string][]bool    // by file: of which rows
+	made   int
+}
+
+// someProgram draws one. Where everywhere, all factors are c.
+func someProgram(seed uint64, everywhere bool) *program {
+	r := rand.New(rand.NewPCG(seed, 0x5ca6))
+	p := &program{r: r, c: 0.2 + 0.6*r.Float64()}
+	dim, shards := 1+r.IntN(3), 2+r.IntN(3)
+	by, share := allSelectors[r.IntN(len(allSelectors))], allShares[r.IntN(len(allShares))]
+	for s := range shards {
+		rows := 2 + r.IntN(6)
+		spec := perdure.TableSpec{
+			Name: "x", Rows: int64(rows), Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			Init: perdure.Init{Kind: perdure.InitNormal, Scale: 3},
+		}
+		set := Settings{Selector: by, Share: share, Seed: seed, Shard: perdure.ShardID(s)}
+		p.shards = append(p.shards, &savedShard{
+			part: table.New(spec, 0, seed+uint64(s)<<32, 0, rows), ledger: New(set), at: len(p.factors),
+			disk: map[string][]float32{}, has: map[string][]bool{},
+		})
+		for range rows * dim {
+			factor := p.c
+			if !everywhere {
+				factor *= 2*r.Float64() - 1 // below 0: the step is so long that it overshoots
+			}
+			p.factors, p.optimum = append(p.factors, factor), append(p.optimum, r.NormFloat64())
+		}
+	}
+	p.factors[0] = p.c
+	return p
+}
+
+// distance is ‖x − x*‖.
+func (p *program) distance() float64 {
+	sum := 0.0
+	for _, s := range p.shards {
+		for i, v := range s.values() {
+			d := float64(v) - p.optimum[s.at+i]
+			sum += d * d
+		}
+	}
+	return math.Sqrt(sum)
+}
+
+func (p *program) step(t *testing.T) {
+	for _, s := range p.shards {
+		values := s.values()
+		delta := make([]float32, len(values))
+		for i, v := range values {
+			delta[i] = float32((p.factors[s.at+i] - 1) * (float64(v) - p.optimum[s.at+i]))
+		}
+		if err := s.part.ApplyRows(0, nil, s.part.Rows, delta, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.ledger.Changed(0, s.part, 0, nil, s.part.Rows)
+	}
+}
+
+func (s *savedShard) values() []float32 { return slices.Clone(s.part.Values(0, s.part.Rows)) }
+
+// save is a round of the shard; some are not written.
+func (s *savedShard) save(written bool) {
+	choice := s.ledger.Choose([]*table.Part{s.part}, 1)
+	if !written || choice.Bytes == 0 {
+		s.ledger.Unwritten(choice)
+		return
+	}
+	s.made++
+	file := fmt.Sprint(s.made)
+	s.disk[file], s.has[file] = s.values(), make([]bool, s.part.Rows)
+	for _, run := range choice.Runs[0] {
+		for row := run.First; row < run.First+run.Rows; row++ {
+			s.has[file][row] = true
+		}
+	}
+	s.ledger.Written(choice, words.SegmentFile{File: file, Bytes: choice.Bytes})
+}
+
+// saved is the running checkpoint: of the files that the ledger names, laid over the initial
+// rows, and the file of each row.
+func (s *savedShard) saved() (values []float32, layer []int32) {
+	layer = slices.Repeat([]int32{-1}, s.part.Rows)
+	dim := s.part.Spec.Dim
+	for row := range s.part.Rows {
+		initial := make([]float32, dim)
+		s.part.Initial(initial, perdure.RowID(row))
+		values = append(values, initial...)
+	}
+	for i, f := range s.ledger.Files() {
+		for row, has := range s.has[f.File] {
+			if has {
+				copy(values[row*dim:(row+1)*dim], s.disk[f.File][row*dim:(row+1)*dim])
+				layer[row] = int32(i)
+			}
+		}
+	}
+	return values, layer
+}
+
+// lose has a shard begin with its rows as last saved, and its ledger from the files. It returns
+// ‖δ‖².
+func (s *savedShard) lose() (square float64) {
+	saved, layer := s.saved()
+	now := s.part.Values(0, s.part.Rows)
+	for i, v := range saved {
+		d := float64(v) - float64(now[i])
+		square += d * d
+	}
+	copy(now, saved)
+	s.ledger = Resume(s.ledger.set, []*table.Part{s.part}, s.ledger.Files(), [][]int32{layer})
+	return square
+}
+
+// mishaps is what a run meets, by clock: the shards that are lost.
+type mishaps map[int][]int
+
+func (p *program) mishaps() mishaps {
+	m := mishaps{}
+	for range p.r.IntN(6) {
+		clock := p.r.IntN(40)
+		for s := range p.shards {
+			if p.r.IntN(2) == 0 && !slices.Contains(m[clock], s) {
+				m[clock] = append(m[clock], s)
+			}
+		}
+	}
+	return m
+}
+
+// run goes through some clocks. It returns the distance at each, as the iteration begins with
+// it, and the perturbations that occurred.
+func (p *program) run(t *testing.T, clocks int, m mishaps) (course itercost.Series, met []itercost.Perturbation) {
+	for clock := range clocks + 1 {
+		if lost := m[clock]; len(lost) > 0 {
+			square := 0.0
+			for _, s := range lost {
+				square += p.shards[s].lose()
+			}
+			met = append(met, itercost.Perturbation{Clock: clock, Norm: math.Sqrt(square)})
+		}
+		course = append(course, itercost.Point{Clock: clock, Value: p.distance()})
+		p.step(t)
+		if clock%3 == 2 {
+			for _, s := range p.shards {
+				s.save(p.r.IntN(8) > 0)
+			}
+		}
+	}
+	return course, met
+}
+
+const (
+	toEpsilon = 1e-3 // of the distance at the beginning: far above what float32 rounds
+	rounding  = 1.001
+)
+
+// trials are runs and their undisturbed twins.
+func trials(
+	t *testing.T, quadratics uint64, everywhere bool,
+	judge func(seed uint64, b itercost.Bound, epsilon float64, y, x itercost.Reach),
+) {
+	t.Logf("seeds 1 to %d", quadratics)
+	failures, costly := 0, 0
+	for seed := uint64(1); seed <= quadratics; seed++ {
+		p, twin := someProgram(seed, everywhere), someProgram(seed, everywhere)
+		start := p.distance()
+		epsilon, m := start*toEpsilon, p.mishaps()
+		twin.mishaps() // it draws as much
+		clocks := 60 + int(math.Log(1e5)/-math.Log(p.c))
+		y, met := p.run(t, clocks, m)
+		x, _ := twin.run(t, clocks, nil)
+		failures += len(met)
+		bound, err1 := itercost.NewBound(p.c, start, met)
+		disturbed, err2 := itercost.Kappa(y, epsilon)
+		undisturbed, err3 := itercost.Kappa(x, epsilon)
+		if err1 != nil || err2 != nil || err3 != nil || disturbed.Censored || undisturbed.Censored {
+			t.Fatalf("seed %d: %v %v %v, κ %v and %v", seed, err1, err2, err3, disturbed, undisturbed)
+		}
+		judge(seed, bound, epsilon, disturbed, undisturbed)
+		if disturbed.Clock > undisturbed.Clock {
+			costly++
+		}
+	}
+	if failures < int(quadratics) || costly < int(quadratics)/4 {
+		t.Errorf("only %d failures, and %d runs that they cost anything", failures, costly)
+	}
+}
+
+// TestKappaOfShards: shards that are lost up to five times a run, and begin with their running
+// checkpoints, never cost more than the bound with the norms that occurred.
+func TestKappaOfShards(t *testing.T) {
+	trials(t, 1000, false, func(seed uint64, b itercost.Bound, epsilon float64, y, _ itercost.Reach) {
+		if most, err := b.Kappa(epsilon); err != nil || y.Clock > most+1 {
+			t.Errorf("seed %d: κ is %d, and its bound %d (%v)", seed, y.Clock, most, err)
+		}
+	})
+}
+
+// TestIotaOfShards: under f(x) = c·x + b, which contracts at c wherever it goes, the neat bound
+// of ι holds, too.
+func TestIotaOfShards(t *testing.T) {
+	trials(t, 300, true, func(seed uint64, b itercost.Bound, _ float64, y, x itercost.Reach) {
+		if cost := y.Clock - x.Clock; float64(cost) > math.Ceil(b.NeatCost())+1 {
+			t.Errorf("seed %d: a cost of %d, and its bound is %v", seed, cost, b.NeatCost())
+		}
+	})
+}
+
+// TestNeatBoundOfShards: where the undisturbed run contracts faster than c, the neat bound does
+// not hold: a shard that converges fast is in another's way that does not.
+func TestNeatBoundOfShards(t *testing.T) {
+	part := func(s int, value float32) *savedShard {
+		spec := perdure.TableSpec{Name: "x", Rows: 1, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+		sh := &savedShard{
+			part: table.New(spec, 0, 1, 0, 1), at: s, disk: map[string][]float32{}, has: map[string][]bool{},
+			ledger: New(Settings{Selector: perdure.SelectRound, Share: 1, Shard: perdure.ShardID(s)}),
+		}
+		sh.part.Values(0, 1)[0] = value
+		return sh
+	}
+	some := func() *program {
+		p := &program{
+			r: rand.New(rand.NewPCG(1, 1)), c: 0.9, factors: []float64{0.1, 0.9}, optimum: []float64{0, 0},
+			shards: []*savedShard{part(0, 1), part(1, 1)},
+		}
+		p.shards[1].save(true) // and then it is at its optimum
+		p.shards[1].part.Values(0, 1)[0] = 0
+		return p
+	}
+	const epsilon = 2e-6
+	p := some()
+	y, met := p.run(t, 200, mishaps{0: {1}})
+	x, _ := some().run(t, 200, nil)
+	bound, err1 := itercost.NewBound(p.c, 1, met)
+	disturbed, err2 := itercost.Kappa(y, epsilon)
+	undisturbed, err3 := itercost.Kappa(x, epsilon)
+	most, err4 := bound.Kappa(epsilon)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+		t.Fatal(err1, err2, err3, err4)
+	}
+	if cost := disturbed.Clock - undisturbed.Clock; cost < 110 || bound.NeatCost() > 7 || disturbed.Clock > most+1 {
+		t.Errorf("a cost of %d, the neat bound is %v; κ %d of at most %d", cost, bound.NeatCost(), disturbed.Clock,
+			most)
+	}
+}
+
+// TestPartialOfShards: from the same running checkpoint, to restore only what was lost never
+// makes a larger perturbation than to restore all; and over all sets of shards that may be
+// lost, each with probability p, the mean square is p‖δ‖².
+func TestPartialOfShards(t *testing.T) {
+	const seeds = 200
+	t.Logf("seeds 1 to %d", seeds)
+	for seed := uint64(1); seed <= seeds; seed++ {
+		p := someProgram(seed, false)
+		p.run(t, 3+p.r.IntN(20), nil)
+		var truth, saved []itercost.Table[float32]
+		for i, s := range p.shards {
+			values, _ := s.saved()
+			name := fmt.Sprint(i)
+			truth = append(truth, itercost.Table[float32]{Name: name, Dim: s.part.Spec.Dim, Values: s.values()})
+			saved = append(saved, itercost.Table[float32]{Name: name, Dim: s.part.Spec.Dim, Values: values})
+		}
+		all, err := itercost.Between(truth, saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chance, mean := p.r.Float64(), 0.0
+		for set := range 1 << len(p.shards) {
+			prob := 1.0
+			part := all.Partial(func(name string, _ int) bool { return set>>(name[0]-'0')&1 == 1 }).Norm()
+			for s := range p.shards {
+				if set>>s&1 == 1 {
+					prob *= chance
+				} else {
+					prob *= 1 - chance
+				}
+			}
+			if mean += prob * part * part; part > all.Norm()*rounding {
+				t.Fatalf("seed %d: ‖δ'‖ is %v, ‖δ‖ %v", seed, part, all.Norm())
+			}
+		}
+		if want := all.ExpectedSquare(chance); math.Abs(mean-want) > 1e-9*(1+want) {
+			t.Fatalf("seed %d: E‖δ'‖² is %v, p‖δ‖² %v", seed, mean, want)
+		}
+		// What the shards make of it is what was said.
+		square := p.shards[0].lose()
+		if norm := all[0].Norm(); math.Abs(math.Sqrt(square)-norm) > 1e-6*(1+norm) {
+			t.Fatalf("seed %d: ‖δ'‖ of a lost shard is %v, want %v", seed, math.Sqrt(square), norm)
+		}
+	}
+}
