@@ -222,7 +222,7 @@ var helps = map[string]string{
 	"moves_raw": "Connections of the raw exchange (default one, or as many as Perdure has where that is " +
 		"faster).",
 	"strategies_recovery": "Recovery strategy; may be given again (default none, checkpoint:20, resend:20, " +
-		"chain:2, chain:3, stateless).",
+		"chain:2, chain:3, stateless, scar:20,1/8,priority).",
 	"strategies_fault": "What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for " +
 		"good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator; kill-log, " +
 		"of stateless (default all that the strategy has).",

@@ -49,10 +49,12 @@ type Options struct {
 
 // What can be chosen, and is measured where nothing is chosen.
 var (
-	allRecoveries = []string{"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless"}
-	allMeasures   = []string{"train", "push", "faults", "save", "replay"}
-	onDemand      = []string{"save", "replay"} // these take minutes, and a disk
-	allFailures   = []failure{
+	allRecoveries = []string{
+		"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless", "scar:20,1/8,priority",
+	}
+	allMeasures = []string{"train", "push", "faults", "save", "replay"}
+	onDemand    = []string{"save", "replay"} // these take minutes, and a disk
+	allFailures = []failure{
 		{
 			name: "kill-head", kind: supervisor.FaultKill, copies: 2,
 			of: func(s *perdure.ShardView) perdure.Holder { return s.Holder },
