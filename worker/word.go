@@ -65,6 +65,9 @@ func (l *locked) status() words.WorkerStatus {
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {
 			applied := l.shards[i].out.Counts().Applied
+			if l.cfg.weak.Told {
+				applied = max(applied, l.out.Clock())
+			}
 			st.Acked = append(st.Acked, words.Acked{Shard: perdure.ShardID(i), Epoch: sv.Epoch, Applied: applied})
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -48,14 +49,23 @@ type Options struct {
 	Retain int64 // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
 	// checkpoints written in the background have only what has changed, however little that spares
 	Follow bool
-	Plan   []Planned                    // who takes part from which clocks on
-	Saved  func(*perdure.View, disk.FS) // is told of every view before anybody acts on it; may be nil
-	Log    *slog.Logger                 // nil: none
+	Plan   []Planned    // who takes part from which clocks on
+	Told   Told         // who is told what happens; may be nil
+	Log    *slog.Logger // nil: none
 
 	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
 	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
 
 	Weak weaken.Set // negative controls: mechanisms that are switched off
+}
+
+// Told is told what happens, as it does.
+type Told interface {
+	// Saved tells of what is recorded, before anybody acts on it. died are the slots of which a
+	// process has.
+	Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool)
+	// Acked tells how many of a slot's clocks a shard has acknowledged to the slot's process.
+	Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock)
 }
 
 // outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
@@ -79,6 +89,7 @@ type Cluster struct {
 	exits  []wire.Exited     // that the parent has seen
 	to     transport.Conn    // from the parent to the coordinator; nil: there is none
 	ends   []*checkpoint.Segment
+	dead   map[perdure.Slot]bool // slots of which a process has died
 	rng    *rand.Rand
 	left   int             // workers that have not ended well yet
 	terms  []term          // that have begun beside those of the job's first slots
@@ -114,7 +125,8 @@ func Start(ctx context.Context, o Options) *Cluster {
 	c := &Cluster{
 		o: o, ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{},
 		next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
-		rng: rand.New(rand.NewPCG(o.Seed, 2)),
+		dead: map[perdure.Slot]bool{},
+		rng:  rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.hosts = rig.New(ctx, rig.Options{Seed: o.Seed, Network: o.Network, Sync: c.syncTime, Log: o.Log})
 	c.hosts.Logs().SetLimit(int(o.LogBytes) / o.Job.Shards)
@@ -244,7 +256,7 @@ func (c *Cluster) coordinate(ctx context.Context, p *process) error {
 
 func (c *Cluster) work(ctx context.Context, p *process) error {
 	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *worker.Config) {
-		cfg.Network, cfg.OpenLog = countedNet{cfg.Network, c}, c.counted(cfg.OpenLog)
+		cfg.Network, cfg.OpenLog = countedNet{cfg.Network, c, perdure.Slot(p.index)}, c.counted(cfg.OpenLog)
 		cfg.Patience, cfg.OutAfter, cfg.RetainBytes = time.Hour, outAfter, c.o.Retain
 	})
 	if err == nil {

@@ -32,6 +32,7 @@ var strategies = []struct {
 	{"chain, checkpoint", drawSaved},
 	{"chain, checkpoint, async", behind(drawSaved)},
 	{"stateless", drawStateless},
+	{"scar", drawScar},
 }
 
 // control is a safety mechanism that can be switched off.
@@ -65,7 +66,7 @@ func as(models ...string) func(drawing) drawing {
 		return func(seed uint64) (scenario, *rand.Rand) {
 			s, rng := draw(seed)
 			s.job.Consistency, _ = perdure.ParseConsistency(models[seed%uint64(len(models))])
-			s.job.TableConsistency = nil
+			s.job.TableConsistency, s.job.OnOutage, s.job.OutageRows = nil, perdure.OnOutage{}, ""
 			return s, rng
 		}
 	}
@@ -125,10 +126,13 @@ const (
 	noneLost   = "what only counts is of resend, partial alone"
 	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, " +
 		"and nobody reads it"
-	noOutage = "workers do not go on while a shard is out"
-	noAcross = "there is no checkpoint that an update could be across"
-	keptNot  = "a worker that sees what it has not kept ends the job before anybody reads it"
-	tornNot  = "a shard takes none of an update of which it may have a part"
+	noOutage  = "workers do not go on while a shard is out"
+	noAcross  = "there is no checkpoint that an update could be across"
+	keptNot   = "a worker that sees what it has not kept ends the job before anybody reads it"
+	keptAll   = "nothing is lost that was acknowledged, or all that is lost is sent again"
+	headTells = "the next head tells what it has, and that may be more than was acknowledged"
+	noRows    = "no rows are saved by themselves"
+	tornNot   = "a shard takes none of an update of which it may have a part"
 )
 
 // TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
@@ -136,17 +140,20 @@ var controls = []control{
 	{"exactly once", weak(weaken.Set{ExactlyOnce: true}), redone, []cell{
 		at(1, 7, 10), at(7, 10, 11), at(12, 22, 30), at(7, 15, 22), at(15, 22), at(1, 7, 10), at(1, 7, 10),
 		at(1, 7, 10),
-		at(12, 13, 22), at(12, 22, 57), at(13, 26, 29),
+		at(12, 13, 22), at(12, 22, 57), at(13, 26, 29), at(10, 14, 25),
 	}},
-	{"staging", weak(weaken.Set{Staging: true}), as("bsp"), slices.Repeat([]cell{at(1, 2, 4)}, len(strategies))},
+	{
+		"staging", weak(weaken.Set{Staging: true}), as("bsp"),
+		append(slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)-1), at(2, 4, 5)),
+	},
 	{"generations, epochs", weak(weaken.Set{Generations: true}), hard, []cell{
 		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack),
 		no(noRollBack),
-		at(4, 10, 36), at(10, 36, 73), no(ownControl),
+		at(4, 10, 36), at(10, 36, 73), no(ownControl), no(noRollBack),
 	}},
 	{"roll-back", weak(weaken.Set{RollBack: true}), as("asp", "ssp:1"), []cell{
 		no(noUndo), no(waits), no(waits), at(4, 30, 44), no(noUndo), no(noUndo), no(noUndo), no(noUndo), at(4, 30, 44),
-		at(4, 30, 44), no(noUndo),
+		at(4, 30, 44), no(noUndo), no(noUndo),
 	}},
 	{
 		"pushes", weak(weaken.Set{Pushes: true}), as("essp:0", "essp:2", "vap:30"),
@@ -155,17 +162,17 @@ var controls = []control{
 	{"bound", weak(weaken.Set{Bound: true}), as("vap:30"), []cell{
 		at(1, 5, 7), at(1, 5, 7), at(1, 5, 7), at(3, 5, 7), at(3, 5, 7), at(1, 5, 7), at(1, 5, 7), at(1, 5, 7),
 		at(1, 5, 7),
-		at(1, 5, 7), at(4, 5, 7),
+		at(1, 5, 7), at(4, 5, 7), at(2, 4, 11),
 	}},
 	{"joins", weak(weaken.Set{Joins: true}), drawRoster, []cell{
 		at(3, 9, 18), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(1, 3, 9), at(3, 9, 18), at(3, 9, 18),
 		at(1, 3, 9),
-		at(1, 3, 9), at(1, 3, 7),
+		at(1, 3, 9), at(1, 3, 7), at(3, 7, 23),
 	}},
 	{"cuts", weak(weaken.Set{Cuts: true}), crossed, []cell{
 		no(noCuts), no(noCuts), at(12, 20, 26), at(12, 25, 27), at(7, 12, 25), no(noCuts), no(noCuts), no(noCuts),
 		no(noCuts),
-		at(27, 42, 58), no(noCuts),
+		at(27, 42, 58), no(noCuts), no(noCuts),
 	}},
 	{
 		"retention", weak(weaken.Set{Retention: true}), nil,
@@ -179,12 +186,22 @@ var controls = []control{
 		refuses("it takes none", tornNot, 2, 12, 20), no(noAcross),
 		no(noAcross), no(noAcross),
 		refuses("it takes none", tornNot, 12, 17, 20), refuses("it takes none", tornNot, 12, 33, 44), no(noAcross),
+		no(noAcross),
 	}},
 	{
 		"merging, taken in part", weak(weaken.Set{Merging: true, Whole: true}), drawOutages,
 		only(at(12, 20), at(12, 20), "as merging"),
 	},
+	{"acknowledgements", weak(weaken.Set{Told: true}), nil, []cell{
+		at(3, 4, 6), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(keptAll), no(headTells), no(headTells),
+		no(keptAll), no(keptAll), no(keptAll), at(3, 18, 20),
+	}},
+	{"holders", weak(weaken.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
+	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
 }
+
+// without is a row of all strategies but the last one.
+func without(why string) []cell { return slices.Repeat([]cell{no(why)}, len(strategies)-1) }
 
 // only is a row of resend and of resend, partial.
 func only(resend, partial cell, why string) []cell {

@@ -87,6 +87,9 @@ func (c *Cluster) Kill(host string, pause time.Duration) {
 	c.mu.Lock()
 	p := c.procs[host]
 	delete(c.procs, host)
+	if p != nil && p.role == wire.RoleWorker {
+		c.dead[perdure.Slot(p.index)] = true
+	}
 	if p != nil && c.next[host] { // whoever comes does the next term
 		delete(c.next, host)
 		c.working[host]--

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -39,6 +40,7 @@ type History struct {
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
 	lines *Lineage        // where each row is saved by itself; else nil
+	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
 	Pace  time.Duration   // between two clocks
 
 	mu      sync.Mutex                             // guards what follows
@@ -99,24 +101,13 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	if recovery.RoundsOf(job.Recovery).Any() {
 		h.lines = newLineage(h)
 	}
+	if b := recovery.Of(job.Recovery).Traits().Begins; b == recovery.Initial || b == recovery.LastSaved {
+		h.bases = newBases(job, slots)
+	}
 	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
 	}
 	return h
-}
-
-// Violation is a promise that was not kept.
-type Violation struct {
-	What string
-	// Speaker says that it was promised only to who speaks for a slot: others do not
-	// wait for a process that was given up, and does not know it yet.
-	Speaker bool
-}
-
-func (v *Violation) Error() string { return "sim: promise broken: " + v.What }
-
-func violated(format string, args ...any) error {
-	return &Violation{What: fmt.Sprintf(format, args...)}
 }
 
 func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
@@ -136,13 +127,15 @@ const mostLossy = 24
 // below is the set of the clocks below n.
 func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }
 
-// Saved takes over who takes part, before anybody acts on it.
-func (h *History) Saved(v *perdure.View, fs disk.FS) {
+// Saved takes over who takes part, before anybody acts on it, and judges what is recorded.
+func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	v := &f.View
 	if h.lines != nil {
-		defer h.lines.saved(v, fs)
+		defer h.lines.saved(f, fs)
 	}
+	defer h.bases.saved(v, died)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
 		// or one without any clock

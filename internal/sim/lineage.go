@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -26,9 +27,10 @@ type Lineage struct {
 
 // lines are a shard's lives: from one loss to the next.
 type lines struct {
-	epoch perdure.Epoch
-	life  *life
-	of    map[perdure.Epoch]*life
+	epoch  perdure.Epoch
+	life   *life
+	of     map[perdure.Epoch]*life
+	newest string // file that the registry has named
 }
 
 // life is what a shard began with.
@@ -48,10 +50,14 @@ func newLineage(h *History) *Lineage {
 	return l
 }
 
-// Saved takes over a view that was recorded, before anybody acts on it.
-func (l *Lineage) saved(v *perdure.View, fs disk.FS) {
+// saved takes over what was recorded, before anybody acts on it.
+func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.named(f, fs); err != nil && l.bad == nil {
+		l.bad = err
+	}
+	v := &f.View
 	for i := range v.Shards {
 		sv, s := &v.Shards[i], &l.shards[i]
 		if sv.Epoch != s.epoch {
@@ -70,6 +76,40 @@ func (l *Lineage) saved(v *perdure.View, fs disk.FS) {
 			}
 		}
 	}
+}
+
+// named judges the files that the registry names: each is there, in full length, as long as it
+// is named, and a shard's newest is never older than before. (A file's name says how old it is.)
+func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
+	for i, files := range f.Running.Files {
+		s := &l.shards[i]
+		if len(files) == 0 {
+			continue
+		}
+		newest := files[len(files)-1].File
+		if newest < s.newest {
+			return violated("shard %d is recorded as saved in %s, after it was in %s", i, newest, s.newest)
+		}
+		s.newest = newest
+		for _, file := range files {
+			b, err := fs.ReadFile("checkpoint/" + file.File)
+			if err != nil {
+				return violated("shard %d is recorded as saved in %s, which cannot be read: %v", i, file.File, err)
+			}
+			if int64(len(b)) != file.Bytes {
+				return violated("shard %d is recorded as saved in %d bytes of %s, which has %d", i, file.Bytes,
+					file.File, len(b))
+			}
+		}
+	}
+	return nil
+}
+
+// broken returns the first promise that a file did not keep.
+func (l *Lineage) broken() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bad
 }
 
 // restored begins a shard's next life, with what the files have that the view names.
@@ -100,6 +140,7 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 		return violated("shard %d is to begin with files that cannot be read: %v", shard, err)
 	}
 	next.lost -= int64(layers.Segments[len(files)-1].Seq)
+	l.h.bases.has(shard, layers.Segments[len(files)-1].Applied)
 	values := make([]float32, l.h.spec.Dim)
 	for row, id := range l.h.ids {
 		if l.h.shard(row) != shard {

@@ -38,7 +38,7 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 		job = o.Job
 		h := sim.NewHistory(job, false, job.Slots, nil)
 		h.Pace = 20 * time.Millisecond
-		o.Program, o.Saved = h.Program, h.Saved
+		o.Program, o.Told = h.Program, h
 		c := sim.Start(ctx, o)
 		go func() {
 			select {
@@ -47,7 +47,7 @@ func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 			case <-ctx.Done():
 			}
 		}()
-		if err = c.Wait(); err == nil {
+		if err = h.Judge(c.Wait()); err == nil {
 			err = final(c, h, scenario{job: job})
 		}
 	})

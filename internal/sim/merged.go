@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -21,11 +22,13 @@ func (c *Cluster) countMerged(f *wire.Frame) {
 type (
 	countedNet struct {
 		transport.Network
-		c *Cluster
+		c    *Cluster
+		slot perdure.Slot
 	}
 	countedConn struct {
 		transport.Conn
-		c *Cluster
+		c    *Cluster
+		slot perdure.Slot
 	}
 	countedLog struct {
 		updatelog.Log
@@ -38,7 +41,7 @@ func (n countedNet) Dial(ctx context.Context, addr string) (transport.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	return countedConn{conn, n.c}, nil
+	return countedConn{conn, n.c, n.slot}, nil
 }
 
 func (n countedConn) Send(frames ...wire.Frame) error {
@@ -53,6 +56,22 @@ func (n countedConn) TrySend(frames ...wire.Frame) error {
 		n.c.countMerged(&frames[i])
 	}
 	return n.Conn.TrySend(frames...)
+}
+
+func (n countedConn) Recv(f *wire.Frame) error { return n.received(f, n.Conn.Recv(f)) }
+
+func (n countedConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []byte) error {
+	return n.received(f, n.Conn.RecvInto(f, place))
+}
+
+// received tells of what a shard acknowledges.
+func (n countedConn) received(f *wire.Frame, err error) error {
+	if err == nil && n.c.o.Told != nil && (f.Kind == wire.KindAck || f.Kind == wire.KindOpened) {
+		if counts, err := wire.ParseCounts(f.Payload); err == nil {
+			n.c.o.Told.Acked(n.slot, f.Shard, counts.Applied)
+		}
+	}
+	return err
 }
 
 // opener opens an update log.

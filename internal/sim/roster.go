@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -89,8 +90,11 @@ type term struct {
 
 // onSaved starts the workers of slots that have joined.
 func (c *Cluster) onSaved(facts *membership.Facts) {
-	if c.o.Saved != nil {
-		c.o.Saved(&facts.View, c.hosts.Disk)
+	if c.o.Told != nil {
+		c.mu.Lock()
+		died := maps.Clone(c.dead)
+		c.mu.Unlock()
+		c.o.Told.Saved(facts, c.hosts.Disk, died)
 	}
 	var hosts []string
 	c.mu.Lock()

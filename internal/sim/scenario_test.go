@@ -67,6 +67,7 @@ type scenario struct {
 	deaf     int           // workers that do not hear of a loss before a while has passed
 	relaxed  *int          // counts reads that were relaxed
 	merged   *int64        // likewise updates of several clocks that were sent
+	deaths   int           // times at which the coordinator dies, whatever else happens
 	aways    int           // times at which the update log does not answer
 	slow     time.Duration // the most that the update log takes for a record
 	snapshot int64         // bytes of it after which shards are written
@@ -235,7 +236,37 @@ func drawScar(seed uint64) (scenario, *rand.Rand) {
 	if more.IntN(2) == 0 {
 		s.sync = time.Duration(1 + more.Int64N(int64(20*time.Millisecond)))
 	}
+	s.drawScarMore(rand.New(rand.NewPCG(seed, 15)))
 	return s, rng
+}
+
+// drawScarMore draws more of what befalls shards whose rows are saved by themselves: nobody
+// replaces servers, so that others take their shards over; servers hand over, and save all of what
+// they take; the coordinator dies while rounds are recorded and published.
+func (s *scenario) drawScarMore(more *rand.Rand) {
+	switch more.IntN(4) {
+	case 0: // one is left; who is only silent is waited for
+		s.job.NoReplace, s.job.Servers = true, 2+more.IntN(3)
+		s.job.Shards = s.job.Servers + more.IntN(4)
+		s.pairs, s.routs, s.strikes, s.drains, s.freezes, s.parts, s.cuts, s.joins = 0, 0, 0, 0, 0, 0, 0, 0
+		s.kills, s.parent = min(s.kills, s.job.Servers-1), true
+	case 1:
+		s.drains, s.joins, s.kills = 1+more.IntN(3), more.IntN(3), max(s.kills, 2)
+	case 2:
+		s.strikes, s.deaths = s.strikes+1, 1+more.IntN(4)
+	}
+	if more.IntN(2) == 0 {
+		s.pace = time.Duration(1+more.IntN(40)) * time.Millisecond
+	}
+	if s.fills += more.IntN(2); more.IntN(4) == 0 {
+		s.sync = time.Duration(1 + more.Int64N(int64(60*time.Millisecond))) // several clocks' time
+	}
+	if more.IntN(4) == 0 {
+		s.job.Consistency, _ = perdure.ParseConsistency([]string{"asp", "essp:1", "essp:0", "ssp:1"}[more.IntN(4)])
+		s.job.TableConsistency = nil
+		s.job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 1 + perdure.Clock(more.IntN(7))}
+		s.job.OutageRows = []perdure.OutageRows{perdure.RowsFrozen, perdure.RowsApply}[more.IntN(2)]
+	}
 }
 
 // drawEager makes one of chains whose heads wait for nobody, drawEvery of such as bring
@@ -327,7 +358,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		h.Pace = s.pace
 		o := sim.Options{
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
-			Parent: s.parent, Plan: s.plan, Saved: h.Saved, Retain: s.retain, Follow: s.follow,
+			Parent: s.parent, Plan: s.plan, Told: h, Retain: s.retain, Follow: s.follow,
 			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
 		}
 		if *oneSeed != 0 {
@@ -366,7 +397,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		f.planBoths(rand.New(rand.NewPCG(seed, 15)))
 		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
-		if err = f.c.Wait(); err == nil {
+		if err = h.Judge(f.c.Wait()); err == nil {
 			err = final(f.c, h, s)
 		}
 		if s.relaxed != nil {
@@ -465,6 +496,10 @@ func (f *faults) planMore(rng *rand.Rand) {
 			f.kill(pause, host)
 			f.at(soon, func() { f.c.Kill("coordinator", back) })
 		})
+	}
+	for range s.deaths {
+		pause := span(rng, s.pause)
+		later(func() { f.c.Kill("coordinator", pause) })
 	}
 	for range s.pairs {
 		a, b, pause := one(rng, f.servers), one(rng, f.servers), span(rng, s.pause)
@@ -592,15 +627,16 @@ func (f *faults) kill(pause time.Duration, hosts ...string) {
 // spares reports whether a fault of hosts leaves a replica of every shard, where it
 // matters.
 func (f *faults) spares(hosts ...string) bool {
-	if t := recovery.Of(f.s.job.Recovery).Traits(); (t.Begins != recovery.Whole || t.Logged()) && f.h.Over() {
+	t := recovery.Of(f.s.job.Recovery).Traits()
+	if (t.Begins != recovery.Whole || t.Logged()) && f.h.Over() {
 		return false // the rows, which are to be judged, may be nowhere else
 	}
 	// nobody comes for a place that nobody has had yet
-	if recovery.Of(f.s.job.Recovery).Traits().Retains() && f.s.job.NoReplace {
+	if (t.Retains() || t.Form == recovery.Rows) && f.s.job.NoReplace {
 		facts, err := f.c.Facts()
 		return err == nil && facts.View.Shards[0].Server >= 0
 	}
-	return f.s.job.Recovery.Kind != perdure.RecoverChain || recovery.Of(f.s.job.Recovery).Traits().Saves() ||
+	return f.s.job.Recovery.Kind != perdure.RecoverChain || t.Saves() ||
 		!slices.ContainsFunc(hosts, sim.IsServer) || f.c.Spares(hosts...)
 }
 

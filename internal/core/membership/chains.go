@@ -138,20 +138,16 @@ func (ch *chains) tellDeaths(d *deaths) {
 // learnt. What the present epoch lost stays told until it has been carried out.
 func (ch *chains) enter(shard int, chain []perdure.Holder) {
 	next := ch.facts.View.Shards[shard]
-	headless := next.Holder != chain[0]
 	if ch.job.ready(shard) {
 		next.Lost, next.Base, next.Restored, next.Saved = false, nil, false, nil
 	}
-	if headless && ch.job.traits.Begins == recovery.Head {
+	if next.Holder != chain[0] && ch.job.traits.Begins == recovery.Head {
 		next.Lost, next.Base = true, nil
 	}
 	if j := next.Joining; j != nil && slices.Contains(chain, *j) {
 		next.Joining = nil
 	}
-	next.Holder, next.Followers = chain[0], nil
-	if len(chain) > 1 {
-		next.Followers = slices.Clone(chain[1:])
-	}
+	next = verdict.On(next, chain)
 	next.Epoch++
 	next.Yields = false
 	ch.rec.changeShard(shard, next)

@@ -35,11 +35,7 @@ func (ch *chains) placeShards() {
 		for i, x := range chain {
 			holders[i] = ch.facts.holder(servers[x])
 		}
-		next := perdure.ShardView{Holder: holders[0], Epoch: 1}
-		if len(holders) > 1 {
-			next.Followers = holders[1:]
-		}
-		ch.rec.changeShard(s, next)
+		ch.rec.changeShard(s, verdict.On(perdure.ShardView{Epoch: 1}, holders))
 	}
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
@@ -70,17 +66,11 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		chain := ch.anew(i)
-		next := perdure.ShardView{
-			Holder: chain[0], Epoch: v.Shards[i].Epoch + 1,
-			Lost:     fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved,
-			Restored: fate.Kind == recovery.Restored || fate.Kind == recovery.Count,
-		}
+		next := verdict.On(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
+		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
 			next.Saved = ch.facts.Running.Files[i]
-		}
-		if len(chain) > 1 {
-			next.Followers = chain[1:]
 		}
 		ch.rec.changeShard(i, next)
 		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {

@@ -3,6 +3,7 @@ package membership
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // rounds records which files the running checkpoint is made of, as servers say it. It does so
@@ -20,6 +21,9 @@ func (ro *rounds) record() {
 		return
 	}
 	next, news := ro.facts.Running.Next(ro.job.shardStatus)
+	if !news && ro.job.weak.Holders {
+		next, news = ro.facts.Running.Next(ro.job.others)
+	}
 	if !news {
 		return
 	}
@@ -28,6 +32,16 @@ func (ro *rounds) record() {
 	ro.rec.out.Publish = &Publish{
 		Generation: ro.facts.View.Generation, Cut: ro.job.publishing, Running: &next,
 	}
+}
+
+// others is what a server says of a shard that it does not hold: for a negative control.
+func (j *job) others(shard int) (st *words.ShardWord) {
+	for i := range j.servers {
+		if w := j.servers[i].server; w != nil && i != j.facts.View.Shards[shard].Server && st == nil {
+			st = w.Shards[perdure.ShardID(shard)]
+		}
+	}
+	return st
 }
 
 // counts notes what a lost shard begins with, where each row was saved by itself.

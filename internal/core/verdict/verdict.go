@@ -121,6 +121,15 @@ func Members(sv *perdure.ShardView) []perdure.Holder {
 	return chain
 }
 
+// On returns a shard as it is on another chain.
+func On(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
+	sv.Holder, sv.Followers = chain[0], nil
+	if len(chain) > 1 {
+		sv.Followers = slices.Clone(chain[1:])
+	}
+	return sv
+}
+
 // ServersOf returns the servers of a chain.
 func ServersOf(chain []perdure.Holder) []int {
 	servers := make([]int, len(chain))

@@ -134,3 +134,18 @@ func TestNewestCut(t *testing.T) {
 		}
 	}
 }
+
+// TestOn: the first of a chain is the head, the others follow it, and one alone has none.
+func TestOn(t *testing.T) {
+	chain := []perdure.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
+	long := On(perdure.ShardView{Epoch: 7}, chain)
+	if long.Epoch != 7 || !slices.Equal(Members(&long), chain) {
+		t.Errorf("%+v", long)
+	}
+	if sv := On(long, chain[1:2]); sv.Server != 1 || sv.Followers != nil || long.Server != 3 {
+		t.Errorf("one alone: %+v", sv)
+	}
+	if long.Followers[0].Server = 5; chain[1].Server != 1 {
+		t.Error("the chain's memory is the shard's")
+	}
+}

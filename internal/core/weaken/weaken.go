@@ -20,6 +20,7 @@ type Set struct {
 	Bound     bool // under vap it sends whatever is in transit
 	Retention bool // it keeps no update that is applied
 	Resending bool // what it sends a restored shard again of what was applied there is empty
+	Told      bool // it says that all is acknowledged which it has sent
 	Merging   bool // it merges updates across cuts, and with those of earlier processes of its slot
 
 	// Of a worker and a server.
@@ -28,6 +29,8 @@ type Set struct {
 	// Of the coordinator.
 	Counting bool // what is lost for want of somebody who has kept it is not counted
 	RollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
+	Holders  bool // what is said of a shard is recorded, whoever holds it now
+	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
 	// Of a chain.
 	Epochs    bool // messages of other epochs are taken

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -35,6 +36,11 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 // registry since: else there is one who publishes, too.
 func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
 	m.SavedAt = time.Now().UTC()
+	for i := range m.Shards {
+		if s := &m.Shards[i]; weaken.Of(ctx).Named && len(s.Files) > 1 {
+			s.Files = s.Files[len(s.Files)-1:]
+		}
+	}
 	err := checkpoint.PublishRunning(c.cfg.Disk, c.cfg.CheckpointDir, m)
 	if err != nil {
 		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
