@@ -109,6 +109,10 @@ study-consistency: build ## compare the consistency models as the ESSP paper doe
 study-failure: build ## kill the parameter server while it trains, under each recovery strategy, as Training Through Failure does; STUDY has its flags, STUDY=-quick is a smoke test
 	$(GO) run ./studies/failure $(STUDY)
 
+.PHONY: study-progress
+study-progress: build ## kill half of the parameters at a clock that is drawn, and count the iterations that it costs; STUDY has its flags, STUDY=-quick is a smoke test
+	$(GO) run ./studies/progress $(STUDY)
+
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files
 	$(TOOLS)/gofumpt -w $(GO_FILES)
