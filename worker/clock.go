@@ -250,9 +250,9 @@ func (c *Client) SaveDue() bool {
 }
 
 // LoadState returns what the slot's program had saved before the present clock; nil: nothing.
-// The slice is the caller's. Under resend:C,partial, after a worker and a server have died, it
-// may be what was saved before the newest checkpoint, though the clock is later: a program to
-// which that matters saves its clock, too.
+// The slice is the caller's. It may be what was saved some clocks before, under scar where rows
+// were lost or the job goes on from another run, and under resend:C,partial after a worker and a
+// server have died: a program to which that matters saves its clock, too.
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 	l := c.lock()
 	defer c.mu.Unlock()

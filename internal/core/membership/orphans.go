@@ -35,7 +35,9 @@ func (ch *chains) placeShards() {
 		for i, x := range chain {
 			holders[i] = ch.facts.holder(servers[x])
 		}
-		ch.rec.changeShard(s, verdict.On(perdure.ShardView{Epoch: 1}, holders))
+		next := perdure.ShardView{Epoch: 1}
+		next.Lost, next.Saved = ch.facts.Running.Begins(s)
+		ch.rec.changeShard(s, verdict.On(next, holders))
 	}
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }

@@ -47,6 +47,10 @@ func (j *job) others(shard int) (st *words.ShardWord) {
 // counts notes what a lost shard begins with, where each row was saved by itself.
 func (b *bases) counts(shard int, base []perdure.Clock) {
 	if st := b.job.shardStatus(shard); st != nil && b.job.traits.Begins == recovery.LastSaved {
-		set(b.rec, &b.facts.Running, b.facts.Running.Lost(&st.ShardStatus, base))
+		before := b.facts.Running
+		set(b.rec, &b.facts.Running, before.Lost(&st.ShardStatus, base))
+		if text := b.facts.Running.Begun(&before, b.facts.UpdatesLost); text != "" {
+			b.rec.event("restored", "", "%s", text)
+		}
 	}
 }

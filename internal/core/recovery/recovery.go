@@ -44,7 +44,7 @@ func Of(r perdure.Recovery) Strategy {
 	case perdure.RecoverStateless:
 		return stateless{r}
 	case perdure.RecoverScar:
-		return scar{r}
+		return scar{}
 	}
 	return none{r}
 }

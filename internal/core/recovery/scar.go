@@ -1,7 +1,5 @@
 package recovery
 
-import "github.com/perdure/perdure"
-
 // scar saves a part of the rows at a time, and a dead server's shards begin with each row as
 // it was last saved (SCAR paper, section 4).
 //
@@ -13,7 +11,7 @@ import "github.com/perdure/perdure"
 //
 // Cost: the writing of R of the rows every R·C clocks, as many bytes as all of them every C
 // clocks; and with the selector priority a copy of the rows' values.
-type scar struct{ r perdure.Recovery }
+type scar struct{}
 
 func (s scar) Traits() Traits {
 	return Traits{Copies: 1, Safe: Acknowledged, Form: Rows, Begins: LastSaved, Apart: true}
@@ -27,6 +25,4 @@ func (s scar) Outlived(Death) Fate { return Fate{Kind: GoOn} }
 
 func (s scar) MayContinue() error { return nil }
 
-func (s scar) MayResume() error {
-	return nothingSaved(s.r)
-}
+func (s scar) MayResume() error { return nil }

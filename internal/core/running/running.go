@@ -7,6 +7,7 @@
 package running
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -19,6 +20,9 @@ type Checkpoint struct {
 	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
 	Saving perdure.RowSaving     `json:"saving"` // of the job so far
 	Told   []Told                `json:"told"`   // by shard: what of its word is in Saving
+	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
+	// not known yet what they begin with.
+	Unbegun int `json:"unbegun,omitempty"`
 }
 
 // Told is how much of what a shard's holder has saved is counted already.
@@ -31,6 +35,38 @@ type Told struct {
 // New returns that of a job of a number of shards, of which nothing is saved.
 func New(shards int) Checkpoint {
 	return Checkpoint{Files: make([][]perdure.SavedFile, shards), Told: make([]Told, shards)}
+}
+
+// Resumed returns that of a job which goes on from the running checkpoint of that number, and
+// its files by shard.
+func Resumed(number uint64, files [][]perdure.SavedFile) Checkpoint {
+	c := New(len(files))
+	c.Number, c.Files, c.Unbegun = number, files, len(files)
+	return c
+}
+
+// Begins returns with which files a shard begins when the job does, and whether what they lack
+// of it is to be counted: it is where there was a job before.
+func (c Checkpoint) Begins(shard int) (lost bool, saved []perdure.SavedFile) {
+	if c.Number == 0 {
+		return false, nil
+	}
+	return true, c.Files[shard]
+}
+
+// Begun says with which rows a job goes on from another one's, where that was not known before
+// and now is; lost is how many updates they lack, all together. Else it returns "".
+func (c Checkpoint) Begun(before *Checkpoint, lost int64) string {
+	if c.Unbegun > 0 || before.Unbegun == 0 {
+		return ""
+	}
+	s := &c.Saving
+	text := fmt.Sprintf("each row is as it was last saved: of %d rows, %.1f clocks before in the mean, and %d at most",
+		s.Restored+s.Initial, s.MeanAge(), s.Oldest)
+	if s.Initial > 0 {
+		text += fmt.Sprintf("; %d were never saved, and begin again", s.Initial)
+	}
+	return text + fmt.Sprintf("; %d updates are lost, and %d in part", lost, s.PartlyLost)
 }
 
 // Next returns the checkpoint with what the shards have saved since, given what each says of
@@ -88,5 +124,6 @@ func (c Checkpoint) Lost(st *words.ShardStatus, base []perdure.Clock) Checkpoint
 		oldest = min(oldest, k.Seq)
 	}
 	c.Saving.PartlyLost += int64(st.Seq - oldest)
+	c.Unbegun = max(0, c.Unbegun-1)
 	return c
 }

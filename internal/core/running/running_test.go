@@ -80,3 +80,32 @@ func TestLost(t *testing.T) {
 		t.Errorf("%+v", c.Saving)
 	}
 }
+
+// TestResumed: a job that goes on from another's files has them for each shard, and says with which
+// rows it goes on when it knows that of all.
+func TestResumed(t *testing.T) {
+	first := running.New(2)
+	if lost, saved := first.Begins(1); lost || saved != nil || first.Begun(&first, 3) != "" {
+		t.Errorf("a job that begins anew: %t, %v", lost, saved)
+	}
+	c := running.Resumed(7, [][]perdure.SavedFile{{file("a")}, nil})
+	for i, want := range []int{1, 0} {
+		if lost, saved := c.Begins(i); !lost || len(saved) != want {
+			t.Errorf("shard %d begins with %v, and %t", i, saved, lost)
+		}
+	}
+	st := &words.ShardStatus{Seq: 9, Kept: []words.Kept{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
+	second := c.Lost(st, []perdure.Clock{6})
+	if text := second.Begun(&c, 5); text != "" {
+		t.Errorf("after the first of two shards: %s", text)
+	}
+	third := second.Lost(st, []perdure.Clock{6})
+	want := "each row is as it was last saved: of 8 rows, 3.0 clocks before in the mean, and 6 at most; 2 were never " +
+		"saved, and begin again; 5 updates are lost, and 18 in part"
+	if text := third.Begun(&second, 5); text != want {
+		t.Errorf("it says %q", text)
+	}
+	if text := third.Lost(st, []perdure.Clock{6}).Begun(&third, 5); text != "" {
+		t.Errorf("a later loss is told as the beginning: %s", text)
+	}
+}

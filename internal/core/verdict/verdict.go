@@ -67,7 +67,8 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 }
 
 // Base completes the applied vector that a lost shard starts with, in place. It has what
-// each slot was acknowledged; has is what the rows have, where any are left.
+// each slot was acknowledged; has is what the rows have, where any are left. What came before the
+// cut that the generation began with nobody sends again.
 //
 // Under two-step clocks all slots' counts of a shard are equal; some just have not heard of
 // the last one. One that has done none of its clocks yet tells nothing: it may have joined
@@ -75,6 +76,11 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock, twoStep bool) {
 	for i := range has {
 		base[i] = max(base[i], has[i])
+	}
+	for i := range base {
+		if slots[i].From < cut {
+			base[i] = max(base[i], slots[i].Clamp(cut))
+		}
 	}
 	if !twoStep {
 		return

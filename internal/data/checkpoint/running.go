@@ -60,9 +60,10 @@ func (m *Running) Files() (files []FileRef) {
 	return files
 }
 
-func (m *Running) name() string { return runningFile(m.Number) }
+func (m *Running) name() string { return RunningFile(m.Number) }
 
-func runningFile(number uint64) string { return fmt.Sprintf("r%012d.running", number) }
+// RunningFile is the name of the manifest of that number.
+func RunningFile(number uint64) string { return fmt.Sprintf("r%012d.running", number) }
 
 var runningName = regexp.MustCompile(`^r(\d+)\.running$`)
 
@@ -72,7 +73,7 @@ func parseRunningName(name string) (number uint64, ok bool) {
 		return 0, false
 	}
 	number, err := strconv.ParseUint(m[1], 10, 64)
-	return number, err == nil && runningFile(number) == name
+	return number, err == nil && RunningFile(number) == name
 }
 
 func (m *Running) encode() ([]byte, error) {
@@ -189,7 +190,7 @@ func (m *Running) after(old *Running, sealed []byte) error {
 
 // readRunning reads the manifest of that number.
 func readRunning(fsys disk.FS, dir string, number uint64) (m Running, err error) {
-	file := path.Join(dir, runningFile(number))
+	file := path.Join(dir, RunningFile(number))
 	sealed, err := fsys.ReadFile(file)
 	if err != nil {
 		return m, fmt.Errorf("checkpoint: read manifest: %w", err)
@@ -241,7 +242,7 @@ func WholeRunning(fsys disk.FS, dir string) (m Running, passed []Defect, err err
 	m, err = newest(fsys, dir, numbers, func(_ disk.FS, _ string, number uint64) (Running, error) {
 		m, err := readRunning(fsys, dir, number)
 		if errors.Is(err, ErrCorrupt) {
-			passed = append(passed, Defect{File: runningFile(number), Err: err})
+			passed = append(passed, Defect{File: RunningFile(number), Err: err})
 		}
 		if err != nil {
 			return m, err
@@ -300,11 +301,11 @@ func (m *Running) fits(shard perdure.ShardID, f FileRef, one *audited) []Defect 
 	return nil
 }
 
-// PruneRunning deletes what the running checkpoint keep has made superfluous: first the older
-// manifests, and when that is durable the segments that neither keep nor a newer one names and that
-// are older than the newest that keep names of their shard, or of a former generation; and what
-// writers that died left behind of all this. Whatever is newer stays: it may be about to be
-// published.
+// PruneRunning deletes what the running checkpoint keep has made superfluous. The one before it
+// stays, too: whoever finds keep damaged goes on from that. First go the manifests before these two,
+// and when that is durable the segments that neither they nor a newer one name and that are older
+// than the newest that keep names of their shard, or of a former generation; and what writers that
+// died left behind of all this. Whatever is newer stays: it may be about to be published.
 func PruneRunning(fsys disk.FS, dir string, keep Running) error {
 	if err := pruneRunning(fsys, dir, keep.Number); err != nil {
 		return fmt.Errorf("checkpoint: prune: %w", err)
@@ -322,14 +323,19 @@ func pruneRunning(fsys disk.FS, dir string, number uint64) error {
 		return err
 	}
 	var r Removal
-	named := map[string]bool{}
+	named, before := map[string]bool{}, false
 	for _, n := range numbers {
-		if n < number {
-			r.Manifests = append(r.Manifests, runningFile(n))
+		if n < number && before {
+			r.Manifests = append(r.Manifests, RunningFile(n))
 			continue
 		}
 		m, err := readRunning(fsys, dir, n)
-		if err != nil && !errors.Is(err, ErrCorrupt) {
+		if n < number {
+			before = err == nil
+			if !before { // it is of no use to anybody
+				r.Manifests = append(r.Manifests, RunningFile(n))
+			}
+		} else if err != nil && !errors.Is(err, ErrCorrupt) {
 			return err
 		}
 		for _, f := range m.Files() {

@@ -274,7 +274,7 @@ func TestPruneRunning(t *testing.T) {
 	must(t, err)
 	for _, name := range []string{
 		"notes", temporary("notes"), temporary(rows(1, 8)), temporary(rows(2, 5)), temporary(rows(2, 6)),
-		temporary(runningFile(5)), temporary(runningFile(6)),
+		temporary(RunningFile(5)), temporary(RunningFile(6)),
 	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
@@ -282,12 +282,12 @@ func TestPruneRunning(t *testing.T) {
 	got, err := fsys.List("ckpt")
 	must(t, err)
 	want := []string{
-		temporary("notes"), temporary(runningFile(6)), temporary(rows(2, 6)),
+		temporary("notes"), temporary(RunningFile(6)), temporary(rows(2, 6)),
 		"g000001-c0000000020-s00000-e000001.segment", "g000001-c0000000020-s00001-e000001.segment",
-		"g000001-c0000000020.manifest", "notes", runningFile(6), runningFile(7),
-		rows(2, 5), rows(2, 6), rows(2, 7), rows(2, 9),
+		"g000001-c0000000020.manifest", "notes", RunningFile(4), RunningFile(6), RunningFile(7),
+		rows(2, 3), rows(2, 4), rows(2, 5), rows(2, 6), rows(2, 7), rows(2, 9), // of 4, too: it is the one before
 	}
-	for number := uint64(5); number <= 7; number++ {
+	for number := uint64(3); number <= 7; number++ {
 		want = append(want, rowsKey{2, 1, number}.segment(1))
 	}
 	slices.Sort(want)
@@ -296,8 +296,13 @@ func TestPruneRunning(t *testing.T) {
 		t.Errorf("left\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	must(t, VerifyRunning(fsys, "ckpt", mustLatest(t, fsys)))
-	must(t, PruneRunning(fsys, "ckpt", newer))
+	overwrite(t, fsys, "ckpt/"+RunningFile(6), []byte("damaged"))
+	must(t, PruneRunning(fsys, "ckpt", newer)) // 4 is the one before that anybody can go on from
 	must(t, VerifyRunning(fsys, "ckpt", mustLatest(t, fsys)))
+	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
+	if m, passed, err := WholeRunning(fsys, "ckpt"); err != nil || m.Number != 4 || len(passed) > 0 {
+		t.Errorf("the one before: %+v, %v, %v", m, passed, err)
+	}
 
 	keep.Number = 5 // never published
 	if err := PruneRunning(fsys, "ckpt", keep); !errors.Is(err, fs.ErrNotExist) {

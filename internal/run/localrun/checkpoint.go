@@ -9,10 +9,20 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// copyCheckpoint brings the checkpoint that a run goes on from into its folder.
-func copyCheckpoint(from, to string) error {
+// copyCheckpoint brings the checkpoint that a run goes on from into its folder: the one that is
+// named, or, of those that are of one clock, all.
+func copyCheckpoint(from, to string, saved *settings.Saved) error {
+	if saved != nil {
+		for _, name := range saved.Names() {
+			if err := copyFile(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+				return fmt.Errorf("resume: %w", err)
+			}
+		}
+		return nil
+	}
 	names, err := os.ReadDir(from)
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)

@@ -136,7 +136,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
 	}
 	to := t.TempDir()
-	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to))
+	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to, nil))
 	if files, err := os.ReadDir(to); err != nil || len(files) < 2 {
 		t.Errorf("%v, %v", files, err)
 	}

@@ -85,6 +85,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if r.view == nil {
 		r.view = screen.Silent{}
 	}
+	if s := r.s.Saved; o.Warn != nil && s != nil && s.Passed != "" {
+		o.Warn(s.Passed)
+	}
 	frames, web, err := r.listen(o.Warn)
 	if err == nil {
 		err = r.prepare(ctx, o.Folder)
@@ -143,7 +146,8 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	}
 	r.held = append(r.held, r.secrets)
 	if r.s.Resumed != "" {
-		if err := copyCheckpoint(filepath.Join(r.s.Resumed, "checkpoint"), r.dir.Checkpoint()); err != nil {
+		from := filepath.Join(r.s.Resumed, "checkpoint")
+		if err := copyCheckpoint(from, r.dir.Checkpoint(), r.s.Saved); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -62,7 +65,10 @@ func (r *Run) stopped(why error) error {
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
-	cannot := recovery.Of(r.s.Job.Recovery).MayResume()
+	cannot, rows := recovery.Of(r.s.Job.Recovery).MayResume(), ""
+	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
+		p.Durable, p.Closed, rows = savedRows(r.dir.Checkpoint()), true, ", with each row as it was last saved"
+	}
 	switch {
 	case cannot != nil:
 		return fmt.Errorf("%w; %w; %s", at, cannot, anew)
@@ -74,5 +80,16 @@ func (r *Run) stopped(why error) error {
 	case r.s.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no last checkpoint was made", at)
 	}
-	return fmt.Errorf("%w; resuming starts at clock %d: perdure %s --resume %s", at, p.Durable, command, r.dir.Path())
+	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s", at, p.Durable, rows, command,
+		r.dir.Path())
+}
+
+// savedRows returns the clock of the newest running checkpoint in a folder; 0: there is none. No
+// last one is made when a run is ended early: what has been saved of each row by then stays.
+func savedRows(folder string) perdure.Clock {
+	m, err := checkpoint.LatestRunning(disk.OS(), folder)
+	if err != nil { // whoever resumes is told
+		return 0
+	}
+	return m.Clock
 }

@@ -85,7 +85,11 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err != nil {
 		return s, err
 	}
+	was := s.Job.Recovery
 	if err := a.change(&s); err != nil {
+		return s, err
+	}
+	if err := sameForm(was, s.Job.Recovery); err != nil {
 		return s, err
 	}
 	if s.Job.Clocks <= m.Cut {
@@ -103,8 +107,10 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err := s.checkSeal(file, &m); err != nil {
 		return s, err
 	}
-	if err := checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m); err != nil {
-		return s, err
+	if s.Saved == nil { // else what it names was read when it was chosen
+		if err := checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m); err != nil {
+			return s, err
+		}
 	}
 	return s, a.sign(&s)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/running"
 )
 
 // WorkersAtFirst returns how many workers take part when the run begins.
@@ -49,6 +50,9 @@ func (s *Run) Begin() (membership.Facts, error) {
 	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // what was planned then is among its slots
 		f.Resume(s.Slots)
+		if s.Saved != nil {
+			f.Running = running.Resumed(s.Saved.Number, s.Saved.Files)
+		}
 		return f, nil
 	}
 	for _, text := range s.Scale {

@@ -42,6 +42,7 @@ func (s *Run) odd() error {
 		{"until", s.oddGoal},
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
+		{"saved", s.oddSaved},
 		{"", s.oddLog},
 		{"scale", func() error { _, err := s.Begin(); return err }},
 		{"faults", func() error { _, err := s.ParseFaults(); return err }},

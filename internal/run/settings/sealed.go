@@ -118,7 +118,13 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 		return s, m, fmt.Errorf("%w: %s: %w; begin anew with --from %s", perdure.ErrUsage, folder, err,
 			filepath.Join(folder, "run.json"))
 	}
-	if m, err = checkpoint.Latest(disk.OS(), filepath.Join(folder, "checkpoint")); err != nil {
+	from := filepath.Join(folder, "checkpoint")
+	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
+		m, err = s.readSaved(from)
+	} else {
+		m, err = checkpoint.Latest(disk.OS(), from)
+	}
+	if err != nil {
 		return s, m, err
 	}
 	return s, m, m.CheckJob(s.Job.ID)

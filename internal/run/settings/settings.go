@@ -56,6 +56,7 @@ type Run struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
 	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
+	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 
 // retired are keys that older versions wrote into run.json, and that mean nothing any more.

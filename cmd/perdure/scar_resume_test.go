@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// rowsSaved waits until a run has published a number of running checkpoints, and one with all of
+// its slots.
+func rowsSaved(t *testing.T, dir string, number uint64) {
+	t.Helper()
+	await(t, func() bool {
+		m, err := checkpoint.LatestRunning(disk.OS(), filepath.Join(dir, "checkpoint"))
+		return err == nil && m.Number >= number && len(m.Slots) == 4
+	}, func() string { return "there is no running checkpoint\n" + logs(dir) })
+}
+
+// savesRows are the settings of an endless job whose rows are saved by themselves.
+func savesRows(dir string) []string {
+	return append(endless(dir), "--recovery", "scar:8,1/4", "--consistency", "ssp:1", "--scale", "4@clock:20")
+}
+
+// killedScar is the folder of such a run, whose supervisor was killed, and with it all processes.
+func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
+	t.Helper()
+	dir = newFolder(t)
+	p := start(t, savesRows(dir)...)
+	p.Says("fault: slow")
+	rowsSaved(t, dir, 6)
+	p.Kill()
+	folder := filepath.Join(dir, "checkpoint")
+	var err error
+	await(t, func() bool { // its coordinator may live for a moment
+		m, _, err = checkpoint.WholeRunning(disk.OS(), folder)
+		again, _, _ := checkpoint.WholeRunning(disk.OS(), folder)
+		return err == nil && again.Number == m.Number
+	}, func() string { return fmt.Sprint(err) })
+	return dir, m
+}
+
+// TestScarResumed: when all processes are gone the next run goes on with the rows as last saved, on
+// another number of servers, and with all who take part; nothing counts twice. A damaged checkpoint
+// is passed over by name, for the one before; without any other the run is refused.
+func TestScarResumed(t *testing.T) {
+	t.Parallel()
+	dir, m := killedScar(t)
+	to := newFolder(t)
+	end := int64(m.Clock) + 40
+	p := start(t, "train", "--resume", dir, "--servers", "3", "--recovery", "scar:4,1/2,round", "--clocks",
+		fmt.Sprint(end), "--fault", fmt.Sprintf("kill:server:2@clock:%d", m.Clock+10), "--out", to)
+	p.Says(`each row is as it was last saved: of \d+ rows, .* updates are lost, and \d+ in part`)
+	s := p.succeeds(to)
+	want := int64(s.Shards) * (4*end - 20)
+	if got := *s.UpdatesApplied + *s.UpdatesLost; int64(s.Clocks) != end || s.Servers != 3 || got != want {
+		t.Errorf("%d clocks, %d servers, %d updates applied and %d lost of %d", s.Clocks, s.Servers, *s.UpdatesApplied,
+			*s.UpdatesLost, want)
+	}
+	wantRefused(t, exitUsage, "only scar goes on from that", "train", "--resume", dir, "--recovery", "resend:5")
+
+	folder := filepath.Join(dir, "checkpoint")
+	manifests, err := filepath.Glob(filepath.Join(folder, "*.running"))
+	must(t, err)
+	if len(manifests) < 2 {
+		t.Fatalf("there are only %v", manifests)
+	}
+	for i := len(manifests) - 1; i >= 0; i-- {
+		must(t, os.WriteFile(manifests[i], []byte("no manifest"), 0o666))
+		s, err := clocks(end).Resume(dir)
+		if i == 0 {
+			if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), folder) {
+				t.Errorf("all are damaged: %v", err)
+			}
+			break
+		}
+		if err != nil || s.Saved == nil || !regexp.MustCompile(`is damaged, and passed over: r\d+\.running`).
+			MatchString(s.Saved.Passed) {
+			t.Errorf("the newest is damaged: %+v, %v", s.Saved, err)
+		}
+	}
+	wantRefused(t, exitError, "holds no checkpoint that can be read: .*running", "train", "--resume", dir)
+}
+
+// TestScarStopped: a run that is ended in order says from where it goes on, and does.
+func TestScarStopped(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	p := start(t, savesRows(dir)...)
+	p.Says("fault: slow")
+	rowsSaved(t, dir, 3)
+	_, _, errs := p.Stop()
+	says := regexp.MustCompile(`resuming starts at clock (\d+), with each row as it was last saved: perdure train`)
+	m := says.FindStringSubmatch(errs)
+	if m == nil || strings.Count(errs, "\n") != 1 {
+		t.Fatalf("it says %s", errs)
+	}
+	trained(t, "train", "--quiet", "--resume", dir, "--clocks", m[1]+"0")
+}

@@ -1,0 +1,87 @@
+package settings
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// Saved is the running checkpoint that a run goes on from: of each row the value that was saved
+// of it last.
+type Saved struct {
+	Number uint64                `json:"number"` // of its manifest
+	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	Passed string                `json:"-"`      // a line about newer ones, which are damaged; "": there are none
+}
+
+// Names are the names of all that it is made of, in a folder of checkpoints: its manifest, and
+// the files that this names.
+func (s *Saved) Names() []string {
+	names := []string{checkpoint.RunningFile(s.Number)}
+	for _, files := range s.Files {
+		for _, f := range files {
+			names = append(names, f.File)
+		}
+	}
+	return names
+}
+
+// readSaved finds the newest running checkpoint of a folder that is whole, to the last byte. It
+// returns what a manifest of one clock would say of the job that made it.
+func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
+	r, passed, err := checkpoint.WholeRunning(disk.OS(), folder)
+	if err != nil {
+		return m, err
+	}
+	s.Saved = &Saved{Number: r.Number}
+	for _, shard := range r.Shards {
+		var files []perdure.SavedFile
+		for _, f := range shard.Files {
+			files = append(files, perdure.SavedFile(f))
+		}
+		s.Saved.Files = append(s.Saved.Files, files)
+	}
+	if n := len(passed); n > 0 {
+		more := ""
+		if n > 1 {
+			more = fmt.Sprintf(", and %d more", n-1)
+		}
+		s.Saved.Passed = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
+			folder, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
+	}
+	return checkpoint.Manifest{
+		Job: r.Job, Generation: r.Generation, Cut: r.Clock, Tables: r.Tables, Slots: r.Slots, SavedAt: r.SavedAt,
+	}, nil
+}
+
+// sameForm refuses another strategy than a run had, where it cannot go on from what that has
+// saved: rows that are each of a clock of their own, or all of one.
+func sameForm(was, now perdure.Recovery) error {
+	before, after := recovery.RoundsOf(was).Any(), recovery.RoundsOf(now).Any()
+	switch {
+	case before == after:
+		return nil
+	case before:
+		return fmt.Errorf("%w: --recovery %s: the run has saved each row by itself, under %s, and only scar goes on "+
+			"from that; choose scar:C,R,SELECTOR, or leave it out", perdure.ErrUsage, now, was)
+	}
+	return fmt.Errorf("%w: --recovery %s: the run has saved all rows of one clock, under %s; scar goes on from "+
+		"its own runs only", perdure.ErrUsage, now, was)
+}
+
+// oddSaved: who goes on from rows that were saved by themselves does the same.
+func (s *Run) oddSaved() error {
+	switch sv := s.Saved; {
+	case sv == nil && (s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any()):
+		return nil
+	case sv == nil:
+		return fmt.Errorf("it is not there, and the run goes on from another one under %s", s.Job.Recovery)
+	case s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 || len(sv.Files) != s.Job.Shards:
+		return fmt.Errorf("number %d, with the files of %d shards, is of no run under %s with %d shards that went "+
+			"on from another", sv.Number, len(sv.Files), s.Job.Recovery, s.Job.Shards)
+	}
+	return nil
+}
