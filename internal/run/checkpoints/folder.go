@@ -110,6 +110,9 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	}
 	why := ""
 	switch {
+	case unread == nil && recovery.RoundsOf(run.Job.Recovery).Any():
+		why = fmt.Sprintf(" of one clock: a run under %s saves each row by itself; --resume goes on from that",
+			run.Job.Recovery)
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
 		why = fmt.Sprintf(": a run under %s keeps none", run.Job.Recovery)
 	case len(found.Loose) > 0:
