@@ -107,7 +107,8 @@ type Save struct {
 	Image *Image
 	// Rows says that Image has some of the rows only, each to be saved by itself, and which
 	// choice of the ledger that is; nil: it is a cut.
-	Rows *scar.Choice
+	Rows   *scar.Choice
+	ledger *scar.Ledger // whose choice it is
 }
 
 // Answer is a read that is to be answered with rows as they are now.

@@ -110,7 +110,7 @@ func (r *Replica) Fill(c Content, v *perdure.View) {
 // Adopt makes the replica what a finished snapshot says. Who reads goes on reading.
 func (r *Replica) Adopt(in *Incoming) {
 	r.State.adopt(in)
-	r.State.rounds.ledger = nil // what others have saved is not known here
+	r.State.rounds.forget() // what others have saved is not known here
 	r.Audience.grow(&r.State)
 	r.Audience.pushes.restart(len(r.Audience.seats))
 	r.renewed = true

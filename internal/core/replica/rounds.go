@@ -52,6 +52,9 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 	ro.ledger = scar.Resume(ro.settings, c.Parts, c.Saved.Files, c.Saved.Layer)
 }
 
+// forget notes that what is saved is not known here any more.
+func (ro *rounds) forget() { ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{} }
+
 // changed notes which rows an update changes.
 func (ro *rounds) changed(b *wire.Block, p *table.Part) {
 	if ro.ledger != nil {
@@ -109,22 +112,25 @@ func (st *State) saveRows(to *Audience) {
 		m.Specs, m.First = append(m.Specs, p.Spec), append(m.First, p.First)
 		m.Rows = append(m.Rows, p.SnapshotOf(choice.Runs[t]))
 	}
-	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice})
+	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice, ledger: ro.ledger})
 }
 
 // SavedRows says that a round's rows are in a file.
 func (st *State) SavedRows(sv *Save, seg words.Segment) {
 	ro := &st.rounds
-	sv.Image.close(false)
+	if sv.Image.close(false); sv.ledger != ro.ledger {
+		return // of rows that the shard has no more
+	}
 	ro.busy, ro.newest, ro.bytes = false, seg, ro.bytes+seg.Bytes
 	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
 }
 
 // UnsavedRows says that a round's rows could not be written: they go into a later one.
 func (st *State) UnsavedRows(sv *Save) {
-	sv.Image.close(false)
-	st.rounds.busy = false
-	st.rounds.ledger.Unwritten(sv.Rows)
+	if sv.Image.close(false); sv.ledger == st.rounds.ledger {
+		st.rounds.busy = false
+		st.rounds.ledger.Unwritten(sv.Rows)
+	}
 }
 
 // RoundsTimed reports whether whoever saves says when the next round may come, by AllowRound.

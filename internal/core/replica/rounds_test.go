@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// clock has the only slot do a clock, and returns the round that is begun then; nil: none is.
+func (b *bench) clock(c perdure.Clock) *Save {
+	b.update(0, c, perdure.RowID(c)%4)
+	b.settle()
+	defer b.Effects().Clear()
+	if len(b.Effects().Saves) == 0 {
+		return nil
+	}
+	sv := b.Effects().Saves[0]
+	return &sv
+}
+
+func file(name string) words.Segment { return words.Segment{File: name, Bytes: 100} }
+
+// TestRoundsAreDue: the k-th round is due at the first MinClock ≥ k·R·C; those that come while one
+// is written are one, after it; what could not be written goes into a later one.
+func TestRoundsAreDue(t *testing.T) {
+	b := newBench(t, "asp", "scar:5,1/2,round", 1) // at 2.5, 5, 7.5, 10
+	var at []perdure.Clock
+	for c := range perdure.Clock(10) {
+		if sv := b.clock(c); sv != nil {
+			at = append(at, sv.Cut)
+			if sv.Rows == nil || sv.Image.Applied[0] != c+1 || sv.Image.Seq != uint64(c+1) {
+				t.Errorf("at clock %d: %+v", c+1, sv)
+			}
+			b.State.SavedRows(sv, file("a"))
+		}
+	}
+	if want := []perdure.Clock{3, 5, 8, 10}; len(at) != 4 || at[0] != want[0] || at[1] != want[1] || at[2] != want[2] ||
+		at[3] != want[3] {
+		t.Errorf("rounds at %v, want %v", at, want)
+	}
+
+	b = newBench(t, "asp", "scar:2,1,round", 1) // at 2, 4, 6
+	if b.clock(0) != nil {
+		t.Error("a round before the first is due")
+	}
+	first := b.clock(1)
+	for c := perdure.Clock(2); c < 6; c++ {
+		if sv := b.clock(c); sv != nil {
+			t.Errorf("another round at %d while the first is written", sv.Cut)
+		}
+	}
+	b.State.UnsavedRows(first)
+	late := b.clock(6)
+	if late == nil || late.Cut != 7 {
+		t.Fatalf("the late rounds: %+v", late)
+	}
+	b.State.SavedRows(late, file("b"))
+	if sv := b.clock(7); sv == nil || sv.Cut != 8 {
+		t.Errorf("after the late ones the next one is at 8: %+v", sv)
+	}
+}
+
+// TestRoundsOfWhoTakesOver: a head that does not know what was saved saves all rows; one that is
+// no head saves none; and a shard that has saved nothing tells of nothing.
+func TestRoundsOfWhoTakesOver(t *testing.T) {
+	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
+	if sv := b.clock(0); sv == nil || sv.Rows.Bytes >= 4*8 {
+		t.Fatalf("the first round of a new shard: %+v", sv)
+	} else if b.State.rounds.segments() != nil {
+		t.Error("it tells of a file that is not written")
+	} else {
+		b.State.SavedRows(sv, file("a"))
+	}
+	if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "a" {
+		t.Errorf("it tells of %+v", got)
+	}
+	b.State.rounds.forget() // as Adopt does
+	b.Follow(&b.view, Place{Reads: true}, false)
+	if sv := b.clock(1); sv != nil {
+		t.Errorf("who is no head saves %+v", sv)
+	}
+	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
+	sv := b.clock(2)
+	if sv == nil {
+		t.Fatal("the new head saves nothing")
+	}
+	rows := 0
+	for _, run := range sv.Rows.Runs[0] {
+		rows += run.Rows
+	}
+	if rows != 4 {
+		t.Errorf("the new head saves %d of 4 rows", rows)
+	}
+}
+
+// TestRoundOfBefore: what becomes of a round that another content of the shard has begun changes
+// nothing, and no later round waits for it.
+func TestRoundOfBefore(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		b := newBench(t, "asp", "scar:1,1,round", 1)
+		before := b.clock(0)
+		b.State.rounds.forget()
+		now := b.clock(1)
+		if before == nil || now == nil {
+			t.Fatalf("rounds %v and %v", before, now)
+		}
+		if written {
+			b.State.SavedRows(before, file("before"))
+		} else {
+			b.State.UnsavedRows(before)
+		}
+		if !b.State.rounds.busy || b.State.rounds.segments() != nil {
+			t.Errorf("written %t: it tells of %+v", written, b.State.rounds.segments())
+		}
+		b.State.SavedRows(now, file("now"))
+		if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "now" || len(got[0].Base) > 0 {
+			t.Errorf("written %t: it tells of %+v", written, got)
+		}
+	}
+}
