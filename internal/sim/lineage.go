@@ -30,7 +30,8 @@ type lines struct {
 	epoch  perdure.Epoch
 	life   *life
 	of     map[perdure.Epoch]*life
-	newest string // file that the registry has named
+	newest string         // file that the registry has named
+	files  map[int]string // by place in History.ids: the file that had the row last
 }
 
 // life is what a shard began with.
@@ -45,7 +46,7 @@ func newLineage(h *History) *Lineage {
 	l := &Lineage{h: h, shards: make([]lines, h.job.Shards)}
 	for i := range l.shards {
 		l.shards[i].life = &life{}
-		l.shards[i].of = map[perdure.Epoch]*life{}
+		l.shards[i].of, l.shards[i].files = map[perdure.Epoch]*life{}, map[int]string{}
 	}
 	return l
 }
@@ -90,7 +91,6 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 		if newest < s.newest {
 			return violated("shard %d is recorded as saved in %s, after it was in %s", i, newest, s.newest)
 		}
-		s.newest = newest
 		for _, file := range files {
 			b, err := fs.ReadFile("checkpoint/" + file.File)
 			if err != nil {
@@ -101,25 +101,46 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 					file.File, len(b))
 			}
 		}
+		if newest == s.newest {
+			continue
+		}
+		s.newest = newest
+		if err := l.rowsOf(&f.View, perdure.ShardID(i), files, fs); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// broken returns the first promise that a file did not keep.
-func (l *Lineage) broken() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bad
+// rowsOf judges of which file each row of a shard is: of none that is older than before.
+func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) error {
+	s := &l.shards[shard]
+	part, of, _, err := l.read(v, shard, saved, fs)
+	if err != nil {
+		return err
+	}
+	for row, id := range l.h.ids {
+		if l.h.shard(row) != shard {
+			continue
+		}
+		file := ""
+		if at := l.at(part, id); at >= 0 && of[at] >= 0 {
+			file = saved[of[at]].File
+		}
+		if file < s.files[row] {
+			return violated("row %d of shard %d is recorded as saved in %q, after it was in %s", row, shard, file,
+				s.files[row])
+		}
+		s.files[row] = file
+	}
+	return nil
 }
 
-// restored begins a shard's next life, with what the files have that the view names.
-func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) error {
-	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
-	s.life = next
-	saved := v.Shards[shard].Saved
-	if len(saved) == 0 {
-		return nil
-	}
+// read lays a shard's files over its initial rows, and returns the part of the History's table, of
+// which file each of its rows is, and the files.
+func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) (
+	part *table.Part, of []int32, segments []*checkpoint.Segment, err error,
+) {
 	var parts []*table.Part
 	var files []checkpoint.FileRef
 	history := -1
@@ -137,17 +158,40 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 	}
 	layers, err := checkpoint.RestoreRows(fs, "checkpoint", l.h.job.ID, shard, files, parts)
 	if err != nil {
-		return violated("shard %d is to begin with files that cannot be read: %v", shard, err)
+		return nil, nil, nil, violated("shard %d has files that cannot be read: %v", shard, err)
 	}
-	next.lost -= int64(layers.Segments[len(files)-1].Seq)
-	l.h.bases.has(shard, layers.Segments[len(files)-1].Applied)
+	return parts[history], layers.Of[history], layers.Segments, nil
+}
+
+// broken returns the first promise that a file did not keep.
+func (l *Lineage) broken() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bad
+}
+
+// restored begins a shard's next life, with what the files have that the view names.
+func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) error {
+	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
+	s.life = next
+	saved := v.Shards[shard].Saved
+	if len(saved) == 0 {
+		return nil
+	}
+	part, of, segments, err := l.read(v, shard, saved, fs)
+	if err != nil {
+		return err
+	}
+	newest := segments[len(segments)-1]
+	next.lost -= int64(newest.Seq)
+	l.h.bases.has(shard, newest.Applied)
 	values := make([]float32, l.h.spec.Dim)
 	for row, id := range l.h.ids {
 		if l.h.shard(row) != shard {
 			continue
 		}
-		at := l.at(parts[history], id)
-		if err := parts[history].ReadRows(values, id, []perdure.RowID{id}, 1); err != nil {
+		at := l.at(part, id)
+		if err := part.ReadRows(values, id, []perdure.RowID{id}, 1); err != nil {
 			return err
 		}
 		sets := make([]uint64, l.h.slots)
@@ -156,8 +200,8 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 			if sets[p], err = clocksIn(what, values[p*columns:]); err != nil {
 				return err
 			}
-			if at >= 0 && layers.Of[history][at] >= 0 {
-				seg := layers.Segments[layers.Of[history][at]]
+			if at >= 0 && of[at] >= 0 {
+				seg := segments[of[at]]
 				if err := l.judge(s, row, p, what, seg, sets[p]); err != nil {
 					return err
 				}
