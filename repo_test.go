@@ -43,7 +43,7 @@ var layers = map[string]int{
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
-	"internal/core/scar": 2, "internal/core/running": 1,
+	"internal/core/scar": 2, "internal/core/running": 1, "internal/core/facts": 1,
 	"internal/core/link": 3,
 
 	// Rows and bytes.
@@ -80,7 +80,12 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/agenda"}:  "a view change is what is on the agenda; both are pure",
 	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
 	{"internal/core/replica", "internal/core/scar"}:       "a replica asks which rows are to be saved; both are pure",
-	{"internal/core/membership", "internal/core/running"}: "a view change begins with what was saved; both are pure",
+	{"internal/core/membership", "internal/core/facts"}:   "a view change is recorded; both are pure",
+	{"internal/core/facts", "internal/core/gaps"}:         "what is lost is recorded; both are pure",
+	{"internal/core/facts", "internal/core/recovery"}:     "saving is its own; both are pure",
+	{"internal/core/facts", "internal/core/running"}:      "what is saved is recorded; both are pure",
+	{"internal/core/facts", "internal/core/spans"}:        "who takes part is recorded; both are pure",
+	{"internal/core/membership", "internal/core/running"}: "a view change begins with what is saved; both are pure",
 	{"internal/core/membership", "internal/core/spans"}:   "a view change says who takes part; both are pure",
 	{"internal/core/membership", "internal/core/teller"}:  "a view change is told; both are pure",
 	{"internal/core/membership", "internal/core/gaps"}:    "a view change counts what is lost; both are pure",

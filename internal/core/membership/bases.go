@@ -68,7 +68,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	for i := range base {
 		base[i], _ = b.acknowledged(shard, i)
 	}
-	verdict.Base(base, has, b.facts.View.Slots, b.facts.View.Cut, b.facts.twoStep())
+	verdict.Base(base, has, b.facts.View.Slots, b.facts.View.Cut, b.facts.TwoStep())
 	return base, true
 }
 

@@ -178,7 +178,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
-	short, drains := sv.Replicas() < ch.job.traits.Copies, ch.facts.draining(sv)
+	short, drains := sv.Replicas() < ch.job.traits.Copies, ch.facts.Draining(sv)
 	if !short && drains < 0 {
 		return ready
 	}
@@ -211,7 +211,7 @@ func (ch *chains) yielded(shard, leaver int) bool {
 // join lets a server begin to copy a shard.
 func (ch *chains) join(shard, server int) {
 	next := ch.facts.View.Shards[shard]
-	h := ch.facts.holder(server)
+	h := ch.facts.Holder(server)
 	next.Joining = &h
 	ch.rec.changeShard(shard, next)
 	ch.rec.event("joining", shardTarget(shard), "server:%d begins to copy shard %d", server, shard)
@@ -280,7 +280,7 @@ func (ch *chains) drained() {
 		p := &ch.facts.Servers[i]
 		if !p.Draining || p.Left {
 			ch.agenda.Leaving.Remove(i)
-		} else if ch.facts.placed() && ch.job.spread.Load(i) == 0 {
+		} else if ch.facts.Placed() && ch.job.spread.Load(i) == 0 {
 			set(ch.rec, &p.Left, true)
 			ch.agenda.Unjudged.Add(i)
 			ch.rec.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)

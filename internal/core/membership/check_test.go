@@ -140,7 +140,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
 	}
-	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.facts.draining(sv) >= 0 {
+	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.facts.Draining(sv) >= 0 {
 		return // somebody leaves for it
 	}
 	used := map[string]bool{}

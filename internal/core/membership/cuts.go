@@ -39,12 +39,6 @@ type cuts struct {
 	written   agenda.Cursor // over the shards: of whose segments a cut is made
 }
 
-// Closing is what is known of the last checkpoint of a job that is to end early.
-type Closing struct {
-	Named bool          `json:"named"` // it is named
-	Cut   perdure.Clock `json:"cut"`   // of which clock
-}
-
 // times reports whether a cut may be named now because it is time for one, as far as cuts
 // go: or there could be none until the job goes on.
 func (cu *cuts) times() bool {
@@ -52,13 +46,13 @@ func (cu *cuts) times() bool {
 	if !cu.job.traits.Timed || cu.facts.Closing != nil || v.Pause || cu.facts.Cutting {
 		return false
 	}
-	return (v.Named <= v.Durable || cu.job.missed()) && cu.facts.placed()
+	return (v.Named <= v.Durable || cu.job.missed()) && cu.facts.Placed()
 }
 
 // saveByTime asks for a cut when it is time for one.
 func (cu *cuts) saveByTime() {
 	at := cu.comes()
-	if cu.timer.Due(cu.facts.Saving, at) && cu.facts.cutFrom(at.Working) > cu.facts.View.Durable {
+	if cu.timer.Due(cu.facts.Saving, at) && cu.facts.CutFrom(at.Working) > cu.facts.View.Durable {
 		set(cu.rec, &cu.facts.Cutting, true)
 	}
 }
@@ -104,10 +98,10 @@ func (cu *cuts) measureSave() {
 // wantCut has the slots pause for a cut to be named, if one is asked for.
 func (cu *cuts) wantCut() {
 	v := &cu.facts.View
-	if cu.facts.Cutting || !cu.facts.placed() || v.Named > v.Durable && !cu.job.missed() {
+	if cu.facts.Cutting || !cu.facts.Placed() || v.Named > v.Durable && !cu.job.missed() {
 		return
 	}
-	if cu.facts.closes() {
+	if cu.facts.Closes() {
 		set(cu.rec, &cu.facts.Cutting, true)
 		return
 	}
@@ -118,7 +112,7 @@ func (cu *cuts) wantCut() {
 	if !asked {
 		return
 	}
-	if working, _ := cu.job.stand(); cu.facts.cutFrom(max(at, working)) <= v.Durable {
+	if working, _ := cu.job.stand(); cu.facts.CutFrom(max(at, working)) <= v.Durable {
 		return
 	}
 	set(cu.rec, &cu.facts.Cutting, true)
@@ -142,10 +136,10 @@ func (cu *cuts) calls() (at perdure.Clock, asked bool) {
 func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	cu.job.looks.slots++
 	v, p, sl, o := &cu.facts.View, &cu.facts.Slots[slot], &cu.facts.View.Slots[slot], &cu.job.slots[slot]
-	if p.Unkept > cu.facts.saved(slot) && p.Unkept != unknown {
+	if p.Unkept > cu.facts.Saved(slot) && p.Unkept != unknown {
 		at, asks = p.Unkept, true
 	}
-	if cu.agenda.Ending.Has(slot) && cu.facts.saved(slot) < sl.Until && cu.job.spanDone(slot) {
+	if cu.agenda.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
@@ -167,7 +161,7 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 			cu.facts.Slots[slot].Doubt(s)
 		}
 	}
-	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.repeats()})
+	fate := cu.job.strategy.Outlived(recovery.Death{Slot: slot, Needed: needed, Repeats: cu.facts.Repeats()})
 	switch {
 	case fate.Kind == recovery.Fail:
 		cu.rec.fail("%s", fate.Why)
@@ -185,7 +179,7 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 		working += 2 // the clock before a cut is one that nobody has begun: its program is to save there
 	}
 	at, asked := cu.calls()
-	if cu.facts.closes() {
+	if cu.facts.Closes() {
 		if max(at, stood) <= cu.facts.View.Durable {
 			cu.nameLast(cu.facts.View.Durable) // nothing was done since
 			return
@@ -193,7 +187,7 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 		asked = true
 	}
 	asked = asked || cu.job.traits.Timed
-	if at = cu.facts.cutFrom(max(at, working)); !asked || at <= cu.facts.View.Durable {
+	if at = cu.facts.CutFrom(max(at, working)); !asked || at <= cu.facts.View.Durable {
 		return
 	}
 	cu.nameLast(at)
@@ -204,7 +198,7 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 
 // nameLast notes of which clock the last checkpoint is.
 func (cu *cuts) nameLast(cut perdure.Clock) {
-	if cu.facts.closes() {
+	if cu.facts.Closes() {
 		set(cu.rec, &cu.facts.Closing, &Closing{Named: true, Cut: cut})
 	}
 }
@@ -275,7 +269,7 @@ func (cu *cuts) collectCut() {
 func (cu *cuts) published(cut perdure.Clock) {
 	set(cu.rec, &cu.facts.View.Durable, cut)
 	cu.facts.Ledger.Cover(cut)
-	cu.durableAt = cu.facts.coming()
+	cu.durableAt = cu.facts.Coming()
 	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	cu.measureSave()
 }

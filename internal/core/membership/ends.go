@@ -19,7 +19,7 @@ func (c *Core) Closed() bool {
 	switch {
 	case last == nil:
 		return false
-	case !c.facts.placed():
+	case !c.facts.Placed():
 		return true // nobody has begun
 	}
 	return last.Named && v.Durable >= last.Cut && (v.End == 0 || v.Durable < v.End)
@@ -77,7 +77,7 @@ func (c *Core) EndAfter(at perdure.Clock) {
 	if c.facts.Ending || v.End != 0 && v.End <= at {
 		return
 	}
-	if c.facts.twoStep() {
+	if c.facts.TwoStep() {
 		c.rec.endAt(at)
 		return
 	}

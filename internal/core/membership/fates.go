@@ -48,7 +48,7 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 		return "", true
 	}
 	p := &fa.facts.Slots[slot]
-	start, torn := verdict.Start(fences, fa.facts.twoStep(), p.Begun, p.Short)
+	start, torn := verdict.Start(fences, fa.facts.TwoStep(), p.Begun, p.Short)
 	if torn {
 		why := "slot %d died half way through clock %d and a shard lost its part"
 		switch fate := fa.job.strategy.Halved(); fate.Kind {
@@ -83,7 +83,7 @@ func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) 
 		if !fa.job.weak.Counting {
 			fa.rec.lost(slot, ledger.Decide(slot, start, fences))
 		}
-	} else if fa.facts.twoStep() {
+	} else if fa.facts.TwoStep() {
 		ledger.Halve(start, fences)
 	}
 }

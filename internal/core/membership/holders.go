@@ -163,7 +163,7 @@ func (j *job) updatesIn() (n int64) {
 // a roll-back, all shards must be.
 func (j *job) serving(server int) bool {
 	o := &j.servers[server]
-	if (o.gone || o.ear.Suspect()) && (j.spread.Load(server) > 0 || !j.facts.placed()) {
+	if (o.gone || o.ear.Suspect()) && (j.spread.Load(server) > 0 || !j.facts.Placed()) {
 		return false
 	}
 	if !j.traits.Apart || j.spread.Load(server) == 0 {

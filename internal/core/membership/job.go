@@ -166,7 +166,7 @@ func (j *job) free(k Kind, process string) (index int, more bool) {
 	if vacant >= 0 {
 		return vacant, false
 	}
-	if k == Server && j.facts.placed() && !j.inDoubt() && len(j.servers) < perdure.MaxServers {
+	if k == Server && j.facts.Placed() && !j.inDoubt() && len(j.servers) < perdure.MaxServers {
 		return len(j.servers), true
 	}
 	return unheard, false
@@ -279,7 +279,7 @@ func (j *job) spanDone(slot int) bool {
 // nobody, -1 if there is none.
 func (j *job) unkept() int {
 	for i := range j.facts.Slots {
-		if j.facts.Slots[i].Unkept > j.facts.saved(i) && !j.weak.RollBack {
+		if j.facts.Slots[i].Unkept > j.facts.Saved(i) && !j.weak.RollBack {
 			return i
 		}
 	}

@@ -31,7 +31,7 @@ type Newcomer struct {
 // job's servers one more. So does one whose number such a server has.
 // Asking again is safe. A worker is told Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Admission) {
-	a := asks{kind: k, index: index, over: c.facts.over(), grows: n.Grow, fixed: c.facts.twoStep() ||
+	a := asks{kind: k, index: index, over: c.facts.Over(), grows: n.Grow, fixed: c.facts.TwoStep() ||
 		c.roster.grace == 0}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)
 	if anyPlace && !a.over {
@@ -41,7 +41,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 			c.rec.addServer("")
 		}
 	}
-	if a.departed = k == Worker && c.facts.departed(a.index); a.departed {
+	if a.departed = k == Worker && c.facts.Departed(a.index); a.departed {
 		a.again = anyPlace || c.facts.Slots[a.index].Suspended // whoever asks for any had the slot
 	}
 	a.none = a.index >= c.job.size(k)

@@ -12,7 +12,7 @@ import (
 // placeShards gives the shards out when every server has come for the first time.
 func (ch *chains) placeShards() {
 	v := &ch.facts.View
-	if ch.facts.placed() {
+	if ch.facts.Placed() {
 		return
 	}
 	var servers []int
@@ -33,7 +33,7 @@ func (ch *chains) placeShards() {
 	for s, chain := range placement.Chains(len(v.Shards), ch.job.traits.Copies, zones) {
 		holders := make([]perdure.Holder, len(chain))
 		for i, x := range chain {
-			holders[i] = ch.facts.holder(servers[x])
+			holders[i] = ch.facts.Holder(servers[x])
 		}
 		next := perdure.ShardView{Epoch: 1}
 		next.Lost, next.Saved = ch.facts.Running.Begins(s)
@@ -129,7 +129,7 @@ func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 	copies := ch.job.traits.Copies
 	for _, server := range verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[shard])) {
 		if ch.job.replaced(server) && len(chain) < copies {
-			chain = append(chain, ch.facts.holder(server))
+			chain = append(chain, ch.facts.Holder(server))
 		}
 	}
 	for len(chain) < copies {
@@ -137,10 +137,10 @@ func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 		if to < 0 {
 			break
 		}
-		chain = append(chain, ch.facts.holder(to))
+		chain = append(chain, ch.facts.Holder(to))
 	}
 	if len(chain) == 0 {
-		chain = append(chain, ch.facts.holder(ch.refuge()))
+		chain = append(chain, ch.facts.Holder(ch.refuge()))
 	}
 	return chain
 }

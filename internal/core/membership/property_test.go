@@ -167,7 +167,7 @@ func (c *cluster) do(d deed) {
 			s.draining = true
 		}
 	case "more":
-		if len(c.servers) < 6 && c.core.facts.placed() {
+		if len(c.servers) < 6 && c.core.facts.Placed() {
 			c.more()
 		}
 	case "kill":
@@ -309,7 +309,7 @@ func (c *cluster) deserted() bool {
 // and, where it has an end, is completed.
 func (c *cluster) calm() error {
 	for _, s := range c.servers {
-		s.draining = s.draining && c.core.facts.placed()
+		s.draining = s.draining && c.core.facts.Placed()
 	}
 	if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
 		c.wellness(int(silence.MostStarting * c.patience)) // it may have been silent from the beginning

@@ -6,10 +6,10 @@ import "github.com/perdure/perdure/internal/core/recovery"
 // and slots that something may have happened to.
 func (c *Core) reconcile() {
 	c.rec.refresh()
-	if c.facts.over() {
+	if c.facts.Over() {
 		return
 	}
-	for again := true; again; again = c.agenda.More(c.facts.placed()) {
+	for again := true; again; again = c.agenda.More(c.facts.Placed()) {
 		c.chains.placeShards()
 		c.stepChains()
 		c.bases.learnBases()
@@ -33,7 +33,7 @@ func (c *Core) reconcile() {
 // shards that nobody has are given anew, and chains are made whole.
 func (c *Core) stepChains() {
 	c.rec.judge()
-	if !c.agenda.Stirred || !c.facts.placed() {
+	if !c.agenda.Stirred || !c.facts.Placed() {
 		return
 	}
 	c.agenda.Stirred = false

@@ -38,7 +38,7 @@ func (ro *roster) changeNow(ch Change, working perdure.Clock) {
 		return
 	}
 	ch.Leave = slices.DeleteFunc(slices.Clone(ch.Leave), func(slot perdure.Slot) bool {
-		if !ro.facts.abandoned(int(slot)) {
+		if !ro.facts.Abandoned(int(slot)) {
 			return false
 		}
 		ro.suspend(int(slot), fmt.Sprintf("worker:%d, whose process is gone, leaves", slot))
@@ -48,7 +48,7 @@ func (ro *roster) changeNow(ch Change, working perdure.Clock) {
 		return
 	}
 	next := ro.facts.Clone()
-	joined, err := next.change(ch, at)
+	joined, err := next.Apply(ch, at)
 	if err != nil { // it was tried when it was asked for
 		ro.rec.event("scaled", "", "nobody joins or leaves: %v", err)
 		return
@@ -75,7 +75,7 @@ func (ro *roster) changeNow(ch Change, working perdure.Clock) {
 // suspendVacant suspends the slots that nobody speaks for.
 func (ro *roster) suspendVacant() {
 	for i := range ro.job.slots {
-		if ro.grace > 0 && ro.facts.abandoned(i) && ro.job.watch.Silence(&ro.job.slots[i].ear) > ro.grace {
+		if ro.grace > 0 && ro.facts.Abandoned(i) && ro.job.watch.Silence(&ro.job.slots[i].ear) > ro.grace {
 			ro.suspend(i, fmt.Sprintf("nobody has come for worker:%d", i))
 		}
 	}
@@ -125,7 +125,7 @@ func (ro *roster) leave() {
 		if !ro.job.spanDone(i) {
 			continue
 		}
-		if ro.job.traits.Saves() && ro.facts.saved(i) < sl.Until {
+		if ro.job.traits.Saves() && ro.facts.Saved(i) < sl.Until {
 			ro.agenda.Calling.Add(i)
 			continue
 		}

@@ -17,7 +17,7 @@ type rounds struct {
 
 // record takes over what the shards have saved since the last tick, and has it published.
 func (ro *rounds) record() {
-	if ro.job.traits.Form != recovery.Rows || !ro.facts.placed() || ro.job.publishing >= 0 {
+	if ro.job.traits.Form != recovery.Rows || !ro.facts.Placed() || ro.job.publishing >= 0 {
 		return
 	}
 	next, news := ro.facts.Running.Next(ro.job.shardStatus)

@@ -4,7 +4,7 @@ package membership
 func (c *Core) Tick() {
 	c.job.watch.Pass()
 	c.job.tick++
-	if c.facts.over() {
+	if c.facts.Over() {
 		return
 	}
 	all := c.job.subjects()
@@ -25,7 +25,7 @@ func (c *Core) Tick() {
 // had not read what came: that is nobody's silence.
 func (c *Core) LateTick() {
 	c.job.tick++
-	if !c.facts.over() {
+	if !c.facts.Over() {
 		c.afterTick()
 	}
 }

@@ -74,7 +74,7 @@ func (c *cluster) checkKept() {
 			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
 		}
 	}
-	if k.facts.placed() && k.job.spread.Level() {
+	if k.facts.Placed() && k.job.spread.Level() {
 		if m := k.job.spread.Moves(1); m != nil {
 			c.fail("the servers are said to be level, and %+v would help", m)
 		}
