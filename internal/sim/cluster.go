@@ -89,7 +89,7 @@ type Cluster struct {
 	exits  []wire.Exited     // that the parent has seen
 	to     transport.Conn    // from the parent to the coordinator; nil: there is none
 	ends   []*checkpoint.Segment
-	dead   map[perdure.Slot]bool // slots of which a process has died
+	dead   map[perdure.Slot]bool // slots of which a process has died, or may have been given up
 	rng    *rand.Rand
 	left   int             // workers that have not ended well yet
 	terms  []term          // that have begun beside those of the job's first slots

@@ -175,6 +175,18 @@ func (c *Cluster) Freeze(host string, d time.Duration) {
 	c.cut(host, slices.DeleteFunc(others, func(h string) bool { return h == host }), false, d)
 }
 
+// givenUp notes hosts that the coordinator may give up, since it does not hear them for long: of
+// workers that is like a death.
+func (c *Cluster) givenUp(hosts ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, host := range hosts {
+		if role, slot := rig.Place(host); role == wire.RoleWorker {
+			c.dead[perdure.Slot(slot)] = true
+		}
+	}
+}
+
 // cut cuts a host off from others. A server that the coordinator cannot hear is not to
 // be counted on, unless it is the coordinator that is cut off from all.
 func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration) {
@@ -190,6 +202,11 @@ func (c *Cluster) cut(host string, others []string, oneWay bool, d time.Duration
 	}
 	for _, h := range away {
 		c.leave(h, 1)
+	}
+	if d >= grace && host == rig.CoordinatorHost {
+		c.givenUp(others...)
+	} else if d >= grace && slices.Contains(others, rig.CoordinatorHost) {
+		c.givenUp(host)
 	}
 	c.hosts.Go(func() {
 		select {

@@ -60,6 +60,9 @@ func behind(draw drawing) drawing {
 // every update since; what it lacks is counted.
 func TestScars(t *testing.T) { runSeeds(t, drawScar) }
 
+// The same where workers join and leave, too.
+func TestScarRosters(t *testing.T) { runSeeds(t, drawRoster(drawScar)) }
+
 // Where updates may be lost, none is there twice, those that are not there are counted,
 // and the replicas are the same.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
@@ -106,7 +109,9 @@ var found = map[string][]uint64{
 	"TestRosters": {29, 63, 97, 111, 161, 238, 646, 80081, 231205},
 	"TestLossy":   {7, 474, 646, 1159, 1178, 2281, 3150, 4770, 31260, 640780},
 	"TestSplits":  {21783, 32308},
-	"TestSaved":   {165, 207, 342},
+	// a worker that is silent for long is given up, and the base has what others know of it
+	"TestScarRosters": {79},
+	"TestSaved":       {165, 207, 342},
 	// 400942: a worker that a restored shard waits for dies, and a table beside bsp is vap
 	"TestResends": {111, 117, 133, 145, 442, 400942},
 	// a process waited under vap for what the one before it had sent to a shard that was restored since
