@@ -235,7 +235,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	}
 	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
 		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR (checkpoint:C also with "+
-		",async after it; C may be auto)", ErrUsage, s)
+		",async after it, resend:C with ,partial; C may be auto)", ErrUsage, s)
 }
 
 // parseInterval reads every how many clocks a checkpoint is kept.

@@ -136,7 +136,10 @@ var mistakes = []struct {
 	{"train --fault kill:log@clock:1", 2, "this job has no log process"},
 	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can be killed, terminated or frozen"},
 	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, ` +
-		`chain:N,async, chain:N,every:K, chain:N,checkpoint:C or stateless`},
+		`chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR`},
+	{"train --recovery scar:0", 2, `interval "0" in "scar:0" is not a whole number`},
+	{"train --recovery scar:20,2", 2, `"2" in "scar:20,2" is no part of the rows that a save may have`},
+	{"train --recovery scar:20,1/8,newest", 2, `unknown selector "newest"`},
 	{"train --recovery chain:0", 2, `"chain:0" asks for "0" replicas of each shard; a chain has 2 or more`},
 	{"train --recovery chain", 2, `a chain has 2 or more`},
 	{"train --recovery chain:1", 2, `a chain has 2 or more`},
