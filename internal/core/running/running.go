@@ -106,9 +106,9 @@ func (c *Checkpoint) count(shard int, st *words.ShardStatus) {
 }
 
 // Lost returns the checkpoint with the count of the rows that a lost shard begins with, given
-// what its new holder says of itself and the base with which the shard goes on.
-func (c Checkpoint) Lost(st *words.ShardStatus, base []perdure.Clock) Checkpoint {
-	least, oldest := slices.Min(base), st.Seq
+// what its new holder says of itself and the MinClock with which the shard goes on.
+func (c Checkpoint) Lost(st *words.ShardStatus, least perdure.Clock) Checkpoint {
+	oldest := st.Seq
 	for _, k := range st.Kept {
 		if k.Rows == 0 {
 			continue

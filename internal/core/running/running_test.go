@@ -68,7 +68,7 @@ func TestLost(t *testing.T) {
 	st := &words.ShardStatus{Seq: 90, Kept: []words.Kept{
 		{Rows: 2}, {Cut: 10, Seq: 40, Rows: 3}, {Cut: 15, Seq: 60}, {Cut: 20, Seq: 90, Rows: 5},
 	}}
-	c := running.New(1).Lost(st, []perdure.Clock{26, 22, 30})
+	c := running.New(1).Lost(st, 22)
 	want := perdure.RowSaving{
 		Restored: 8, Initial: 2, AgeClocks: 2*22 + 3*12 + 5*2, Oldest: 22, PartlyLost: 90,
 	}
@@ -76,7 +76,7 @@ func TestLost(t *testing.T) {
 		t.Errorf("%+v, want %+v", c.Saving, want)
 	}
 	st.Kept[0].Rows = 0
-	if c = running.New(1).Lost(st, []perdure.Clock{22}); c.Saving.PartlyLost != 50 || c.Saving.Oldest != 12 {
+	if c = running.New(1).Lost(st, 22); c.Saving.PartlyLost != 50 || c.Saving.Oldest != 12 {
 		t.Errorf("%+v", c.Saving)
 	}
 }
@@ -95,17 +95,17 @@ func TestResumed(t *testing.T) {
 		}
 	}
 	st := &words.ShardStatus{Seq: 9, Kept: []words.Kept{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
-	second := c.Lost(st, []perdure.Clock{6})
+	second := c.Lost(st, 6)
 	if text := second.Begun(&c, 5); text != "" {
 		t.Errorf("after the first of two shards: %s", text)
 	}
-	third := second.Lost(st, []perdure.Clock{6})
+	third := second.Lost(st, 6)
 	want := "each row is as it was last saved: of 8 rows, 3.0 clocks before in the mean, and 6 at most; 2 were never " +
 		"saved, and begin again; 5 updates are lost, and 18 in part"
 	if text := third.Begun(&second, 5); text != want {
 		t.Errorf("it says %q", text)
 	}
-	if text := third.Lost(st, []perdure.Clock{6}).Begun(&third, 5); text != "" {
+	if text := third.Lost(st, 6).Begun(&third, 5); text != "" {
 		t.Errorf("a later loss is told as the beginning: %s", text)
 	}
 }

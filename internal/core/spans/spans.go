@@ -213,3 +213,18 @@ func Early(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(s
 	}
 	return reached+1 < sl.From
 }
+
+// Least returns the least of slots' counts, but for those that have done all their clocks; of all,
+// if these have.
+func Least(slots []perdure.SlotView, counts []perdure.Clock) perdure.Clock {
+	least := perdure.MaxClock
+	for i, n := range counts {
+		if until := slots[i].Until; until == 0 || n < until {
+			least = min(least, n)
+		}
+	}
+	if least == perdure.MaxClock {
+		return slices.Max(counts)
+	}
+	return least
+}

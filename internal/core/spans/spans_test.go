@@ -102,3 +102,22 @@ func TestSomeoneWorks(t *testing.T) {
 		}
 	}
 }
+
+// TestLeast: who has done all his clocks is waited for no more.
+func TestLeast(t *testing.T) {
+	slots := []perdure.SlotView{{}, {Span: perdure.Span{Until: 10}}, {Span: perdure.Span{From: 5, Until: 40}}}
+	for _, c := range []struct {
+		counts []perdure.Clock
+		want   perdure.Clock
+	}{
+		{[]perdure.Clock{30, 10, 35}, 30}, {[]perdure.Clock{30, 9, 35}, 9}, {[]perdure.Clock{30, 10, 20}, 20},
+		{[]perdure.Clock{50, 10, 40}, 50},
+	} {
+		if got := Least(slots, c.counts); got != c.want {
+			t.Errorf("of %v the least is %d, want %d", c.counts, got, c.want)
+		}
+	}
+	if got := Least(slots[1:], []perdure.Clock{10, 40}); got != 40 {
+		t.Errorf("of those that all are done the least is %d", got)
+	}
+}
