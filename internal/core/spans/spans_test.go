@@ -110,7 +110,9 @@ func TestLeast(t *testing.T) {
 		counts []perdure.Clock
 		want   perdure.Clock
 	}{
-		{[]perdure.Clock{30, 10, 35}, 30}, {[]perdure.Clock{30, 9, 35}, 9}, {[]perdure.Clock{30, 10, 20}, 20},
+		{[]perdure.Clock{30, 10, 35}, 30},
+		{[]perdure.Clock{30, 9, 35}, 9},
+		{[]perdure.Clock{30, 10, 20}, 20},
 		{[]perdure.Clock{50, 10, 40}, 50},
 	} {
 		if got := Least(slots, c.counts); got != c.want {
