@@ -63,12 +63,15 @@ check-static: $(TOOLS)/staticcheck
 # what else is still running; no test's findings come then, and there are sixty.
 # What is PURE is tested without: by a rule of the repository nothing there starts a
 # goroutine, and its explorers are what the detector makes slowest.
+# What takes LONG begins first, so that at the end no processor waits for it.
 PURE := /internal/core/|/itercost$$
+LONG := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
 check-test: export GORACE := atexit_sleep_ms=0
 .PHONY: check-test
 check-test: $(TOOLS)/gotestsum
 	@all=$$($(GO) list $(PACKAGES)); \
 	pure=$$(grep -E '$(PURE)' <<< "$$all" || true); rest=$$(grep -Ev '$(PURE)' <<< "$$all" || true); \
+	rest=$$(grep -E '$(LONG)' <<< "$$rest" || true; grep -Ev '$(LONG)' <<< "$$rest" || true); \
 	for tests in "$$pure" "$${rest:+-race $$rest}"; do \
 		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -timeout 14m $$tests; \
 	done
