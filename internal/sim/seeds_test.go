@@ -101,7 +101,7 @@ func drawRoster(draw drawing) drawing {
 
 // mostShort is how many seeds are run where little time is to be spent, beside those that once
 // found a mistake. They are the same each time; make sim runs others.
-const mostShort = 10
+const mostShort = 20
 
 // found are seeds that once found a mistake, by test. They are run again first.
 var found = map[string][]uint64{
