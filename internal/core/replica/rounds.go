@@ -44,6 +44,7 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 		return
 	}
 	ro.taken = ro.Done(min)
+	ro.settings.Saves = uint64(ro.taken) // so that random does not choose again what it did before
 	if c.Saved == nil {
 		ro.ledger = scar.New(ro.settings)
 		return
