@@ -32,8 +32,9 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 }
 
 // publishRunning writes a running checkpoint's manifest, and deletes what nobody needs any
-// more. The registry names its files already, and no other process may have taken the
-// registry since: else there is one who publishes, too.
+// more. The registry names the files already. A coordinator that has lost its registry does no harm
+// here: an older manifest is refused where there is a newer one, and no file that is newer than
+// those of the manifest is deleted.
 func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, m checkpoint.Running) {
 	m.SavedAt = time.Now().UTC()
 	for i := range m.Shards {
