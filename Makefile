@@ -61,18 +61,24 @@ check-static: $(TOOLS)/staticcheck
 # vet has run already; what is slow under the race detector looks at
 # testing.Short. A process under it sleeps for a second before it ends, to catch
 # what else is still running; no test's findings come then, and there are sixty.
-# What is PURE is tested without: by a rule of the repository nothing there starts a
-# goroutine, and its explorers are what the detector makes slowest.
+# What is PLAIN is tested without: the cores, where by a rule of the repository
+# nothing starts a goroutine and explorers are what the detector makes slowest, and
+# the command, whose tests are hundreds of small jobs of real processes, each of
+# which costs the detector a processor second before its first clock. RACED are the
+# command's tests whose jobs run long enough to have races: they run under it too.
+# PLAIN tests run four at a time: those of the command wait for processes, mostly.
 # What takes LONG begins first, so that at the end no processor waits for it.
-PURE := /internal/core/|/itercost$$
-LONG := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
+PLAIN := /internal/core/|/itercost$$|/cmd/perdure$$
+RACED := TestSameModel|TestFaultKinds|TestSignal|TestStorm
+LONG  := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
 check-test: export GORACE := atexit_sleep_ms=0
 .PHONY: check-test
 check-test: $(TOOLS)/gotestsum
 	@all=$$($(GO) list $(PACKAGES)); \
-	pure=$$(grep -E '$(PURE)' <<< "$$all" || true); rest=$$(grep -Ev '$(PURE)' <<< "$$all" || true); \
-	rest=$$(grep -E '$(LONG)' <<< "$$rest" || true; grep -Ev '$(LONG)' <<< "$$rest" || true); \
-	for tests in "$$pure" "$${rest:+-race $$rest}"; do \
+	all=$$(grep -E '$(LONG)' <<< "$$all" || true; grep -Ev '$(LONG)' <<< "$$all" || true); \
+	plain=$$(grep -E '$(PLAIN)' <<< "$$all" || true); rest=$$(grep -Ev '$(PLAIN)' <<< "$$all" || true); \
+	command=$$(grep -E '/cmd/perdure$$' <<< "$$all" || true); \
+	for tests in "$${plain:+-parallel 4 $$plain}" "$${rest:+-race $$rest}" "$${command:+-race -run $(RACED) $$command}"; do \
 		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -timeout 14m $$tests; \
 	done
 

@@ -13,13 +13,15 @@ import (
 	"github.com/perdure/perdure/internal/run/bench/moves"
 )
 
-// cleanBench gives the commands of a test a temporary folder of their own, and a
-// function that says what they have left of it, and of their processes.
-func cleanBench(t *testing.T) (left func()) {
+// cleanBench starts a bench with a temporary folder of its own, and gives a function that
+// says what it has left of it, and of its processes.
+func cleanBench(t *testing.T, args ...string) (p *process, left func()) {
 	t.Helper()
 	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	return func() {
+	p = command(t, append([]string{"bench"}, args...)...)
+	p.Env = append(os.Environ(), "TMPDIR="+dir)
+	p.Start()
+	return p, func() {
 		t.Helper()
 		names, err := os.ReadDir(dir)
 		if err != nil || len(names) > 0 {
@@ -29,8 +31,7 @@ func cleanBench(t *testing.T) (left func()) {
 		must(t, err)
 		for _, path := range environs {
 			text, _ := os.ReadFile(path) // it may have ended
-			own := path == fmt.Sprintf("/proc/%d/environ", os.Getpid())
-			if !own && slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
+			if slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
 				cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 				t.Errorf("a process is left: %s %q", path, cmdline)
 			}
@@ -41,10 +42,10 @@ func cleanBench(t *testing.T) (left func()) {
 // benched runs perdure bench, and returns what it has written and what it has printed.
 func benched[R any](t *testing.T, args ...string) (results []R, out string) {
 	t.Helper()
-	left := cleanBench(t)
 	file := filepath.Join(t.TempDir(), "bench.json")
 	must(t, os.WriteFile(file, []byte("old"), 0o666))
-	code, out, errs := invoke(t, slices.Concat([]string{"bench"}, args, []string{"--json", file})...)
+	p, left := cleanBench(t, append(args, "--json", file)...)
+	code, out, errs := p.Wait()
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
@@ -58,6 +59,7 @@ func benched[R any](t *testing.T, args ...string) (results []R, out string) {
 // TestBench runs the command over all that this build can do, and holds what it
 // prints and what it writes against each other.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	sizes := "4KiB,64KiB"
 	if !testing.Short() {
 		sizes += ",1000rows" // a million of them are stored first
@@ -107,11 +109,11 @@ func TestBench(t *testing.T) {
 // TestBenchInterrupted: Ctrl-C ends the bench soon, whatever it is at, and it
 // leaves neither processes nor files.
 func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ at, time string }{{`^op `, "1h"}, {`^pull`, "500ms"}} {
 		t.Run(c.at, func(t *testing.T) {
-			left := cleanBench(t)
 			file := filepath.Join(t.TempDir(), "bench.json")
-			p := start(t, "bench", "--time", c.time, "--size", "4KiB,64KiB,4MiB", "--json", file)
+			p, left := cleanBench(t, "--time", c.time, "--size", "4KiB,64KiB,4MiB", "--json", file)
 			p.Says(c.at)
 			interrupted := time.Now()
 			code, _, errs := p.Stop()

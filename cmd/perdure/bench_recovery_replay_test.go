@@ -11,6 +11,7 @@ import (
 // TestBenchReplay holds what is written against what is printed, against what was pushed,
 // and against itself.
 func TestBenchReplay(t *testing.T) {
+	t.Parallel()
 	results, out := benched[strategies.Result](t, "recovery", "--measure", "replay", "--rounds", "1", "--mb",
 		"6", "--shards", "2")
 	if len(results) != 1 {

@@ -10,6 +10,7 @@ import (
 // TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
+	t.Parallel()
 	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.0005", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]

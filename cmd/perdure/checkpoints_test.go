@@ -14,6 +14,7 @@ import (
 // TestCheckpoint looks into the checkpoint of a real run, of which some segments follow others:
 // its model is the one that the run has written, byte by byte. Then a byte is another.
 func TestCheckpoint(t *testing.T) {
+	t.Parallel()
 	_, dir := trained(t, "train", "mf", "--quiet", "--rank", "8", "--whole-users", "--clock-fraction", "0.001",
 		"--workers", "2", "--shards", "4", "--recovery", "resend:1", "--eval-every", "0", "--clocks", "6")
 	folder := filepath.Join(dir, "checkpoint")
@@ -52,6 +53,7 @@ func TestCheckpoint(t *testing.T) {
 // TestCheckpointAlive: while a run goes on its checkpoints can be looked into, and are not
 // deleted; once it has ended they are, and it can go on from the newest.
 func TestCheckpointAlive(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	awaitCheckpoint(t, dir)

@@ -21,6 +21,7 @@ import (
 // says how to go on; --resume goes on from there, or from the last one before a kill,
 // and makes the model of a run that was left alone.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		recovery string
 		kill     bool
@@ -61,6 +62,7 @@ func TestInterrupt(t *testing.T) {
 // the others are. A run that is ended then ends when its --grace is over, or at once when
 // it is asked again, and goes on from the checkpoint before.
 func TestInterruptFrozen(t *testing.T) {
+	t.Parallel()
 	for _, grace := range []string{"200ms", "1h"} {
 		dir := newFolder(t)
 		p := start(t, append(endless(dir), "--fault", "freeze:worker:1@clock:30", "--recovery", "checkpoint:10",
@@ -83,6 +85,7 @@ func TestInterruptFrozen(t *testing.T) {
 
 // TestNotResumable: where nothing is kept that a later run could go on from, it says so.
 func TestNotResumable(t *testing.T) {
+	t.Parallel()
 	for recovery, want := range map[string]string{
 		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
 		"stateless": "keeps no checkpoints, and its update log is of that run alone: it cannot be resumed",
@@ -99,6 +102,7 @@ func TestNotResumable(t *testing.T) {
 
 // TestFromRunJSON: a run's settings run it again.
 func TestFromRunJSON(t *testing.T) {
+	t.Parallel()
 	_, dir := trained(t, small("--fault", "kill:server:0@clock:20")...)
 	s, _ := trained(t, "train", "--quiet", "--from", filepath.Join(dir, "run.json"))
 	if *s.ModelSHA256 != one(t) || len(s.Failures) != 1 {
@@ -109,6 +113,7 @@ func TestFromRunJSON(t *testing.T) {
 // TestNetwork: a network of several tables, trained in chains, has the same model
 // whatever is killed; --final-relu makes it another.
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	model := func(more ...string) string {
 		s, _ := trained(t, append([]string{
 			"train", "cnn", "--quiet", "--workers", "2", "--servers", "3", "--recovery", "chain:2", "--clocks", "10",
@@ -131,6 +136,7 @@ func TestNetwork(t *testing.T) {
 // TestUntil: a bsp job with a goal ends at the same clock with the same model,
 // whatever is killed.
 func TestUntil(t *testing.T) {
+	t.Parallel()
 	goal := []string{"--clocks", "1000", "--until", "accuracy:0.6", "--eval-every", "5"}
 	calm, _ := trained(t, small(goal...)...)
 	killed, _ := trained(t, small(append(goal, "--fault", "kill:server:0@clock:7", "--fault",
@@ -164,6 +170,7 @@ func TestUntil(t *testing.T) {
 // makes a server fail, and checks the result: with checkpoints nothing is
 // missing, without them exactly as much as the job says.
 func TestUp(t *testing.T) {
+	t.Parallel()
 	const shards, clocks = 4, 40
 	for recovery, model := range map[string]string{"checkpoint:5": "asp,counts=bsp", "none": "bsp"} {
 		t.Run(recovery, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 // in another way, and kills the servers that wrote them: their successors use none that is
 // damaged, and the model is the same.
 func TestDamagedSnapshots(t *testing.T) {
+	t.Parallel()
 	args := []string{"--recovery", "stateless", "--snapshot-mb", "1", "--clocks", "200"}
 	want := one(t, args...)
 	ways := slices.Sorted(maps.Keys(damages))

@@ -98,6 +98,7 @@ func copyOver(t *testing.T, from, to string) {
 // TestDamagedLog damages the log under a job that goes on, and kills processes so that what is
 // damaged must be read.
 func TestDamagedLog(t *testing.T) {
+	t.Parallel()
 	all := shortLogDamages
 	if !testing.Short() {
 		all = append(slices.Clone(all), logDamages()...)

@@ -60,6 +60,7 @@ func replaced(by func(path string) error) func(*testing.T, string) {
 // at once, in one line that names the file, before a folder is made. The run is a real one
 // whose checkpoint has segments that follow others.
 func TestDamagedRun(t *testing.T) {
+	t.Parallel()
 	job := []string{
 		"train", "mf", "--quiet", "--rank", "8", "--whole-users", "--clock-fraction", "0.001", "--workers", "2",
 		"--shards", "4", "--recovery", "resend:1", "--eval-every", "0", "--clocks",
@@ -138,6 +139,7 @@ func TestOddData(t *testing.T) {
 // TestDamagedLogFiles: a look into a log whose files are no regular ones ends at once, with a
 // line that names the stream or the file; an index, which is made anew, is not missed.
 func TestDamagedLogFiles(t *testing.T) {
+	t.Parallel()
 	_, dir := trained(t, small("--recovery", "stateless", "--clocks", "10", "--shards", "2")...)
 	streams, err := filepath.Glob(filepath.Join(dir, "log", "jetstream", "*", "streams", "*"))
 	must(t, err)

@@ -10,6 +10,7 @@ import (
 
 // TestDistance: far apart and over a narrow line, bsp trains the same model.
 func TestDistance(t *testing.T) {
+	t.Parallel()
 	s, dir := trained(t, small("--delay", "5ms±2ms", "--bandwidth", "10MB")...)
 	sameModel(t, s, one(t), dir)
 	// Each clock takes four messages one after the other: update, acknowledgement,

@@ -13,6 +13,7 @@ import (
 // TestKilledWhenDone: a server that is killed when every worker has finished takes
 // nothing away, and nobody is started in its place.
 func TestKilledWhenDone(t *testing.T) {
+	t.Parallel()
 	for _, recovery := range []string{"checkpoint:10", "resend:10", "chain:2", "stateless"} {
 		t.Run(recovery, func(t *testing.T) {
 			r, err := perdure.ParseRecovery(recovery)

@@ -10,6 +10,7 @@ import (
 // TestFaultKinds takes jobs through one fault of each kind, each job through those of a
 // group, one after the other. Nothing that happens to a process changes a bsp job's model.
 func TestFaultKinds(t *testing.T) {
+	t.Parallel()
 	type kind struct {
 		fault   string
 		noticed int // this many of the faults that it stands for must be noticed, and over
@@ -64,6 +65,7 @@ func TestFaultKinds(t *testing.T) {
 // TestFrozen: a coordinator, and a log process, that is frozen for a moment goes on; one
 // that is frozen for good is found silent, killed and replaced. Neither changes the model.
 func TestFrozen(t *testing.T) {
+	t.Parallel()
 	want := one(t)
 	frozen := func(t *testing.T, fault, recovery string, replaced int, words ...string) {
 		t.Parallel() // with those that wait, too
@@ -98,6 +100,7 @@ func TestFrozen(t *testing.T) {
 // TestNoneCountsLosses: without checkpoints a killed server's rows begin again,
 // and the job says how many updates that cost.
 func TestNoneCountsLosses(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
@@ -116,13 +119,15 @@ func TestNoneCountsLosses(t *testing.T) {
 }
 
 // TestModels trains under each model through kills: a roll-back brings all back
-// to a cut, and every update after it counts exactly once.
+// to a cut, and every update after it counts exactly once. The worker is killed early: where
+// the model has no bound it may be far ahead of the job's clock, and must not be done.
 func TestModels(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"ssp:0", "ssp:2", "asp", "essp:2", "vap:0.5"} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
-			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:25", "--fault",
-				"kill:worker:0@clock:40")...)
+			s, _ := trained(t, small("--consistency", model, "--fault", "kill:server:1@clock:15", "--fault",
+				"kill:worker:0@clock:25")...)
 			checkFailures(t, s, 2)
 			if *s.UpdatesLost != 0 {
 				t.Errorf("%d updates lost", *s.UpdatesLost)

@@ -15,6 +15,7 @@ import (
 // coordinator and a worker killed before there is room again: the job waits, and its
 // model is the undisturbed one.
 func TestFullFolder(t *testing.T) {
+	t.Parallel()
 	for _, recovery := range []string{"resend:10", "chain:2,checkpoint:10", "stateless"} {
 		t.Run(recovery, func(t *testing.T) {
 			if testing.Short() && recovery != "resend:10" {

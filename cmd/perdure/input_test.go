@@ -324,6 +324,7 @@ var mistakes = []struct {
 // TestBadInput: every mistake gives one line that says what is wrong, the right
 // exit code, and leaves nothing behind.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "notes.txt"), []byte("mine"), 0o666))
 	badJSON := filepath.Join(t.TempDir(), "run.json")
@@ -367,6 +368,7 @@ func TestBadInput(t *testing.T) {
 // TestBadCheckpoint: a checkpoint that is not what it should be is refused, in
 // one line that names the file, and the run that would go on leaves no folder.
 func TestBadCheckpoint(t *testing.T) {
+	t.Parallel()
 	_, dir := trained(t, small()...)
 	glob := func(dir, pattern string) string {
 		names, err := filepath.Glob(filepath.Join(dir, "checkpoint", pattern))

@@ -22,6 +22,7 @@ func joinable(dir, fault string, more ...string) []string {
 // TestServerJoins: a server of no parent's waits for a place, takes that of one
 // that died and is not replaced, and the job goes on to the same model.
 func TestServerJoins(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out", dir)...)
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
@@ -39,6 +40,7 @@ func TestServerJoins(t *testing.T) {
 // TestWorkerJoins: a worker takes a slot that nobody works in; on SIGTERM it tells
 // that it leaves, and another goes on in its place at once.
 func TestWorkerJoins(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h")...)
 	awaitEvent(t, dir, "worker:1 is dead", 1)

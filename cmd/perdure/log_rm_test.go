@@ -10,6 +10,7 @@ import (
 
 // TestLogRm removes the streams of jobs, and refuses in one line what it does not remove.
 func TestLogRm(t *testing.T) {
+	t.Parallel()
 	run := t.TempDir()
 	dir := filepath.Join(run, "log")
 	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
@@ -58,6 +59,7 @@ func TestLogRm(t *testing.T) {
 // TestLogElsewhere: a run leaves nothing in a log elsewhere if it is refused, or its model is
 // safe; else it says what it leaves, and how to remove that, which waits for its end.
 func TestLogElsewhere(t *testing.T) {
+	t.Parallel()
 	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{MaxBytes: 300 << 20})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()

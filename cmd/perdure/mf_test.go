@@ -25,6 +25,7 @@ func factorise(more ...string) []string {
 // TestFactorise: lists of rows go through failures as runs of rows do, in dense
 // tables and in sparse ones, and the result is judged by its RMSE.
 func TestFactorise(t *testing.T) {
+	t.Parallel()
 	calm, dir := trained(t, factorise()...)
 	if calm.TestRMSE == nil || calm.TrainRMSE == nil || calm.TestAccuracy != nil || !(*calm.TestRMSE < 1.1) ||
 		calm.Data != "synthetic:0.0005" {
@@ -50,6 +51,7 @@ func TestFactorise(t *testing.T) {
 // TestPredict: predictions made of the model's file alone have the error that was reported,
 // of dense and of sparse tables.
 func TestPredict(t *testing.T) {
+	t.Parallel()
 	data, err := dataset.OpenRatings("synthetic:0.0005")
 	must(t, err)
 	for _, more := range [][]string{nil, {"--sparse"}} {

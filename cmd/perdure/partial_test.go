@@ -24,6 +24,7 @@ func checkLost(t *testing.T, s rundir.Summary, dir string) {
 // TestPartial: a worker and a server are killed at once, before there is a checkpoint. What the
 // worker had done is lost on that server's shards, and counted; nobody goes back.
 func TestPartial(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"bsp", "ssp:2", "asp"} {
 		t.Run(model, func(t *testing.T) {
 			s, dir := trained(t, small("--recovery", "resend:1000,partial", "--consistency", model,

@@ -71,6 +71,7 @@ func (c lone) serves(t testing.TB) {
 
 // TestManyCoordinators: of several that begin at once, one serves.
 func TestManyCoordinators(t *testing.T) {
+	t.Parallel()
 	dir := runFolder(t)
 	all := make([]lone, 4)
 	for i := range all {

@@ -115,6 +115,7 @@ func setLacks(row []float32) (lacks int, err error) {
 // no row has an update twice. What the job says is lost, all rows of the shard lack; what dense
 // ones lack beside that it says is lost in part.
 func TestStormRows(t *testing.T) {
+	t.Parallel()
 	seed, _ := stormSeeds(t)
 	for text := range strings.SplitSeq(*stormRows, ";") {
 		strategy, err := perdure.ParseRecovery(text)

@@ -16,6 +16,7 @@ func saved(more ...string) []string {
 // a server, and as a job with checkpoints where one has none any more. The model is the
 // undisturbed one.
 func TestSavedChain(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		fault    string
 		failures int
@@ -43,6 +44,7 @@ func TestSavedChain(t *testing.T) {
 // TestSavedChainResumed: a run goes on from the checkpoint of a chain under that strategy
 // and under any other.
 func TestSavedChainResumed(t *testing.T) {
+	t.Parallel()
 	_, dir := trained(t, saved("--clocks", "40")...)
 	for _, recovery := range []string{"", "chain:3,checkpoint:7", "checkpoint:15", "chain:2", "none"} {
 		t.Run(recovery, func(t *testing.T) {
@@ -65,6 +67,7 @@ func TestSavedChainResumed(t *testing.T) {
 // TestAuto: where the interval between checkpoints is chosen, it is said why, and the
 // model is the undisturbed one, whoever dies, and wherever the cuts were.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	for _, recovery := range []string{"checkpoint:auto", "checkpoint:auto,async", "resend:auto"} {
 		t.Run(recovery, func(t *testing.T) {
 			t.Parallel()
@@ -93,6 +96,7 @@ func TestAuto(t *testing.T) {
 // TestLastReplica: without checkpoints the death of a shard's last server ends the job,
 // with one line that says what to do; a job without chains has nothing to say.
 func TestLastReplica(t *testing.T) {
+	t.Parallel()
 	for recovery, says := range map[string]string{
 		"chain:2": "start the job again with --recovery chain:2,checkpoint:100, which keeps one every 100 " +
 			"clocks, or with a longer chain",

@@ -33,6 +33,7 @@ func secretsOf(t *testing.T, dir string) (all []string) {
 // process's command line or environment. Without them nobody is let in, and a run that goes on from
 // another has its own.
 func TestSecretIsKept(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
 	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)

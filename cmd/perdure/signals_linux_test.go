@@ -225,7 +225,7 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 }
 
 // TestSignals: a bsp job under signals from outside ends with the model of its undisturbed
-// twin.
+// twin. It is not parallel: whom a signal is for is found among all children of this process.
 func TestSignals(t *testing.T) {
 	eachBlows(t, stormServers, stormWorkers, func(t *testing.T, o *blows) {
 		stormThrough(t, o.seed, o.strategy, func(ctx context.Context, j *localrun.Run) error {
@@ -236,7 +236,7 @@ func TestSignals(t *testing.T) {
 }
 
 // TestSignalSums: likewise under the other models, where every increment is in its table
-// exactly once.
+// exactly once. It is not parallel, as TestSignals is not.
 func TestSignalSums(t *testing.T) {
 	eachBlows(t, sumsServers, sumsSlots, func(t *testing.T, o *blows) {
 		sumUp(t, o.seed, o.strategy, nil, func(ctx context.Context, j *localrun.Run) error {

@@ -10,6 +10,7 @@ import (
 // TestStatusOfNewCoordinator: a coordinator that has just begun tells no older clock than
 // the one before it.
 func TestStatusOfNewCoordinator(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	p := atClock30(t, dir)
 	look := func() (clock, pid int) {

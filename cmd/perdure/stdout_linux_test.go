@@ -10,6 +10,7 @@ import (
 // TestFullStdout: a command whose words find no room says so in one line, and does not end
 // with 0; what it was asked to do is done all the same.
 func TestFullStdout(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)

@@ -43,6 +43,7 @@ var (
 // TestSameModel: under bsp a job is a function of its seed. The same model comes
 // out whatever the number of servers and shards, and whatever is killed.
 func TestSameModel(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name     string
 		more     []string
@@ -142,6 +143,7 @@ func stormJobs() uint64 {
 // TestStorm takes jobs through random faults, each kind of job in turn: every one
 // ends with the model of its undisturbed twin.
 func TestStorm(t *testing.T) {
+	t.Parallel()
 	seed, strategies := stormSeeds(t)
 	for _, strategy := range strategies {
 		for i := range stormJobs() {

@@ -19,6 +19,7 @@ import (
 // TestLogLook lists, dumps and verifies a log while its process runs and when it
 // does not, and finds a byte that the disk has changed.
 func TestLogLook(t *testing.T) {
+	t.Parallel()
 	run := t.TempDir()
 	dir := filepath.Join(run, "log")
 	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
@@ -112,6 +113,7 @@ func changeByte(t *testing.T, dir, text string) {
 // TestLogKilled sees that what the log has acknowledged outlives its process, which
 // is killed while it is written to.
 func TestLogKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := start(t, "log", "--dir", dir)
 	url := ""
@@ -156,6 +158,7 @@ func TestLogKilled(t *testing.T) {
 // TestLogOfRun: a run under stateless says how full its log is, and that its log died and
 // is back; its process is listed; it is refused to be resumed, and a log that is too small for it is, too.
 func TestLogOfRun(t *testing.T) {
+	t.Parallel()
 	dir := newFolder(t)
 	p := start(t, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100",
 		"--clocks", "1000000", "--workers", "2",
@@ -276,6 +279,7 @@ func logStream(run string, shard int) string {
 // TestLogOfRunLooked looks into the log of a run that has snapshots, whose process was killed:
 // what its streams lack that the run's folder tells of is damage, and the folder stays as it is.
 func TestLogOfRunLooked(t *testing.T) {
+	t.Parallel()
 	whole := runWithLog(t)
 	wantOut(t, 0, []string{"log", "ls", whole}, soundStreams...) // while it is served
 	for name, c := range lacking {

@@ -249,6 +249,7 @@ func sumsFaults(seed uint64) (recovery string, faults []string) {
 // TestSums: every acknowledged increment is in its table exactly once.
 // go test -run TestSums -storm.runs=1 -storm.seed=S replays one.
 func TestSums(t *testing.T) {
+	t.Parallel()
 	seed, _ := stormSeeds(t)
 	for i := range uint64(*stormRuns) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
@@ -268,6 +269,7 @@ func TestSums(t *testing.T) {
 
 // TestStormSums: likewise in the storms of TestStorm.
 func TestStormSums(t *testing.T) {
+	t.Parallel()
 	seed, strategies := stormSeeds(t)
 	for _, strategy := range strategies {
 		for i := range (stormJobs() + 1) / 2 {

@@ -8,6 +8,7 @@ import (
 // TestSuspended: but under bsp nobody waits for a worker that does not come back; when
 // it does, it takes part again.
 func TestSuspended(t *testing.T) {
+	t.Parallel()
 	args := small("--consistency", "ssp:1", "--recovery", "chain:2", "--clocks", "200", "--compute-ms", "10",
 		"--suspend-after", "300ms")
 	s, dir := trained(t, append(args, "--fault", "kill:worker:1@clock:10+1h", "--fault",

@@ -12,6 +12,7 @@ import (
 // TestByTime: a job whose server is away for a while is judged at regular times but
 // not then, by nobody's clock, and ends when its time is over, with every update.
 func TestByTime(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"bsp", "asp"} {
 		t.Run(model, func(t *testing.T) {
 			s, dir := trained(t, small("--consistency", model, "--servers", "1", "--clocks", "10000000", "--compute-ms",

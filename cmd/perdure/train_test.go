@@ -25,6 +25,7 @@ func TestTableModel(t *testing.T) {
 // TestComputeTime: clocks take at least what was asked for, and run.json keeps
 // what was asked for.
 func TestComputeTime(t *testing.T) {
+	t.Parallel()
 	s, dir := trained(t, small("--consistency", "w=ssp:1", "--compute-ms", "40", "--cache-mb", "3", "--clocks",
 		"20")...)
 	if s.WallSeconds < 20*0.04/2 { // the run's time begins when its parent hears of the first clock

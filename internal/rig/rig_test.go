@@ -56,7 +56,8 @@ func TestLives(t *testing.T) {
 				switch first := h.Process("server:0"); clock {
 				case 1:
 					h.Kill("server:0")
-					if err := first.Wait(); !first.Dead() || !errors.Is(err, context.Canceled) {
+					// It sees first that it is to end, or that its host's sockets are gone.
+					if err := first.Wait(); !first.Dead() || err == nil {
 						t.Errorf("%s was killed, and ended with %v", first.Name, err)
 					}
 					h.Serve("server:0")
