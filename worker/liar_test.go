@@ -77,6 +77,27 @@ func (c *cluster) forges() (*worker.Client, *forger, *bytes.Buffer) {
 	return w, n, log
 }
 
+// At the address of a server that has died another process may listen, of another job even, and
+// turn away who comes. It has no say in this job: the worker tries again.
+func TestStranger(t *testing.T) {
+	inCluster(t, "ssp:0", "none", 1, 0, func(c *cluster) {
+		w, n, log := c.forges()
+		turned := 0
+		n.lie(func(f *wire.Frame) {
+			if f.Kind == wire.KindWelcome && turned < 3 {
+				turned++
+				*f = wire.Control(wire.KindRefuse, wire.Refusal{Reason: "the secret of a worker is not this run's"})
+			}
+		})
+		ts := c.tables([]*worker.Client{w})
+		c.clock(w, 1)
+		c.get(ts[0])
+		if turned != 3 || strings.Count(log.String(), "turns this worker away") != 3 {
+			t.Errorf("turned away %d times: %s", turned, log)
+		}
+	})
+}
+
 // A server that says of rows that they are fresh enough, and whose own words show
 // that they are not, is found out by the reader.
 func TestLyingServer(t *testing.T) {

@@ -189,6 +189,9 @@ func (c *Client) connect(p *peer) {
 			l.peerDown(p)
 			c.cfg.Log.Info("lost a server", "addr", p.addr, "err", err)
 		},
+		Stranger: func(err error) {
+			c.cfg.Log.Warn("who listens where a server did turns this worker away", "addr", p.addr, "err", err)
+		},
 	}
 	c.done.Go(func() {
 		if err := link.Run(p.ctx); p.ctx.Err() == nil {

@@ -30,6 +30,10 @@ type Link struct {
 	// Wait, unless nil, is called whenever the next frame has not come yet, as in
 	// Conn.OnWait; not before the peer has answered with Welcome.
 	Wait func()
+	// Stranger, unless nil, is told when Hello is refused, and the link tries again later. It is for
+	// links to who may die: another process may listen at his address by then, of another job even,
+	// and what that one says of this process is not for good.
+	Stranger func(err error)
 }
 
 const (
@@ -37,11 +41,12 @@ const (
 	linkPauseMost   = 250 * time.Millisecond
 	linkHandshake   = 5 * time.Second
 	linkDialTimeout = 2 * time.Second
+	linkStranger    = time.Second // until who refused Hello is asked again
 )
 
 // Run keeps the link until ctx ends or the peer refuses this process for good
-// (perdure.ErrRefused, perdure.ErrFenced) or says that the job is over
-// (perdure.ErrStopped).
+// (perdure.ErrRefused, but see Stranger; perdure.ErrFenced) or says that the job is
+// over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
 	pause := linkPauseLeast
 	for attempts := 1; ; attempts++ {
@@ -49,8 +54,11 @@ func (l *Link) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrFenced) ||
-			errors.Is(err, perdure.ErrStopped) {
+		stranger := !up && l.Stranger != nil && errors.Is(err, perdure.ErrRefused)
+		switch {
+		case stranger:
+			l.Stranger(err)
+		case errors.Is(err, perdure.ErrRefused), errors.Is(err, perdure.ErrFenced), errors.Is(err, perdure.ErrStopped):
 			return err
 		}
 		if up {
@@ -58,6 +66,9 @@ func (l *Link) Run(ctx context.Context) error {
 		}
 		if l.Patient != nil && !l.Patient(attempts, err) {
 			return err
+		}
+		if stranger {
+			pause = linkStranger
 		}
 		select {
 		case <-ctx.Done():
