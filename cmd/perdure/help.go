@@ -179,12 +179,14 @@ var helps = map[string]string{
 		"shows.",
 	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
 		"their room. The log must be served.",
-	"checkpoint_ls": "List the checkpoints of a run, the newest first: clock, age, bytes, segments, strategy, " +
-		"and whether all files are there.",
-	"checkpoint_show": "Say what is in a checkpoint: its job, its tables, and of each shard the files.",
+	"checkpoint_ls": "List the checkpoints of a run, the newest first: clock, age, bytes, files, strategy, " +
+		"and whether all files are there; of those of scar how old their rows may be, too.",
+	"checkpoint_show": "Say what is in a checkpoint: its job, its tables, and of each shard the files; of one " +
+		"of scar, whose rows are each of a clock of its own, also how old they are, which reads them.",
 	"checkpoint_verify": "Read every byte of a run's checkpoints; say what is wrong, a line for each defect, and " +
 		"then end with code 1.",
-	"checkpoint_export": "Write the model of a checkpoint as safetensors, as a run writes its own.",
+	"checkpoint_export": "Write the model of a checkpoint as safetensors, as a run writes its own; of one of scar " +
+		"with each row as it would come back.",
 	"checkpoint_prune": "Delete all checkpoints but the newest whole ones, and files that belong to none. Those " +
 		"that stay are read first. The run must have ended.",
 	"checkpoint_dir":  "A run's folder, or its folder of checkpoints.",

@@ -87,7 +87,25 @@ func TestScarResumed(t *testing.T) {
 	wantRefused(t, exitError, "holds no checkpoint that can be read: .*running", "train", "--resume", dir)
 }
 
-// TestScarStopped: a run that is ended in order says from where it goes on, and does.
+// looksIntoRows looks into the running checkpoints of a run that has ended, of which the newest is of
+// that clock, makes a model of it, and deletes the older one.
+func looksIntoRows(t *testing.T, dir, clock string) {
+	t.Helper()
+	look := func(command string, more ...string) []string {
+		return append([]string{"checkpoint", command}, more...)
+	}
+	wantOut(t, 0, look("ls", dir), " "+clock+" ", "  scar:8,1/4,priority  whole, newest\n")
+	wantOut(t, 0, look("show", dir+"@"+clock), "running checkpoint of clock "+clock+", ", " as last saved, ", "\nshard")
+	wantOut(t, 0, look("verify", dir), "clock "+clock+": whole: ", " files of rows\n")
+	wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), "clock "+clock+" of job ")
+	wantOut(t, 0, look("prune", dir, "--keep", "1"), "keep clock "+clock+": whole: ")
+	if m, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.running")); err != nil || len(m) != 1 {
+		t.Errorf("there are %v, %v", m, err)
+	}
+}
+
+// TestScarStopped: a run that is ended in order says from where it goes on, and does. What it keeps
+// can be looked into; the rest of it goes on from what is left.
 func TestScarStopped(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -100,5 +118,6 @@ func TestScarStopped(t *testing.T) {
 	if m == nil || strings.Count(errs, "\n") != 1 {
 		t.Fatalf("it says %s", errs)
 	}
+	looksIntoRows(t, dir, m[1])
 	trained(t, "train", "--quiet", "--resume", dir, "--clocks", m[1]+"0")
 }

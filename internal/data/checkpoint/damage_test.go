@@ -46,7 +46,7 @@ func TestRowsRefuseEveryChange(t *testing.T) {
 			t.Helper()
 			overwrite(t, fsys, name, b)
 			for how, err := range map[string]error{
-				"restored": restore(files), "verified": VerifyRunning(fsys, "ckpt", m),
+				"restored": restore(files), "verified": verifyRunning(fsys, m),
 			} {
 				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) ||
 					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
@@ -63,7 +63,7 @@ func TestRowsRefuseEveryChange(t *testing.T) {
 		refused("extended by", 1, append(bytes.Clone(good), 0))
 		must(t, fsys.Remove(name))
 		wantErr(t, restore(files), ErrCorrupt, f.File+" is missing")
-		wantErr(t, VerifyRunning(fsys, "ckpt", m), ErrCorrupt, f.File)
+		wantErr(t, verifyRunning(fsys, m), ErrCorrupt, f.File)
 		overwrite(t, fsys, name, good)
 	}
 	must(t, restore(files))

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,21 +21,22 @@ type Found struct {
 	Other []string // names of whatever else is there
 }
 
-// Kept is one checkpoint that a folder keeps.
+// Kept is one checkpoint that a folder keeps: one of a cut, or a running one.
 type Kept struct {
 	File       string // of its manifest
 	Generation perdure.Generation
-	Cut        perdure.Clock
-	Manifest   Manifest
-	Err        error    // why the manifest cannot be used; nil: it can
-	Lacks      []Defect // segments that are not there in full length
+	Cut        perdure.Clock // of a running one its clock; -1: that is not known
+	Manifest   Manifest      // of a running one what Running.Manifest says
+	Number     uint64        // of a running one; 0: it is of a cut
+	Running    Running       // where Number > 0
+	Err        error         // why the manifest cannot be used; nil: it can
+	Lacks      []Defect      // segments that are not there in full length
 }
 
 // Loose is a segment that belongs to no checkpoint, or a file that somebody has only begun.
 type Loose struct {
 	File  string
 	Bytes int64
-	key   key
 }
 
 // Defect is something that is wrong with a file.
@@ -84,6 +86,47 @@ func (k *Kept) Defects() []Defect {
 
 func (k *Kept) key() key { return key{k.Generation, k.Cut} }
 
+// compare orders what a folder keeps: it has cuts or running checkpoints, and of both the latter
+// come last.
+func (k *Kept) compare(other *Kept) int {
+	return cmp.Or(cmp.Compare(k.Number, other.Number), k.key().compare(other.key()))
+}
+
+// Files returns all segments that it needs.
+func (k *Kept) Files() []FileRef {
+	if k.Number > 0 {
+		return k.Running.Files()
+	}
+	return k.Manifest.Files()
+}
+
+// CheckJob returns ErrOtherJob unless it is of the job of that ID.
+func (k *Kept) CheckJob(id string) error {
+	if k.Number > 0 {
+		return k.Running.CheckJob(id)
+	}
+	return k.Manifest.CheckJob(id)
+}
+
+// keptOf reads the manifest that a file is; ok says that it is one by its name.
+func keptOf(fsys disk.FS, dir, name string) (kept Kept, ok bool) {
+	if k, ok := parseManifestName(name); ok {
+		kept = Kept{File: name, Generation: k.generation, Cut: k.cut}
+		kept.Manifest, kept.Err = readManifest(fsys, dir, k)
+		return kept, true
+	}
+	number, ok := parseRunningName(name)
+	if !ok {
+		return kept, false
+	}
+	kept = Kept{File: name, Number: number, Cut: -1}
+	if kept.Running, kept.Err = readRunning(fsys, dir, number); kept.Err == nil {
+		kept.Manifest = kept.Running.Manifest()
+		kept.Generation, kept.Cut = kept.Running.Generation, kept.Running.Clock
+	}
+	return kept, true
+}
+
 // Files returns all segments that a checkpoint needs: of each shard those that its own one
 // follows, and then that.
 func (m Manifest) Files() (files []FileRef) {
@@ -115,16 +158,15 @@ func look(fsys disk.FS, dir string) (found Found, meanwhile bool, err error) {
 		return found, false, fmt.Errorf("checkpoint: %w", err)
 	}
 	known := map[string]Defect{} // of files that were looked at; without an error, nothing is wrong
-	named := map[string]bool{}
+	named := map[string]bool{}   // and manifests
 	for _, name := range names {
-		k, ok := parseManifestName(name)
+		kept, ok := keptOf(fsys, dir, name)
 		if !ok {
 			continue
 		}
-		kept := Kept{File: name, Generation: k.generation, Cut: k.cut}
-		kept.Manifest, kept.Err = readManifest(fsys, dir, k)
-		kept.Lacks = lacks(fsys, dir, kept.Manifest, known)
-		for _, f := range kept.Manifest.Files() {
+		named[name] = true
+		kept.Lacks = lacks(fsys, dir, kept.Files(), known)
+		for _, f := range kept.Files() {
 			named[f.File] = true
 		}
 		if !kept.Whole() && !Names(fsys, dir, name) {
@@ -133,34 +175,21 @@ func look(fsys disk.FS, dir string) (found Found, meanwhile bool, err error) {
 		}
 		found.Kept = append(found.Kept, kept)
 	}
-	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.key().compare(a.key()) })
+	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
 	for _, name := range names {
-		if _, manifest := parseManifestName(name); manifest || named[name] {
+		if named[name] {
 			continue
 		}
-		k, ours := keyOf(name)
-		if !ours {
+		if _, _, _, ours := partOf(name); !ours {
 			found.Other = append(found.Other, name)
 			continue
 		}
 		n, err := disk.Size(fsys, path.Join(dir, name))
 		if !errors.Is(err, fs.ErrNotExist) || Names(fsys, dir, name) {
-			found.Loose = append(found.Loose, Loose{name, n, k})
+			found.Loose = append(found.Loose, Loose{name, n})
 		}
 	}
 	return found, meanwhile, nil
-}
-
-// keyOf returns of which checkpoint a segment is, or a file that somebody has begun.
-func keyOf(name string) (k key, ok bool) {
-	if final, temporary := disk.TemporaryOf(name); temporary {
-		if k, ok = parseManifestName(final); ok {
-			return k, true
-		}
-		name = final
-	}
-	k, _, ok = parseSegmentName(name)
-	return k, ok
 }
 
 // Names reports whether a folder has something of that name. What cannot be asked is there.
@@ -170,8 +199,8 @@ func Names(fsys disk.FS, dir, name string) bool {
 }
 
 // lacks returns which files of a checkpoint are not there in full length.
-func lacks(fsys disk.FS, dir string, m Manifest, known map[string]Defect) (out []Defect) {
-	for _, f := range m.Files() {
+func lacks(fsys disk.FS, dir string, files []FileRef, known map[string]Defect) (out []Defect) {
+	for _, f := range files {
 		d, ok := known[f.File]
 		if !ok {
 			d = lack(fsys, dir, f)
@@ -195,75 +224,4 @@ func lack(fsys disk.FS, dir string, f FileRef) Defect {
 		err = corrupt("it has %d bytes, not %d", n, f.Bytes)
 	}
 	return Defect{File: f.File, Err: err}
-}
-
-// Removal is what is to be deleted of a folder.
-type Removal struct {
-	Manifests []string // oldest first
-	Files     []string // that no manifest names which stays
-}
-
-// Without returns what is to be deleted so that of the checkpoints only the newest n are left, and
-// nothing that belongs to none. What a checkpoint may need that stays is not in it: of one whose
-// manifest cannot be used that is every segment of its clock and before. newer says that what is
-// newer than all manifests stays, too: somebody may be about to publish it.
-func (f *Found) Without(n int, newer bool) (r Removal) {
-	named := map[string]bool{}
-	var unread, newest key // the last of those that may need what they do not say; the last of all
-	unread.cut, newest.cut = -1, -1
-	for i := range f.Kept {
-		k := &f.Kept[i]
-		if k.key().compare(newest) > 0 {
-			newest = k.key()
-		}
-		if i >= n {
-			r.Manifests = append(r.Manifests, k.File)
-			continue
-		}
-		if k.Err != nil && k.key().compare(unread) > 0 {
-			unread = k.key()
-		}
-		for _, file := range k.Manifest.Files() {
-			named[file.File] = true
-		}
-	}
-	slices.Reverse(r.Manifests)
-	needed := func(name string, of key) bool {
-		_, begun := disk.TemporaryOf(name)
-		return named[name] || !begun && of.compare(unread) <= 0 || newer && of.compare(newest) > 0
-	}
-	for i := range f.Kept {
-		for _, file := range f.Kept[i].Manifest.Files() {
-			if of, _ := keyOf(file.File); !needed(file.File, of) {
-				r.Files = append(r.Files, file.File)
-			}
-		}
-	}
-	for _, l := range f.Loose {
-		if !needed(l.File, l.key) {
-			r.Files = append(r.Files, l.File)
-		}
-	}
-	slices.Sort(r.Files)
-	r.Files = slices.Compact(r.Files)
-	return r
-}
-
-// Remove deletes what Without returned: first the manifests, and when that is durable what they
-// named, so that no manifest outlives its segments.
-func Remove(fsys disk.FS, dir string, r Removal) error {
-	if err := fsys.SyncDir(dir); err != nil { // what stays is durable before others go
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	for _, names := range [][]string{r.Manifests, r.Files} {
-		for _, name := range names {
-			if err := fsys.Remove(path.Join(dir, name)); err != nil {
-				return fmt.Errorf("checkpoint: %w", err)
-			}
-		}
-		if err := fsys.SyncDir(dir); err != nil {
-			return fmt.Errorf("checkpoint: %w", err)
-		}
-	}
-	return nil
 }

@@ -54,6 +54,70 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestLookRunning: running checkpoints are found by their numbers, and what one may need stays that
+// cannot be read: files of rows that are newer than those of the one before it.
+func TestLookRunning(t *testing.T) {
+	fsys := newFolder(t)
+	published(t, fsys, 1, 20)
+	publishedRunning(t, fsys, 1, 2)
+	publishedRunning(t, fsys, 1, 4) // names files 3 and 4
+	publishedRunning(t, fsys, 1, 7)
+	file := func(number uint64) string { return rowsKey{1, 1, number}.segment(1) }
+	begun := "." + file(8) + ".7-1.tmp"
+	for _, name := range []string{file(3), RunningFile(7), begun, file(9)} {
+		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
+	}
+	found, err := Look(fsys, "ckpt")
+	must(t, err)
+	var kept, wrong []string
+	for i := range found.Kept {
+		kept = append(kept, found.Kept[i].File)
+		for _, d := range found.Kept[i].Defects() {
+			wrong = append(wrong, d.File)
+		}
+	}
+	want := []string{RunningFile(7), RunningFile(4), RunningFile(2), key{1, 20}.manifest()}
+	if !slices.Equal(kept, want) {
+		t.Errorf("kept are %v, want %v", kept, want)
+	}
+	if !slices.Equal(wrong, []string{RunningFile(7), file(3)}) {
+		t.Errorf("wrong are %v", wrong)
+	}
+	k := &found.Kept[1]
+	if k.Cut != 20 || k.Number != 4 || len(k.Files()) != 4 || k.CheckJob("job-1") != nil || k.CheckJob("x") == nil {
+		t.Errorf("%+v", k)
+	}
+	for _, c := range []struct {
+		n         int
+		newer     bool
+		stay, not []string
+	}{
+		{0, false, nil, []string{file(1), file(7), begun, file(9)}},
+		{1, false, []string{file(1), file(3), file(4), file(7), file(9)}, []string{begun}},
+		{2, false, []string{file(3), file(4), file(7), file(9)}, []string{file(2), begun}},
+		{2, true, []string{file(3), file(4), file(7), file(9), begun}, []string{file(2)}},
+		{4, true, []string{file(1), file(2), file(6), begun}, nil},
+	} {
+		r := found.Without(c.n, c.newer)
+		for _, name := range c.stay {
+			if slices.Contains(r.Files, name) {
+				t.Errorf("without all but %d (%t): %s would be deleted", c.n, c.newer, name)
+			}
+		}
+		for _, name := range c.not {
+			if !slices.Contains(r.Files, name) {
+				t.Errorf("without all but %d (%t): %s would stay", c.n, c.newer, name)
+			}
+		}
+	}
+	clock, err := ClockOf(fsys, "ckpt", FileRef{File: file(4)})
+	if err != nil || clock != 20 {
+		t.Errorf("it was begun at %d, %v", clock, err)
+	}
+	_, err = ClockOf(fsys, "ckpt", FileRef{File: file(3)})
+	wantErr(t, err, ErrCorrupt, file(3))
+}
+
 // TestAudit says where in a file something is wrong, of more than one place, too, and how many
 // rows a manifest's tables are to have.
 func TestAudit(t *testing.T) {

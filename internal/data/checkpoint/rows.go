@@ -116,6 +116,18 @@ func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []F
 	return l.out, nil
 }
 
+// ClockOf returns at which MinClock a shard was when a segment of its chosen rows was begun.
+func ClockOf(fsys disk.FS, dir string, f FileRef) (clock perdure.Clock, err error) {
+	err = withReader(fsys, path.Join(dir, f.File), func(r *sumReader) error {
+		s, _, err := r.header()
+		if err == nil {
+			clock = s.Cut
+		}
+		return err
+	})
+	return clock, err
+}
+
 // meansRows reports whether a segment that was read, with its checksum, is the one that a
 // reference means.
 func meansRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {

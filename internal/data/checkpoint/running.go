@@ -60,6 +60,14 @@ func (m *Running) Files() (files []FileRef) {
 	return files
 }
 
+// Manifest returns what the manifest of a cut would say of the job, and no segments.
+func (m *Running) Manifest() Manifest {
+	return Manifest{
+		Version: m.Version, Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
+		SavedAt: m.SavedAt,
+	}
+}
+
 func (m *Running) name() string { return RunningFile(m.Number) }
 
 // RunningFile is the name of the manifest of that number.
@@ -257,17 +265,6 @@ func WholeRunning(fsys disk.FS, dir string) (m Running, passed []Defect, err err
 	return m, passed, err
 }
 
-// VerifyRunning reads all segments of a running checkpoint and checks every byte.
-func VerifyRunning(fsys disk.FS, dir string, m Running) error {
-	if err := m.check(); err != nil {
-		return fmt.Errorf("checkpoint: manifest %s: %w", m.name(), corrupt("%v", err))
-	}
-	if wrong, whole := NewAudit(fsys, dir).Running(m); !whole {
-		return fmt.Errorf("checkpoint: segment %s: %w", path.Join(dir, wrong[0].File), wrong[0].Err)
-	}
-	return nil
-}
-
 // Running reads all segments of a running checkpoint, and says what is wrong. What is wrong with a
 // file that another one has in common is not said again; whole says whether this one is.
 func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
@@ -347,24 +344,11 @@ func pruneRunning(fsys disk.FS, dir string, number uint64) error {
 	if err != nil {
 		return err
 	}
+	spare := &spares{newer: true, number: number, last: &keep}
 	for _, name := range names {
-		if keep.superfluous(name) && !named[name] {
+		if _, _, _, ours := partOf(name); ours && !named[name] && !spare.may(name) {
 			r.Files = append(r.Files, name)
 		}
 	}
 	return Remove(fsys, dir, r)
-}
-
-// superfluous reports whether a file is a segment that is older than what keep names, or the
-// temporary file of something older than keep.
-func (m *Running) superfluous(name string) bool {
-	final, temporary := disk.TemporaryOf(name)
-	if !temporary {
-		final = name
-	}
-	if k, shard, ok := parseRowsName(final); ok && int(shard) < len(m.Shards) {
-		return k.generation < m.Generation || k.compare(m.Shards[shard].last()) < 0
-	}
-	n, ok := parseRunningName(final)
-	return ok && temporary && n < m.Number
 }

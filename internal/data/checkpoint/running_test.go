@@ -95,7 +95,7 @@ func TestRunningGolden(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("published %+v, read %+v", m, got)
 	}
-	must(t, VerifyRunning(fsys, "ckpt", got))
+	must(t, verifyRunning(fsys, got))
 	must(t, got.CheckJob("job-1"))
 	wantErr(t, got.CheckJob("job-2"), ErrOtherJob, m.name())
 }
@@ -253,10 +253,10 @@ func TestRunningOfOtherTables(t *testing.T) {
 	m := publishedRunning(t, fsys, 1, 2)
 	m.Version, m.Tables = 1, slices.Clone(m.Tables)
 	m.Tables[0].Rows = 8
-	wantErr(t, VerifyRunning(fsys, "ckpt", m), ErrCorrupt,
+	wantErr(t, verifyRunning(fsys, m), ErrCorrupt,
 		"its table 0 is w, and r000000000002.running has another there")
 	m.Number = 0
-	wantErr(t, VerifyRunning(fsys, "ckpt", m), ErrCorrupt, "number 0")
+	wantErr(t, verifyRunning(fsys, m), ErrCorrupt, "number 0")
 }
 
 func TestPruneRunning(t *testing.T) {
@@ -295,10 +295,10 @@ func TestPruneRunning(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("left\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	must(t, VerifyRunning(fsys, "ckpt", mustLatest(t, fsys)))
+	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	overwrite(t, fsys, "ckpt/"+RunningFile(6), []byte("damaged"))
 	must(t, PruneRunning(fsys, "ckpt", newer)) // 4 is the one before that anybody can go on from
-	must(t, VerifyRunning(fsys, "ckpt", mustLatest(t, fsys)))
+	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
 	if m, passed, err := WholeRunning(fsys, "ckpt"); err != nil || m.Number != 4 || len(passed) > 0 {
 		t.Errorf("the one before: %+v, %v, %v", m, passed, err)
@@ -308,6 +308,17 @@ func TestPruneRunning(t *testing.T) {
 	if err := PruneRunning(fsys, "ckpt", keep); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pruning before a manifest that is not there gives %v", err)
 	}
+}
+
+// verifyRunning reads all segments of a running checkpoint, and returns the first that is wrong.
+func verifyRunning(fsys disk.FS, m Running) error {
+	if err := m.check(); err != nil {
+		return corrupt("%v", err)
+	}
+	if wrong, whole := NewAudit(fsys, "ckpt").Running(m); !whole {
+		return fmt.Errorf("%s: %w", wrong[0].File, wrong[0].Err)
+	}
+	return nil
 }
 
 func mustLatest(t testing.TB, fsys disk.FS) Running {

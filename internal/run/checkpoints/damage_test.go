@@ -218,7 +218,7 @@ func TestOddFolders(t *testing.T) {
 		"foreign":               "/foreign holds no checkpoint, but notes.txt, say; name a run's folder",
 		"begun":                 "/begun/checkpoint holds no checkpoint, and 1 file of one that was begun",
 		"begun/checkpoint":      "/begun/checkpoint holds no checkpoint, and 1 file of one that was begun",
-		"rows":                  "a run under scar:20,1/8,priority saves each row by itself; --resume goes on",
+		"rows":                  "/rows/checkpoint holds no checkpoint: no rows have been saved yet",
 		"begun@7":               "/begun/checkpoint holds no checkpoint",
 		"bare":                  "/bare/checkpoint holds no checkpoint",
 		"none":                  "/none/checkpoint holds no checkpoint: a run under none keeps none",

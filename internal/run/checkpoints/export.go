@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -51,11 +52,20 @@ func (f *Folder) exportOne(out io.Writer, to string) (meanwhile bool, err error)
 		case f.gone(k):
 			return true, nil
 		case len(kept) == 1:
-			return false, err
+			return false, fmt.Errorf("%w%s", err, f.other(k))
 		}
-		fmt.Fprintf(out, "clock %d is not whole: %s\n", k.Cut, plain.Text(err))
+		fmt.Fprintf(out, "clock %s is not whole: %s\n", clockText(k.Cut), plain.Text(err))
 	}
 	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Dir)
+}
+
+// other names the next older checkpoint that is whole, where one that was asked for is not.
+func (f *Folder) other(k *checkpoint.Kept) string {
+	found, err := f.look()
+	if err != nil {
+		return ""
+	}
+	return f.offer(&found, k)
 }
 
 // mayWrite refuses a place for a model that is taken.
@@ -126,7 +136,16 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 		return nil, fmt.Errorf("%s/%s", f.Dir, k.Defects()[0])
 	}
 	m := &k.Manifest
-	tables := room(m)
+	tables := room(k)
+	for i := range k.Running.Shards {
+		r, err := f.restore(&k.Running, k.Running.Shards[i].Shard)
+		if err != nil {
+			return nil, err
+		}
+		for t, part := range r.parts {
+			tables[t].add(part.Image())
+		}
+	}
 	for _, ref := range m.Segments {
 		s, err := checkpoint.Restore(f.Disk, f.Dir, *m, ref.Shard, nil)
 		if err != nil {
@@ -161,12 +180,17 @@ type values struct {
 	ids  []perdure.RowID
 }
 
-// room is for the values of a checkpoint's tables: never more than its files are long.
-func room(m *checkpoint.Manifest) []values {
+// room is for the values of a checkpoint's tables: never more than its files are long, unless rows
+// are in none, and made anew.
+func room(k *checkpoint.Kept) []values {
 	most := int64(0) // values
-	for _, file := range m.Files() {
+	for _, file := range k.Files() {
 		most += file.Bytes / 4
 	}
+	if k.Number > 0 {
+		most = math.MaxInt64
+	}
+	m := &k.Manifest
 	tables := make([]values, len(m.Tables))
 	for i, t := range m.Tables {
 		if !t.Sparse {

@@ -1,7 +1,8 @@
-// Package checkpoints looks into the checkpoints that a job keeps: it lists, shows and verifies
-// them, makes a model of one, and deletes old ones. A Folder is where they are; it is found by a
-// run's folder, or by its folder of checkpoints. All that is read of a checkpoint goes through it
-// and package checkpoint: whatever else may come to keep checkpoints is to be one too.
+// Package checkpoints looks into the checkpoints that a job keeps, of one clock or running: it
+// lists, shows and verifies them, makes a model of one, and deletes old ones. A Folder is where they
+// are; it is found by a run's folder, or by its folder of checkpoints. All that is read of a
+// checkpoint goes through it and package checkpoint: whatever else may come to keep checkpoints is
+// to be one too.
 //
 // It prints what it finds, and returns an error if something is wrong. All but Prune only read,
 // and may do so while the job goes on: what it deletes meanwhile is not missed. Prune refuses
@@ -102,7 +103,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	}
 	for i := range found.Kept {
 		if k := &found.Kept[i]; k.Err == nil && unread == nil {
-			k.Err = k.Manifest.CheckJob(run.Job.ID)
+			k.Err = k.CheckJob(run.Job.ID)
 		}
 	}
 	if len(found.Kept) > 0 {
@@ -111,8 +112,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	why := ""
 	switch {
 	case unread == nil && recovery.RoundsOf(run.Job.Recovery).Any():
-		why = fmt.Sprintf(" of one clock: a run under %s saves each row by itself; --resume goes on from that",
-			run.Job.Recovery)
+		why = ": no rows have been saved yet"
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
 		why = fmt.Sprintf(": a run under %s keeps none", run.Job.Recovery)
 	case len(found.Loose) > 0:
@@ -127,7 +127,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 var errNoRun = errors.New("no run's folder is around it")
 
 // one returns the checkpoint that is asked for: that of the clock, or the newest one. Of two of a
-// clock it is that of the later generation.
+// clock it is that of the later generation, or the newer.
 func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	if f.Clock == nil {
 		return &found.Kept[0], nil
@@ -140,7 +140,8 @@ func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	return &found.Kept[i], nil
 }
 
-// asked returns the checkpoints that are meant: all, or that of the clock.
+// asked returns the checkpoints that are meant: all, or that of the clock. Running ones may be
+// several of a clock: then all of them.
 func (f *Folder) asked() ([]checkpoint.Kept, error) {
 	found, err := f.look()
 	if err != nil || f.Clock == nil {
@@ -150,7 +151,25 @@ func (f *Folder) asked() ([]checkpoint.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []checkpoint.Kept{*one}, nil
+	kept := []checkpoint.Kept{*one}
+	for i := range found.Kept {
+		if k := &found.Kept[i]; k.Cut == one.Cut && k.Number > 0 && k.Number < one.Number {
+			kept = append(kept, *k)
+		}
+	}
+	return kept, nil
+}
+
+// offer names the next older checkpoint that is whole, as names and lengths of files tell, where
+// one is not; "": there is none.
+func (f *Folder) offer(found *checkpoint.Found, k *checkpoint.Kept) string {
+	at := slices.IndexFunc(found.Kept, func(other checkpoint.Kept) bool { return other.File == k.File })
+	for i := at + 1; i < len(found.Kept); i++ {
+		if older := &found.Kept[i]; older.Whole() && older.Cut != k.Cut {
+			return fmt.Sprintf("; the next older one that is whole is %s@%d", f.Dir, older.Cut)
+		}
+	}
+	return ""
 }
 
 // tries is how often a checkpoint is looked for that its job does not delete while it is read.
@@ -183,15 +202,17 @@ func newestWhole(kept []checkpoint.Kept) int {
 func clocks(kept []checkpoint.Kept) string {
 	const most = 8
 	var words []string
-	for i := range kept[:min(len(kept), most)] {
-		words = append(words, fmt.Sprint(kept[i].Cut))
+	for i := range kept {
+		if word := clockText(kept[i].Cut); len(words) == 0 || words[len(words)-1] != word {
+			words = append(words, word)
+		}
 	}
-	text := "those of clocks " + strings.Join(words, ", ")
+	text := "those of clocks " + strings.Join(words[:min(len(words), most)], ", ")
 	switch {
-	case len(kept) == 1:
+	case len(words) == 1:
 		text = "that of clock " + words[0]
-	case len(kept) > most:
-		text += fmt.Sprintf(" and %d more", len(kept)-most)
+	case len(words) > most:
+		text += fmt.Sprintf(" and %d more", len(words)-most)
 	}
 	return text
 }

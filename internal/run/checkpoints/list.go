@@ -3,6 +3,8 @@ package checkpoints
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -12,8 +14,9 @@ import (
 
 // line is one checkpoint of a list, as programs read it.
 type line struct {
-	Clock      perdure.Clock      `json:"clock"`
+	Clock      perdure.Clock      `json:"clock"` // -1: it is not known
 	Generation perdure.Generation `json:"generation"`
+	Number     uint64             `json:"number"` // of a running checkpoint; 0: it is of one clock
 	Manifest   string             `json:"manifest"`
 	Newest     bool               `json:"newest"` // of the whole ones
 	Whole      bool               `json:"whole"`  // as names and lengths of files tell
@@ -23,6 +26,9 @@ type line struct {
 	Strategy   *perdure.Recovery  `json:"strategy"`
 	Segments   *int               `json:"segments"` // one of each shard
 	Follows    *int               `json:"follows"`  // earlier segments that these need
+	// Of a running checkpoint, where its files can be read: how many clocks before its own the
+	// oldest of them was begun. No row that was saved is older.
+	Oldest *perdure.Clock `json:"oldest"`
 }
 
 // list is what List writes for programs.
@@ -40,7 +46,8 @@ type loose struct {
 }
 
 // List lists the checkpoints of a folder, the newest first. It reads no segment: whole are those
-// whose files are there in full length. The first that is wrong with one is returned.
+// whose files are there in full length. The first that is wrong with one is returned. Of the files
+// of running ones it reads the begin, which says how old they are.
 func (f *Folder) List(out io.Writer, asJSON bool) error {
 	if f.Clock != nil {
 		return fmt.Errorf("%w: ls lists all checkpoints; leave @%d out, or see perdure checkpoint show",
@@ -54,12 +61,14 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 	if j := job(found.Kept); j != nil {
 		l.Job, l.Workload = j.ID, j.Workload
 	}
-	newest, damaged := newestWhole(found.Kept), error(nil)
+	newest, damaged, clocks := newestWhole(found.Kept), error(nil), f.ages()
 	for i := range found.Kept {
 		k := &found.Kept[i]
-		l.Checkpoints = append(l.Checkpoints, lineOf(k, i == newest))
+		one := lineOf(k, i == newest)
+		one.Oldest = clocks.oldest(k)
+		l.Checkpoints = append(l.Checkpoints, one)
 		if wrong := k.Defects(); len(wrong) > 0 && damaged == nil {
-			damaged = fmt.Errorf("%s/%s", f.Dir, wrong[0])
+			damaged = fmt.Errorf("%s/%s%s", f.Dir, wrong[0], f.offer(&found, k))
 		}
 	}
 	for _, file := range found.Loose {
@@ -77,7 +86,8 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 
 func lineOf(k *checkpoint.Kept, newest bool) line {
 	l := line{
-		Clock: k.Cut, Generation: k.Generation, Manifest: k.File, Newest: newest, Whole: k.Whole(), Defects: []string{},
+		Clock: k.Cut, Generation: k.Generation, Number: k.Number, Manifest: k.File, Newest: newest, Whole: k.Whole(),
+		Defects: []string{},
 	}
 	for _, d := range k.Defects() {
 		l.Defects = append(l.Defects, d.String())
@@ -86,8 +96,11 @@ func lineOf(k *checkpoint.Kept, newest bool) line {
 		return l
 	}
 	m := &k.Manifest
+	files := k.Files()
 	bytes, segments := int64(0), len(m.Segments)
-	files := m.Files()
+	if k.Number > 0 {
+		segments = len(files)
+	}
 	for _, file := range files {
 		bytes += file.Bytes
 	}
@@ -102,29 +115,24 @@ func (l *list) print(out io.Writer, now time.Time) {
 	if l.Job != "" {
 		fmt.Fprintf(out, "job %s (%s)\n", l.Job, l.Workload)
 	}
+	running := slices.ContainsFunc(l.Checkpoints, func(c line) bool { return c.Number > 0 })
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "clock\tgen\tage\tbytes\tsegments\tstrategy\t  state\n")
+	segments := "segments"
+	if running {
+		segments = "files\told"
+	}
+	fmt.Fprintf(w, "clock\tgen\tage\tbytes\t%s\tstrategy\t  state\n", segments)
 	for i := range l.Checkpoints {
 		c := &l.Checkpoints[i]
-		state := "whole"
-		switch {
-		case c.Newest:
-			state = "whole, newest"
-		case c.SavedAt == nil:
-			state = "cannot be used"
-		case !c.Whole:
-			state = fmt.Sprintf("lacks %d of %s", len(c.Defects), count(*c.Segments+*c.Follows, "file"))
+		text := []string{clockText(c.Clock), fmt.Sprint(c.Generation), "-", "-", "-", "-", "-"}
+		if c.SavedAt != nil {
+			text = append(text[:2], age(now.Sub(*c.SavedAt)), size(*c.Bytes), c.files(), c.oldest(),
+				c.Strategy.String())
 		}
-		if c.SavedAt == nil {
-			fmt.Fprintf(w, "%d\t%d\t-\t-\t-\t-\t  %s\n", c.Clock, c.Generation, state)
-			continue
+		if !running {
+			text = slices.Delete(text, 5, 6)
 		}
-		segments := fmt.Sprint(*c.Segments)
-		if *c.Follows > 0 {
-			segments = fmt.Sprintf("%d+%d", *c.Segments, *c.Follows)
-		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t  %s\n", c.Clock, c.Generation, age(now.Sub(*c.SavedAt)),
-			size(*c.Bytes), segments, c.Strategy, state)
+		fmt.Fprintf(w, "%s\t  %s\n", strings.Join(text, "\t"), c.state())
 	}
 	_ = w.Flush() // out keeps its own errors
 	loose := int64(0)
@@ -134,4 +142,31 @@ func (l *list) print(out io.Writer, now time.Time) {
 	if n := len(l.Loose); n > 0 {
 		fmt.Fprintf(out, "%s of none of these, %s: just being written, or left over\n", count(n, "file"), size(loose))
 	}
+}
+
+func (c *line) state() string {
+	switch {
+	case c.Newest:
+		return "whole, newest"
+	case c.SavedAt == nil:
+		return "cannot be used"
+	case !c.Whole:
+		return fmt.Sprintf("lacks %d of %s", len(c.Defects), count(*c.Segments+*c.Follows, "file"))
+	}
+	return "whole"
+}
+
+func (c *line) files() string {
+	if *c.Follows > 0 {
+		return fmt.Sprintf("%d+%d", *c.Segments, *c.Follows)
+	}
+	return fmt.Sprint(*c.Segments)
+}
+
+// oldest says how old the oldest of the files is.
+func (c *line) oldest() string {
+	if c.Oldest == nil {
+		return "-"
+	}
+	return fmt.Sprint(*c.Oldest)
 }

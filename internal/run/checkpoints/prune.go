@@ -108,7 +108,7 @@ func bytesOf(found *checkpoint.Found, r checkpoint.Removal) (bytes int64) {
 	sizes := map[string]int64{}
 	for i := range found.Kept {
 		k := &found.Kept[i]
-		for _, file := range k.Manifest.Files() {
+		for _, file := range k.Files() {
 			sizes[file.File] = file.Bytes
 		}
 		for _, d := range k.Lacks {

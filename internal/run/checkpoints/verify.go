@@ -28,7 +28,7 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 	}
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Disk, f.Dir)
-	read, bad, wrong := 0, 0, 0
+	read, bad, wrong, offer := 0, 0, 0, ""
 	for i := range kept {
 		line, more, whole := f.audit(audit, &kept[i])
 		if !whole && f.gone(&kept[i]) {
@@ -39,8 +39,11 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 			fmt.Fprintf(out, "  %s\n", d)
 		}
 		read++
-		if !whole {
+		switch {
+		case !whole:
 			bad, wrong = bad+1, wrong+len(more)
+		case bad > 0 && offer == "":
+			offer = fmt.Sprintf("; the newest that is whole is %s@%d", f.Dir, kept[i].Cut)
 		}
 	}
 	if read == 0 {
@@ -50,28 +53,37 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 	fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
 		size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	if bad > 0 {
-		return false, fmt.Errorf("%s: %s, %d not whole, %s", f.Dir, count(read, "checkpoint"), bad,
-			count(wrong, "defect"))
+		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Dir, count(read, "checkpoint"), bad,
+			count(wrong, "defect"), offer)
 	}
 	return false, nil
 }
 
 // audit reads a checkpoint: it returns a line that says what it has, and what is wrong.
 func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wrong []checkpoint.Defect, whole bool) {
+	clock := "clock " + clockText(k.Cut)
 	if k.Err != nil {
-		return fmt.Sprintf("clock %d: not whole", k.Cut), k.Defects(), false
+		return clock + ": not whole", k.Defects(), false
 	}
-	rows, wrong, whole := a.Checkpoint(k.Manifest)
+	var rows []int64
+	if k.Number > 0 {
+		wrong, whole = a.Running(k.Running)
+	} else {
+		rows, wrong, whole = a.Checkpoint(k.Manifest)
+	}
 	switch {
 	case !whole && len(wrong) == 0:
-		return fmt.Sprintf("clock %d: not whole: it needs a file that is damaged, see above", k.Cut), nil, false
+		return clock + ": not whole: it needs a file that is damaged, see above", nil, false
 	case !whole:
-		return fmt.Sprintf("clock %d: not whole", k.Cut), wrong, false
+		return clock + ": not whole", wrong, false
+	case k.Number > 0:
+		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, count(len(k.Running.Shards), "shard"),
+			count(len(k.Files()), "file")), nil, true
 	}
 	all := int64(0)
 	for _, n := range rows {
 		all += n
 	}
-	return fmt.Sprintf("clock %d: whole: %s, %s, %d rows in %s", k.Cut, count(len(k.Manifest.Segments), "shard"),
-		count(len(k.Manifest.Files()), "segment"), all, count(len(rows), "table")), nil, true
+	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, count(len(k.Manifest.Segments), "shard"),
+		count(len(k.Files()), "segment"), all, count(len(rows), "table")), nil, true
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/perdure/perdure"
 )
 
 // count is a number of things in words.
@@ -42,6 +44,14 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
 	}
 	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+}
+
+// clockText is a clock; of a manifest that cannot be read it may not be known.
+func clockText(c perdure.Clock) string {
+	if c < 0 {
+		return "?"
+	}
+	return fmt.Sprint(c)
 }
 
 // writeJSON writes a document for programs.

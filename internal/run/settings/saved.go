@@ -52,9 +52,7 @@ func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
 		s.Saved.Passed = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
 			folder, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
 	}
-	return checkpoint.Manifest{
-		Job: r.Job, Generation: r.Generation, Cut: r.Clock, Tables: r.Tables, Slots: r.Slots, SavedAt: r.SavedAt,
-	}, nil
+	return r.Manifest(), nil
 }
 
 // sameForm refuses another strategy than a run had, where it cannot go on from what that has

@@ -1,0 +1,86 @@
+package checkpoints
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// Of a running checkpoint each row is of a clock of its own: that of the file which it is in.
+
+// ages remembers of which clocks files are that several running checkpoints name.
+type ages struct {
+	*Folder
+	clocks map[string]*perdure.Clock // nil: it cannot be read
+}
+
+func (f *Folder) ages() *ages { return &ages{f, map[string]*perdure.Clock{}} }
+
+// of returns the clock of a file of rows.
+func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
+	if c, known := a.clocks[file.File]; known {
+		return c
+	}
+	c, err := checkpoint.ClockOf(a.Disk, a.Dir, file)
+	a.clocks[file.File] = &c
+	if err != nil {
+		a.clocks[file.File] = nil
+	}
+	return a.clocks[file.File]
+}
+
+// oldest returns how many clocks before its own the oldest file of a running checkpoint was begun;
+// nil: it is none, has no files, or some cannot be read.
+func (a *ages) oldest(k *checkpoint.Kept) *perdure.Clock {
+	files := k.Files()
+	if k.Number == 0 || k.Err != nil || len(files) == 0 {
+		return nil
+	}
+	most := perdure.Clock(0)
+	for _, file := range files {
+		c := a.of(file)
+		if c == nil {
+			return nil
+		}
+		most = max(most, k.Cut-*c)
+	}
+	return &most
+}
+
+// restored is a shard as it comes back from a running checkpoint.
+type restored struct {
+	parts  []*table.Part
+	layers *checkpoint.Layers
+}
+
+// restore makes a shard's rows, each as it was last saved, and the initial ones of those that were
+// not.
+func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restored, error) {
+	r := &restored{}
+	for t, spec := range m.Tables {
+		first, rows := placement.Range(spec.Rows, m.Job.Shards, shard)
+		if spec.Sparse {
+			first, rows = 0, 0
+		}
+		r.parts = append(r.parts, table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows))
+	}
+	var err error
+	r.layers, err = checkpoint.RestoreRows(f.Disk, f.Dir, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
+	return r, err
+}
+
+// count returns how many rows are in none of the shard's files, and how many in each.
+func (r *restored) count() (initial int64, in []int64) {
+	in = make([]int64, len(r.layers.Segments))
+	for _, rows := range r.layers.Of {
+		for _, file := range rows {
+			if file < 0 {
+				initial++
+			} else {
+				in[file]++
+			}
+		}
+	}
+	return initial, in
+}
