@@ -1,0 +1,112 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// Folder returns the store that has each object in a file of its name in a folder. Files are
+// written under temporary names, synced and renamed (disk.WriteFile). What else is in the folder is
+// listed, and never touched.
+func Folder(fsys disk.FS, dir string) Store { return folder{fsys, dir} }
+
+type folder struct {
+	fsys disk.FS
+	dir  string
+}
+
+func (f folder) String() string { return f.dir }
+
+func (f folder) path(name string) string { return path.Join(f.dir, name) }
+
+func (f folder) Prepare() error { return ofDisk(f.fsys.MkdirAll(f.dir)) }
+
+func (f folder) Put(name string, write func(io.Writer) error) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	return ofDisk(disk.WriteFile(f.fsys, f.path(name), write))
+}
+
+// file is an open file.
+type file struct {
+	io.ReadCloser
+	size int64
+}
+
+func (f file) Size() int64 { return f.size }
+
+func (f folder) Open(name string) (Object, error) {
+	size, err := disk.Size(f.fsys, f.path(name))
+	if err != nil {
+		return nil, ofDisk(err)
+	}
+	r, err := f.fsys.Open(f.path(name))
+	if err != nil {
+		return nil, ofDisk(err)
+	}
+	return file{r, size}, nil
+}
+
+func (f folder) List(prefix string) ([]Entry, error) {
+	return f.list(func(name, _ string, begun bool) bool { return !begun && strings.HasPrefix(name, prefix) })
+}
+
+func (f folder) Begun() ([]Entry, error) {
+	return f.list(func(_, _ string, begun bool) bool { return begun })
+}
+
+// list returns the files that are wanted. One that is gone by then was not there.
+func (f folder) list(wanted func(name, of string, begun bool) bool) (all []Entry, err error) {
+	names, err := f.fsys.List(f.dir)
+	if err != nil {
+		return nil, ofDisk(err)
+	}
+	for _, name := range names {
+		of, begun := disk.TemporaryOf(name)
+		if !wanted(name, of, begun) {
+			continue
+		}
+		n, err := disk.Size(f.fsys, f.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			n = -1
+		}
+		all = append(all, Entry{name, n, of})
+	}
+	return all, nil
+}
+
+func (f folder) Delete(names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, name := range names {
+		if err := f.fsys.Remove(f.path(name)); err != nil {
+			return ofDisk(err)
+		}
+	}
+	return f.Sync()
+}
+
+func (f folder) Sync() error { return ofDisk(f.fsys.SyncDir(f.dir)) }
+
+// ofDisk says of which kind an error of a disk is.
+func ofDisk(err error) error {
+	switch {
+	case err == nil:
+	case disk.Full(err):
+		return Kind(ErrFull, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return Kind(ErrDenied, err)
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Address says where a store is.
+type Address struct {
+	Bucket   string
+	Prefix   string // of all names, without slashes at its ends; "": none
+	Endpoint string // http://HOST[:PORT] or https://HOST[:PORT]; "": AWS
+	Region   string // "": as the environment says, or as AWS does
+}
+
+// Scheme is that of an address.
+const Scheme = "s3"
+
+var (
+	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	prefixPart = regexp.MustCompile(`^[A-Za-z0-9!_.*'()=+@-]+$`)
+)
+
+// Parse reads s3://BUCKET/PREFIX?endpoint=URL&region=NAME. What is secret does not belong there: it is
+// refused, and not repeated in the error.
+func Parse(text string) (a Address, err error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != Scheme {
+		return a, errors.New("it must be s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
+	}
+	if u.User != nil {
+		return a, errSecret
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return a, errors.New("what is behind the ? must be endpoint=URL and region=NAME")
+	}
+	for name, values := range query {
+		switch {
+		case strings.Contains(strings.ToLower(name), "key"), strings.Contains(strings.ToLower(name), "secret"),
+			strings.Contains(strings.ToLower(name), "token"):
+			return a, errSecret
+		case name != "endpoint" && name != "region":
+			return a, fmt.Errorf("%q is not known behind the ?; endpoint=URL and region=NAME are", name)
+		case len(values) > 1:
+			return a, fmt.Errorf("%s is given twice", name)
+		}
+	}
+	a = Address{
+		Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: query.Get("region"),
+	}
+	if !bucketName.MatchString(a.Bucket) {
+		return a, fmt.Errorf("%q cannot be a bucket's name", a.Bucket)
+	}
+	if a.Prefix != "" {
+		for _, part := range strings.Split(a.Prefix, "/") {
+			if !prefixPart.MatchString(part) || part == "." || part == ".." {
+				return a, fmt.Errorf("%q cannot be a prefix", a.Prefix)
+			}
+		}
+	}
+	a.Endpoint, err = endpoint(query.Get("endpoint"))
+	return a, err
+}
+
+var errSecret = errors.New("what is secret must not be in it: credentials are taken from AWS_ACCESS_KEY_ID and " +
+	"AWS_SECRET_ACCESS_KEY, or from ~/.aws/credentials")
+
+// endpoint reads URL, or HOST:PORT, which is to be reached by TLS.
+func endpoint(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err == nil && u.User != nil:
+		return "", errSecret
+	case err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Host == "" ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("its endpoint must be http://HOST:PORT or https://HOST:PORT")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// String is the address as Parse reads it.
+func (a Address) String() string {
+	query := url.Values{}
+	if a.Endpoint != "" {
+		query.Set("endpoint", a.Endpoint)
+	}
+	if a.Region != "" {
+		query.Set("region", a.Region)
+	}
+	if len(query) == 0 {
+		return a.short()
+	}
+	return a.short() + "?" + strings.ReplaceAll(strings.ReplaceAll(query.Encode(), "%3A", ":"), "%2F", "/")
+}
+
+// short is the address without the way to it.
+func (a Address) short() string {
+	if a.Prefix == "" {
+		return Scheme + "://" + a.Bucket
+	}
+	return Scheme + "://" + a.Bucket + "/" + a.Prefix
+}
+
+// host returns where to connect to, and whether by TLS.
+func (a Address) host() (host string, secure bool) {
+	if a.Endpoint == "" {
+		return awsHost, true
+	}
+	scheme, host, _ := strings.Cut(a.Endpoint, "://")
+	return host, scheme == "https"
+}
+
+const awsHost = "s3.amazonaws.com"
+
+// region returns that of the bucket; "": the library is to ask AWS.
+func (a Address) region() string {
+	for _, r := range []string{a.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")} {
+		if r != "" {
+			return r
+		}
+	}
+	if a.Endpoint == "" {
+		return ""
+	}
+	return "us-east-1" // what others than AWS take without asking
+}

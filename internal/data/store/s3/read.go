@@ -1,0 +1,126 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/perdure/perdure/internal/data/store"
+)
+
+// Open implements store.Store. The content is asked for when it is read first.
+func (s *Store) Open(name string) (store.Object, error) {
+	var info minio.ObjectInfo
+	err := s.do("open", name, func(ctx context.Context) (err error) {
+		info, err = s.client.StatObject(ctx, s.addr.Bucket, s.key(name), minio.StatObjectOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	return &object{s: s, name: name, size: info.Size, etag: info.ETag, ctx: ctx, cancel: cancel}, nil
+}
+
+// readPauses are before a broken stream is asked for anew; what comes meanwhile begins them again.
+var readPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second}
+
+// object is an object that is read. Where the stream breaks it is asked for the rest.
+type object struct {
+	s      *Store
+	name   string
+	size   int64
+	etag   string // the rest must be that of the same bytes
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	at     int64         // read so far
+	body   io.ReadCloser // nil: to be asked for
+	broken int           // times since anything came
+}
+
+func (o *object) Size() int64 { return o.size }
+
+func (o *object) Read(b []byte) (int, error) {
+	for {
+		if o.at >= o.size || len(b) == 0 {
+			if len(b) == 0 {
+				return 0, nil
+			}
+			return 0, io.EOF
+		}
+		n, err := o.read(b[:min(int64(len(b)), o.size-o.at)])
+		if n > 0 {
+			o.at, o.broken = o.at+int64(n), 0
+			return n, nil // an error comes again
+		}
+		if err = o.brokenBy(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// read reads from the stream, which it opens where it is not.
+func (o *object) read(b []byte) (n int, err error) {
+	if o.body == nil {
+		var opt minio.GetObjectOptions
+		if o.etag != "" {
+			err = opt.SetMatchETag(o.etag)
+		}
+		if o.at > 0 && err == nil {
+			err = opt.SetRange(o.at, o.size-1)
+		}
+		if err == nil {
+			o.body, _, _, err = o.s.client.GetObject(o.ctx, o.s.addr.Bucket, o.s.key(o.name), opt)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	n, err = o.body.Read(b)
+	if n == 0 && err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// brokenBy ends the stream, and waits until it is to be asked for anew; an error says that it is not.
+func (o *object) brokenBy(err error) error {
+	if err == nil {
+		return nil
+	}
+	_ = o.end() // it is broken anyway
+	if answer := minio.ToErrorResponse(err); answer.StatusCode == http.StatusPreconditionFailed {
+		return fmt.Errorf("store: read %s/%s: %w: it was replaced meanwhile", o.s, o.name, store.ErrCorrupt)
+	}
+	wrong := o.s.wrong("read", o.name, err)
+	if !errors.Is(wrong, store.ErrAway) || o.broken >= len(readPauses) {
+		return wrong
+	}
+	select {
+	case <-time.After(readPauses[o.broken]):
+		o.broken++
+		return nil
+	case <-o.ctx.Done():
+		return wrong
+	}
+}
+
+func (o *object) end() (err error) {
+	if o.body != nil {
+		err, o.body = o.body.Close(), nil
+	}
+	return err
+}
+
+// Close ends the reading; what was not read does not come any more.
+func (o *object) Close() error {
+	o.cancel()
+	_ = o.end()
+	return nil
+}

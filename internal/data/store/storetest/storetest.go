@@ -1,0 +1,216 @@
+// Package storetest has the test that every store passes.
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/store"
+)
+
+// Large is more than any store writes at once, and no multiple of it.
+const Large = 17<<20 + 4321
+
+// Run tests a store. empty returns one that has nothing, whose Prepare was not called.
+func Run(t *testing.T, empty func(t *testing.T) store.Store) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, s store.Store)
+	}{
+		{"objects", objects},
+		{"large", large},
+		{"failing", failing},
+		{"missing", missing},
+		{"listed", listed},
+		{"deleted", deleted},
+		{"names", names},
+		{"together", together},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := empty(t)
+			if all, err := s.List(""); err != nil || len(all) != 0 {
+				t.Fatalf("before anything is put: %v, %v", all, err)
+			}
+			for range 2 {
+				if err := s.Prepare(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.test(t, s)
+			if begun, err := s.Begun(); err != nil || len(begun) != 0 {
+				t.Errorf("left behind: %v, %v", begun, err)
+			}
+			if err := s.Sync(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Content returns bytes that are a function of the seed.
+func Content(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	rng := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = rng.Read(b) // never an error
+	return b
+}
+
+// Put puts bytes in pieces that are no powers of two.
+func Put(s store.Store, name string, b []byte) error {
+	return s.Put(name, func(w io.Writer) error {
+		for piece := range slices.Chunk(b, 300_001) {
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func put(t *testing.T, s store.Store, name string, b []byte) {
+	t.Helper()
+	if err := Put(s, name, b); err != nil {
+		t.Fatalf("put %s: %v", name, err)
+	}
+}
+
+// Has checks that an object is there, and has that content.
+func Has(t *testing.T, s store.Store, name string, want []byte) {
+	t.Helper()
+	if got, err := store.Read(s, name); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s has %d bytes, not the %d that were put, %v", name, len(got), len(want), err)
+	}
+	if n, err := store.Size(s, name); err != nil || n != int64(len(want)) {
+		t.Errorf("%s is of size %d, not %d, %v", name, n, len(want), err)
+	}
+}
+
+func objects(t *testing.T, s store.Store) {
+	for _, n := range []int{0, 1, 5, 70_000, 1<<20 + 1} {
+		b := Content(uint64(n), n)
+		put(t, s, fmt.Sprint("o", n), b)
+		Has(t, s, fmt.Sprint("o", n), b)
+	}
+	b := Content(9, 12)
+	put(t, s, "o70000", b) // the same name again replaces it
+	Has(t, s, "o70000", b)
+}
+
+func large(t *testing.T, s store.Store) {
+	b := Content(1, Large)
+	put(t, s, "large", b)
+	Has(t, s, "large", b)
+	o, err := s.Open("large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := make([]byte, 1000) // whoever has read enough closes it
+	if _, err := io.ReadFull(o, some); err != nil || !bytes.Equal(some, b[:1000]) {
+		t.Errorf("its beginning: %v", err)
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What fails leaves nothing, and what was there as it was.
+func failing(t *testing.T, s store.Store) {
+	b, broken := Content(2, 100), errors.New("broken")
+	put(t, s, "there", b)
+	for _, n := range []int{0, 100, Large} {
+		for _, name := range []string{"there", "new"} {
+			err := s.Put(name, func(w io.Writer) error {
+				if _, err := w.Write(make([]byte, n)); err != nil {
+					return err
+				}
+				return broken
+			})
+			if !errors.Is(err, broken) {
+				t.Errorf("%s, after %d bytes: %v", name, n, err)
+			}
+		}
+	}
+	Has(t, s, "there", b)
+	missing(t, s)
+}
+
+func missing(t *testing.T, s store.Store) {
+	if _, err := s.Open("new"); !errors.Is(err, fs.ErrNotExist) || store.Passes(err) {
+		t.Errorf("opened, and not there: %v", err)
+	}
+	if _, err := store.Size(s, "new"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "new") {
+		t.Errorf("size of what is not there: %v", err)
+	}
+}
+
+func listed(t *testing.T, s store.Store) {
+	want := []store.Entry{
+		{Name: "a-1", Bytes: 3}, {Name: "a-10", Bytes: 0}, {Name: "a-2", Bytes: 1}, {Name: "b.x_y", Bytes: 7},
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		put(t, s, want[i].Name, Content(3, int(want[i].Bytes)))
+	}
+	for prefix, want := range map[string][]store.Entry{
+		"": want, "a": want[:3], "a-1": want[:2], "b.": want[3:], "c": nil,
+	} {
+		if got, err := s.List(prefix); err != nil || !slices.Equal(got, want) {
+			t.Errorf("list %q: %v, not %v, %v", prefix, got, want, err)
+		}
+	}
+}
+
+func deleted(t *testing.T, s store.Store) {
+	for _, name := range []string{"a", "b", "c"} {
+		put(t, s, name, []byte(name))
+	}
+	for range 2 {
+		if err := s.Delete("a", "never", "c"); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := s.List(""); err != nil || !slices.Equal(all, []store.Entry{{Name: "b", Bytes: 1}}) {
+			t.Errorf("left: %v, %v", all, err)
+		}
+	}
+	if err := s.Delete(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A name that means something else to one of the stores is refused.
+func names(t *testing.T, s store.Store) {
+	for _, name := range []string{
+		"", ".", "..", "a/b", "/a", "../a", ".a.1-1.tmp", "ä", "a b", "a?b", strings.Repeat("a", 201),
+	} {
+		if err := Put(s, name, nil); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("put %q: %v", name, err)
+		}
+	}
+	if all, err := s.List(""); err != nil || len(all) != 0 {
+		t.Errorf("listed: %v, %v", all, err)
+	}
+}
+
+func together(t *testing.T, s store.Store) {
+	var all sync.WaitGroup
+	for i := range uint64(8) {
+		all.Go(func() {
+			name := fmt.Sprint("o", i)
+			for n := range 3 {
+				b := Content(i, 10_000*n)
+				if err := Put(s, name, b); err != nil {
+					t.Error(err)
+				}
+				Has(t, s, name, b)
+			}
+		})
+	}
+	all.Wait()
+}
