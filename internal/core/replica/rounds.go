@@ -63,6 +63,14 @@ func (ro *rounds) changed(b *wire.Block, p *table.Part) {
 	}
 }
 
+// evicting returns what is to hear of the rows of a table that are about to go, by position.
+func (ro *rounds) evicting(t perdure.TableID, p *table.Part) func(at int) {
+	if ro.ledger == nil {
+		return func(int) {}
+	}
+	return ro.ledger.Evicting(t, p)
+}
+
 // added notes the last of the parts, which is new.
 func (ro *rounds) added(parts []*table.Part) {
 	if ro.ledger != nil {

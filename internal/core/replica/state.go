@@ -202,7 +202,9 @@ func (st *State) evict(least perdure.Clock, to *Audience) {
 		if p.Spec.Evict == 0 {
 			continue
 		}
-		p.Evict(least, func(row perdure.RowID) {
+		forgets := st.rounds.evicting(perdure.TableID(id), p)
+		p.Evict(least, func(row perdure.RowID, at int) {
+			forgets(at)
 			if sub := to.pushes.subs[id]; sub != nil {
 				sub.Changed(perdure.NoSlot, row)
 			}

@@ -2,6 +2,7 @@ package scar_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,56 +12,105 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// BenchmarkChoose compares a choice among 100 MB of dense rows of 64 floats, all of which have
-// changed, with adding up all their values: once plainly, once with the vector kernel that
-// reads the fastest. What is reported are the quotients of the least times.
+// chooseBytes is how many bytes of values are chosen from.
+const chooseBytes = 100 << 20
+
+// BenchmarkChoose chooses among rows of 100 MB that have all been updated since, and compares
+// that with reading their values once, in the same minutes: their sum in plain Go, and the
+// kernel that makes distances, of a memory with itself.
 func BenchmarkChoose(b *testing.B) {
-	const dim, rows = 64, 100 << 20 / 256
-	for _, by := range selectors {
-		for _, share := range []float64{1, 1.0 / 8} {
-			b.Run(fmt.Sprintf("%s/%.3f", by, share), func(b *testing.B) {
-				p := dense(0, rows, dim, perdure.InitUniform)
-				parts := []*table.Part{p}
-				delta := make([]float32, rows*dim)
-				for i := range delta {
-					delta[i] = float32(i%1013) / 1000
-				}
-				l := scar.New(scar.Settings{Selector: by, Share: share})
-				l.Added(0, p)
-				plain, vector, choose := time.Hour, time.Hour, time.Hour
-				best := func(least *time.Duration, f func()) {
-					began := time.Now()
-					f()
-					*least = min(*least, time.Since(began))
-				}
-				var c *scar.Choice
-				sink := 0.0
-				b.ResetTimer()
-				for i := 0; i < b.N || i < 5; i++ {
-					if err := p.ApplyRows(p.First, nil, rows, delta, 1); err != nil {
-						b.Fatal(err)
+	for _, dim := range []int{64, 8, 1} {
+		for _, by := range selectors {
+			for _, share := range []float64{1, 1.0 / 8} {
+				b.Run(fmt.Sprintf("dim%d/%s/%.3f", dim, by, share), func(b *testing.B) {
+					p := dense(0, chooseBytes/4/dim, dim, perdure.InitUniform)
+					delta := make([]float32, chooseBytes/4)
+					for i := range delta {
+						delta[i] = float32(i%1013) / 1000
 					}
-					l.Changed(0, p, p.First, nil, rows)
-					best(&plain, func() { sink += sum(p) })
-					best(&vector, func() { v := p.Values(0, rows); sink += table.Gap(v, v) })
-					best(&choose, func() { c = l.Choose(parts, 1) })
-					l.Written(c, words.SegmentFile{Bytes: c.Bytes})
-				}
-				if sink == 1 {
-					b.Fatal(sink)
-				}
-				b.ReportMetric(float64(choose.Microseconds()), "µs/choice")
-				b.ReportMetric(float64(choose)/float64(plain), "plain-readings")
-				b.ReportMetric(float64(choose)/float64(vector), "vector-readings")
-			})
+					benchmarkChoose(b, p, by, share, func(l *scar.Ledger) {
+						if err := p.ApplyRows(p.First, nil, p.Rows, delta, 1); err != nil {
+							b.Fatal(err)
+						}
+						l.Changed(0, p, p.First, nil, p.Rows)
+					})
+				})
+			}
 		}
 	}
 }
 
-// sum adds up all values, four at a time.
-func sum(p *table.Part) float64 {
+// BenchmarkChooseSparse is BenchmarkChoose of sparse rows of 16 values, of which a third are new
+// each time.
+func BenchmarkChooseSparse(b *testing.B) {
+	const dim = 16
+	for _, by := range selectors {
+		b.Run(string(by), func(b *testing.B) {
+			p := table.New(perdure.TableSpec{
+				Name: "s", Sparse: true, Dim: dim, Evict: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			}, 0, 7, 0, 0)
+			const rows = chooseBytes / 4 / dim / 3 // of a clock; three of them stay
+			ids, delta := make([]perdure.RowID, rows), make([]float32, rows*dim)
+			for i := range delta {
+				delta[i] = float32(i%1013) / 1000
+			}
+			clock := perdure.Clock(0)
+			benchmarkChoose(b, p, by, 1.0/8, func(l *scar.Ledger) {
+				clock++
+				for i := range ids {
+					ids[i] = perdure.RowID(uint64(int(clock)*rows+i) * 0x9e3779b97f4a7c15)
+				}
+				if err := p.ApplyRows(0, ids, rows, delta, clock); err != nil {
+					b.Fatal(err)
+				}
+				l.Changed(0, p, 0, ids, rows)
+				gone := l.Evicting(0, p)
+				p.Evict(clock, func(_ perdure.RowID, at int) { gone(at) })
+			})
+		})
+	}
+}
+
+// benchmarkChoose tells the medians of its times, which compare what was measured under the same load.
+func benchmarkChoose(b *testing.B, p *table.Part, by perdure.Selector, share float64, update func(*scar.Ledger)) {
+	l := scar.New(scar.Settings{Selector: by, Share: share})
+	l.Added(0, p)
+	var plain, vector, choose []float64
+	time := func(of *[]float64, f func()) {
+		began := time.Now()
+		f()
+		*of = append(*of, time.Since(began).Seconds())
+	}
+	median := func(of []float64) float64 { slices.Sort(of); return of[len(of)/2] }
+	var c *scar.Choice
+	sink := 0.0
+	b.ResetTimer()
+	for i := 0; i < b.N || i < 5; i++ {
+		update(l)
+		time(&plain, func() { sink += each(p, sum) })
+		time(&vector, func() { sink += each(p, func(v []float32) float64 { return table.Gap(v, v) }) })
+		time(&choose, func() { c = l.Choose([]*table.Part{p}, 1) })
+		l.Written(c, words.SegmentFile{Bytes: c.Bytes})
+	}
+	if sink == 1 {
+		b.Fatal(sink)
+	}
+	b.ReportMetric(1e6*median(choose), "µs/choice")
+	b.ReportMetric(median(choose)/median(plain), "plain-readings")
+	b.ReportMetric(median(choose)/median(vector), "vector-readings")
+}
+
+func each(p *table.Part, f func(values []float32) float64) (all float64) {
+	for at := 0; at < p.Stored(); {
+		v := p.Values(at, p.Stored()-at)
+		all += f(v)
+		at += len(v) / p.Spec.Dim
+	}
+	return all
+}
+
+func sum(v []float32) float64 {
 	var s [4]float32
-	v := p.Values(0, p.Stored())
 	for len(v) >= 4 {
 		s[0] += v[0]
 		s[1] += v[1]

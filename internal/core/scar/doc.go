@@ -12,9 +12,12 @@
 // before: of no time, and of no order of a map. So under bsp it does not depend on timing.
 //
 // Memory, beside the rows: 4 bytes a row for the file that its newest save is in; under
-// priority the values last saved; under used 4 bytes; of a sparse table an Index of ids,
-// at most 19 bytes a row. While a choice is made it takes 4 bytes a row more, which are used
-// again, and 8 for each row of a sparse table of whose key only some rows are taken.
+// priority the values last saved; under used 4 bytes. While a choice is made it takes 4 bytes
+// and a bit a row more, which are used again, and 8 for each row of a sparse table of whose key
+// only some rows are taken.
+//
+// Rows are known by their positions in the part. A sparse table's move when others are evicted:
+// so whoever evicts rows tells by Evicting.
 //
 // A Ledger is not safe for concurrent use: the lock that guards the shard's rows guards it.
 package scar

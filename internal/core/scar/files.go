@@ -14,9 +14,12 @@ type place uint32
 
 // owed is set in a place when a save of the row has failed: the row may be as it was at its
 // last choice, and yet that is not what is saved.
-const owed place = 1 << 31
+const (
+	owed   place = 1 << 31
+	chosen place = 1 << 30 // of a table whose rows move: the choice under way has it
+)
 
-func (p place) slot() int { return int(p&^owed) - 1 }
+func (p place) slot() int { return int(p&^(owed|chosen)) - 1 }
 
 // file is one file of the running checkpoint.
 type file struct {

@@ -55,69 +55,69 @@ type scorer struct {
 }
 
 func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
-	var found [batch]int
-	for at := 0; at < len(keys); {
-		entry, ids := r.at(p, at, found[:])
-		now := keys[at : at+len(entry)]
-		switch s.by {
-		case perdure.SelectPriority:
-			distances(p, r, at, entry, now)
-		case perdure.SelectUsed:
-			for i, e := range entry {
-				now[i] = min(r.counts.rows(e, 1)[0], keyMost)
+	switch s.by {
+	case perdure.SelectPriority:
+		distances(p, r, keys)
+	case perdure.SelectUsed:
+		for at := 0; at < len(keys); {
+			for _, n := range r.counts.upTo(at, len(keys)) {
+				keys[at] = min(n, keyMost)
+				at++
 			}
-		case perdure.SelectRandom:
-			s.random(p.First+perdure.RowID(at), ids, now)
-		default:
-			s.round(now)
 		}
-		s.above(r, entry, now)
-		at += len(entry)
+	case perdure.SelectRandom:
+		s.random(p, keys)
+	default:
+		s.round(keys)
+	}
+	switch {
+	case s.full:
+		for i := range keys {
+			keys[i] = keyForced
+		}
+	case s.first != nil || r.owes || r.sparse:
+		r.owes = false
+		for at := 0; at < len(keys); {
+			of := r.of.upTo(at, len(keys))
+			s.above(r, of, keys[at:at+len(of)])
+			at += len(of)
+		}
 	}
 }
 
 // above gives rows higher keys than a selector does, where they have to be saved.
-func (s *scorer) above(r *rows, entry []int, keys []uint32) {
-	for i, e := range entry {
-		of := *r.place(e)
+func (s *scorer) above(r *rows, of []place, keys []uint32) {
+	for i, of := range of {
 		slot := of.slot()
 		switch {
-		case s.full || slot >= 0 && s.first != nil && s.first[slot]:
+		case slot < 0 && of == 0 && r.sparse:
+			keys[i] = max(keys[i], 1) // a value from before it was evicted may be in a file
+		case s.first != nil && slot >= 0 && s.first[slot]:
 			keys[i] = keyForced
 		case of&owed != 0:
 			keys[i] = keyOwed
-		case of == 0 && r.index != nil:
-			keys[i] = max(keys[i], 1) // a value from before it was evicted may be in a file
 		}
+		r.owes = r.owes || of&owed != 0
 	}
 }
 
 // distances gives rows the distance from the value last saved, for each byte that saving
 // them takes.
-func distances(p *table.Part, r *rows, at int, entry []int, keys []uint32) {
-	for i, e := range entry {
-		now, saved := p.Values(at+i, 1), r.saved.rows(e, 1)
-		keys[i] = distanceKey(table.Gap(now, saved), r.bytes)
-		if keys[i] == keyFarthest && sameBits(now, saved) { // NaN, or Inf-Inf
-			keys[i] = 0
+func distances(p *table.Part, r *rows, keys []uint32) {
+	width := p.Spec.Dim
+	for at := 0; at < len(keys); {
+		now, saved := p.Values(at, max(1, batch*64/width)), r.saved.upTo(at, len(keys))
+		n := min(len(now), len(saved)) / width
+		if table.Distances(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
+			for i := range n { // NaN, or Inf-Inf
+				row := i * width
+				if keys[at+i] == table.Farthest && sameBits(now[row:row+width], saved[row:row+width]) {
+					keys[at+i] = 0
+				}
+			}
 		}
+		at += n
 	}
-}
-
-// keyFarthest is that of an infinite distance.
-const keyFarthest = 0x7f800000
-
-// distanceKey makes a key of a square: the float32's bits, since those of floats ≥ 0 are in
-// the floats' order.
-func distanceKey(square float64, bytes int64) uint32 {
-	if square == 0 {
-		return 0
-	}
-	d := float32(math.Sqrt(square) / float64(bytes))
-	if !(d <= math.MaxFloat32) {
-		return keyFarthest
-	}
-	return max(math.Float32bits(d), 1)
 }
 
 func sameBits(a, b []float32) bool {
@@ -130,13 +130,15 @@ func sameBits(a, b []float32) bool {
 }
 
 // random gives rows keys that depend on the seed, the shard, the save and the row only.
-func (s *scorer) random(first perdure.RowID, ids []perdure.RowID, keys []uint32) {
-	for i := range keys {
-		id := first + perdure.RowID(i)
-		if ids != nil {
-			id = ids[i]
+func (s *scorer) random(p *table.Part, keys []uint32) {
+	for at := 0; p.Spec.Sparse && at < len(keys); {
+		for _, id := range p.IDs(at, len(keys)-at) {
+			keys[at] = randomKey(s.seed, s.table, id)
+			at++
 		}
-		keys[i] = randomKey(s.seed, s.table, id)
+	}
+	for at := 0; !p.Spec.Sparse && at < len(keys); at++ {
+		keys[at] = randomKey(s.seed, s.table, p.First+perdure.RowID(at))
 	}
 }
 

@@ -89,7 +89,23 @@ func (l *Ledger) Added(t perdure.TableID, p *table.Part) {
 // count consecutive ones from first where ids is nil. Only the selector used asks for it.
 func (l *Ledger) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	if l.set.Selector == perdure.SelectUsed && count > 0 {
-		l.table(int(t), p).used(p, first, ids, count)
+		r := l.table(int(t), p)
+		r.meet(p, l.full)
+		r.used(p, first, ids, count)
+	}
+}
+
+// Evicting returns what has to be told, for the ledger to know which rows are where, of each row
+// of a table that Evict is about to take out.
+func (l *Ledger) Evicting(t perdure.TableID, p *table.Part) (gone func(at int)) {
+	var r *rows
+	return func(at int) {
+		if r == nil { // at the first, all are still there
+			r = l.table(int(t), p)
+			r.meet(p, l.full)
+		}
+		l.files.leave(*r.place(at), r.bytes)
+		r.remove(at)
 	}
 }
 
@@ -109,9 +125,8 @@ type Choice struct {
 	Runs  [][]table.Run // by table: positions, ascending and without overlap
 	Bytes int64         // of these rows, as a snapshot has them
 
-	entries [][]uint32 // by table, of sparse ones: the rows' entries in the ledger, in the order of Runs
-	full    bool
-	before  cursor
+	full   bool
+	before cursor
 }
 
 // Choose says which rows the next save has, given all of the shard's tables. The budget is
@@ -150,11 +165,11 @@ func (l *Ledger) budget(saves, all int64) int64 {
 	return max(1, int64(math.Round(min(1, l.set.Share*float64(saves))*float64(all))))
 }
 
-// meet has an entry for each stored row and none for others, and returns the bytes of all.
+// meet knows each stored row, and returns the bytes of all.
 func (l *Ledger) meet(parts []*table.Part) (all int64) {
 	for t, p := range parts {
 		r := l.table(t, p)
-		r.meet(p, l.full, func(old place) { l.files.leave(old, r.bytes) })
+		r.meet(p, l.full)
 		all += int64(p.Stored()) * r.bytes
 	}
 	l.files.drop()
@@ -163,9 +178,8 @@ func (l *Ledger) meet(parts []*table.Part) (all int64) {
 
 // keep notes the rows of a choice as they are now.
 func (l *Ledger) keep(c *Choice, parts []*table.Part) {
-	c.entries = make([][]uint32, len(parts))
 	for t, p := range parts {
-		c.entries[t] = l.tables[t].keep(p, c.Runs[t])
+		l.tables[t].keep(p, c.Runs[t])
 	}
 }
 
@@ -173,7 +187,10 @@ func (l *Ledger) keep(c *Choice, parts []*table.Part) {
 func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
 	l.end(c)
 	now := l.files.add(f, c.Bytes)
-	l.each(c, func(r *rows, of *place) { l.files.move(of, now, r.bytes) })
+	for t, runs := range c.Runs {
+		r := l.tables[t]
+		r.chosen(runs, func(of *place) { l.files.move(of, now, r.bytes) })
+	}
 	l.files.drop()
 }
 
@@ -184,8 +201,15 @@ func (l *Ledger) Unwritten(c *Choice) {
 	l.end(c)
 	l.credit += c.Bytes
 	l.full, l.next = c.full, c.before
-	if l.set.Selector == perdure.SelectPriority || l.set.Selector == perdure.SelectUsed {
-		l.each(c, func(_ *rows, of *place) { *of |= owed })
+	asks := l.set.Selector == perdure.SelectPriority || l.set.Selector == perdure.SelectUsed
+	for t, runs := range c.Runs {
+		r := l.tables[t]
+		r.owes = r.owes || asks
+		r.chosen(runs, func(of *place) {
+			if asks {
+				*of |= owed
+			}
+		})
 	}
 }
 
@@ -194,24 +218,6 @@ func (l *Ledger) end(c *Choice) {
 		panic("scar: this choice is not under way")
 	}
 	l.underway = nil
-}
-
-// each calls f for each row of a choice, with where its newest save is.
-func (l *Ledger) each(c *Choice, f func(r *rows, of *place)) {
-	for t, runs := range c.Runs {
-		r := l.tables[t]
-		for _, e := range c.entries[t] {
-			f(r, r.place(int(e)))
-		}
-		for _, run := range runs {
-			if r.index != nil {
-				break
-			}
-			for at := run.First; at < run.First+run.Rows; at++ {
-				f(r, r.place(at))
-			}
-		}
-	}
 }
 
 // Files returns what the running checkpoint is made of, the oldest file first. Each but the

@@ -116,7 +116,8 @@ func TestFull(t *testing.T) {
 			want := 8
 			if gone {
 				touch(0, 8, 20)
-				p.Evict(20, nil)
+				forgets := l.Evicting(0, p)
+				p.Evict(20, func(_ perdure.RowID, at int) { forgets(at) })
 				if got := choose(); got != 8 { // the file of 400 is emptied, whatever is owed
 					t.Fatalf("%s: %d rows, want the 8 that are left", by, got)
 				}

@@ -23,7 +23,8 @@ type model struct {
 	full   bool
 	next   cursor
 
-	chosen []present // under way
+	chosen []present   // under way
+	taken  []*modelRow // of these: a row may go meanwhile, and is another one when it comes again
 	before cursor
 	wasAll bool
 	forced int64 // bytes
@@ -165,7 +166,7 @@ func (m *model) choose(parts []*table.Part, saves int64) []present {
 		rows[i].key = m.key(&rows[i], r)
 	}
 	m.before, m.wasAll = m.next, m.full
-	m.chosen, m.forced = nil, 0
+	m.chosen, m.taken, m.forced = nil, nil, 0
 	spent := int64(0)
 	for _, r := range rows {
 		if r.forced {
@@ -190,6 +191,7 @@ func (m *model) choose(parts []*table.Part, saves int64) []present {
 	for _, r := range m.chosen {
 		row := m.rows[r.rowKey]
 		row.saved, row.count = r.values, 0
+		m.taken = append(m.taken, row)
 	}
 	m.credit -= spent
 	m.saves++
@@ -248,8 +250,8 @@ func bitsOf(v []float32) (b []byte) {
 func (m *model) written(f words.SegmentFile) {
 	m.newest++
 	bytes := int64(0)
-	for _, r := range m.chosen {
-		if row := m.rows[r.rowKey]; row != nil {
+	for i, r := range m.chosen {
+		if row := m.rows[r.rowKey]; row == m.taken[i] {
 			row.file, row.owed, row.disk = m.newest, false, r.values
 		}
 		bytes += r.bytes
@@ -260,10 +262,10 @@ func (m *model) written(f words.SegmentFile) {
 
 func (m *model) unwritten() {
 	m.next, m.full = m.before, m.wasAll
-	for _, r := range m.chosen {
+	for i, r := range m.chosen {
 		m.credit += r.bytes
 		if m.set.Selector == perdure.SelectPriority || m.set.Selector == perdure.SelectUsed {
-			m.rows[r.rowKey].owed = true
+			m.taken[i].owed = true
 		}
 	}
 }

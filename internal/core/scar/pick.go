@@ -1,7 +1,10 @@
 package scar
 
 import (
+	"cmp"
+	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/table"
@@ -9,20 +12,42 @@ import (
 
 // picking is the memory that choosing takes, which is used again.
 type picking struct {
-	keys [][]uint32 // by table and position
-	ties []uint64
+	keys   [][]uint32 // by table and position
+	near   [][]uint32 // by table: keys that may be the last one
+	sample []sampled
+	ties   []uint64
+	taken  []uint64 // a bit for each key of a table
 }
 
 // list returns the keys of a table of n rows, to be filled.
 func (k *picking) list(t, n int) []uint32 {
 	for len(k.keys) <= t {
-		k.keys = append(k.keys, nil)
+		k.keys, k.near = append(k.keys, nil), append(k.near, nil)
 	}
 	if cap(k.keys[t]) < n {
 		k.keys[t] = make([]uint32, n+n/8)
 	}
 	k.keys[t] = k.keys[t][:n]
 	return k.keys[t]
+}
+
+// block is how many words of bits are made at once of keys, so that these are still in the cache
+// when they are looked at again.
+const block = 64
+
+// each calls f for each 64 keys with a bit for each that is at least low and below high, one for
+// each that is at least high, and the first one's place.
+func each(keys []uint32, low, high uint32, f func(between, higher uint64, at int)) {
+	var atLeast, above [block]uint64
+	for from := 0; from < len(keys); from += 64 * block {
+		here := keys[from:min(from+64*block, len(keys))]
+		n := (len(here) + 63) / 64
+		table.AtLeast(atLeast[:n], here, low)
+		table.AtLeast(above[:n], here, high)
+		for w, higher := range above[:n] {
+			f(atLeast[w]&^higher, higher, from+64*w)
+		}
+	}
 }
 
 // take takes the rows with the highest keys until the budget is full: none with key 0, and
@@ -32,55 +57,89 @@ func (l *Ledger) take(c *Choice, parts []*table.Part) {
 	for t := range parts {
 		bytes[t] = l.tables[t].bytes
 	}
-	last, above := threshold(l.picking.keys[:len(parts)], bytes, max(l.credit, 1))
+	k := &l.picking
+	last, above := k.last(len(parts), bytes, max(l.credit, 1))
 	left := l.credit - above // for rows with the key last
+	all := last == keyForced || l.credit <= 0
+	if all {
+		last = keyForced
+	}
 	c.Runs = make([][]table.Run, len(parts))
 	for t, p := range parts {
-		keys, ties := l.picking.keys[t], tied{bytes: bytes[t], left: &left}
-		if last == keyForced || l.credit <= 0 {
-			last, ties.all = keyForced, true
-		} else if last > 0 {
-			ties.least = l.picking.tie(p, keys, last, bytes[t], left)
+		keys := k.keys[t]
+		ties := tied{bytes: bytes[t], left: &left}
+		if last > 0 && !all {
+			ties.least = k.tie(p, keys, last, bytes[t], left)
 		}
-		for at, k := range keys {
-			if k > last || k == last && k > 0 && ties.take(p, at) {
-				c.add(t, at, bytes[t])
-			}
+		words := (len(keys) + 63) / 64
+		k.taken = slices.Grow(k.taken[:0], words)[:words]
+		if last == 0 || all {
+			table.AtLeast(k.taken, keys, max(last, 1))
+		} else {
+			each(keys, last, last+1, func(same, higher uint64, at int) {
+				if same != 0 {
+					higher |= ties.take(p, at, same)
+				}
+				k.taken[at/64] = higher
+			})
 		}
+		var rows int
+		c.Runs[t], rows = runsOf(k.taken)
+		c.Bytes += int64(rows) * bytes[t]
 	}
 	if l.set.Selector == perdure.SelectRound && last > 0 && last <= keyMost {
 		l.next = l.next.roundNext(parts, last)
 	}
 }
 
-// add adds a row to a choice, after those before it.
-func (c *Choice) add(t, at int, bytes int64) {
-	c.Bytes += bytes
-	runs := c.Runs[t]
-	if n := len(runs); n > 0 && runs[n-1].First+runs[n-1].Rows == at {
-		runs[n-1].Rows++
-		return
+// runsOf returns the runs of bits that are set, and how many bits these are.
+func runsOf(mask []uint64) (runs []table.Run, rows int) {
+	n, before := 0, uint64(0)
+	for _, m := range mask {
+		n += bits.OnesCount64(m &^ (m<<1 | before>>63))
+		rows += bits.OnesCount64(m)
+		before = m
 	}
-	c.Runs[t] = append(runs, table.Run{First: at, Rows: 1})
+	if n == 0 {
+		return nil, 0
+	}
+	runs = make([]table.Run, 0, n)
+	for w, m := range mask {
+		for at := 64 * w; m != 0; {
+			skip := bits.TrailingZeros64(m)
+			at, m = at+skip, m>>skip
+			ones := bits.TrailingZeros64(^m)
+			if last := len(runs) - 1; last >= 0 && runs[last].First+runs[last].Rows == at {
+				runs[last].Rows += ones
+			} else {
+				runs = append(runs, table.Run{First: at, Rows: ones})
+			}
+			at, m = at+ones, m>>ones
+		}
+	}
+	return runs, rows
 }
 
 // tied takes rows of a table that have the last key for which there is room.
 type tied struct {
 	bytes int64
 	left  *int64 // what there is room for
-	all   bool
 	least uint64 // of a sparse table: the least complement of an id that is taken
 }
 
-func (s *tied) take(p *table.Part, at int) bool {
-	if s.all {
-		return true
+// take returns which of the rows that are tied are taken, of up to 64 from a position on.
+func (s *tied) take(p *table.Part, at int, same uint64) (taken uint64) {
+	if all := int64(bits.OnesCount64(same)) * s.bytes; s.least == 0 && all <= *s.left {
+		*s.left -= all
+		return same
 	}
-	if *s.left <= 0 || p.Spec.Sparse && ^uint64(p.IDs(at, 1)[0]) < s.least {
-		return false
+	for ; same != 0 && *s.left > 0; same &= same - 1 {
+		if s.least == 0 || ^uint64(p.IDs(at+bits.TrailingZeros64(same), 1)[0]) >= s.least {
+			*s.left -= s.bytes
+			taken |= same & -same
+		}
 	}
-	*s.left -= s.bytes
-	return true
+	return taken
 }
 
 // tie returns which rows of a sparse table with the key last there is room for: those with
@@ -89,23 +148,95 @@ func (k *picking) tie(p *table.Part, keys []uint32, last uint32, bytes, left int
 	if !p.Spec.Sparse || left <= 0 {
 		return 0
 	}
-	n := int64(0)
-	for _, key := range keys {
-		if key == last {
-			n++
-		}
-	}
-	if n*bytes <= left {
-		return 0
-	}
 	k.ties = k.ties[:0]
-	for at, key := range keys {
-		if key == last {
-			k.ties = append(k.ties, ^uint64(p.IDs(at, 1)[0]))
+	each(keys, last, last+1, func(same, _ uint64, at int) {
+		for ; same != 0; same &= same - 1 {
+			k.ties = append(k.ties, ^uint64(p.IDs(at+bits.TrailingZeros64(same), 1)[0]))
 		}
+	})
+	if int64(len(k.ties))*bytes <= left {
+		return 0
 	}
 	least, _ = threshold([][]uint64{k.ties}, []int64{bytes}, left)
 	return least
+}
+
+// sampled is a key of a sample, with the bytes of its row.
+type sampled struct {
+	key   uint32
+	bytes int64
+}
+
+// samples is of how many keys a sample is, and sampleSlack how many of them the last key may be
+// above or below what the sample says: four times the standard deviation at most, so that what
+// the sample says is nearly never wrong.
+const (
+	samples     = 1 << 14
+	sampleSlack = 4 * 64
+)
+
+// last returns what threshold does of the keys of a number of tables. Where there are many, a
+// sample says about which key it is, so that only those near it are looked at more than once;
+// should that be wrong, all are.
+func (k *picking) last(tables int, bytes []int64, least int64) (at uint32, above int64) {
+	low, high, ok := k.between(tables, bytes, least)
+	if !ok {
+		return threshold(k.keys[:tables], bytes, least)
+	}
+	nearer := int64(0)
+	for t, keys := range k.keys[:tables] {
+		near := k.near[t][:0]
+		each(keys, low, high, func(m, higher uint64, at int) {
+			above += int64(bits.OnesCount64(higher)) * bytes[t]
+			nearer += int64(bits.OnesCount64(m)) * bytes[t]
+			for ; m != 0 && high-low > 1; m &= m - 1 {
+				near = append(near, keys[at+bits.TrailingZeros64(m)])
+			}
+		})
+		k.near[t] = near
+	}
+	switch {
+	case above >= least || low > 1 && above+nearer < least:
+		return threshold(k.keys[:tables], bytes, least)
+	case high-low == 1 && above+nearer >= least: // rows with one key, as of used
+		return low, above
+	case high-low == 1:
+		return 0, above + nearer
+	}
+	at, more := threshold(k.near[:tables], bytes, least-above)
+	return at, above + more
+}
+
+// between returns two keys between which a sample says that the last one is: it is at least low,
+// and below high.
+func (k *picking) between(tables int, bytes []int64, least int64) (low, high uint32, ok bool) {
+	all := 0
+	for _, keys := range k.keys[:tables] {
+		all += len(keys)
+	}
+	step := all / samples
+	if step < 16 {
+		return 0, 0, false
+	}
+	k.sample = k.sample[:0]
+	for t, keys := range k.keys[:tables] {
+		for at := 0; at+step <= len(keys); at += step { // not each as far from the next: rows may have an order
+			k.sample = append(k.sample, sampled{keys[at+int(mix(uint64(at))%uint64(step))], bytes[t]})
+		}
+	}
+	slices.SortFunc(k.sample, func(a, b sampled) int { return cmp.Compare(b.key, a.key) })
+	rank := 0
+	for sum := int64(0); rank < len(k.sample) && sum < least; rank++ {
+		sum += k.sample[rank].bytes * int64(step)
+	}
+	low, high = 1, math.MaxUint32
+	if i := rank + sampleSlack; i < len(k.sample) {
+		low = max(k.sample[i].key, 1)
+	}
+	if i := rank - sampleSlack; i >= 0 && k.sample[i].key < math.MaxUint32 {
+		high = k.sample[i].key + 1
+	}
+	return low, high, low < high
 }
 
 // digit is how many bits of a key are looked at in one pass: what is counted of them stays

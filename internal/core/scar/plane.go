@@ -1,5 +1,7 @@
 package scar
 
+import "github.com/perdure/perdure/internal/data/table"
+
 // pieceBytes is about how large a piece of a plane is, as of a table's columns.
 const pieceBytes = 1 << 20
 
@@ -28,6 +30,15 @@ func (p *plane[T]) rows(at, n int) []T {
 // upTo returns the rows from one on that lie in its piece, but none from end on.
 func (p *plane[T]) upTo(at, end int) []T {
 	return p.rows(at, min(end, (at>>p.shift+1)<<p.shift)-at)
+}
+
+// each calls f for rows, as far as they lie together.
+func (p *plane[T]) each(run table.Run, f func(rows []T)) {
+	for at, end := run.First, run.First+run.Rows; at < end; {
+		rows := p.upTo(at, end)
+		f(rows)
+		at += len(rows) / p.width
+	}
 }
 
 // reserve makes rows of zeros of those from was to n-1.

@@ -57,7 +57,15 @@ func (g *load) step(l ...*Ledger) {
 		}
 	}
 	if g.r.IntN(20) == 0 {
-		g.parts[1].Evict(g.clock, nil)
+		var gone []func(at int)
+		for _, l := range l {
+			gone = append(gone, l.Evicting(1, g.parts[1]))
+		}
+		g.parts[1].Evict(g.clock, func(_ perdure.RowID, at int) {
+			for _, gone := range gone {
+				gone(at)
+			}
+		})
 	}
 }
 
@@ -306,6 +314,45 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
+// A sample of many keys says about where the last one is. Whatever their order, and where the sample
+// is wrong, too, it is the one that looking at all keys gives.
+func TestLast(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 4))
+	const n = 17 * samples
+	wrong := func(i int) uint32 { // what a sample sees of these is another
+		if at := i - i%16; i%16 == int(mix(uint64(at))%16) {
+			return 1
+		}
+		return uint32(i)
+	}
+	for name, key := range map[string]func(i int) uint32{
+		"one":     func(int) uint32 { return 7 },
+		"few":     func(int) uint32 { return uint32(r.IntN(5)) },
+		"rising":  func(i int) uint32 { return uint32(i) },
+		"any":     func(int) uint32 { return r.Uint32() },
+		"seldom":  func(i int) uint32 { return uint32(i % 1000 / 999) },
+		"forced":  func(i int) uint32 { return max(r.Uint32()>>1, uint32(i%3)*math.MaxUint32/2*2+uint32(i%3)/2) },
+		"falling": func(i int) uint32 { return math.MaxUint32 - uint32(i) },
+		"wrong":   wrong,
+	} {
+		k := picking{}
+		bytes, all := []int64{3, 8}, int64(0)
+		for t, n := range []int{n - 1000, 16 * 1000} {
+			keys := k.list(t, n)
+			for i := range keys {
+				keys[i] = key(i)
+			}
+			all += int64(n) * bytes[t]
+		}
+		for _, least := range []int64{1, 100, all / 100, all / 8, all / 2, all - 100, all, all + 1} {
+			want, wantAbove := threshold(k.keys, bytes, least)
+			if at, above := k.last(2, bytes, least); at != want || above != wantAbove {
+				t.Fatalf("%s, at least %d: %d, %d above; all keys say %d, %d", name, least, at, above, want, wantAbove)
+			}
+		}
+	}
+}
+
 func cmpUint(a, b uint64) int {
 	switch {
 	case a < b:
@@ -322,6 +369,7 @@ func TestCounts(t *testing.T) {
 	spec := perdure.TableSpec{Name: "a", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 	p := table.New(spec, 0, 0, 50, rows)
 	r := newRows(p, perdure.SelectUsed)
+	r.meet(p, false)
 	r.used(p, 60, nil, rows-20)
 	r.used(p, 0, []perdure.RowID{50, 60, 60, 50 + rows - 1}, 4)
 	r.counts.rows(rows/2, 1)[0] = math.MaxUint32

@@ -86,6 +86,43 @@ func gap(a, b []float32) float64 {
 	return gapAVX2(a, b[:len(a)])
 }
 
+func gaps(dst []float64, a, b []float32, width int) {
+	if !vectors {
+		gapsPlain(dst, a, b, width)
+		return
+	}
+	gapsAVX2(dst, a[:len(dst)*width], b[:len(dst)*width], width)
+}
+
+// roots leaves the squares behind the last four to the plain loop, as apart does those behind
+// the last eight.
+func roots(dst []uint32, squares []float64, by float64) (most uint32) {
+	n := 0
+	if vectors {
+		n = len(squares) &^ 3
+		most = rootsAVX2(dst[:n], squares[:n], by)
+	}
+	return max(most, rootsPlain(dst[n:], squares[n:], by))
+}
+
+func apart(dst []uint32, a, b []float32, by float32) (most uint32) {
+	n := 0
+	if vectors {
+		n = len(a) &^ 7
+		most = apartAVX2(dst[:n], a[:n], b[:n], by)
+	}
+	return max(most, apartPlain(dst[n:], a[n:], b[n:], by))
+}
+
+func atLeast(dst []uint64, keys []uint32, least uint32) {
+	n := 0
+	if vectors {
+		n = len(keys) / 64
+		atLeastAVX2(dst[:n], keys[:64*n], least)
+	}
+	atLeastPlain(dst[n:], keys[64*n:], least)
+}
+
 // nonFinite leaves the eight values that have one among them, and those after
 // the last eight, to the plain loop.
 func nonFinite(values []float32) int {
@@ -128,6 +165,18 @@ func squaresAVX2(g []float32, bound float32) float64
 
 //go:noescape
 func gapAVX2(a, b []float32) float64
+
+//go:noescape
+func gapsAVX2(dst []float64, a, b []float32, width int)
+
+//go:noescape
+func rootsAVX2(dst []uint32, squares []float64, by float64) (most uint32)
+
+//go:noescape
+func apartAVX2(dst []uint32, a, b []float32, by float32) (most uint32)
+
+//go:noescape
+func atLeastAVX2(dst []uint64, keys []uint32, least uint32)
 
 // finiteAVX2 returns how many values before the first NaN or ±Inf it has looked
 // at, a multiple of 8.

@@ -730,3 +730,264 @@ done:
 	MOVQ AX, ret+24(FP)
 	VZEROUPPER
 	RET
+
+// SUM_UP adds the sixteen partial sums Y0 … Y3 up, in X0.
+#define SUM_UP \
+	VADDPD Y2, Y0, Y0; \
+	VADDPD Y3, Y1, Y1; \
+	VADDPD Y1, Y0, Y0; \
+	SUM_FOUR
+
+#define SUM_FOUR \
+	VEXTRACTF128 $1, Y0, X1; \
+	VADDPD X1, X0, X0; \
+	VUNPCKHPD X0, X0, X1; \
+	VADDSD X1, X0, X0
+
+// func gapsAVX2(dst []float64, a, b []float32, width int)
+//
+// It is gapAVX2 of one row after the other: R8 the next result, R9 how many are left. Rows of
+// two, four and eight values have loops of their own, which leave out sums that are 0.
+TEXT ·gapsAVX2(SB), NOSPLIT, $0-80
+	MOVQ dst_base+0(FP), R8
+	MOVQ dst_len+8(FP), R9
+	MOVQ a_base+24(FP), DI
+	MOVQ b_base+48(FP), SI
+	MOVQ width+72(FP), DX
+	XORQ AX, AX
+	CMPQ DX, $8
+	JEQ  eight
+	CMPQ DX, $4
+	JEQ  four
+	CMPQ DX, $2
+	JEQ  two
+
+row:
+	TESTQ  R9, R9
+	JZ     end
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	BEGIN(16)
+
+loop:
+	CMPQ AX, BX
+	JGE  tail
+	GAP(0, X4, Y4, Y0)
+	GAP(16, X5, Y5, Y1)
+	GAP(32, X6, Y6, Y2)
+	GAP(48, X7, Y7, Y3)
+	ADDQ $16, AX
+	JMP  loop
+
+tail:
+	CMPQ AX, DX
+	JGE  done
+	MOVQ AX, CX
+	SUBQ DX, CX
+	LEAQ lanes<>+64(SB), BX
+	GAP_UNDER(0, X4, Y4, Y0)
+	GAP_UNDER(16, X5, Y5, Y1)
+	GAP_UNDER(32, X6, Y6, Y2)
+	GAP_UNDER(48, X7, Y7, Y3)
+
+done:
+	SUM_UP
+	VMOVSD X0, (R8)
+	ADDQ   $8, R8
+	LEAQ   (DI)(DX*4), DI
+	LEAQ   (SI)(DX*4), SI
+	DECQ   R9
+	JMP    row
+
+// GAP_FIRST is GAP where the sum is nothing yet.
+#define GAP_FIRST(at, X, Y) \
+	VMOVUPS at(DI)(AX*4), X; \
+	VSUBPS at(SI)(AX*4), X, X; \
+	VCVTPS2PD X, Y; \
+	VMULPD Y, Y, Y
+
+eight:
+	TESTQ  R9, R9
+	JZ     end
+	GAP_FIRST(0, X0, Y0)
+	GAP_FIRST(16, X1, Y1)
+	VADDPD Y1, Y0, Y0
+	SUM_FOUR
+	VMOVSD X0, (R8)
+	ADDQ   $8, R8
+	ADDQ   $8, AX
+	DECQ   R9
+	JMP    eight
+
+four:
+	TESTQ  R9, R9
+	JZ     end
+	GAP_FIRST(0, X0, Y0)
+	SUM_FOUR
+	VMOVSD X0, (R8)
+	ADDQ   $8, R8
+	ADDQ   $4, AX
+	DECQ   R9
+	JMP    four
+
+two:
+	TESTQ     R9, R9
+	JZ        end
+	VMOVSD    (DI)(AX*4), X0
+	VMOVSD    (SI)(AX*4), X1
+	VSUBPS    X1, X0, X0
+	VCVTPS2PD X0, X0
+	VMULPD    X0, X0, X0
+	VUNPCKHPD X0, X0, X1
+	VADDSD    X1, X0, X0
+	VMOVSD    X0, (R8)
+	ADDQ      $8, R8
+	ADDQ      $2, AX
+	DECQ      R9
+	JMP       two
+
+end:
+	VZEROUPPER
+	RET
+
+// MOST_OF returns the largest lane of X13.
+#define MOST_OF \
+	VPSHUFD $0x4e, X13, X1; \
+	VPMAXUD X1, X13, X13; \
+	VPSHUFD $0xb1, X13, X1; \
+	VPMAXUD X1, X13, X13; \
+	VMOVD X13, AX
+
+// func rootsAVX2(dst []uint32, squares []float64, by float64) (most uint32)
+//
+// The number of squares is a multiple of four.
+TEXT ·rootsAVX2(SB), NOSPLIT, $0-60
+	MOVQ dst_base+0(FP), DI
+	MOVQ squares_base+24(FP), SI
+	MOVQ squares_len+32(FP), DX
+	VBROADCASTSD by+48(FP), Y15
+	VBROADCASTSS exponent<>(SB), X14
+	VPXOR X13, X13, X13
+	VXORPD Y12, Y12, Y12
+	XORQ AX, AX
+
+loop:
+	CMPQ AX, DX
+	JGE  done
+	VMOVUPD (SI)(AX*8), Y0
+	VCMPPD $4, Y12, Y0, Y1 // those that are not 0
+	VEXTRACTF128 $1, Y1, X2
+	VSHUFPS $0x88, X2, X1, X1
+	VPSRLD $31, X1, X1
+	VSQRTPD Y0, Y0
+	VDIVPD Y15, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VPMINUD X14, X0, X0
+	VPMAXUD X1, X0, X0
+	VMOVDQU X0, (DI)(AX*4)
+	VPMAXUD X0, X13, X13
+	ADDQ $4, AX
+	JMP  loop
+
+done:
+	MOST_OF
+	MOVL AX, most+56(FP)
+	VZEROUPPER
+	RET
+
+// func apartAVX2(dst []uint32, a, b []float32, by float32) (most uint32)
+//
+// The number of values is a multiple of eight.
+TEXT ·apartAVX2(SB), NOSPLIT, $0-84
+	MOVQ dst_base+0(FP), DI
+	MOVQ a_base+24(FP), SI
+	MOVQ a_len+32(FP), DX
+	MOVQ b_base+48(FP), R8
+	VBROADCASTSS by+72(FP), Y15
+	VBROADCASTSS exponent<>(SB), Y14
+	VBROADCASTSS signBit<>(SB), Y11
+	VPXOR Y13, Y13, Y13
+	VXORPS Y12, Y12, Y12
+	XORQ AX, AX
+
+loop:
+	CMPQ AX, DX
+	JGE  done
+	VMOVUPS (SI)(AX*4), Y0
+	VSUBPS (R8)(AX*4), Y0, Y0
+	VCMPPS $4, Y12, Y0, Y1 // those that are not 0
+	VPSRLD $31, Y1, Y1
+	VANDNPS Y0, Y11, Y0
+	VDIVPS Y15, Y0, Y0
+	VPMINUD Y14, Y0, Y0
+	VPMAXUD Y1, Y0, Y0
+	VMOVDQU Y0, (DI)(AX*4)
+	VPMAXUD Y0, Y13, Y13
+	ADDQ $8, AX
+	JMP  loop
+
+done:
+	VEXTRACTI128 $1, Y13, X1
+	VPMAXUD X1, X13, X13
+	MOST_OF
+	MOVL AX, most+80(FP)
+	VZEROUPPER
+	RET
+
+// func atLeastAVX2(dst []uint64, keys []uint32, least uint32)
+//
+// There are 64 keys for each word of dst.
+TEXT ·atLeastAVX2(SB), NOSPLIT, $0-52
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), DX
+	MOVQ keys_base+24(FP), SI
+	VBROADCASTSS least+48(FP), Y15
+
+#define EIGHT_KEYS(at, Y) \
+	VMOVDQU at(SI), Y; \
+	VPMAXUD Y15, Y, Y14; \
+	VPCMPEQD Y14, Y, Y
+
+// THIRTY_TWO sets the low half of R to which of 32 keys are large enough.
+#define THIRTY_TWO(at, R) \
+	EIGHT_KEYS(at, Y0); \
+	EIGHT_KEYS(at+32, Y1); \
+	EIGHT_KEYS(at+64, Y2); \
+	EIGHT_KEYS(at+96, Y3); \
+	VPACKSSDW Y1, Y0, Y0; \
+	VPACKSSDW Y3, Y2, Y2; \
+	VPACKSSWB Y2, Y0, Y0; \
+	VPERMD Y0, Y13, Y0; \
+	VPMOVMSKB Y0, R
+
+	VMOVDQU keyOrder<>(SB), Y13
+
+loop:
+	TESTQ DX, DX
+	JZ    done
+	THIRTY_TWO(0, R8)
+	THIRTY_TWO(128, R9)
+	SHLQ  $32, R9
+	ORQ   R8, R9
+	MOVQ  R9, (DI)
+	ADDQ  $8, DI
+	ADDQ  $256, SI
+	DECQ  DX
+	JMP   loop
+
+done:
+	VZEROUPPER
+	RET
+
+// In which order packing leaves groups of four keys, half by half.
+DATA keyOrder<>+0(SB)/4, $0
+DATA keyOrder<>+4(SB)/4, $4
+DATA keyOrder<>+8(SB)/4, $1
+DATA keyOrder<>+12(SB)/4, $5
+DATA keyOrder<>+16(SB)/4, $2
+DATA keyOrder<>+20(SB)/4, $6
+DATA keyOrder<>+24(SB)/4, $3
+DATA keyOrder<>+28(SB)/4, $7
+GLOBL keyOrder<>(SB), RODATA|NOPTR, $32

@@ -16,3 +16,8 @@ func clip(dst, g []float32, bound, scale float32)      { clipPlain(dst, g, bound
 func squares(g []float32, bound float32) float64       { return squaresPlain(g, bound) }
 func nonFinite(values []float32) int                   { return nonFinitePlain(values) }
 func gap(a, b []float32) float64                       { return gapPlain(a, b) }
+
+func gaps(dst []float64, a, b []float32, width int)            { gapsPlain(dst, a, b, width) }
+func roots(dst []uint32, squares []float64, by float64) uint32 { return rootsPlain(dst, squares, by) }
+func apart(dst []uint32, a, b []float32, by float32) uint32    { return apartPlain(dst, a, b, by) }
+func atLeast(dst []uint64, keys []uint32, least uint32)        { atLeastPlain(dst, keys, least) }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -75,10 +76,80 @@ var kernels = []kernel{
 		func(v vectorsOf, _ [7]float32) float64 { return gap(v.w, v.g) },
 		func(v vectorsOf, _ [7]float32) float64 { return gapPlain(v.w, v.g) },
 	}, {
+		"gaps",
+		func(v vectorsOf, k [7]float32) float64 { return gapsOf(gaps, v, k) },
+		func(v vectorsOf, k [7]float32) float64 { return gapsOf(gapsPlain, v, k) },
+	}, {
+		"roots",
+		func(v vectorsOf, k [7]float32) float64 { return rootsOf(roots, v, k) },
+		func(v vectorsOf, k [7]float32) float64 { return rootsOf(rootsPlain, v, k) },
+	}, {
+		"apart",
+		func(v vectorsOf, k [7]float32) float64 { return float64(apart(bitsIn(v.s), v.w, v.g, by(k))) },
+		func(v vectorsOf, k [7]float32) float64 { return float64(apartPlain(bitsIn(v.s), v.w, v.g, by(k))) },
+	}, {
+		"atLeast",
+		func(v vectorsOf, k [7]float32) float64 { return atLeastOf(atLeast, v, k) },
+		func(v vectorsOf, k [7]float32) float64 { return atLeastOf(atLeastPlain, v, k) },
+	}, {
 		"nonFinite",
 		func(v vectorsOf, _ [7]float32) float64 { return float64(nonFinite(v.g)) },
 		func(v vectorsOf, _ [7]float32) float64 { return float64(nonFinitePlain(v.g)) },
 	},
+}
+
+// bitsIn is the memory of floats, for keys.
+func bitsIn(v []float32) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
+}
+
+// by is what distances are divided by: what a row takes, which is at least its values.
+func by(k [7]float32) float32 { return float32(4 + math.Float32bits(k[0])%4000) }
+
+// gapsOf returns a digest of the gaps of rows of some width.
+func gapsOf(f func(dst []float64, a, b []float32, width int), v vectorsOf, k [7]float32) float64 {
+	width := 1 + int(math.Float32bits(k[1])%40)
+	if math.Float32bits(k[1])>>8%2 == 0 {
+		width = 1 << (math.Float32bits(k[1]) >> 9 % 4)
+	}
+	dst := make([]float64, len(v.w)/width)
+	f(dst, v.w, v.g, width)
+	return digest(func(i int) uint64 {
+		if dst[i] != dst[i] {
+			return 1 // whichever NaN
+		}
+		return math.Float64bits(dst[i])
+	}, len(dst))
+}
+
+func rootsOf(f func(dst []uint32, squares []float64, by float64) uint32, v vectorsOf, k [7]float32) float64 {
+	squares := make([]float64, len(v.w))
+	for i := range squares {
+		squares[i] = gapPlain(v.w[i:i+1], v.g[i:i+1])
+	}
+	return float64(f(bitsIn(v.s), squares, float64(by(k))))
+}
+
+func atLeastOf(f func(dst []uint64, keys []uint32, least uint32), v vectorsOf, k [7]float32) float64 {
+	dst := make([]uint64, (len(v.w)+63)/64)
+	for i := range dst {
+		dst[i] = 0x5555
+	}
+	least := math.Float32bits(k[0])
+	if keys := bitsIn(v.w); len(keys) > 0 && least%2 == 0 {
+		least = keys[least/2%uint32(len(keys))]
+	}
+	f(dst, bitsIn(v.w), least)
+	return digest(func(i int) uint64 { return dst[i] }, len(dst))
+}
+
+// digest mixes numbers into one that has the bits of no NaN.
+func digest(of func(i int) uint64, n int) float64 {
+	sum := uint64(n)
+	for i := range n {
+		sum = mix(sum ^ of(i))
+	}
+	return float64(sum >> 12)
 }
 
 // sequence is a fixed sequence of numbers from a seed.
@@ -316,4 +387,29 @@ func TestNothingIsFused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The keys of single values, which are made in float32, are those of their squares' roots.
+func TestApartIsRoot(t *testing.T) {
+	rapid.Check(quiet{t}, func(t *rapid.T) {
+		seed := sequence(rapid.Uint64().Draw(t, "seed"))
+		n := 64
+		a, b := seed.fill(n, seed.value), seed.fill(n, seed.value)
+		for i := range a {
+			switch seed.bits() % 3 {
+			case 0: // subnormal differences
+				a[i] = math.Float32frombits(uint32(seed.bits()) >> (8 + seed.bits()%24))
+				b[i] = 0
+			case 1:
+				b[i] = math.Float32frombits(math.Float32bits(a[i]) + uint32(seed.bits()%3))
+			}
+		}
+		by := 4 + int(seed.bits()%1000)
+		one, two, squares := make([]uint32, n), make([]uint32, n), make([]float64, n)
+		gaps(squares, a, b, 1)
+		most := roots(two, squares, float64(by))
+		if got := Distances(one, a, b, 1, by); got != most || !slices.Equal(one, two) {
+			t.Fatalf("%x and %x, by %d: %x, %d; by their squares %x, %d", a, b, by, one, got, two, most)
+		}
+	})
 }

@@ -38,6 +38,6 @@ func (p *Part) Initial(dst []float32, row perdure.RowID) {
 	fillInitial(dst, p.Spec.Init, p.seed, p.id, row)
 }
 
-// Gap returns the square of the distance between two rows as long as each other. It has the
-// same bits on every machine.
-func Gap(a, b []float32) float64 { return gap(a, b) }
+// Positions sets at[i] to the position of a row with ids[i]; of a sparse part's that is not
+// stored to -1.
+func (p *Part) Positions(ids []perdure.RowID, at []int) { p.find(ids, at) }

@@ -50,17 +50,19 @@ func (p *Part) touch(at []int, clock perdure.Clock) {
 }
 
 // Evict drops rows that were not updated for more than Spec.Evict clocks, if
-// that is not 0, and returns how many; gone, if not nil, is told each. It is called when the shard's MinClock
-// has become min. It looks at the rows only when min has reached a multiple of a
-// quarter of Spec.Evict, so that it is cheap to call at every clock: a row whose
-// newest update is of clock c is gone when MinClock is c + Evict + max(1,
-// Evict/4), and it is there while MinClock is at most c + Evict.
+// that is not 0, and returns how many; gone, if not nil, is told each before it
+// goes, with its position, at which the last row then is. It is called when the
+// shard's MinClock has become min. It looks at the rows only when min has
+// reached a multiple of a quarter of Spec.Evict, so that it is cheap to call at
+// every clock: a row whose newest update is of clock c is gone when MinClock is
+// c + Evict + max(1, Evict/4), and it is there while MinClock is at most
+// c + Evict.
 //
 // Which rows a part holds, and in which order, stays a function of the calls,
 // also across a restored image, given that updates after a call have clocks of
 // at least its min, as MinClock promises: a part that was restored looks at all
 // rows once more, and finds nothing.
-func (p *Part) Evict(min perdure.Clock, gone func(perdure.RowID)) (evicted int) {
+func (p *Part) Evict(min perdure.Clock, gone func(row perdure.RowID, at int)) (evicted int) {
 	if p.Spec.Evict == 0 {
 		return 0
 	}
@@ -81,7 +83,7 @@ func (p *Part) Evict(min perdure.Clock, gone func(perdure.RowID)) (evicted int) 
 			}
 		}
 		for i := 0; i < k && gone != nil; i++ {
-			gone(p.index.ID(old[i]))
+			gone(p.index.ID(old[i]), old[i])
 		}
 		p.drop(old[:k])
 	}

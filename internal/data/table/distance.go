@@ -1,0 +1,77 @@
+package table
+
+import "math"
+
+// Gap returns the square of the distance between two rows as long as each other. It has the
+// same bits on every machine.
+func Gap(a, b []float32) float64 { return gap(a, b) }
+
+// Farthest is the key of a distance that is infinite, or not a number.
+const Farthest = 0x7f800000
+
+// Distances gives each of len(keys) rows a key: the higher it is the farther row i of a is from
+// row i of b, both of width values, one row after the other. It is the bits of the float32
+// nearest to √Gap/by, since those of floats ≥ 0 are in the floats' order; 0 only where Gap is,
+// and at most Farthest. It returns the highest, and has the same bits on every machine.
+func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
+	if width == 1 && by < 1<<24 {
+		return apart(keys, a[:len(keys)], b[:len(keys)], float32(by))
+	}
+	var squares [batch]float64
+	for len(keys) > 0 {
+		n := min(len(keys), batch)
+		gaps(squares[:n], a, b, width)
+		most = max(most, roots(keys[:n], squares[:n], float64(by)))
+		keys, a, b = keys[n:], a[n*width:], b[n*width:]
+	}
+	return most
+}
+
+// AtLeast sets a bit of dst for each key that is not below least, the first one's the lowest bit
+// of the first word, and clears all others. There is a word for each 64 keys, or fewer.
+func AtLeast(dst []uint64, keys []uint32, least uint32) { atLeast(dst, keys, least) }
+
+// gapsPlain: dst[i] is the gap of rows i.
+func gapsPlain(dst []float64, a, b []float32, width int) {
+	for i := range dst {
+		dst[i] = gapPlain(a[i*width:(i+1)*width], b[i*width:(i+1)*width])
+	}
+}
+
+// rootsPlain: dst[i] is the key of √squares[i] / by.
+func rootsPlain(dst []uint32, squares []float64, by float64) (most uint32) {
+	dst = dst[:len(squares)]
+	for i, square := range squares {
+		key := min(math.Float32bits(float32(math.Sqrt(square)/by)), Farthest) // NaN is above
+		if square != 0 {
+			key = max(key, 1)
+		}
+		dst[i], most = key, max(most, key)
+	}
+	return most
+}
+
+// apartPlain: dst[i] is the key of |a-b| / by. It is what gaps and roots give: the square of a
+// float32 and its root are exact in float64, which has digits enough to divide and round twice.
+func apartPlain(dst []uint32, a, b []float32, by float32) (most uint32) {
+	dst, b = dst[:len(a)], b[:len(a)]
+	for i := range a {
+		d := a[i] - b[i]
+		key := min(math.Float32bits(float32(math.Abs(float64(d)))/by), Farthest)
+		if d != 0 {
+			key = max(key, 1)
+		}
+		dst[i], most = key, max(most, key)
+	}
+	return most
+}
+
+// atLeastPlain: see AtLeast.
+func atLeastPlain(dst []uint64, keys []uint32, least uint32) {
+	clear(dst)
+	for i, k := range keys {
+		if k >= least {
+			dst[i/64] |= 1 << (i % 64)
+		}
+	}
+}
