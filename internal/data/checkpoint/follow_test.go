@@ -162,7 +162,7 @@ func (c *course) save(all bool) error {
 	if err := Publish(c.fsys, "ckpt", m); err != nil {
 		return err
 	}
-	return Prune(c.fsys, "ckpt", m)
+	return Prune(c.fsys, "ckpt", m, 1)
 }
 
 // same compares what is restored with the job.

@@ -157,39 +157,55 @@ func look(fsys disk.FS, dir string) (found Found, meanwhile bool, err error) {
 	if err != nil {
 		return found, false, fmt.Errorf("checkpoint: %w", err)
 	}
+	all := gather(fsys, dir, names, func(string) bool { return true })
 	known := map[string]Defect{} // of files that were looked at; without an error, nothing is wrong
-	named := map[string]bool{}   // and manifests
-	for _, name := range names {
-		kept, ok := keptOf(fsys, dir, name)
-		if !ok {
-			continue
-		}
-		named[name] = true
+	for _, kept := range all.Kept {
 		kept.Lacks = lacks(fsys, dir, kept.Files(), known)
-		for _, f := range kept.Files() {
-			named[f.File] = true
-		}
-		if !kept.Whole() && !Names(fsys, dir, name) {
+		if !kept.Whole() && !Names(fsys, dir, kept.File) {
 			meanwhile = true
 			continue
 		}
 		found.Kept = append(found.Kept, kept)
 	}
-	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
-	for _, name := range names {
-		if named[name] {
-			continue
-		}
-		if _, _, _, ours := partOf(name); !ours {
-			found.Other = append(found.Other, name)
-			continue
-		}
-		n, err := disk.Size(fsys, path.Join(dir, name))
-		if !errors.Is(err, fs.ErrNotExist) || Names(fsys, dir, name) {
-			found.Loose = append(found.Loose, Loose{name, n})
+	for _, l := range all.Loose {
+		l.Bytes, err = disk.Size(fsys, path.Join(dir, l.File))
+		if !errors.Is(err, fs.ErrNotExist) || Names(fsys, dir, l.File) {
+			found.Loose = append(found.Loose, l)
 		}
 	}
+	found.Other = all.Other
 	return found, meanwhile, nil
+}
+
+// gather reads the manifests of some names, and sorts the other names by what they are. It looks at
+// no other file.
+func gather(fsys disk.FS, dir string, names []string, of func(name string) bool) (found Found) {
+	named := map[string]bool{} // and manifests
+	for _, name := range names {
+		if !of(name) {
+			continue
+		}
+		kept, ok := keptOf(fsys, dir, name)
+		if !ok {
+			continue
+		}
+		named[name] = true
+		for _, f := range kept.Files() {
+			named[f.File] = true
+		}
+		found.Kept = append(found.Kept, kept)
+	}
+	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
+	for _, name := range names {
+		if _, _, _, ours := partOf(name); named[name] {
+			continue
+		} else if ours {
+			found.Loose = append(found.Loose, Loose{File: name})
+		} else {
+			found.Other = append(found.Other, name)
+		}
+	}
+	return found
 }
 
 // Names reports whether a folder has something of that name. What cannot be asked is there.

@@ -343,7 +343,7 @@ func TestPrune(t *testing.T) {
 	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
-	must(t, Prune(fsys, "ckpt", keep))
+	must(t, Prune(fsys, "ckpt", keep, 1))
 	got, err := fsys.List("ckpt")
 	must(t, err)
 	want := []string{
@@ -358,7 +358,7 @@ func TestPrune(t *testing.T) {
 	must(t, Verify(fsys, "ckpt", keep))
 
 	keep.Cut = 35 // never published
-	if err := Prune(fsys, "ckpt", keep); !errors.Is(err, fs.ErrNotExist) {
+	if err := Prune(fsys, "ckpt", keep, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pruning before a manifest that is not there gives %v", err)
 	}
 	wantLatest(t, fsys, 2, 30)
@@ -425,7 +425,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return true, Prune(fsys, "ckpt", m)
+		return true, Prune(fsys, "ckpt", m, 1)
 	})
 	if bad != nil {
 		t.Errorf("%d times, first %s", len(bad), bad[0])

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
@@ -48,6 +49,45 @@ func (f *Found) Without(n int, newer bool) (r Removal) {
 	slices.Sort(r.Files)
 	r.Files = slices.Compact(r.Files)
 	return r
+}
+
+// Prune deletes what the checkpoint keep has made superfluous: first the manifests of before it, but
+// for the n-1 newest of them that can be read (n is 0: for all), and when that is durable the
+// segments that nobody needs any more, and what writers that died left behind. What is newer than
+// the newest stays: it may be about to be published.
+func Prune(fsys disk.FS, dir string, keep Manifest, n int) error {
+	return prune(fsys, dir, keep.key().manifest(), n)
+}
+
+// PruneRunning does so with a running checkpoint.
+func PruneRunning(fsys disk.FS, dir string, keep Running, n int) error {
+	return prune(fsys, dir, keep.name(), n)
+}
+
+func prune(fsys disk.FS, dir, keep string, n int) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: prune: %w", err)
+	}
+	// Cuts and running checkpoints have nothing in common.
+	found := gather(fsys, dir, names, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
+	at := slices.IndexFunc(found.Kept, func(k Kept) bool { return k.File == keep })
+	switch {
+	case at < 0:
+		return fmt.Errorf("checkpoint: prune: %s is %w", keep, fs.ErrNotExist)
+	case found.Kept[at].Err != nil:
+		return fmt.Errorf("checkpoint: prune: %w", found.Kept[at].Err)
+	}
+	stay := len(found.Kept)
+	for i := at; i < stay && n > 0; i++ {
+		if found.Kept[i].Err != nil {
+			continue
+		}
+		if n--; n == 0 {
+			stay = i + 1
+		}
+	}
+	return Remove(fsys, dir, found.Without(stay, true))
 }
 
 // spares says which files stay though no manifest that stays is known to name them.
@@ -106,7 +146,8 @@ func (s *spares) may(name string) bool {
 	case rows != nil:
 		return (s.newer || s.any && !begun) && (s.last == nil || s.last.lacks(rows))
 	}
-	return !begun && cut.compare(s.unread) <= 0 || s.newer && cut.compare(s.newest) > 0
+	newer := cut.compare(s.newest)
+	return !begun && cut.compare(s.unread) <= 0 || s.newer && (newer > 0 || begun && newer == 0)
 }
 
 // lacks reports whether a segment is no older than all that it names of that shard.

@@ -273,16 +273,16 @@ func TestPruneRunning(t *testing.T) {
 	_, err := writeRows(fsys, 2, 0, 9) // in flight
 	must(t, err)
 	for _, name := range []string{
-		"notes", temporary("notes"), temporary(rows(1, 8)), temporary(rows(2, 5)), temporary(rows(2, 6)),
-		temporary(RunningFile(5)), temporary(RunningFile(6)),
+		"notes", temporary("notes"), temporary(rows(1, 8)), temporary(rows(2, 6)), temporary(rows(2, 7)),
+		temporary(RunningFile(6)), temporary(RunningFile(7)),
 	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
-	must(t, PruneRunning(fsys, "ckpt", keep))
+	must(t, PruneRunning(fsys, "ckpt", keep, 2))
 	got, err := fsys.List("ckpt")
 	must(t, err)
 	want := []string{
-		temporary("notes"), temporary(RunningFile(6)), temporary(rows(2, 6)),
+		temporary("notes"), temporary(RunningFile(7)), temporary(rows(2, 7)),
 		"g000001-c0000000020-s00000-e000001.segment", "g000001-c0000000020-s00001-e000001.segment",
 		"g000001-c0000000020.manifest", "notes", RunningFile(4), RunningFile(6), RunningFile(7),
 		rows(2, 3), rows(2, 4), rows(2, 5), rows(2, 6), rows(2, 7), rows(2, 9), // of 4, too: it is the one before
@@ -297,15 +297,15 @@ func TestPruneRunning(t *testing.T) {
 	}
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	overwrite(t, fsys, "ckpt/"+RunningFile(6), []byte("damaged"))
-	must(t, PruneRunning(fsys, "ckpt", newer)) // 4 is the one before that anybody can go on from
+	must(t, PruneRunning(fsys, "ckpt", newer, 2)) // 4 is the one before that anybody can go on from
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
-	if m, passed, err := WholeRunning(fsys, "ckpt"); err != nil || m.Number != 4 || len(passed) > 0 {
+	if m, passed, err := WholeRunning(fsys, "ckpt"); err != nil || m.Number != 4 || len(passed) != 1 {
 		t.Errorf("the one before: %+v, %v, %v", m, passed, err)
 	}
 
 	keep.Number = 5 // never published
-	if err := PruneRunning(fsys, "ckpt", keep); !errors.Is(err, fs.ErrNotExist) {
+	if err := PruneRunning(fsys, "ckpt", keep, 2); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pruning before a manifest that is not there gives %v", err)
 	}
 }
@@ -375,7 +375,7 @@ func TestRunningCrashesAtEveryStep(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return true, PruneRunning(fsys, "ckpt", m)
+		return true, PruneRunning(fsys, "ckpt", m, 2)
 	}).crashEverywhere(t)
 	if bad != nil {
 		t.Errorf("%d times, first %s", len(bad), bad[0])

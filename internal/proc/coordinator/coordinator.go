@@ -372,7 +372,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		}
 		c.onDisk.Store(true)
 		defer c.onDisk.Store(false)
-		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
+		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m, 1); err != nil {
 			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
 		}
 	})

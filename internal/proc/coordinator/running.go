@@ -45,7 +45,7 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 	err := checkpoint.PublishRunning(c.cfg.Disk, c.cfg.CheckpointDir, m)
 	if err != nil {
 		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
-	} else if err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m); err != nil {
+	} else if err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m, 2); err != nil {
 		c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
 	}
 	c.inbox.do(ctx, func() {

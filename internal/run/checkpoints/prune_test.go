@@ -109,7 +109,7 @@ func TestPruneLoose(t *testing.T) {
 		if !inRun {
 			f.Run = ""
 		}
-		newer, begun, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(20)+".7-2.tmp"
+		newer, begun, older := segmentName(30, 0), "."+segmentName(30, 1)+".7-1.tmp", "."+manifestName(10)+".7-2.tmp"
 		left := "g000001-c0000000010-s00000-e000002.segment" // by a holder whose word came too late
 		for _, name := range []string{newer, begun, older, left, "notes.txt"} {
 			write(t, fsys, name, []byte("x"))

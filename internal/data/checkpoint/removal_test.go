@@ -1,0 +1,118 @@
+package checkpoint
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// pruning is a folder of which old checkpoints are deleted while new ones are made.
+type pruning struct {
+	make  func(fsys disk.FS, i int) error    // the i-th
+	prune func(fsys disk.FS, i, n int) error // after that
+	is    func(k *Kept, i int) bool          // whether it is that one
+}
+
+var prunings = map[string]pruning{
+	"cuts": {
+		make: func(fsys disk.FS, i int) error {
+			_, err := publish(fsys, 1, perdure.Clock(20*i))
+			return err
+		},
+		prune: func(fsys disk.FS, i, n int) error {
+			m, err := readManifest(fsys, "ckpt", key{1, perdure.Clock(20 * i)})
+			if err != nil {
+				return err
+			}
+			return Prune(fsys, "ckpt", m, n)
+		},
+		is: func(k *Kept, i int) bool { return k.Number == 0 && int(k.Cut) == 20*i },
+	},
+	"running": { // each has files in common with the one before it
+		make: func(fsys disk.FS, i int) error {
+			_, err := publishRunning(fsys, 1, uint64(i))
+			return err
+		},
+		prune: func(fsys disk.FS, i, n int) error {
+			m, err := readRunning(fsys, "ckpt", uint64(i))
+			if err != nil {
+				return err
+			}
+			return PruneRunning(fsys, "ckpt", m, n)
+		},
+		is: func(k *Kept, i int) bool { return k.Number == uint64(i) },
+	},
+}
+
+// TestPruneKeeps: as many of the newest checkpoints stay as are asked for, or all; with each, all
+// that it needs, whatever instant the power fails at.
+func TestPruneKeeps(t *testing.T) {
+	const all = 5
+	for name, p := range prunings {
+		for _, n := range []int{0, 1, 2, 3, 9} {
+			for step := 1; ; step++ {
+				fsys := newFolder(t)
+				for i := 1; i <= all; i++ {
+					must(t, p.make(fsys, i))
+				}
+				fsys.FailAfter(step)
+				err := p.prune(fsys, all, n)
+				fsys.Crash(rand.New(rand.NewPCG(uint64(n), uint64(step))))
+				least := n
+				if n == 0 || n > all {
+					least = all
+				}
+				stays := func() int {
+					found, err := Look(fsys, "ckpt")
+					must(t, err)
+					for i := range found.Kept {
+						if k := &found.Kept[i]; !k.Whole() || i < least && !p.is(k, all-i) {
+							t.Fatalf("%s, keep %d, crash at step %d: %s lacks %v", name, n, step, k.File,
+								k.Defects())
+						}
+					}
+					return len(found.Kept)
+				}
+				if got := stays(); got < least {
+					t.Fatalf("%s, keep %d, crash at step %d: %d are left", name, n, step, got)
+				}
+				must(t, p.prune(fsys, all, n))
+				if got := stays(); got != least {
+					t.Fatalf("%s, keep %d: %d are left", name, n, got)
+				}
+				if err == nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestPruneOdd: one that cannot be read does not count, and goes when it is older than those that
+// stay.
+func TestPruneOdd(t *testing.T) {
+	for name, p := range prunings {
+		fsys := newFolder(t)
+		for i := 1; i <= 4; i++ {
+			must(t, p.make(fsys, i))
+		}
+		found, err := Look(fsys, "ckpt")
+		must(t, err)
+		overwrite(t, fsys, "ckpt/"+found.Kept[1].File, []byte("x"))
+		must(t, p.prune(fsys, 4, 2))
+		found, err = Look(fsys, "ckpt")
+		must(t, err)
+		if k := found.Kept; len(k) != 3 || !p.is(&k[0], 4) || k[1].Err == nil || !p.is(&k[2], 2) || !k[2].Whole() {
+			t.Errorf("%s: there are %v", name, k)
+		}
+		must(t, p.make(fsys, 5))
+		must(t, p.prune(fsys, 5, 2))
+		found, err = Look(fsys, "ckpt")
+		must(t, err)
+		if k := found.Kept; len(k) != 2 || !k[1].Whole() || len(found.Loose) > 0 {
+			t.Errorf("%s: then there are %v, %v", name, k, found.Loose)
+		}
+	}
+}
