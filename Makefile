@@ -83,8 +83,8 @@ check-test: $(TOOLS)/gotestsum
 	done
 
 .PHONY: storm
-storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, and the same sums
-	$(GO) test ./cmd/perdure -run 'TestStorm|TestSums|TestSignal' -count 1 -v -timeout 0 -storm.runs=$(STORMS) -storm.seed=$(STORM_SEED) $(if $(STRATEGIES),-storm.strategies='$(STRATEGIES)') -storm.faults=$(FAULTS) -storm.ms=$(STORM_MS)
+storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to
+	$(GO) test ./cmd/perdure -run 'TestStorm|TestLearns|TestSums|TestSignal' -count 1 -v -timeout 0 -storm.runs=$(STORMS) -storm.seed=$(STORM_SEED) $(if $(STRATEGIES),-storm.strategies='$(STRATEGIES)') -storm.faults=$(FAULTS) -storm.ms=$(STORM_MS)
 
 .PHONY: soak
 soak: ## train for TIME=10m, and see that no process grows

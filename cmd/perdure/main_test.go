@@ -44,7 +44,7 @@ func withData(run func() int) int {
 	if err == nil {
 		defer os.RemoveAll(dir)
 		pictures = dir
-		err = errors.Join(writePictures(dir), os.Setenv(asCommand, dir), os.Setenv("GORACE", "atexit_sleep_ms=0"))
+		err = errors.Join(writePictures(dir, 20), os.Setenv(asCommand, dir), os.Setenv("GORACE", "atexit_sleep_ms=0"))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,14 +53,14 @@ func withData(run func() int) int {
 	return run()
 }
 
-// writePictures writes a part of the embedded set as idx files.
-func writePictures(dir string) error {
+// writePictures writes one oneIn-th of the embedded pictures as idx files.
+func writePictures(dir string, oneIn int) error {
 	all, err := dataset.Embedded()
 	if err != nil {
 		return err
 	}
 	for name, split := range map[string]*dataset.Split{"train": &all.Train, "t10k": &all.Test} {
-		n := split.N / 20
+		n := split.N / oneIn
 		images := binary.BigEndian.AppendUint32(nil, 0x803)
 		for _, v := range []int{n, 1, split.Dim} {
 			images = binary.BigEndian.AppendUint32(images, uint32(v))
