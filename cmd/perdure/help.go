@@ -119,6 +119,7 @@ var helps = map[string]string{
 	"train_compute_ms": "Let every worker's clock compute for at least N milliseconds; what is left is " +
 		"slept, and takes no core",
 	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
+	"job_keep":       "How many checkpoints to keep, the newest; 0: all. Under scar at least two stay",
 	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
 		"MiB; when half of that is used a checkpoint is made before its time",
 	"train_data": "Folder or file of a data set, or synthetic:F; see perdure data (default the workload's " +
@@ -133,7 +134,7 @@ var helps = map[string]string{
 		"may be given again, with later clocks (default none).",
 	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
-		"--out and --quiet may differ.",
+		"--keep-checkpoints, --out and --quiet may differ.",
 	"train_from": "Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, " +
 		"--grace, --out and --quiet may differ.",
 	"log_log_sync": "stateless: when an update counts as in the log: interval (the system has it, which syncs " +
@@ -150,8 +151,8 @@ var helps = map[string]string{
 	"log_natscert":     "This job's own certificate for --nats.",
 	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
 	"up_resume": "Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, " +
-		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace and --out may differ. " +
-		"Your programs begin at its clock.",
+		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints " +
+		"and --out may differ. Your programs begin at its clock.",
 	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +
 		"--listen, --grace and --out may differ.",
 	"target_run":     "The run's folder (default the newest in runs/).",

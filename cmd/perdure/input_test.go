@@ -78,6 +78,9 @@ var mistakes = []struct {
 			"--on-outage continue",
 	},
 	{"train --recovery checkpoint:5 --retain-mb 5", 2, "as only --recovery resend:C has them do"},
+	{"train --recovery none --keep-checkpoints 5", 2, "--keep-checkpoints is about checkpoints, and a job under that"},
+	{"up --recovery chain:2 --keep-checkpoints 5", 2, "--keep-checkpoints is about checkpoints"},
+	{"train --keep-checkpoints=-1", 2, "--keep-checkpoints -1; choose 1 to 10000, or 0 to keep all"},
 	{"train --retain-mb 0", 2, "--retain-mb 0; choose 1 to"},
 	{
 		"train --recovery resend:20 --mtbf 1h", 2,

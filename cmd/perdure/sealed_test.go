@@ -139,6 +139,7 @@ func TestOddRunJSON(t *testing.T) {
 		{`"Batch": 8`, `"Batch": -8`, `batch of -8 examples`},
 		{`"retain_mb": \d+`, `"retain_mb": -5`, `retain_mb is -5`},
 		{`"retain_mb": \d+`, `"retain_mb": 512, "compute_ms": 100000`, `compute_ms is 100000; it must be 0 to 60000`},
+		{`"keep": 1`, `"keep": -1`, `checkpoints.keep is -1; it must be 0 to 10000`},
 		{`"clocks": 20`, `"clocks": 0`, `job.clocks is 0`},
 		{`"servers": 2`, `"servers": 2147483647`, `job: 2147483647 servers`},
 		{`"shards": 6`, `"shards": -6`, `job: -6 shards`},

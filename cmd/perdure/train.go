@@ -19,29 +19,35 @@ import (
 
 // jobFlags are what train and up have in common.
 type jobFlags struct {
-	Workers     int      `help:"@job_workers (default ${default})." default:"4" placeholder:"N"`
-	Servers     int      `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
-	Shards      int      `help:"@job_shards (default ${default})." default:"16" placeholder:"N"`
-	Consistency string   `help:"@job_consistency (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string   `help:"@job_recovery (default ${default})." default:"resend:auto" placeholder:"STRATEGY"`
-	MTBF        string   `name:"mtbf" help:"@job_mtbf" placeholder:"TIME"`
-	OnOutage    string   `help:"@job_on_outage (default ${default})." default:"wait" placeholder:"POLICY"`
-	OutageRows  string   `help:"@job_outage_rows (default ${default})." default:"apply" placeholder:"HOW"`
-	OutageMB    int      `name:"outage-mb" help:"@job_outage_mb (default ${default})." default:"2048" placeholder:"N"`
-	StaleScale  string   `help:"@job_stale_scale" placeholder:"HOW"`
-	NoReplace   bool     `help:"Start no server anew when one dies; the others take over what it held."`
-	Zone        []string `help:"@job_zone" placeholder:"I=NAME" sep:"none"`
-	Zones       []string `help:"@job_zones" placeholder:"NAME"`
-	Suspend     string   `name:"suspend-after" help:"@job_suspend" placeholder:"TIME"`
-	Clocks      int64    `help:"@job_clocks (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
-	Seed        uint64   `help:"@job_seed (default ${default})." default:"1" placeholder:"N"`
-	Fault       []string `help:"@job_fault" placeholder:"FAULT" sep:"none"`
-	Delay       string   `help:"@job_delay" placeholder:"TIME[±TIME]"`
-	Bandwidth   string   `help:"@job_bandwidth" placeholder:"BYTES"`
-	Listen      string   `help:"@job_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Grace       string   `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
-	Out         string   `help:"@job_out" placeholder:"DIR" type:"path"`
+	Workers     int       `help:"@job_workers (default ${default})." default:"4" placeholder:"N"`
+	Servers     int       `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
+	Shards      int       `help:"@job_shards (default ${default})." default:"16" placeholder:"N"`
+	Consistency string    `help:"@job_consistency (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Recovery    string    `help:"@job_recovery (default ${default})." default:"resend:auto" placeholder:"STRATEGY"`
+	MTBF        string    `name:"mtbf" help:"@job_mtbf" placeholder:"TIME"`
+	OnOutage    string    `help:"@job_on_outage (default ${default})." default:"wait" placeholder:"POLICY"`
+	OutageRows  string    `help:"@job_outage_rows (default ${default})." default:"apply" placeholder:"HOW"`
+	OutageMB    int       `name:"outage-mb" help:"@job_outage_mb (default ${default})." default:"2048" placeholder:"N"`
+	StaleScale  string    `help:"@job_stale_scale" placeholder:"HOW"`
+	NoReplace   bool      `help:"Start no server anew when one dies; the others take over what it held."`
+	Zone        []string  `help:"@job_zone" placeholder:"I=NAME" sep:"none"`
+	Zones       []string  `help:"@job_zones" placeholder:"NAME"`
+	Suspend     string    `name:"suspend-after" help:"@job_suspend" placeholder:"TIME"`
+	Clocks      int64     `help:"@job_clocks (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
+	Seed        uint64    `help:"@job_seed (default ${default})." default:"1" placeholder:"N"`
+	Fault       []string  `help:"@job_fault" placeholder:"FAULT" sep:"none"`
+	Delay       string    `help:"@job_delay" placeholder:"TIME[±TIME]"`
+	Bandwidth   string    `help:"@job_bandwidth" placeholder:"BYTES"`
+	Listen      string    `help:"@job_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Checkpoints keepFlags `embed:""`
+	Out         string    `help:"@job_out" placeholder:"DIR" type:"path"`
 	logFlags
+}
+
+// keepFlags are about a run's checkpoints.
+type keepFlags struct {
+	Grace string `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
+	Keep  int    `name:"keep-checkpoints" help:"@job_keep (default ${default})." default:"1" placeholder:"K"`
 }
 
 type trainCmd struct {
@@ -142,7 +148,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 			Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
 			Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
 		},
-		Listen: f.Listen, Grace: f.Grace, Given: given,
+		Listen: f.Listen, Grace: f.Checkpoints.Grace, Keep: f.Checkpoints.Keep, Given: given,
 	}
 }
 

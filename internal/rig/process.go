@@ -174,7 +174,7 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 	}
 	p.closes = func() { r.Close() }
 	cfg := coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: p.Disk, CheckpointDir: "checkpoint", Log: p.Log,
+		Listener: l, Registry: r, Begin: &begin, Disk: p.Disk, CheckpointDir: "checkpoint", Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
 	}
 	for _, f := range change {

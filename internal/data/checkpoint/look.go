@@ -136,6 +136,20 @@ func (m Manifest) Files() (files []FileRef) {
 	return files
 }
 
+// Names are the names of all that a checkpoint is made of: its manifest, and the segments.
+func (m Manifest) Names() []string { return names(m.key().manifest(), m.Files()) }
+
+// Names are the names of all that a running checkpoint is made of.
+func (m *Running) Names() []string { return names(m.name(), m.Files()) }
+
+func names(manifest string, files []FileRef) []string {
+	all := []string{manifest}
+	for _, f := range files {
+		all = append(all, f.File)
+	}
+	return all
+}
+
 // looks is how often a folder is looked at of which checkpoints are deleted meanwhile.
 const looks = 10
 

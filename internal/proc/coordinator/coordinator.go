@@ -37,6 +37,7 @@ type Config struct {
 	Begin         *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
 	Disk          disk.FS
 	CheckpointDir string
+	Keep          int // how many checkpoints stay, the newest; of running ones two at least; 0: all
 	Log           *slog.Logger
 	Tick          time.Duration // 0: 100 ms
 	// Patience is the silence after which a process is suspected of which nothing is
@@ -372,7 +373,10 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		}
 		c.onDisk.Store(true)
 		defer c.onDisk.Store(false)
-		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m, 1); err != nil {
+		if c.cfg.Keep == 0 {
+			return
+		}
+		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m, c.cfg.Keep); err != nil {
 			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
 		}
 	})

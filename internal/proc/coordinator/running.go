@@ -45,8 +45,11 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 	err := checkpoint.PublishRunning(c.cfg.Disk, c.cfg.CheckpointDir, m)
 	if err != nil {
 		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
-	} else if err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m, 2); err != nil {
-		c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
+	} else if c.cfg.Keep > 0 { // the one before stays, too: whoever finds this one damaged goes on from that
+		err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m, max(2, c.cfg.Keep))
+		if err != nil {
+			c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
+		}
 	}
 	c.inbox.do(ctx, func() {
 		c.core.Published(p.Generation, p.Cut, false) // no roll-back ever goes to it

@@ -6,33 +6,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// copyCheckpoint brings the checkpoint that a run goes on from into its folder: the one that is
-// named, or, of those that are of one clock, all.
-func copyCheckpoint(from, to string, saved *settings.Saved) error {
-	if saved != nil {
-		for _, name := range saved.Names() {
-			if err := copyFile(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
-				return fmt.Errorf("resume: %w", err)
-			}
-		}
-		return nil
-	}
-	names, err := os.ReadDir(from)
-	if err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	for _, n := range names {
-		if !strings.HasSuffix(n.Name(), ".segment") && !strings.HasSuffix(n.Name(), ".manifest") {
-			continue
-		}
-		err := copyFile(filepath.Join(from, n.Name()), filepath.Join(to, n.Name()))
-		if err != nil {
+// copyCheckpoint brings the files of the checkpoint that a run goes on from into its folder.
+func copyCheckpoint(from, to string, names []string) error {
+	for _, name := range names {
+		if err := copyFile(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
 			return fmt.Errorf("resume: %w", err)
 		}
 	}

@@ -43,6 +43,7 @@ func small(t *testing.T, recovery string) settings.Run {
 	must(t, err)
 	s := settings.Run{
 		Job: job, Listen: AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: 8,
 			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
@@ -111,7 +112,7 @@ func TestRun(t *testing.T) {
 // goes on from there has another folder.
 func TestInterrupted(t *testing.T) {
 	s := small(t, "checkpoint:1000")
-	s.Job.Clocks, s.ComputeMs, s.Grace = 1000, 5, 10*time.Second
+	s.Job.Clocks, s.ComputeMs, s.Checkpoints.Grace = 1000, 5, 10*time.Second
 	must(t, s.Check())
 	dir, v := filepath.Join(t.TempDir(), "run"), &record{}
 	r, err := Start(t.Context(), Options{Settings: s, Folder: dir, Workers: true, View: v})
@@ -136,8 +137,8 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
 	}
 	to := t.TempDir()
-	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to, nil))
-	if files, err := os.ReadDir(to); err != nil || len(files) < 2 {
+	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to, again.Checkpoints.From))
+	if files, err := os.ReadDir(to); err != nil || len(files) < 5 || len(files) != len(again.Checkpoints.From) {
 		t.Errorf("%v, %v", files, err)
 	}
 }

@@ -147,7 +147,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	r.held = append(r.held, r.secrets)
 	if r.s.Resumed != "" {
 		from := filepath.Join(r.s.Resumed, "checkpoint")
-		if err := copyCheckpoint(from, r.dir.Checkpoint(), r.s.Saved); err != nil {
+		if err := copyCheckpoint(from, r.dir.Checkpoint(), r.s.Checkpoints.From); err != nil {
 			return err
 		}
 	}

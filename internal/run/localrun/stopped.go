@@ -30,7 +30,7 @@ const logGrace = 5 * time.Second
 // early; 0: it makes none.
 func lastCheckpoint(s *settings.Run) time.Duration {
 	if recovery.Of(s.Job.Recovery).Traits().Saves() {
-		return s.Grace
+		return s.Checkpoints.Grace
 	}
 	return 0
 }
@@ -77,7 +77,7 @@ func (r *Run) stopped(why error) error {
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
 			"perdure %s --resume %s --clocks %d", at, p.Durable, command, r.dir.Path(), p.End+1)
-	case r.s.Grace > 0 && !p.Closed:
+	case r.s.Checkpoints.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no last checkpoint was made", at)
 	}
 	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s", at, p.Durable, rows, command,

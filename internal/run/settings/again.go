@@ -20,12 +20,12 @@ const DefaultWorkload = "softmax"
 var taken = map[string][]string{
 	"train --resume": {
 		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "delay", "bandwidth",
+		"eval-every", "listen", "grace", "keep-checkpoints", "delay", "bandwidth",
 	},
 	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
 	"up --resume": {
-		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "delay",
-		"bandwidth",
+		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"keep-checkpoints", "delay", "bandwidth",
 	},
 	"up --from": {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
 }
@@ -97,6 +97,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 			m.Cut)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	if s.Saved == nil {
+		s.Checkpoints.From = m.Names()
+	}
 	if err := s.checkFlags(); err != nil {
 		return s, err
 	}
@@ -137,6 +140,12 @@ func (a *Asked) change(s *Run) (err error) {
 	}
 	if err := a.takeMTBF(&s.Job); err != nil {
 		return err
+	}
+	if a.Given["keep-checkpoints"] {
+		s.Checkpoints.Keep = a.Keep
+		if err := a.refuseIdle(&s.Job); err != nil {
+			return err
+		}
 	}
 	if a.Given["eval-every"] {
 		if s.EvalEvery, s.EvalMs, err = parseEvalEvery(a.Work.EvalEvery); err != nil {

@@ -27,6 +27,7 @@ type Asked struct {
 	Work   WorkAsked
 	Listen string
 	Grace  string
+	Keep   int             // checkpoints
 	Given  map[string]bool // the flags that he wrote: one that is given and empty is a mistake
 }
 
@@ -48,7 +49,7 @@ func (a *Asked) New() (s Run, err error) {
 	if s.Log, err = a.newLog(&s.Job); err != nil {
 		return s, err
 	}
-	s.Faults, s.Distance = a.Faults, a.Distance
+	s.Faults, s.Distance, s.Checkpoints.Keep = a.Faults, a.Distance, a.Keep
 	s.Params = workload.Params{Seed: a.Shape.Seed, Slots: a.Shape.Workers}
 	if a.own() {
 		if err := s.checkFlags(); err != nil {
@@ -73,7 +74,7 @@ func (a *Asked) own() bool { return a.Workload == OwnWorkload }
 func (a *Asked) sign(s *Run) (err error) {
 	s.Version, s.Listen = a.Version, a.Listen
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
-	s.Grace, err = parseGrace(a.Grace)
+	s.Checkpoints.Grace, err = parseGrace(a.Grace)
 	return err
 }
 

@@ -33,7 +33,7 @@ func asks(name string, given ...string) *Asked {
 func TestNew(t *testing.T) {
 	s, err := asks(DefaultWorkload).New()
 	must(t, err)
-	if s.Version != "v" || s.Listen != "here" || s.Grace != 3*time.Second || s.Job.OwnWorkers ||
+	if s.Version != "v" || s.Listen != "here" || s.Checkpoints.Grace != 3*time.Second || s.Job.OwnWorkers ||
 		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB || !s.Job.Seal.Sealed() ||
 		s.Params.Rule.Kind != perdure.RuleSGD || s.Params.Rule.Schedule != perdure.ScheduleConst ||
 		s.Params.Batch == 0 || s.Job.SuspendMs != suspendUsually.Milliseconds() || s.Log != nil {
@@ -105,7 +105,7 @@ func TestRepeat(t *testing.T) {
 	again, err := (&Asked{Version: "w", Distance: Distance{Delay: "1ms"}}).Repeat(file)
 	must(t, err)
 	if again.Job.ID == s.Job.ID || again.Version != "w" || again.Delay != "2ms" || len(again.Faults) != 1 ||
-		again.Grace != 0 || again.Job.Clocks != 300 {
+		again.Checkpoints.Grace != 0 || again.Job.Clocks != 300 {
 		t.Errorf("%+v", again)
 	}
 	again, err = (&Asked{

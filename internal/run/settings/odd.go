@@ -25,6 +25,7 @@ func (s *Run) odd() error {
 		{"eval_ms", s.EvalMs, 0, math.MaxInt64 / 1_000_000},
 		{"compute_ms", int64(s.ComputeMs), 0, maxComputeMs},
 		{"retain_mb", int64(s.RetainMB), 1, maxCacheMB},
+		{"checkpoints.keep", int64(s.Checkpoints.Keep), 0, maxKept},
 		{"cache_mb", int64(s.CacheMB), 1, maxCacheMB},
 		{"generation", int64(min(s.Generation, math.MaxInt64)), 0, math.MaxInt32},
 		{"cut", int64(s.Cut), 0, math.MaxInt32},

@@ -49,6 +49,14 @@ var onlyWith = []struct {
 			"and chain:N,checkpoint:auto do; leave it out, or choose one",
 	},
 	{
+		[]string{"keep-checkpoints"},
+		func(job *perdure.JobSpec) bool {
+			return recovery.Of(job.Recovery).Traits().Saves() || recovery.RoundsOf(job.Recovery).Any()
+		},
+		"is about checkpoints, and a job under that strategy makes none; leave it out, or choose --recovery " +
+			"resend:auto, say",
+	},
+	{
 		[]string{
 			"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key",
 			"nats-replicas",

@@ -51,6 +51,10 @@ func (s *Run) checkFlags() error {
 	if !own && (s.RetainMB < 1 || s.RetainMB > maxCacheMB) {
 		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
 	}
+	if s.Checkpoints.Keep < 0 || s.Checkpoints.Keep > maxKept {
+		return fmt.Errorf("%w: --keep-checkpoints %d; choose 1 to %d, or 0 to keep all", perdure.ErrUsage,
+			s.Checkpoints.Keep, maxKept)
+	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	return nil
 }
@@ -60,6 +64,7 @@ const (
 	DefaultCacheMB  = 256
 	DefaultRetainMB = 512
 	maxCacheMB      = 1 << 20
+	maxKept         = 10_000 // checkpoints, of which all manifests are read when one is deleted
 	MaxOutageMB     = wire.MaxUpdate / 2 >> 20
 )
 

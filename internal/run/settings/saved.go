@@ -17,18 +17,6 @@ type Saved struct {
 	Passed string                `json:"-"`      // a line about newer ones, which are damaged; "": there are none
 }
 
-// Names are the names of all that it is made of, in a folder of checkpoints: its manifest, and
-// the files that this names.
-func (s *Saved) Names() []string {
-	names := []string{checkpoint.RunningFile(s.Number)}
-	for _, files := range s.Files {
-		for _, f := range files {
-			names = append(names, f.File)
-		}
-	}
-	return names
-}
-
 // readSaved finds the newest running checkpoint of a folder that is whole, to the last byte. It
 // returns what a manifest of one clock would say of the job that made it.
 func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
@@ -36,7 +24,7 @@ func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	s.Saved = &Saved{Number: r.Number}
+	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
 	for _, shard := range r.Shards {
 		var files []perdure.SavedFile
 		for _, f := range shard.Files {

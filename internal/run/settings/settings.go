@@ -47,8 +47,8 @@ type Run struct {
 
 	Trained workload.Description `json:"-"` // once the workload was opened
 
-	Listen string        `json:"-"` // the coordinator's address, of this machine only
-	Grace  time.Duration `json:"-"` // how long a last checkpoint may take when the run is ended early; 0: none is made
+	Listen      string      `json:"-"` // the coordinator's address, of this machine only
+	Checkpoints Checkpoints `json:"checkpoints"`
 
 	// Where the run goes on from: the checkpoint that was copied into its folder.
 	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
@@ -59,12 +59,20 @@ type Run struct {
 	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 
+// Checkpoints is what a run does with its checkpoints.
+type Checkpoints struct {
+	Keep  int           `json:"keep"` // how many stay, the newest; 0: all
+	Grace time.Duration `json:"-"`    // how long a last one may take when the run is ended early; 0: none is made
+	// The files of the one that the run goes on from, in the earlier run's folder.
+	From []string `json:"-"`
+}
+
 // retired are keys that older versions wrote into run.json, and that mean nothing any more.
 var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
 
 // Read reads the run.json of a run.
 func Read(path string) (s Run, err error) {
-	s.CacheMB, s.RetainMB = DefaultCacheMB, DefaultRetainMB // of runs that do not say
+	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1 // of runs that do not say
 	s.Folder = filepath.Dir(path)
 	return s, rundir.ReadRun(path, &s, retired...)
 }

@@ -296,7 +296,7 @@ func (r *run) settings(recovery perdure.Recovery) (settings.Run, error) {
 	}
 	s := settings.Run{
 		Version: r.Version, Job: job, Listen: localrun.AnyPort, CacheMB: settings.DefaultCacheMB,
-		RetainMB: settings.DefaultRetainMB,
+		RetainMB: settings.DefaultRetainMB, Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: shortBatch,
 			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
