@@ -149,7 +149,7 @@ func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.S
 		if !spec.Sparse {
 			first, rows = placement.Range(spec.Rows, l.h.job.Shards, shard)
 		}
-		if parts = append(parts, table.New(spec, perdure.TableID(t), l.h.job.Seed, first, rows)); spec == l.h.spec {
+		if parts = append(parts, table.Blank(spec, perdure.TableID(t), l.h.job.Seed, first, rows)); spec == l.h.spec {
 			history = t
 		}
 	}

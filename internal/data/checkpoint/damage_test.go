@@ -83,20 +83,20 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	other[1].Bytes++
 	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: ")
 	_, err := RestoreRows(fsys, "ckpt", "job-2", 1, files, partsOfTwo())
-	wantErr(t, err, ErrOtherJob, files[0].File+`: belongs to another job: "job-1", not "job-2"`)
+	wantErr(t, err, ErrOtherJob, files[1].File+`: belongs to another job: "job-1", not "job-2"`)
 	_, err = RestoreRows(fsys, "ckpt", "job-1", 0, files, partsOfTwo())
 	wantErr(t, err, ErrCorrupt, "is no segment of chosen rows of shard 0")
 	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, partsOfTwo()[:1])
-	wantErr(t, err, ErrCorrupt, files[0].File+": damaged: table 1 is e, and the job has only 1")
+	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 1 is e, and the job has only 1")
 	swapped := partsOfTwo()
 	slices.Reverse(swapped)
 	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, swapped)
-	wantErr(t, err, ErrCorrupt, files[0].File+": damaged: table 0 is w, and the job's e is another")
+	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 0 is w, and the job's e is another")
 	shifted := partsOfTwo()
 	shifted[0] = table.New(shifted[0].Spec, 0, 7, 2, 3)
 	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, shifted)
 	wantErr(t, err, ErrCorrupt,
-		files[0].File+": damaged: table w is of 3 rows from row 3, and the shard has 3 from row 2")
+		files[1].File+": damaged: table w is of 3 rows from row 3, and the shard has 3 from row 2")
 
 	// Under the name of another: of the same shard, of another one, and of another kind.
 	under := func(name, as string) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/perdure/perdure"
@@ -81,11 +82,12 @@ type Layers struct {
 	Of [][]int32
 }
 
-// RestoreRows lays a shard's segments of chosen rows over the rows of its parts, the oldest first.
-// The parts hold the initial rows, as table.New makes them. Dense rows are read straight into the
-// parts' memory; sparse ones are stored. Each file is read in full, and has to be the one that is
-// meant: of the job, of the shard, with the checksum that its reference has. After an error what
-// the parts hold is undefined.
+// RestoreRows gives each row of a shard's parts what the newest segment of chosen rows has of it, and
+// a dense row that is in none its initial values. The files are the oldest first; the parts are as
+// table.Blank makes them, sparse ones without rows. Dense rows are read straight into the parts'
+// memory; sparse ones are stored. It begins with the newest file, so that each row is laid once. Each
+// file is read in full, and has to be the one that is meant: of the job, of the shard, with the
+// checksum that its reference has. After an error what the parts hold is undefined.
 func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
 ) (*Layers, error) {
 	if err := checkRowsFiles(shard, files); err != nil {
@@ -96,11 +98,13 @@ func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []F
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 	}
-	l := &laying{parts: parts, out: &Layers{Of: make([][]int32, len(parts))}}
+	l := &laying{parts: parts, out: &Layers{
+		Of: make([][]int32, len(parts)), Segments: make([]*Segment, len(files)),
+	}}
 	for i, p := range parts {
 		l.grow(i, p.Stored())
 	}
-	for i, f := range files {
+	for i, f := range slices.Backward(files) {
 		l.file = int32(i)
 		file := path.Join(dir, f.File)
 		s, sum, err := readFile(fsys, file, false, l.sink)
@@ -111,7 +115,10 @@ func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []F
 			return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
 		}
 		s.Tables = nil
-		l.out.Segments = append(l.out.Segments, s)
+		l.out.Segments[i] = s
+	}
+	for i, p := range parts {
+		p.Begin(func(at int) bool { return l.out.Of[i][at] < 0 })
 	}
 	return l.out, nil
 }
@@ -176,8 +183,7 @@ func (l *laying) sink(i int, t metaTable, runs []table.Run) (rowsTo, error) {
 	if t.Spec.Sparse {
 		return to, nil // the ids say which rows
 	}
-	to.runs = runs
-	return to, to.from()
+	return to, to.lay(runs)
 }
 
 // partTo is the memory of rows of a part.
@@ -186,18 +192,24 @@ type partTo struct {
 	i    int
 	part *table.Part
 	runs []table.Run // of its rows, in the order of the file
+	laid []bool      // by run: a newer file has these rows
 }
 
-// from notes which file the rows come from.
-func (to *partTo) from() error {
+// lay notes which rows come from this file, of those that it has: all of a run, or none.
+func (to *partTo) lay(runs []table.Run) error {
 	to.grow(to.i, to.part.Stored())
 	of := to.out.Of[to.i]
-	for _, r := range to.runs {
-		for at := r.First; at < r.First+r.Rows; at++ {
-			if of[at] == to.file {
-				return corrupt("table %s has a row twice", to.part.Spec.Name)
+	for _, r := range runs {
+		for at, end := r.First, r.First+r.Rows; at < end; {
+			first, laid := at, of[at] >= 0
+			for ; at < end && (of[at] >= 0) == laid; at++ {
+				if of[at] == to.file {
+					return corrupt("table %s has a row twice", to.part.Spec.Name)
+				} else if !laid {
+					of[at] = to.file
+				}
 			}
-			of[at] = to.file
+			to.runs, to.laid = append(to.runs, table.Run{First: first, Rows: at - first}), append(to.laid, laid)
 		}
 	}
 	return nil
@@ -208,12 +220,21 @@ func (to *partTo) column(r *sumReader, i int, c column, n int64, _ []table.Run) 
 		return to.places(r, n)
 	}
 	pieces := pieces{r: r, left: n}
-	return to.part.Overlay(i, to.runs, func(memory []byte) error { return decode(memory, c.word, pieces.read) })
+	return to.part.Overlay(i, to.runs, func(run int, memory []byte) error {
+		switch {
+		case to.laid[run]:
+			return pieces.each(len(memory), func([]byte) {})
+		case len(pieces.have) >= len(memory) && littleEndian:
+			pieces.have = pieces.have[copy(memory, pieces.have):]
+			return nil
+		}
+		return decode(memory, c.word, pieces.read)
+	})
 }
 
 // places reads which rows there are, of a sparse table.
 func (to *partTo) places(r *sumReader, n int64) (err error) {
-	ids := make([]perdure.RowID, 0, min(n, chunkBytes)/8)
+	ids, runs := make([]perdure.RowID, 0, min(n, chunkBytes)/8), []table.Run(nil)
 	for n > 0 {
 		b, err := r.chunk(n)
 		if err != nil {
@@ -224,11 +245,11 @@ func (to *partTo) places(r *sumReader, n int64) (err error) {
 		for ; len(b) > 0; b = b[8:] {
 			ids = append(ids, perdure.RowID(binary.LittleEndian.Uint64(b)))
 		}
-		if to.runs, err = to.part.Places(ids, to.runs); err != nil {
+		if runs, err = to.part.Places(ids, runs); err != nil {
 			return err
 		}
 	}
-	return to.from()
+	return to.lay(runs)
 }
 
 // pieces reads a payload into memory that lies here and there: long pieces straight, and short
@@ -243,19 +264,25 @@ type pieces struct {
 const straightBytes = 4 << 10
 
 func (p *pieces) read(b []byte) (err error) {
-	for len(b) > 0 {
-		if len(p.have) == 0 && len(b) >= straightBytes {
-			p.left -= int64(len(b))
-			return p.r.fill(b)
-		}
+	if len(p.have) == 0 && len(b) >= straightBytes {
+		p.left -= int64(len(b))
+		return p.r.fill(b)
+	}
+	return p.each(len(b), func(have []byte) { b = b[copy(b, have):] })
+}
+
+// each gives f n bytes, a chunk's at a time.
+func (p *pieces) each(n int, f func(have []byte)) (err error) {
+	for n > 0 {
 		if len(p.have) == 0 {
 			if p.have, err = p.r.chunk(p.left); err != nil {
 				return err
 			}
 			p.left -= int64(len(p.have))
 		}
-		n := copy(b, p.have)
-		b, p.have = b[n:], p.have[n:]
+		had := min(n, len(p.have))
+		f(p.have[:had])
+		n, p.have = n-had, p.have[had:]
 	}
 	return nil
 }

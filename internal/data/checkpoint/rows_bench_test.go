@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -106,10 +107,70 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 			}
 			into := part
 			if part.Spec.Sparse {
-				into = table.New(part.Spec, 0, 1, 0, 0)
+				into = table.Blank(part.Spec, 0, 1, 0, 0)
 			}
 			_, err := RestoreRows(disk.OS(), dir, job.ID, 0, []FileRef{ref.Self()}, []*table.Part{into})
 			must(b, err)
 		}
 	})
+}
+
+// BenchmarkRestart begins a shard of 100 MB anew: from one file of all rows, as a checkpoint is read;
+// and from files of an eighth each, 16 of them, of rows chosen one by one or in runs of 64, some of
+// which newer ones have again, after which an eighth are in none.
+func BenchmarkRestart(b *testing.B) {
+	const rows, dim = 400_000, 64
+	spec := testTable("w", rows, dim)
+	spec.Init = perdure.Init{Kind: perdure.InitUniform, Scale: 1}
+	part := filledPart(b, spec, rows)
+	job := testJob()
+	job.Servers, job.Shards = 1, 1
+	dir := b.TempDir()
+	save := func(s *Segment, snapshot *table.Snapshot) FileRef {
+		defer snapshot.Close()
+		s.Job = job.ID
+		s.Tables = []TableRows{{Spec: spec, Stream: &Stream{
+			Rows: int64(snapshot.Rows()), Runs: snapshot.Runs(),
+			Next: func() ([]byte, error) {
+				piece, _ := snapshot.Next(1<<20, func(n int) []byte { return make([]byte, n) })
+				return piece, nil
+			},
+		}}}
+		ref, err := WriteSegment(disk.OS(), dir, s)
+		must(b, err)
+		return ref.Self()
+	}
+	b.Run("checkpoint", func(b *testing.B) {
+		ref := save(&Segment{}, part.Snapshot())
+		segments := []SegmentRef{{File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC}}
+		m := Manifest{Version: ManifestVersion, Job: job, Segments: segments}
+		b.SetBytes(4 * rows * dim)
+		for b.Loop() {
+			into := table.Blank(spec, 0, 1, 0, rows)
+			_, err := Restore(disk.OS(), dir, m, 0, func(perdure.TableSpec, int64, int64) (table.Image, error) {
+				return into.Image(), nil
+			})
+			must(b, err)
+		}
+	})
+	for number, width := range []int{1, 64} {
+		var files []FileRef
+		for k := range uint64(16) {
+			var runs []table.Run
+			for at, n := 0, uint64(0); at < rows; at, n = at+width, n+1 {
+				if h := (n*0x9e3779b97f4a7c15 ^ k*0xbf58476d1ce4e5b9) * 0x94d049bb133111eb; h>>61 == 0 {
+					runs = append(runs, table.Run{First: at, Rows: width})
+				}
+			}
+			files = append(files, save(&Segment{Epoch: perdure.Epoch(number), Number: k + 1}, part.SnapshotOf(runs)))
+		}
+		b.Run(fmt.Sprintf("runs%d", width), func(b *testing.B) {
+			b.SetBytes(4 * rows * dim)
+			for b.Loop() {
+				into := table.Blank(spec, 0, 1, 0, rows)
+				_, err := RestoreRows(disk.OS(), dir, job.ID, 0, files, []*table.Part{into})
+				must(b, err)
+			}
+		})
+	}
 }

@@ -49,6 +49,14 @@ func initialParts(specs []perdure.TableSpec) (parts []*table.Part) {
 	return parts
 }
 
+// blankParts are what files are laid over.
+func blankParts(specs []perdure.TableSpec) (parts []*table.Part) {
+	for i, spec := range specs {
+		parts = append(parts, table.Blank(spec, perdure.TableID(i), 7, 0, int(spec.Rows)))
+	}
+	return parts
+}
+
 func newPicking(t interface{ Fatal(...any) }) *picking {
 	c := &picking{fsys: disk.NewMemory(), specs: pickingSpecs()}
 	if err := c.fsys.MkdirAll("ckpt"); err != nil {
@@ -173,6 +181,7 @@ func (c *picking) same(t *rapid.T) {
 	_, dense0 := rowsOf(parts[0])
 	_, dense3 := rowsOf(parts[3])
 	initial := map[int]map[perdure.RowID]string{0: dense0, 3: dense3}
+	parts = blankParts(c.specs)
 	l, err := RestoreRows(c.fsys, "ckpt", pickingJob, 3, c.files, parts)
 	if err != nil {
 		t.Fatal(err)

@@ -56,21 +56,21 @@ func (p *Part) Places(ids []perdure.RowID, runs []Run) ([]Run, error) {
 	return runs, nil
 }
 
-// Overlay gives fill the memory of the rows of these runs, one after the other, in one column:
-// the same that a Snapshot of the part reads as its i-th. What it is filled with are this machine's
-// numbers. The runs may be in any order. The column of a sparse part's ids is not to be filled: see
-// Places.
-func (p *Part) Overlay(i int, runs []Run, fill func(memory []byte) error) error {
+// Overlay gives fill the memory of the rows of these runs, one after the other, in one column, with
+// the number of the run: the same column that a Snapshot of the part reads as its i-th. What it is
+// filled with are this machine's numbers. The runs may be in any order. The column of a sparse
+// part's ids is not to be filled: see Places.
+func (p *Part) Overlay(i int, runs []Run, fill func(run int, memory []byte) error) error {
 	columns, _, _ := p.sources(asideBytes)
 	c := &columns[i]
-	for _, r := range runs {
+	for run, r := range runs {
 		for at, end := r.First, r.First+r.Rows; at < end; {
 			n := end - at
 			if c.shift < whole {
 				n = min(n, (at>>c.shift+1)<<c.shift-at)
 			}
 			p.putAside(at, n)
-			if err := fill(c.memory(at, n)); err != nil {
+			if err := fill(run, c.memory(at, n)); err != nil {
 				return err
 			}
 			at += n

@@ -189,7 +189,7 @@ func (c *partCase) overlaid(t *rapid.T, r *reading) {
 			}
 			continue
 		}
-		if err := p.Overlay(i, runs, func(memory []byte) error {
+		if err := p.Overlay(i, runs, func(_ int, memory []byte) error {
 			read = read[copy(memory, read):]
 			return nil
 		}); err != nil || len(read) > 0 {

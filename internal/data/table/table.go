@@ -52,12 +52,20 @@ func New(spec perdure.TableSpec, id perdure.TableID, seed uint64, first perdure.
 		first, rows = 0, 0
 	}
 	p := Blank(spec, id, seed, first, rows)
-	for i := range rows { // zeros are there already
-		if spec.Init.Kind == perdure.InitUniform || spec.Init.Kind == perdure.InitNormal {
-			fillInitial(p.planes[0].rows(i, 1), spec.Init, seed, id, first+perdure.RowID(i))
+	p.Begin(func(int) bool { return true })
+	return p
+}
+
+// Begin gives those rows of a dense part that Blank made their initial values for which are says so.
+func (p *Part) Begin(are func(at int) bool) {
+	if p.Spec.Init.Kind != perdure.InitUniform && p.Spec.Init.Kind != perdure.InitNormal {
+		return // zeros are there already
+	}
+	for at := range p.Rows {
+		if are(at) {
+			p.Initial(p.planes[0].rows(at, 1), p.First+perdure.RowID(at))
 		}
 	}
-	return p
 }
 
 // Blank makes a part of a number of rows (of a sparse table: stored rows) whose

@@ -66,7 +66,7 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 		if !spec.Sparse {
 			first, rows = placement.Range(spec.Rows, job.Shards, id)
 		}
-		c.Parts = append(c.Parts, table.New(spec, perdure.TableID(t), job.Seed, first, rows))
+		c.Parts = append(c.Parts, table.Blank(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
 	files := make([]checkpoint.FileRef, len(saved))
 	for i, f := range saved {

@@ -63,7 +63,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 		if spec.Sparse {
 			first, rows = 0, 0
 		}
-		r.parts = append(r.parts, table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows))
+		r.parts = append(r.parts, table.Blank(spec, perdure.TableID(t), m.Job.Seed, first, rows))
 	}
 	var err error
 	r.layers, err = checkpoint.RestoreRows(f.Disk, f.Dir, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
