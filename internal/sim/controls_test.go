@@ -197,6 +197,7 @@ var controls = []control{
 		no(keptAll), no(keptAll), no(keptAll), at(3, 18, 20),
 	}},
 	{"holders", weak(weaken.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
+	{"jumps", weak(weaken.Set{Jumps: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
 }
 
@@ -218,6 +219,12 @@ func only(resend, partial cell, why string) []cell {
 }
 
 func refuses(text, why string, seeds ...uint64) cell { return cell{seeds, text, why} }
+
+// forever is how a job ends that would not end: nobody reads what is wrong, since all wait for it.
+const forever = "context deadline exceeded"
+
+// hangs is of a mechanism that is there so that the job ends.
+func hangs(seeds ...uint64) cell { return cell{seeds, forever, waits} }
 
 // drawing of a control under a strategy.
 func (c *control) drawing(strategy int) drawing {
@@ -309,6 +316,8 @@ func controlsTable() string {
 		for _, cell := range c.cells {
 			text := "–"
 			switch {
+			case cell.refused == forever:
+				text = "hangs"
 			case cell.refused != "":
 				text = "refused"
 			case len(cell.seeds) > 0:

@@ -69,6 +69,9 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		base[i], _ = b.acknowledged(shard, i)
 	}
 	verdict.Base(base, has, b.facts.View.Slots, b.facts.View.Cut, b.facts.TwoStep())
+	if b.job.weak.Jumps {
+		copy(base, has)
+	}
 	return base, true
 }
 
