@@ -38,6 +38,10 @@ type Effects struct {
 	// here is free. What the shard stands at does not change until it is saved.
 	Saves []Save
 
+	// Calm says that a round had nothing to save, where it is not of clocks when the next one
+	// comes: AllowRound is called as late as if it had been written.
+	Calm bool
+
 	// Dropped are reads that waited and are not answered, because the shard, or their
 	// connection, is another one now. Whoever reads asks again.
 	Dropped []Read
@@ -78,7 +82,7 @@ func (fx *Effects) Clear() {
 	fx.Pushes, fx.Saves, fx.Dropped = fx.Pushes[:0], emptied(fx.Saves), emptied(fx.Dropped)
 	fx.Answers, fx.Opened, fx.Acks = emptied(fx.Answers), emptied(fx.Opened), emptied(fx.Acks)
 	fx.Facts = emptied(fx.Facts)
-	fx.Advanced, fx.Later, fx.Sync, fx.Tell, fx.Fail = false, false, false, false, nil
+	fx.Advanced, fx.Calm, fx.Later, fx.Sync, fx.Tell, fx.Fail = false, false, false, false, false, nil
 }
 
 func emptied[T any](s []T) []T {

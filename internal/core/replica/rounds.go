@@ -45,11 +45,11 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 	}
 	ro.taken = ro.Done(min)
 	ro.settings.Saves = uint64(ro.taken) // so that random does not choose again what it did before
+	ro.kept = c.Kept
 	if c.Saved == nil {
 		ro.ledger = scar.New(ro.settings)
 		return
 	}
-	ro.kept = c.Saved.Kept
 	ro.ledger = scar.Resume(ro.settings, c.Parts, c.Saved.Files, c.Saved.Layer)
 }
 
@@ -109,11 +109,13 @@ func (st *State) saveRows(to *Audience) {
 		ro.ledger = scar.New(anew)
 	}
 	choice := ro.ledger.Choose(st.rows.parts, n)
-	if choice.Bytes == 0 { // nothing has changed
+	ro.allowed = false
+	if choice.Bytes == 0 { // nothing has changed, or what was saved too much is not paid for
 		ro.ledger.Unwritten(choice)
+		to.fx.Calm = to.fx.Calm || ro.Timed()
 		return
 	}
-	ro.busy, ro.allowed = true, false
+	ro.busy = true
 	m := &Image{
 		Cut: min, Seq: st.rows.seq, Applied: slices.Clone(st.intake.Applied()), States: slices.Clone(st.rows.states),
 	}

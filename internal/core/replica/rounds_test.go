@@ -119,3 +119,40 @@ func TestRoundOfBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundOfNothing: where it is not of clocks when the next round comes, one that has nothing to save
+// is not tried again at each clock: the next one waits until it may.
+func TestRoundOfNothing(t *testing.T) {
+	for _, timed := range []bool{true, false} {
+		recovery := "scar:4,1/4,priority"
+		if timed {
+			recovery = "scar:auto,1/4,priority"
+		}
+		b := newBench(t, "asp", recovery, 1)
+		b.State.rounds.forget()
+		all := b.clock(0) // all rows, whatever the share: the next rounds pay for that
+		if all == nil {
+			t.Fatal("the first round saves nothing")
+		}
+		b.State.SavedRows(all, file("all"))
+		b.State.AllowRound()
+		for c := perdure.Clock(1); c < 3; c++ {
+			calm := timed && c == 1
+			b.update(0, c, 1)
+			b.settle()
+			if fx := b.Effects(); fx.Calm != calm || len(fx.Saves) > 0 {
+				t.Fatalf("timed %t, clock %d: %+v", timed, c, fx)
+			}
+			b.Effects().Clear()
+		}
+		for c := perdure.Clock(3); ; c++ {
+			if c > 20 {
+				t.Fatalf("timed %t: what was saved too much is never paid", timed)
+			}
+			b.State.AllowRound()
+			if b.clock(c) != nil {
+				break
+			}
+		}
+	}
+}

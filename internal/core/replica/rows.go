@@ -23,13 +23,13 @@ type Content struct {
 	Applied []perdure.Clock // by slot: its clocks that are contained
 	Seq     uint64          // updates that are contained
 	Saved   *Saved          // where each row was saved by itself; else nil
+	Kept    []words.Kept    // of a lost shard's rows, how many are of which file, and of none
 }
 
 // Saved says of rows, of which each was saved by itself, which files they are from.
 type Saved struct {
 	Files []words.SegmentFile // the oldest first
 	Layer [][]int32           // by table, by position: index of the row's file; -1: it is initial
-	Kept  []words.Kept        // how many rows are of which file, and of none
 }
 
 // rows are what updates change: rows of all tables, and what slots' programs have saved. They

@@ -53,12 +53,35 @@ func (r *Round) Write() (took time.Duration, err error) {
 	return took, err
 }
 
+// roundsPart is the part of the time that is given to saving rows, where the job does not say
+// how often: one fiftieth.
+const roundsPart = 50
+
+// Rest waits until the next round may come, where it is not of clocks when that is: as long after
+// one that took so long that saving takes roundsPart of the time. It reports whether the shard
+// still lives then.
+func (s *Saver) Rest(took time.Duration) bool {
+	select {
+	case <-time.After((roundsPart - 1) * took):
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// leastRest is how long writing rows is taken to last where none were written yet.
+const leastRest = 10 * time.Millisecond
+
+// Took returns how long the last segment took to be written. It needs the lock.
+func (s *Saver) Took() time.Duration { return max(s.took, leastRest) }
+
 // loadRows reads each row of the shard as it was last saved, in the files that a view names.
 func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	saved := v.Shards[id].Saved
 	c := replica.Content{States: make([][]byte, len(v.Slots)), Applied: make([]perdure.Clock, len(v.Slots))}
 	if len(saved) == 0 {
+		c.Kept = initial(v, job, id)
 		return c, nil // its tables are entries of the log
 	}
 	for t, spec := range v.Tables {
@@ -80,8 +103,25 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 	copy(c.States, newest.States)
 	copy(c.Applied, newest.Applied)
 	c.Seq = newest.Seq
-	c.Saved = &replica.Saved{Files: saved, Layer: layers.Of, Kept: kept(layers)}
+	c.Saved = &replica.Saved{Files: saved, Layer: layers.Of}
+	c.Kept = kept(layers)
 	return c, nil
+}
+
+// initial counts the rows of a shard of which nothing was saved: of a dense table all, and of a sparse
+// one nobody knows of any.
+func initial(v *perdure.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
+	rows := 0
+	for _, spec := range v.Tables {
+		if !spec.Sparse {
+			_, n := placement.Range(spec.Rows, job.Shards, id)
+			rows += n
+		}
+	}
+	if rows == 0 {
+		return nil // as when the job begins
+	}
+	return []words.Kept{{Rows: int64(rows)}}
 }
 
 // kept counts of rows of which file they are.

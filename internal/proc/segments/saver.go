@@ -13,7 +13,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -54,8 +53,8 @@ type Settings struct {
 // Saver writes one shard's segments.
 type Saver struct {
 	Settings
-	ctx     context.Context // the server's life
-	retired atomic.Bool     // the shard's is over
+	ctx    context.Context // the shard's life, within the server's
+	retire context.CancelFunc
 
 	// Guarded by the lock.
 	problem string        // why the disk cannot be written, or read; "": it can
@@ -65,13 +64,17 @@ type Saver struct {
 }
 
 // New makes a saver that ends with ctx, at the latest.
-func New(ctx context.Context, s Settings) *Saver { return &Saver{Settings: s, ctx: ctx} }
+func New(ctx context.Context, s Settings) *Saver {
+	sv := &Saver{Settings: s}
+	sv.ctx, sv.retire = context.WithCancel(ctx)
+	return sv
+}
 
 // Retire ends it: nobody needs what it writes any more.
-func (s *Saver) Retire() { s.retired.Store(true) }
+func (s *Saver) Retire() { s.retire() }
 
 // Over reports whether nobody needs what it writes any more.
-func (s *Saver) Over() bool { return s.retired.Load() || s.ctx.Err() != nil }
+func (s *Saver) Over() bool { return s.ctx.Err() != nil }
 
 // Insist does something with the disk until it succeeds, or it is over. Of each try that fails, the
 // log and the coordinator hear: what says what cannot be done, and what that means.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
@@ -160,6 +162,47 @@ func TestBlankPart(t *testing.T) {
 		_, err := blankPart(job, v, 1, c.t, c.spec, c.first, c.rows)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// The next round may come when 49 times as long has passed as the last one took; of a shard that goes
+// meanwhile, nobody waits for it.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := saver(t, nil)
+		if began := time.Now(); !s.Rest(2*time.Second) || time.Since(began) != 98*time.Second {
+			t.Errorf("it has rested for %v", time.Since(began))
+		}
+		began := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			s.Retire()
+		}()
+		if s.Rest(time.Hour) || time.Since(began) != time.Second {
+			t.Errorf("of a shard that goes after 1s it rests for %v", time.Since(began))
+		}
+	})
+}
+
+// Of a shard of which nothing was saved, the rows of dense tables are counted as initial ones.
+func TestNothingSaved(t *testing.T) {
+	by, err := perdure.ParseRecovery("scar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
+	s, _ := saver(t, job) // of shard 3
+	v := &perdure.View{Slots: make([]perdure.SlotView, 1), Shards: make([]perdure.ShardView, 4)}
+	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
+		c, err := s.Load(v)
+		if err != nil || !slices.Equal(c.Kept, want) || c.Saved != nil {
+			t.Errorf("%d tables: %+v, %v, want %+v", len(v.Tables), c, err, want)
+		}
+		v.Tables = []perdure.TableSpec{
+			{Name: "a", Rows: 10, Dim: 1},
+			{Name: "s", Sparse: true, Dim: 1},
+			{Name: "b", Rows: 20, Dim: 1},
 		}
 	}
 }

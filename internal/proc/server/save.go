@@ -11,10 +11,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/segments"
 )
 
-// roundsPart is the part of the time that is given to saving rows, where the job does not say
-// how often: one fiftieth.
-const roundsPart = 50
-
 // beginRound has some rows written, in a goroutine of its own. It needs sh.mu.
 func (sh *shard) beginRound(sv *replica.Save) {
 	round := sh.saver.Round(sh.link.Name(), sv, &sh.rep.State)
@@ -31,15 +27,18 @@ func (sh *shard) beginRound(sv *replica.Save) {
 		sh.mu.Unlock()
 		sh.s.notify()
 		if sh.rep.State.RoundsTimed() {
-			select {
-			case <-time.After((roundsPart - 1) * took):
-			case <-sh.s.ctx.Done():
-			}
-			sh.mu.Lock()
-			sh.rep.State.AllowRound()
-			sh.mu.Unlock()
+			sh.rest(took)
 		}
 	})
+}
+
+// rest lets the next round come when it may, after one that took so long.
+func (sh *shard) rest(took time.Duration) {
+	if sh.saver.Rest(took) {
+		sh.mu.Lock()
+		sh.rep.State.AllowRound()
+		sh.mu.Unlock()
+	}
 }
 
 // beginSave has a cut written, in a goroutine of its own. Where the shard stands at it, it

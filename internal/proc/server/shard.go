@@ -218,6 +218,9 @@ func (sh *shard) carryOut() (again bool) {
 			sh.beginSave(sv)
 		}
 	}
+	if took := sh.saver.Took(); fx.Calm {
+		sh.s.wg.Go(func() { sh.rest(took) })
+	}
 	for i := range fx.Dropped {
 		connOf(fx.Dropped[i].Reader).waits(&fx.Dropped[i], -1)
 	}
