@@ -248,9 +248,11 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 func checkTrain(c *trainCmd, given map[string]bool, inText bool) error {
 	a := c.asked(given)
 	switch {
-	case c.Resume != "":
+	case c.Again.Resume != "":
 		return a.OnlyTaken("--resume")
-	case c.From != "":
+	case c.Again.Fork != "":
+		return a.OnlyTaken("--fork")
+	case c.Again.From != "":
 		return a.OnlyTaken("--from")
 	case inText && !strings.Contains(c.Consistency, "="):
 		_, err := a.Job()

@@ -135,6 +135,9 @@ var helps = map[string]string{
 	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
 		"--keep-checkpoints, --out and --quiet may differ.",
+	"train_fork": "Go on from a checkpoint of that run's folder as another run, with its settings: from that of " +
+		"CLOCK, or the newest. What may differ is what may with --resume; scar can follow any strategy. That run is " +
+		"left as it is, and may go on.",
 	"train_from": "Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, " +
 		"--grace, --out and --quiet may differ.",
 	"log_log_sync": "stateless: when an update counts as in the log: interval (the system has it, which syncs " +

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -53,32 +54,38 @@ type keepFlags struct {
 type trainCmd struct {
 	Workload string `arg:"" optional:"" help:"@train_workload (default ${default})." default:"softmax"`
 	jobFlags
-	Until      string   `help:"@train_until" placeholder:"GOAL"`
-	Rule       string   `help:"@train_rule (default ${default})." default:"sgd" placeholder:"RULE"`
-	Sparse     bool     `help:"Keep the model in sparse tables: a row is stored from its first update on."`
-	Batch      *int     `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
-	LR         *float64 `name:"lr" help:"@train_lr" placeholder:"RATE"`
-	Schedule   string   `help:"@train_schedule (default ${default})." default:"const" placeholder:"NAME"`
-	StepEvery  int64    `help:"@train_step_every (default ${default})." default:"100" placeholder:"N"`
-	StepFactor float64  `help:"@train_step_factor (default ${default})." default:"0.5" placeholder:"X"`
-	EvalEvery  string   `help:"@train_eval_every (default ${default})." default:"10" placeholder:"N|TIME"`
-	ComputeMs  int      `help:"@train_compute_ms (default ${default})." default:"0" placeholder:"N"`
-	CacheMB    int      `name:"cache-mb" help:"@train_cache_mb (default ${default})." default:"256" placeholder:"N"`
-	RetainMB   int      `name:"retain-mb" help:"@train_retain_mb (default ${default})." default:"512" placeholder:"N"`
-	Data       string   `help:"@train_data" placeholder:"PATH"`
-	Rank       *int     `help:"@train_rank" placeholder:"N"`
-	L2         *float64 `name:"l2" help:"@train_weight" placeholder:"X"`
-	Fraction   *float64 `name:"clock-fraction" help:"@train_fraction" placeholder:"X"`
-	WholeUsers bool     `help:"@train_whole_users"`
-	FinalReLU  bool     `name:"final-relu" help:"@train_final_re_lu"`
-	Scale      []string `help:"@train_scale" placeholder:"SCALE" sep:"none"`
-	Resume     string   `help:"@train_resume" placeholder:"DIR" type:"existingdir"`
-	From       string   `help:"@train_from" placeholder:"FILE" type:"existingfile"`
-	Quiet      bool     `help:"Print only the result." short:"q"`
+	Until      string     `help:"@train_until" placeholder:"GOAL"`
+	Rule       string     `help:"@train_rule (default ${default})." default:"sgd" placeholder:"RULE"`
+	Sparse     bool       `help:"Keep the model in sparse tables: a row is stored from its first update on."`
+	Batch      *int       `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
+	LR         *float64   `name:"lr" help:"@train_lr" placeholder:"RATE"`
+	Schedule   string     `help:"@train_schedule (default ${default})." default:"const" placeholder:"NAME"`
+	StepEvery  int64      `help:"@train_step_every (default ${default})." default:"100" placeholder:"N"`
+	StepFactor float64    `help:"@train_step_factor (default ${default})." default:"0.5" placeholder:"X"`
+	EvalEvery  string     `help:"@train_eval_every (default ${default})." default:"10" placeholder:"N|TIME"`
+	ComputeMs  int        `help:"@train_compute_ms (default ${default})." default:"0" placeholder:"N"`
+	CacheMB    int        `name:"cache-mb" help:"@train_cache_mb (default ${default})." default:"256" placeholder:"N"`
+	RetainMB   int        `name:"retain-mb" help:"@train_retain_mb (default ${default})." default:"512" placeholder:"N"`
+	Data       string     `help:"@train_data" placeholder:"PATH"`
+	Rank       *int       `help:"@train_rank" placeholder:"N"`
+	L2         *float64   `name:"l2" help:"@train_weight" placeholder:"X"`
+	Fraction   *float64   `name:"clock-fraction" help:"@train_fraction" placeholder:"X"`
+	WholeUsers bool       `help:"@train_whole_users"`
+	FinalReLU  bool       `name:"final-relu" help:"@train_final_re_lu"`
+	Scale      []string   `help:"@train_scale" placeholder:"SCALE" sep:"none"`
+	Again      againFlags `embed:""`
+	Quiet      bool       `help:"Print only the result." short:"q"`
+}
+
+// againFlags name an earlier run.
+type againFlags struct {
+	Resume string `help:"@train_resume" placeholder:"DIR" type:"existingdir"`
+	Fork   string `help:"@train_fork" placeholder:"DIR[@CLOCK]" type:"path"`
+	From   string `help:"@train_from" placeholder:"FILE" type:"existingfile"`
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
-	s, err := settingsOf(t.asked(given(k)), t.From, t.Resume)
+	s, err := settingsOf(t.asked(given(k)), &t.Again)
 	if err != nil {
 		return err
 	}
@@ -153,14 +160,24 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 }
 
 // settingsOf are those of a run that repeats another, goes on from one, or begins.
-func settingsOf(a *settings.Asked, from, resume string) (settings.Run, error) {
+func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
 	switch {
-	case from != "":
-		return a.Repeat(from)
-	case resume != "":
-		return a.Resume(resume)
+	case of.From != "":
+		return a.Repeat(of.From)
+	case of.Resume != "":
+		return a.Resume(of.Resume)
+	case of.Fork == "":
+		return a.New()
 	}
-	return a.New()
+	f, err := checkpoints.Open(of.Fork)
+	if err != nil {
+		return s, err
+	}
+	k, err := f.Choose()
+	if err != nil {
+		return s, err
+	}
+	return a.Fork(f.Run, k)
 }
 
 // home puts the user's folder in place of ~, where the shell has not.

@@ -24,7 +24,7 @@ type upCmd struct {
 }
 
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
-	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), u.From, u.Resume)
+	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), &againFlags{Resume: u.Resume, From: u.From})
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,10 @@ func TestLookRunning(t *testing.T) {
 	if err != nil || clock != 20 {
 		t.Errorf("it was begun at %d, %v", clock, err)
 	}
+	furthest, err := Furthest(fsys, "ckpt", &found.Kept[1].Running) // its newest files can be read
+	if err != nil || furthest != 3 {
+		t.Errorf("some shard has %d clocks, %v", furthest, err)
+	}
 	_, err = ClockOf(fsys, "ckpt", FileRef{File: file(3)})
 	wantErr(t, err, ErrCorrupt, file(3))
 }

@@ -135,6 +135,32 @@ func ClockOf(fsys disk.FS, dir string, f FileRef) (clock perdure.Clock, err erro
 	return clock, err
 }
 
+// Furthest returns how many clocks of any slot some shard of a running checkpoint has. The
+// coordinator hears of a shard's clocks later than they are saved, so that may be more than the
+// checkpoint's own clock.
+func Furthest(fsys disk.FS, dir string, m *Running) (clock perdure.Clock, err error) {
+	for _, s := range m.Shards {
+		if len(s.Files) == 0 {
+			continue
+		}
+		err := withReader(fsys, path.Join(dir, s.Files[len(s.Files)-1].File), func(r *sumReader) error {
+			_, _, err := r.header()
+			if err != nil {
+				return err
+			}
+			of, err := r.meta()
+			for _, c := range of.Applied {
+				clock = max(clock, c)
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return clock, nil
+}
+
 // meansRows reports whether a segment that was read, with its checksum, is the one that a
 // reference means.
 func meansRows(job string, shard perdure.ShardID, f FileRef, s *Segment, sum uint32) error {

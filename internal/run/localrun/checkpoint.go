@@ -8,7 +8,26 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 )
+
+// bringCheckpoint brings the checkpoint that the run goes on from into its folder, where there is one.
+func (r *Run) bringCheckpoint() (err error) {
+	c := &r.s.Checkpoints
+	switch {
+	case r.s.Resumed == "":
+		return nil
+	case c.Fork == nil:
+		return copyCheckpoint(filepath.Join(r.s.Resumed, "checkpoint"), r.dir.Checkpoint(), c.From)
+	}
+	from, err := checkpoints.Open(r.s.Resumed)
+	if err != nil {
+		return err
+	}
+	to := &checkpoints.Folder{Disk: disk.OS(), Dir: filepath.ToSlash(r.dir.Checkpoint())}
+	r.s.Saved, err = from.Fork(c.Fork, to, &r.s.Job)
+	return err
+}
 
 // copyCheckpoint brings the files of the checkpoint that a run goes on from into its folder.
 func copyCheckpoint(from, to string, names []string) error {

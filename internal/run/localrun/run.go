@@ -145,13 +145,10 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	r.held = append(r.held, r.secrets)
-	if r.s.Resumed != "" {
-		from := filepath.Join(r.s.Resumed, "checkpoint")
-		if err := copyCheckpoint(from, r.dir.Checkpoint(), r.s.Checkpoints.From); err != nil {
-			return err
-		}
+	var logPort io.Closer
+	if err = r.bringCheckpoint(); err == nil {
+		logPort, err = placeLog(ctx, &r.s, folder, r.secrets.Job)
 	}
-	logPort, err := placeLog(ctx, &r.s, folder, r.secrets.Job)
 	if err != nil { // the folder has nothing yet, and may be asked for again
 		err = errors.Join(err, r.dir.Close(), os.RemoveAll(folder))
 		r.dir = nil

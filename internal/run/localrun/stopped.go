@@ -61,7 +61,7 @@ func (r *Run) stopped(why error) error {
 	}
 	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, r.dir.Path())
 	if r.s.Resumed != "" { // its run.json alone does not say what it began with
-		anew = fmt.Sprintf("begin again with perdure %s --resume %s", command, r.s.Resumed)
+		anew = fmt.Sprintf("begin again with perdure %s %s", command, r.s.Again())
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)

@@ -22,6 +22,10 @@ var taken = map[string][]string{
 		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
 		"eval-every", "listen", "grace", "keep-checkpoints", "delay", "bandwidth",
 	},
+	"train --fork": {
+		"fork", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
+		"eval-every", "listen", "grace", "keep-checkpoints", "delay", "bandwidth",
+	},
 	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
 	"up --resume": {
 		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
@@ -65,7 +69,7 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	a.takeDistance(&s)
 	s.Job.ID = NewJobID()
 	if s.Resumed != "" {
-		return s, fmt.Errorf("%w: %s went on from %s; use --resume with that folder", perdure.ErrUsage, file, s.Resumed)
+		return s, fmt.Errorf("%w: %s went on from %s; use %s", perdure.ErrUsage, file, s.Resumed, s.Again())
 	}
 	if err := s.checkFlags(); err != nil {
 		return s, err
@@ -92,30 +96,75 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err := sameForm(was, s.Job.Recovery); err != nil {
 		return s, err
 	}
-	if s.Job.Clocks <= m.Cut {
-		return s, fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder,
-			m.Cut)
-	}
-	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
-	if s.Saved == nil {
-		s.Checkpoints.From = m.Names()
-	}
-	if err := s.checkFlags(); err != nil {
-		return s, err
-	}
-	file := filepath.Join(folder, "run.json")
-	if err := s.openOf(file); err != nil {
-		return s, err
-	}
-	if err := s.checkSeal(file, &m); err != nil {
+	s.Checkpoints.Forked = false
+	if err := s.goOn(folder, &m); err != nil {
 		return s, err
 	}
 	if s.Saved == nil { // else what it names was read when it was chosen
+		s.Checkpoints.From = m.Names()
 		if err := checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m); err != nil {
 			return s, err
 		}
 	}
 	return s, a.sign(&s)
+}
+
+// Fork makes the settings of a run that goes on from a checkpoint of the one in a folder, as another
+// job. That one is left as it is, and may go on.
+func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
+	if err := a.OnlyTaken("--fork"); err != nil {
+		return s, err
+	}
+	if s, err = ReadToRun(filepath.Join(folder, "run.json")); err != nil {
+		return s, err
+	}
+	if err := s.otherCommand(a.own(), "--fork", folder); err != nil {
+		return s, err
+	}
+	if err := a.change(&s); err != nil {
+		return s, err
+	}
+	if k.Number > 0 { // all rows of one clock can be saved each by itself, but not the other way round
+		if err := sameForm(k.Manifest.Job.Recovery, s.Job.Recovery); err != nil {
+			return s, err
+		}
+	}
+	s.Saved, s.Checkpoints.Fork, s.Checkpoints.Forked = nil, k, true
+	if k.Number > 0 {
+		s.Checkpoints.furthest, err = checkpoint.Furthest(disk.OS(), filepath.Join(folder, "checkpoint"), &k.Running)
+		if err != nil {
+			return s, err
+		}
+	}
+	if err := s.goOn(folder, &k.Manifest); err != nil {
+		return s, err
+	}
+	s.Job.ID = NewJobID()
+	return s, a.sign(&s)
+}
+
+// goOn completes the settings of a run that goes on from a checkpoint of the one in a folder.
+func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
+	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
+		return fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, at)
+	}
+	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	if err := s.checkFlags(); err != nil {
+		return err
+	}
+	file := filepath.Join(folder, "run.json")
+	if err := s.openOf(file); err != nil {
+		return err
+	}
+	return s.checkSeal(file, m)
+}
+
+// Again is the flag that begins a run again which went on from another one.
+func (s *Run) Again() string {
+	if s.Checkpoints.Forked {
+		return fmt.Sprintf("--fork %s@%d", s.Resumed, s.Cut)
+	}
+	return "--resume " + s.Resumed
 }
 
 // change lets what was given replace the settings of the run that is resumed.

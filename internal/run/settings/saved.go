@@ -25,6 +25,9 @@ func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
 		return m, err
 	}
 	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
+	if s.Checkpoints.furthest, err = checkpoint.Furthest(disk.OS(), folder, &r); err != nil {
+		return m, err
+	}
 	for _, shard := range r.Shards {
 		var files []perdure.SavedFile
 		for _, f := range shard.Files {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
@@ -65,6 +66,11 @@ type Checkpoints struct {
 	Grace time.Duration `json:"-"`    // how long a last one may take when the run is ended early; 0: none is made
 	// The files of the one that the run goes on from, in the earlier run's folder.
 	From []string `json:"-"`
+	// Fork is what a run goes on from that is another job, and Forked says that it did.
+	Fork   *checkpoint.Kept `json:"-"`
+	Forked bool             `json:"forked,omitempty"`
+
+	furthest perdure.Clock // of what the run goes on from, the furthest clock that some shard has
 }
 
 // retired are keys that older versions wrote into run.json, and that mean nothing any more.

@@ -1,0 +1,149 @@
+package checkpoints
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Choose returns the checkpoint that another run is to go on from: that of the clock, or the newest
+// one. Its files are there; whether they are whole is seen when they are copied.
+func (f *Folder) Choose() (*checkpoint.Kept, error) {
+	if f.Run == "" {
+		return nil, fmt.Errorf("%w: %s is in no run's folder, which says how to go on; name a run's", perdure.ErrUsage,
+			f.Dir)
+	}
+	found, err := f.look()
+	if err != nil {
+		return nil, err
+	}
+	k, err := f.one(found)
+	if err == nil && !k.Whole() {
+		err = fmt.Errorf("%s/%s%s", f.Dir, k.Defects()[0], f.offer(&found, k))
+	}
+	return k, err
+}
+
+// Fork writes a checkpoint that was chosen as one of another job, whose own folder is to. Where rows
+// are saved by themselves it is a running one, and Fork returns what the job begins with; of a cut
+// then all rows are saved, as of its clock. The files are written anew, since each names its job.
+func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
+	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
+	case k.Number > 0 && !rows:
+		return nil, fmt.Errorf("%w: what %s has saved is of no one clock", perdure.ErrUsage, k.File)
+	case rows:
+		saved, err = f.forkRows(k, to, job)
+	default:
+		err = f.forkCut(&k.Manifest, to, job)
+	}
+	if err != nil && f.gone(k) {
+		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; have it keep more, with "+
+			"--keep-checkpoints, or name a newer one", f.Dir, k.File)
+	}
+	return saved, err
+}
+
+// forkCut writes each shard's rows as one segment that follows no other.
+func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec) error {
+	fork := *m
+	fork.Job, fork.Segments, fork.SavedAt = *job, nil, f.Now.UTC()
+	for _, ref := range m.Segments {
+		s, err := checkpoint.Restore(f.Disk, f.Dir, *m, ref.Shard, nil)
+		if err != nil {
+			return err
+		}
+		s.Job = job.ID
+		if ref, err = checkpoint.WriteSegment(to.Disk, to.Dir, s); err != nil {
+			return err
+		}
+		fork.Segments = append(fork.Segments, ref)
+	}
+	return checkpoint.Publish(to.Disk, to.Dir, fork)
+}
+
+// forkRows writes a running checkpoint.
+func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
+	m := &k.Manifest
+	fork := checkpoint.Running{
+		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
+		SavedAt: f.Now.UTC(),
+	}
+	saved := &settings.Saved{Number: fork.Number}
+	for shard := range perdure.ShardID(job.Shards) {
+		layers, err := f.layers(k, shard)
+		one := checkpoint.RunningShard{Shard: shard}
+		var files []perdure.SavedFile
+		for i, s := range layers {
+			if err != nil {
+				break
+			}
+			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
+			var ref checkpoint.SegmentRef
+			ref, err = checkpoint.WriteSegment(to.Disk, to.Dir, s)
+			one.Files, files = append(one.Files, ref.Self()), append(files, perdure.SavedFile(ref.Self()))
+		}
+		if err != nil {
+			return nil, err
+		}
+		fork.Shards, saved.Files = append(fork.Shards, one), append(saved.Files, files)
+	}
+	return saved, checkpoint.PublishRunning(to.Disk, to.Dir, fork)
+}
+
+// layers returns the segments that a shard's running checkpoint is to be made of: of a cut one with
+// all rows; else for each file one with those of its rows that no newer file has. The newest one
+// says how far the shard had come, whether it has rows or not.
+func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
+	if k.Number == 0 {
+		s, err := checkpoint.Restore(f.Disk, f.Dir, k.Manifest, shard, nil)
+		return []*checkpoint.Segment{s}, err
+	}
+	r, err := f.restore(&k.Running, shard)
+	if err != nil {
+		return nil, err
+	}
+	_, in := r.count()
+	var out []*checkpoint.Segment
+	for i, s := range r.layers.Segments {
+		if in[i] == 0 && i < len(in)-1 {
+			continue
+		}
+		for t, p := range r.parts {
+			rows := p.SnapshotOf(runsOf(r.layers.Of[t], int32(i)))
+			room := make([]byte, pieceBytes)
+			s.Tables = append(s.Tables, checkpoint.TableRows{
+				Spec: p.Spec, First: int64(p.First),
+				Stream: &checkpoint.Stream{
+					Rows: int64(rows.Rows()), Runs: rows.Runs(),
+					Next: func() ([]byte, error) {
+						b, _ := rows.Next(len(room), func(int) []byte { return room })
+						return b, nil
+					},
+				},
+			})
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// pieceBytes is how much of the rows is read at a time.
+const pieceBytes = 256 << 10
+
+// runsOf returns the positions of the rows that are of a file.
+func runsOf(of []int32, file int32) (runs []table.Run) {
+	for at, is := range of {
+		switch n := len(runs); {
+		case is != file:
+		case n > 0 && runs[n-1].First+runs[n-1].Rows == at:
+			runs[n-1].Rows++
+		default:
+			runs = append(runs, table.Run{First: at, Rows: 1})
+		}
+	}
+	return runs
+}

@@ -1,0 +1,119 @@
+package checkpoints
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// forked is a folder for a checkpoint of another job.
+func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
+	t.Helper()
+	fsys := disk.NewMemory()
+	must(t, fsys.MkdirAll("c"))
+	job := rowsJob()
+	job.ID = "second"
+	return &Folder{Disk: fsys, Dir: "c", Now: saved}, &job
+}
+
+// TestForkRows: of each running checkpoint that is kept another job begins with the same rows, each
+// as old as it was; and the first has what it had.
+func TestForkRows(t *testing.T) {
+	f, fsys := keptRows(t, 5)
+	before := held(t, fsys)
+	for n := 1; n <= 5; n++ {
+		clock := perdure.Clock(10*n + 3)
+		f.Clock = &clock
+		k, err := f.Choose()
+		must(t, err)
+		to, job := forked(t)
+		begins, err := f.Fork(k, to, job)
+		must(t, err)
+		if begins.Number != 1 || len(begins.Files) != 2 || len(begins.Files[0]) != min(n, 3) {
+			t.Errorf("of the %d. one it begins with %+v", n, begins)
+		}
+		var was, is bytes.Buffer
+		must(t, f.Show(&was, true))
+		must(t, to.Show(&is, true))
+		var a, b shown
+		must(t, json.Unmarshal(was.Bytes(), &a))
+		must(t, json.Unmarshal(is.Bytes(), &b))
+		if b.Job.ID != "second" || b.Clock != clock || agesOf(&a) != agesOf(&b) {
+			t.Errorf("of the %d. one there are %s, and were %s", n, agesOf(&b), agesOf(&a))
+		}
+		model := filepath.Join(t.TempDir(), "model")
+		must(t, to.Export(&bytes.Buffer{}, model, false))
+		wantRows(t, model, n)
+	}
+	if after := held(t, fsys); !slices.Equal(after, before) {
+		t.Errorf("there were %v, and are %v", before, after)
+	}
+}
+
+// agesOf says of each shard which rows are how old.
+func agesOf(s *shown) (text string) {
+	for _, one := range s.Shards {
+		text += fmt.Sprint(" shard ", one.Seq, *one.Initial)
+		for _, file := range one.Files {
+			text += fmt.Sprintf(" %d@%d", *file.Rows, *file.Clock)
+		}
+	}
+	return text
+}
+
+// TestForkCut: of a checkpoint of one clock another job begins with such a one, of segments that
+// follow no others, or with all rows saved.
+func TestForkCut(t *testing.T) {
+	f, _ := kept(t, 2)
+	for _, rows := range []bool{false, true} {
+		k, err := f.Choose()
+		must(t, err)
+		to, job := forked(t)
+		if !rows {
+			job.Recovery = testJob.Recovery
+		}
+		begins, err := f.Fork(k, to, job)
+		must(t, err)
+		if (begins != nil) != rows {
+			t.Errorf("rows: %t; it begins with %+v", rows, begins)
+		}
+		must(t, to.Verify(&bytes.Buffer{}))
+		found, err := checkpoint.Look(to.Disk, to.Dir)
+		must(t, err)
+		if k := found.Kept; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||
+			k[0].Cut != 20 || (k[0].Number > 0) != rows {
+			t.Errorf("rows: %t; there are %+v", rows, k)
+		}
+		model := filepath.Join(t.TempDir(), "model")
+		must(t, to.Export(&bytes.Buffer{}, model, false))
+		wantModel(t, model, 20)
+	}
+}
+
+// TestForkGone: what the first run deletes meanwhile is told so, and what is damaged by name.
+func TestForkGone(t *testing.T) {
+	f, fsys := keptRows(t, 2)
+	k, err := f.Choose()
+	must(t, err)
+	write(t, fsys, rowsName(2, 1), flipped(-8)(read(t, fsys, rowsName(2, 1))))
+	to, job := forked(t)
+	if _, err := f.Fork(k, to, job); !oneLine(err, rowsName(2, 1)) {
+		t.Errorf("of a damaged one: %v", err)
+	}
+	remove(t, fsys, runningName(2), rowsName(2, 0))
+	_, err = f.Fork(k, to, job)
+	if !oneLine(err, "the run has deleted "+runningName(2)+" while it was read; have it keep") {
+		t.Errorf("of one that is gone: %v", err)
+	}
+	f.Run = ""
+	if _, err := f.Choose(); !oneLine(err, "c is in no run's folder") {
+		t.Errorf("of no run: %v", err)
+	}
+}
