@@ -50,6 +50,18 @@ func (r *RowSaving) MeanAge() float64 {
 	return 0
 }
 
+// Suits reports why a table cannot be saved under the strategy, if it cannot. FTRL makes a row of
+// its state alone, and of much of its state the same row, 0: so the row does not tell how far it is
+// from what was saved. Under all other rules what changes the state changes the row.
+func (r Recovery) Suits(t TableSpec) error {
+	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
+		return fmt.Errorf("%w: table %s: under rule %s a row does not tell how far it is from what was saved, which "+
+			"priority goes by; choose round, random or used, for example scar:20,1/8,used", ErrUsage, t.Name,
+			t.Rule.Kind)
+	}
+	return nil
+}
+
 // scarForm is how scar is written.
 const scarForm = "scar:C,R,SELECTOR, for example scar:20,1/8,priority"
 

@@ -2,6 +2,7 @@ package perdure_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -34,6 +35,30 @@ func TestParseScar(t *testing.T) {
 	} {
 		if r, err := perdure.ParseRecovery(bad); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%q is read as %v (%v)", bad, r, err)
+		}
+	}
+}
+
+// Rows of ftrl do not tell how far they are from what was saved: priority alone asks for that.
+func TestRecoverySuits(t *testing.T) {
+	for by, refused := range map[string]bool{
+		"scar": true, "scar:20,1/8,priority": true, "scar:20,1/8,used": false, "scar:20,1/8,round": false,
+		"scar:20,1/8,random": false, "resend:20": false, "none": false,
+	} {
+		r, err := perdure.ParseRecovery(by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range []perdure.RuleKind{
+			perdure.RuleAdd, perdure.RuleSGD, perdure.RuleMomentum, perdure.RuleNesterov, perdure.RuleAdagrad,
+			perdure.RuleRowwiseAdagrad, perdure.RuleAdam, perdure.RuleFTRL,
+		} {
+			err := r.Suits(perdure.TableSpec{Name: "w", Rule: perdure.Rule{Kind: rule}})
+			want := refused && rule == perdure.RuleFTRL
+			if (err != nil) != want || want && (!errors.Is(err, perdure.ErrUsage) ||
+				!strings.Contains(err.Error(), "table w: under rule ftrl")) {
+				t.Errorf("%s, rule %s: %v", by, rule, err)
+			}
 		}
 	}
 }

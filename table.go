@@ -28,6 +28,8 @@ type TableSpec struct {
 	Evict Clock `json:"evict,omitempty"`
 	// NonFinite says what becomes of an update with NaN or ±Inf in it.
 	NonFinite NonFinite `json:"non_finite,omitempty"`
+	// Distance says how far a row is from what it was, where rows are chosen by that.
+	Distance Distance `json:"distance,omitempty"`
 }
 
 // NonFinite is a table's policy for updates that contain NaN or ±Inf.
@@ -39,6 +41,18 @@ type NonFinite string
 const (
 	RefuseNonFinite NonFinite = "" // the default
 	AllowNonFinite  NonFinite = "allow"
+)
+
+// Distance is how far a row u is from what it was when it was last saved, v: what the selector
+// priority of scar goes by.
+type Distance string
+
+// The distances: Euclidean; and for tables of counts, whose rows are distributions, the scaled
+// total variation Σu · ½ Σ|uₖ/Σu − vₖ/Σv|. There a row whose sum is 0 or less is the distribution of
+// nothing: all of it is 0.
+const (
+	DistanceL2 Distance = "" // the default
+	DistanceTV Distance = "tv"
 )
 
 // InitKind names the distribution of a row's initial values.
@@ -80,6 +94,14 @@ func (t TableSpec) Validate(shards int) error {
 	if t.NonFinite != RefuseNonFinite && t.NonFinite != AllowNonFinite {
 		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
 			"refuse them", ErrUsage, t.Name, t.NonFinite)
+	}
+	if t.Distance != DistanceL2 && t.Distance != DistanceTV {
+		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv, or leave it empty for the Euclidean one",
+			ErrUsage, t.Name, t.Distance)
+	}
+	if t.Distance == DistanceTV && t.Rule.Kind != RuleAdd {
+		return fmt.Errorf("%w: table %s: distance tv is of counts, which rule %s does not make; use rule add", ErrUsage,
+			t.Name, t.Rule.Kind)
 	}
 	if err := t.Rule.Validate(); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)

@@ -351,6 +351,13 @@ func TestBadTableSpec(t *testing.T) {
 				perdure.Init{Kind: perdure.InitNormal}
 		}), "use the initialiser zeros"},
 		{table(func(s *perdure.TableSpec) { s.NonFinite = "drop" }), "choose allow"},
+		{table(func(s *perdure.TableSpec) { s.Distance = "cosine" }), "choose tv"},
+		{
+			table(func(s *perdure.TableSpec) {
+				s.Distance, s.Rule = perdure.DistanceTV, perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}
+			}),
+			"distance tv is of counts",
+		},
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
 		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},

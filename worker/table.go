@@ -49,7 +49,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		spec.Consistency = l.job.ConsistencyOf(spec.Name)
 	}
 	spec.Rule = spec.Rule.WithDefaults()
-	if err := spec.Validate(l.job.Shards); err != nil {
+	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.Recovery.Suits(spec)); err != nil {
 		return nil, err
 	}
 	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {

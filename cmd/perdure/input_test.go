@@ -218,6 +218,7 @@ var mistakes = []struct {
 	{"train mf --final-relu", 2, `workload mf has no --final-relu; leave it out`},
 	{"train cnn --shards 17", 2, `17 shards for table conv1.weight of 16 rows`},
 	{"train cnn --rule ftrl", 2, `cnn: rule ftrl begins at zeros`},
+	{"train --rule ftrl --recovery scar", 2, `table w: under rule ftrl a row does not tell how far it is`},
 	{"bench recovery --workload mf", 2, `--workload mf has no batches`},
 	{"bench recovery --workload lda", 2, `unknown workload "lda"`},
 	{"train mf --batch 8", 2, `mf: batch of 8; a clock is a fraction of the data`},

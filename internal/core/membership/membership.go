@@ -20,6 +20,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/perdure/perdure"
@@ -226,7 +227,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 			return nil
 		}
 	}
-	if err := spec.Validate(c.facts.Job.Shards); err != nil {
+	if err := cmp.Or(spec.Validate(c.facts.Job.Shards), c.facts.Job.Recovery.Suits(spec)); err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.job.slots {

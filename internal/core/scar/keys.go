@@ -104,11 +104,14 @@ func (s *scorer) above(r *rows, of []place, keys []uint32) {
 // distances gives rows the distance from the value last saved, for each byte that saving
 // them takes.
 func distances(p *table.Part, r *rows, keys []uint32) {
-	width := p.Spec.Dim
+	width, far := p.Spec.Dim, table.Distances
+	if p.Spec.Distance == perdure.DistanceTV {
+		far = table.Variations
+	}
 	for at := 0; at < len(keys); {
 		now, saved := p.Values(at, max(1, batch*64/width)), r.saved.upTo(at, len(keys))
 		n := min(len(now), len(saved)) / width
-		if table.Distances(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
+		if far(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
 			for i := range n { // NaN, or Inf-Inf
 				row := i * width
 				if keys[at+i] == table.Farthest && sameBits(now[row:row+width], saved[row:row+width]) {

@@ -56,6 +56,7 @@ type present struct {
 	bytes  int64
 	values []float32
 	dense  bool
+	counts bool // its distance is that of counts
 	key    float64
 	forced bool
 }
@@ -70,7 +71,8 @@ func stored(parts []*table.Part) (all []present) {
 		for at := range p.Stored() {
 			all = append(all, present{
 				rowKey: rowKey{t, idAt(p, at)}, at: at, bytes: int64(p.RowBytes()),
-				values: slices.Clone(p.Values(at, 1)), dense: !p.Spec.Sparse,
+				values: slices.Clone(p.Values(at, 1)),
+				dense:  !p.Spec.Sparse, counts: p.Spec.Distance == perdure.DistanceTV,
 			})
 		}
 	}
@@ -225,9 +227,12 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 		key = float64(row.count)
 	case perdure.SelectPriority:
 		if same := bytes.Equal(bitsOf(r.values), bitsOf(row.saved)); !same {
-			key = float64(float32(math.Sqrt(table.Gap(r.values, row.saved)) / float64(r.bytes)))
+			key = float64(float32(m.far(r, row.saved) / float64(r.bytes)))
 			if !(key <= math.MaxFloat32) {
 				key = 2 * math.MaxFloat32
+			}
+			if key == 0 && !slices.Equal(r.values, row.saved) {
+				key = math.SmallestNonzeroFloat64
 			}
 		}
 	}
@@ -238,6 +243,28 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 		return math.SmallestNonzeroFloat64
 	}
 	return key
+}
+
+// far is how far a row is from what was saved.
+func (m *model) far(r *present, saved []float32) float64 {
+	if !r.counts {
+		return math.Sqrt(table.Gap(r.values, saved))
+	}
+	sum, before, all := 0.0, 0.0, 0.0
+	for k := range saved {
+		sum, before = sum+float64(r.values[k]), before+float64(saved[k])
+	}
+	if sum <= 0 {
+		return 0
+	}
+	for k := range saved {
+		was := 0.0
+		if before > 0 {
+			was = float64(saved[k]) * (1 / before)
+		}
+		all += math.Abs(float64(float64(r.values[k])*(1/sum)) - was)
+	}
+	return sum * all / 2
 }
 
 func bitsOf(v []float32) (b []byte) {

@@ -33,6 +33,7 @@ var (
 			Init: perdure.Init{Kind: perdure.InitNormal, Scale: 1},
 		},
 		{Name: "d", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.25}},
+		{Name: "e", Rows: 20, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Distance: perdure.DistanceTV},
 	}
 )
 

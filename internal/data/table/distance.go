@@ -1,6 +1,9 @@
 package table
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Gap returns the square of the distance between two rows as long as each other. It has the
 // same bits on every machine.
@@ -25,6 +28,47 @@ func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
 		keys, a, b = keys[n:], a[n*width:], b[n*width:]
 	}
 	return most
+}
+
+// Variations is Distances with the scaled total variation in place of the Euclidean distance: the
+// sum of row i of a, times ½ Σ|aₖ/Σa − bₖ/Σb|; of a row whose sum is not above 0 each part is 0. It is
+// 0 only where the rows are equal.
+func Variations(keys []uint32, a, b []float32, width, by int) (most uint32) {
+	for i := range keys {
+		u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
+		key := min(math.Float32bits(float32(variation(u, v)/float64(by))), Farthest)
+		if key == 0 && !slices.Equal(u, v) {
+			key = 1
+		}
+		keys[i], most = key, max(most, key)
+	}
+	return most
+}
+
+func variation(u, v []float32) (sum float64) {
+	of, before := total(u), total(v)
+	if of == 0 {
+		return 0
+	}
+	share, had := 1/of, 0.0
+	if before != 0 {
+		had = 1 / before
+	}
+	for k := range u {
+		sum += math.Abs(float64(float64(u[k])*share) - float64(float64(v[k])*had))
+	}
+	return of * sum / 2
+}
+
+// total is the sum of a row's counts; 0 where that is below.
+func total(u []float32) (sum float64) {
+	for _, n := range u {
+		sum += float64(n)
+	}
+	if sum < 0 {
+		return 0
+	}
+	return sum
 }
 
 // AtLeast sets a bit of dst for each key that is not below least, the first one's the lowest bit

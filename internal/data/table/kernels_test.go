@@ -413,3 +413,30 @@ func TestApartIsRoot(t *testing.T) {
 		}
 	})
 }
+
+// The distance of counts is that of their shares, times how many there are. What has changed is never
+// as far as what has not.
+func TestVariations(t *testing.T) {
+	for _, c := range []struct {
+		now, saved []float32
+		want       float32 // by 4
+	}{
+		{[]float32{2, 0, 6}, []float32{2, 0, 6}, 0},
+		{[]float32{2, 0, 6}, []float32{0, 1, 0}, 2},     // nothing in common: all of the 8
+		{[]float32{4, 0, 4}, []float32{1, 0, 3}, 0.5},   // a quarter of them
+		{[]float32{4, 0, 12}, []float32{1, 0, 3}, -1},   // the same shares
+		{[]float32{0, 0, 0}, []float32{1, 0, 3}, -1},    // nobody is left
+		{[]float32{1, 0, 3}, []float32{0, 0, 0}, 0.5},   // of nothing
+		{[]float32{-1, 0, -3}, []float32{1, 0, 3}, -1},  // no counts
+		{[]float32{1, 0, 3}, []float32{-1, 0, -3}, 0.5}, // were none
+	} {
+		key := []uint32{7}
+		want := math.Float32bits(c.want)
+		if c.want < 0 {
+			want = 1
+		}
+		if most := Variations(key, c.now, c.saved, 3, 4); key[0] != want || most != want {
+			t.Errorf("%v, saved as %v: %v, want %v", c.now, c.saved, math.Float32frombits(key[0]), c.want)
+		}
+	}
+}

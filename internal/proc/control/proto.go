@@ -289,6 +289,7 @@ func tableToProto(t perdure.TableSpec) *controlv1.Table {
 		Sparse:      t.Sparse,
 		Evict:       int64(t.Evict),
 		NonFinite:   string(t.NonFinite),
+		Distance:    string(t.Distance),
 	}
 }
 
@@ -307,6 +308,7 @@ func tableFromProto(p *controlv1.Table) (perdure.TableSpec, error) {
 		Sparse:      p.Sparse,
 		Evict:       perdure.Clock(p.Evict),
 		NonFinite:   perdure.NonFinite(p.NonFinite),
+		Distance:    perdure.Distance(p.Distance),
 	}, nil
 }
 

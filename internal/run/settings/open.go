@@ -164,7 +164,7 @@ func (s *Run) open() error {
 		return err
 	}
 	for _, t := range s.tables(w) {
-		if err := t.Validate(s.Job.Shards); err != nil {
+		if err := cmp.Or(t.Validate(s.Job.Shards), s.Job.Recovery.Suits(t)); err != nil {
 			return err
 		}
 	}

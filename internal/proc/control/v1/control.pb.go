@@ -717,6 +717,7 @@ type Table struct {
 	Sparse        bool                   `protobuf:"varint,7,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for that number of clocks is dropped; 0: never
 	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
+	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2) or tv
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,6 +811,13 @@ func (x *Table) GetEvict() int64 {
 func (x *Table) GetNonFinite() string {
 	if x != nil {
 		return x.NonFinite
+	}
+	return ""
+}
+
+func (x *Table) GetDistance() string {
+	if x != nil {
+		return x.Distance
 	}
 	return ""
 }
@@ -1821,7 +1829,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
-	"\x06roster\x18\v \x01(\x04R\x06roster\"\x8c\x02\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\xa8\x02\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -1832,7 +1840,9 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x06sparse\x18\a \x01(\bR\x06sparse\x12\x14\n" +
 	"\x05evict\x18\b \x01(\x03R\x05evict\x12\x1d\n" +
 	"\n" +
-	"non_finite\x18\t \x01(\tR\tnonFinite\"\xe0\x02\n" +
+	"non_finite\x18\t \x01(\tR\tnonFinite\x12\x1a\n" +
+	"\bdistance\x18\n" +
+	" \x01(\tR\bdistance\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +
