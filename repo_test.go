@@ -48,13 +48,13 @@ var layers = map[string]int{
 
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
-	"internal/data/checkpoint": 2, "internal/data/updatelog": 2, "internal/data/registry": 2,
+	"internal/data/checkpoint": 3, "internal/data/updatelog": 2, "internal/data/registry": 2,
 	"internal/data/dataset": 2, "internal/data/snapshot": 2, "internal/data/store": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
 	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
-	"internal/proc/coordinator": 3, "internal/proc/machine": 2,
+	"internal/proc/coordinator": 4, "internal/proc/machine": 2,
 	"internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -34,7 +35,7 @@ func TestCheckpoint(t *testing.T) {
 		look("export", dir, "--to", model)...)
 	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: whole: ", "nothing to delete\n")
 
-	m, err := checkpoint.Latest(disk.OS(), folder)
+	m, err := checkpoint.Latest(store.Folder(disk.OS(), folder))
 	must(t, err)
 	name := m.Segments[0].File
 	b, err := os.ReadFile(filepath.Join(folder, name))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // damages are what may become of a file.
@@ -67,7 +68,7 @@ func TestDamagedRun(t *testing.T) {
 	}
 	_, dir := trained(t, append(job, "4")...)
 	folder := filepath.Join(dir, "checkpoint")
-	m, err := checkpoint.Latest(disk.OS(), folder)
+	m, err := checkpoint.Latest(store.Folder(disk.OS(), folder))
 	must(t, err)
 	i := slices.IndexFunc(m.Segments, func(r checkpoint.SegmentRef) bool { return len(r.Base) > 0 })
 	if i < 0 {

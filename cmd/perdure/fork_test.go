@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // TestFork: from any checkpoint that a run has kept another one goes on, under any strategy, and ends
@@ -72,12 +73,12 @@ func TestForkAlive(t *testing.T) {
 	p.Says("fault: slow")
 	rowsSaved(t, dir, 3)
 	folder := filepath.Join(dir, "checkpoint")
-	found, err := checkpoint.Look(disk.OS(), folder)
+	found, err := checkpoint.Look(store.Folder(disk.OS(), folder))
 	must(t, err)
 	from := found.Kept[1].Running
 	at := fmt.Sprintf("%s@%d", dir, from.Clock)
 	wantRefused(t, exitUsage, "only scar goes on from that", "train", "--fork", at, "--recovery", "resend:5")
-	furthest, err := checkpoint.Furthest(disk.OS(), folder, &from)
+	furthest, err := checkpoint.Furthest(store.Folder(disk.OS(), folder), &from)
 	must(t, err)
 	wantRefused(t, exitUsage, "stands at clock", "train", "--fork", at, "--clocks",
 		fmt.Sprint(max(from.Clock, furthest-1)))

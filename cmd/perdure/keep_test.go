@@ -8,13 +8,14 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // keptBy returns the checkpoints of a run, the oldest first. All are whole, to the last byte.
 func keptBy(t *testing.T, dir string) []checkpoint.Kept {
 	t.Helper()
 	wantOut(t, 0, []string{"checkpoint", "verify", dir}, ": whole: ")
-	found, err := checkpoint.Look(disk.OS(), filepath.Join(dir, "checkpoint"))
+	found, err := checkpoint.Look(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
 	must(t, err)
 	slices.Reverse(found.Kept)
 	return found.Kept
@@ -53,7 +54,7 @@ func TestKeepRunning(t *testing.T) {
 		p := start(t, append(endless(dir), "--recovery", "scar:4,1/4", "--keep-checkpoints", keep)...)
 		p.Says("fault: slow")
 		await(t, func() bool {
-			m, err := checkpoint.LatestRunning(disk.OS(), filepath.Join(dir, "checkpoint"))
+			m, err := checkpoint.LatestRunning(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
 			return err == nil && m.Number > 6
 		}, func() string { return logs(dir) })
 		p.Stop()

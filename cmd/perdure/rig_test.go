@@ -18,6 +18,7 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -232,7 +233,7 @@ func awaitEvent(t testing.TB, dir, words string, times int) {
 func awaitCheckpoint(t testing.TB, dir string) {
 	t.Helper()
 	await(t, func() bool {
-		_, err := checkpoint.Latest(disk.OS(), filepath.Join(dir, "checkpoint"))
+		_, err := checkpoint.Latest(store.Folder(disk.OS(), filepath.Join(dir, "checkpoint")))
 		return err == nil
 	}, func() string { return "there is no checkpoint\n" + logs(dir) })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -97,10 +98,10 @@ func TestSealedSettings(t *testing.T) {
 	for _, older := range []bool{false, true} {
 		if older {
 			folder := filepath.Join(dir, "checkpoint")
-			m, err := checkpoint.Latest(disk.OS(), folder)
+			m, err := checkpoint.Latest(store.Folder(disk.OS(), folder))
 			must(t, err)
 			m.Job.Seal = perdure.Seal{}
-			must(t, checkpoint.Publish(disk.OS(), folder, m))
+			must(t, checkpoint.Publish(store.Folder(disk.OS(), folder), m))
 		}
 		for _, c := range cases {
 			err := resume(edited(t, text, c.change...))

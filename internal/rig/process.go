@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -41,6 +42,9 @@ type Process struct {
 	err    error         // of what it ran; read it once it has ended
 	closes func()        // what it leaves behind when it ends; may be nil
 }
+
+// store is where its checkpoints are.
+func (p *Process) store() store.Store { return store.Folder(p.Disk, "checkpoint") }
 
 // Life begins a life of a host: "coordinator", "server:0", or any name.
 func (h *Hosts) Life(host string) *Process {
@@ -174,7 +178,7 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 	}
 	p.closes = func() { r.Close() }
 	cfg := coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Disk: p.Disk, CheckpointDir: "checkpoint", Keep: 1, Log: p.Log,
+		Listener: l, Registry: r, Begin: &begin, Store: p.store(), Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
 	}
 	for _, f := range change {
@@ -213,7 +217,7 @@ func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) er
 	_, index := Place(p.Host)
 	cfg := server.Config{
 		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listens(),
-		Coordinator: p.hosts.coordinatorAddr(), Disk: p.Disk, CheckpointDir: "checkpoint", SnapshotDir: "snapshots",
+		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Disk: p.Disk, SnapshotDir: "snapshots",
 		OpenLog: p.openLog(ctx), Log: p.Log, Drain: p.drain, Keys: p.hosts.Keys,
 	}
 	for _, f := range change {

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -156,7 +157,7 @@ func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.S
 	for _, f := range saved {
 		files = append(files, checkpoint.FileRef(f))
 	}
-	layers, err := checkpoint.RestoreRows(fs, "checkpoint", l.h.job.ID, shard, files, parts)
+	layers, err := checkpoint.RestoreRows(store.Folder(fs, "checkpoint"), l.h.job.ID, shard, files, parts)
 	if err != nil {
 		return nil, nil, nil, violated("shard %d has files that cannot be read: %v", shard, err)
 	}

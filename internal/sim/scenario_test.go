@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/sim"
@@ -695,7 +696,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	if _, err := sameReplicas(c.Ends(), job, func(*checkpoint.Segment) {}); err != nil {
 		return err
 	}
-	m, err := checkpoint.Latest(c.Disk(), "checkpoint")
+	m, err := checkpoint.Latest(store.Folder(c.Disk(), "checkpoint"))
 	if err != nil {
 		return err
 	}
@@ -704,7 +705,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 			job.Clocks)}
 	}
 	for shard := range perdure.ShardID(job.Shards) {
-		seg, err := checkpoint.Restore(c.Disk(), "checkpoint", m, shard, nil)
+		seg, err := checkpoint.Restore(store.Folder(c.Disk(), "checkpoint"), m, shard, nil)
 		if err != nil {
 			return &sim.Violation{What: fmt.Sprintf("the last checkpoint cannot be read: %v", err)}
 		}
@@ -757,7 +758,7 @@ func sameReplicas(ends []*checkpoint.Segment, job perdure.JobSpec,
 // segmentBytes returns the segment as a file has it.
 func segmentBytes(seg *checkpoint.Segment) ([]byte, error) {
 	at := disk.NewMemory()
-	ref, err := checkpoint.WriteSegment(at, "", seg)
+	ref, err := checkpoint.WriteSegment(store.Folder(at, ""), seg)
 	if err != nil {
 		return nil, err
 	}

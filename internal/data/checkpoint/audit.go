@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -59,8 +58,7 @@ func (p place) what(tables []metaTable) string {
 type Audit struct {
 	Bytes int64 // that were read
 	Files int
-	fsys  disk.FS
-	dir   string
+	in    store.Store
 	read  map[fileKey]*audited
 }
 
@@ -81,8 +79,8 @@ type audited struct {
 }
 
 // NewAudit begins to read checkpoints of a folder.
-func NewAudit(fsys disk.FS, dir string) *Audit {
-	return &Audit{fsys: fsys, dir: dir, read: map[fileKey]*audited{}}
+func NewAudit(in store.Store) *Audit {
+	return &Audit{in: in, read: map[fileKey]*audited{}}
 }
 
 // Checkpoint reads all segments of a checkpoint, and says what is wrong, and of each table how
@@ -168,7 +166,7 @@ func (a *Audit) file(name string, whole bool) *audited {
 	found := func(place string, err error) {
 		one.defects = append(one.defects, Defect{File: name, Place: place, Err: err})
 	}
-	err := withReader(a.fsys, path.Join(a.dir, name), func(r *sumReader) (err error) {
+	err := withReader(a.in, name, func(r *sumReader) (err error) {
 		size := r.left
 		r.whole, r.at = whole, place{left: size}
 		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
@@ -197,10 +195,10 @@ func (a *Audit) file(name string, whole bool) *audited {
 }
 
 // Rows returns of each table how many rows a checkpoint has, as the segments say at their begin.
-func Rows(fsys disk.FS, dir string, m Manifest) ([]int64, error) {
+func Rows(in store.Store, m Manifest) ([]int64, error) {
 	rows := make([]int64, len(m.Tables))
 	for _, ref := range m.Segments {
-		tables, err := peek(fsys, path.Join(dir, ref.File))
+		tables, err := peek(in, ref.File)
 		if err != nil {
 			return nil, err
 		}

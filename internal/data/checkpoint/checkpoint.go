@@ -1,4 +1,4 @@
-// Package checkpoint keeps durable images of a job in a folder: immutable
+// Package checkpoint keeps durable images of a job in a store: immutable
 // segment files, each the state of one shard at a cut, and manifest files, each
 // naming the segments of one checkpoint.
 //
@@ -8,7 +8,7 @@
 //
 // Servers write segments ([WriteSegment]); then the coordinator publishes the
 // manifest ([Publish]) and may delete what is older ([Prune]). A server that
-// restores asks for its shard's segment ([Restore]). Who wants to know what a folder has, and
+// restores asks for its shard's segment ([Restore]). Who wants to know what a store has, and
 // whether it is whole, asks [Look] and an [Audit].
 //
 // Invariants:
@@ -52,7 +52,7 @@ var (
 	ErrOlderVersion = errors.New("written by an older Perdure")
 	// ErrOtherJob is wrapped when a file belongs to another job.
 	ErrOtherJob = errors.New("belongs to another job")
-	// ErrNoCheckpoint is wrapped when a folder holds no valid manifest.
+	// ErrNoCheckpoint is wrapped when a store holds no valid manifest.
 	ErrNoCheckpoint = errors.New("no checkpoint")
 )
 

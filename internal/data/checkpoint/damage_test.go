@@ -19,7 +19,7 @@ func rowsOfTwo(t *testing.T) (fsys *disk.Memory, files []FileRef, restore func([
 	fsys = newFolder(t)
 	m := publishedRunning(t, fsys, 1, 2)
 	restore = func(files []FileRef) error {
-		_, err := RestoreRows(fsys, "ckpt", "job-1", 1, files, partsOfTwo())
+		_, err := RestoreRows(ckpt(fsys), "job-1", 1, files, partsOfTwo())
 		return err
 	}
 	must(t, restore(m.Shards[1].Files))
@@ -82,19 +82,19 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: it is not the one that is meant")
 	other[1].Bytes++
 	wantErr(t, restore(other), ErrCorrupt, files[1].File+": damaged: ")
-	_, err := RestoreRows(fsys, "ckpt", "job-2", 1, files, partsOfTwo())
+	_, err := RestoreRows(ckpt(fsys), "job-2", 1, files, partsOfTwo())
 	wantErr(t, err, ErrOtherJob, files[1].File+`: belongs to another job: "job-1", not "job-2"`)
-	_, err = RestoreRows(fsys, "ckpt", "job-1", 0, files, partsOfTwo())
+	_, err = RestoreRows(ckpt(fsys), "job-1", 0, files, partsOfTwo())
 	wantErr(t, err, ErrCorrupt, "is no segment of chosen rows of shard 0")
-	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, partsOfTwo()[:1])
+	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, partsOfTwo()[:1])
 	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 1 is e, and the job has only 1")
 	swapped := partsOfTwo()
 	slices.Reverse(swapped)
-	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, swapped)
+	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, swapped)
 	wantErr(t, err, ErrCorrupt, files[1].File+": damaged: table 0 is w, and the job's e is another")
 	shifted := partsOfTwo()
 	shifted[0] = table.New(shifted[0].Spec, 0, 7, 2, 3)
-	_, err = RestoreRows(fsys, "ckpt", "job-1", 1, files, shifted)
+	_, err = RestoreRows(ckpt(fsys), "job-1", 1, files, shifted)
 	wantErr(t, err, ErrCorrupt,
 		files[1].File+": damaged: table w is of 3 rows from row 3, and the shard has 3 from row 2")
 
@@ -116,7 +116,7 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 		wantErr(t, restore([]FileRef{refOf(files[0].File)}), ErrCorrupt, files[0].File)
 	}
 	spec := testTable("w", 6, 3)
-	plain, err := WriteSegment(fsys, "ckpt", &Segment{
+	plain, err := WriteSegment(ckpt(fsys), &Segment{
 		Job: "job-1", Generation: 1, Epoch: 1, Cut: 5, Shard: 1,
 		Tables: []TableRows{{Spec: spec, First: 3, Image: newImage(spec, 3)}},
 	})
@@ -125,7 +125,7 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	wantErr(t, restore([]FileRef{refOf(files[0].File)}), ErrCorrupt,
 		files[0].File+": damaged: it is a checkpoint's segment, and not one of chosen rows")
 
-	chosen, err := WriteSegment(fsys, "ckpt", &Segment{
+	chosen, err := WriteSegment(ckpt(fsys), &Segment{
 		Job: "job-1", Generation: 1, Epoch: 1, Cut: 5, Shard: 1,
 		Number: 9, Tables: []TableRows{{Spec: spec, First: 3, Image: newImage(spec, 3)}},
 	})
@@ -133,7 +133,7 @@ func TestRowsThatAreNotMeant(t *testing.T) {
 	under(chosen.File, plain.File)
 	chosen.File = plain.File
 	job := testJob()
-	_, err = Restore(fsys, "ckpt", Manifest{Job: job, Generation: 1, Cut: 5, Segments: []SegmentRef{chosen}}, 1, nil)
+	_, err = Restore(ckpt(fsys), Manifest{Job: job, Generation: 1, Cut: 5, Segments: []SegmentRef{chosen}}, 1, nil)
 	wantErr(t, err, ErrCorrupt, plain.File+": damaged: it has only rows that were chosen")
 }
 
@@ -143,7 +143,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	img := newImage(sparse, 2)
 	img.IDs[0][0], img.IDs[0][1] = 7, 7
-	ref, err := WriteSegment(fsys, "ckpt", &Segment{
+	ref, err := WriteSegment(ckpt(fsys), &Segment{
 		Job: "job-1", Generation: 1, Epoch: 1, Shard: 1, Number: 3,
 		Tables: []TableRows{
 			{Spec: spec, First: 3, Stream: streamOf(spec, newImage(spec, 3))},
@@ -172,7 +172,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 		"it follows one": {Number: 1, Follows: &files[0]},
 		"its image":      {Number: 1, Tables: []TableRows{{Spec: spec, Image: newImage(sparse, 1)}}},
 	} {
-		if _, err := WriteSegment(newFolder(t), "ckpt", s); err == nil {
+		if _, err := WriteSegment(ckpt(newFolder(t)), s); err == nil {
 			t.Errorf("%s: it is written", what)
 		}
 	}
@@ -182,7 +182,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 func TestRowsOfNoFile(t *testing.T) {
 	parts := partsOfTwo()
 	want := rowsBytes(parts)
-	l, err := RestoreRows(newFolder(t), "ckpt", "job-1", 1, nil, parts)
+	l, err := RestoreRows(ckpt(newFolder(t)), "job-1", 1, nil, parts)
 	must(t, err)
 	if len(l.Segments) != 0 || !slices.Equal(l.Of[0], []int32{-1, -1, -1}) || len(l.Of[1]) != 0 ||
 		rowsBytes(parts) != want {
@@ -208,7 +208,7 @@ func TestSegmentsOfEachVersionRefuseEveryChange(t *testing.T) {
 	chosen, err := fsys.ReadFile("ckpt/" + f.File)
 	must(t, err)
 	look := func(int, metaTable, []table.Run) (rowsTo, error) { return nil, nil }
-	s, sum, err := readFile(fsys, "ckpt/"+f.File, false, look)
+	s, sum, err := readFile(ckpt(fsys), f.File, false, look)
 	must(t, err)
 	if s.Number != 3 || s.Seed != 7 || sum != f.CRC || s.Follows != nil || len(s.Applied) != 3 ||
 		string(s.States[1]) != "state" || s.Cut != perdure.Clock(15) {

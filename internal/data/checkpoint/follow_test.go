@@ -60,9 +60,9 @@ func TestFollowingSegmentGolden(t *testing.T) {
 	fsys := newFolder(t)
 	base := testSegment()
 	base.Tables[0].Image = dense(3, 1, 2, 3, 4, 5, 6)
-	first, err := WriteSegment(fsys, "ckpt", base)
+	first, err := WriteSegment(ckpt(fsys), base)
 	must(t, err)
-	ref, err := WriteSegment(fsys, "ckpt", following(first.Self()))
+	ref, err := WriteSegment(ckpt(fsys), following(first.Self()))
 	must(t, err)
 	b, err := fsys.ReadFile("ckpt/" + ref.File)
 	must(t, err)
@@ -73,7 +73,7 @@ func TestFollowingSegmentGolden(t *testing.T) {
 
 	ref.Base = []FileRef{first.Self()}
 	m := Manifest{Job: testJob(), Generation: 2, Cut: 60}
-	s, err := m.restore(fsys, "ckpt", ref, nil, false)
+	s, err := m.restore(ckpt(fsys), ref, nil, false)
 	must(t, err)
 	want := following(first.Self())
 	want.Follows = nil
@@ -152,26 +152,26 @@ func (c *course) save(all bool) error {
 			},
 		}})
 	}
-	ref, err := WriteSegment(c.fsys, "ckpt", seg)
+	ref, err := WriteSegment(ckpt(c.fsys), seg)
 	if err != nil {
 		return err
 	}
 	ref.Base = slices.Clone(c.base)
 	c.base = append(c.base, ref.Self())
 	m := Manifest{Job: job, Generation: 1, Cut: c.cut, Tables: c.tables, Segments: []SegmentRef{ref}}
-	if err := Publish(c.fsys, "ckpt", m); err != nil {
+	if err := Publish(ckpt(c.fsys), m); err != nil {
 		return err
 	}
-	return Prune(c.fsys, "ckpt", m, 1)
+	return Prune(ckpt(c.fsys), m, 1)
 }
 
 // same compares what is restored with the job.
 func (c *course) same(t *rapid.T) {
-	m, err := Latest(c.fsys, "ckpt")
+	m, err := Latest(ckpt(c.fsys))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Restore(c.fsys, "ckpt", m, 0, nil)
+	s, err := Restore(ckpt(c.fsys), m, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,10 +183,10 @@ func (c *course) same(t *rapid.T) {
 	if s.Cut != c.cut || s.Follows != nil || len(s.Tables) != len(c.parts) {
 		t.Fatalf("restored cut %d with %d tables, want %d with %d", s.Cut, len(s.Tables), c.cut, len(c.parts))
 	}
-	if err := Verify(c.fsys, "ckpt", m); err != nil {
+	if err := Verify(ckpt(c.fsys), m); err != nil {
 		t.Fatal(err)
 	}
-	rows, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(m)
+	rows, wrong, whole := NewAudit(ckpt(c.fsys)).Checkpoint(m)
 	if !whole || len(wrong) > 0 {
 		t.Fatalf("whole: %t; wrong: %v", whole, wrong)
 	}
@@ -242,9 +242,9 @@ func trained(t *testing.T) *course {
 // refused, by its name.
 func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 	c := trained(t)
-	m, err := Latest(c.fsys, "ckpt")
+	m, err := Latest(ckpt(c.fsys))
 	must(t, err)
-	must(t, Verify(c.fsys, "ckpt", m))
+	must(t, Verify(ckpt(c.fsys), m))
 	for _, f := range c.base {
 		name := "ckpt/" + f.File
 		good, err := c.fsys.ReadFile(name)
@@ -252,14 +252,14 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 		refused := func(what string, i int, b []byte) {
 			t.Helper()
 			overwrite(t, c.fsys, name, b)
-			_, restored := Restore(c.fsys, "ckpt", m, 0, nil)
-			for _, err := range []error{Verify(c.fsys, "ckpt", m), restored} {
+			_, restored := Restore(ckpt(c.fsys), m, 0, nil)
+			for _, err := range []error{Verify(ckpt(c.fsys), m), restored} {
 				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) ||
 					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
 					t.Fatalf("%s: %s %d gives %v", f.File, what, i, err)
 				}
 			}
-			_, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(m)
+			_, wrong, whole := NewAudit(ckpt(c.fsys)).Checkpoint(m)
 			if whole || len(wrong) != 1 || !strings.HasPrefix(wrong[0].String(), f.File+", ") ||
 				strings.Contains(wrong[0].String(), "\n") {
 				t.Fatalf("%s: %s %d: whole %t, and wrong is %v", f.File, what, i, whole, wrong)
@@ -273,25 +273,25 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 			refused("flipped a bit of byte", i, b)
 		}
 		must(t, c.fsys.Remove(name))
-		wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, f.File+" is missing")
-		wantErr(t, Publish(c.fsys, "ckpt", m), ErrCorrupt, f.File+" is missing")
+		wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, f.File+" is missing")
+		wantErr(t, Publish(ckpt(c.fsys), m), ErrCorrupt, f.File+" is missing")
 		overwrite(t, c.fsys, name, good)
 	}
-	must(t, Verify(c.fsys, "ckpt", m))
+	must(t, Verify(ckpt(c.fsys), m))
 }
 
 // Segments are put over those only that they were made to follow.
 func TestWrongBase(t *testing.T) {
 	c := trained(t)
-	m, err := Latest(c.fsys, "ckpt")
+	m, err := Latest(ckpt(c.fsys))
 	must(t, err)
 	ref := &m.Segments[0]
 	ref.Base = ref.Base[:1]
-	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, ref.File+": damaged: it does not follow the one that")
+	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, ref.File+": damaged: it does not follow the one that")
 	ref.Base = nil
-	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt, ref.File+": damaged:")
+	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt, ref.File+": damaged:")
 	ref.Base = []FileRef{c.base[1], c.base[0]}
-	wantErr(t, Verify(c.fsys, "ckpt", m), ErrCorrupt,
+	wantErr(t, Verify(ckpt(c.fsys), m), ErrCorrupt,
 		"is no segment that one of shard 0 at generation 1, cut 1 can follow")
 	_, err = readSegment(c.fsys, "ckpt/"+c.base[2].File, nil)
 	must(t, err)
@@ -300,19 +300,19 @@ func TestWrongBase(t *testing.T) {
 	spec := courseSpecs()[2]
 	job := testJob()
 	job.Servers, job.Shards = 1, 1
-	first, err := WriteSegment(c.fsys, "ckpt",
+	first, err := WriteSegment(ckpt(c.fsys),
 		&Segment{Job: job.ID, Cut: 1, Tables: []TableRows{{Spec: spec, Image: newImage(spec, 2)}}})
 	must(t, err)
 	f := first.Self()
-	last, err := WriteSegment(c.fsys, "ckpt", &Segment{Job: job.ID, Cut: 2, Follows: &f, Tables: []TableRows{{
+	last, err := WriteSegment(ckpt(c.fsys), &Segment{Job: job.ID, Cut: 2, Follows: &f, Tables: []TableRows{{
 		Spec: spec, Stream: streamOf(spec, newImage(spec, 4), table.Run{First: 3, Rows: 1}),
 	}}})
 	must(t, err)
 	last.Base = []FileRef{f}
 	gap := Manifest{Job: job, Cut: 2, Segments: []SegmentRef{last}}
-	_, err = Restore(c.fsys, "ckpt", gap, 0, nil)
+	_, err = Restore(ckpt(c.fsys), gap, 0, nil)
 	wantErr(t, err, ErrCorrupt, last.File+": damaged: of table f, of 4 rows, row 2 is in no segment")
-	_, wrong, whole := NewAudit(c.fsys, "ckpt").Checkpoint(gap)
+	_, wrong, whole := NewAudit(ckpt(c.fsys)).Checkpoint(gap)
 	if whole || len(wrong) != 1 || wrong[0].String() != last.File+": of table f, of 4 rows, row 2 is in no segment" {
 		t.Errorf("whole: %t; wrong: %v", whole, wrong)
 	}
@@ -336,9 +336,9 @@ func TestFollowingCrashesAtEveryStep(t *testing.T) {
 				}
 				finished = err == nil
 				c.fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
-				m, err := Latest(c.fsys, "ckpt")
+				m, err := Latest(ckpt(c.fsys))
 				if err == nil {
-					err = Verify(c.fsys, "ckpt", m)
+					err = Verify(ckpt(c.fsys), m)
 				}
 				if err != nil || m.Cut != before && m.Cut != before+1 || finished && m.Cut != before+1 {
 					t.Fatalf("all %t, step %d, seed %d: cut %d, %v", all, step, seed, m.Cut, err)

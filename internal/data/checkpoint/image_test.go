@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -252,7 +253,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	for what, spoil := range spoilers {
 		s := testSegment()
 		spoil(&s.Tables[2].Image)
-		if _, err := WriteSegment(disk.NewMemory(), ".", s); err == nil ||
+		if _, err := WriteSegment(store.Folder(disk.NewMemory(), "."), s); err == nil ||
 			!strings.Contains(err.Error(), "table e: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("writing %s gives %v", what, err)
 		}

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Found is what a folder of checkpoints has, as names, manifests and lengths of files tell. No
@@ -109,10 +108,10 @@ func (k *Kept) CheckJob(id string) error {
 }
 
 // keptOf reads the manifest that a file is; ok says that it is one by its name.
-func keptOf(fsys disk.FS, dir, name string) (kept Kept, ok bool) {
+func keptOf(in store.Store, name string) (kept Kept, ok bool) {
 	if k, ok := parseManifestName(name); ok {
 		kept = Kept{File: name, Generation: k.generation, Cut: k.cut}
-		kept.Manifest, kept.Err = readManifest(fsys, dir, k)
+		kept.Manifest, kept.Err = readManifest(in, k)
 		return kept, true
 	}
 	number, ok := parseRunningName(name)
@@ -120,7 +119,7 @@ func keptOf(fsys disk.FS, dir, name string) (kept Kept, ok bool) {
 		return kept, false
 	}
 	kept = Kept{File: name, Number: number, Cut: -1}
-	if kept.Running, kept.Err = readRunning(fsys, dir, number); kept.Err == nil {
+	if kept.Running, kept.Err = readRunning(in, number); kept.Err == nil {
 		kept.Manifest = kept.Running.Manifest()
 		kept.Generation, kept.Cut = kept.Running.Generation, kept.Running.Clock
 	}
@@ -155,10 +154,10 @@ const looks = 10
 
 // Look says what a folder has. The job may live, and write and delete meanwhile: what is gone
 // is not missed if its manifest is gone, too.
-func Look(fsys disk.FS, dir string) (found Found, err error) {
+func Look(in store.Store) (found Found, err error) {
 	for range looks {
 		var meanwhile bool
-		if found, meanwhile, err = look(fsys, dir); err != nil || !meanwhile {
+		if found, meanwhile, err = look(in); err != nil || !meanwhile {
 			break
 		}
 	}
@@ -166,74 +165,84 @@ func Look(fsys disk.FS, dir string) (found Found, err error) {
 }
 
 // look looks once; meanwhile says that a checkpoint was deleted while it did.
-func look(fsys disk.FS, dir string) (found Found, meanwhile bool, err error) {
-	names, err := fsys.List(dir)
+func look(in store.Store) (found Found, meanwhile bool, err error) {
+	all, err := listed(in)
 	if err != nil {
 		return found, false, fmt.Errorf("checkpoint: %w", err)
 	}
-	all := gather(fsys, dir, names, func(string) bool { return true })
-	known := map[string]Defect{} // of files that were looked at; without an error, nothing is wrong
-	for _, kept := range all.Kept {
-		kept.Lacks = lacks(fsys, dir, kept.Files(), known)
-		if !kept.Whole() && !Names(fsys, dir, kept.File) {
+	found = gather(in, all, func(string) bool { return true })
+	known := map[string]Defect{} // of files that were looked at
+	sizes := sizesOf(all)
+	kept := found.Kept[:0]
+	for _, k := range found.Kept {
+		k.Lacks = lacks(in, k.Files(), sizes, known)
+		if !k.Whole() && !Names(in, k.File) {
 			meanwhile = true
 			continue
 		}
-		found.Kept = append(found.Kept, kept)
+		kept = append(kept, k)
 	}
-	for _, l := range all.Loose {
-		l.Bytes, err = disk.Size(fsys, path.Join(dir, l.File))
-		if !errors.Is(err, fs.ErrNotExist) || Names(fsys, dir, l.File) {
-			found.Loose = append(found.Loose, l)
-		}
-	}
-	found.Other = all.Other
+	found.Kept = kept
 	return found, meanwhile, nil
 }
 
-// gather reads the manifests of some names, and sorts the other names by what they are. It looks at
-// no other file.
-func gather(fsys disk.FS, dir string, names []string, of func(name string) bool) (found Found) {
+// listed returns all that a store has, and what was begun.
+func listed(in store.Store) ([]store.Entry, error) {
+	there, err := in.List("")
+	if err != nil {
+		return nil, err
+	}
+	begun, err := in.Begun()
+	return append(begun, there...), err
+}
+
+// gather reads the manifests of some names, and sorts the others by what they are. It looks at no
+// other file.
+func gather(in store.Store, all []store.Entry, of func(name string) bool) (found Found) {
 	named := map[string]bool{} // and manifests
-	for _, name := range names {
-		if !of(name) {
+	for _, e := range all {
+		if !of(e.Name) {
 			continue
 		}
-		kept, ok := keptOf(fsys, dir, name)
+		kept, ok := keptOf(in, e.Name)
 		if !ok {
 			continue
 		}
-		named[name] = true
+		named[e.Name] = true
 		for _, f := range kept.Files() {
 			named[f.File] = true
 		}
 		found.Kept = append(found.Kept, kept)
 	}
 	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
-	for _, name := range names {
-		if _, _, _, ours := partOf(name); named[name] {
+	for _, e := range all {
+		if _, _, _, ours := partOf(e.Name); named[e.Name] {
 			continue
 		} else if ours {
-			found.Loose = append(found.Loose, Loose{File: name})
+			found.Loose = append(found.Loose, Loose{e.Name, max(e.Bytes, 0)})
 		} else {
-			found.Other = append(found.Other, name)
+			found.Other = append(found.Other, e.Name)
 		}
 	}
 	return found
 }
 
-// Names reports whether a folder has something of that name. What cannot be asked is there.
-func Names(fsys disk.FS, dir, name string) bool {
-	names, err := fsys.List(dir)
-	return err != nil || slices.Contains(names, name)
+// Names reports whether a store has something of that name. What cannot be asked is there.
+func Names(in store.Store, name string) bool {
+	all, err := in.List(name)
+	return err != nil || slices.ContainsFunc(all, func(e store.Entry) bool { return e.Name == name })
 }
 
-// lacks returns which files of a checkpoint are not there in full length.
-func lacks(fsys disk.FS, dir string, files []FileRef, known map[string]Defect) (out []Defect) {
+// lacks returns which files of a checkpoint are not there in full length. What is not listed so is
+// asked for, once.
+func lacks(in store.Store, files []FileRef, sizes map[string]int64, known map[string]Defect) (out []Defect) {
 	for _, f := range files {
+		if n, there := sizes[f.File]; there && n == f.Bytes {
+			continue
+		}
 		d, ok := known[f.File]
 		if !ok {
-			d = lack(fsys, dir, f)
+			d = lack(in, f)
 			known[f.File] = d
 		}
 		if d.Err != nil {
@@ -243,10 +252,10 @@ func lacks(fsys disk.FS, dir string, files []FileRef, known map[string]Defect) (
 	return out
 }
 
-var errMissing = fmt.Errorf("%w: it is missing", ErrCorrupt)
+var errMissing = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing", ErrCorrupt))
 
-func lack(fsys disk.FS, dir string, f FileRef) Defect {
-	n, err := disk.Size(fsys, path.Join(dir, f.File))
+func lack(in store.Store, f FileRef) Defect {
+	n, err := store.Size(in, f.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = errMissing

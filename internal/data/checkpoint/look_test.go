@@ -14,7 +14,7 @@ import (
 // TestLook tells by names and lengths what a folder has.
 func TestLook(t *testing.T) {
 	fsys := newFolder(t)
-	if found, err := Look(fsys, "ckpt"); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
+	if found, err := Look(ckpt(fsys)); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
 		t.Errorf("an empty folder has %+v, %v", found, err)
 	}
 	published(t, fsys, 1, 20)
@@ -26,7 +26,7 @@ func TestLook(t *testing.T) {
 	for _, name := range []string{cut, odd, begun, loose, "notes"} {
 		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
 	}
-	found, err := Look(fsys, "ckpt")
+	found, err := Look(ckpt(fsys))
 	must(t, err)
 	var kept, wrong []string
 	for i := range found.Kept {
@@ -67,7 +67,7 @@ func TestLookRunning(t *testing.T) {
 	for _, name := range []string{file(3), RunningFile(7), begun, file(9)} {
 		overwrite(t, fsys, "ckpt/"+name, []byte("x"))
 	}
-	found, err := Look(fsys, "ckpt")
+	found, err := Look(ckpt(fsys))
 	must(t, err)
 	var kept, wrong []string
 	for i := range found.Kept {
@@ -110,15 +110,15 @@ func TestLookRunning(t *testing.T) {
 			}
 		}
 	}
-	clock, err := ClockOf(fsys, "ckpt", FileRef{File: file(4)})
+	clock, err := ClockOf(ckpt(fsys), FileRef{File: file(4)})
 	if err != nil || clock != 20 {
 		t.Errorf("it was begun at %d, %v", clock, err)
 	}
-	furthest, err := Furthest(fsys, "ckpt", &found.Kept[1].Running) // its newest files can be read
+	furthest, err := Furthest(ckpt(fsys), &found.Kept[1].Running) // its newest files can be read
 	if err != nil || furthest != 3 {
 		t.Errorf("some shard has %d clocks, %v", furthest, err)
 	}
-	_, err = ClockOf(fsys, "ckpt", FileRef{File: file(3)})
+	_, err = ClockOf(ckpt(fsys), FileRef{File: file(3)})
 	wantErr(t, err, ErrCorrupt, file(3))
 }
 
@@ -127,13 +127,13 @@ func TestLookRunning(t *testing.T) {
 func TestAudit(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
-	audit := NewAudit(fsys, "ckpt")
+	audit := NewAudit(ckpt(fsys))
 	rows, wrong, whole := audit.Checkpoint(m)
 	size := m.Segments[0].Bytes + m.Segments[1].Bytes
 	if !whole || len(wrong) > 0 || !slices.Equal(rows, []int64{6, 40}) || audit.Bytes != size || audit.Files != 2 {
 		t.Errorf("rows %v, wrong %v; %d bytes of %d files were read", rows, wrong, audit.Bytes, audit.Files)
 	}
-	more, err := Rows(fsys, "ckpt", m)
+	more, err := Rows(ckpt(fsys), m)
 	if err != nil || !slices.Equal(more, rows) {
 		t.Errorf("of the begins of the files: rows %v, %v", more, err)
 	}
@@ -151,7 +151,7 @@ func TestAudit(t *testing.T) {
 		other := m
 		other.Tables, other.Segments = slices.Clone(m.Tables), slices.Clone(m.Segments)
 		change(&other)
-		_, wrong, whole := NewAudit(fsys, "ckpt").Checkpoint(other)
+		_, wrong, whole := NewAudit(ckpt(fsys)).Checkpoint(other)
 		if whole || !slices.ContainsFunc(wrong, func(d Defect) bool { return strings.Contains(d.String(), name) }) {
 			t.Errorf("%s: whole %t, wrong %v", name, whole, wrong)
 		}
@@ -162,7 +162,7 @@ func TestAudit(t *testing.T) {
 	b[len(b)-9] ^= 1   // the last section ends with 4 zeros, and a checksum of 4 bytes
 	b[len(b)-500] ^= 1 // another section
 	overwrite(t, fsys, file, b)
-	if _, wrong, whole = NewAudit(fsys, "ckpt").Checkpoint(m); whole || len(wrong) != 2 ||
+	if _, wrong, whole = NewAudit(ckpt(fsys)).Checkpoint(m); whole || len(wrong) != 2 ||
 		!strings.Contains(wrong[1].String(), "state plane 3 of table e") {
 		t.Errorf("whole: %t; wrong: %v", whole, wrong)
 	}
@@ -179,12 +179,12 @@ func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken 
 			for _, cut := range []perdure.Clock{20, 40, 60} {
 				published(t, fsys, 1, cut)
 			}
-			found, err := Look(fsys, "ckpt")
+			found, err := Look(ckpt(fsys))
 			must(t, err)
 			fsys.FailAfter(step)
 			finished = remove(fsys, found.Without(1, false)) == nil
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
-			found, err = Look(fsys, "ckpt")
+			found, err = Look(ckpt(fsys))
 			must(t, err)
 			if found.Kept[0].Cut != 60 {
 				t.Fatalf("step %d: the newest is of clock %d", step, found.Kept[0].Cut)
@@ -204,7 +204,7 @@ func removals(t *testing.T, remove func(fsys disk.FS, r Removal) error) (broken 
 // TestRemoveCrashes: a power cut while checkpoints are deleted leaves each whole, or none of it
 // that counts. The other order would not, which shows that it is looked at.
 func TestRemoveCrashes(t *testing.T) {
-	if n := removals(t, func(fsys disk.FS, r Removal) error { return Remove(fsys, "ckpt", r) }); n > 0 {
+	if n := removals(t, func(fsys disk.FS, r Removal) error { return Remove(ckpt(fsys), r) }); n > 0 {
 		t.Errorf("%d times a checkpoint is left that lacks files", n)
 	}
 	wrong := removals(t, func(fsys disk.FS, r Removal) error {

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // ManifestVersion is the version of the manifest format written here.
@@ -20,8 +20,7 @@ const ManifestVersion = 4
 
 // Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow
 // others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for
-// all whose headers
-// are. Both are read still.
+// all whose headers are. Both are read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
 //
@@ -110,11 +109,11 @@ func (r SegmentRef) checkBase(k key) error {
 // writes the manifest durably, whole or not at all. Publishing it again does no
 // harm; publishing one older than the newest gives perdure.ErrFenced. A folder
 // holds the checkpoints of one job.
-func Publish(fsys disk.FS, dir string, m Manifest) error {
+func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
 	m.Version = ManifestVersion
 	name := m.key().manifest()
-	old, err := Latest(fsys, dir)
+	old, err := Latest(in)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
 		return err
 	}
@@ -133,45 +132,61 @@ func Publish(fsys disk.FS, dir string, m Manifest) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
-	if err := writeManifest(fsys, dir, name, sealed, m.Files()); err != nil {
+	if err := writeManifest(in, name, sealed, m.Files()); err != nil {
 		return fmt.Errorf("checkpoint: publish %s: %w", name, err)
 	}
 	return nil
 }
 
 // writeManifest writes a manifest durably, when all files that it names are there and durable.
-func writeManifest(fsys disk.FS, dir, name string, sealed []byte, files []FileRef) error {
-	if err := fsys.SyncDir(dir); err != nil {
+func writeManifest(in store.Store, name string, sealed []byte, files []FileRef) error {
+	if err := in.Sync(); err != nil {
 		return err
 	}
-	for _, f := range files {
-		if err := checkSize(fsys, dir, f); err != nil {
-			return err
-		}
+	if err := checkSizes(in, files); err != nil {
+		return err
 	}
-	return disk.WriteFile(fsys, path.Join(dir, name), func(w io.Writer) error {
+	return in.Put(name, func(w io.Writer) error {
 		_, err := w.Write(sealed)
 		return err
 	})
 }
 
-func checkSize(fsys disk.FS, dir string, ref FileRef) error {
-	n, err := disk.Size(fsys, path.Join(dir, ref.File))
-	switch {
+// checkSizes checks that all files are there, in full length; what is not listed so is asked for.
+func checkSizes(in store.Store, files []FileRef) error {
+	all, err := in.List("")
+	sizes := sizesOf(all)
+	for _, f := range files {
+		if n, there := sizes[f.File]; err == nil && (!there || n != f.Bytes) {
+			err = checkSize(in, f)
+		}
+	}
+	return err
+}
+
+// sizesOf returns the sizes of what a store has listed.
+func sizesOf(all []store.Entry) map[string]int64 {
+	sizes := map[string]int64{}
+	for _, e := range all {
+		sizes[e.Name] = e.Bytes
+	}
+	return sizes
+}
+
+func checkSize(in store.Store, ref FileRef) error {
+	switch err := lack(in, ref).Err; {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("segment %s is missing: %w: %w", ref.File, ErrCorrupt, fs.ErrNotExist)
 	case err != nil:
-		return err
-	case n != ref.Bytes:
-		return fmt.Errorf("segment %s: %w: %d bytes, not %d", ref.File, ErrCorrupt, n, ref.Bytes)
+		return fmt.Errorf("segment %s: %w", ref.File, err)
 	}
 	return nil
 }
 
 // readManifest reads the manifest of that name.
-func readManifest(fsys disk.FS, dir string, k key) (Manifest, error) {
+func readManifest(in store.Store, k key) (Manifest, error) {
 	name := k.manifest()
-	sealed, err := fsys.ReadFile(path.Join(dir, name))
+	sealed, err := store.Read(in, name)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("checkpoint: read manifest: %w", err)
 	}
@@ -180,19 +195,19 @@ func readManifest(fsys disk.FS, dir string, k key) (Manifest, error) {
 		err = corrupt("it describes %s", m.key().manifest())
 	}
 	if err != nil {
-		return Manifest{}, fmt.Errorf("checkpoint: manifest %s: %w", path.Join(dir, name), err)
+		return Manifest{}, fmt.Errorf("checkpoint: manifest %s/%s: %w", in, name, err)
 	}
 	return m, nil
 }
 
 // manifestKeys returns what manifests a folder holds, newest first.
-func manifestKeys(fsys disk.FS, dir string) (keys []key, err error) {
-	names, err := fsys.List(dir)
+func manifestKeys(in store.Store) (keys []key, err error) {
+	all, err := in.List("g")
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	for _, name := range names {
-		if k, ok := parseManifestName(name); ok {
+	for _, e := range all {
+		if k, ok := parseManifestName(e.Name); ok {
 			keys = append(keys, k)
 		}
 	}
@@ -207,26 +222,26 @@ func manifestKeys(fsys disk.FS, dir string) (keys []key, err error) {
 // A damaged manifest is passed over, because publishing leaves none behind; one
 // that a newer Perdure wrote is an error, because going back behind it would
 // lose training. Without a valid one the error is ErrNoCheckpoint.
-func Latest(fsys disk.FS, dir string) (Manifest, error) {
-	keys, err := manifestKeys(fsys, dir)
+func Latest(in store.Store) (Manifest, error) {
+	keys, err := manifestKeys(in)
 	if err != nil {
 		return Manifest{}, err
 	}
-	return newest(fsys, dir, keys, readManifest)
+	return newest(in, keys, readManifest)
 }
 
 // newest reads the first manifest that is not damaged, of those that a folder holds, newest first.
-func newest[K, M any](fsys disk.FS, dir string, keys []K, read func(disk.FS, string, K) (M, error),
+func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, error),
 ) (none M, err error) {
 	if len(keys) == 0 {
-		return none, fmt.Errorf("checkpoint: %s holds %w", dir, ErrNoCheckpoint)
+		return none, fmt.Errorf("checkpoint: %s holds %w", in, ErrNoCheckpoint)
 	}
-	if err := fsys.SyncDir(dir); err != nil {
+	if err := in.Sync(); err != nil {
 		return none, fmt.Errorf("checkpoint: %w", err)
 	}
 	var damaged error
 	for _, k := range keys {
-		m, err := read(fsys, dir, k)
+		m, err := read(in, k)
 		switch {
 		case err == nil:
 			return m, nil
@@ -236,34 +251,31 @@ func newest[K, M any](fsys disk.FS, dir string, keys []K, read func(disk.FS, str
 			damaged = err
 		}
 	}
-	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", dir, ErrNoCheckpoint, damaged)
+	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", in, ErrNoCheckpoint, damaged)
 }
 
-// List returns the valid checkpoints of a folder, newest first. If it holds
-// manifests that cannot be read, the error is about the newest of them, and the
-// others are returned all the same.
-func List(fsys disk.FS, dir string) ([]Manifest, error) {
-	keys, err := manifestKeys(fsys, dir)
-	var out []Manifest
-	for _, k := range keys {
-		m, readErr := readManifest(fsys, dir, k)
-		if readErr == nil {
-			out = append(out, m)
-		} else if err == nil {
-			err = readErr
-		}
+// Of returns the newest checkpoint of a cut, of those whose generations are meant. One of them that is
+// damaged is passed over; without another the error is about it. No other manifest is read.
+func Of(in store.Store, cut perdure.Clock, meant func(perdure.Generation) bool) (Manifest, error) {
+	keys, err := manifestKeys(in)
+	if err != nil {
+		return Manifest{}, err
 	}
-	return out, err
+	keys = slices.DeleteFunc(keys, func(k key) bool { return k.cut != cut || !meant(k.generation) })
+	if len(keys) == 0 {
+		return Manifest{}, fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
+	}
+	return newest(in, keys, readManifest)
 }
 
 // Verify reads all segments of a checkpoint and checks every byte.
-func Verify(fsys disk.FS, dir string, m Manifest) error {
+func Verify(in store.Store, m Manifest) error {
 	m = m.normal()
 	if err := m.check(); err != nil {
 		return fmt.Errorf("checkpoint: manifest %s: %w", m.key().manifest(), corrupt("%v", err))
 	}
 	for _, ref := range m.Segments {
-		if _, err := m.restore(fsys, dir, ref, nil, true); err != nil {
+		if _, err := m.restore(in, ref, nil, true); err != nil {
 			return err
 		}
 	}

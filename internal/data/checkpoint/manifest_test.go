@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 func testJob() perdure.JobSpec {
@@ -43,7 +44,7 @@ func save(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Manif
 	for shard := range perdure.ShardID(2) {
 		values := slices.Repeat([]float32{float32(cut)}, 9)
 		img := randomImage(rand.New(rand.NewPCG(uint64(cut), uint64(shard))), sparse, 20)
-		ref, err := WriteSegment(fsys, "ckpt", &Segment{
+		ref, err := WriteSegment(ckpt(fsys), &Segment{
 			Job: "job-1", Generation: generation, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut) * 3,
 			Applied: []perdure.Clock{cut, cut, cut},
 			Tables: []TableRows{
@@ -64,7 +65,7 @@ func publish(fsys disk.FS, generation perdure.Generation, cut perdure.Clock) (Ma
 	if err != nil {
 		return m, err
 	}
-	return m, Publish(fsys, "ckpt", m)
+	return m, Publish(ckpt(fsys), m)
 }
 
 func newFolder(t testing.TB) *disk.Memory {
@@ -82,11 +83,14 @@ func published(t testing.TB, fsys disk.FS, generation perdure.Generation, cut pe
 
 func wantLatest(t testing.TB, fsys disk.FS, generation perdure.Generation, cut perdure.Clock) {
 	t.Helper()
-	m, err := Latest(fsys, "ckpt")
+	m, err := Latest(ckpt(fsys))
 	if err != nil || m.Generation != generation || m.Cut != cut {
 		t.Errorf("Latest gives generation %d, cut %d, %v; want %d, %d", m.Generation, m.Cut, err, generation, cut)
 	}
 }
+
+// ckpt is the store that the tests have on their disks.
+func ckpt(fsys disk.FS) store.Store { return store.Folder(fsys, "ckpt") }
 
 func overwrite(t testing.TB, fsys disk.FS, name string, content []byte) {
 	t.Helper()
@@ -111,7 +115,7 @@ func TestManifestGolden(t *testing.T) {
 	b, err := fsys.ReadFile("ckpt/g000002-c0000000040.manifest")
 	must(t, err)
 	golden(t, "testdata/manifest-4.golden", b)
-	got, err := Latest(fsys, "ckpt")
+	got, err := Latest(ckpt(fsys))
 	must(t, err)
 	m.Version = 4
 	if fmt.Sprint(got) != fmt.Sprint(m) {
@@ -147,9 +151,9 @@ func TestManifestRefusesEveryChange(t *testing.T) {
 
 func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	fsys := newFolder(t)
-	_, err := Latest(fsys, "ckpt")
+	_, err := Latest(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, "ckpt holds no checkpoint")
-	_, err = Latest(fsys, "nowhere")
+	_, err = Latest(store.Folder(fsys, "nowhere"))
 	wantErr(t, err, ErrNoCheckpoint, "nowhere")
 	published(t, fsys, 1, 20)
 	published(t, fsys, 1, 100)
@@ -158,29 +162,34 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	wantLatest(t, fsys, 2, 40)
 	_, err = publish(fsys, 1, 120)
 	wantErr(t, err, perdure.ErrFenced, "g000001-c0000000120.manifest: g000002-c0000000040.manifest is newer")
-	must(t, Publish(fsys, "ckpt", m))
+	must(t, Publish(ckpt(fsys), m))
 
 	name := "ckpt/" + m.key().manifest()
 	overwrite(t, fsys, name, disk.Seal(manifestKind, ManifestVersion+1, []byte("{}")))
-	_, err = Latest(fsys, "ckpt")
+	_, err = Latest(ckpt(fsys))
 	wantErr(t, err, ErrNewerVersion,
 		name+fmt.Sprintf(": written by a newer Perdure (format %d), this one reads up to %d", ManifestVersion+1,
 			ManifestVersion))
 
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
-	all, err := List(fsys, "ckpt")
-	wantErr(t, err, ErrCorrupt, name)
-	if len(all) != 2 || all[0].Cut != 100 || all[1].Cut != 20 {
-		t.Errorf("List gives %v", all)
+	for cut, want := range map[perdure.Clock]perdure.Generation{m.Cut: m.Generation, 100: 1, 20: 1} {
+		got, err := Of(ckpt(fsys), cut, func(g perdure.Generation) bool { return g <= want })
+		if cut == m.Cut {
+			wantErr(t, err, ErrCorrupt, name)
+		} else if err != nil || got.Cut != cut || got.Generation != want {
+			t.Errorf("of clock %d: %v, %v", cut, got.key(), err)
+		}
 	}
+	_, err = Of(ckpt(fsys), 20, func(g perdure.Generation) bool { return g > 1 })
+	wantErr(t, err, ErrNoCheckpoint, "clock 20")
 }
 
 func TestNothingButDamage(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
 	flipLast(t, fsys, "ckpt/"+m.key().manifest())
-	_, err := Latest(fsys, "ckpt")
+	_, err := Latest(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, m.key().manifest())
 	wantErr(t, err, ErrCorrupt, "checksum mismatch")
 }
@@ -189,7 +198,7 @@ func TestManifestUnderAnotherName(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
 	must(t, fsys.Rename("ckpt/"+m.key().manifest(), "ckpt/g000001-c0000000040.manifest"))
-	_, err := Latest(fsys, "ckpt")
+	_, err := Latest(ckpt(fsys))
 	wantErr(t, err, ErrCorrupt, "g000001-c0000000040.manifest: damaged: it describes g000001-c0000000020.manifest")
 }
 
@@ -233,7 +242,7 @@ func TestPublishRefuses(t *testing.T) {
 		m, err := save(fsys, 1, 40)
 		must(t, err)
 		c.spoil(fsys, &m)
-		err = Publish(fsys, "ckpt", m)
+		err = Publish(ckpt(fsys), m)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v; want %q", what, err, c.want)
 		}
@@ -244,31 +253,31 @@ func TestPublishRefuses(t *testing.T) {
 func TestRestoreAndVerify(t *testing.T) {
 	fsys := newFolder(t)
 	m := published(t, fsys, 1, 20)
-	must(t, Verify(fsys, "ckpt", m))
+	must(t, Verify(ckpt(fsys), m))
 	must(t, m.CheckJob("job-1"))
 	wantErr(t, m.CheckJob("job-2"), ErrOtherJob, m.key().manifest())
-	s, err := Restore(fsys, "ckpt", m, 1, nil)
+	s, err := Restore(ckpt(fsys), m, 1, nil)
 	must(t, err)
 	if s.Shard != 1 || s.Tables[0].First != 3 || s.Tables[0].Image.Planes[0][0][8] != 20 {
 		t.Errorf("restored %+v", s)
 	}
-	_, err = Restore(fsys, "ckpt", m, 2, nil)
+	_, err = Restore(ckpt(fsys), m, 2, nil)
 	wantErr(t, err, ErrCorrupt, "no segment of shard 2")
 
 	// A sound segment that is not the one that was published.
 	file := "ckpt/" + m.Segments[1].File
-	_, err = WriteSegment(fsys, "ckpt", &Segment{Job: "job-2", Generation: 1, Epoch: 1, Cut: 20, Shard: 1})
+	_, err = WriteSegment(ckpt(fsys), &Segment{Job: "job-2", Generation: 1, Epoch: 1, Cut: 20, Shard: 1})
 	must(t, err)
-	wantErr(t, Verify(fsys, "ckpt", m), ErrOtherJob, file)
-	_, err = WriteSegment(fsys, "ckpt", &Segment{Job: "job-1", Generation: 1, Epoch: 1, Cut: 20, Shard: 1, Seq: 60})
+	wantErr(t, Verify(ckpt(fsys), m), ErrOtherJob, file)
+	_, err = WriteSegment(ckpt(fsys), &Segment{Job: "job-1", Generation: 1, Epoch: 1, Cut: 20, Shard: 1, Seq: 60})
 	must(t, err)
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt,
+	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt,
 		file+": damaged: it is not the one that "+m.key().manifest()+" names")
 
 	flipLast(t, fsys, file)
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, file)
+	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt, file)
 	must(t, fsys.Remove(file))
-	wantErr(t, Verify(fsys, "ckpt", m), fs.ErrNotExist, file+" is missing")
+	wantErr(t, Verify(ckpt(fsys), m), fs.ErrNotExist, file+" is missing")
 }
 
 // A manifest knows its segments from others of the same names, sizes and counts: from
@@ -289,16 +298,16 @@ func TestSegmentsOfOneShape(t *testing.T) {
 	for i, file := range files { // as after a mistake in copying a folder
 		overwrite(t, fsys, file, was[1-i])
 	}
-	wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt,
+	wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt,
 		files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
 
 	overwrite(t, fsys, files[0], was[0])
 	s, err := readSegment(fsys, files[0], nil)
 	must(t, err)
 	s.Tables[0].Image.Planes[0][0][0]++
-	_, err = WriteSegment(fsys, "ckpt", s)
+	_, err = WriteSegment(ckpt(fsys), s)
 	must(t, err)
-	_, err = Restore(fsys, "ckpt", m, 0, nil)
+	_, err = Restore(ckpt(fsys), m, 0, nil)
 	wantErr(t, err, ErrCorrupt, files[0]+": damaged: it is not the one that "+m.key().manifest()+" names")
 }
 
@@ -310,19 +319,19 @@ func TestOlderManifests(t *testing.T) {
 		old, err := os.ReadFile(fmt.Sprintf("testdata/manifest-%d.golden", version))
 		must(t, err)
 		overwrite(t, fsys, "ckpt/"+m.key().manifest(), old)
-		m, err = Latest(fsys, "ckpt")
+		m, err = Latest(ckpt(fsys))
 		must(t, err)
 		if m.Version != version {
 			t.Fatalf("a manifest of version %d, want %d", m.Version, version)
 		}
-		must(t, Verify(fsys, "ckpt", m))
-		if _, wrong, whole := NewAudit(fsys, "ckpt").Checkpoint(m); !whole {
+		must(t, Verify(ckpt(fsys), m))
+		if _, wrong, whole := NewAudit(ckpt(fsys)).Checkpoint(m); !whole {
 			t.Errorf("of version %d: %v", version, wrong)
 		}
-		_, err = Restore(fsys, "ckpt", m, 1, nil)
+		_, err = Restore(ckpt(fsys), m, 1, nil)
 		must(t, err)
 		m.Segments[1].CRC++
-		wantErr(t, Verify(fsys, "ckpt", m), ErrCorrupt, m.Segments[1].File)
+		wantErr(t, Verify(ckpt(fsys), m), ErrCorrupt, m.Segments[1].File)
 	}
 }
 
@@ -333,7 +342,7 @@ func TestPrune(t *testing.T) {
 	keep := published(t, fsys, 2, 30)
 	_, err := save(fsys, 2, 40) // in flight
 	must(t, err)
-	if _, err := WriteSegment(fsys, "ckpt", &Segment{Generation: 2, Cut: 30, Epoch: 2}); err != nil {
+	if _, err := WriteSegment(ckpt(fsys), &Segment{Generation: 2, Cut: 30, Epoch: 2}); err != nil {
 		t.Fatal(err)
 	}
 	temporary := func(k key) string { return "." + k.segment(0, 1) + ".7-1.tmp" }
@@ -343,7 +352,7 @@ func TestPrune(t *testing.T) {
 	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
-	must(t, Prune(fsys, "ckpt", keep, 1))
+	must(t, Prune(ckpt(fsys), keep, 1))
 	got, err := fsys.List("ckpt")
 	must(t, err)
 	want := []string{
@@ -355,10 +364,10 @@ func TestPrune(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("left\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	must(t, Verify(fsys, "ckpt", keep))
+	must(t, Verify(ckpt(fsys), keep))
 
 	keep.Cut = 35 // never published
-	if err := Prune(fsys, "ckpt", keep, 1); !errors.Is(err, fs.ErrNotExist) {
+	if err := Prune(ckpt(fsys), keep, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pruning before a manifest that is not there gives %v", err)
 	}
 	wantLatest(t, fsys, 2, 30)
@@ -407,9 +416,9 @@ func crashEverywhere(t *testing.T, replace func(fsys *disk.Memory) (safe bool, e
 		old:     func(t testing.TB, fsys disk.FS) { published(t, fsys, 1, 20) },
 		replace: replace,
 		left: func(fsys disk.FS) (bool, error) {
-			m, err := Latest(fsys, "ckpt")
+			m, err := Latest(ckpt(fsys))
 			if err == nil {
-				err = Verify(fsys, "ckpt", m)
+				err = Verify(ckpt(fsys), m)
 			}
 			if err == nil && m.Cut != 20 && m.Cut != 40 {
 				err = fmt.Errorf("cut %d", m.Cut)
@@ -425,7 +434,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return true, Prune(fsys, "ckpt", m, 1)
+		return true, Prune(ckpt(fsys), m, 1)
 	})
 	if bad != nil {
 		t.Errorf("%d times, first %s", len(bad), bad[0])
@@ -445,10 +454,10 @@ func TestSegmentCrashesAtEveryStep(t *testing.T) {
 		finished := false
 		for seed := range uint64(5) {
 			fsys := newFolder(t)
-			_, err := WriteSegment(fsys, "ckpt", old)
+			_, err := WriteSegment(ckpt(fsys), old)
 			must(t, err)
 			fsys.FailAfter(step)
-			ref, err := WriteSegment(fsys, "ckpt", s)
+			ref, err := WriteSegment(ckpt(fsys), s)
 			finished = err == nil
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
 			got, err := readSegment(fsys, "ckpt/"+key{}.segment(0, 0), nil)
@@ -515,7 +524,7 @@ func TestWhatLatestGivesIsDurable(t *testing.T) {
 			_, err := publish(fsys, 1, 40)
 			finished = err == nil
 			fsys.FailAfter(0)
-			before, err := Latest(fsys, "ckpt")
+			before, err := Latest(ckpt(fsys))
 			must(t, err)
 			fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
 			wantLatest(t, fsys, before.Generation, before.Cut)

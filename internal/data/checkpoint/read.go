@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -52,8 +53,8 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 
 // readFile reads and checks a segment file. Its tables go to the sink. It also returns the
 // file's checksum: of the header and the sections' checksums, or of all bytes.
-func readFile(fsys disk.FS, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
-	err = withReader(fsys, file, func(r *sumReader) (err error) {
+func readFile(in store.Store, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
+	err = withReader(in, file, func(r *sumReader) (err error) {
 		r.whole = whole
 		s, err = r.segment(into)
 		sum = r.sum
@@ -63,8 +64,8 @@ func readFile(fsys disk.FS, file string, whole bool, into sink) (s *Segment, sum
 }
 
 // peek reads what tables a segment has.
-func peek(fsys disk.FS, file string) (tables []metaTable, err error) {
-	err = withReader(fsys, file, func(r *sumReader) error {
+func peek(in store.Store, file string) (tables []metaTable, err error) {
+	err = withReader(in, file, func(r *sumReader) error {
 		_, _, err := r.header()
 		if err != nil {
 			return err
@@ -77,25 +78,21 @@ func peek(fsys disk.FS, file string) (tables []metaTable, err error) {
 }
 
 // withReader has a segment file read.
-func withReader(fsys disk.FS, file string, read func(r *sumReader) error) error {
-	size, err := disk.Size(fsys, file)
+func withReader(in store.Store, file string, read func(r *sumReader) error) error {
+	f, err := in.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("checkpoint: segment %s is missing: %w: %w", file, ErrCorrupt, fs.ErrNotExist)
+		return fmt.Errorf("checkpoint: segment %s/%s is missing: %w: %w", in, file, ErrCorrupt, fs.ErrNotExist)
 	}
-	if err != nil {
-		return fmt.Errorf("checkpoint: read segment: %w", err)
-	}
-	f, err := fsys.Open(file)
 	if err != nil {
 		return fmt.Errorf("checkpoint: read segment: %w", err)
 	}
 	// Pieces of memory may be small; those of 64 KiB and more pass the buffer by.
-	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: size})
+	err = read(&sumReader{r: bufio.NewReaderSize(f, 64<<10), left: f.Size()})
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("checkpoint: segment %s: %w", file, err)
+		return fmt.Errorf("checkpoint: segment %s/%s: %w", in, file, err)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Removal is what is to be deleted of a folder.
@@ -55,22 +55,22 @@ func (f *Found) Without(n int, newer bool) (r Removal) {
 // for the n-1 newest of them that can be read (n is 0: for all), and when that is durable the
 // segments that nobody needs any more, and what writers that died left behind. What is newer than
 // the newest stays: it may be about to be published.
-func Prune(fsys disk.FS, dir string, keep Manifest, n int) error {
-	return prune(fsys, dir, keep.key().manifest(), n)
+func Prune(in store.Store, keep Manifest, n int) error {
+	return prune(in, keep.key().manifest(), n)
 }
 
 // PruneRunning does so with a running checkpoint.
-func PruneRunning(fsys disk.FS, dir string, keep Running, n int) error {
-	return prune(fsys, dir, keep.name(), n)
+func PruneRunning(in store.Store, keep Running, n int) error {
+	return prune(in, keep.name(), n)
 }
 
-func prune(fsys disk.FS, dir, keep string, n int) error {
-	names, err := fsys.List(dir)
+func prune(in store.Store, keep string, n int) error {
+	all, err := listed(in)
 	if err != nil {
 		return fmt.Errorf("checkpoint: prune: %w", err)
 	}
 	// Cuts and running checkpoints have nothing in common.
-	found := gather(fsys, dir, names, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
+	found := gather(in, all, func(name string) bool { return path.Ext(name) == path.Ext(keep) })
 	at := slices.IndexFunc(found.Kept, func(k Kept) bool { return k.File == keep })
 	switch {
 	case at < 0:
@@ -87,7 +87,7 @@ func prune(fsys disk.FS, dir, keep string, n int) error {
 			stay = i + 1
 		}
 	}
-	return Remove(fsys, dir, found.Without(stay, true))
+	return Remove(in, found.Without(stay, true))
 }
 
 // spares says which files stay though no manifest that stays is known to name them.
@@ -138,7 +138,7 @@ func (s *spares) running(k *Kept) {
 
 // may reports whether a file may be needed that nobody names who stays.
 func (s *spares) may(name string) bool {
-	_, begun := disk.TemporaryOf(name)
+	_, begun := store.BegunOf(name)
 	cut, rows, number, _ := partOf(name)
 	switch {
 	case number > 0:
@@ -165,7 +165,7 @@ type rowsFile struct {
 // partOf returns of what a segment is, or a file that somebody has begun: of a cut, of chosen
 // rows, or the manifest of that number.
 func partOf(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
-	if final, temporary := disk.TemporaryOf(name); temporary {
+	if final, temporary := store.BegunOf(name); temporary {
 		if cut, ok = parseManifestName(final); ok {
 			return cut, nil, 0, true
 		}
@@ -183,17 +183,12 @@ func partOf(name string) (cut key, rows *rowsFile, number uint64, ok bool) {
 
 // Remove deletes what Without returned: first the manifests, and when that is durable what they
 // named, so that no manifest outlives its segments.
-func Remove(fsys disk.FS, dir string, r Removal) error {
-	if err := fsys.SyncDir(dir); err != nil { // what stays is durable before others go
+func Remove(in store.Store, r Removal) error {
+	if err := in.Sync(); err != nil { // what stays is durable before others go
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	for _, names := range [][]string{r.Manifests, r.Files} {
-		for _, name := range names {
-			if err := fsys.Remove(path.Join(dir, name)); err != nil {
-				return fmt.Errorf("checkpoint: %w", err)
-			}
-		}
-		if err := fsys.SyncDir(dir); err != nil {
+		if err := in.Delete(names...); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
 	}

@@ -22,11 +22,11 @@ var prunings = map[string]pruning{
 			return err
 		},
 		prune: func(fsys disk.FS, i, n int) error {
-			m, err := readManifest(fsys, "ckpt", key{1, perdure.Clock(20 * i)})
+			m, err := readManifest(ckpt(fsys), key{1, perdure.Clock(20 * i)})
 			if err != nil {
 				return err
 			}
-			return Prune(fsys, "ckpt", m, n)
+			return Prune(ckpt(fsys), m, n)
 		},
 		is: func(k *Kept, i int) bool { return k.Number == 0 && int(k.Cut) == 20*i },
 	},
@@ -36,11 +36,11 @@ var prunings = map[string]pruning{
 			return err
 		},
 		prune: func(fsys disk.FS, i, n int) error {
-			m, err := readRunning(fsys, "ckpt", uint64(i))
+			m, err := readRunning(ckpt(fsys), uint64(i))
 			if err != nil {
 				return err
 			}
-			return PruneRunning(fsys, "ckpt", m, n)
+			return PruneRunning(ckpt(fsys), m, n)
 		},
 		is: func(k *Kept, i int) bool { return k.Number == uint64(i) },
 	},
@@ -65,7 +65,7 @@ func TestPruneKeeps(t *testing.T) {
 					least = all
 				}
 				stays := func() int {
-					found, err := Look(fsys, "ckpt")
+					found, err := Look(ckpt(fsys))
 					must(t, err)
 					for i := range found.Kept {
 						if k := &found.Kept[i]; !k.Whole() || i < least && !p.is(k, all-i) {
@@ -98,18 +98,18 @@ func TestPruneOdd(t *testing.T) {
 		for i := 1; i <= 4; i++ {
 			must(t, p.make(fsys, i))
 		}
-		found, err := Look(fsys, "ckpt")
+		found, err := Look(ckpt(fsys))
 		must(t, err)
 		overwrite(t, fsys, "ckpt/"+found.Kept[1].File, []byte("x"))
 		must(t, p.prune(fsys, 4, 2))
-		found, err = Look(fsys, "ckpt")
+		found, err = Look(ckpt(fsys))
 		must(t, err)
 		if k := found.Kept; len(k) != 3 || !p.is(&k[0], 4) || k[1].Err == nil || !p.is(&k[2], 2) || !k[2].Whole() {
 			t.Errorf("%s: there are %v", name, k)
 		}
 		must(t, p.make(fsys, 5))
 		must(t, p.prune(fsys, 5, 2))
-		found, err = Look(fsys, "ckpt")
+		found, err = Look(ckpt(fsys))
 		must(t, err)
 		if k := found.Kept; len(k) != 2 || !k[1].Whole() || len(found.Loose) > 0 {
 			t.Errorf("%s: then there are %v, %v", name, k, found.Loose)

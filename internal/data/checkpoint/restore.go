@@ -3,11 +3,10 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -67,34 +66,33 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 // those that it follows, and checks that each is the one that the manifest means. The tables
 // go straight into the memory that dst returns, and the segment refers to it. Before dst is
 // asked, the files are known to be long enough; after an error what it holds is undefined.
-func Restore(fsys disk.FS, dir string, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
+func Restore(in store.Store, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
 	for _, ref := range m.Segments {
 		if ref.Shard == shard {
-			return m.restore(fsys, dir, ref, dst, false)
+			return m.restore(in, ref, dst, false)
 		}
 	}
 	return nil, fmt.Errorf("checkpoint: %s: %w: it names no segment of shard %d", m.key().manifest(), ErrCorrupt, shard)
 }
 
 // restore reads a shard, or only looks at its files.
-func (m Manifest) restore(fsys disk.FS, dir string, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
+func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (s *Segment, err error) {
 	l := layers{dst: dst, look: look}
 	files := ref.files()
 	for _, f := range files {
 		l.bytes += f.Bytes
 	}
-	if l.tables, err = peek(fsys, path.Join(dir, ref.File)); err != nil {
+	if l.tables, err = peek(in, ref.File); err != nil {
 		return nil, err
 	}
 	for i, f := range files {
-		file := path.Join(dir, f.File)
 		var sum uint32
-		s, sum, err = readFile(fsys, file, m.Version == 1, l.sink)
+		s, sum, err = readFile(in, f.File, m.Version == 1, l.sink)
 		if err != nil {
 			return nil, err
 		}
 		if err := m.means(ref, i, s, sum); err != nil {
-			return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
+			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 	}
 	for i, img := range l.images {

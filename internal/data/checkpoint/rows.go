@@ -5,13 +5,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -88,13 +87,13 @@ type Layers struct {
 // memory; sparse ones are stored. It begins with the newest file, so that each row is laid once. Each
 // file is read in full, and has to be the one that is meant: of the job, of the shard, with the
 // checksum that its reference has. After an error what the parts hold is undefined.
-func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
+func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
 ) (*Layers, error) {
 	if err := checkRowsFiles(shard, files); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w: %w", ErrCorrupt, err)
 	}
 	for _, f := range files { // before anything is laid
-		if err := checkSize(fsys, dir, f); err != nil {
+		if err := checkSize(in, f); err != nil {
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 	}
@@ -106,13 +105,12 @@ func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []F
 	}
 	for i, f := range slices.Backward(files) {
 		l.file = int32(i)
-		file := path.Join(dir, f.File)
-		s, sum, err := readFile(fsys, file, false, l.sink)
+		s, sum, err := readFile(in, f.File, false, l.sink)
 		if err != nil {
 			return nil, err
 		}
 		if err := meansRows(job, shard, f, s, sum); err != nil {
-			return nil, fmt.Errorf("checkpoint: segment %s: %w", file, err)
+			return nil, fmt.Errorf("checkpoint: segment %s/%s: %w", in, f.File, err)
 		}
 		s.Tables = nil
 		l.out.Segments[i] = s
@@ -124,8 +122,8 @@ func RestoreRows(fsys disk.FS, dir, job string, shard perdure.ShardID, files []F
 }
 
 // ClockOf returns at which MinClock a shard was when a segment of its chosen rows was begun.
-func ClockOf(fsys disk.FS, dir string, f FileRef) (clock perdure.Clock, err error) {
-	err = withReader(fsys, path.Join(dir, f.File), func(r *sumReader) error {
+func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
+	err = withReader(in, f.File, func(r *sumReader) error {
 		s, _, err := r.header()
 		if err == nil {
 			clock = s.Cut
@@ -138,12 +136,12 @@ func ClockOf(fsys disk.FS, dir string, f FileRef) (clock perdure.Clock, err erro
 // Furthest returns how many clocks of any slot some shard of a running checkpoint has. The
 // coordinator hears of a shard's clocks later than they are saved, so that may be more than the
 // checkpoint's own clock.
-func Furthest(fsys disk.FS, dir string, m *Running) (clock perdure.Clock, err error) {
+func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	for _, s := range m.Shards {
 		if len(s.Files) == 0 {
 			continue
 		}
-		err := withReader(fsys, path.Join(dir, s.Files[len(s.Files)-1].File), func(r *sumReader) error {
+		err := withReader(in, s.Files[len(s.Files)-1].File, func(r *sumReader) error {
 			_, _, err := r.header()
 			if err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -83,7 +84,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 			},
 		}}}
 		var err error
-		ref, err = WriteSegment(disk.OS(), dir, s)
+		ref, err = WriteSegment(store.Folder(disk.OS(), dir), s)
 		must(b, err)
 		b.SetBytes(ref.Bytes)
 	}
@@ -98,9 +99,8 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 		for b.Loop() {
 			if runs == nil {
 				into := table.Blank(small.Spec, 0, 1, 0, small.Stored())
-				_, err := Restore(disk.OS(), dir, m, 0, func(perdure.TableSpec, int64, int64) (table.Image, error) {
-					return into.Image(), nil
-				})
+				_, err := Restore(store.Folder(disk.OS(), dir), m, 0,
+					func(perdure.TableSpec, int64, int64) (table.Image, error) { return into.Image(), nil })
 				must(b, err)
 				must(b, into.Restored())
 				continue
@@ -109,7 +109,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 			if part.Spec.Sparse {
 				into = table.Blank(part.Spec, 0, 1, 0, 0)
 			}
-			_, err := RestoreRows(disk.OS(), dir, job.ID, 0, []FileRef{ref.Self()}, []*table.Part{into})
+			_, err := RestoreRows(store.Folder(disk.OS(), dir), job.ID, 0, []FileRef{ref.Self()}, []*table.Part{into})
 			must(b, err)
 		}
 	})
@@ -136,7 +136,7 @@ func BenchmarkRestart(b *testing.B) {
 				return piece, nil
 			},
 		}}}
-		ref, err := WriteSegment(disk.OS(), dir, s)
+		ref, err := WriteSegment(store.Folder(disk.OS(), dir), s)
 		must(b, err)
 		return ref.Self()
 	}
@@ -147,9 +147,8 @@ func BenchmarkRestart(b *testing.B) {
 		b.SetBytes(4 * rows * dim)
 		for b.Loop() {
 			into := table.Blank(spec, 0, 1, 0, rows)
-			_, err := Restore(disk.OS(), dir, m, 0, func(perdure.TableSpec, int64, int64) (table.Image, error) {
-				return into.Image(), nil
-			})
+			_, err := Restore(store.Folder(disk.OS(), dir), m, 0,
+				func(perdure.TableSpec, int64, int64) (table.Image, error) { return into.Image(), nil })
 			must(b, err)
 		}
 	})
@@ -168,7 +167,7 @@ func BenchmarkRestart(b *testing.B) {
 			b.SetBytes(4 * rows * dim)
 			for b.Loop() {
 				into := table.Blank(spec, 0, 1, 0, rows)
-				_, err := RestoreRows(disk.OS(), dir, job.ID, 0, files, []*table.Part{into})
+				_, err := RestoreRows(store.Folder(disk.OS(), dir), job.ID, 0, files, []*table.Part{into})
 				must(b, err)
 			}
 		})

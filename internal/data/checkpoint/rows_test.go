@@ -165,7 +165,7 @@ func (c *picking) save(t *rapid.T) {
 			c.train(t)
 		}
 	})
-	ref, err := WriteSegment(c.fsys, "ckpt", s)
+	ref, err := WriteSegment(ckpt(c.fsys), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (c *picking) same(t *rapid.T) {
 	_, dense3 := rowsOf(parts[3])
 	initial := map[int]map[perdure.RowID]string{0: dense0, 3: dense3}
 	parts = blankParts(c.specs)
-	l, err := RestoreRows(c.fsys, "ckpt", pickingJob, 3, c.files, parts)
+	l, err := RestoreRows(ckpt(c.fsys), pickingJob, 3, c.files, parts)
 	if err != nil {
 		t.Fatal(err)
 	}

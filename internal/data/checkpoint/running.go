@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // RunningVersion is the version of the format of a running checkpoint's manifest written here.
@@ -150,7 +150,7 @@ func (s *RunningShard) last() (k rowsKey) {
 // that are named are there in full length, and then writes the manifest durably, whole or not at
 // all. To publish the same again does no harm; of an earlier number or generation than the newest,
 // or another of its number, gives perdure.ErrFenced. A folder holds what one job saves.
-func PublishRunning(fsys disk.FS, dir string, m Running) error {
+func PublishRunning(in store.Store, m Running) error {
 	m.Version = RunningVersion
 	m.Shards = slices.Clone(m.Shards)
 	slices.SortFunc(m.Shards, func(a, b RunningShard) int { return cmp.Compare(a.Shard, b.Shard) })
@@ -162,7 +162,7 @@ func PublishRunning(fsys disk.FS, dir string, m Running) error {
 	if err != nil {
 		return failed(err)
 	}
-	old, err := LatestRunning(fsys, dir)
+	old, err := LatestRunning(in)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
 		return err
 	}
@@ -174,7 +174,7 @@ func PublishRunning(fsys disk.FS, dir string, m Running) error {
 			return failed(err)
 		}
 	}
-	if err := writeManifest(fsys, dir, m.name(), sealed, m.Files()); err != nil {
+	if err := writeManifest(in, m.name(), sealed, m.Files()); err != nil {
 		return failed(err)
 	}
 	return nil
@@ -197,9 +197,8 @@ func (m *Running) after(old *Running, sealed []byte) error {
 }
 
 // readRunning reads the manifest of that number.
-func readRunning(fsys disk.FS, dir string, number uint64) (m Running, err error) {
-	file := path.Join(dir, RunningFile(number))
-	sealed, err := fsys.ReadFile(file)
+func readRunning(in store.Store, number uint64) (m Running, err error) {
+	sealed, err := store.Read(in, RunningFile(number))
 	if err != nil {
 		return m, fmt.Errorf("checkpoint: read manifest: %w", err)
 	}
@@ -208,19 +207,19 @@ func readRunning(fsys disk.FS, dir string, number uint64) (m Running, err error)
 		err = corrupt("it describes %s", m.name())
 	}
 	if err != nil {
-		return Running{}, fmt.Errorf("checkpoint: manifest %s: %w", file, err)
+		return Running{}, fmt.Errorf("checkpoint: manifest %s/%s: %w", in, RunningFile(number), err)
 	}
 	return m, nil
 }
 
 // runningNumbers returns what manifests of running checkpoints a folder holds, newest first.
-func runningNumbers(fsys disk.FS, dir string) (numbers []uint64, err error) {
-	names, err := fsys.List(dir)
+func runningNumbers(in store.Store) (numbers []uint64, err error) {
+	all, err := in.List("r")
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	for _, name := range names {
-		if n, ok := parseRunningName(name); ok {
+	for _, e := range all {
+		if n, ok := parseRunningName(e.Name); ok {
 			numbers = append(numbers, n)
 		}
 	}
@@ -230,25 +229,25 @@ func runningNumbers(fsys disk.FS, dir string) (numbers []uint64, err error) {
 
 // LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and
 // what is damaged or written by a newer Perdure is as for Latest. Its segments are not looked at.
-func LatestRunning(fsys disk.FS, dir string) (Running, error) {
-	numbers, err := runningNumbers(fsys, dir)
+func LatestRunning(in store.Store) (Running, error) {
+	numbers, err := runningNumbers(in)
 	if err != nil {
 		return Running{}, err
 	}
-	return newest(fsys, dir, numbers, readRunning)
+	return newest(in, numbers, readRunning)
 }
 
 // WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and
 // checked. What is wrong with the newer ones is passed over, and told. A manifest that a newer
 // Perdure wrote is an error, as for Latest; so is a folder without a whole one: ErrNoCheckpoint.
-func WholeRunning(fsys disk.FS, dir string) (m Running, passed []Defect, err error) {
-	numbers, err := runningNumbers(fsys, dir)
+func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
+	numbers, err := runningNumbers(in)
 	if err != nil {
 		return m, nil, err
 	}
-	audit := NewAudit(fsys, dir)
-	m, err = newest(fsys, dir, numbers, func(_ disk.FS, _ string, number uint64) (Running, error) {
-		m, err := readRunning(fsys, dir, number)
+	audit := NewAudit(in)
+	m, err = newest(in, numbers, func(_ store.Store, number uint64) (Running, error) {
+		m, err := readRunning(in, number)
 		if errors.Is(err, ErrCorrupt) {
 			passed = append(passed, Defect{File: RunningFile(number), Err: err})
 		}

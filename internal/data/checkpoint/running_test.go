@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -22,7 +23,7 @@ func writeRows(fsys disk.FS, generation perdure.Generation, shard perdure.ShardI
 	spec, sparse := testTable("w", 6, 3), testSparse("e", 2)
 	first, last := table.Run{First: 0, Rows: 1}, table.Run{First: 2, Rows: 1}
 	img := randomImage(rand.New(rand.NewPCG(number, uint64(shard))), sparse, 3)
-	ref, err := WriteSegment(fsys, "ckpt", &Segment{
+	ref, err := WriteSegment(ckpt(fsys), &Segment{
 		Job: "job-1", Generation: generation, Epoch: 1, Cut: perdure.Clock(5 * number), Shard: shard, Seq: 15 * number,
 		Seed: 7, Number: number, Applied: []perdure.Clock{1, 2, 3}, States: [][]byte{nil, []byte("state"), nil},
 		Tables: []TableRows{
@@ -61,7 +62,7 @@ func publishRunning(fsys disk.FS, generation perdure.Generation, number uint64) 
 	if err != nil {
 		return m, err
 	}
-	return m, PublishRunning(fsys, "ckpt", m)
+	return m, PublishRunning(ckpt(fsys), m)
 }
 
 func publishedRunning(t testing.TB, fsys disk.FS, generation perdure.Generation, number uint64) Running {
@@ -73,7 +74,7 @@ func publishedRunning(t testing.TB, fsys disk.FS, generation perdure.Generation,
 
 func wantRunning(t testing.TB, fsys disk.FS, generation perdure.Generation, number uint64) {
 	t.Helper()
-	m, err := LatestRunning(fsys, "ckpt")
+	m, err := LatestRunning(ckpt(fsys))
 	if err != nil || m.Generation != generation || m.Number != number {
 		t.Errorf("LatestRunning gives generation %d, number %d, %v; want %d, %d", m.Generation, m.Number, err,
 			generation, number)
@@ -89,7 +90,7 @@ func TestRunningGolden(t *testing.T) {
 	b, err = fsys.ReadFile("ckpt/s00001-g000002-e000001-n000000000003.rows")
 	must(t, err)
 	golden(t, "testdata/segment-4.golden", b)
-	got, err := LatestRunning(fsys, "ckpt")
+	got, err := LatestRunning(ckpt(fsys))
 	must(t, err)
 	m.Version = 1
 	if fmt.Sprint(got) != fmt.Sprint(m) {
@@ -104,14 +105,14 @@ func TestRunningGolden(t *testing.T) {
 // nor another one of the same number.
 func TestRunningIsTheHighestNumber(t *testing.T) {
 	fsys := newFolder(t)
-	_, err := LatestRunning(fsys, "ckpt")
+	_, err := LatestRunning(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, "ckpt holds no checkpoint")
-	_, _, err = WholeRunning(fsys, "nowhere")
+	_, _, err = WholeRunning(store.Folder(fsys, "nowhere"))
 	wantErr(t, err, ErrNoCheckpoint, "nowhere")
 	publishedRunning(t, fsys, 1, 2)
 	m := publishedRunning(t, fsys, 2, 9)
 	wantRunning(t, fsys, 2, 9)
-	must(t, PublishRunning(fsys, "ckpt", m))
+	must(t, PublishRunning(ckpt(fsys), m))
 	for what, c := range map[string]struct {
 		generation perdure.Generation
 		number     uint64
@@ -129,18 +130,18 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	}
 	other := m
 	other.Clock++
-	wantErr(t, PublishRunning(fsys, "ckpt", other), perdure.ErrFenced, "there is another one")
+	wantErr(t, PublishRunning(ckpt(fsys), other), perdure.ErrFenced, "there is another one")
 	wantRunning(t, fsys, 2, 9)
 
 	overwrite(t, fsys, "ckpt/"+m.name(), disk.Seal(runningKind, RunningVersion+1, []byte("{}")))
-	_, err = LatestRunning(fsys, "ckpt")
+	_, err = LatestRunning(ckpt(fsys))
 	wantErr(t, err, ErrNewerVersion, m.name()+": written by a newer Perdure (format 2), this one reads up to 1")
-	_, _, err = WholeRunning(fsys, "ckpt")
+	_, _, err = WholeRunning(ckpt(fsys))
 	wantErr(t, err, ErrNewerVersion, m.name())
 	overwrite(t, fsys, "ckpt/"+m.name(), []byte("nothing"))
 	wantRunning(t, fsys, 1, 2)
 	must(t, fsys.Rename("ckpt/r000000000002.running", "ckpt/r000000000003.running"))
-	_, err = LatestRunning(fsys, "ckpt")
+	_, err = LatestRunning(ckpt(fsys))
 	wantErr(t, err, ErrNoCheckpoint, m.name())
 }
 
@@ -188,7 +189,7 @@ func TestPublishRunningRefuses(t *testing.T) {
 		m, err := saveRunning(fsys, 1, 4)
 		must(t, err)
 		c.spoil(fsys, &m)
-		err = PublishRunning(fsys, "ckpt", m)
+		err = PublishRunning(ckpt(fsys), m)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v; want %q", what, err, c.want)
 		}
@@ -229,7 +230,7 @@ func TestWholeRunning(t *testing.T) {
 		publishedRunning(t, fsys, 1, 4)
 		m := publishedRunning(t, fsys, 1, 6)
 		c.spoil(fsys, &m)
-		got, passed, err := WholeRunning(fsys, "ckpt")
+		got, passed, err := WholeRunning(ckpt(fsys))
 		var said []string
 		for _, d := range passed {
 			said = append(said, d.String())
@@ -278,7 +279,7 @@ func TestPruneRunning(t *testing.T) {
 	} {
 		overwrite(t, fsys, "ckpt/"+name, nil)
 	}
-	must(t, PruneRunning(fsys, "ckpt", keep, 2))
+	must(t, PruneRunning(ckpt(fsys), keep, 2))
 	got, err := fsys.List("ckpt")
 	must(t, err)
 	want := []string{
@@ -297,15 +298,15 @@ func TestPruneRunning(t *testing.T) {
 	}
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	overwrite(t, fsys, "ckpt/"+RunningFile(6), []byte("damaged"))
-	must(t, PruneRunning(fsys, "ckpt", newer, 2)) // 4 is the one before that anybody can go on from
+	must(t, PruneRunning(ckpt(fsys), newer, 2)) // 4 is the one before that anybody can go on from
 	must(t, verifyRunning(fsys, mustLatest(t, fsys)))
 	must(t, fsys.Remove("ckpt/"+RunningFile(7)))
-	if m, passed, err := WholeRunning(fsys, "ckpt"); err != nil || m.Number != 4 || len(passed) != 1 {
+	if m, passed, err := WholeRunning(ckpt(fsys)); err != nil || m.Number != 4 || len(passed) != 1 {
 		t.Errorf("the one before: %+v, %v, %v", m, passed, err)
 	}
 
 	keep.Number = 5 // never published
-	if err := PruneRunning(fsys, "ckpt", keep, 2); !errors.Is(err, fs.ErrNotExist) {
+	if err := PruneRunning(ckpt(fsys), keep, 2); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pruning before a manifest that is not there gives %v", err)
 	}
 }
@@ -315,7 +316,7 @@ func verifyRunning(fsys disk.FS, m Running) error {
 	if err := m.check(); err != nil {
 		return corrupt("%v", err)
 	}
-	if wrong, whole := NewAudit(fsys, "ckpt").Running(m); !whole {
+	if wrong, whole := NewAudit(ckpt(fsys)).Running(m); !whole {
 		return fmt.Errorf("%s: %w", wrong[0].File, wrong[0].Err)
 	}
 	return nil
@@ -323,7 +324,7 @@ func verifyRunning(fsys disk.FS, m Running) error {
 
 func mustLatest(t testing.TB, fsys disk.FS) Running {
 	t.Helper()
-	m, err := LatestRunning(fsys, "ckpt")
+	m, err := LatestRunning(ckpt(fsys))
 	must(t, err)
 	return m
 }
@@ -334,7 +335,7 @@ func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 		old:     func(t testing.TB, fsys disk.FS) { publishedRunning(t, fsys, 1, 3) },
 		replace: replace,
 		left: func(fsys disk.FS) (bool, error) {
-			m, passed, err := WholeRunning(fsys, "ckpt")
+			m, passed, err := WholeRunning(ckpt(fsys))
 			if err == nil && len(passed) > 0 {
 				err = fmt.Errorf("%v was passed over", passed)
 			}
@@ -348,7 +349,7 @@ func runningCrashes(replace func(fsys *disk.Memory) (bool, error)) replacing {
 
 // next writes the two segments that running checkpoint 4 has, and 3 has not.
 func next(fsys disk.FS) (m Running, err error) {
-	m, err = LatestRunning(fsys, "ckpt")
+	m, err = LatestRunning(ckpt(fsys))
 	if err != nil {
 		return m, err
 	}
@@ -370,12 +371,12 @@ func TestRunningCrashesAtEveryStep(t *testing.T) {
 	bad := runningCrashes(func(fsys *disk.Memory) (bool, error) {
 		m, err := next(fsys)
 		if err == nil {
-			err = PublishRunning(fsys, "ckpt", m)
+			err = PublishRunning(ckpt(fsys), m)
 		}
 		if err != nil {
 			return false, err
 		}
-		return true, PruneRunning(fsys, "ckpt", m, 2)
+		return true, PruneRunning(ckpt(fsys), m, 2)
 	}).crashEverywhere(t)
 	if bad != nil {
 		t.Errorf("%d times, first %s", len(bad), bad[0])
@@ -387,7 +388,7 @@ func TestRunningCrashesAtEveryStep(t *testing.T) {
 				err = fsys.Remove("ckpt/" + rowsKey{1, 1, 2}.segment(0))
 			}
 			if err == nil {
-				err = PublishRunning(fsys, "ckpt", m)
+				err = PublishRunning(ckpt(fsys), m)
 			}
 			return err == nil, err
 		},

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"path"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -231,10 +230,10 @@ func (t *TableRows) count() int64 {
 	return int64(t.Image.Rows)
 }
 
-// WriteSegment writes the segment into a folder, durably and whole or not at
+// WriteSegment writes the segment into a store, durably and whole or not at
 // all, and returns how a manifest refers to it. It streams: the rows are
 // written from the memory they are in.
-func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
+func WriteSegment(in store.Store, s *Segment) (SegmentRef, error) {
 	name := s.file()
 	sections, err := s.sections()
 	if err != nil {
@@ -242,7 +241,7 @@ func WriteSegment(fsys disk.FS, dir string, s *Segment) (SegmentRef, error) {
 	}
 	var w *sumWriter
 	size := int64(0)
-	err = disk.WriteFile(fsys, path.Join(dir, name), func(file io.Writer) (err error) {
+	err = in.Put(name, func(file io.Writer) (err error) {
 		w = &sumWriter{w: file}
 		size, err = s.write(w, sections)
 		return err

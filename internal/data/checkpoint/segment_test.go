@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path"
 	"reflect"
 	"runtime"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -83,7 +85,7 @@ func testSegment() *Segment {
 func segmentBytes(t testing.TB, s *Segment) []byte {
 	t.Helper()
 	fsys := disk.NewMemory()
-	ref, err := WriteSegment(fsys, ".", s)
+	ref, err := WriteSegment(store.Folder(fsys, "."), s)
 	must(t, err)
 	b, err := fsys.ReadFile(ref.File)
 	must(t, err)
@@ -108,7 +110,7 @@ func sumOf(b []byte) uint32 {
 // readSegment reads a segment file for itself, whatever it follows.
 func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	var kept keeper
-	s, _, err := readFile(fsys, file, false, kept.sink(dst))
+	s, _, err := readFile(store.Folder(fsys, path.Dir(file)), path.Base(file), false, kept.sink(dst))
 	return kept.of(s), err
 }
 
@@ -292,7 +294,7 @@ func refusesEveryChange(t *testing.T, good []byte) {
 
 func TestSegmentErrors(t *testing.T) {
 	fsys := disk.NewMemory()
-	ref, err := WriteSegment(fsys, ".", testSegment())
+	ref, err := WriteSegment(store.Folder(fsys, "."), testSegment())
 	must(t, err)
 	good, err := fsys.ReadFile(ref.File)
 	must(t, err)
@@ -334,7 +336,7 @@ func TestWriteSegmentRefusesWhatCannotBeRead(t *testing.T) {
 		fsys := disk.NewMemory()
 		s := testSegment()
 		spoil(s)
-		_, err := WriteSegment(fsys, ".", s)
+		_, err := WriteSegment(store.Folder(fsys, "."), s)
 		if names, _ := fsys.List("."); err == nil || len(names) != 0 {
 			t.Errorf("%s: %v, and left %q", what, err, names)
 		}
@@ -441,7 +443,7 @@ func benchmark(b *testing.B, restore bool) {
 		b.Run(name, func(b *testing.B) {
 			s := &Segment{Job: "bench", Tables: []TableRows{t}}
 			dir := b.TempDir()
-			ref, err := WriteSegment(disk.OS(), dir, s)
+			ref, err := WriteSegment(store.Folder(disk.OS(), dir), s)
 			must(b, err)
 			b.SetBytes(ref.Bytes)
 			for b.Loop() {
@@ -451,7 +453,7 @@ func benchmark(b *testing.B, restore bool) {
 							return t.Image, nil
 						})
 				} else {
-					_, err = WriteSegment(disk.OS(), dir, s)
+					_, err = WriteSegment(store.Folder(disk.OS(), dir), s)
 				}
 				must(b, err)
 			}

@@ -12,6 +12,8 @@ type Retry struct {
 	Tries int              // before an error other than a full disk is returned; 0 and 1: it is returned at once
 	Pause time.Duration    // between two tries
 	Over  func(error) bool // reports that no try can help any more; nil: one always can
+	// Passes reports that an error is waited for as long as it takes; nil: a full disk is.
+	Passes func(error) bool
 }
 
 // Do tries until do succeeds, and returns the last error when it gives up. It tries at least
@@ -20,7 +22,7 @@ type Retry struct {
 func (r Retry) Do(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
-		if err == nil || r.over(err) || try >= r.Tries && !Full(err) {
+		if err == nil || r.over(err) || try >= r.Tries && !r.passes(err) {
 			return err
 		}
 		select {
@@ -31,6 +33,13 @@ func (r Retry) Do(ctx context.Context, do func() error) error {
 			return err
 		}
 	}
+}
+
+func (r Retry) passes(err error) bool {
+	if r.Passes == nil {
+		return Full(err)
+	}
+	return r.Passes(err)
 }
 
 func (r Retry) over(err error) bool { return r.Over != nil && r.Over(err) }

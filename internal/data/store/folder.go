@@ -55,34 +55,49 @@ func (f folder) Open(name string) (Object, error) {
 }
 
 func (f folder) List(prefix string) ([]Entry, error) {
-	return f.list(func(name, _ string, begun bool) bool { return !begun && strings.HasPrefix(name, prefix) })
+	return f.list(func(name string, begun bool) bool { return !begun && strings.HasPrefix(name, prefix) })
 }
 
 func (f folder) Begun() ([]Entry, error) {
-	return f.list(func(_, _ string, begun bool) bool { return begun })
+	return f.list(func(_ string, begun bool) bool { return begun })
 }
 
-// list returns the files that are wanted. One that is gone by then was not there.
-func (f folder) list(wanted func(name, of string, begun bool) bool) (all []Entry, err error) {
+// lists is how often a folder is listed of which files are deleted meanwhile.
+const lists = 10
+
+// list returns the files that are wanted. Where one is gone before its size is known there may be
+// others for it: so all is listed again.
+func (f folder) list(wanted func(name string, begun bool) bool) (all []Entry, err error) {
+	for range lists {
+		var gone bool
+		if all, gone, err = f.listOnce(wanted); err != nil || !gone {
+			break
+		}
+	}
+	return all, err
+}
+
+func (f folder) listOnce(wanted func(name string, begun bool) bool) (all []Entry, gone bool, err error) {
 	names, err := f.fsys.List(f.dir)
 	if err != nil {
-		return nil, ofDisk(err)
+		return nil, false, ofDisk(err)
 	}
 	for _, name := range names {
-		of, begun := disk.TemporaryOf(name)
-		if !wanted(name, of, begun) {
+		_, begun := disk.TemporaryOf(name)
+		if !wanted(name, begun) {
 			continue
 		}
 		n, err := disk.Size(f.fsys, f.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
+			gone = true
 			continue
 		}
 		if err != nil {
 			n = -1
 		}
-		all = append(all, Entry{name, n, of})
+		all = append(all, Entry{name, n})
 	}
-	return all, nil
+	return all, gone, nil
 }
 
 func (f folder) Delete(names ...string) error {

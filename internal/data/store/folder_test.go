@@ -64,7 +64,7 @@ func TestFolderCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range begun {
-			if e.Of != "o" {
+			if of, ok := store.BegunOf(e.Name); !ok || of != "o" {
 				t.Errorf("step %d: %+v was begun", step, e)
 			}
 			if err := s.Delete(e.Name); err != nil {

@@ -20,6 +20,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
 )
@@ -67,12 +68,24 @@ type Object interface {
 	Size() int64 // in bytes, of all of it
 }
 
-// Entry is an object that a store has.
+// Entry is an object that a store has, or what was begun to become one.
 type Entry struct {
 	Name  string
-	Bytes int64  // -1: it cannot be read
-	Of    string // if it was only begun: the object that it was to become
+	Bytes int64 // -1: it cannot be read; of what was only begun it may be 0
 }
+
+// BegunOf returns the name of the object that something was to become which was only begun. It is
+// false for any other name.
+func BegunOf(name string) (final string, ok bool) {
+	if final, _, ok := strings.Cut(name, BegunMark); ok {
+		return final, true
+	}
+	return disk.TemporaryOf(name)
+}
+
+// BegunMark stands between the name of an object and what tells beginnings of it apart, where they are no files: no
+// name of an object has it.
+const BegunMark = "?"
 
 // Size returns the size of an object.
 func Size(s Store, name string) (int64, error) {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -26,20 +27,20 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // Config is what a coordinator needs to run.
 type Config struct {
-	Listener      transport.Listener
-	Registry      registry.Registry
-	Begin         *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
-	Disk          disk.FS
-	CheckpointDir string
-	Keep          int // how many checkpoints stay, the newest; of running ones two at least; 0: all
-	Log           *slog.Logger
-	Tick          time.Duration // 0: 100 ms
+	Listener transport.Listener
+	Registry registry.Registry
+	Begin    *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
+	Store    store.Store       // of checkpoints
+	Keep     int               // how many checkpoints stay, the newest; of running ones two at least; 0: all
+	Log      *slog.Logger
+	Tick     time.Duration // 0: 100 ms
 	// Patience is the silence after which a process is suspected of which nothing is
 	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is two thirds of
 	// that, of one that is heard irregularly up to four times.
@@ -355,7 +356,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		}
 		m.Segments = append(m.Segments, ref)
 	}
-	err := checkpoint.Publish(c.cfg.Disk, c.cfg.CheckpointDir, m)
+	err := checkpoint.Publish(c.cfg.Store, m)
 	if err != nil {
 		c.cfg.Log.Error("cannot publish a checkpoint", "cut", p.Cut, "err", err)
 		select { // the same cut is asked for again
@@ -371,15 +372,19 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		if c.ended = c.carryOut(ctx); c.ended != nil {
 			return
 		}
-		c.onDisk.Store(true)
-		defer c.onDisk.Store(false)
-		if c.cfg.Keep == 0 {
-			return
-		}
-		if err := checkpoint.Prune(c.cfg.Disk, c.cfg.CheckpointDir, m, c.cfg.Keep); err != nil {
-			c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
+		if c.cfg.Keep > 0 {
+			c.wg.Go(func() { c.prune(m) }) // the loop waits for no store, which may be far away
 		}
 	})
+}
+
+// prune deletes what a checkpoint has made superfluous. The next one may have been quicker, and have
+// deleted this one.
+func (c *Coordinator) prune(m checkpoint.Manifest) {
+	err := checkpoint.Prune(c.cfg.Store, m, c.cfg.Keep)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
+	}
 }
 
 // tell passes an event on to the log and the supervisor.

@@ -42,12 +42,11 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 			s.Files = s.Files[len(s.Files)-1:]
 		}
 	}
-	err := checkpoint.PublishRunning(c.cfg.Disk, c.cfg.CheckpointDir, m)
+	err := checkpoint.PublishRunning(c.cfg.Store, m)
 	if err != nil {
 		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
 	} else if c.cfg.Keep > 0 { // the one before stays, too: whoever finds this one damaged goes on from that
-		err = checkpoint.PruneRunning(c.cfg.Disk, c.cfg.CheckpointDir, m, max(2, c.cfg.Keep))
-		if err != nil {
+		if err = checkpoint.PruneRunning(c.cfg.Store, m, max(2, c.cfg.Keep)); err != nil {
 			c.cfg.Log.Warn("cannot delete what a running checkpoint needs no more", "err", err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -24,7 +23,14 @@ func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
 	if at == 0 {
 		return c, nil // its tables are entries of the log
 	}
-	m, err := manifest(s.Disk, s.Dir, job.ID, at, v.Generation, v.Shards[id].Restored)
+	// A generation begins with what an earlier one has saved; a shard is restored from its own, too.
+	within := v.Shards[id].Restored
+	m, err := checkpoint.Of(s.Store, at, func(g perdure.Generation) bool {
+		return g < v.Generation || within && g == v.Generation
+	})
+	if err == nil {
+		err = m.CheckJob(job.ID)
+	}
 	if err != nil {
 		return c, err
 	}
@@ -36,7 +42,7 @@ func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
 		c.Parts = append(c.Parts, p)
 		return p.Image(), nil
 	}
-	seg, err := checkpoint.Restore(s.Disk, s.Dir, m, id, blank)
+	seg, err := checkpoint.Restore(s.Store, m, id, blank)
 	if err != nil {
 		return c, err
 	}
@@ -71,22 +77,4 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 	}
 	p := table.Blank(spec, perdure.TableID(t), job.Seed, perdure.RowID(first), int(rows))
 	return p, nil
-}
-
-// manifest finds the checkpoint of a cut that a generation begins with, or that was
-// made within it.
-func manifest(fs disk.FS, dir, job string, cut perdure.Clock, generation perdure.Generation,
-	within bool,
-) (checkpoint.Manifest, error) {
-	all, err := checkpoint.List(fs, dir)
-	if err != nil && len(all) == 0 {
-		return checkpoint.Manifest{}, err
-	}
-	for _, m := range all { // newest first
-		if m.Cut == cut && (m.Generation < generation || within && m.Generation == generation) {
-			return m, m.CheckJob(job)
-		}
-	}
-	return checkpoint.Manifest{}, fmt.Errorf("%w of clock %d in %s", checkpoint.ErrNoCheckpoint, cut,
-		dir)
 }

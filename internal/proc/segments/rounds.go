@@ -95,7 +95,7 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 	for i, f := range saved {
 		files[i] = checkpoint.FileRef(f)
 	}
-	layers, err := checkpoint.RestoreRows(s.Disk, s.Dir, job.ID, id, files, c.Parts)
+	layers, err := checkpoint.RestoreRows(s.Store, job.ID, id, files, c.Parts)
 	if err != nil {
 		return c, err
 	}

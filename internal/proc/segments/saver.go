@@ -21,10 +21,11 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
-// What cannot be written, or read, is tried again this number of times before it is given up; on a full
-// disk until there is room.
+// What cannot be written, or read, is tried again this number of times before it is given up; in a store that is
+// full or away until that has passed.
 const (
 	tries = 10
 	Pause = time.Second // between two
@@ -43,8 +44,7 @@ type Settings struct {
 	Job   *perdure.JobSpec
 	Shard perdure.ShardID
 	Lock  sync.Locker // the shard's: it guards the rows that are written, and what went wrong
-	Disk  disk.FS
-	Dir   string
+	Store store.Store
 	Turn  chan struct{} // capacity 1, the server's: in it while a shard's rows are read to be written
 	Log   *slog.Logger
 	Tell  func() // the status has changed: the coordinator is to hear of it
@@ -76,7 +76,7 @@ func (s *Saver) Retire() { s.retire() }
 // Over reports whether nobody needs what it writes any more.
 func (s *Saver) Over() bool { return s.ctx.Err() != nil }
 
-// Insist does something with the disk until it succeeds, or it is over. Of each try that fails, the
+// Insist does something with the store until it succeeds, or it is over. Of each try that fails, the
 // log and the coordinator hear: what says what cannot be done, and what that means.
 func (s *Saver) Insist(what string, f func() error) error {
 	if s.Over() {
@@ -84,7 +84,7 @@ func (s *Saver) Insist(what string, f func() error) error {
 	}
 	try := 0
 	over := func(error) bool { return s.Over() }
-	return disk.Retry{Tries: tries, Pause: Pause, Over: over}.Do(s.ctx, func() error {
+	return disk.Retry{Tries: tries, Pause: Pause, Over: over, Passes: store.Passes}.Do(s.ctx, func() error {
 		err := f()
 		if try++; err != nil && !s.Over() {
 			s.Log.Error(what, "shard", s.Shard, "try", try, "err", err)
@@ -136,7 +136,7 @@ func (s *Saver) Whole(n link.Name, st *replica.State) *checkpoint.Segment {
 
 // write writes a segment, and notes how long it took.
 func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.SegmentRef, error) {
-	ref, err := checkpoint.WriteSegment(s.Disk, s.Dir, seg)
+	ref, err := checkpoint.WriteSegment(s.Store, seg)
 	if err == nil {
 		s.Lock.Lock()
 		s.took, s.bytes = time.Since(began), ref.Bytes

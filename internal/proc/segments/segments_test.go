@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // heard is a saver's log, and counts how often the coordinator is told.
@@ -29,8 +30,9 @@ func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
 	t.Helper()
 	h := &heard{}
 	return New(t.Context(), Settings{
-		Job: job, Shard: 3, Lock: &sync.Mutex{}, Disk: disk.OS(), Dir: t.TempDir(), Turn: make(chan struct{}, 1),
-		Log: slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
+		Job: job, Shard: 3, Lock: &sync.Mutex{}, Store: store.Folder(disk.OS(), t.TempDir()),
+		Turn: make(chan struct{}, 1),
+		Log:  slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
 	}), h
 }
 
@@ -116,7 +118,7 @@ func TestNoSecondTry(t *testing.T) {
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
 	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
-	s.Dir += "/none"
+	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
 	cut := s.Cut(link.Name{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
 	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
 		strings.Count(heard.String(), "training goes on to the next cut") != 1 {
@@ -134,7 +136,8 @@ func TestLoad(t *testing.T) {
 	if err != nil || len(c.Parts) != 0 || len(c.Applied) != 2 || len(c.States) != 2 {
 		t.Errorf("at clock 0: %+v, %v", c, err)
 	}
-	if _, err := manifest(disk.OS(), t.TempDir(), "j", 10, 1, false); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+	v.Generation, v.Cut = 2, 10
+	if _, err := s.Load(v); !errors.Is(err, checkpoint.ErrNoCheckpoint) || !strings.Contains(err.Error(), "clock 10") {
 		t.Errorf("at a cut of which there is no checkpoint: %v", err)
 	}
 }

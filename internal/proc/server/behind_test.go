@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 )
@@ -47,7 +48,7 @@ func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *flee
 			w.say(wire.KindUpdate, clock, add(1))
 		}
 		test(f, may())
-	}, func(cfg *server.Config) { cfg.Disk = slowDisk{cfg.Disk, may()} })
+	}, func(cfg *server.Config) { cfg.Store = store.Folder(slowDisk{cfg.Disk, may()}, "checkpoint") })
 }
 
 // saved checks which cuts a server says are saved, and that each holds the updates of
@@ -60,7 +61,7 @@ func (f *fleet) saved(i int, cuts ...perdure.Clock) {
 		m := checkpoint.Manifest{Job: f.job, Segments: []checkpoint.SegmentRef{
 			{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Seq: g.Seq},
 		}}
-		seg, err := checkpoint.Restore(f.Disk, "checkpoint", m, 0, nil)
+		seg, err := checkpoint.Restore(store.Folder(f.Disk, "checkpoint"), m, 0, nil)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -222,7 +223,7 @@ func (f *fleet) end(servers ...int) (held []string) {
 			f.Fatalf("server %d held nothing when it ended: %v", i, f.err(i))
 		}
 		at := disk.NewMemory()
-		ref, err := checkpoint.WriteSegment(at, "", seg)
+		ref, err := checkpoint.WriteSegment(store.Folder(at, ""), seg)
 		if err != nil {
 			f.Fatal(err)
 		}

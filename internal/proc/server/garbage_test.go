@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
@@ -596,7 +596,7 @@ func Example() {
 	cancel() // the job is over at once
 	err := server.Run(ctx, server.Config{
 		Index: -1, Process: "server-1", Network: transport.TCP{}, Listen: "127.0.0.1:0", Coordinator: "127.0.0.1:7000",
-		Disk: disk.NewMemory(), CheckpointDir: filepath.Join("run", "checkpoint"), Log: slog.New(slog.DiscardHandler),
+		Store: store.Folder(disk.NewMemory(), "run/checkpoint"), Log: slog.New(slog.DiscardHandler),
 	})
 	fmt.Println(err)
 	// Output: context canceled

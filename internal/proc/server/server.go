@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/copies"
@@ -38,15 +39,15 @@ import (
 
 // Config is what a server needs to run.
 type Config struct {
-	Index         int    // the server's number in the job; -1: the coordinator chooses
-	Process       string // unique to this process
-	PID           int
-	Network       transport.Network
-	Listen        string // where to listen for workers; an empty port picks one
-	Coordinator   string // the coordinator's address
-	Zone          string // the failure domain that it is in; "": not known
-	Disk          disk.FS
-	CheckpointDir string
+	Index       int    // the server's number in the job; -1: the coordinator chooses
+	Process     string // unique to this process
+	PID         int
+	Network     transport.Network
+	Listen      string      // where to listen for workers; an empty port picks one
+	Coordinator string      // the coordinator's address
+	Zone        string      // the failure domain that it is in; "": not known
+	Store       store.Store // of checkpoints; nil: none are kept
+	Disk        disk.FS
 	// OpenLog opens the job's update log at an address, where it has one.
 	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 	LogBytes      int64  // that it takes at most, of all shards; 0: there is no bound
@@ -116,11 +117,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.SnapshotBytes == 0 {
 		cfg.SnapshotBytes = defaultSnapshotBytes
 	}
-	for _, dir := range []string{cfg.CheckpointDir, cfg.SnapshotDir} {
-		if dir == "" {
-			continue
+	if cfg.Store != nil { // one that is away now is waited for where it is needed
+		if err := cfg.Store.Prepare(); err != nil && !store.Passes(err) {
+			return fmt.Errorf("server: %w", err)
 		}
-		if err := cfg.Disk.MkdirAll(dir); err != nil {
+	}
+	if cfg.SnapshotDir != "" {
+		if err := cfg.Disk.MkdirAll(cfg.SnapshotDir); err != nil {
 			return fmt.Errorf("server: %w", err)
 		}
 	}

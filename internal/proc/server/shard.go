@@ -68,7 +68,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = segments.New(s.ctx, segments.Settings{
-		Job: &sh.job, Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.CheckpointDir, Turn: s.saveTurn,
+		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.saveTurn,
 		Log: s.cfg.Log, Tell: s.notify,
 	})
 	if sh.traits.Logged() {

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -107,7 +108,7 @@ func kept(t *testing.T, n int) (*Folder, *disk.Memory) {
 	fsys := disk.NewMemory()
 	must(t, fsys.MkdirAll("c"))
 	save(t, fsys, n)
-	return &Folder{Disk: fsys, Dir: "c", Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
+	return &Folder{Store: store.Folder(fsys, "c"), Run: t.TempDir(), Now: saved.Add(time.Hour)}, fsys
 }
 
 func save(t *testing.T, fsys disk.FS, n int) {
@@ -125,14 +126,14 @@ func save(t *testing.T, fsys disk.FS, n int) {
 				self := before[shard].Self()
 				follows = &self
 			}
-			ref, err := checkpoint.WriteSegment(fsys, "c", segment(cut, shard, follows))
+			ref, err := checkpoint.WriteSegment(store.Folder(fsys, "c"), segment(cut, shard, follows))
 			must(t, err)
 			if follows != nil {
 				ref.Base = []checkpoint.FileRef{*follows}
 			}
 			m.Segments = append(m.Segments, ref)
 		}
-		must(t, checkpoint.Publish(fsys, "c", m))
+		must(t, checkpoint.Publish(store.Folder(fsys, "c"), m))
 		before = m.Segments
 	}
 }
@@ -171,7 +172,7 @@ func TestPruneCrashes(t *testing.T) {
 			fsys.FailAfter(at)
 			err := f.Prune(&bytes.Buffer{}, keep, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
-			found, lookErr := checkpoint.Look(fsys, "c")
+			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)
 			for i := range found.Kept {
 				if k := &found.Kept[i]; !k.Whole() {

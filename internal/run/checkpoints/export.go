@@ -56,7 +56,7 @@ func (f *Folder) exportOne(out io.Writer, to string) (meanwhile bool, err error)
 		}
 		fmt.Fprintf(out, "clock %s is not whole: %s\n", clockText(k.Cut), plain.Text(err))
 	}
-	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Dir)
+	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Store)
 }
 
 // other names the next older checkpoint that is whole, where one that was asked for is not.
@@ -133,7 +133,7 @@ func (f *Folder) workload(m *checkpoint.Manifest) (workload.Workload, error) {
 // model reads the tables of a checkpoint, as a run reads them in its end.
 func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 	if !k.Whole() {
-		return nil, fmt.Errorf("%s/%s", f.Dir, k.Defects()[0])
+		return nil, fmt.Errorf("%s/%s", f.Store, k.Defects()[0])
 	}
 	m := &k.Manifest
 	tables := room(k)
@@ -147,12 +147,12 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 		}
 	}
 	for _, ref := range m.Segments {
-		s, err := checkpoint.Restore(f.Disk, f.Dir, *m, ref.Shard, nil)
+		s, err := checkpoint.Restore(f.Store, *m, ref.Shard, nil)
 		if err != nil {
 			return nil, err
 		}
 		if err := m.Fits(s); err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", f.Dir, ref.File, err)
+			return nil, fmt.Errorf("%s/%s: %w", f.Store, ref.File, err)
 		}
 		for t, spec := range m.Tables {
 			if t < len(s.Tables) {

@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -33,8 +34,7 @@ const folderName = "checkpoint"
 
 // Folder is where checkpoints are that somebody looks into.
 type Folder struct {
-	Disk  disk.FS
-	Dir   string         // of the checkpoints, with forward slashes
+	Store store.Store    // of the checkpoints
 	Run   string         // the run's folder; "": it is in none
 	Clock *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
 	Now   time.Time
@@ -42,7 +42,7 @@ type Folder struct {
 
 // Open finds what somebody has named: DIR, or DIR@CLOCK.
 func Open(name string) (*Folder, error) {
-	f := &Folder{Disk: disk.OS(), Now: time.Now()}
+	f := &Folder{Now: time.Now()}
 	dir := name
 	info, err := os.Stat(dir)
 	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
@@ -79,7 +79,7 @@ func (f *Folder) place(dir string) {
 			f.Run = above
 		}
 	}
-	f.Dir = filepath.ToSlash(dir)
+	f.Store = store.Folder(disk.OS(), filepath.ToSlash(dir))
 }
 
 // isRun reports whether a folder is a run's. That of one that has just begun has no run.json.
@@ -93,7 +93,7 @@ func isRun(dir string) bool {
 // look says what the folder has; that it has no checkpoint is an error. One that is of another
 // job than its run is of no use.
 func (f *Folder) look() (found checkpoint.Found, err error) {
-	if found, err = checkpoint.Look(f.Disk, f.Dir); err != nil {
+	if found, err = checkpoint.Look(f.Store); err != nil {
 		return found, err
 	}
 	var run settings.Run
@@ -120,7 +120,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	case f.Run == "" && len(found.Other) > 0:
 		why = fmt.Sprintf(", but %s, say; name a run's folder, or its folder of checkpoints", found.Other[0])
 	}
-	return found, fmt.Errorf("%s holds no checkpoint%s", f.Dir, why)
+	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
 }
 
 // errNoRun is why nothing more is known of a folder of checkpoints than it says itself.
@@ -134,8 +134,8 @@ func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	}
 	i := slices.IndexFunc(found.Kept, func(k checkpoint.Kept) bool { return k.Cut == *f.Clock })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Dir, *f.Clock,
-			clocks(found.Kept))
+		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Store,
+			*f.Clock, clocks(found.Kept))
 	}
 	return &found.Kept[i], nil
 }
@@ -166,7 +166,7 @@ func (f *Folder) offer(found *checkpoint.Found, k *checkpoint.Kept) string {
 	at := slices.IndexFunc(found.Kept, func(other checkpoint.Kept) bool { return other.File == k.File })
 	for i := at + 1; i < len(found.Kept); i++ {
 		if older := &found.Kept[i]; older.Whole() && older.Cut != k.Cut {
-			return fmt.Sprintf("; the next older one that is whole is %s@%d", f.Dir, older.Cut)
+			return fmt.Sprintf("; the next older one that is whole is %s@%d", f.Store, older.Cut)
 		}
 	}
 	return ""
@@ -177,11 +177,11 @@ const tries = 5
 
 func (f *Folder) tooFast() error {
 	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or when it has ended",
-		f.Dir)
+		f.Store)
 }
 
 // gone reports whether a checkpoint is no more there: its job has deleted it meanwhile.
-func (f *Folder) gone(k *checkpoint.Kept) bool { return !checkpoint.Names(f.Disk, f.Dir, k.File) }
+func (f *Folder) gone(k *checkpoint.Kept) bool { return !checkpoint.Names(f.Store, k.File) }
 
 // job is whose the checkpoints are, as the newest one says that can be read.
 func job(kept []checkpoint.Kept) *perdure.JobSpec {

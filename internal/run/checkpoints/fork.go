@@ -15,7 +15,7 @@ import (
 func (f *Folder) Choose() (*checkpoint.Kept, error) {
 	if f.Run == "" {
 		return nil, fmt.Errorf("%w: %s is in no run's folder, which says how to go on; name a run's", perdure.ErrUsage,
-			f.Dir)
+			f.Store)
 	}
 	found, err := f.look()
 	if err != nil {
@@ -23,7 +23,7 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 	}
 	k, err := f.one(found)
 	if err == nil && !k.Whole() {
-		err = fmt.Errorf("%s/%s%s", f.Dir, k.Defects()[0], f.offer(&found, k))
+		err = fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
 	}
 	return k, err
 }
@@ -42,7 +42,7 @@ func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (sav
 	}
 	if err != nil && f.gone(k) {
 		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; have it keep more, with "+
-			"--keep-checkpoints, or name a newer one", f.Dir, k.File)
+			"--keep-checkpoints, or name a newer one", f.Store, k.File)
 	}
 	return saved, err
 }
@@ -52,17 +52,17 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 	fork := *m
 	fork.Job, fork.Segments, fork.SavedAt = *job, nil, f.Now.UTC()
 	for _, ref := range m.Segments {
-		s, err := checkpoint.Restore(f.Disk, f.Dir, *m, ref.Shard, nil)
+		s, err := checkpoint.Restore(f.Store, *m, ref.Shard, nil)
 		if err != nil {
 			return err
 		}
 		s.Job = job.ID
-		if ref, err = checkpoint.WriteSegment(to.Disk, to.Dir, s); err != nil {
+		if ref, err = checkpoint.WriteSegment(to.Store, s); err != nil {
 			return err
 		}
 		fork.Segments = append(fork.Segments, ref)
 	}
-	return checkpoint.Publish(to.Disk, to.Dir, fork)
+	return checkpoint.Publish(to.Store, fork)
 }
 
 // forkRows writes a running checkpoint.
@@ -83,7 +83,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 			}
 			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
 			var ref checkpoint.SegmentRef
-			ref, err = checkpoint.WriteSegment(to.Disk, to.Dir, s)
+			ref, err = checkpoint.WriteSegment(to.Store, s)
 			one.Files, files = append(one.Files, ref.Self()), append(files, perdure.SavedFile(ref.Self()))
 		}
 		if err != nil {
@@ -91,7 +91,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 		}
 		fork.Shards, saved.Files = append(fork.Shards, one), append(saved.Files, files)
 	}
-	return saved, checkpoint.PublishRunning(to.Disk, to.Dir, fork)
+	return saved, checkpoint.PublishRunning(to.Store, fork)
 }
 
 // layers returns the segments that a shard's running checkpoint is to be made of: of a cut one with
@@ -99,7 +99,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 // says how far the shard had come, whether it has rows or not.
 func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoint.Segment, error) {
 	if k.Number == 0 {
-		s, err := checkpoint.Restore(f.Disk, f.Dir, k.Manifest, shard, nil)
+		s, err := checkpoint.Restore(f.Store, k.Manifest, shard, nil)
 		return []*checkpoint.Segment{s}, err
 	}
 	r, err := f.restore(&k.Running, shard)

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // forked is a folder for a checkpoint of another job.
@@ -20,7 +21,7 @@ func forked(t *testing.T) (*Folder, *perdure.JobSpec) {
 	must(t, fsys.MkdirAll("c"))
 	job := rowsJob()
 	job.ID = "second"
-	return &Folder{Disk: fsys, Dir: "c", Now: saved}, &job
+	return &Folder{Store: store.Folder(fsys, "c"), Now: saved}, &job
 }
 
 // TestForkRows: of each running checkpoint that is kept another job begins with the same rows, each
@@ -85,7 +86,7 @@ func TestForkCut(t *testing.T) {
 			t.Errorf("rows: %t; it begins with %+v", rows, begins)
 		}
 		must(t, to.Verify(&bytes.Buffer{}))
-		found, err := checkpoint.Look(to.Disk, to.Dir)
+		found, err := checkpoint.Look(to.Store)
 		must(t, err)
 		if k := found.Kept; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||
 			k[0].Cut != 20 || (k[0].Number > 0) != rows {

@@ -57,7 +57,7 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	l := list{Folder: f.Dir, Checkpoints: []line{}, Loose: []loose{}}
+	l := list{Folder: f.Store.String(), Checkpoints: []line{}, Loose: []loose{}}
 	if j := job(found.Kept); j != nil {
 		l.Job, l.Workload = j.ID, j.Workload
 	}
@@ -68,7 +68,7 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 		one.Oldest = clocks.oldest(k)
 		l.Checkpoints = append(l.Checkpoints, one)
 		if wrong := k.Defects(); len(wrong) > 0 && damaged == nil {
-			damaged = fmt.Errorf("%s/%s%s", f.Dir, wrong[0], f.offer(&found, k))
+			damaged = fmt.Errorf("%s/%s%s", f.Store, wrong[0], f.offer(&found, k))
 		}
 	}
 	for _, file := range found.Loose {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // TestList: a line for each checkpoint, the newest first, within 80 columns; the newest whole one
@@ -206,7 +207,7 @@ func TestLive(t *testing.T) {
 			return f.Export(out, filepath.Join(t.TempDir(), "model"), false)
 		},
 	} {
-		for open := range 5 {
+		for open := range 10 { // sizes are found by opening, too
 			if open > 0 && name != "verify" && name != "export" {
 				break // nobody reads what was found
 			}
@@ -223,7 +224,7 @@ func TestLive(t *testing.T) {
 			if open == 0 {
 				d.left = 1
 			}
-			f.Disk = d
+			f.Store = store.Folder(d, "c")
 			var out bytes.Buffer
 			if err := do(f, &out); err != nil || !strings.Contains(out.String(), "30") {
 				t.Errorf("%s beside a job that goes on, %d files: %v\n%s", name, open, err, &out)

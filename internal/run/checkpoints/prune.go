@@ -46,7 +46,7 @@ func (f *Folder) Prune(out io.Writer, keep int, dry bool) error {
 			fmt.Fprintf(out, "would delete %s\n", name)
 		}
 	default:
-		if err := checkpoint.Remove(f.Disk, f.Dir, r); err != nil {
+		if err := checkpoint.Remove(f.Store, r); err != nil {
 			return err
 		}
 	}
@@ -76,13 +76,13 @@ func (f *Folder) ended() (release func(), err error) {
 func (f *Folder) chosen(out io.Writer, found *checkpoint.Found, keep int) (stay int, err error) {
 	for i := range found.Kept {
 		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrNewerVersion) {
-			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Dir, k.Defects()[0])
+			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Store, k.Defects()[0])
 		}
 	}
 	if keep == 0 {
 		return len(found.Kept), nil
 	}
-	audit := checkpoint.NewAudit(f.Disk, f.Dir)
+	audit := checkpoint.NewAudit(f.Store)
 	whole := 0
 	for i := range found.Kept {
 		line, more, good := f.audit(audit, &found.Kept[i])
@@ -98,7 +98,7 @@ func (f *Folder) chosen(out io.Writer, found *checkpoint.Found, keep int) (stay 
 		}
 	}
 	if whole == 0 {
-		return 0, fmt.Errorf("%s holds no checkpoint that is whole; nothing is deleted", f.Dir)
+		return 0, fmt.Errorf("%s holds no checkpoint that is whole; nothing is deleted", f.Store)
 	}
 	return len(found.Kept), nil
 }

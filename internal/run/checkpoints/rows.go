@@ -22,7 +22,7 @@ func (a *ages) of(file checkpoint.FileRef) *perdure.Clock {
 	if c, known := a.clocks[file.File]; known {
 		return c
 	}
-	c, err := checkpoint.ClockOf(a.Disk, a.Dir, file)
+	c, err := checkpoint.ClockOf(a.Store, file)
 	a.clocks[file.File] = &c
 	if err != nil {
 		a.clocks[file.File] = nil
@@ -66,7 +66,7 @@ func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restore
 		r.parts = append(r.parts, table.Blank(spec, perdure.TableID(t), m.Job.Seed, first, rows))
 	}
 	var err error
-	r.layers, err = checkpoint.RestoreRows(f.Disk, f.Dir, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
+	r.layers, err = checkpoint.RestoreRows(f.Store, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
 	return r, err
 }
 

@@ -68,7 +68,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 		return false, err
 	}
 	if k.Err != nil {
-		return false, fmt.Errorf("%s/%s%s", f.Dir, k.Defects()[0], f.offer(&found, k))
+		return false, fmt.Errorf("%s/%s%s", f.Store, k.Defects()[0], f.offer(&found, k))
 	}
 	newest := newestWhole(found.Kept)
 	s, unread := f.shown(k, newest >= 0 && k == &found.Kept[newest])
@@ -78,12 +78,12 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	if asJSON {
 		err = writeJSON(out, s)
 	} else {
-		s.print(out, f.Dir, f.Now)
+		s.print(out, f.Store.String(), f.Now)
 	}
 	switch {
 	case err != nil:
 	case len(k.Lacks) > 0:
-		err = fmt.Errorf("%s/%s%s", f.Dir, k.Lacks[0], f.offer(&found, k))
+		err = fmt.Errorf("%s/%s%s", f.Store, k.Lacks[0], f.offer(&found, k))
 	case unread != nil:
 		err = fmt.Errorf("%w%s", unread, f.offer(&found, k))
 	}
@@ -95,7 +95,7 @@ func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error)
 	m := &k.Manifest
 	s = &shown{line: lineOf(k, newest), Format: m.Version, Job: m.Job, Slots: []perdure.Span{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
-	rows, err := checkpoint.Rows(f.Disk, f.Dir, *m)
+	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
 		rows, err = f.shownRows(s, &k.Running)
 		unread, s.unread = err, err != nil && k.Whole()

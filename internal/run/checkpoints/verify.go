@@ -27,7 +27,7 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 		return false, err
 	}
 	begun := time.Now()
-	audit := checkpoint.NewAudit(f.Disk, f.Dir)
+	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
 	for i := range kept {
 		line, more, whole := f.audit(audit, &kept[i])
@@ -43,7 +43,7 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 		case !whole:
 			bad, wrong = bad+1, wrong+len(more)
 		case bad > 0 && offer == "":
-			offer = fmt.Sprintf("; the newest that is whole is %s@%d", f.Dir, kept[i].Cut)
+			offer = fmt.Sprintf("; the newest that is whole is %s@%d", f.Store, kept[i].Cut)
 		}
 	}
 	if read == 0 {
@@ -53,7 +53,7 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 	fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
 		size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	if bad > 0 {
-		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Dir, count(read, "checkpoint"), bad,
+		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, count(read, "checkpoint"), bad,
 			count(wrong, "defect"), offer)
 	}
 	return false, nil

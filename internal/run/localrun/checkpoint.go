@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 )
 
@@ -24,7 +25,7 @@ func (r *Run) bringCheckpoint() (err error) {
 	if err != nil {
 		return err
 	}
-	to := &checkpoints.Folder{Disk: disk.OS(), Dir: filepath.ToSlash(r.dir.Checkpoint())}
+	to := &checkpoints.Folder{Store: store.Folder(disk.OS(), filepath.ToSlash(r.dir.Checkpoint()))}
 	r.s.Saved, err = from.Fork(c.Fork, to, &r.s.Job)
 	return err
 }

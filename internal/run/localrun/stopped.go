@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -87,7 +88,7 @@ func (r *Run) stopped(why error) error {
 // savedRows returns the clock of the newest running checkpoint in a folder; 0: there is none. No
 // last one is made when a run is ended early: what has been saved of each row by then stays.
 func savedRows(folder string) perdure.Clock {
-	m, err := checkpoint.LatestRunning(disk.OS(), folder)
+	m, err := checkpoint.LatestRunning(store.Folder(disk.OS(), folder))
 	if err != nil { // whoever resumes is told
 		return 0
 	}

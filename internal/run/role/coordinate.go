@@ -86,7 +86,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(l), Registry: reg, Begin: &begin, Disk: disk.OS(), CheckpointDir: checkpoints(c.Folder),
+		Listener: faults.Around(l), Registry: reg, Begin: &begin, Store: checkpoints(c.Folder),
 		Keep: s.Checkpoints.Keep,
 		Log:  c.Log, Keys: keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },

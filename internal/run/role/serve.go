@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
@@ -18,7 +19,9 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-func checkpoints(run string) string { return filepath.Join(run, "checkpoint") }
+func checkpoints(run string) store.Store {
+	return store.Folder(disk.OS(), filepath.Join(run, "checkpoint"))
+}
 
 // Server is the process of a server.
 type Server struct {
@@ -41,10 +44,11 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, snaps, strategy := "", "", recovery.Of(s.Job.Recovery).Traits()
+	var in store.Store
+	snaps, strategy := "", recovery.Of(s.Job.Recovery).Traits()
 	switch {
 	case c.Job.Run != "":
-		dir, snaps = checkpoints(c.Job.Run), settings.SnapshotFolder(c.Job.Run)
+		in, snaps = checkpoints(c.Job.Run), settings.SnapshotFolder(c.Job.Run)
 	case strategy.Logged():
 		return c.Job.NeedsFolder("its servers keep snapshots there")
 	case strategy.Keeps():
@@ -61,7 +65,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	}
 	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
-		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Disk: disk.OS(), CheckpointDir: dir,
+		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Disk: disk.OS(),
 		Log:     c.Log,
 		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), SnapshotDir: s.SnapshotDir(snaps), SnapshotBytes: s.SnapshotBytes(),
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // This file has how a run goes on from an earlier one's checkpoint, or repeats it.
@@ -102,7 +103,7 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	}
 	if s.Saved == nil { // else what it names was read when it was chosen
 		s.Checkpoints.From = m.Names()
-		if err := checkpoint.Verify(disk.OS(), filepath.Join(folder, "checkpoint"), m); err != nil {
+		if err := checkpoint.Verify(store.Folder(disk.OS(), filepath.Join(folder, "checkpoint")), m); err != nil {
 			return s, err
 		}
 	}
@@ -131,7 +132,8 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	}
 	s.Saved, s.Checkpoints.Fork, s.Checkpoints.Forked = nil, k, true
 	if k.Number > 0 {
-		s.Checkpoints.furthest, err = checkpoint.Furthest(disk.OS(), filepath.Join(folder, "checkpoint"), &k.Running)
+		from := store.Folder(disk.OS(), filepath.Join(folder, "checkpoint"))
+		s.Checkpoints.furthest, err = checkpoint.Furthest(from, &k.Running)
 		if err != nil {
 			return s, err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Saved is the running checkpoint that a run goes on from: of each row the value that was saved
@@ -20,12 +21,12 @@ type Saved struct {
 // readSaved finds the newest running checkpoint of a folder that is whole, to the last byte. It
 // returns what a manifest of one clock would say of the job that made it.
 func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
-	r, passed, err := checkpoint.WholeRunning(disk.OS(), folder)
+	r, passed, err := checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
 	if err != nil {
 		return m, err
 	}
 	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
-	if s.Checkpoints.furthest, err = checkpoint.Furthest(disk.OS(), folder, &r); err != nil {
+	if s.Checkpoints.furthest, err = checkpoint.Furthest(store.Folder(disk.OS(), folder), &r); err != nil {
 		return m, err
 	}
 	for _, shard := range r.Shards {

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
@@ -122,7 +123,7 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
 		m, err = s.readSaved(from)
 	} else {
-		m, err = checkpoint.Latest(disk.OS(), from)
+		m, err = checkpoint.Latest(store.Folder(disk.OS(), from))
 	}
 	if err != nil {
 		return s, m, err

@@ -222,7 +222,7 @@ func (s *Store) List(prefix string) (all []store.Entry, err error) {
 }
 
 // uploadMark stands between the name of an object and the number of an upload that is to become it.
-const uploadMark = "?uploadId="
+const uploadMark = store.BegunMark + "uploadId="
 
 // Begun returns uploads that were not ended.
 func (s *Store) Begun() (all []store.Entry, err error) {
@@ -237,7 +237,7 @@ func (s *Store) Begun() (all []store.Entry, err error) {
 			}
 			for _, u := range page.Uploads {
 				if name := s.name(u.Key); store.CheckName(name) == nil {
-					all = append(all, store.Entry{Name: name + uploadMark + u.UploadID, Of: name})
+					all = append(all, store.Entry{Name: name + uploadMark + u.UploadID})
 				}
 			}
 			key, upload, more = page.NextKeyMarker, page.NextUploadIDMarker, page.IsTruncated

@@ -292,8 +292,11 @@ func TestBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun, err := s.Begun()
-	if err != nil || len(begun) != 1 || begun[0].Of != "o" || !strings.HasSuffix(begun[0].Name, upload) {
+	if err != nil || len(begun) != 1 || !strings.HasSuffix(begun[0].Name, upload) {
 		t.Fatalf("%v, %v", begun, err)
+	}
+	if of, ok := store.BegunOf(begun[0].Name); !ok || of != "o" {
+		t.Errorf("%s was to become %q", begun[0].Name, of)
 	}
 	if all, err := s.List(""); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
