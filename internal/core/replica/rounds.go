@@ -54,7 +54,12 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 }
 
 // forget notes that what is saved is not known here any more.
-func (ro *rounds) forget() { ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{} }
+func (ro *rounds) forget() {
+	if ro.ledger != nil {
+		ro.ledger.Forget()
+	}
+	ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{}
+}
 
 // changed notes which rows an update changes.
 func (ro *rounds) changed(b *wire.Block, p *table.Part) {

@@ -120,3 +120,13 @@ func sum(v []float32) float64 {
 	}
 	return float64(s[0] + s[1] + s[2] + s[3])
 }
+
+// BenchmarkResume begins the ledger of 100 MB of rows that were restored.
+func BenchmarkResume(b *testing.B) {
+	p := dense(0, chooseBytes/4/64, 64, perdure.InitUniform)
+	layer := [][]int32{make([]int32, p.Rows)}
+	for b.Loop() {
+		scar.Resume(scar.Settings{Selector: perdure.SelectPriority, Share: 1.0 / 8}, []*table.Part{p},
+			[]words.SegmentFile{{File: "f", Bytes: chooseBytes}}, layer)
+	}
+}

@@ -12,7 +12,8 @@
 // before: of no time, and of no order of a map. So under bsp it does not depend on timing.
 //
 // Memory, beside the rows: 4 bytes a row for the file that its newest save is in; under
-// priority the values last saved; under used 4 bytes. While a choice is made it takes 4 bytes
+// priority the values last saved of blocks of rows that have changed since they were restored, or
+// made; under used 4 bytes. While a choice is made it takes 4 bytes
 // and a bit a row more, which are used again, and 8 for each row of a sparse table of whose key
 // only some rows are taken.
 //

@@ -109,7 +109,13 @@ func distances(p *table.Part, r *rows, keys []uint32) {
 		far = table.Variations
 	}
 	for at := 0; at < len(keys); {
-		now, saved := p.Values(at, max(1, batch*64/width)), r.saved.upTo(at, len(keys))
+		end, here := r.past.run(at, min(len(keys), at+max(1, batch*64/width)))
+		if !here { // nothing has changed
+			clear(keys[at:end])
+			at = end
+			continue
+		}
+		now, saved := p.Values(at, end-at), r.past.values.upTo(at, end)
 		n := min(len(now), len(saved)) / width
 		if far(keys[at:at+n], now, saved, width, int(r.bytes)) == table.Farthest {
 			for i := range n { // NaN, or Inf-Inf

@@ -120,6 +120,15 @@ func (l *Ledger) table(t int, p *table.Part) *rows {
 	return l.tables[t]
 }
 
+// Forget ends the ledger: it hears no more of what changes.
+func (l *Ledger) Forget() {
+	for _, r := range l.tables {
+		if r != nil && r.keeps {
+			r.past.part.Unwatch(&r.past)
+		}
+	}
+}
+
 // Choice is what a save has.
 type Choice struct {
 	Runs  [][]table.Run // by table: positions, ascending and without overlap

@@ -44,19 +44,24 @@ func (p *plane[T]) each(run table.Run, f func(rows []T)) {
 // reserve makes rows of zeros of those from was to n-1.
 func (p *plane[T]) reserve(was, n int) {
 	for at := was; at < n; {
-		piece, end := at>>p.shift, min(n, (at>>p.shift+1)<<p.shift)
-		if piece == len(p.pieces) {
-			p.pieces = append(p.pieces, nil)
-		}
-		need := (end - piece<<p.shift) * p.width
-		if have := p.pieces[piece]; len(have) < need {
-			most := p.width << p.shift
-			grown := make([]T, min(most, max(need, len(have)+len(have)/2)))
-			copy(grown, have)
-			p.pieces[piece] = grown
-		}
+		end := min(n, (at>>p.shift+1)<<p.shift)
+		p.room(end)
 		clear(p.rows(at, end-at))
 		at = end
+	}
+}
+
+// room makes memory for the piece of row n-1, up to it. What it holds is not defined.
+func (p *plane[T]) room(n int) {
+	piece := (n - 1) >> p.shift
+	for piece >= len(p.pieces) {
+		p.pieces = append(p.pieces, nil)
+	}
+	need, have := (n-piece<<p.shift)*p.width, p.pieces[piece]
+	if len(have) < need {
+		most := p.width << p.shift
+		p.pieces[piece] = make([]T, min(most, max(need, len(have)+len(have)/2)))
+		copy(p.pieces[piece], have)
 	}
 }
 

@@ -13,22 +13,27 @@ const batch = 128
 type rows struct {
 	bytes  int64 // of a row
 	of     plane[place]
-	saved  plane[float32] // priority: the values last saved
-	counts plane[uint32]  // used: updates since
-	n      int            // rows that are known
-	keeps  bool           // saved is kept
-	count  bool           // counts are
-	moves  bool           // rows go, and others take their places
+	past   past          // priority: the values last saved
+	counts plane[uint32] // used: updates since
+	n      int           // rows that are known
+	keeps  bool          // past is kept
+	count  bool          // counts are
+	moves  bool          // rows go, and others take their places
 	sparse bool
 	owes   bool // some of them may be owed
 }
 
 func newRows(p *table.Part, by perdure.Selector) *rows {
-	return &rows{
+	r := &rows{
 		bytes: int64(p.RowBytes()), keeps: by == perdure.SelectPriority, count: by == perdure.SelectUsed,
 		moves: p.Spec.Evict > 0, sparse: p.Spec.Sparse,
-		of: newPlane[place](1), saved: newPlane[float32](p.Spec.Dim), counts: newPlane[uint32](1),
+		of: newPlane[place](1), counts: newPlane[uint32](1),
 	}
+	if r.keeps {
+		r.past = newPast(p)
+		p.Watch(&r.past)
+	}
+	return r
 }
 
 func (r *rows) place(at int) *place { return &r.of.rows(at, 1)[0] }
@@ -36,9 +41,7 @@ func (r *rows) place(at int) *place { return &r.of.rows(at, 1)[0] }
 // reserve makes rows of which nothing is known, up to n.
 func (r *rows) reserve(n int) {
 	r.of.reserve(r.n, n)
-	if r.keeps {
-		r.saved.reserve(r.n, n)
-	}
+	r.past.n = max(r.n, n)
 	if r.count {
 		r.counts.reserve(r.n, n)
 	}
@@ -48,25 +51,15 @@ func (r *rows) reserve(n int) {
 // restored knows all rows of a part, which are as they are saved.
 func (r *rows) restored(p *table.Part) {
 	r.reserve(p.Stored())
-	if r.keeps {
-		r.keepRows(p, 0, p.Stored())
-	}
 }
 
 // meet knows the rows that are new, as saved with their initial values unless blank is set.
 func (r *rows) meet(p *table.Part, blank bool) {
 	was := r.n
+	if r.keeps && !blank {
+		r.past.begin(was, p.Stored())
+	}
 	r.reserve(p.Stored())
-	if kind := p.Spec.Init.Kind; blank || !r.keeps || kind == "" || kind == perdure.InitZeros {
-		return
-	}
-	for at := was; at < r.n; at++ {
-		id := p.First + perdure.RowID(at)
-		if r.sparse {
-			id = p.IDs(at, 1)[0]
-		}
-		p.Initial(r.saved.rows(at, 1), id)
-	}
 }
 
 // remove forgets a row. The last one takes its place.
@@ -74,7 +67,7 @@ func (r *rows) remove(at int) {
 	r.n--
 	r.of.fill(at, r.n)
 	if r.keeps {
-		r.saved.fill(at, r.n)
+		r.past.remove(at)
 	}
 	if r.count {
 		r.counts.fill(at, r.n)
@@ -116,7 +109,7 @@ func (r *rows) keep(p *table.Part, runs []table.Run) {
 	}
 	for _, run := range runs {
 		if r.keeps {
-			r.keepRows(p, run.First, run.Rows)
+			r.past.keep(run)
 		}
 		if r.count {
 			r.counts.each(run, func(counts []uint32) { clear(counts) })
@@ -128,24 +121,6 @@ func (r *rows) keep(p *table.Part, runs []table.Run) {
 				}
 			})
 		}
-	}
-}
-
-// keepRows notes the values of n rows from a position on.
-func (r *rows) keepRows(p *table.Part, at, n int) {
-	for end := at + n; at < end; {
-		to, from := r.saved.upTo(at, end), p.Values(at, end-at)
-		if len(to) > len(from) {
-			to = to[:len(from)]
-		}
-		if len(to) <= 8 { // a call costs more
-			for i := range to {
-				to[i] = from[i]
-			}
-		} else {
-			copy(to, from)
-		}
-		at += len(to) / r.saved.width
 	}
 }
 

@@ -3,6 +3,7 @@ package scar
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -383,5 +384,55 @@ func TestCounts(t *testing.T) {
 		if got := r.counts.rows(at, 1)[0]; got != n {
 			t.Fatalf("row %d: %d updates, want %d", at, got, n)
 		}
+	}
+}
+
+// Of rows that are as they were restored, or made, nothing is kept beside them, and nothing is read; of
+// a row that changes its block is, as it was before. What has ended hears of nothing.
+func TestPast(t *testing.T) {
+	spec := perdure.TableSpec{
+		Name: "a", Rows: 10_000, Dim: 16, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Init: perdure.Init{Kind: perdure.InitNormal, Scale: 1},
+	}
+	p := table.New(spec, 0, 0, 0, 10_000)
+	l := Resume(Settings{Selector: perdure.SelectPriority, Share: 1.0 / 8}, []*table.Part{p}, nil, nil)
+	before := slices.Clone(p.Values(0, 10_000))
+	past := &l.tables[0].past
+	blocks := func() (n int) {
+		for _, word := range past.here {
+			n += bits.OnesCount64(word)
+		}
+		return n
+	}
+	choose := func() []table.Run {
+		c := l.Choose([]*table.Part{p}, 1)
+		l.Written(c, words.SegmentFile{File: "f"})
+		return c.Runs[0]
+	}
+	if got := choose(); len(got) > 0 || len(past.values.pieces) > 0 {
+		t.Fatalf("nothing has changed: %v", got)
+	}
+	change := func(row perdure.RowID, by float32) {
+		if err := p.ApplyRows(0, []perdure.RowID{row}, 1, slices.Repeat([]float32{by}, 16), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(5000, 1)
+	change(31, 2)
+	change(32, 0)
+	if blocks() != 3 {
+		t.Fatalf("%d blocks are kept", blocks())
+	}
+	for _, row := range []int{31, 32, 5000} {
+		if !slices.Equal(past.values.rows(row, 1), before[16*row:16*row+16]) {
+			t.Fatalf("row %d is kept as %v, and was %v", row, past.values.rows(row, 1), before[16*row:16*row+16])
+		}
+	}
+	if got := choose(); !slices.Equal(got, []table.Run{{First: 31, Rows: 1}, {First: 5000, Rows: 1}}) {
+		t.Fatalf("chosen: %v", got)
+	}
+	l.Forget()
+	if change(1, 1); blocks() != 3 {
+		t.Fatal("a ledger that has ended keeps rows")
 	}
 }

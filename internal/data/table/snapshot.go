@@ -334,6 +334,21 @@ func (p *Part) putAside(at, n int) {
 	for _, s := range p.snapshots {
 		s.put(at, n)
 	}
+	for _, w := range p.watchers {
+		w.Before(at, n)
+	}
+}
+
+// A Watcher hears which rows of a part are about to change, n from a position on. It may read
+// the part.
+type Watcher interface{ Before(at, n int) }
+
+// Watch has a watcher hear of all changes from now on, until Unwatch.
+func (p *Part) Watch(w Watcher) { p.watchers = append(p.watchers, w) }
+
+// Unwatch ends that.
+func (p *Part) Unwatch(w Watcher) {
+	p.watchers = slices.DeleteFunc(p.watchers, func(other Watcher) bool { return other == w })
 }
 
 // Memory returns the image's memory in the order in which a Snapshot is read: who fills

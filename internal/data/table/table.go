@@ -37,6 +37,7 @@ type Part struct {
 
 	snapshots []*Snapshot // to be told what is about to change
 	changes   *noted      // nil: nobody asks for them
+	watchers  []Watcher
 
 	// Of a sparse table only. The row at each position has its id in the index.
 	index   *Index

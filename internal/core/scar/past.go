@@ -1,0 +1,130 @@
+package scar
+
+import (
+	"math/bits"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// past is the values that a part's rows had when they were last saved. It has memory for those
+// blocks of rows only that have changed since it began to watch the part: the others are as they
+// are in the part. So to begin with a part that is as it is saved costs nothing, and rows that do
+// not change need not be compared.
+type past struct {
+	part   *table.Part
+	n      int            // rows that are known
+	values plane[float32] // of the blocks that are here
+	here   []uint64       // a bit for each block of 1<<shift rows
+	shift  uint8
+}
+
+// pastBytes is about how much is copied when a row of a block first changes.
+const pastBytes = 2 << 10
+
+func newPast(p *table.Part) past {
+	s := past{part: p, values: newPlane[float32](p.Spec.Dim)}
+	for s.shift < s.values.shift && 4*p.Spec.Dim<<(s.shift+1) <= pastBytes {
+		s.shift++
+	}
+	return s
+}
+
+// run returns up to where rows from a position on, before end, are all in blocks that are here, or
+// all in others.
+func (s *past) run(at, end int) (to int, here bool) {
+	block := at >> s.shift
+	here = s.has(block)
+	for last := (end - 1) >> s.shift; block <= last; {
+		word := uint64(0)
+		if block/64 < len(s.here) {
+			word = s.here[block/64]
+		}
+		if here {
+			word = ^word
+		}
+		same := min(bits.TrailingZeros64(word>>(block%64)), 64-block%64)
+		block += same
+		if block%64 != 0 || same == 0 {
+			break
+		}
+	}
+	return min(end, block<<s.shift), here
+}
+
+func (s *past) has(block int) bool {
+	return block/64 < len(s.here) && s.here[block/64]>>(block%64)&1 == 1
+}
+
+// Before has the blocks of rows here that are about to change.
+func (s *past) Before(at, n int) {
+	for end := min(at+n, s.n); at < end; {
+		block := at >> s.shift
+		if at = (block + 1) << s.shift; !s.has(block) {
+			s.bring(block, min(at, s.n))
+		}
+	}
+}
+
+// bring has a block here: of its rows before end what they are in the part.
+func (s *past) bring(block, end int) {
+	for block/64 >= len(s.here) {
+		s.here = append(s.here, 0)
+	}
+	s.here[block/64] |= 1 << (block % 64)
+	first := block << s.shift
+	s.values.room(first + 1<<s.shift)
+	for at := first; at < end; {
+		at += copy(s.values.upTo(at, end), s.part.Values(at, end-at)) / s.values.width
+	}
+}
+
+// begin sets rows that are new, from was to n-1, to their initial values.
+func (s *past) begin(was, n int) {
+	for at := was; at < n; at++ {
+		if block := at >> s.shift; !s.has(block) {
+			s.bring(block, was)
+		}
+		id := s.part.First + perdure.RowID(at)
+		if s.part.Spec.Sparse {
+			id = s.part.IDs(at, 1)[0]
+		}
+		s.part.Initial(s.values.rows(at, 1), id)
+	}
+}
+
+// remove forgets a row that is to go from the part. The last one takes its place.
+func (s *past) remove(at int) {
+	last := s.n - 1
+	s.Before(at, 1)
+	s.Before(last, 1)
+	s.values.fill(at, last)
+	s.n = last
+	if block := last >> s.shift; last == block<<s.shift { // none of its rows is left
+		s.here[block/64] &^= 1 << (block % 64)
+	}
+}
+
+// keep notes that rows are saved as they are now.
+func (s *past) keep(run table.Run) {
+	for at, end := run.First, run.First+run.Rows; at < end; {
+		to, here := s.run(at, end)
+		for ; here && at < to; at += s.keepSome(at, to) {
+		}
+		at = to
+	}
+}
+
+// keepSome keeps rows that lie together, and returns how many.
+func (s *past) keepSome(at, end int) int {
+	to, from := s.values.upTo(at, end), s.part.Values(at, end-at)
+	to = to[:min(len(to), len(from))]
+	if len(to) <= 8 { // a call costs more
+		for i := range to {
+			to[i] = from[i]
+		}
+	} else {
+		copy(to, from)
+	}
+	return len(to) / s.values.width
+}
