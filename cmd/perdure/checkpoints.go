@@ -1,6 +1,11 @@
 package main
 
-import "github.com/perdure/perdure/internal/run/checkpoints"
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/internal/data/store/location"
+	"github.com/perdure/perdure/internal/run/checkpoints"
+)
 
 type checkpointCmds struct {
 	Ls     checkpointLsCmd     `cmd:"" help:"@checkpoint_ls"`
@@ -10,13 +15,21 @@ type checkpointCmds struct {
 	Prune  checkpointPruneCmd  `cmd:"" help:"@checkpoint_prune"`
 }
 
+// openCheckpoints finds what is named: a folder, as a path, or a store, by its URL.
+func openCheckpoints(name string) (*checkpoints.Folder, error) {
+	if !location.Is(name) {
+		name = kong.ExpandPath(name)
+	}
+	return checkpoints.Open(name)
+}
+
 type checkpointLsCmd struct {
-	Dir  string `arg:"" help:"@checkpoint_dir" type:"path"`
+	Dir  string `arg:"" help:"@checkpoint_dir"`
 	JSON bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointLsCmd) Run() error {
-	f, err := checkpoints.Open(c.Dir)
+	f, err := openCheckpoints(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -24,12 +37,12 @@ func (c *checkpointLsCmd) Run() error {
 }
 
 type checkpointShowCmd struct {
-	Dir  string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest)." type:"path"`
+	Dir  string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest)."`
 	JSON bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointShowCmd) Run() error {
-	f, err := checkpoints.Open(c.Dir)
+	f, err := openCheckpoints(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -37,11 +50,11 @@ func (c *checkpointShowCmd) Run() error {
 }
 
 type checkpointVerifyCmd struct {
-	Dir string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default all)." type:"path"`
+	Dir string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default all)."`
 }
 
 func (c *checkpointVerifyCmd) Run() error {
-	f, err := checkpoints.Open(c.Dir)
+	f, err := openCheckpoints(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -49,13 +62,13 @@ func (c *checkpointVerifyCmd) Run() error {
 }
 
 type checkpointExportCmd struct {
-	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)." type:"path"`
+	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)."`
 	To    string `required:"" help:"The file to write." placeholder:"FILE" type:"path"`
 	Force bool   `help:"Replace the file if it is there."`
 }
 
 func (c *checkpointExportCmd) Run() error {
-	f, err := checkpoints.Open(c.Dir)
+	f, err := openCheckpoints(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -63,13 +76,13 @@ func (c *checkpointExportCmd) Run() error {
 }
 
 type checkpointPruneCmd struct {
-	Dir    string `arg:"" help:"@checkpoint_dir" type:"path"`
+	Dir    string `arg:"" help:"@checkpoint_dir"`
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
 	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
 }
 
 func (c *checkpointPruneCmd) Run() error {
-	f, err := checkpoints.Open(c.Dir)
+	f, err := openCheckpoints(c.Dir)
 	if err != nil {
 		return err
 	}

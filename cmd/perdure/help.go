@@ -119,7 +119,9 @@ var helps = map[string]string{
 	"train_compute_ms": "Let every worker's clock compute for at least N milliseconds; what is left is " +
 		"slept, and takes no core",
 	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
-	"job_keep":       "How many checkpoints to keep, the newest; 0: all. Under scar at least two stay",
+	"job_store": "Keep checkpoints there: file:///DIR, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with the " +
+		"credentials of the environment or of ~/.aws",
+	"job_keep": "How many checkpoints to keep, the newest; 0: all. Under scar at least two stay",
 	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
 		"MiB; when half of that is used a checkpoint is made before its time",
 	"train_data": "Folder or file of a data set, or synthetic:F; see perdure data (default the workload's " +
@@ -134,12 +136,12 @@ var helps = map[string]string{
 		"may be given again, with later clocks (default none).",
 	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
-		"--keep-checkpoints, --out and --quiet may differ.",
+		"--keep-checkpoints, --store, --out and --quiet may differ.",
 	"train_fork": "Go on from a checkpoint of that run's folder as another run, with its settings: from that of " +
 		"CLOCK, or the newest. What may differ is what may with --resume; scar can follow any strategy. That run is " +
 		"left as it is, and may go on.",
 	"train_from": "Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, " +
-		"--grace, --out and --quiet may differ.",
+		"--grace, --store, --out and --quiet may differ.",
 	"log_log_sync": "stateless: when an update counts as in the log: interval (the system has it, which syncs " +
 		"it every few seconds: it survives any process's death, but not the machine's) or always (it is on the " +
 		"disk) (default interval).",
@@ -154,10 +156,10 @@ var helps = map[string]string{
 	"log_natscert":     "This job's own certificate for --nats.",
 	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
 	"up_resume": "Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, " +
-		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints " +
-		"and --out may differ. Your programs begin at its clock.",
+		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints, " +
+		"--store and --out may differ. Your programs begin at its clock.",
 	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +
-		"--listen, --grace and --out may differ.",
+		"--listen, --grace, --store and --out may differ.",
 	"target_run":     "The run's folder (default the newest in runs/).",
 	"target_address": "The address of the control API, instead of --run.",
 	"fault_spec": "KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock " +
@@ -193,8 +195,9 @@ var helps = map[string]string{
 		"with each row as it would come back.",
 	"checkpoint_prune": "Delete all checkpoints but the newest whole ones, and files that belong to none. Those " +
 		"that stay are read first. The run must have ended.",
-	"checkpoint_dir":  "A run's folder, or its folder of checkpoints.",
-	"checkpoint_one":  "A run's folder, or its folder of checkpoints; @CLOCK after it names the checkpoint of a clock",
+	"checkpoint_dir": "A run's folder, its folder of checkpoints, or the URL of its store.",
+	"checkpoint_one": "A run's folder, its folder of checkpoints, or the URL of its store; @CLOCK after it names the " +
+		"checkpoint of a clock",
 	"checkpoint_keep": "How many whole checkpoints to keep, the newest; 0: all, and only files of none are deleted.",
 	"serve_dir":       "The log's folder; it is made where it is not there.",
 	"serve_listen":    "Where to listen (default ${default}: a free port, after a restart the same).",

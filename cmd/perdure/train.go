@@ -49,6 +49,7 @@ type jobFlags struct {
 type keepFlags struct {
 	Grace string `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
 	Keep  int    `name:"keep-checkpoints" help:"@job_keep (default ${default})." default:"1" placeholder:"K"`
+	Store string `help:"@job_store (default the folder checkpoint in the run's)." placeholder:"URL"`
 }
 
 type trainCmd struct {
@@ -155,7 +156,8 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 			Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
 			Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
 		},
-		Listen: f.Listen, Grace: f.Checkpoints.Grace, Keep: f.Checkpoints.Keep, Given: given,
+		Listen: f.Listen, Grace: f.Checkpoints.Grace, Keep: f.Checkpoints.Keep,
+		Store: f.Checkpoints.Store, Given: given,
 	}
 }
 

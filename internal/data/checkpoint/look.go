@@ -149,6 +149,9 @@ func names(manifest string, files []FileRef) []string {
 	return all
 }
 
+// ClaimFile is what says whose a store is, where somebody has put it there.
+const ClaimFile = "perdure.job"
+
 // looks is how often a folder is looked at of which checkpoints are deleted meanwhile.
 const looks = 10
 
@@ -196,8 +199,7 @@ func listed(in store.Store) ([]store.Entry, error) {
 	return append(begun, there...), err
 }
 
-// gather reads the manifests of some names, and sorts the others by what they are. It looks at no
-// other file.
+// gather reads the manifests of some names, and sorts the others by what they are.
 func gather(in store.Store, all []store.Entry, of func(name string) bool) (found Found) {
 	named := map[string]bool{} // and manifests
 	for _, e := range all {
@@ -216,7 +218,7 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 	}
 	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
 	for _, e := range all {
-		if _, _, _, ours := partOf(e.Name); named[e.Name] {
+		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile {
 			continue
 		} else if ours {
 			found.Loose = append(found.Loose, Loose{e.Name, max(e.Bytes, 0)})
@@ -233,8 +235,7 @@ func Names(in store.Store, name string) bool {
 	return err != nil || slices.ContainsFunc(all, func(e store.Entry) bool { return e.Name == name })
 }
 
-// lacks returns which files of a checkpoint are not there in full length. What is not listed so is
-// asked for, once.
+// lacks returns which files are not there in full length; what is not listed so is asked for, once.
 func lacks(in store.Store, files []FileRef, sizes map[string]int64, known map[string]Defect) (out []Defect) {
 	for _, f := range files {
 		if n, there := sizes[f.File]; there && n == f.Bytes {

@@ -11,6 +11,7 @@
 package checkpoints
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/internal/data/store/location"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -40,9 +43,12 @@ type Folder struct {
 	Now   time.Time
 }
 
-// Open finds what somebody has named: DIR, or DIR@CLOCK.
+// Open finds what somebody has named: DIR or a store's URL, or either with @CLOCK behind it.
 func Open(name string) (*Folder, error) {
 	f := &Folder{Now: time.Now()}
+	if location.Is(name) {
+		return f, f.at(name)
+	}
 	dir := name
 	info, err := os.Stat(dir)
 	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
@@ -65,21 +71,44 @@ func Open(name string) (*Folder, error) {
 		return nil, fmt.Errorf("%w: %s is a file; name a run's folder, or its folder of checkpoints", perdure.ErrUsage,
 			dir)
 	}
-	f.place(dir)
-	return f, nil
+	return f, f.place(dir)
 }
 
-// place finds the run's folder, and in it that of the checkpoints.
-func (f *Folder) place(dir string) {
+// at opens a store by its URL. Nobody knows whose run it is, or whether that goes on.
+func (f *Folder) at(name string) error {
+	if at := strings.LastIndexByte(name, '@'); at > 0 {
+		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {
+			clock := perdure.Clock(n)
+			name, f.Clock = name[:at], &clock
+		}
+	}
+	l, err := location.Parse(name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	f.Store, err = l.Open(context.Background())
+	return err
+}
+
+// place finds the run's folder, and where that says that its checkpoints are.
+func (f *Folder) place(dir string) (err error) {
 	if isRun(dir) {
-		f.Run, dir = dir, filepath.Join(dir, folderName)
-	} else if real, err := filepath.EvalSymlinks(dir); err == nil {
+		f.Run = dir
+		run, err := settings.Read(filepath.Join(dir, "run.json"))
+		if err != nil { // a run that has just begun has none
+			run = settings.Run{}
+		}
+		f.Store, err = run.OpenStore(context.Background(), dir)
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		real, err = filepath.Abs(real)
 		if above := filepath.Dir(real); err == nil && filepath.Base(real) == folderName && isRun(above) {
 			f.Run = above
 		}
 	}
 	f.Store = store.Folder(disk.OS(), filepath.ToSlash(dir))
+	return nil
 }
 
 // isRun reports whether a folder is a run's. That of one that has just begun has no run.json.

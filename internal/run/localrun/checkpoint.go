@@ -1,55 +1,91 @@
 package localrun
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// bringCheckpoint brings the checkpoint that the run goes on from into its folder, where there is one.
-func (r *Run) bringCheckpoint() (err error) {
-	c := &r.s.Checkpoints
-	switch {
-	case r.s.Resumed == "":
-		return nil
-	case c.Fork == nil:
-		return copyCheckpoint(filepath.Join(r.s.Resumed, "checkpoint"), r.dir.Checkpoint(), c.From)
-	}
-	from, err := checkpoints.Open(r.s.Resumed)
-	if err != nil {
-		return err
-	}
-	to := &checkpoints.Folder{Store: store.Folder(disk.OS(), filepath.ToSlash(r.dir.Checkpoint()))}
-	r.s.Saved, err = from.Fork(c.Fork, to, &r.s.Job)
-	return err
+// kept is where a run has its checkpoints.
+type kept struct {
+	store.Store
+	s *settings.Run
 }
 
-// copyCheckpoint brings the files of the checkpoint that a run goes on from into its folder.
-func copyCheckpoint(from, to string, names []string) error {
-	for _, name := range names {
-		if err := copyFile(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
-			return fmt.Errorf("resume: %w", err)
+// keep opens the run's store and takes it, and brings the checkpoint there that the run goes on from.
+func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err error) {
+	ctx = context.WithoutCancel(ctx) // what is said at the end of a run is looked up there
+	in, err := s.OpenStore(ctx, folder)
+	if err != nil {
+		return k, fmt.Errorf("--store: %w", err)
+	}
+	if s.Checkpoints.Store != "" { // the run's folder is its own
+		if err := checkpoints.Claim(in, &s.Job); err != nil {
+			return k, err
 		}
+	}
+	k = kept{in, s}
+	if s.Resumed != "" {
+		if err := k.goOn(ctx); err != nil {
+			return k, errors.Join(err, k.leave())
+		}
+	}
+	return k, nil
+}
+
+// goOn brings the checkpoint that the run goes on from.
+func (k kept) goOn(ctx context.Context) (err error) {
+	if k.s.Checkpoints.Fork != nil {
+		from, err := checkpoints.Open(k.s.Resumed)
+		if err == nil {
+			k.s.Saved, err = from.Fork(k.s.Checkpoints.Fork, &checkpoints.Folder{Store: k.Store}, &k.s.Job)
+		}
+		return err
+	}
+	from, err := k.s.OpenEarlier(ctx)
+	if err == nil {
+		err = bring(from, k.Store, k.s.Checkpoints.From)
+	}
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
 	}
 	return nil
 }
 
-func copyFile(from, to string) error {
-	r, err := disk.OpenRegular(from)
-	if err != nil {
-		return err
+// leave gives a store back that has nothing yet which anybody needs. Nobody else has put anything
+// there.
+func (k kept) leave() error {
+	if k.s.Checkpoints.Store == "" {
+		return nil
 	}
-	defer r.Close() // only read
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
+	return checkpoints.Unclaim(k.Store)
+}
+
+// bring copies objects from one store to another that has none of them.
+func bring(from, to store.Store, names []string) error {
+	for _, name := range names {
+		if n, err := store.Size(to, name); err == nil {
+			return fmt.Errorf("%s/%s, of %d bytes, is there already: %w", to, name, n, fs.ErrExist)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		o, err := from.Open(name)
+		if err != nil {
+			return err
+		}
+		err = to.Put(name, func(w io.Writer) error {
+			_, err := io.Copy(w, o)
+			return err
+		})
+		if err := errors.Join(err, o.Close()); err != nil {
+			return err
+		}
 	}
-	_, err = io.Copy(w, r)
-	return errors.Join(err, w.Close())
+	return nil
 }

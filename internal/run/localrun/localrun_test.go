@@ -3,12 +3,16 @@ package localrun
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -137,7 +141,12 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
 	}
 	to := t.TempDir()
-	must(t, copyCheckpoint(filepath.Join(dir, "checkpoint"), to, again.Checkpoints.From))
+	from, err := again.OpenEarlier(t.Context())
+	must(t, err)
+	must(t, bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From))
+	if err := bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over what is there: %v", err)
+	}
 	if files, err := os.ReadDir(to); err != nil || len(files) < 5 || len(files) != len(again.Checkpoints.From) {
 		t.Errorf("%v, %v", files, err)
 	}

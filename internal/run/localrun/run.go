@@ -59,6 +59,7 @@ type Run struct {
 	s       settings.Run
 	workers bool
 	dir     *rundir.Dir
+	kept    kept
 	job     *supervisor.Job
 	addr    string // the coordinator's
 	web     string // the control API's
@@ -146,8 +147,10 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	}
 	r.held = append(r.held, r.secrets)
 	var logPort io.Closer
-	if err = r.bringCheckpoint(); err == nil {
-		logPort, err = placeLog(ctx, &r.s, folder, r.secrets.Job)
+	if r.kept, err = keep(ctx, &r.s, folder); err == nil {
+		if logPort, err = placeLog(ctx, &r.s, folder, r.secrets.Job); err != nil {
+			err = errors.Join(err, r.kept.leave())
+		}
 	}
 	if err != nil { // the folder has nothing yet, and may be asked for again
 		err = errors.Join(err, r.dir.Close(), os.RemoveAll(folder))

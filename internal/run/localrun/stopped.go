@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -68,7 +67,7 @@ func (r *Run) stopped(why error) error {
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	cannot, rows := recovery.Of(r.s.Job.Recovery).MayResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
-		p.Durable, p.Closed, rows = savedRows(r.dir.Checkpoint()), true, ", with each row as it was last saved"
+		p.Durable, p.Closed, rows = savedRows(r.kept), true, ", with each row as it was last saved"
 	}
 	switch {
 	case cannot != nil:
@@ -85,10 +84,10 @@ func (r *Run) stopped(why error) error {
 		r.dir.Path())
 }
 
-// savedRows returns the clock of the newest running checkpoint in a folder; 0: there is none. No
+// savedRows returns the clock of the newest running checkpoint in a store; 0: there is none. No
 // last one is made when a run is ended early: what has been saved of each row by then stays.
-func savedRows(folder string) perdure.Clock {
-	m, err := checkpoint.LatestRunning(store.Folder(disk.OS(), folder))
+func savedRows(in store.Store) perdure.Clock {
+	m, err := checkpoint.LatestRunning(in)
 	if err != nil { // whoever resumes is told
 		return 0
 	}

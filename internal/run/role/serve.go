@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 
 	"github.com/perdure/perdure"
@@ -18,10 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
-
-func checkpoints(run string) store.Store {
-	return store.Folder(disk.OS(), filepath.Join(run, "checkpoint"))
-}
 
 // Server is the process of a server.
 type Server struct {
@@ -48,7 +43,10 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	snaps, strategy := "", recovery.Of(s.Job.Recovery).Traits()
 	switch {
 	case c.Job.Run != "":
-		in, snaps = checkpoints(c.Job.Run), settings.SnapshotFolder(c.Job.Run)
+		if in, err = s.OpenStore(atOnce, c.Job.Run); err != nil {
+			return err
+		}
+		snaps = settings.SnapshotFolder(c.Job.Run)
 	case strategy.Logged():
 		return c.Job.NeedsFolder("its servers keep snapshots there")
 	case strategy.Keeps():

@@ -1,14 +1,13 @@
 package settings
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/store"
 )
 
 // This file has how a run goes on from an earlier one's checkpoint, or repeats it.
@@ -21,18 +20,18 @@ const DefaultWorkload = "softmax"
 var taken = map[string][]string{
 	"train --resume": {
 		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "keep-checkpoints", "delay", "bandwidth",
+		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"train --fork": {
 		"fork", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "keep-checkpoints", "delay", "bandwidth",
+		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
-	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "delay", "bandwidth"},
+	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "store", "delay", "bandwidth"},
 	"up --resume": {
 		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
-		"keep-checkpoints", "delay", "bandwidth",
+		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
-	"up --from": {"from", "out", "fault", "listen", "grace", "delay", "bandwidth"},
+	"up --from": {"from", "out", "fault", "listen", "grace", "store", "delay", "bandwidth"},
 }
 
 // OnlyTaken refuses flags that would be ignored beside --resume or --from.
@@ -68,6 +67,9 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 		s.Faults = a.Faults
 	}
 	a.takeDistance(&s)
+	if err := a.takeStore(&s, file); err != nil {
+		return s, err
+	}
 	s.Job.ID = NewJobID()
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use %s", perdure.ErrUsage, file, s.Resumed, s.Again())
@@ -91,6 +93,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 		return s, err
 	}
 	was := s.Job.Recovery
+	if err := a.takeStore(&s, filepath.Join(folder, "run.json")); err != nil {
+		return s, err
+	}
 	if err := a.change(&s); err != nil {
 		return s, err
 	}
@@ -103,7 +108,11 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	}
 	if s.Saved == nil { // else what it names was read when it was chosen
 		s.Checkpoints.From = m.Names()
-		if err := checkpoint.Verify(store.Folder(disk.OS(), filepath.Join(folder, "checkpoint")), m); err != nil {
+		from, err := s.OpenEarlier(context.Background())
+		if err == nil {
+			err = checkpoint.Verify(from, m)
+		}
+		if err != nil {
 			return s, err
 		}
 	}
@@ -122,6 +131,9 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	if err := s.otherCommand(a.own(), "--fork", folder); err != nil {
 		return s, err
 	}
+	if err := a.takeStore(&s, filepath.Join(folder, "run.json")); err != nil {
+		return s, err
+	}
 	if err := a.change(&s); err != nil {
 		return s, err
 	}
@@ -132,8 +144,10 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	}
 	s.Saved, s.Checkpoints.Fork, s.Checkpoints.Forked = nil, k, true
 	if k.Number > 0 {
-		from := store.Folder(disk.OS(), filepath.Join(folder, "checkpoint"))
-		s.Checkpoints.furthest, err = checkpoint.Furthest(from, &k.Running)
+		from, err := openStore(context.Background(), s.Checkpoints.Earlier, folder)
+		if err == nil {
+			s.Checkpoints.furthest, err = checkpoint.Furthest(from, &k.Running)
+		}
 		if err != nil {
 			return s, err
 		}

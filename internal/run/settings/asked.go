@@ -28,6 +28,7 @@ type Asked struct {
 	Listen string
 	Grace  string
 	Keep   int             // checkpoints
+	Store  string          // where they are
 	Given  map[string]bool // the flags that he wrote: one that is given and empty is a mistake
 }
 
@@ -50,6 +51,9 @@ func (a *Asked) New() (s Run, err error) {
 		return s, err
 	}
 	s.Faults, s.Distance, s.Checkpoints.Keep = a.Faults, a.Distance, a.Keep
+	if err := a.takeStore(&s, ""); err != nil {
+		return s, err
+	}
 	s.Params = workload.Params{Seed: a.Shape.Seed, Slots: a.Shape.Workers}
 	if a.own() {
 		if err := s.checkFlags(); err != nil {

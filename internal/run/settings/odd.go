@@ -44,6 +44,7 @@ func (s *Run) odd() error {
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
 		{"saved", s.oddSaved},
+		{"checkpoints.store", s.oddStore},
 		{"", s.oddLog},
 		{"scale", func() error { _, err := s.Begin(); return err }},
 		{"faults", func() error { _, err := s.ParseFaults(); return err }},

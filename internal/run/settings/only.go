@@ -49,7 +49,7 @@ var onlyWith = []struct {
 			"and chain:N,checkpoint:auto do; leave it out, or choose one",
 	},
 	{
-		[]string{"keep-checkpoints"},
+		[]string{"keep-checkpoints", "store"},
 		func(job *perdure.JobSpec) bool {
 			return recovery.Of(job.Recovery).Traits().Saves() || recovery.RoundsOf(job.Recovery).Any()
 		},

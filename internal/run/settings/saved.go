@@ -6,7 +6,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
@@ -18,15 +17,15 @@ type Saved struct {
 	Passed string                `json:"-"`      // a line about newer ones, which are damaged; "": there are none
 }
 
-// readSaved finds the newest running checkpoint of a folder that is whole, to the last byte. It
+// readSaved finds the newest running checkpoint of a store that is whole, to the last byte. It
 // returns what a manifest of one clock would say of the job that made it.
-func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
-	r, passed, err := checkpoint.WholeRunning(store.Folder(disk.OS(), folder))
+func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
+	r, passed, err := checkpoint.WholeRunning(from)
 	if err != nil {
 		return m, err
 	}
 	s.Saved, s.Checkpoints.From = &Saved{Number: r.Number}, r.Names()
-	if s.Checkpoints.furthest, err = checkpoint.Furthest(store.Folder(disk.OS(), folder), &r); err != nil {
+	if s.Checkpoints.furthest, err = checkpoint.Furthest(from, &r); err != nil {
 		return m, err
 	}
 	for _, shard := range r.Shards {
@@ -42,7 +41,7 @@ func (s *Run) readSaved(folder string) (m checkpoint.Manifest, err error) {
 			more = fmt.Sprintf(", and %d more", n-1)
 		}
 		s.Saved.Passed = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
-			folder, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
+			from, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
 	}
 	return r.Manifest(), nil
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,8 +10,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
@@ -119,11 +118,14 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 		return s, m, fmt.Errorf("%w: %s: %w; begin anew with --from %s", perdure.ErrUsage, folder, err,
 			filepath.Join(folder, "run.json"))
 	}
-	from := filepath.Join(folder, "checkpoint")
+	from, err := s.OpenStore(context.Background(), folder)
+	if err != nil {
+		return s, m, err
+	}
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
 		m, err = s.readSaved(from)
 	} else {
-		m, err = checkpoint.Latest(store.Folder(disk.OS(), from))
+		m, err = checkpoint.Latest(from)
 	}
 	if err != nil {
 		return s, m, err

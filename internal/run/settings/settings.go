@@ -62,10 +62,13 @@ type Run struct {
 
 // Checkpoints is what a run does with its checkpoints.
 type Checkpoints struct {
-	Keep  int           `json:"keep"` // how many stay, the newest; 0: all
-	Grace time.Duration `json:"-"`    // how long a last one may take when the run is ended early; 0: none is made
-	// The files of the one that the run goes on from, in the earlier run's folder.
-	From []string `json:"-"`
+	Keep  int    `json:"keep"`            // how many stay, the newest; 0: all
+	Store string `json:"store,omitempty"` // where they are; "": in the run's folder
+	// how long a last one may take when the run is ended early; 0: none is made
+	Grace time.Duration `json:"-"`
+	// The files of the one that the run goes on from, and where the earlier run has them, as Store.
+	From    []string `json:"-"`
+	Earlier string   `json:"-"`
 	// Fork is what a run goes on from that is another job, and Forked says that it did.
 	Fork   *checkpoint.Kept `json:"-"`
 	Forked bool             `json:"forked,omitempty"`

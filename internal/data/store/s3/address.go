@@ -23,7 +23,7 @@ const Scheme = "s3"
 
 var (
 	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
-	prefixPart = regexp.MustCompile(`^[A-Za-z0-9!_.*'()=+@-]+$`)
+	prefixPart = regexp.MustCompile(`^[A-Za-z0-9!_.*'()=+-]+$`)
 )
 
 // Parse reads s3://BUCKET/PREFIX?endpoint=URL&region=NAME. What is secret does not belong there: it is

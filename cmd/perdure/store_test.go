@@ -1,0 +1,143 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+)
+
+// bucket is a server that speaks as S3 does.
+type bucket struct {
+	URL   string       // of a store in it
+	Fails atomic.Int64 // how many of the next requests that put something fail
+}
+
+// storeSecret must be nowhere in a run's folder.
+const storeSecret = "s3cr3tThatNobodyIsToSee"
+
+func newBucket(t testing.TB) *bucket {
+	t.Helper()
+	b, backend := &bucket{}, s3mem.New()
+	must(t, backend.CreateBucket("bucket"))
+	s3 := gofakes3.New(backend).Server()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (r.Method == http.MethodPut || r.Method == http.MethodPost) && b.Fails.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		s3.ServeHTTP(w, r)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it has things to say of lost connections
+	s.Start()
+	t.Cleanup(s.Close)
+	b.URL = "s3://bucket/a?endpoint=" + s.URL
+	return b
+}
+
+// at is another store in the bucket.
+func (b *bucket) at(prefix string) string { return strings.Replace(b.URL, "/a?", "/"+prefix+"?", 1) }
+
+// stores starts a command line that has the bucket's credentials.
+func stores(t testing.TB, args ...string) *process {
+	t.Helper()
+	p := command(t, args...)
+	p.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY="+storeSecret)
+	p.Start()
+	return p
+}
+
+// TestStore: checkpoints are in a bucket and nowhere else, servers that die begin from there, and so do
+// commands and the next run.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"checkpoint:10", "resend:10", "scar:4,1/4"} {
+		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
+			b, dir := newBucket(t), newFolder(t)
+			s := stores(t, small("--recovery", recovery, "--store", b.URL, "--fault", "kill:server:0@clock:25", "--out",
+				dir)...).succeeds(dir)
+			if !strings.HasPrefix(recovery, "scar") {
+				sameModel(t, s, one(t), dir)
+			}
+			if files, err := os.ReadDir(filepath.Join(dir, "checkpoint")); err != nil || len(files) > 0 {
+				t.Errorf("the run's own folder of checkpoints has %v, %v", files, err)
+			}
+			must(t, filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() && strings.Contains(fileOf(t, name), storeSecret) {
+					t.Errorf("%s has the secret", name)
+				}
+				return err
+			}))
+			for _, where := range []string{dir, b.URL} {
+				p := stores(t, "checkpoint", "verify", where)
+				if code, out, errs := p.Wait(); code != 0 || !strings.Contains(out, ": whole: ") {
+					t.Errorf("verify %s: exit code %d: %s%s", where, code, out, errs)
+				}
+			}
+			stores(t, small("--store", b.URL, "--out", newFolder(t))...).
+				refused(2, "taken: it belongs to job [0-9a-f]+ ")
+			again, to := []string{"train", "--quiet", "--resume", dir, "--clocks", "80"}, newFolder(t)
+			stores(t, append(again, "--out", to)...).refused(2, "has its checkpoints in s3://bucket/a.*--store")
+			s = stores(t, append(again, "--out", to, "--store", b.at("b"))...).succeeds(to)
+			if !strings.HasPrefix(recovery, "scar") {
+				sameModel(t, s, one(t, "--clocks", "80"), to)
+			}
+		})
+	}
+}
+
+// TestStoreAway: while nothing can be put, saving waits, and says so; training goes on when it can.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), newFolder(t)
+	args := small("--recovery", "checkpoint:10", "--store", b.URL, "--out", dir, "--fault",
+		"slow*1.01:worker:0@clock:3")
+	p := stores(t, append(args[:1:1], args[2:]...)...)
+	p.Says("fault: slow")
+	b.Fails.Store(40)
+	s := p.succeeds(dir)
+	sameModel(t, s, one(t), dir)
+	if b.Fails.Load() >= 0 {
+		t.Errorf("%d requests would still fail", b.Fails.Load())
+	}
+	p.Says("cannot go on, and tries again: .*s3://bucket/a")
+}
+
+// TestStoreRefused: what is wrong with a store is told at the start, in one line, and no folder stays.
+func TestStoreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	for store, want := range map[string]string{
+		"here":                                  "--store: a store is file:///DIR or s3://BUCKET",
+		"s3://BUCKET":                           "--store: .*bucket's name",
+		"s3://key:" + storeSecret + "@bucket/x": "--store: what is secret must not be in it",
+		strings.Replace(b.URL, "bucket", "other", 1):            "--store: .*s3://other/a.*bucket does not exist",
+		"s3://bucket/x?endpoint=http://127.0.0.1:1":             "--store: .*s3://bucket/x.*connection refused",
+		"file://" + filepath.ToSlash(os.Args[0]) + "/is/a/file": "--store: .*not a directory",
+	} {
+		dir := newFolder(t)
+		p := stores(t, small("--store", store, "--out", dir)...)
+		code, out, errs := p.Wait()
+		if strings.Contains(out+errs, storeSecret) {
+			t.Errorf("--store %s repeats the secret: %s%s", store, out, errs)
+		}
+		if code == 0 || strings.Count(errs, "\n") != 1 {
+			t.Errorf("--store %s: exit code %d: %s%s", store, code, out, errs)
+		}
+		p.refused(code, want)
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("--store %s leaves a folder", store)
+		}
+	}
+	wantRefused(t, 2, "--store is about checkpoints", small("--recovery", "none", "--store", "file:///x")...)
+	wantRefused(t, 2, "a store is file:///DIR", "checkpoint", "ls", "file://x")
+}

@@ -1,0 +1,63 @@
+package checkpoints
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+)
+
+// TestClaim: a store is one job's, from its begin on.
+func TestClaim(t *testing.T) {
+	fsys := disk.NewMemory()
+	in := store.Folder(fsys, "c")
+	one, other := &perdure.JobSpec{ID: "one", Workload: "mf"}, &perdure.JobSpec{ID: "other", Workload: "cnn"}
+	must(t, Claim(in, one))
+	for _, job := range []*perdure.JobSpec{one, other} { // that of a run that begins anew is no other's
+		if err := Claim(in, job); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "job one (mf)") {
+			t.Errorf("claimed by %s, too: %v", job.ID, err)
+		}
+	}
+	if found, err := checkpoint.Look(in); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
+		t.Errorf("it looks like %+v, %v", found, err)
+	}
+	write(t, fsys, claimName, []byte("x"))
+	if err := Claim(in, other); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("a damaged claim: %v", err)
+	}
+	must(t, Unclaim(in))
+	must(t, Claim(in, other))
+	must(t, Unclaim(in))
+	for _, name := range []string{checkpoint.RunningFile(3), manifestName(2), segmentName(2, 0)} {
+		write(t, fsys, name, []byte("x"))
+		if err := Claim(in, one); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), name) {
+			t.Errorf("with %s: %v", name, err)
+		}
+		remove(t, fsys, name)
+	}
+	write(t, fsys, "notes", []byte("x"))
+	must(t, Claim(in, one)) // a store may have what is nobody's checkpoint
+}
+
+// TestClaimCrashes: a power cut leaves a store that is one's or nobody's.
+func TestClaimCrashes(t *testing.T) {
+	job := &perdure.JobSpec{ID: "one", Workload: "mf"}
+	for step := 1; ; step++ {
+		fsys := disk.NewMemory()
+		fsys.FailAfter(step)
+		err := Claim(store.Folder(fsys, "c"), job)
+		fsys.Crash(rand.New(rand.NewPCG(uint64(step), 1)))
+		again := Claim(store.Folder(fsys, "c"), job)
+		if again != nil && !strings.Contains(again.Error(), "job one (mf)") || again == nil && err == nil {
+			t.Errorf("step %d: %v, and after the crash %v", step, err, again)
+		}
+		if err == nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package settings
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// TestTakeStore: a run has a place of its own for its checkpoints, and knows where those are that it
+// goes on from.
+func TestTakeStore(t *testing.T) {
+	const there = "s3://bucket/there"
+	for _, c := range []struct{ was, given, want, err string }{
+		{"", "", "", ""},
+		{"", "s3://bucket/here/", "s3://bucket/here", ""},
+		{there, "file:///x/../y", "file:///y", ""},
+		{there, "", "", "the run of DIR/run.json has its checkpoints in " + there},
+		{"", "here", "", "--store: a store is file:///DIR"},
+		{"", "s3://user:word@bucket/x", "", "--store: what is secret"},
+	} {
+		s, a := Run{Checkpoints: Checkpoints{Store: c.was}}, Asked{Store: c.given, Given: map[string]bool{}}
+		if c.given != "" {
+			a.Given["store"] = true
+		}
+		err := a.takeStore(&s, "DIR/run.json")
+		if c.err != "" {
+			if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.err) ||
+				strings.Contains(err.Error(), "word") {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if err != nil || s.Checkpoints.Store != c.want || s.Checkpoints.Earlier != c.was || s.oddStore() != nil {
+			t.Errorf("%+v: %+v, %v, %v", c, s.Checkpoints, err, s.oddStore())
+		}
+	}
+	for _, text := range []string{"x", "s3://bucket/x/", "s3://bucket/x?endpoint=h"} {
+		if s := (Run{Checkpoints: Checkpoints{Store: text}}); s.oddStore() == nil {
+			t.Errorf("run.json may have %s", text)
+		}
+	}
+}
