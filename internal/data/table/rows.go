@@ -34,6 +34,9 @@ func (p *Part) snapshotOf(runs []Run, asideBytes int) *Snapshot {
 // each is to be filled, by Overlay.
 func (p *Part) Places(ids []perdure.RowID, runs []Run) ([]Run, error) {
 	var at [batch]int
+	if p.index.Len() == 0 { // so that columns need not grow by and by
+		p.room(len(ids))
+	}
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		if n > MaxStored-p.index.Len() {

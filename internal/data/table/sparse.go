@@ -29,13 +29,18 @@ func (p *Part) add(id perdure.RowID) (at int, added bool) {
 	if !added {
 		return at, false
 	}
+	p.room(at + 1)
+	return at, true
+}
+
+// room makes room for n rows of a sparse table, beside their ids.
+func (p *Part) room(n int) {
 	for i := range p.planes {
-		p.planes[i].reserve(at + 1)
+		p.planes[i].reserve(n)
 	}
 	if p.Spec.Evict > 0 {
-		p.touched.reserve(at + 1)
+		p.touched.reserve(n)
 	}
-	return at, true
 }
 
 // touch notes the clock of an update of rows, if it will be asked for.
