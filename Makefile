@@ -86,6 +86,10 @@ check-test: $(TOOLS)/gotestsum
 storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to
 	$(GO) test ./cmd/perdure -run 'TestStorm|TestLearns|TestSums|TestSignal' -count 1 -v -timeout 0 -storm.runs=$(STORMS) -storm.seed=$(STORM_SEED) $(if $(STRATEGIES),-storm.strategies='$(STRATEGIES)') -storm.faults=$(FAULTS) -storm.ms=$(STORM_MS)
 
+.PHONY: check-s3
+check-s3: $(TOOLS)/versitygw ## keep checkpoints on a real S3 server, and kill and freeze it; its first build takes minutes
+	$(GO) test ./cmd/perdure -run TestS3 -count 1 -v -s3.server="$(CURDIR)/$(TOOLS)/versitygw"
+
 .PHONY: soak
 soak: ## train for TIME=10m, and see that no process grows
 	$(GO) test ./cmd/perdure -run TestSoak -count 1 -v -timeout 0 -soak.time=$(TIME)
@@ -148,3 +152,6 @@ $(TOOLS)/%: tools/go.mod
 
 $(TOOLS)/buf: tools/buf/go.mod
 	$(GO) -C tools/buf build -o "$(CURDIR)/$@" github.com/bufbuild/buf/cmd/buf
+
+$(TOOLS)/versitygw: tools/s3/go.mod
+	$(GO) -C tools/s3 build -o "$(CURDIR)/$@" github.com/versity/versitygw/cmd/versitygw
