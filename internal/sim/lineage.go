@@ -64,7 +64,9 @@ func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 		sv, s := &v.Shards[i], &l.shards[i]
 		if sv.Epoch != s.epoch {
 			s.epoch = sv.Epoch
-			if sv.Lost {
+			// A coordinator that does not know yet that a lost shard serves again tells of the loss, and of its
+			// base, in the next epoch, too: who has the rows begins with no files.
+			if sv.Lost && sv.Base == nil {
 				if err := l.restored(v, perdure.ShardID(i), fs); err != nil && l.bad == nil {
 					l.bad = err
 				}
