@@ -115,7 +115,17 @@ func TestRun(t *testing.T) {
 // TestInterrupted: a run that is told to end makes a checkpoint, and says how to go on; what
 // goes on from there has another folder.
 func TestInterrupted(t *testing.T) {
+	t.Run("folder", func(t *testing.T) { interrupted(t, "", "") })
+	t.Run("store", func(t *testing.T) {
+		url := "file://" + filepath.ToSlash(t.TempDir())
+		interrupted(t, url+"/a", url+"/b")
+	})
+}
+
+func interrupted(t *testing.T, here, there string) {
+	t.Helper()
 	s := small(t, "checkpoint:1000")
+	s.Checkpoints.Store = here
 	s.Job.Clocks, s.ComputeMs, s.Checkpoints.Grace = 1000, 5, 10*time.Second
 	must(t, s.Check())
 	dir, v := filepath.Join(t.TempDir(), "run"), &record{}
@@ -135,7 +145,10 @@ func TestInterrupted(t *testing.T) {
 	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "perdure train --resume "+dir) {
 		t.Fatalf("it ends with %v", err)
 	}
-	again, err := (&settings.Asked{}).Resume(dir)
+	if asks := strings.Contains(err.Error(), dir+" --store URL"); asks != (here != "") {
+		t.Errorf("a store is asked for: %v", err)
+	}
+	again, err := (&settings.Asked{Store: there, Given: map[string]bool{"store": there != ""}}).Resume(dir)
 	must(t, err)
 	if again.Cut < 5 || again.Job.ID != s.Job.ID || again.Resumed != dir {
 		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)

@@ -59,9 +59,13 @@ func (r *Run) stopped(why error) error {
 	if r.s.Job.Workload == settings.OwnWorkload {
 		command = "up"
 	}
-	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json", command, r.dir.Path())
+	place := "" // each run has its own
+	if r.s.Checkpoints.Store != "" {
+		place = " --store URL"
+	}
+	anew := fmt.Sprintf("begin again with perdure %s --from %s/run.json%s", command, r.dir.Path(), place)
 	if r.s.Resumed != "" { // its run.json alone does not say what it began with
-		anew = fmt.Sprintf("begin again with perdure %s %s", command, r.s.Again())
+		anew = fmt.Sprintf("begin again with perdure %s %s%s", command, r.s.Again(), place)
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
@@ -76,12 +80,12 @@ func (r *Run) stopped(why error) error {
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
-			"perdure %s --resume %s --clocks %d", at, p.Durable, command, r.dir.Path(), p.End+1)
+			"perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)
 	case r.s.Checkpoints.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no last checkpoint was made", at)
 	}
-	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s", at, p.Durable, rows, command,
-		r.dir.Path())
+	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s%s", at, p.Durable, rows, command,
+		r.dir.Path(), place)
 }
 
 // savedRows returns the clock of the newest running checkpoint in a store; 0: there is none. No
