@@ -6,7 +6,7 @@ import "github.com/perdure/perdure"
 // meet, since the job is to end. All goes on meanwhile, and who dies is replaced: whoever
 // asks waits until Closed, or for as long as there is time. Asking again is safe.
 func (c *Core) Close() {
-	if c.facts.Closing == nil && c.job.traits.Saves() {
+	if c.facts.Closing == nil && c.job.traits.Closes() {
 		set(c.rec, &c.facts.Closing, &Closing{})
 		c.reconcile()
 	}

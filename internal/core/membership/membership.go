@@ -64,6 +64,7 @@ type Publish struct {
 	// Running, if it is not nil, is the running checkpoint that is to be published instead,
 	// of which Cut is the clock that all have come to.
 	Running *running.Checkpoint
+	Last    bool // it has all rows of all shards, since the job is to end
 }
 
 // Ready is what a Core wants done, in this order: save Facts, then send the view, or

@@ -21,18 +21,41 @@ func (ro *rounds) record() {
 	if ro.job.traits.Form != recovery.Rows || !ro.facts.Placed() || ro.job.publishing >= 0 {
 		return
 	}
+	last := ro.facts.Closing
+	closes := last != nil && last.Named
+	if closes && ro.facts.View.Durable >= last.Cut {
+		return // the last one has all that it needs, and a newer one would not
+	}
 	next, news := ro.facts.Running.Next(ro.job.shardStatus)
 	if !news && ro.job.weak.Holders {
 		next, news = ro.facts.Running.Next(ro.job.others)
 	}
-	if !news {
+	clock, all := ro.job.minClock(), closes && ro.saved(last.Cut)
+	if !news && !all {
 		return
 	}
-	set(ro.rec, &ro.facts.Running, next)
-	ro.job.publishing = ro.job.minClock()
-	ro.rec.out.Publish = &Publish{
-		Generation: ro.facts.View.Generation, Cut: ro.job.publishing, Running: &next,
+	if all { // they have come there, though not all of them may have said so
+		clock = last.Cut
 	}
+	if !news { // it could not be published
+		next.Number++
+	}
+	set(ro.rec, &ro.facts.Running, next)
+	ro.job.publishing = clock
+	ro.rec.out.Publish = &Publish{
+		Generation: ro.facts.View.Generation, Cut: clock, Running: &next, Last: all,
+	}
+}
+
+// saved reports whether every shard has saved all its rows at a clock, or later.
+func (ro *rounds) saved(clock perdure.Clock) bool {
+	for i := range ro.facts.View.Shards {
+		st := ro.job.shardStatus(i)
+		if st == nil || !st.Ready || len(st.Segments) == 0 || st.Segments[0].Cut < clock {
+			return false
+		}
+	}
+	return true
 }
 
 // others is what a server says of a shard that it does not hold: for a negative control.

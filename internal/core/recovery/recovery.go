@@ -80,6 +80,9 @@ type Traits struct {
 // back, and from which a later run can go on.
 func (t Traits) Saves() bool { return t.Form == Standing || t.Form == Behind }
 
+// Closes reports whether a job that is ended early saves all that it has, once more.
+func (t Traits) Closes() bool { return t.Saves() || t.Form == Rows }
+
 // Keeps reports whether anything is kept in the folder of checkpoints.
 func (t Traits) Keeps() bool { return t.Form != Nothing }
 

@@ -21,6 +21,7 @@ import (
 type cuts struct {
 	behind  bool // training goes on while a cut is written
 	saves   bool // checkpoints are kept
+	rows    bool // rows are saved by themselves: there is a cut only if one is named, since the job is to end
 	sparing bool // only what has changed is ever written in the background
 
 	// Of the log, and so the same on every replica, but for segments that the view lets it
@@ -56,8 +57,12 @@ const mostFiles = 32
 // plan sets the next cut: of the interval, at the job's end, or one that was named;
 // the shard may stand there already. One that it stands at is not moved.
 func (c *cuts) plan(in *consistency.Intake) {
-	if c.saves && !in.AtCut() {
-		in.SetCut(c.schedule.Next(recovery.Progress{MinClock: in.MinClock(), Left: c.left}))
+	s := c.schedule
+	if c.rows {
+		s.End = 0
+	}
+	if (c.saves || c.rows) && !in.AtCut() {
+		in.SetCut(s.Next(recovery.Progress{MinClock: in.MinClock(), Left: c.left}))
 	}
 }
 
@@ -82,14 +87,14 @@ func (c *cuts) leave(cut perdure.Clock, in *consistency.Intake) {
 }
 
 // mustStand reports whether the shard must stand at the cut where it is.
-func (c *cuts) mustStand() bool { return !c.behind || c.unsaved > 0 }
+func (c *cuts) mustStand() bool { return !c.behind && !c.rows || c.unsaved > 0 }
 
 // due reports whether the head is to write the cut at which the shard stands. Where
 // checkpoints are written in the background it stands because the last one is not written:
 // its head died over it, or could not write it. After the job's last clock nothing changes,
 // so that that cut can be written like this, too.
 func (c *cuts) due(in *consistency.Intake) bool {
-	return c.head && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
+	return c.head && !c.rows && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
 }
 
 // passed takes the log's word that a cut is saved.

@@ -22,6 +22,7 @@ type rounds struct {
 	ledger   *scar.Ledger // nil: what is saved is not known here, and a round saves all
 	taken    int64        // rounds that were taken, or went into a later one
 	busy     bool         // one is being written
+	ended    bool         // the last one was taken: it has all rows, since the job is to end
 	allowed  bool         // by who saves, where it is not of clocks when the next one is
 	newest   words.Segment
 	bytes    int64          // of the files that were written
@@ -88,7 +89,7 @@ func (ro *rounds) added(parts []*table.Part) {
 // and are then one.
 func (ro *rounds) due(min perdure.Clock) int64 {
 	switch {
-	case !ro.Any() || ro.busy:
+	case !ro.Any() || ro.busy || ro.ended:
 		return 0
 	case ro.Timed() && ro.allowed:
 		return 1
@@ -96,10 +97,24 @@ func (ro *rounds) due(min perdure.Clock) int64 {
 	return ro.Done(min) - ro.taken
 }
 
+// stands reports whether the shard stands at the cut that was named since the job is to end: a round
+// is still being written, and all rows of the cut are to be taken after it.
+func (ro *rounds) stands() bool { return ro.busy && !ro.ended }
+
+// last reports whether the last round is due, of all rows: at the clock that was named, or later
+// where the shard was not there, or it could not be written.
+func (ro *rounds) last(named, min perdure.Clock) bool {
+	return ro.Any() && !ro.busy && !ro.ended && named > 0 && min >= named
+}
+
 // saveRows has the head save some rows, as they are now, if a round is due.
 func (st *State) saveRows(to *Audience) {
 	ro, min := &st.rounds, st.intake.MinClock()
 	n := ro.due(min)
+	if ro.last(st.cuts.schedule.Named, min) && st.cuts.head {
+		ro.forget()
+		ro.ended, n = true, 1
+	}
 	if n <= 0 || !st.cuts.head || len(st.rows.parts) == 0 {
 		return
 	}
@@ -115,7 +130,7 @@ func (st *State) saveRows(to *Audience) {
 	}
 	choice := ro.ledger.Choose(st.rows.parts, n)
 	ro.allowed = false
-	if choice.Bytes == 0 { // nothing has changed, or what was saved too much is not paid for
+	if choice.Bytes == 0 && !ro.ended { // nothing has changed, or what was saved too much is not paid for
 		ro.ledger.Unwritten(choice)
 		to.fx.Calm = to.fx.Calm || ro.Timed()
 		return
@@ -144,7 +159,7 @@ func (st *State) SavedRows(sv *Save, seg words.Segment) {
 // UnsavedRows says that a round's rows could not be written: they go into a later one.
 func (st *State) UnsavedRows(sv *Save) {
 	if sv.Image.close(false); sv.ledger == st.rounds.ledger {
-		st.rounds.busy = false
+		st.rounds.busy, st.rounds.ended = false, false
 		st.rounds.ledger.Unwritten(sv.Rows)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // clock has the only slot do a clock, and returns the round that is begun then; nil: none is.
@@ -154,5 +155,48 @@ func TestRoundOfNothing(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// TestLastRound: when the job is to end, the shard saves all rows once more at the clock that is named,
+// and nothing of later ones; while a round before is written it stands there. Nothing is saved after
+// that, unless the last one could not be written.
+func TestLastRound(t *testing.T) {
+	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
+	b.State.SavedRows(b.clock(0), file("a"))
+	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 3}})
+	busy := b.clock(1)
+	if busy == nil || busy.Cut != 2 {
+		t.Fatalf("the round before the last: %+v", busy)
+	}
+	for c := perdure.Clock(2); c < 5; c++ {
+		if sv := b.clock(c); sv != nil || b.State.MinClock() != 3 {
+			t.Fatalf("while a round is written: %+v at clock %d", sv, b.State.MinClock())
+		}
+	}
+	b.State.SavedRows(busy, file("b"))
+	b.settle()
+	saves := b.Effects().Saves
+	if len(saves) != 1 || saves[0].Cut != 3 || saves[0].Image.Applied[0] != 3 || saves[0].Image.Seq != 3 ||
+		saves[0].Rows.Bytes != 4*4 {
+		t.Fatalf("the last round is %+v of %+v", saves[0].Rows, saves[0].Image)
+	}
+	last := saves[0]
+	if b.Effects().Clear(); b.State.MinClock() != 5 || b.State.rounds.segments() != nil {
+		t.Errorf("after it the shard is at clock %d, and tells of %v", b.State.MinClock(), b.State.rounds.segments())
+	}
+	b.State.UnsavedRows(&last)
+	again := b.clock(5)
+	if again == nil || again.Cut != 6 || again.Rows.Bytes != 4*4 {
+		t.Fatalf("after one that was not written: %+v", again)
+	}
+	b.State.SavedRows(again, file("c"))
+	for c := perdure.Clock(6); c < 12; c++ {
+		if sv := b.clock(c); sv != nil {
+			t.Fatalf("after the last one: %+v", sv)
+		}
+	}
+	if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "c" || len(got[0].Base) > 0 {
+		t.Errorf("it tells of %+v", got)
 	}
 }

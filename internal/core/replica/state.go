@@ -30,6 +30,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 		weak: s.Weak, rows: rows{shard: s.Shard, job: job},
 		cuts: cuts{
 			behind: traits.Behind(), saves: traits.Saves(), sparing: s.Sparing,
+			rows:     traits.Form == recovery.Rows,
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
 		rounds: newRounds(s),
@@ -118,10 +119,15 @@ func (st *State) applyToCut(to *Audience) {
 // leaveCut leaves the cut that the shard stands at, if it need not stand, and reports
 // whether it did. The head's image of it is taken now: before anything that comes later.
 func (st *State) leaveCut(to *Audience) bool {
-	if st.cuts.mustStand() || !st.intake.AtCut() {
+	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands() {
 		return false
 	}
 	cut := st.intake.MinClock()
+	if st.cuts.rows { // the last files of all shards are of one clock, and so nothing is lost between them
+		st.saveRows(to)
+		st.cuts.leave(cut, st.intake)
+		return true
+	}
 	st.cuts.unsaved = cut
 	st.cuts.leave(cut, st.intake)
 	if st.weak.Cuts {

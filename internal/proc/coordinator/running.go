@@ -43,6 +43,7 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 		}
 	}
 	err := checkpoint.PublishRunning(c.cfg.Store, m)
+	published := err == nil
 	if err != nil {
 		c.cfg.Log.Error("cannot publish the running checkpoint; the next one is tried", "clock", p.Cut, "err", err)
 	} else if c.cfg.Keep > 0 { // the one before stays, too: whoever finds this one damaged goes on from that
@@ -51,6 +52,6 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 		}
 	}
 	c.inbox.do(ctx, func() {
-		c.core.Published(p.Generation, p.Cut, false) // no roll-back ever goes to it
+		c.core.Published(p.Generation, p.Cut, p.Last && published) // no roll-back ever goes to it
 	})
 }

@@ -23,7 +23,8 @@ func (sh *shard) beginRound(sv *replica.Save) {
 			took = max(took, segments.Pause)
 		}
 		sh.mu.Lock()
-		sh.advance() // a round may be due
+		sh.rep.Stir() // the shard may stand until this round is written, or the next one be due
+		sh.advance()
 		sh.mu.Unlock()
 		sh.s.notify()
 		if sh.rep.State.RoundsTimed() {

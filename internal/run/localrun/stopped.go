@@ -29,7 +29,7 @@ const logGrace = 5 * time.Second
 // lastCheckpoint is how long the job may take for a last checkpoint when it is ended
 // early; 0: it makes none.
 func lastCheckpoint(s *settings.Run) time.Duration {
-	if recovery.Of(s.Job.Recovery).Traits().Saves() {
+	if recovery.Of(s.Job.Recovery).Traits().Closes() {
 		return s.Checkpoints.Grace
 	}
 	return 0
@@ -71,7 +71,9 @@ func (r *Run) stopped(why error) error {
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	cannot, rows := recovery.Of(r.s.Job.Recovery).MayResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
-		p.Durable, p.Closed, rows = savedRows(r.kept), true, ", with each row as it was last saved"
+		if p.Durable = savedRows(r.kept); !p.Closed {
+			rows = ", with each row as it was last saved"
+		}
 	}
 	switch {
 	case cannot != nil:
@@ -88,8 +90,7 @@ func (r *Run) stopped(why error) error {
 		r.dir.Path(), place)
 }
 
-// savedRows returns the clock of the newest running checkpoint in a store; 0: there is none. No
-// last one is made when a run is ended early: what has been saved of each row by then stays.
+// savedRows returns the clock of the newest running checkpoint in a store; 0: there is none.
 func savedRows(in store.Store) perdure.Clock {
 	m, err := checkpoint.LatestRunning(in)
 	if err != nil { // whoever resumes is told
