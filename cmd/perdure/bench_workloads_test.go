@@ -11,7 +11,7 @@ import (
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
 	t.Parallel()
-	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.0005", "--rounds", "1",
+	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.005", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
 	if len(results) != 6 || len(lines) != 6 {

@@ -266,7 +266,12 @@ func Train(ctx context.Context, program, workload, out string, flags ...string) 
 	}
 	for line := range bytes.Lines(text) {
 		var e rundir.Event
-		if json.Unmarshal(line, &e) == nil && e.Kind == "complete" {
+		switch {
+		case json.Unmarshal(line, &e) != nil || e.Kind != "complete":
+		case e.Seconds <= 0: // whoever looks at the clock heard of the first and of the last one at once
+			return 0, fmt.Errorf("bench: perdure train %s was over too soon to be timed; give it more --clocks",
+				workload)
+		default:
 			return e.Seconds, nil
 		}
 	}
