@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
@@ -108,7 +109,8 @@ func (c *cluster) start(host string) {
 		if c.around != nil {
 			cfg.Network = c.around(host, cfg.Network)
 		}
-		cfg.Network, cfg.Disk = slowWriter{cfg.Network, &c.landing}, lateFS{cfg.Disk, unwritten}
+		cfg.Network = slowWriter{cfg.Network, &c.landing}
+		cfg.Store = store.Folder(lateFS{cfg.Disk, unwritten}, "checkpoint")
 		if open := cfg.OpenLog; c.slow != nil {
 			cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 				l, err := open(ctx, addr, o)
