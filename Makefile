@@ -66,7 +66,7 @@ check-static: $(TOOLS)/staticcheck
 # the command, whose tests are hundreds of small jobs of real processes, each of
 # which costs the detector a processor second before its first clock. RACED are the
 # command's tests whose jobs run long enough to have races: they run under it too.
-# PLAIN tests run four at a time: those of the command wait for processes, mostly.
+# PLAIN tests run three at a time: those of the command wait for processes, mostly.
 # What takes LONG begins first, so that at the end no processor waits for it.
 PLAIN := /internal/core/|/itercost$$|/cmd/perdure$$
 RACED := TestSameModel|TestFaultKinds|TestSignal|TestStorm
@@ -78,7 +78,7 @@ check-test: $(TOOLS)/gotestsum
 	all=$$(grep -E '$(LONG)' <<< "$$all" || true; grep -Ev '$(LONG)' <<< "$$all" || true); \
 	plain=$$(grep -E '$(PLAIN)' <<< "$$all" || true); rest=$$(grep -Ev '$(PLAIN)' <<< "$$all" || true); \
 	command=$$(grep -E '/cmd/perdure$$' <<< "$$all" || true); \
-	for tests in "$${plain:+-parallel 4 $$plain}" "$${rest:+-race $$rest}" "$${command:+-race -run $(RACED) $$command}"; do \
+	for tests in "$${plain:+-parallel 3 $$plain}" "$${rest:+-race $$rest}" "$${command:+-race -run $(RACED) $$command}"; do \
 		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -timeout 14m $$tests; \
 	done
 

@@ -60,7 +60,7 @@ func TestScaleResumes(t *testing.T) {
 func TestScaleCommand(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
-	job := start(t, small("--compute-ms", "20", "--fault", "kill:coordinator@clock:12", "--fault",
+	job := start(t, small("--compute-ms", "100", "--fault", "kill:coordinator@clock:12", "--fault",
 		"kill:worker:2@clock:11", "--out", dir)...)
 	awaitEvent(t, dir, "shards on 2 servers", 1)
 	for _, args := range []string{"5 --at 20", "2 --at 40"} {
