@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"testing"
 
@@ -35,22 +33,12 @@ var calmAccuracy = struct {
 // ends where it does undisturbed: what a failure perturbs is made good.
 func TestLearnsInStorm(t *testing.T) {
 	t.Parallel()
-	seed, _ := stormSeeds(t)
 	pictures := t.TempDir()
 	must(t, writePictures(pictures, 1))
-	for text := range strings.SplitSeq(*stormLearns, ";") {
-		strategy, err := perdure.ParseRecovery(text)
-		must(t, err)
-		for i := range stormJobs() {
-			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				t.Parallel() // they wait, mostly
-				faults := drawStorm(seed+i, strategy, stormServers, stormWorkers, learnsClocks)
-				t.Log(strings.Replace(replay(seed+i, strategy, faults), "-storm.strategies", "-storm.learns", 1))
-				learnsThrough(t, pictures, rowsModels[(seed+i)%uint64(len(rowsModels))],
-					&storm{faults: faults, strategy: strategy})
-			})
-		}
-	}
+	eachStorm(t, "storm.learns", *stormLearns, stormServers, stormWorkers, learnsClocks,
+		func(t *testing.T, seed uint64, s *storm) {
+			learnsThrough(t, pictures, rowsModels[seed%uint64(len(rowsModels))], s)
+		})
 }
 
 func learnsThrough(t *testing.T, pictures, model string, s *storm) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -116,19 +115,8 @@ func setLacks(row []float32) (lacks int, err error) {
 // ones lack beside that it says is lost in part.
 func TestStormRows(t *testing.T) {
 	t.Parallel()
-	seed, _ := stormSeeds(t)
-	for text := range strings.SplitSeq(*stormRows, ";") {
-		strategy, err := perdure.ParseRecovery(text)
-		must(t, err)
-		for i := range stormJobs() {
-			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
-				t.Parallel() // they wait, mostly
-				faults := drawStorm(seed+i, strategy, sumsServers, sumsSlots, sumsClocks)
-				t.Log(strings.Replace(replay(seed+i, strategy, faults), "-storm.strategies", "-storm.rows", 1))
-				rowsThrough(t, seed+i, strategy, (&storm{faults: faults, strategy: strategy}).rage)
-			})
-		}
-	}
+	eachStorm(t, "storm.rows", *stormRows, sumsServers, sumsSlots, sumsClocks,
+		func(t *testing.T, seed uint64, s *storm) { rowsThrough(t, seed, s.strategy, s.rage) })
 }
 
 func rowsThrough(

@@ -157,6 +157,26 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// eachStorm draws storms of jobs of a number of clocks, under the strategies of a flag of that name.
+func eachStorm(
+	t *testing.T, name, strategies string, servers, workers, clocks int, one func(t *testing.T, seed uint64, s *storm),
+) {
+	t.Helper()
+	seed, _ := stormSeeds(t)
+	for text := range strings.SplitSeq(strategies, ";") {
+		strategy, err := perdure.ParseRecovery(text)
+		must(t, err)
+		for i := range stormJobs() {
+			t.Run(fmt.Sprintf("%s/seed=%d", strategy, seed+i), func(t *testing.T) {
+				t.Parallel() // they wait, mostly
+				faults := drawStorm(seed+i, strategy, servers, workers, clocks)
+				t.Log(strings.Replace(replay(seed+i, strategy, faults), "-storm.strategies", "-"+name, 1))
+				one(t, seed+i, &storm{faults: faults, strategy: strategy})
+			})
+		}
+	}
+}
+
 // stormThrough takes a job through a storm, of a kind by the seed, and compares its model
 // with that of its undisturbed twin.
 func stormThrough(
