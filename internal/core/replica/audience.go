@@ -45,7 +45,7 @@ func (a *Audience) grow(st *State) {
 
 // follow takes over who speaks for which slot. What slots' processes have queued that are
 // superseded does not come, and is no arrears.
-func (a *Audience) follow(queued arrears) {
+func (a *Audience) follow(queued promises) {
 	v := a.view
 	for i, sl := range v.Slots[:min(len(v.Slots), len(a.seats))] {
 		slot, s := perdure.Slot(i), &a.seats[i]

@@ -35,12 +35,44 @@ func TestMendingComplete(t *testing.T) {
 	} {
 		m := mending{restored: true}
 		if c.told >= 0 {
-			m.tell(0, c.told)
+			m.told.tell(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
 		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
 		if got := m.complete(&perdure.View{Slots: []perdure.SlotView{c.slot}, End: c.end}, in); got != c.whole {
 			t.Errorf("%s: whole: %v, want %v", c.name, got, c.whole)
 		}
+	}
+}
+
+// A slot's newest process speaks for it, in whatever order words come: one that begins below what
+// its predecessor had made never makes that again.
+func TestNewestProcessSpeaks(t *testing.T) {
+	type word struct {
+		incarnation perdure.Incarnation
+		ended       perdure.Clock
+	}
+	for _, c := range []struct {
+		name  string
+		words []word
+		want  perdure.Clock
+	}{
+		{"one goes on", []word{{1, 3}, {1, 9}}, 9},
+		{"an old word comes late", []word{{1, 9}, {1, 3}}, 9},
+		{"the next begins below", []word{{1, 9}, {2, 0}}, 0},
+		{"and goes on", []word{{1, 9}, {2, 0}, {2, 4}}, 4},
+		{"a former one comes late", []word{{2, 4}, {1, 9}}, 4},
+	} {
+		var p promises
+		for _, w := range c.words {
+			p.tell(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
+		}
+		if got, told := p.of(0, &perdure.View{Slots: []perdure.SlotView{{Incarnation: 2}}}); got != c.want || !told {
+			t.Errorf("%s: %d clocks, told: %v; want %d", c.name, got, told, c.want)
+		}
+	}
+	var p promises
+	if p.tell(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
+		t.Error("an observer makes updates")
 	}
 }
 

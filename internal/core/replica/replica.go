@@ -75,7 +75,7 @@ type Replica struct {
 	renewed   bool // it has been in another epoch
 	proposals proposals
 	mending   mending
-	arrears   arrears
+	arrears   promises      // as processes open the shard, or hear that it is back
 	stirred   bool          // something came since Settle was called
 	synced    perdure.Clock // periods after which the others were brought up to date
 }
@@ -324,7 +324,7 @@ func (r *Replica) Mends() bool { return r.ready && r.mending.lacks() }
 func (r *Replica) holds() bool { return r.mending.lacks() && !r.weak.Holding }
 
 // Lacks reports whether the shard is known to lack updates that have been made.
-func (r *Replica) Lacks() bool { return r.arrears.lacks(r.view, r.State.Applied()) }
+func (r *Replica) Lacks() bool { return r.arrears.beyond(r.view, r.State.Applied()) }
 
 // Read takes a request. It may be answered now, with rows as they are, or has to wait. An
 // error ends its connection.
@@ -341,8 +341,10 @@ func (r *Replica) Read(rd *Read) (now bool, err error) {
 
 // Open takes a reader that begins.
 func (r *Replica) Open(o Open) {
-	r.mending.tell(o.Reader.Slot, o.Ended)
-	r.arrears.tell(o.Reader.Slot, o.Ended)
+	if !r.mending.whole {
+		r.mending.told.tell(o.Reader, o.Ended)
+	}
+	r.arrears.tell(o.Reader, o.Ended)
 	r.Audience.opening = append(r.Audience.opening, o)
 }
 
@@ -363,7 +365,7 @@ func (r *Replica) TellSeen() {
 
 // Prompt takes a slot's word that it waits until its clocks below ended are applied.
 func (r *Replica) Prompt(c *Reader, ended perdure.Clock) {
-	r.arrears.tell(c.Slot, ended)
+	r.arrears.tell(c, ended)
 	r.Audience.prompt(c, ended, &r.State)
 }
 
