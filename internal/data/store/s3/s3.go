@@ -64,7 +64,7 @@ type Store struct {
 	addr    Address
 	client  *minio.Core
 	ctx     context.Context
-	uploads chan struct{} // in it while one is under way
+	uploads chan *bytes.Buffer // what begins an upload: it is kept, since clearing a new one takes as long as sending
 }
 
 // Open returns the store at an address. Nothing is asked of it yet. All of its calls end with ctx.
@@ -82,7 +82,11 @@ func Open(ctx context.Context, a Address, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", a, err)
 	}
-	return &Store{a, client, ctx, make(chan struct{}, uploadsAtOnce)}, nil
+	uploads := make(chan *bytes.Buffer, uploadsAtOnce)
+	for range uploadsAtOnce {
+		uploads <- &bytes.Buffer{}
+	}
+	return &Store{a, client, ctx, uploads}, nil
 }
 
 // chain is where credentials may be, in order.
@@ -152,13 +156,19 @@ func (s *Store) Prepare() error {
 }
 
 // Put implements store.Store.
-func (s *Store) Put(name string, write func(io.Writer) error) error {
+func (s *Store) Put(name string, write func(io.Writer) error) (err error) {
 	if err := store.CheckName(name); err != nil {
 		return err
 	}
+	var first *bytes.Buffer
 	select {
-	case s.uploads <- struct{}{}:
-		defer func() { <-s.uploads }()
+	case first = <-s.uploads:
+		defer func() {
+			if err != nil {
+				first = &bytes.Buffer{} // a request that was given up may still read the old one
+			}
+			s.uploads <- first
+		}()
 	case <-s.ctx.Done():
 		return s.wrong("put", name, context.Cause(s.ctx))
 	}
@@ -169,7 +179,7 @@ func (s *Store) Put(name string, write func(io.Writer) error) error {
 		w.CloseWithError(err) // nil: the end
 		written <- err
 	}()
-	err := s.do("put", name, func(ctx context.Context) error { return s.upload(ctx, name, r) })
+	err = s.do("put", name, func(ctx context.Context) error { return s.upload(ctx, name, r, first) })
 	r.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // who writes still is not to wait
 	if writeErr := <-written; writeErr != nil && !errors.Is(writeErr, err) {
 		return writeErr
@@ -179,10 +189,10 @@ func (s *Store) Put(name string, write func(io.Writer) error) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// upload uploads what there is to be read.
-func (s *Store) upload(ctx context.Context, name string, r io.Reader) error {
-	var first bytes.Buffer
-	n, err := io.CopyN(&first, r, partBytes)
+// upload uploads what there is to be read; first has room for what one request takes.
+func (s *Store) upload(ctx context.Context, name string, r io.Reader, first *bytes.Buffer) error {
+	first.Reset()
+	n, err := io.CopyN(first, r, partBytes)
 	rest, size := io.Reader(bytes.NewReader(first.Bytes())), n
 	switch {
 	case err == nil: // there may be more
