@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -108,6 +110,50 @@ func TestRenameAndRemove(t *testing.T) {
 	})
 }
 
+func TestLink(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		a, b := path.Join(root, "a"), path.Join(root, "b")
+		put(t, fsys, a, "new")
+		must(t, fsys.Link(a, b))
+		must(t, fsys.Remove(a))
+		wantNames(t, fsys, root, "b")
+		wantFile(t, fsys, b, "new")
+		put(t, fsys, a, "newer")
+		if err := fsys.Link(a, b); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("a name that a file has: %v", err)
+		}
+		wantFile(t, fsys, b, "new")
+		must(t, fsys.MkdirAll(path.Join(root, "sub")))
+		if err := fsys.Link(b, path.Join(root, "sub", "b")); err == nil {
+			t.Error("linked from one folder to another")
+		}
+	})
+}
+
+// unlinked is a file system that knows no links.
+type unlinked struct{ FS }
+
+func (unlinked) Link(from, to string) error {
+	return &os.LinkError{Op: "link", Old: from, New: to, Err: syscall.EPERM}
+}
+
+func TestWriteNewFile(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, root string) {
+		for name, fsys := range map[string]FS{"linked": fsys, "unlinked": unlinked{fsys}} {
+			p := path.Join(root, name)
+			write := func(s string) error {
+				return WriteNewFile(fsys, p, func(w io.Writer) error { _, err := io.WriteString(w, s); return err })
+			}
+			must(t, write("first"))
+			if err := write("second"); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("%s: a second one: %v", name, err)
+			}
+			wantFile(t, fsys, p, "first")
+		}
+		wantNames(t, fsys, root, "linked", "unlinked")
+	})
+}
+
 func TestErrorsNameThePath(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys FS, root string) {
 		gone := path.Join(root, "gone")
@@ -117,7 +163,8 @@ func TestErrorsNameThePath(t *testing.T) {
 		_, createErr := fsys.Create(path.Join(gone, "a"))
 		for what, err := range map[string]error{
 			"read": readErr, "open": openErr, "size": sizeErr, "create": createErr,
-			"rename": fsys.Rename(gone, path.Join(root, "b")), "sync": fsys.SyncDir(gone),
+			"rename": fsys.Rename(gone, path.Join(root, "b")), "link": fsys.Link(gone, path.Join(root, "b")),
+			"sync": fsys.SyncDir(gone),
 		} {
 			if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), gone) ||
 				strings.Contains(err.Error(), "\n") {

@@ -26,6 +26,9 @@ type FS interface {
 	// Rename replaces newPath by oldPath, atomically. Both must be in the same
 	// folder. It is durable only after SyncDir of the folder.
 	Rename(oldPath, newPath string) error
+	// Link gives a file another name in its folder, which nothing may have yet: else fs.ErrExist.
+	// It is durable only after SyncDir of the folder.
+	Link(oldPath, newPath string) error
 	// Remove deletes a file; a missing file is no error.
 	Remove(path string) error
 	// SyncDir makes creations, renames and removals in a folder durable.

@@ -291,33 +291,57 @@ func (m *Memory) List(dir string) ([]string, error) {
 func (m *Memory) Rename(oldPath, newPath string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fail := func(err error) error {
-		return failed("rename", fmt.Sprintf("%s to %s", oldPath, newPath), err)
-	}
-	if err := m.step(); err != nil {
-		return fail(err)
-	}
-	d, from, err := m.at(oldPath)
-	if err != nil {
-		return fail(err)
-	}
-	into, to, err := m.at(newPath)
-	if err != nil {
-		return fail(err)
-	}
-	n := d.entries[from]
+	d, from, to, err := m.between(oldPath, newPath)
 	switch {
-	case d != into:
-		return fail(errAcrossFolders)
-	case n == nil:
-		return fail(fs.ErrNotExist)
+	case err != nil:
+		return failed("rename", fmt.Sprintf("%s to %s", oldPath, newPath), err)
 	case from == to:
 		return nil
 	}
-	c := change{remove: from, set: to, node: n}
+	d.change(change{remove: from, set: to, node: d.entries[from]})
+	return nil
+}
+
+// Link implements FS.
+func (m *Memory) Link(oldPath, newPath string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, from, to, err := m.between(oldPath, newPath)
+	if err == nil && d.entries[to] != nil {
+		err = fs.ErrExist
+	}
+	if err != nil {
+		return failed("link", fmt.Sprintf("%s to %s", oldPath, newPath), err)
+	}
+	d.change(change{set: to, node: d.entries[from]})
+	return nil
+}
+
+// between is a step that concerns a file and another name in its folder.
+func (m *Memory) between(oldPath, newPath string) (d *memDir, from, to string, err error) {
+	if err := m.step(); err != nil {
+		return nil, "", "", err
+	}
+	d, from, err = m.at(oldPath)
+	if err != nil {
+		return nil, "", "", err
+	}
+	into, to, err := m.at(newPath)
+	switch {
+	case err != nil:
+		return nil, "", "", err
+	case d != into:
+		return nil, "", "", errAcrossFolders
+	case d.entries[from] == nil:
+		return nil, "", "", fs.ErrNotExist
+	}
+	return d, from, to, nil
+}
+
+// change does what is durable with the next sync of the folder.
+func (d *memDir) change(c change) {
 	c.apply(d.entries)
 	d.pending = append(d.pending, c)
-	return nil
 }
 
 // Remove implements FS.

@@ -137,6 +137,13 @@ func (osFS) Rename(oldPath, newPath string) error {
 	return wrap(os.Rename(filepath.FromSlash(oldPath), filepath.FromSlash(newPath)))
 }
 
+func (osFS) Link(oldPath, newPath string) error {
+	if path.Dir(oldPath) != path.Dir(newPath) {
+		return wrap(&os.LinkError{Op: "link", Old: oldPath, New: newPath, Err: errAcrossFolders})
+	}
+	return wrap(os.Link(filepath.FromSlash(oldPath), filepath.FromSlash(newPath)))
+}
+
 func (osFS) Remove(path string) error {
 	err := os.Remove(filepath.FromSlash(path))
 	if errors.Is(err, fs.ErrNotExist) {

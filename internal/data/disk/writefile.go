@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"regexp"
@@ -43,11 +44,7 @@ func TemporaryOf(name string) (final string, ok bool) {
 // process that lives; only when the last sync failed may path hold the new
 // content already, whole but perhaps not durable.
 func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
-	dir, name := path.Split(filePath)
-	if dir == "" {
-		dir = "."
-	}
-	tmp := path.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", name, os.Getpid(), temporaries.Add(1)))
+	dir, tmp := temporary(filePath)
 	if err := writeSynced(fsys, tmp, write); err != nil {
 		return both(err, fsys.Remove(tmp))
 	}
@@ -55,6 +52,42 @@ func WriteFile(fsys FS, filePath string, write func(io.Writer) error) error {
 		return both(err, fsys.Remove(tmp))
 	}
 	return fsys.SyncDir(dir)
+}
+
+// WriteNewFile is WriteFile for a path at which nothing may be yet: else it is fs.ErrExist, and what is
+// there stays. Of several writers one succeeds; where the file system knows no links, as FAT's, several may.
+func WriteNewFile(fsys FS, filePath string, write func(io.Writer) error) error {
+	dir, tmp := temporary(filePath)
+	err := writeSynced(fsys, tmp, write)
+	if err == nil {
+		err = fsys.Link(tmp, filePath)
+	}
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
+		err = renameNew(fsys, tmp, filePath)
+	}
+	if err := both(err, fsys.Remove(tmp)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+func renameNew(fsys FS, tmp, filePath string) error {
+	switch _, err := Size(fsys, filePath); {
+	case err == nil:
+		return failed("create", filePath, fs.ErrExist)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return fsys.Rename(tmp, filePath)
+}
+
+// temporary returns the folder of a path, and a name in it that no other writer has.
+func temporary(filePath string) (dir, tmp string) {
+	dir, name := path.Split(filePath)
+	if dir == "" {
+		dir = "."
+	}
+	return dir, path.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", name, os.Getpid(), temporaries.Add(1)))
 }
 
 func writeSynced(fsys FS, filePath string, write func(io.Writer) error) error {

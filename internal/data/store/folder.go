@@ -34,6 +34,16 @@ func (f folder) Put(name string, write func(io.Writer) error) error {
 	return ofDisk(disk.WriteFile(f.fsys, f.path(name), write))
 }
 
+func (f folder) PutNew(name string, content []byte) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	return ofDisk(disk.WriteNewFile(f.fsys, f.path(name), func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	}))
+}
+
 // file is an open file.
 type file struct {
 	io.ReadCloser

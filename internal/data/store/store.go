@@ -48,6 +48,10 @@ type Store interface {
 	// Put makes an object of what write writes, which is called once, or replaces it. After an error
 	// the object is as it was; only when the last of it failed may it be there, whole.
 	Put(name string, write func(io.Writer) error) error
+	// PutNew makes an object where there is none of that name: else it is fs.ErrExist, and what is there
+	// stays. Of several who do so at once one succeeds; only with servers of S3 that know no conditional
+	// puts several may, and the last one's stays. Whose answer was lost may find his own there.
+	PutNew(name string, content []byte) error
 	// Open opens an object to be read from its beginning to its end.
 	Open(name string) (Object, error)
 	// List returns what objects there are whose names begin so, by their names.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"github.com/perdure/perdure"
@@ -57,10 +56,7 @@ func take(in store.Store, job *perdure.JobSpec) error {
 		return err
 	}
 	mine := disk.Seal(claimKind, claimVersion, append(body, '\n'))
-	if err := in.Put(claimName, func(w io.Writer) error {
-		_, err := w.Write(mine)
-		return err
-	}); err != nil {
+	if err := in.PutNew(claimName, mine); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	got, err := store.Read(in, claimName)

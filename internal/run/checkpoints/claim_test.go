@@ -2,8 +2,10 @@ package checkpoints
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -42,6 +44,30 @@ func TestClaim(t *testing.T) {
 	}
 	write(t, fsys, "notes", []byte("x"))
 	must(t, Claim(in, one)) // a store may have what is nobody's checkpoint
+}
+
+// TestClaimTogether: of runs that begin in the same moment one gets the store.
+func TestClaimTogether(t *testing.T) {
+	in := store.Folder(disk.NewMemory(), "c")
+	const all = 8
+	var errs [all]error
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { errs[i] = Claim(in, &perdure.JobSpec{ID: fmt.Sprint("job", i), Workload: "mf"}) })
+	}
+	wg.Wait()
+	got := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			got++
+		case !errors.Is(err, ErrTaken):
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if got != 1 {
+		t.Errorf("%d runs have it: %v", got, errs)
+	}
 }
 
 // TestClaimCrashes: a power cut leaves a store that is one's or nobody's.

@@ -79,6 +79,8 @@ func kindOf(err error) (kind, cause error) {
 
 func kindOfAnswer(a minio.ErrorResponse) error {
 	switch is := func(codes []string) bool { return slices.Contains(codes, a.Code) }; {
+	case a.StatusCode == http.StatusPreconditionFailed:
+		return fs.ErrExist
 	case a.Code == "NoSuchBucket":
 		return store.ErrNoBucket
 	case is(missingCodes):

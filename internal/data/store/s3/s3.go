@@ -187,6 +187,37 @@ func (s *Store) Put(name string, write func(io.Writer) error) (err error) {
 	return err
 }
 
+// PutNew implements store.Store. Where the server knows no conditional put it looks first.
+func (s *Store) PutNew(name string, content []byte) error {
+	if err := store.CheckName(name); err != nil {
+		return err
+	}
+	return s.do("put", name, func(ctx context.Context) error {
+		return s.putNew(ctx, name, content)
+	})
+}
+
+func (s *Store) putNew(ctx context.Context, name string, content []byte) error {
+	o := putOptions(content)
+	o.SetMatchETagExcept("*")
+	put := func(o minio.PutObjectOptions) error {
+		_, err := s.client.Client.PutObject(ctx, s.addr.Bucket, s.key(name), bytes.NewReader(content),
+			int64(len(content)), o)
+		return err
+	}
+	err := put(o)
+	if minio.ToErrorResponse(err).StatusCode != http.StatusNotImplemented {
+		return err
+	}
+	_, err = s.client.StatObject(ctx, s.addr.Bucket, s.key(name), minio.StatObjectOptions{})
+	if kind, _ := kindOf(err); !errors.Is(kind, fs.ErrNotExist) {
+		return cmp.Or(err, store.Kind(fs.ErrExist, errThere))
+	}
+	return put(putOptions(content))
+}
+
+var errThere = errors.New("there is one already")
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // upload uploads what there is to be read; first has room for what one request takes.
@@ -200,18 +231,27 @@ func (s *Store) upload(ctx context.Context, name string, r io.Reader, first *byt
 	case !errors.Is(err, io.EOF):
 		return err
 	}
-	// What is sent has a CRC-32C in its head, which the server compares. A SHA-256 of it for the
-	// signature would cost several times as much, and TLS is there against whoever would change both.
+	o := putOptions(nil)
+	if size >= 0 {
+		o = putOptions(first.Bytes())
+	}
+	_, err = s.client.Client.PutObject(ctx, s.addr.Bucket, s.key(name), rest, size, o)
+	return err
+}
+
+// putOptions are those of an object; whole is its content where one request has all of it. What is sent
+// has a CRC-32C in its head, which the server compares. A SHA-256 of it for the signature would cost
+// several times as much, and TLS is there against whoever would change both.
+func putOptions(whole []byte) minio.PutObjectOptions {
 	o := minio.PutObjectOptions{
 		PartSize: partBytes, ConcurrentStreamParts: true, NumThreads: partsAtOnce,
 		ContentType: "application/octet-stream", DisableContentSha256: true,
 	}
-	if size >= 0 {
-		sum := binary.BigEndian.AppendUint32(nil, crc32.Checksum(first.Bytes(), castagnoli))
+	if whole != nil {
+		sum := binary.BigEndian.AppendUint32(nil, crc32.Checksum(whole, castagnoli))
 		o.UserMetadata = map[string]string{minio.ChecksumCRC32C.Key(): base64.StdEncoding.EncodeToString(sum)}
 	}
-	_, err = s.client.Client.PutObject(ctx, s.addr.Bucket, s.key(name), rest, size, o)
-	return err
+	return o
 }
 
 // List implements store.Store.

@@ -262,6 +262,23 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
+// A server that knows no conditional put is asked first whether there is an object.
+func TestNoConditions(t *testing.T) {
+	s := open(t, server(t), by(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if r.Header.Get("If-None-Match") != "" {
+			return answer(r, http.StatusNotImplemented)
+		}
+		return next.RoundTrip(r)
+	}))
+	if err := s.PutNew("one", []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutNew("one", []byte("second")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second one: %v", err)
+	}
+	storetest.Has(t, s, "one", []byte("first"))
+}
+
 // A server that is silent is left after one try, before, within and behind an object.
 func TestSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,6 +26,7 @@ func Run(t *testing.T, empty func(t *testing.T) store.Store) {
 		test func(t *testing.T, s store.Store)
 	}{
 		{"objects", objects},
+		{"new", onlyNew},
 		{"large", large},
 		{"failing", failing},
 		{"missing", missing},
@@ -102,6 +103,35 @@ func objects(t *testing.T, s store.Store) {
 	b := Content(9, 12)
 	put(t, s, "o70000", b) // the same name again replaces it
 	Has(t, s, "o70000", b)
+}
+
+// onlyNew has many make one object: one succeeds, and it is his.
+func onlyNew(t *testing.T, s store.Store) {
+	const all = 8
+	var made [all]error
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { made[i] = s.PutNew("one", Content(uint64(i), 100+i)) })
+	}
+	wg.Wait()
+	first := slices.Index(made[:], nil)
+	if first < 0 {
+		t.Fatalf("nobody made it: %v", made)
+	}
+	Has(t, s, "one", Content(uint64(first), 100+first))
+	made[first] = fs.ErrExist
+	for i, err := range made {
+		if !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%d and %d: %v", first, i, err)
+		}
+	}
+	if err := s.Delete("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutNew("one", nil); err != nil {
+		t.Errorf("one that was deleted: %v", err)
+	}
+	Has(t, s, "one", nil)
 }
 
 func large(t *testing.T, s store.Store) {
