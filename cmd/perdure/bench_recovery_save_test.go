@@ -18,9 +18,26 @@ func TestBenchSave(t *testing.T) {
 		if !strings.Contains(out, r.SaveLine()+"\n") {
 			t.Errorf("%s is not printed:\n%s", r.SaveLine(), out)
 		}
-		if r.MB != 2 || *r.SaveTrainRatio < 0 || *r.SavePauseMs < 0 || *r.SaveCalmMs < 0 || *r.SaveCopyMs <= 0 ||
-			*r.SaveMBPerS <= 0 || *r.SaveRawMBPerS <= 0 {
+		if r.MB != 2 || r.Save.TrainRatio < 0 || r.Save.PauseMs < 0 || r.Save.CalmMs < 0 || r.Save.CopyMs <= 0 ||
+			r.Save.MBPerS <= 0 || r.Save.RawMBPerS <= 0 {
 			t.Errorf("impossible figures: %s", r.SaveLine())
+		}
+	}
+}
+
+// TestBenchRows holds what the rows that are saved by themselves cost against what is printed.
+func TestBenchRows(t *testing.T) {
+	t.Parallel()
+	results, out := benched[strategies.Result](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
+	if len(results) != 4 || results[0].Recovery != "scar:C,1/8,priority" {
+		t.Fatalf("measured %+v", results)
+	}
+	for _, r := range results {
+		if !strings.Contains(out, r.RowsLine()+"\n") {
+			t.Errorf("%s is not printed:\n%s", r.RowsLine(), out)
+		}
+		if r.MB != 2 || r.Rows.Lost > 1 || r.Rows.MB <= 0 || r.Rows.PauseMs < 0 || r.Rows.CopyMs <= 0 {
+			t.Errorf("impossible figures: %s", r.RowsLine())
 		}
 	}
 }

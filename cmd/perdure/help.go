@@ -237,9 +237,10 @@ var helps = map[string]string{
 		"of stateless (default all that the strategy has).",
 	"strategies_measure": "What to measure: train (speed of training, of that under none), push (speed of " +
 		"pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and " +
-		"while it does not; no --recovery), replay (how fast --mb, or 500, MB of updates are read from the log " +
-		"again when a server of stateless is killed; one server and one worker unless --servers says otherwise; " +
-		"no --recovery) (default train, push and faults).",
+		"while it does not; no --recovery), rows (what scar's selectors cost that save as many bytes as --mb, or " +
+		"500, MB of rows have in --mb/50 s; no --recovery), replay (how fast --mb, or 500, MB of updates are read " +
+		"from the log again when a server of stateless is killed; one server and one worker unless --servers says " +
+		"otherwise; no --recovery) (default train, push and faults).",
 	"strategies_rounds": "Rounds of each measurement",
 	"strategies_mb":     "faults: a model of N MB, beside softmax's small one",
 	"strategies_snapshot": "faults: also how fast a server that joins a chain copies its shards, and how fast " +

@@ -61,24 +61,8 @@ type Result struct {
 	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
 	CatchUpOfRaw         *float64 `json:"catch_up_of_raw"`
 
-	// Of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
-	// how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
-	// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was
-	// written until it was durable, and how fast a plain file is
-	// while the same job trains.
-	SaveTrainRatio    *float64 `json:"save_train_ratio"`
-	SaveTrainRatioMin *float64 `json:"save_train_ratio_min"`
-	SaveTrainRatioMax *float64 `json:"save_train_ratio_max"`
-	SaveLost          *float64 `json:"save_lost"`
-	SaveLostMin       *float64 `json:"save_lost_min"`
-	SaveLostMax       *float64 `json:"save_lost_max"`
-	SavePauseMs       *float64 `json:"save_pause_ms"`
-	SaveCalmMs        *float64 `json:"save_calm_ms"`
-	SaveCopyMs        *float64 `json:"save_copy_ms"`
-	SavePauseOfCopy   *float64 `json:"save_pause_of_copy"`
-	SaveMBPerS        *float64 `json:"save_mb_per_s"`
-	SaveRawMBPerS     *float64 `json:"save_raw_mb_per_s"`
-	SaveOfRaw         *float64 `json:"save_of_raw"`
+	Save *SaveCosts `json:"save"`
+	Rows *RowCosts  `json:"rows"`
 
 	// Of a killed server's shards under stateless: until all serve again with ReplayMB of
 	// updates to read, and with none; how fast these were read in the time between the two
@@ -95,6 +79,40 @@ type Result struct {
 	ReplayMBPerSMax    *float64 `json:"replay_mb_per_s_max"`
 	ReplayBareMBPerS   *float64 `json:"replay_bare_mb_per_s"`
 	ReplayOfBare       *float64 `json:"replay_of_bare"`
+}
+
+// SaveCosts are of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
+// how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
+// in as much time before the cut, and how long a copy of as much in memory takes; how fast it was
+// written until it was durable, and how fast a plain file is
+// while the same job trains.
+type SaveCosts struct {
+	TrainRatio    float64 `json:"train_ratio"`
+	TrainRatioMin float64 `json:"train_ratio_min"`
+	TrainRatioMax float64 `json:"train_ratio_max"`
+	Lost          float64 `json:"lost"`
+	LostMin       float64 `json:"lost_min"`
+	LostMax       float64 `json:"lost_max"`
+	PauseMs       float64 `json:"pause_ms"`
+	CalmMs        float64 `json:"calm_ms"`
+	CopyMs        float64 `json:"copy_ms"`
+	PauseOfCopy   float64 `json:"pause_of_copy"`
+	MBPerS        float64 `json:"mb_per_s"`
+	RawMBPerS     float64 `json:"raw_mb_per_s"`
+	OfRaw         float64 `json:"of_raw"`
+}
+
+// RowCosts are of rows that are saved by themselves, as many bytes in 10 s as all rows have: clocks lost, of
+// those of a job that saves nothing; how much was saved in that time; the longest pause, beyond
+// the longest clock of that other job, and how long a copy of an eighth of the rows takes.
+type RowCosts struct {
+	Lost        float64 `json:"lost"`
+	LostMin     float64 `json:"lost_min"`
+	LostMax     float64 `json:"lost_max"`
+	MB          float64 `json:"mb"`
+	PauseMs     float64 `json:"pause_ms"`
+	CopyMs      float64 `json:"copy_ms"`
+	PauseOfCopy float64 `json:"pause_of_copy"`
 }
 
 // calm is how long a job is watched before a failure, and after it is over.

@@ -254,27 +254,29 @@ func (r *run) saved(name string, mb int, rounds []saving) Result {
 		return v
 	}
 	speed := bench.NewSpread(each(func(s saving) float64 { return s.speed }))
-	res := Result{Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb}
-	res.SaveTrainRatio, res.SaveTrainRatioMin, res.SaveTrainRatioMax = &speed.Median, &speed.Least, &speed.Most
 	lost := bench.NewSpread(each(func(s saving) float64 { return s.lost }))
-	res.SaveLost, res.SaveLostMin, res.SaveLostMax = &lost.Median, &lost.Least, &lost.Most
-	middle := func(what func(s saving) float64) *float64 { m := bench.Median(each(what)); return &m }
-	res.SavePauseMs = middle(func(s saving) float64 { return bench.Milliseconds(s.pause) })
-	res.SaveCalmMs = middle(func(s saving) float64 { return bench.Milliseconds(s.calm) })
-	res.SaveCopyMs = middle(func(s saving) float64 { return bench.Milliseconds(s.copy) })
-	res.SavePauseOfCopy = middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) })
-	res.SaveMBPerS = middle(func(s saving) float64 { return s.mbPerS })
-	res.SaveRawMBPerS = middle(func(s saving) float64 { return s.rawMBPerS })
-	res.SaveOfRaw = middle(func(s saving) float64 { return s.ofRaw })
-	return res
+	middle := func(what func(s saving) float64) float64 { return bench.Median(each(what)) }
+	return Result{
+		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
+		Save: &SaveCosts{
+			TrainRatio: speed.Median, TrainRatioMin: speed.Least, TrainRatioMax: speed.Most,
+			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
+			PauseMs:     middle(func(s saving) float64 { return bench.Milliseconds(s.pause) }),
+			CalmMs:      middle(func(s saving) float64 { return bench.Milliseconds(s.calm) }),
+			CopyMs:      middle(func(s saving) float64 { return bench.Milliseconds(s.copy) }),
+			PauseOfCopy: middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) }),
+			MBPerS:      middle(func(s saving) float64 { return s.mbPerS }),
+			RawMBPerS:   middle(func(s saving) float64 { return s.rawMBPerS }),
+			OfRaw:       middle(func(s saving) float64 { return s.ofRaw }),
+		},
+	}
 }
 
 // SaveLine prints what was measured of saving.
 func (r *Result) SaveLine() string {
+	s := r.Save
 	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+
 		"%.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
-		r.Recovery, *r.SaveTrainRatio, *r.SaveTrainRatioMin, *r.SaveTrainRatioMax,
-		100**r.SaveLost, 100**r.SaveLostMin, 100**r.SaveLostMax, *r.SavePauseMs, *r.SaveCalmMs, *r.SavePauseOfCopy,
-		*r.SaveCopyMs,
-		*r.SaveMBPerS, *r.SaveOfRaw, *r.SaveRawMBPerS), " ")
+		r.Recovery, s.TrainRatio, s.TrainRatioMin, s.TrainRatioMax, 100*s.Lost, 100*s.LostMin, 100*s.LostMax,
+		s.PauseMs, s.CalmMs, s.PauseOfCopy, s.CopyMs, s.MBPerS, s.OfRaw, s.RawMBPerS), " ")
 }

@@ -52,8 +52,8 @@ var (
 	allRecoveries = []string{
 		"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless", "scar:20,1/8,priority",
 	}
-	allMeasures = []string{"train", "push", "faults", "save", "replay"}
-	onDemand    = []string{"save", "replay"} // these take minutes, and a disk
+	allMeasures = []string{"train", "push", "faults", "save", "rows", "replay"}
+	onDemand    = []string{"save", "rows", "replay"} // these take minutes, and a disk
 	allFailures = []failure{
 		{
 			name: "kill-head", kind: supervisor.FaultKill, copies: 2,
@@ -154,6 +154,7 @@ func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
 		{"push", run.pushRatios},
 		{"faults", run.allFaults},
 		{"save", run.allSaves},
+		{"rows", run.chosenSaves},
 		{"replay", run.allReplays},
 	} {
 		if !plan.measures[step.name] {
@@ -206,7 +207,7 @@ func (b *Options) plan() (p chosen, err error) {
 	case len(given) > 0:
 	case compares:
 		given = allRecoveries
-	case p.measures["save"]:
+	case p.measures["save"] || p.measures["rows"]:
 		given = []string{string(perdure.RecoverNone)} // to look at the other flags with
 	}
 	for _, text := range given {
